@@ -1,0 +1,116 @@
+//! On what is trained: GPUs, the nodes that hold them, and the fabric that joins the nodes.
+
+use crate::precision::Precision;
+use crate::sourced::Sourced;
+use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Equal nodes on one fabric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// Name in the catalog, or `node:count`.
+    pub name: String,
+    /// How many nodes.
+    pub nodes: usize,
+    /// What joins the nodes beyond their NICs.
+    pub fabric: Fabric,
+    /// Each node.
+    pub node: Node,
+}
+
+/// The network between the nodes' NICs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fabric {
+    /// How many times more bandwidth the NICs have than the spine: 1 is non-blocking.
+    pub oversubscription: Sourced<f64>,
+}
+
+/// A server with several GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Name in the catalog.
+    pub name: String,
+    /// GPUs in it.
+    pub gpus: Sourced<usize>,
+    /// What joins the GPUs to each other.
+    pub interconnect: Interconnect,
+    /// What joins the node to the fabric; none in a machine that stands alone.
+    pub nics: Option<Nics>,
+    /// Each GPU.
+    pub gpu: Gpu,
+}
+
+/// The links between the GPUs of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interconnect {
+    /// What it is: `nvlink3-nvswitch`, `pcie4`, …; for people, no cost reads it.
+    pub kind: String,
+    /// Published bandwidth of one GPU to all its peers together, in one direction.
+    pub bandwidth: Sourced<BytesPerSecond>,
+    /// The part of it that large collectives reach, 0 to 1.
+    pub efficiency: Sourced<f64>,
+    /// Time of one step of a collective with an empty message.
+    pub latency: Sourced<Seconds>,
+}
+
+/// The network cards of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nics {
+    /// What they are: `infiniband-hdr`, `efa-v2`, …; for people, no cost reads it.
+    pub kind: String,
+    /// How many, not counting those for storage and management.
+    pub count: Sourced<usize>,
+    /// Published bandwidth of each, in one direction.
+    pub bandwidth: Sourced<BytesPerSecond>,
+    /// The part of it that large collectives reach, 0 to 1.
+    pub efficiency: Sourced<f64>,
+    /// Time of one step of a collective with an empty message.
+    pub latency: Sourced<Seconds>,
+}
+
+/// One accelerator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpu {
+    /// Name in the catalog.
+    pub name: String,
+    /// Memory as sold: 80 GB means 80·10⁹ bytes or 80 GiB, as the vendor's driver reports.
+    pub memory: Sourced<Bytes>,
+    /// Published bandwidth of the memory.
+    pub memory_bandwidth: Sourced<BytesPerSecond>,
+    /// Published dense matrix rate by precision; a missing precision is not supported.
+    pub peak: BTreeMap<Precision, Sourced<FlopsPerSecond>>,
+    /// Streaming multiprocessors.
+    pub multiprocessors: Sourced<usize>,
+    /// What kernels reach of the published figures.
+    pub achieved: Achieved,
+}
+
+/// What well-tuned kernels reach of a GPU's published figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Achieved {
+    /// Part of the peak that large matrix products reach, 0 to 1.
+    pub matrix: Sourced<f64>,
+    /// Part of the peak that fused attention's forward pass reaches at long sequences, 0 to 1.
+    pub attention_forward: Sourced<f64>,
+    /// Part of the peak that fused attention's backward pass reaches at long sequences, 0 to 1.
+    pub attention_backward: Sourced<f64>,
+    /// Part of the memory bandwidth that streaming kernels reach, 0 to 1.
+    pub memory: Sourced<f64>,
+    /// Time from one kernel's end to the next one's start when the queue is full, plus its ramp up and down.
+    pub kernel_overhead: Sourced<Seconds>,
+}
+
+impl Cluster {
+    /// GPUs in all nodes together.
+    pub fn gpus(&self) -> usize {
+        self.nodes * self.node.gpus.value
+    }
+}

@@ -1,0 +1,10 @@
+//! The shared vocabulary: what is trained, on what, how, and the program of ops that follows from it.
+
+pub mod cluster;
+pub mod error;
+pub mod model;
+pub mod precision;
+pub mod program;
+pub mod schedule;
+pub mod sourced;
+pub mod units;

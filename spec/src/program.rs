@@ -1,0 +1,408 @@
+//! The one description of a training step that both the simulator and the executor run.
+//!
+//! ```text
+//! Program ─ ranks ─ calls ─► segment ─ ops
+//!   rank 0 | call(segment 0, microbatch 0)  call(segment 0, microbatch 1)  call(segment 3, microbatch 0) …
+//!                     │
+//!                     └─ segment 0 = "stage 0 forward": norm → qkv → attention → projection → all-reduce → …
+//! ```
+//!
+//! A segment is the op list of one pass of one stage; it is stored once and called once for each microbatch.
+//! Three rules order the ops, and both interpreters keep them:
+//!
+//! 1. each stream of a rank runs its ops in the order of the calls and, inside a call, of the segment;
+//! 2. an op starts after the ops of the same call that it names in `after`;
+//! 3. a receive ends with the send of the same channel and microbatch, and a collective starts when every member
+//!    of its group that the program contains has reached it.
+//!
+//! There is no other dependency: what must wait for an earlier call waits on a stream that the earlier call used.
+
+use crate::model::Mask;
+use crate::precision::Precision;
+use crate::schedule::Action;
+use crate::units::{Bytes, Flops};
+use serde::{Deserialize, Serialize};
+
+/// The ops of every rank of one training step, or of one rank for each class of ranks that do the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// Op lists, shared by all calls.
+    pub segments: Vec<Segment>,
+    /// What each rank calls.
+    pub ranks: Vec<RankProgram>,
+    /// Sets of ranks that communicate collectively.
+    pub groups: Vec<Group>,
+}
+
+/// What one rank does in a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankProgram {
+    /// The global rank.
+    pub rank: usize,
+    /// How many ranks do the same at the same times, this one included.
+    pub stands_for: usize,
+    /// Its coordinate on the pipeline axis.
+    pub pipeline_rank: usize,
+    /// Indices into `Program::ranks` of this rank's pipeline, by pipeline rank.
+    pub pipeline: Vec<usize>,
+    /// Index into `Program::groups` for each axis, in the order of `Axis::ALL`; none where the axis has one rank.
+    pub groups: [Option<usize>; Axis::ALL.len()],
+    /// Memory held during the whole step: weights, gradients, optimizer state, permanent buffers.
+    pub resident: Vec<Allocation>,
+    /// The calls in order.
+    pub calls: Vec<Call>,
+}
+
+/// One run of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Index into `Program::segments`.
+    pub segment: usize,
+    /// The schedule's action that this call performs; none for the work before the first and after the last one.
+    pub action: Option<Action>,
+}
+
+/// A list of ops in program order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// For people: `stage 2 forward`.
+    pub name: String,
+    /// The ops.
+    pub ops: Vec<Op>,
+}
+
+/// One thing a rank does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Op {
+    /// The part of the model it belongs to: `qkv`, `attention`, `grads`, …
+    pub module: &'static str,
+    /// Index of the block in the model; none outside the blocks.
+    pub layer: Option<usize>,
+    /// Which pass it is part of.
+    pub pass: Pass,
+    /// The stream it runs on.
+    pub stream: Stream,
+    /// What it does.
+    pub work: Work,
+    /// Indices of ops of the same segment, all smaller than its own, that must have ended.
+    pub after: Vec<usize>,
+    /// Memory taken when it starts.
+    pub allocates: Vec<Allocation>,
+    /// Memory given back when it ends.
+    pub frees: Vec<Allocation>,
+}
+
+/// Some memory of one kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Allocation {
+    /// What it holds.
+    pub kind: MemoryKind,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+/// What a piece of memory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryKind {
+    /// Weights in the precision of the matrix products.
+    Weights,
+    /// Gradients.
+    Gradients,
+    /// Master weights and moments.
+    Optimizer,
+    /// What forward keeps for backward.
+    Activations,
+    /// Everything else: temporaries, communication buffers, libraries, fragmentation.
+    Buffers,
+}
+
+impl MemoryKind {
+    /// Every kind, in the order of the tables.
+    pub const ALL: [MemoryKind; 5] = [
+        MemoryKind::Weights,
+        MemoryKind::Gradients,
+        MemoryKind::Optimizer,
+        MemoryKind::Activations,
+        MemoryKind::Buffers,
+    ];
+
+    /// The name in tables and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryKind::Weights => "weights",
+            MemoryKind::Gradients => "gradients",
+            MemoryKind::Optimizer => "optimizer",
+            MemoryKind::Activations => "activations",
+            MemoryKind::Buffers => "buffers",
+        }
+    }
+}
+
+/// What an op does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// A kernel call.
+    Compute(Kernel),
+    /// A group operation over the rank's group on `axis`.
+    Collective {
+        /// Which operation.
+        kind: CollectiveKind,
+        /// Over which axis of the mesh.
+        axis: Axis,
+        /// Size of the whole tensor, the largest buffer any member has: the input of an all-reduce or
+        /// reduce-scatter, the output of an all-gather.
+        bytes: Bytes,
+    },
+    /// Sends to another rank of the pipeline.
+    Send {
+        /// Which message.
+        channel: Channel,
+        /// Pipeline rank of the receiver.
+        to: usize,
+        /// Size of the message.
+        bytes: Bytes,
+    },
+    /// Receives from another rank of the pipeline; ends when the message is there.
+    Receive {
+        /// Which message.
+        channel: Channel,
+        /// Pipeline rank of the sender.
+        from: usize,
+        /// Size of the message.
+        bytes: Bytes,
+    },
+    /// Does nothing: the join of what it waits for.
+    Join,
+}
+
+/// What tells the messages between two pipeline ranks apart, beside the microbatch of the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Channel {
+    /// Activations out of the stage of this number.
+    Activation(usize),
+    /// Gradients of the input of the stage of this number.
+    Gradient(usize),
+}
+
+/// A group operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CollectiveKind {
+    /// Everyone gets the sum.
+    AllReduce,
+    /// Everyone gets everyone's part.
+    AllGather,
+    /// Everyone gets its part of the sum.
+    ReduceScatter,
+}
+
+impl CollectiveKind {
+    /// The name in spans and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            CollectiveKind::AllReduce => "all-reduce",
+            CollectiveKind::AllGather => "all-gather",
+            CollectiveKind::ReduceScatter => "reduce-scatter",
+        }
+    }
+}
+
+/// A set of ranks that communicate collectively.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The axis along which they differ.
+    pub axis: Axis,
+    /// Global ranks, ascending: where on the cluster the traffic flows.
+    pub ranks: Vec<usize>,
+    /// Indices into `Program::ranks` of the members that the program contains. The others do the same at the
+    /// same times as one of these.
+    pub members: Vec<usize>,
+}
+
+/// A direction of the mesh along which ranks communicate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Axis {
+    /// Ranks that share each layer.
+    Tensor,
+    /// Ranks with the same weights and other data.
+    Data,
+    /// Ranks that hold successive layers.
+    Pipeline,
+    /// The first and the last rank of a pipeline, which both hold the tied embedding.
+    Embedding,
+}
+
+impl Axis {
+    /// Every axis, in the order of `RankProgram::groups`.
+    pub const ALL: [Axis; 4] = [Axis::Tensor, Axis::Data, Axis::Pipeline, Axis::Embedding];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Axis::Tensor => "tensor",
+            Axis::Data => "data",
+            Axis::Pipeline => "pipeline",
+            Axis::Embedding => "embedding",
+        }
+    }
+}
+
+/// A queue of ops on a rank; ops of one stream never overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stream {
+    /// Kernels, and communication that the software does not overlap with them.
+    Compute,
+    /// Collectives of the tensor axis.
+    Tensor,
+    /// Collectives of the data axis.
+    Data,
+    /// Messages to other stages.
+    Send,
+    /// Messages from other stages.
+    Receive,
+}
+
+impl Stream {
+    /// Every stream, in drawing order.
+    pub const ALL: [Stream; 5] =
+        [Stream::Compute, Stream::Tensor, Stream::Data, Stream::Send, Stream::Receive];
+
+    /// The name in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Compute => "compute",
+            Stream::Tensor => "tensor",
+            Stream::Data => "data",
+            Stream::Send => "send",
+            Stream::Receive => "receive",
+        }
+    }
+}
+
+/// Which part of a step an op belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pass {
+    /// From tokens to loss.
+    Forward,
+    /// Forward again, during backward, of what was not kept.
+    Recompute,
+    /// From loss to gradients.
+    Backward,
+    /// From gradients to new weights.
+    Update,
+}
+
+impl Pass {
+    /// The name in spans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pass::Forward => "forward",
+            Pass::Recompute => "recompute",
+            Pass::Backward => "backward",
+            Pass::Update => "update",
+        }
+    }
+}
+
+/// A kernel call with its shapes, as one rank runs it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kernel {
+    /// `count` independent products: (m × k) · (k × n) → (m × n).
+    Gemm {
+        /// How many in one call.
+        count: usize,
+        /// Rows of the result.
+        m: usize,
+        /// Columns of the result.
+        n: usize,
+        /// The dim summed over.
+        k: usize,
+        /// Precision of the operands.
+        precision: Precision,
+    },
+    /// Attention in one kernel that never stores the scores (FlashAttention).
+    FusedAttention {
+        /// Forward, or the whole backward.
+        direction: Direction,
+        /// Sequences.
+        batch: usize,
+        /// Query heads on this rank.
+        heads: usize,
+        /// Key and value heads on this rank.
+        kv_heads: usize,
+        /// Queries per sequence.
+        queries: usize,
+        /// Keys per sequence.
+        keys: usize,
+        /// Width of a query or key head.
+        head_dim: usize,
+        /// Width of a value head.
+        value_head_dim: usize,
+        /// Which keys a query sees.
+        mask: Mask,
+        /// Precision of the operands.
+        precision: Precision,
+    },
+    /// Anything bound by memory: reads, computes little, writes.
+    Streaming {
+        /// Bytes read.
+        read: Bytes,
+        /// Bytes written.
+        written: Bytes,
+    },
+}
+
+/// Forward or backward of one kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// The result.
+    Forward,
+    /// All input gradients.
+    Backward,
+}
+
+impl Kernel {
+    /// Floating-point operations on the matrix units; masked-out attention scores are not counted.
+    ///
+    /// GEMM: 2 m n k. Attention forward: 2 · visible · (d + d_v) per head; backward 2.5 times that, since it forms
+    /// the scores again (five products for two; Dao 2023, arXiv 2307.08691, section 4.1).
+    pub fn flops(&self) -> Flops {
+        match *self {
+            Kernel::Gemm { count, m, n, k, .. } => {
+                Flops::new(2.0 * count as f64 * m as f64 * n as f64 * k as f64)
+            }
+            Kernel::FusedAttention {
+                direction, batch, heads, queries, keys, head_dim, value_head_dim, mask, ..
+            } => {
+                let pairs = batch as f64 * heads as f64 * mask.visible_pairs(queries, keys);
+                let forward = 2.0 * pairs * (head_dim + value_head_dim) as f64;
+                Flops::new(match direction {
+                    Direction::Forward => forward,
+                    Direction::Backward => 2.5 * forward,
+                })
+            }
+            Kernel::Streaming { .. } => Flops::ZERO,
+        }
+    }
+}
+
+impl Mask {
+    /// How many (query, key) pairs it lets through, for one head of one sequence.
+    ///
+    /// Causal counts half of the square, as published causal FLOP counts do.
+    pub fn visible_pairs(self, queries: usize, keys: usize) -> f64 {
+        let (q, k) = (queries as f64, keys as f64);
+        match self {
+            Mask::Full => q * k,
+            Mask::Causal => q * k / 2.0,
+            Mask::Window(window) => {
+                let w = (window as f64).min(k);
+                w * k / 2.0 * (q / k) + (k - w) * w / 2.0 * (q / k)
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What happened when: the spans and the memory of every rank of one training step.
+//!
+//! A simulated step and a measured one look the same here.
+
+use trainwright_spec::program::{Axis, MemoryKind, Pass, Stream};
+use trainwright_spec::schedule::Action;
+use trainwright_spec::units::{Bytes, Picoseconds};
+
+/// All spans of a step.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Timeline {
+    /// The ranks, each perhaps standing for many.
+    pub ranks: Vec<RankTrack>,
+    /// Names that spans refer to.
+    pub labels: Vec<String>,
+    /// Runs of segments that spans belong to.
+    pub calls: Vec<CallTrack>,
+    /// Ordered by rank, then stream, then start; those of one stream never overlap.
+    pub spans: Vec<Span>,
+    /// Ordered by rank, then time.
+    pub memory: Vec<MemoryChange>,
+    /// From the step's start to the end of its last span.
+    pub duration: Picoseconds,
+}
+
+/// One rank of a timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankTrack {
+    /// The global rank.
+    pub rank: usize,
+    /// How many ranks look the same, this one included.
+    pub stands_for: usize,
+    /// Its coordinate on the pipeline axis.
+    pub pipeline_rank: usize,
+}
+
+/// One run of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallTrack {
+    /// Index into `Timeline::ranks`.
+    pub rank: usize,
+    /// The schedule's action, if it is one.
+    pub action: Option<Action>,
+}
+
+/// One op with its start and end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Index into `Timeline::ranks`.
+    pub rank: u32,
+    /// Index into `Timeline::labels`.
+    pub label: u32,
+    /// Index into `Timeline::calls`.
+    pub call: u32,
+    /// Which stream it ran on.
+    pub stream: Stream,
+    /// Which part of the step it belongs to.
+    pub pass: Pass,
+    /// What kept the rank busy.
+    pub activity: Activity,
+    /// When it began.
+    pub start: Picoseconds,
+    /// When it ended.
+    pub end: Picoseconds,
+}
+
+/// What a span spends its time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Activity {
+    /// A kernel.
+    Compute,
+    /// Moving data over an axis of the mesh.
+    Communication(Axis),
+    /// Waiting for another rank: a receive before its message comes, a collective before its last member.
+    Wait,
+}
+
+/// Memory taken or given back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MemoryChange {
+    /// Index into `Timeline::ranks`.
+    pub rank: u32,
+    /// What it holds.
+    pub kind: MemoryKind,
+    /// When.
+    pub time: Picoseconds,
+    /// Positive when taken, negative when given back.
+    pub bytes: Bytes,
+}
