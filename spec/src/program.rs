@@ -376,7 +376,15 @@ impl Kernel {
                 Flops::new(2.0 * count as f64 * m as f64 * n as f64 * k as f64)
             }
             Kernel::FusedAttention {
-                direction, batch, heads, queries, keys, head_dim, value_head_dim, mask, ..
+                direction,
+                batch,
+                heads,
+                queries,
+                keys,
+                head_dim,
+                value_head_dim,
+                mask,
+                ..
             } => {
                 let pairs = batch as f64 * heads as f64 * mask.visible_pairs(queries, keys);
                 let forward = 2.0 * pairs * (head_dim + value_head_dim) as f64;

@@ -1,0 +1,41 @@
+//! The TOML files that ship with the program: GPUs, nodes, clusters, models and stacks.
+//!
+//! A new entry is a new file in `spec/catalog`; no Rust is touched.
+
+use crate::error::SpecError;
+use include_dir::{Dir, include_dir};
+
+static CATALOG: Dir = include_dir!("$CARGO_MANIFEST_DIR/catalog");
+
+/// The names in a folder of the catalog (`gpus`, `nodes`, `clusters`, `models`, `stacks`), in alphabetical order.
+pub fn names(folder: &str) -> Vec<&'static str> {
+    let files = CATALOG.get_dir(folder).into_iter().flat_map(|dir| dir.files());
+    let mut names: Vec<&str> = files
+        .filter(|file| file.path().extension().is_some_and(|extension| extension == "toml"))
+        .filter_map(|file| file.path().file_stem()?.to_str())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// The text of a catalog file.
+///
+/// # Errors
+/// `UnknownName` with the nearest names; `kind` is the word for one entry, `model` for the folder `models`.
+pub fn text(kind: &'static str, name: &str) -> Result<&'static str, SpecError> {
+    let folder = format!("{kind}s");
+    CATALOG.get_file(format!("{folder}/{name}.toml")).and_then(|file| file.contents_utf8()).ok_or_else(|| {
+        SpecError::UnknownName { kind, name: name.into(), nearest: nearest(name, names(&folder).into_iter()) }
+    })
+}
+
+/// Up to three of `names` that are spelt most like `name`, the closest first.
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let lower = name.to_lowercase();
+    let mut scored: Vec<(f64, &str)> = names
+        .map(|candidate| (strsim::jaro_winkler(&lower, candidate), candidate))
+        .filter(|(score, _)| *score > 0.7)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    scored.into_iter().take(3).map(|(_, candidate)| candidate.to_string()).collect()
+}
