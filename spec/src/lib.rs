@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod cluster;
 pub mod error;
 pub mod model;
+pub mod optimizer;
 pub mod precision;
 pub mod program;
 pub mod schedule;
