@@ -222,3 +222,10 @@ pub struct Head {
     /// A dense layer over the first token (BERT's pooler).
     pub pooler: bool,
 }
+
+impl Model {
+    /// Blocks in all.
+    pub fn layers(&self) -> usize {
+        self.blocks.iter().map(|run| run.count).sum()
+    }
+}
