@@ -1,1 +1,11 @@
-//! The simulator.
+//! The simulator: what a program does in time on given hardware.
+//!
+//! It never reads a clock, a thread count or a random source: the same program and costs give the same timeline.
+
+pub mod costs;
+pub mod engine;
+mod simulate;
+mod template;
+
+pub use simulate::{hardware_flops, simulate, step_time};
+pub use template::Detail;

@@ -4,6 +4,8 @@ pub mod catalog;
 pub mod cluster;
 pub mod error;
 pub mod job;
+pub mod lower;
+pub mod memory;
 pub mod mesh;
 pub mod model;
 pub mod optimizer;

@@ -3,6 +3,7 @@
 //! A `Model` is a description, not weights: a few runs of identical blocks. It knows its weight tensors, its
 //! parameter count and its FLOPs; it does not know how it is split over ranks.
 
+
 use serde::{Deserialize, Serialize};
 
 /// A transformer to train.

@@ -165,6 +165,16 @@ impl Plan {
         schedule(&self.schedule).expect("a checked plan has a known schedule")
     }
 
+    /// Whether the data axis splits the optimizer state.
+    pub fn shards_optimizer(&self) -> bool {
+        self.data_sharding == DataSharding::Zero1 && self.mesh.data > 1
+    }
+
+    /// Parameters in a bucket of gradients.
+    pub fn bucket_parameters(&self) -> usize {
+        self.stack.bucket_parameters.value
+    }
+
     /// Microbatches of one data rank in a step.
     pub fn microbatches(&self) -> usize {
         self.job.global_batch / (self.mesh.data * self.micro_batch)

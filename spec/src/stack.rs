@@ -29,7 +29,7 @@ pub struct Stack {
     /// Whether the tensor axis's reduction in backward runs beside the weight-gradient product.
     pub overlap_tensor_backward: bool,
     /// Whether activations between stages travel beside the compute of other microbatches.
-    pub overlap_pipeline: bool,
+    pub overlap_pipeline: PipelineOverlap,
     /// Whether each tensor rank sends 1/t of the activations and gathers them again on the other side.
     pub scatter_gather_pipeline: bool,
     /// Whether gradients are reduced bucket by bucket during the last backward pass.
@@ -46,6 +46,18 @@ pub struct Stack {
     pub communicator_memory: Sourced<Bytes>,
     /// Memory lost to the allocator's rounding and fragmentation, as a part of activations and temporaries.
     pub fragmentation: Sourced<f64>,
+}
+
+/// When messages between stages travel beside compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PipelineOverlap {
+    /// Sends and receives stand in line with the kernels.
+    Never,
+    /// With several stages per rank, where other work is at hand (Megatron-Core's overlap_p2p_comm).
+    Interleaved,
+    /// Under every schedule.
+    Always,
 }
 
 /// How attention is computed.
