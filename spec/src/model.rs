@@ -3,6 +3,10 @@
 //! A `Model` is a description, not weights: a few runs of identical blocks. It knows its weight tensors, its
 //! parameter count and its FLOPs; it does not know how it is split over ranks.
 
+pub mod flops;
+pub mod hf;
+pub mod preset;
+pub mod weights;
 
 use serde::{Deserialize, Serialize};
 
