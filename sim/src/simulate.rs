@@ -77,7 +77,11 @@ impl Flat {
                 call: origin.call,
                 stream,
                 pass: work.pass,
-                activity: if detail == Detail::Calls && stream == Stream::Compute { Activity::Compute } else { activity(&work.work) },
+                activity: if detail == Detail::Calls && stream == Stream::Compute {
+                    Activity::Compute
+                } else {
+                    activity(&work.work)
+                },
                 start: outcome.started[op as usize],
                 end: outcome.ended[op as usize],
             };

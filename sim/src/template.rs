@@ -104,7 +104,8 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
     let mut place = vec![0u32; nodes.len()];
     let mut first = 0;
     while first < nodes.len() {
-        let waits_outside = |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier as usize]));
+        let waits_outside =
+            |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier as usize]));
         if !is_local(&nodes[first]) {
             keep(nodes, first, &mut place, &mut joined);
             first += 1;
@@ -136,7 +137,12 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
                 place[index] = joined.len() as u32;
             }
             let action = NodeAction::Local(time - from);
-            joined.push(Node { stream: Stream::Compute, action, after: std::mem::take(&mut after), op: first as u32 });
+            joined.push(Node {
+                stream: Stream::Compute,
+                action,
+                after: std::mem::take(&mut after),
+                op: first as u32,
+            });
             from = time;
         }
         for index in run.clone().filter(|index| !is_local(&nodes[*index])) {
