@@ -13,7 +13,7 @@ mod actions;
 pub mod chrome;
 pub mod draw;
 mod memory;
-//pub mod picture;
+pub mod picture;
 pub mod report;
 mod sweep;
 pub mod timeline;

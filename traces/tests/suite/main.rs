@@ -3,4 +3,5 @@
 mod chrome;
 mod draft;
 mod draw;
+mod picture;
 mod report;
