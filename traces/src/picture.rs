@@ -1,8 +1,9 @@
 //! The pipeline of a timeline as an SVG picture.
 //!
 //! ```text
-//! title                                    step time
-//! legend, and how to read the boxes
+//! title
+//! legend                                   step time
+//! how to read the boxes
 //! rank 0 | boxes, one for each action                |
 //! rank 1 | …                                         |
 //!          time axis
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! Left to right is always time. Inside a box, bottom to top are the shares of its time: an action that computes
-//! for three quarters of its time and then waits for communication is three quarters coloured as its pass and one
+//! for three quarters of its time and only communicates in the rest is three quarters coloured as its pass and one
 //! quarter as exposed communication. So a box says how much of each there is and a trace file says when.
 
 mod axis;
@@ -45,9 +46,9 @@ pub fn svg(timeline: &Timeline, title: &str) -> String {
     let mut canvas = Canvas::default();
     let pipeline = Pipeline::new(timeline, &rows);
     canvas.text(MARGIN, 28.0, "font-size=\"16\" font-weight=\"bold\"", title);
-    let step = format!("step time {}", timeline.duration);
-    canvas.text(WIDTH - MARGIN, 28.0, "text-anchor=\"end\"", &step);
     legend(&mut canvas, &pipeline, 50.0);
+    let step = format!("step time {}", timeline.duration);
+    canvas.text(WIDTH - MARGIN, 50.0, "text-anchor=\"end\"", &step);
 
     let pitch = pitch(rows.len(), 640.0, 34.0);
     let top = 80.0;

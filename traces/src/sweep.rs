@@ -59,6 +59,7 @@ pub(crate) fn spans_of(timeline: &Timeline, rank: usize) -> &[Span] {
 /// `spans` are those of `spans_of`. Every stream is a queue whose head is running or is the next to start, so the
 /// step from one stretch to the next looks only at the few heads: time linear in the spans.
 pub(crate) fn sweep<'a>(spans: &'a [Span], duration: Picoseconds, mut visit: impl FnMut(Stretch<'a>)) {
+    debug_assert!(spans.is_sorted_by_key(|span| (span.stream, span.start)), "spans are ordered");
     let mut queues: Vec<&[Span]> = spans.chunk_by(|a, b| a.stream == b.stream).collect();
     let mut now = Picoseconds::ZERO;
     while now < duration {

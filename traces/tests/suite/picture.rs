@@ -133,11 +133,11 @@ fn a_picture_is_one_document_with_title_axis_legend_and_labels() {
     ];
     let mut expected = vec![
         "1f1b: &lt;3 stages&gt; &amp; &quot;4&quot; microbatches",
-        "step time 18.0 µs",
         "forward",
         "backward",
         "idle",
         "numbers are microbatches; heights in a box are shares of its time",
+        "step time 18.0 µs",
         "rank 0",
         "rank 1",
         "rank 2",
