@@ -147,7 +147,7 @@ fn row(grid: &Grid, extents: &[Extent], naming: Naming, width: usize) -> String 
         while extents.get(first).is_some_and(|extent| extent.end.0 <= start) {
             first += 1;
         }
-        let shown = most(start, end, &extents[first..], before);
+        let shown = most(start, end, &extents[first..]);
         let content = match shown.map(|extent| extent.action) {
             _ if cell == grid.mark => "…".to_string(),
             None => ".".repeat(width),
@@ -162,12 +162,12 @@ fn row(grid: &Grid, extents: &[Extent], naming: Naming, width: usize) -> String 
     text
 }
 
-/// The extent that fills most of a cell, or none if more of it is idle; of two that fill as much, one that has not
-/// been shown `before`, so that no action of a cell's length disappears.
-fn most<'a>(start: u64, end: u64, extents: &'a [Extent], before: Option<&Extent>) -> Option<&'a Extent> {
+/// The extent that fills most of a cell, or none if more of it is idle. Of two that fill as much it is the later
+/// one: an action of a cell's length that two cells share is then shown in one of them at least.
+fn most(start: u64, end: u64, extents: &[Extent]) -> Option<&Extent> {
     let within = extents.iter().take_while(|extent| extent.start.0 < end);
     let filled = within.map(|extent| (extent.end.0.min(end) - extent.start.0.max(start), extent));
     let idle = (end - start).saturating_sub(filled.clone().map(|(time, _)| time).sum());
-    let (time, winner) = filled.max_by_key(|&(time, extent)| (time, Some(extent) != before))?;
+    let (time, winner) = filled.max_by_key(|&(time, _)| time)?;
     (time >= idle).then_some(winner)
 }

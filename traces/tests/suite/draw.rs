@@ -1,6 +1,8 @@
 use crate::draft::{Draft, from_drawing};
+use trainwright_spec::program::{Axis, Stream};
 use trainwright_spec::units::Picoseconds;
 use trainwright_traces::draw::{Style, draw};
+use trainwright_traces::timeline::Activity;
 
 const UNIT: Picoseconds = Picoseconds(1_000_000);
 
@@ -90,6 +92,19 @@ fn an_action_of_a_cells_length_never_disappears() {
     draft.call(0, "0F1").compute(15, 25);
     draft.call(0, "0F2").compute(25, 40);
     assert_eq!(draw(&draft.finish(), &Style::exact(Picoseconds(10))), "rank 0 | F0 F1 F2 ==\n");
+}
+
+#[test]
+fn an_action_lasts_from_its_first_to_its_last_span_on_the_compute_stream_that_is_no_wait() {
+    // Waits 0..10 for a message that arrives 10..20, computes 20..30 and 40..50, waits until 60; its own message
+    // leaves 50..70 on another stream.
+    let mut draft = Draft::new(&[(0, 1, 0)]);
+    draft.call(0, "0F0").span(Stream::Compute, Activity::Wait, 0, 10);
+    draft.span(Stream::Compute, Activity::Communication(Axis::Pipeline), 10, 20);
+    draft.compute(20, 30).compute(40, 50).span(Stream::Compute, Activity::Wait, 50, 60);
+    draft.span(Stream::Send, Activity::Communication(Axis::Pipeline), 50, 70);
+    let text = draw(&draft.finish(), &Style::exact(Picoseconds(10)));
+    assert_eq!(text, "rank 0 | .. F0 == == == .. ..\n");
 }
 
 #[test]

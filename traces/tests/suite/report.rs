@@ -196,6 +196,17 @@ fn the_first_rank_of_one_f_one_b_holds_a_microbatch_for_every_stage() {
 }
 
 #[test]
+fn a_backward_that_ends_at_the_peak_is_no_longer_in_flight() {
+    let mut draft = Draft::new(&[(0, 1, 0)]);
+    draft.call(0, "0F0").compute(0, 10);
+    draft.call(0, "0B0").compute(10, 30);
+    draft.call(0, "0F1").compute(30, 40);
+    draft.memory(0, MemoryKind::Activations, 30, 1.0);
+    let report = Report::new(&draft.finish());
+    assert_eq!(report.ranks[0].memory.in_flight_at_peak, 1);
+}
+
+#[test]
 fn json_names_every_unit() {
     let mut draft = Draft::new(&[(8, 2, 1)]);
     draft.call(0, "2F0").compute(0, 1_200_000_000).label("qkv");
