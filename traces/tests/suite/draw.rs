@@ -80,8 +80,9 @@ fn a_cell_shows_what_fills_most_of_it() {
     draft.call(0, "0F2").compute(25, 34); // 4 of cell 3 and 6 of nothing
     draft.call(0, "").compute(46, 50); // 4 of cell 4 and 6 of nothing
     draft.call(0, "0B0").compute(50, 55); // half of cell 5, which is as much as nothing
+    draft.call(0, "0B1").compute(60, 61); // all that there is of the last cell
     let text = draw(&draft.finish(), &Style::exact(Picoseconds(10)));
-    assert_eq!(text, "rank 0 | F0 == F2 .. .. B0\n");
+    assert_eq!(text, "rank 0 | F0 == F2 .. .. B0 B1\n");
 }
 
 #[test]
