@@ -4,8 +4,11 @@
 
 pub mod costs;
 pub mod engine;
+mod forecast;
 mod simulate;
 mod template;
 
+pub use engine::Deadlock;
+pub use forecast::{Forecast, forecast};
 pub use simulate::{hardware_flops, simulate, step_time};
 pub use template::Detail;

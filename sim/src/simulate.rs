@@ -4,8 +4,8 @@ use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing};
 use crate::template::{Detail, Node, NodeAction, template};
 use std::collections::HashMap;
-use trainwright_spec::program::{Axis, Channel, Pass, Program, RankProgram, Stream, Work};
-use trainwright_spec::units::Picoseconds;
+use trainwright_spec::program::{Axis, Channel, Program, RankProgram, Stream, Work};
+use trainwright_spec::units::{Flops, Picoseconds};
 use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
 /// What a program does in time.
@@ -224,18 +224,14 @@ fn activity(work: &Work) -> Activity {
     }
 }
 
-/// Floating-point operations of all ranks in a step, by pass; what the hardware really does, recomputation included.
-pub fn hardware_flops(program: &Program, pass: Option<Pass>) -> trainwright_spec::units::Flops {
-    let of_segment: Vec<f64> = program
-        .segments
-        .iter()
-        .map(|segment| {
-            let ops = segment.ops.iter().filter(|op| pass.is_none_or(|pass| pass == op.pass));
-            ops.map(|op| if let Work::Compute(kernel) = &op.work { kernel.flops().get() } else { 0.0 }).sum()
-        })
-        .collect();
+/// Floating-point operations of all ranks in a step: what the hardware really does, recomputation included.
+pub fn hardware_flops(program: &Program) -> Flops {
+    let flops = |work: &Work| if let Work::Compute(kernel) = work { kernel.flops() } else { Flops::ZERO };
+    let of_segment: Vec<Flops> =
+        program.segments.iter().map(|segment| segment.ops.iter().map(|op| flops(&op.work)).sum()).collect();
     let of_rank = |rank: &RankProgram| {
-        rank.stands_for as f64 * rank.calls.iter().map(|call| of_segment[call.segment]).sum::<f64>()
+        let calls: Flops = rank.calls.iter().map(|call| of_segment[call.segment]).sum();
+        rank.stands_for as f64 * calls
     };
-    trainwright_spec::units::Flops::new(program.ranks.iter().map(of_rank).sum())
+    program.ranks.iter().map(of_rank).sum()
 }

@@ -100,7 +100,11 @@ fn unit_program(schedule: &dyn Schedule, shape: PipelineShape) -> Program {
 fn measure(schedule: &dyn Schedule, shape: PipelineShape) -> (f64, Vec<f64>) {
     let timeline = simulate(&unit_program(schedule, shape), &UnitCosts, Detail::Ops).unwrap();
     let step = Seconds::from(timeline.duration).get();
-    let bubbles: Vec<f64> = Report::new(&timeline).ranks.iter().map(|rank| rank.bubble_s / step).collect();
+    let bubbles: Vec<f64> = Report::new(&timeline)
+        .ranks
+        .iter()
+        .map(|rank| Seconds::from(rank.time.bubble).get() / step)
+        .collect();
     for bubble in &bubbles {
         assert!((bubble - bubbles[0]).abs() < 1e-9, "equal stages idle equally: {bubbles:?}");
     }
