@@ -2,7 +2,8 @@
 //!
 //! One file per family knows its keys and the values that stand for missing ones; the table below is all that ties
 //! them together. Keys that do not change weights or products are ignored: such files are full of them.
-//! The defaults of missing keys are those of the `transformers` library, versions 4.57 and 5.
+//! Sizes that every real file states have no default; what stands for other missing keys is what the `transformers`
+//! library, version 5, takes.
 
 mod bert;
 mod bloom;

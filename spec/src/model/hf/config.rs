@@ -71,7 +71,7 @@ pub const BUCKETS: Count = count("the number of buckets of distance", 1_000_000)
 impl Config<'_> {
     /// Whichever of several spellings of a key stands in the file; the first if none does.
     pub fn spelling(&self, spellings: &[&'static str]) -> &'static str {
-        spellings.iter().find(|key| self.value(key).is_some()).unwrap_or(&spellings[0])
+        spellings.iter().copied().find(|key| self.value(key).is_some()).unwrap_or(spellings[0])
     }
 
     /// A whole number that must be there.
