@@ -2,9 +2,11 @@
 //!
 //! It never reads a clock, a thread count or a random source: the same program and costs give the same timeline.
 
+pub mod compute;
 pub mod costs;
 pub mod engine;
 mod forecast;
+pub mod network;
 mod simulate;
 mod template;
 
