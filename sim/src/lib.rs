@@ -1,1 +1,3 @@
 //! The simulator.
+
+pub mod network;
