@@ -1,5 +1,9 @@
 //! What an op costs: the seam between a program and the hardware it runs on.
 
+mod cluster;
+
+pub use cluster::ClusterCosts;
+
 use trainwright_spec::program::{CollectiveKind, Group, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 

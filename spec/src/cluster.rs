@@ -1,4 +1,16 @@
 //! On what is trained: GPUs, the nodes that hold them, and the fabric that joins the nodes.
+//!
+//! ```text
+//! Cluster ─ nodes × Node ─┬─ gpus × Gpu
+//!    │                    ├─ Interconnect   joins the GPUs of the node
+//!    └─ Fabric            └─ Nics           join the node to the fabric
+//! ```
+//!
+//! Descriptions come from the catalog by name or from a person's TOML file; `read` knows both.
+
+mod check;
+mod document;
+mod read;
 
 use crate::precision::Precision;
 use crate::sourced::Sourced;
@@ -24,8 +36,11 @@ pub struct Cluster {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fabric {
-    /// How many times more bandwidth the NICs have than the spine: 1 is non-blocking.
+    /// How many times more bandwidth the NICs of a pod have than its uplinks: 1 is non-blocking.
     pub oversubscription: Sourced<f64>,
+    /// Nodes in a pod, inside which the fabric is non-blocking; without it every node counts as a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_nodes: Option<Sourced<usize>>,
 }
 
 /// A server with several GPUs.
@@ -39,6 +54,7 @@ pub struct Node {
     /// What joins the GPUs to each other.
     pub interconnect: Interconnect,
     /// What joins the node to the fabric; none in a machine that stands alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<Nics>,
     /// Each GPU.
     pub gpu: Gpu,
@@ -55,6 +71,20 @@ pub struct Interconnect {
     /// The part of it that large collectives reach, 0 to 1.
     pub efficiency: Sourced<f64>,
     /// Time of one step of a collective with an empty message.
+    pub latency: Sourced<Seconds>,
+    /// All-reduce inside the switches; none where they cannot (no switch, or older than NVLink 4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_switch: Option<InSwitchReduction>,
+}
+
+/// All-reduce that the switches between the GPUs do themselves (NVLink SHARP): each GPU sends its tensor once
+/// and receives the sum once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InSwitchReduction {
+    /// The part of the interconnect's bandwidth at which each GPU sends and receives the whole tensor, 0 to 1.
+    pub efficiency: Sourced<f64>,
+    /// Time of an all-reduce of an empty message.
     pub latency: Sourced<Seconds>,
 }
 

@@ -1,0 +1,120 @@
+//! Where the ranks of a group are, and which share of the cluster's links they have.
+
+use trainwright_spec::cluster::{Cluster, InSwitchReduction, Nics};
+use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
+
+/// A channel in one direction, as one rank's ring uses it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Link {
+    /// What large messages reach.
+    pub bandwidth: BytesPerSecond,
+    /// Time of one step with an empty message.
+    pub latency: Seconds,
+}
+
+/// A group of ranks on a cluster, seen from its traffic.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// Ranks in the group.
+    pub ranks: usize,
+    /// Nodes they are on.
+    pub nodes: usize,
+    /// Ranks on the node that has the fewest of them.
+    pub ranks_per_node: usize,
+    /// One GPU's link to the others of its node.
+    pub inside: Link,
+    /// The group's share of a node's NICs; none if it is on one node.
+    pub between: Option<Link>,
+    /// A GPU's link to switches that reduce; none where they cannot.
+    pub in_switch: Option<Link>,
+}
+
+impl Placement {
+    /// Places global `ranks`, in any order: rank r is a GPU of node r / (GPUs per node).
+    ///
+    /// Achieved bandwidths are the published ones times their efficiency. The NICs of a node are shared evenly by
+    /// its g GPUs. A group with k ranks on a node (the fewest of its nodes) so gets
+    ///
+    /// β = k/g · (count · bandwidth · efficiency) · min(1, m / oversubscription)
+    ///
+    /// where m counts its nodes in the pod that has the fewest: of m nodes in a ring only one sends out of the pod
+    /// in each direction, so that oversubscribed uplinks hurt only groups with few nodes in each pod.
+    ///
+    /// # Panics
+    /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
+    pub fn new(ranks: &[usize], cluster: &Cluster) -> Self {
+        let (node, gpus) = (&cluster.node, cluster.node.gpus.value);
+        let mut homes: Vec<usize> = ranks.iter().map(|rank| rank / gpus).collect();
+        homes.sort_unstable();
+        assert!(homes.last().is_none_or(|home| *home < cluster.nodes), "a rank is not on {}", cluster.name);
+        let (nodes, ranks_per_node) = groups(&homes);
+        let between = (nodes > 1).then(|| {
+            let nics =
+                node.nics.as_ref().expect("a cluster of several nodes has NICs: checked when it is read");
+            homes.dedup();
+            Link {
+                bandwidth: achieved(nics)
+                    * (ranks_per_node as f64 / gpus as f64)
+                    * uplink_share(&homes, cluster),
+                latency: nics.latency.value,
+            }
+        });
+        let interconnect = &node.interconnect;
+        let reducing = |reduction: &InSwitchReduction| Link {
+            bandwidth: interconnect.bandwidth.value * reduction.efficiency.value,
+            latency: reduction.latency.value,
+        };
+        Self {
+            ranks: ranks.len(),
+            nodes,
+            ranks_per_node,
+            inside: Link {
+                bandwidth: interconnect.bandwidth.value * interconnect.efficiency.value,
+                latency: interconnect.latency.value,
+            },
+            between,
+            in_switch: interconnect.in_switch.as_ref().map(reducing),
+        }
+    }
+
+    /// The narrowest link on a ring through all ranks: between nodes where there are several, inside them where a
+    /// node has more than one rank.
+    pub fn ring_bandwidth(&self) -> BytesPerSecond {
+        match self.between {
+            None => self.inside.bandwidth,
+            Some(between) if self.ranks == self.nodes => between.bandwidth,
+            Some(between) => between.bandwidth.min(self.inside.bandwidth),
+        }
+    }
+}
+
+/// Time to send `amount` along a path of latency `depth` in pieces of the best size.
+///
+/// T = (√D + √V)², the minimum over pieces of (d + pieces − 1) (D/d + V/pieces) for a path of many hops d
+///
+/// D the path's latency, V = amount / bandwidth.
+/// Source: Sanders, Speck & Träff 2009, Parallel Computing 35(12), 581–594, equation for pipelined trees.
+pub(super) fn pipelined(depth: Seconds, amount: Bytes, bandwidth: BytesPerSecond) -> Seconds {
+    let volume = amount / bandwidth;
+    depth + volume + Seconds::new(2.0 * (depth.get() * volume.get()).sqrt())
+}
+
+fn achieved(nics: &Nics) -> BytesPerSecond {
+    nics.bandwidth.value * nics.efficiency.value * nics.count.value as f64
+}
+
+/// The part of its NICs' bandwidth that a group on these nodes keeps on its way through the fabric.
+fn uplink_share(homes: &[usize], cluster: &Cluster) -> f64 {
+    let pod_nodes = cluster.fabric.pod_nodes.as_ref().map_or(1, |nodes| nodes.value);
+    let pods: Vec<usize> = homes.iter().map(|home| home / pod_nodes).collect();
+    match groups(&pods) {
+        (1, _) => 1.0,
+        (_, fewest) => (fewest as f64 / cluster.fabric.oversubscription.value).min(1.0),
+    }
+}
+
+/// How many different values a sorted list has, and how often the rarest occurs.
+fn groups(sorted: &[usize]) -> (usize, usize) {
+    let sizes = sorted.chunk_by(|a, b| a == b).map(<[usize]>::len);
+    (sizes.clone().count(), sizes.min().unwrap_or(0))
+}

@@ -1,0 +1,35 @@
+//! The ring: every rank passes pieces to the next one.
+
+use super::{Algorithm, Placement, STARTUP};
+use trainwright_spec::program::CollectiveKind;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// Ring all-reduce, all-gather and reduce-scatter.
+#[derive(Debug, Clone, Copy)]
+pub struct Ring;
+
+impl Algorithm for Ring {
+    fn name(&self) -> &'static str {
+        "ring"
+    }
+
+    /// T = T₀ + r [c α_between + (p − 1 − c) α_inside + (p − 1)/p · n / β]
+    ///
+    /// p ranks on N nodes, n bytes, r = 2 rounds for an all-reduce and 1 else; α latency of a step, β narrowest
+    /// link of the ring in one direction; a piece crosses between nodes c = min(N, p − 1) times in a round (N > 1).
+    /// With equal links this is r (p − 1) (α + n / (p β)).
+    /// Assumes that no other flow shares the links.
+    /// Source: Patarasuk & Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117–124.
+    fn time(&self, kind: CollectiveKind, bytes: Bytes, placement: &Placement) -> Option<Seconds> {
+        let rounds = match kind {
+            CollectiveKind::AllReduce => 2.0,
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter => 1.0,
+        };
+        let steps = placement.ranks.saturating_sub(1);
+        let crossings = if placement.nodes > 1 { placement.nodes.min(steps) } else { 0 };
+        let between = placement.between.map_or(Seconds::ZERO, |link| link.latency);
+        let latency = crossings as f64 * between + (steps - crossings) as f64 * placement.inside.latency;
+        let piece = bytes / placement.ranks.max(1) as f64;
+        Some(STARTUP + rounds * (latency + steps as f64 * (piece / placement.ring_bandwidth())))
+    }
+}

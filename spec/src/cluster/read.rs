@@ -1,0 +1,169 @@
+//! Clusters from the catalog's names and from people's files.
+//!
+//! A cluster is written as TOML. At each level a name of the catalog may stand for the whole table:
+//!
+//! ```toml
+//! nodes = 16
+//! node = "dgx-a100"                 # or a table with `gpus`, `interconnect`, `nics` and `gpu`
+//! fabric = { oversubscription = 2 } # left out: non-blocking
+//! ```
+
+use super::check::{Fault, check};
+use super::document::Document;
+use super::{Cluster, Fabric, Node};
+use crate::catalog;
+use crate::error::SpecError;
+use std::borrow::Cow;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+impl Cluster {
+    /// A cluster from what stands after `--cluster`: a path if it has a `/` or ends with `.toml`, else a name.
+    ///
+    /// # Errors
+    /// Those of `from_file` and `from_name`.
+    pub fn reference(text: &str) -> Result<Self, SpecError> {
+        match text.contains('/') || text.ends_with(".toml") {
+            true => Self::from_file(Path::new(text)),
+            false => Self::from_name(text),
+        }
+    }
+
+    /// A cluster of the catalog (`selene`), a part of one (`selene:16`), a node of the catalog (`dgx-h100`) or
+    /// several of them on a non-blocking fabric (`dgx-h100:16`).
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names; `BadValue` for a count that is no number, zero, or more than there are.
+    pub fn from_name(text: &str) -> Result<Self, SpecError> {
+        let (name, count) = match text.split_once(':') {
+            Some((name, count)) => (name, Some(count)),
+            None => (text, None),
+        };
+        let refuse = |allowed: String| SpecError::BadValue {
+            origin: "argument".into(),
+            key: "cluster".into(),
+            value: format!("`{text}`"),
+            allowed,
+        };
+        let count = match count.map(str::parse::<usize>) {
+            None => None,
+            Some(Ok(count)) if count > 0 => Some(count),
+            Some(_) => return Err(refuse("after the colon stands a number of nodes, at least 1".into())),
+        };
+        let mut cluster = if catalog::names("clusters").contains(&name) {
+            let whole = Self::from_toml(catalog::text("cluster", name)?, name)?;
+            if count.is_some_and(|count| count > whole.nodes) {
+                return Err(refuse(format!("{name} has {} nodes", whole.nodes)));
+            }
+            Cluster { nodes: count.unwrap_or(whole.nodes), ..whole }
+        } else if catalog::names("nodes").contains(&name) {
+            let (nodes, node) = (count.unwrap_or(1), Node::from_name(name)?);
+            Cluster { name: text.into(), nodes, fabric: Fabric::non_blocking(), node }
+        } else {
+            let mut known = catalog::names("clusters");
+            known.extend(catalog::names("nodes"));
+            let nearest = catalog::nearest(name, known.into_iter());
+            return Err(SpecError::UnknownName { kind: "cluster", name: name.into(), nearest });
+        };
+        cluster.name = text.into();
+        check(&cluster)
+            .map_err(|Fault { key, value, allowed }| refuse(format!("`{key}` is {value}; {allowed}")))?;
+        Ok(cluster)
+    }
+
+    /// A cluster from a TOML file.
+    ///
+    /// # Errors
+    /// `File` if it cannot be read, and those of `from_toml`.
+    pub fn from_file(path: &Path) -> Result<Self, SpecError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| SpecError::File { path: path.into(), source })?;
+        Self::from_toml(&text, &path.display().to_string())
+    }
+
+    /// A cluster from TOML text; `origin` names it in messages, and in the cluster where the text has no `name`.
+    ///
+    /// # Errors
+    /// `Syntax` for text that is no TOML or has a key missing or unknown, `BadValue` for a value that makes no
+    /// sense; each with line, key and what is allowed.
+    pub fn from_toml(text: &str, origin: &str) -> Result<Self, SpecError> {
+        let document = Document::parse(text, origin)?;
+        let mut tables = document.tables();
+        let root = tables.get_mut();
+        let stem = Path::new(origin).file_stem().map_or(origin.into(), |stem| stem.to_string_lossy());
+        default(root, "name", text_value(&stem));
+        let fabric = Document::parse(NON_BLOCKING, "default fabric")?.tables().into_inner();
+        default(root, "fabric", unwritten(DeValue::Table(fabric)));
+        complete(root, &["node", "gpu"], String::new(), &document)?;
+        let cluster: Cluster = document.read(tables)?;
+        check(&cluster).map_err(|Fault { key, value, allowed }| document.refuse(&key, value, allowed))?;
+        Ok(cluster)
+    }
+}
+
+impl Node {
+    /// A node of the catalog.
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names.
+    pub fn from_name(name: &str) -> Result<Self, SpecError> {
+        let text = catalog::text("node", name)?;
+        let document = Document::parse(text, name)?;
+        let mut tables = document.tables();
+        default(tables.get_mut(), "name", text_value(name));
+        complete(tables.get_mut(), &["gpu"], String::new(), &document)?;
+        document.read(tables)
+    }
+}
+
+impl Fabric {
+    /// A fabric that carries all that the NICs can send.
+    pub fn non_blocking() -> Self {
+        toml::from_str(NON_BLOCKING).expect("the default fabric is written in this file")
+    }
+}
+
+const NON_BLOCKING: &str =
+    r#"oversubscription = { value = 1, source = "assumed non-blocking: nothing else was said" }"#;
+
+/// Puts the catalog's table where a name stands for it, and a name where a table has none; `levels` are the keys
+/// that may hold such tables, each inside the one before.
+fn complete(
+    table: &mut DeTable,
+    levels: &[&'static str],
+    path: String,
+    document: &Document,
+) -> Result<(), SpecError> {
+    let Some((&kind, deeper)) = levels.split_first() else { return Ok(()) };
+    let Some(value) = table.get_mut(kind) else { return Ok(()) };
+    let path = if path.is_empty() { kind.to_string() } else { format!("{path}.{kind}") };
+    let mut name = "custom".to_string();
+    if let DeValue::String(reference) = value.get_ref() {
+        name = reference.to_string();
+        let text = catalog::text(kind, &name)
+            .map_err(|unknown| document.refuse(&path, format!("`{name}`"), unknown.to_string()))?;
+        *value.get_mut() = DeValue::Table(Document::parse(text, &name)?.tables().into_inner());
+    }
+    if let DeValue::Table(inner) = value.get_mut() {
+        default(inner, "name", text_value(&name));
+        complete(inner, deeper, path, document)?;
+    }
+    Ok(())
+}
+
+/// Sets a key that the author left out.
+fn default<'a>(table: &mut DeTable<'a>, key: &'static str, value: Spanned<DeValue<'a>>) {
+    if !table.contains_key(key) {
+        table.insert(unwritten(Cow::Borrowed(key)), value);
+    }
+}
+
+/// A key or value that nobody wrote: it stands at the start of the text.
+fn unwritten<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+fn text_value<'a>(text: &str) -> Spanned<DeValue<'a>> {
+    unwritten(DeValue::String(Cow::Owned(text.into())))
+}

@@ -1,0 +1,186 @@
+//! Clusters: every entry of the catalog reads and has its sources; names, files and what is wrong with them.
+
+use std::path::Path;
+use trainwright_spec::catalog;
+use trainwright_spec::cluster::{Cluster, Node};
+
+/// Every cluster that a name of the catalog stands for, nodes as clusters of one.
+fn catalogued() -> Vec<(&'static str, Cluster)> {
+    let names = catalog::names("clusters").into_iter().chain(catalog::names("nodes"));
+    names
+        .map(|name| (name, Cluster::from_name(name).unwrap_or_else(|error| panic!("{name}: {error}"))))
+        .collect()
+}
+
+#[test]
+fn every_entry_of_the_catalog_is_named_as_its_file() {
+    for (name, cluster) in catalogued() {
+        assert_eq!(cluster.name, name);
+    }
+    for name in catalog::names("nodes") {
+        assert_eq!(Node::from_name(name).unwrap().name, name);
+        assert!(!catalog::names("clusters").contains(&name), "`{name}` is a node and a cluster");
+    }
+}
+
+#[test]
+fn every_number_of_the_catalog_has_a_source() {
+    for (name, cluster) in catalogued() {
+        let numbers = check_sources(name, &toml::Value::try_from(&cluster).unwrap());
+        assert!(numbers > 10, "{name} has only {numbers} sourced numbers");
+    }
+}
+
+/// Counts the tables with a `value`, all of which must have a `source`.
+fn check_sources(path: &str, value: &toml::Value) -> usize {
+    let Some(table) = value.as_table() else { return 0 };
+    if table.contains_key("value") {
+        let source = table.get("source").and_then(|source| source.as_str()).unwrap_or_default();
+        assert!(source.len() > 3, "{path} has no source");
+        return 1;
+    }
+    table.iter().map(|(key, inner)| check_sources(&format!("{path}.{key}"), inner)).sum()
+}
+
+#[test]
+fn what_is_written_is_read_back_equal() {
+    for (name, cluster) in catalogued() {
+        let text = toml::to_string(&cluster).unwrap();
+        assert_eq!(Cluster::from_toml(&text, "written.toml").unwrap(), cluster, "{name}:\n{text}");
+    }
+}
+
+#[test]
+fn a_name_stands_for_a_cluster_a_part_of_one_or_some_nodes() {
+    let check = |name: &str, nodes: usize, gpus: usize| {
+        let cluster = Cluster::reference(name).unwrap();
+        assert_eq!((cluster.name.as_str(), cluster.nodes, cluster.gpus()), (name, nodes, gpus));
+    };
+    check("selene", 560, 4480);
+    check("selene:384", 384, 3072);
+    check("meta-llama3", 3072, 24_576);
+    check("dgx-h100", 1, 8);
+    check("dgx-h100:16", 16, 128);
+    check("gb200-nvl72:2", 2, 144);
+    check("rtx-4090", 1, 1);
+}
+
+#[test]
+fn a_name_that_does_not_fit_is_refused_in_one_line() {
+    let check = |name: &str, expected: &str| {
+        let message = Cluster::from_name(name).unwrap_err().to_string();
+        assert!(message.contains(expected), "{name}: {message}");
+        assert!(!message.contains('\n'), "{name}: {message}");
+    };
+    check("dgx-h10", "unknown cluster `dgx-h10` (nearest: dgx-h100");
+    check("selen", "nearest: selene");
+    check("dgx-h100:0", "`cluster` is `dgx-h100:0`; after the colon stands a number of nodes, at least 1");
+    check("dgx-h100:x", "after the colon stands a number of nodes");
+    check("dgx-h100:-1", "after the colon stands a number of nodes");
+    check("selene:561", "selene has 560 nodes");
+    check("rtx-4090:2", "`node.nics` is missing; 2 nodes can only work together over NICs");
+    check("dgx-h100:2000000", "at most 10000000 GPUs in all, here each node has 8");
+    check("dgx-h100:18446744073709551615", "at most 10000000 GPUs");
+    check("", "unknown cluster ``");
+}
+
+/// A person's own cluster, with a name of the catalog at each level below.
+const OWN: &str = r#"
+nodes = 2
+node = { gpu = "a100-80gb-sxm", gpus = 4, interconnect = { kind = "x", bandwidth = "100 GB/s", efficiency = 0.5, latency = "2 us" }, nics = { kind = "y", count = 2, bandwidth = "100 Gbit/s", efficiency = 1, latency = 0 } }
+"#;
+
+#[test]
+fn a_file_may_name_the_catalog_at_any_level() {
+    let check = |text: &str, nodes: usize, node: &str, gpu: &str, oversubscription: f64| {
+        let cluster =
+            Cluster::from_toml(text, "some/own.toml").unwrap_or_else(|error| panic!("{text}\n{error}"));
+        assert_eq!(cluster.name, "own");
+        assert_eq!((cluster.nodes, cluster.node.name.as_str()), (nodes, node));
+        assert_eq!(cluster.node.gpu.name, gpu);
+        assert_eq!(cluster.fabric.oversubscription.value, oversubscription);
+    };
+    check("nodes = 3\nnode = \"dgx-a100\"", 3, "dgx-a100", "a100-80gb-sxm", 1.0);
+    check("nodes = 3\nnode = \"dgx-a100\"\nfabric.oversubscription = 2", 3, "dgx-a100", "a100-80gb-sxm", 2.0);
+    check(OWN, 2, "custom", "a100-80gb-sxm", 1.0);
+
+    let mut all = toml::Table::try_from(Cluster::from_name("dgx-a100:3").unwrap()).unwrap();
+    all.remove("name");
+    all["node"].as_table_mut().unwrap()["gpu"].as_table_mut().unwrap().remove("name");
+    check(&all.to_string(), 3, "dgx-a100", "custom", 1.0);
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_refused_with_file_line_key_and_what_is_allowed() {
+    let check = |was: &str, is: &str, expected: &str| {
+        assert!(OWN.contains(was), "{was}");
+        let message = Cluster::from_toml(&OWN.replacen(was, is, 1), "own.toml").unwrap_err().to_string();
+        assert!(message.starts_with(expected), "{is}: {message}");
+        assert!(!message.contains('\n'), "{is}: {message}");
+    };
+    check("nodes = 2", "nodes = 0", "own.toml:2: `nodes` is 0; at least 1");
+    check("nodes = 2", "nodes = -2", "own.toml:2: `nodes`: invalid value: integer `-2`, expected usize");
+    check("nodes = 2", "nodes = 9000000", "own.toml:2: `nodes` is 9000000; at most 10000000 GPUs in all");
+    check(
+        "nodes = 2",
+        "nods = 2",
+        "own.toml:2: `nods`: unknown field `nods`, expected one of `name`, `nodes`",
+    );
+    check("nodes = 2", "", "own.toml:1: missing field `nodes`");
+    check("nodes = 2", "nodes = ", "own.toml:2: ");
+    check(
+        "\"a100-80gb-sxm\"",
+        "\"a100-80\"",
+        "own.toml:3: `node.gpu` is `a100-80`; unknown gpu `a100-80` (nearest: a100-",
+    );
+    check("gpus = 4", "gpus = 0", "own.toml:3: `node.gpus` is 0; at least 1");
+    check("gpus = 4", "gpus = 1.5", "own.toml:3: `node.gpus`: 1.5 is out of range");
+    check(
+        "\"100 GB/s\"",
+        "\"0 GB/s\"",
+        "own.toml:3: `node.interconnect.bandwidth` is 0 GB/s; more than zero and finite",
+    );
+    check(
+        "\"100 GB/s\"",
+        "\"100 GBps\"",
+        "own.toml:3: `node.interconnect.bandwidth`: `100 GBps` is not a number followed by one of GB/s",
+    );
+    check("\"100 GB/s\"", "-1", "own.toml:3: `node.interconnect.bandwidth`: -1 is out of range");
+    check("\"100 GB/s\"", "inf", "own.toml:3: `node.interconnect.bandwidth`: inf is out of range");
+    check("0.5", "1.5", "own.toml:3: `node.interconnect.efficiency` is 1.5; more than 0 and at most 1");
+    check("0.5", "0", "own.toml:3: `node.interconnect.efficiency` is 0; more than 0 and at most 1");
+    check("\"2 us\"", "\"2 s\"", "own.toml:3: `node.interconnect.latency` is 2.00 s; between 0 and 1 s");
+    check("nics =", "nicks =", "own.toml:3: `node.nicks`: unknown field `nicks`");
+    check("count = 2", "count = 0", "own.toml:3: `node.nics.count` is 0; at least 1");
+    check(
+        "efficiency = 1,",
+        "efficiency = 0,",
+        "own.toml:3: `node.nics.efficiency` is 0; more than 0 and at most 1",
+    );
+    check(
+        "\n",
+        "\nfabric.oversubscription = 0.5\n",
+        "own.toml:2: `fabric.oversubscription` is 0.5; a finite number from 1",
+    );
+    check(
+        "\n",
+        "\nfabric = { oversubscription = 1, pod_nodes = 0 }\n",
+        "own.toml:2: `fabric.pod_nodes` is 0; at least 1",
+    );
+    let nics =
+        ", nics = { kind = \"y\", count = 2, bandwidth = \"100 Gbit/s\", efficiency = 1, latency = 0 }";
+    check(nics, "", "own.toml:3: `node.nics` is missing; 2 nodes can only work together over NICs");
+}
+
+#[test]
+fn a_reference_with_a_slash_or_the_ending_toml_is_a_file() {
+    let message = Cluster::reference("nowhere/own.toml").unwrap_err().to_string();
+    assert!(message.starts_with("nowhere/own.toml: "), "{message}");
+    let message = Cluster::reference("own.toml").unwrap_err().to_string();
+    assert!(message.starts_with("own.toml: "), "{message}");
+    let entry = Path::new(env!("CARGO_MANIFEST_DIR")).join("catalog/clusters/selene.toml");
+    assert_eq!(
+        Cluster::reference(&entry.display().to_string()).unwrap(),
+        Cluster::from_name("selene").unwrap()
+    );
+}
