@@ -57,7 +57,7 @@ pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
             };
             attention::time(&attention, gpu)
         }
-        Kernel::Streaming { read, written } => streaming::time(read + written, gpu),
+        Kernel::Streaming { access, read, written } => streaming::time(access, read + written, gpu),
     };
     running + gpu.achieved.kernel_overhead.value
 }

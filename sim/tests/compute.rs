@@ -6,7 +6,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Direction, Kernel};
+use trainwright_spec::program::{Access, Direction, Kernel};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -31,6 +31,7 @@ fn round_gpu() -> Gpu {
         achieved.attention_forward = 1
         achieved.attention_backward = 1
         achieved.memory = 0.7
+        achieved.reduction = 0.5
         achieved.kernel_overhead = "0 us"
         "#,
     )
@@ -67,7 +68,11 @@ fn kernels_take_what_the_formula_says() {
     // take 5 / 2 / 0.93 = 2.69, which is less.
     check("2.5 waves", product(1, 30 * 256, 9 * 128, 8096, Precision::Bf16), 5.0 / 2.0 / 0.9315 * tile);
     // 700 MB read, 700 MB written at 1.4 TB/s: 1 ms.
-    check("streaming", Kernel::Streaming { read: Bytes::new(7e8), written: Bytes::new(7e8) }, 1000.0);
+    check(
+        "streaming",
+        Kernel::Streaming { access: Access::Elementwise, read: Bytes::new(7e8), written: Bytes::new(7e8) },
+        1000.0,
+    );
     // A product with one row reads 2 · 16384² bytes = 537 MB at 1.4 TB/s.
     check("matrix by vector", product(1, 1, 16384, 16384, Precision::Bf16), 536.9e6 / 1.4e6);
     // 108 blocks of 128 queries, one each, 13824 keys: 128 · 13824 · 512 flops at 2.7 TFLOP/s = 335.6 µs, and to
@@ -113,7 +118,15 @@ fn larger_kernels_are_never_faster_and_none_beats_the_peak() {
             check(sizes.map(|k| product(1, other, other, k, precision)).to_vec());
             check(sizes.map(|count| product(count, other, other, 64, precision)).to_vec());
         }
-        check(sizes.map(|n| Kernel::Streaming { read: Bytes::new(n as f64), written: Bytes::ZERO }).to_vec());
+        check(
+            sizes
+                .map(|n| Kernel::Streaming {
+                    access: Access::Elementwise,
+                    read: Bytes::new(n as f64),
+                    written: Bytes::ZERO,
+                })
+                .to_vec(),
+        );
         if supports(&gpu, Precision::Bf16) {
             for direction in [Direction::Forward, Direction::Backward] {
                 for mask in [Mask::Full, Mask::Causal, Mask::Window(1024)] {
@@ -142,6 +155,7 @@ fn every_gpu_of_the_catalog_is_whole_and_sourced() {
             ("attention_forward", &achieved.attention_forward),
             ("attention_backward", &achieved.attention_backward),
             ("memory", &achieved.memory),
+            ("reduction", &achieved.reduction),
         ];
         fractions.extend(achieved.matrix.iter().map(|(precision, fraction)| (precision.name(), fraction)));
         for (key, fraction) in fractions {

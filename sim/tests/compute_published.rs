@@ -11,7 +11,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Direction, Kernel};
+use trainwright_spec::program::{Access, Direction, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// A measured call and its family, the kernels it runs.
@@ -98,10 +98,14 @@ impl From<AttentionRow> for Measured {
 impl From<MemoryRow> for Measured {
     fn from(row: MemoryRow) -> Measured {
         let half = Bytes::new(row.bytes / 2.0);
+        let access = match row.family.as_str() {
+            "layernorm" | "softmax" => Access::Reduction,
+            _ => Access::Elementwise,
+        };
         Measured {
             family: row.family,
             gpu: row.gpu,
-            kernels: vec![Kernel::Streaming { read: half, written: half }],
+            kernels: vec![Kernel::Streaming { access, read: half, written: half }],
             time: Seconds::new(row.time_us * 1e-6),
         }
     }

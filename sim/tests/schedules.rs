@@ -3,7 +3,7 @@
 use trainwright_sim::costs::Costs;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::program::{
-    Allocation, Axis, Call, Channel, CollectiveKind, Group, Kernel, MemoryKind, Op, Pass, Program,
+    Access, Allocation, Axis, Call, Channel, CollectiveKind, Group, Kernel, MemoryKind, Op, Pass, Program,
     RankProgram, Segment, Stream, Work,
 };
 use trainwright_spec::schedule::{ActionKind, PipelineShape, Schedule, schedule};
@@ -64,7 +64,8 @@ fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kin
         ),
     };
     let mut ops: Vec<Op> = receive.map(|work| op(Stream::Receive, work, Vec::new())).into_iter().collect();
-    let kernel = Kernel::Streaming { read: Bytes::new(time), written: Bytes::ZERO };
+    let kernel =
+        Kernel::Streaming { access: Access::Elementwise, read: Bytes::new(time), written: Bytes::ZERO };
     let compute = op(Stream::Compute, Work::Compute(kernel), (0..ops.len()).collect());
     ops.push(Op { allocates, frees, ..compute });
     let after = vec![ops.len() - 1];

@@ -133,8 +133,10 @@ pub struct Achieved {
     pub attention_forward: Sourced<f64>,
     /// The same of fused attention's backward pass.
     pub attention_backward: Sourced<f64>,
-    /// Part of the memory bandwidth that streaming kernels reach, 0 to 1.
+    /// Part of the memory bandwidth that element-by-element kernels reach, 0 to 1.
     pub memory: Sourced<f64>,
+    /// Part of the memory bandwidth that norms, softmax and other kernels with sums along a dim reach, 0 to 1.
+    pub reduction: Sourced<f64>,
     /// Time from one kernel's end to the next one's start when the queue is full, plus its ramp up and down.
     pub kernel_overhead: Sourced<Seconds>,
 }

@@ -349,11 +349,22 @@ pub enum Kernel {
     },
     /// Anything bound by memory: reads, computes little, writes.
     Streaming {
+        /// How it goes through memory.
+        access: Access,
         /// Bytes read.
         read: Bytes,
         /// Bytes written.
         written: Bytes,
     },
+}
+
+/// How a memory-bound kernel goes through memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Element by element: copies, activations, dropout, additions, optimizers.
+    Elementwise,
+    /// With sums along a dim: norms, softmax, gradients of biases.
+    Reduction,
 }
 
 /// Forward or backward of one kernel.

@@ -5,7 +5,7 @@ use super::streaming;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Direction;
+use trainwright_spec::program::{Access, Direction};
 use trainwright_spec::units::{Bytes, Flops, Seconds};
 
 /// The shapes of one call.
@@ -87,7 +87,7 @@ pub(super) fn time(attention: &Attention, gpu: &Gpu) -> Seconds {
             (shared_out + 0.5 * waves.min(1.0) * longest).max(longest)
         }
     };
-    all_blocks.max(streaming::time(attention.traffic(), gpu))
+    all_blocks.max(streaming::time(Access::Elementwise, attention.traffic(), gpu))
 }
 
 impl Attention {

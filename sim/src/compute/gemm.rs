@@ -4,6 +4,7 @@ use super::multiprocessor_peak;
 use super::streaming;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Access;
 use trainwright_spec::units::{Bytes, Flops, FlopsPerSecond, Seconds};
 
 /// `count` independent products (m × k) · (k × n).
@@ -73,7 +74,7 @@ pub(super) fn time(product: &Product, gpu: &Gpu) -> Seconds {
     choices
         .map(|choice| {
             let arithmetic = choice.arithmetic_time(product, gpu.multiprocessors.value, rate);
-            arithmetic.max(streaming::time(choice.traffic(product), gpu))
+            arithmetic.max(streaming::time(Access::Elementwise, choice.traffic(product), gpu))
         })
         .fold(never, Seconds::min)
 }

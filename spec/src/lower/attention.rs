@@ -36,14 +36,20 @@ impl Own {
 pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leaves: bool) -> Vec<Part> {
     let own = Own::of(shape, attention);
     let mut parts = match &attention.latent {
-        None => vec![column(shape, "qkv", input, shape.hidden, own.query + own.key + own.value)],
+        None => vec![column(
+            shape,
+            "qkv",
+            input,
+            [shape.hidden, own.query + own.key + own.value],
+            attention.qkv_bias,
+        )],
         Some(latent) => latent_projections(shape, attention, latent, &own),
     };
     let rotated = shape.activations(shape.tokens() * (own.query + own.key));
     if attention.qk_norm {
         parts.push(Part {
-            forward: vec![Step::streaming("qk norm", rotated, rotated)],
-            backward: vec![Step::streaming("qk norm", 2.0 * rotated, rotated)],
+            forward: vec![Step::reduction("qk norm", rotated, rotated)],
+            backward: vec![Step::reduction("qk norm", 2.0 * rotated, rotated)],
             kept: rotated,
             core: None,
         });
@@ -69,14 +75,14 @@ fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own
         Some(rank) => {
             parts.push(replicated(shape, "q down", shape.hidden, rank));
             parts.push(norm(shape, tokens, rank));
-            parts.push(column(shape, "q up", Input::Region, rank, own.query));
+            parts.push(column(shape, "q up", Input::Region, [rank, own.query], false));
         }
-        None => parts.push(column(shape, "q", Input::Region, shape.hidden, own.query)),
+        None => parts.push(column(shape, "q", Input::Region, [shape.hidden, own.query], false)),
     }
     let up = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
     parts.push(replicated(shape, "kv down", shape.hidden, latent.kv_rank + latent.rotary_head_dim));
     parts.push(norm(shape, tokens, latent.kv_rank));
-    parts.push(column(shape, "kv up", Input::Region, latent.kv_rank, up));
+    parts.push(column(shape, "kv up", Input::Region, [latent.kv_rank, up], false));
     parts
 }
 
@@ -101,7 +107,7 @@ fn fused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
     let step = |direction, working| Step::Kernel { module: "attention", kernel: call(direction), working };
     Part {
         forward: vec![step(Direction::Forward, output)],
-        backward: vec![step(Direction::Backward, inputs)],
+        backward: vec![step(Direction::Backward, inputs), join_gradients(inputs)],
         kept: inputs + statistics,
         core: Some(statistics),
     }
@@ -120,13 +126,13 @@ fn unfused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
 
     let mut forward = vec![gemm("scores", [s, s, d])];
     match shape.stack.attention {
-        AttentionKernel::FusedSoftmax => forward.push(Step::streaming("softmax", visible * scores, scores)),
+        AttentionKernel::FusedSoftmax => forward.push(Step::reduction("softmax", visible * scores, scores)),
         _ => {
             forward.push(Step::streaming("scale", scores, scores));
             if attention.mask != Mask::Full {
                 forward.push(Step::streaming("mask", scores, scores));
             }
-            forward.push(Step::streaming("softmax", scores, scores));
+            forward.push(Step::reduction("softmax", scores, scores));
         }
     }
     let mut backward = vec![gemm("values", [s, s, dv]), gemm("values", [s, dv, s])];
@@ -134,12 +140,21 @@ fn unfused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
         forward.push(Step::streaming("score dropout", scores, scores + mask));
         backward.push(Step::streaming("score dropout", scores + mask, scores));
     }
-    forward.push(gemm("values", [s, dv, s]));
-    backward.push(Step::streaming("softmax", 2.0 * scores, scores));
+    // The heads' outputs are brought into one row per token.
+    let output = shape.activations(shape.tokens() * own.heads * dv);
+    forward.extend([gemm("values", [s, dv, s]), Step::streaming("join heads", output, output)]);
+    backward.push(Step::reduction("softmax", 2.0 * scores, scores));
     backward.extend([gemm("scores", [s, d, s]), gemm("scores", [s, d, s])]);
+
+    let inputs = shape.activations(shape.tokens() * (own.query + own.key + own.value));
+    backward.push(join_gradients(inputs));
 
     let dropped = if shape.dropout { scores } else { Bytes::ZERO };
     let squares = scores + dropped + mask;
-    let inputs = shape.activations(shape.tokens() * (own.query + own.key + own.value));
     Part { forward, backward, kept: inputs + squares, core: Some(squares) }
+}
+
+/// The gradients of queries, keys and values are copied into one tensor, the output's gradient of their projection.
+fn join_gradients(inputs: Bytes) -> Step {
+    Step::streaming("join gradients", inputs, inputs)
 }

@@ -14,12 +14,16 @@ pub(crate) fn block_parts(shape: &Shape, block: &Block) -> Vec<Part> {
         Mlp::Dense(mlp) => feed_forward(shape, mlp, input, leaves),
         Mlp::Experts(layer) => experts(shape, layer),
     };
+    let mlp_bias = match &block.mlp {
+        Mlp::Dense(mlp) => mlp.bias,
+        Mlp::Experts(_) => false,
+    };
     let mut parts: Vec<Part> = Vec::new();
     if block.parallel {
         parts.extend((0..block.norms).map(|_| norm()));
         parts.extend(attention(shape, &block.attention, Input::Region, false));
         parts.extend(mlp(Input::Shared, true));
-        parts.push(add_residual(shape));
+        parts.push(add_residual(shape, mlp_bias || block.attention.output_bias));
         return parts;
     }
     let attentions = std::iter::once(&block.attention).chain(&block.cross_attention);
@@ -30,11 +34,11 @@ pub(crate) fn block_parts(shape: &Shape, block: &Block) -> Vec<Part> {
         parts.push(norm());
         parts.extend(attention(shape, layer, Input::Region, true));
         parts.extend(after(index).then(norm));
-        parts.push(add_residual(shape));
+        parts.push(add_residual(shape, layer.output_bias));
     }
     parts.push(norm());
     parts.extend(mlp(Input::Region, true));
     parts.extend(after(sublayers - 1).then(norm));
-    parts.push(add_residual(shape));
+    parts.push(add_residual(shape, mlp_bias));
     parts
 }

@@ -8,34 +8,39 @@ use crate::units::Bytes;
 pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
     let size = shape.activations(tokens * width);
     Part {
-        forward: vec![Step::streaming("norm", size, size)],
-        // Backward reads the output's gradient, the input, and the gradient that came past the block.
-        backward: vec![Step::streaming("norm", 3.0 * size, size)],
+        forward: vec![Step::reduction("norm", size, size)],
+        // The gradients of gain and bias and that of the input each read the input and the output's gradient.
+        backward: vec![
+            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO),
+            Step::reduction("norm", 2.0 * size, size),
+        ],
         kept: size,
         core: None,
     }
 }
 
-/// Bias, dropout and the addition of the residual; it keeps the dropout's mask, a byte per element.
-pub(crate) fn add_residual(shape: &Shape) -> Part {
+/// Bias, dropout and the addition of the residual; it keeps the dropout's mask, a byte per element. Backward sums the
+/// bias's gradient, and adds the gradient that came past the sublayer to the one that came through it.
+pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
     let elements = shape.own_tokens() * shape.hidden;
     let size = shape.activations(elements);
     let mask = if shape.dropout { Bytes::new(elements as f64) } else { Bytes::ZERO };
     let forward = match (shape.stack.fused_elementwise, shape.dropout) {
         (true, _) => vec![Step::streaming("add residual", 2.0 * size, size + mask)],
-        (false, true) => vec![
-            Step::streaming("bias", size, size),
-            Step::streaming("dropout", size, size + mask),
-            Step::streaming("add residual", 2.0 * size, size),
-        ],
-        (false, false) => {
-            vec![Step::streaming("bias", size, size), Step::streaming("add residual", 2.0 * size, size)]
+        (false, dropout) => {
+            let bias = bias.then(|| Step::streaming("bias", size, size));
+            let dropout = dropout.then(|| Step::streaming("dropout", size, size + mask));
+            let add = Step::streaming("add residual", 2.0 * size, size);
+            bias.into_iter().chain(dropout).chain([add]).collect()
         }
     };
-    let backward = match shape.dropout {
-        true => vec![Step::streaming("dropout", size + mask, size)],
-        false => Vec::new(),
-    };
+    let mut backward = vec![Step::streaming("add gradient", 2.0 * size, size)];
+    if shape.dropout {
+        backward.push(Step::streaming("dropout", size + mask, size));
+    }
+    if bias {
+        backward.push(Step::reduction("bias gradient", size, Bytes::ZERO));
+    }
     Part { forward, backward, kept: mask, core: None }
 }
 

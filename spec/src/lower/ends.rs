@@ -63,7 +63,7 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         parts.push(replicated(shape, "head projection", shape.hidden, width));
     }
     let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
-    parts.push(column(shape, "logits", Input::Region, width, own_vocabulary));
+    parts.push(column(shape, "logits", Input::Region, [width, own_vocabulary], model.head.bias));
     parts.push(cross_entropy(shape, own_vocabulary));
     parts
 }
@@ -83,9 +83,9 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     };
     let exchange = |steps: &mut Vec<Step>| steps.extend((shape.tensor > 1).then_some(exchange));
     let mut forward =
-        vec![Step::streaming("loss cast", logits, wide), Step::streaming("loss max", wide, Bytes::ZERO)];
+        vec![Step::streaming("loss cast", logits, wide), Step::reduction("loss max", wide, Bytes::ZERO)];
     exchange(&mut forward);
-    forward.push(Step::streaming("loss exp", 2.0 * wide, wide));
+    forward.push(Step::reduction("loss exp", 2.0 * wide, wide));
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));

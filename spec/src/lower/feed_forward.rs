@@ -9,7 +9,7 @@ use crate::units::Bytes;
 pub(crate) fn feed_forward(shape: &Shape, mlp: &FeedForward, input: Input, leaves: bool) -> Vec<Part> {
     let own = shape.share(mlp.width);
     vec![
-        column(shape, "fc1", input, shape.hidden, columns(mlp) * own),
+        column(shape, "fc1", input, [shape.hidden, columns(mlp) * own], mlp.bias),
         activation(shape, mlp, shape.tokens(), own),
         row(shape, "fc2", leaves, own, shape.hidden),
     ]
@@ -74,8 +74,8 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
 fn top_k(shape: &Shape, experts: &Experts) -> Part {
     let scores = Bytes::new(4.0 * (shape.own_tokens() * experts.count) as f64);
     Part {
-        forward: vec![Step::streaming("top-k", 2.0 * scores, scores)],
-        backward: vec![Step::streaming("top-k", 2.0 * scores, scores)],
+        forward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
+        backward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
         kept: scores,
         core: None,
     }

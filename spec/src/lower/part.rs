@@ -2,7 +2,7 @@
 
 use crate::plan::Plan;
 use crate::precision::Precision;
-use crate::program::{CollectiveKind, Kernel};
+use crate::program::{Access, CollectiveKind, Kernel};
 use crate::stack::Stack;
 use crate::units::Bytes;
 
@@ -107,9 +107,16 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// A memory-bound kernel.
+    /// A kernel that goes through memory element by element.
     pub fn streaming(module: &'static str, read: Bytes, written: Bytes) -> Step {
-        Step::Kernel { module, kernel: Kernel::Streaming { read, written }, working: written }
+        let kernel = Kernel::Streaming { access: Access::Elementwise, read, written };
+        Step::Kernel { module, kernel, working: written }
+    }
+
+    /// A kernel that sums along a dim.
+    pub fn reduction(module: &'static str, read: Bytes, written: Bytes) -> Step {
+        let kernel = Kernel::Streaming { access: Access::Reduction, read, written };
+        Step::Kernel { module, kernel, working: written }
     }
 
     /// A matrix product of activations: (m × k) · (k × n), `count` times.
@@ -133,7 +140,13 @@ pub(crate) enum Input {
 /// Backward reduces the input's gradient over the tensor axis beside the weight's gradient. With sequence
 /// parallelism the input is gathered in forward and once more in backward, and the gradient reduce-scattered.
 /// Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2.
-pub(crate) fn column(shape: &Shape, module: &'static str, input: Input, inner: usize, own: usize) -> Part {
+pub(crate) fn column(
+    shape: &Shape,
+    module: &'static str,
+    input: Input,
+    [inner, own]: [usize; 2],
+    bias: bool,
+) -> Part {
     let tokens = shape.tokens();
     let whole = shape.activations(tokens * inner);
     let enters = input == Input::Region && shape.tensor > 1;
@@ -157,6 +170,10 @@ pub(crate) fn column(shape: &Shape, module: &'static str, input: Input, inner: u
         part.backward.push(Step::Collective { module, kind, bytes: whole, beside_next: true });
     }
     part.backward.extend(weight_gradient(shape, module, 1, [inner, own, tokens]));
+    if bias {
+        let gradient = shape.activations(tokens * own);
+        part.backward.push(Step::reduction("bias gradient", gradient, Bytes::ZERO));
+    }
     part.kept = match input {
         Input::Region if shape.sequence_parallel => shape.activations(shape.own_tokens() * inner),
         Input::Region => whole,

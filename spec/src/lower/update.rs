@@ -6,7 +6,7 @@ use super::stage::{Stage, gather_weights, reduce_gradients};
 use super::{gathers, reduces};
 use crate::optimizer::update_traffic;
 use crate::plan::Plan;
-use crate::program::{Axis, CollectiveKind, Kernel, Pass, Segment, Stream, Work};
+use crate::program::{Access, Axis, CollectiveKind, Kernel, Pass, Segment, Stream, Work};
 use crate::units::Bytes;
 
 /// The last call of `pipeline_rank`.
@@ -17,6 +17,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     let replicated: u64 = own.flat_map(Stage::layers).map(|layer| layer.replicated).sum();
     let gradient = shape.gradient_bytes();
     let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
+    let streaming = |access, read, written| Kernel::Streaming { access, read, written };
     let mut emitter = Emitter::new(false);
 
     if reduces(plan) {
@@ -41,7 +42,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         if plan.shards_optimizer() { parameters.div_ceil(plan.mesh.data as u64) } else { parameters };
     let updated = updated as f64;
     if plan.job.gradient_clipping {
-        let norm = Kernel::Streaming { read: gradient * updated, written: Bytes::ZERO };
+        let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
         emitter.in_line("gradient norm", Pass::Update, Work::Compute(norm));
         for axis in [Axis::Tensor, Axis::Pipeline] {
             let ranks = if axis == Axis::Tensor { plan.mesh.tensor } else { plan.mesh.pipeline };
@@ -49,11 +50,11 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
                 emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
             }
         }
-        let scale = Kernel::Streaming { read: gradient * updated, written: gradient * updated };
+        let scale = streaming(Access::Elementwise, gradient * updated, gradient * updated);
         emitter.in_line("clip", Pass::Update, Work::Compute(scale));
     }
     let (read, written) = update_traffic(plan.job.optimizer(), plan.job.precision, gradient);
-    let update = Kernel::Streaming { read: read * updated, written: written * updated };
+    let update = streaming(Access::Elementwise, read * updated, written * updated);
     emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
     if plan.shards_optimizer() && !gathers(plan) {
         emitter.in_line("gather weights", Pass::Update, gather_weights(plan, parameters));
