@@ -1,3 +1,16 @@
-//! The simulator.
+//! The simulator: what a program does in time on given hardware.
+//!
+//! It never reads a clock, a thread count or a random source: the same program and costs give the same timeline.
 
+pub mod compute;
+pub mod costs;
+pub mod engine;
+mod forecast;
 pub mod network;
+mod simulate;
+mod template;
+
+pub use engine::Deadlock;
+pub use forecast::{Forecast, forecast};
+pub use simulate::{hardware_flops, simulate, step_time};
+pub use template::Detail;

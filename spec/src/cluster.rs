@@ -125,13 +125,14 @@ pub struct Nics {
 pub struct Gpu {
     /// Name in the catalog.
     pub name: String,
-    /// Memory as sold: 80 GB means 80·10⁹ bytes or 80 GiB, as the vendor's driver reports.
+    /// Memory that the vendor's driver reports; as sold where no report is known.
     pub memory: Sourced<Bytes>,
     /// Published bandwidth of the memory.
     pub memory_bandwidth: Sourced<BytesPerSecond>,
-    /// Published dense matrix rate by precision; a missing precision is not supported.
+    /// Published dense matrix rate by precision, the vector units' rate for fp32; a missing precision is not
+    /// supported.
     pub peak: BTreeMap<Precision, Sourced<FlopsPerSecond>>,
-    /// Streaming multiprocessors.
+    /// Streaming multiprocessors, or compute units.
     pub multiprocessors: Sourced<usize>,
     /// What kernels reach of the published figures.
     pub achieved: Achieved,
@@ -141,11 +142,11 @@ pub struct Gpu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Achieved {
-    /// Part of the peak that large matrix products reach, 0 to 1.
-    pub matrix: Sourced<f64>,
-    /// Part of the peak that fused attention's forward pass reaches at long sequences, 0 to 1.
+    /// Part of the peak that large matrix products reach, 0 to 1, for every precision that has a peak.
+    pub matrix: BTreeMap<Precision, Sourced<f64>>,
+    /// Part of the peak that fused attention's forward pass reaches with heads 128 wide at long sequences, 0 to 1.
     pub attention_forward: Sourced<f64>,
-    /// Part of the peak that fused attention's backward pass reaches at long sequences, 0 to 1.
+    /// The same of fused attention's backward pass.
     pub attention_backward: Sourced<f64>,
     /// Part of the memory bandwidth that streaming kernels reach, 0 to 1.
     pub memory: Sourced<f64>,

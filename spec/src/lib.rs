@@ -3,9 +3,16 @@
 pub mod catalog;
 pub mod cluster;
 pub mod error;
+pub mod job;
+pub mod lower;
+pub mod memory;
+pub mod mesh;
 pub mod model;
+pub mod optimizer;
+pub mod plan;
 pub mod precision;
 pub mod program;
 pub mod schedule;
 pub mod sourced;
+pub mod stack;
 pub mod units;

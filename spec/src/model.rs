@@ -3,6 +3,11 @@
 //! A `Model` is a description, not weights: a few runs of identical blocks. It knows its weight tensors, its
 //! parameter count and its FLOPs; it does not know how it is split over ranks.
 
+pub mod flops;
+pub mod hf;
+pub mod preset;
+pub mod weights;
+
 use serde::{Deserialize, Serialize};
 
 /// A transformer to train.
@@ -221,4 +226,11 @@ pub struct Head {
     pub transform: bool,
     /// A dense layer over the first token (BERT's pooler).
     pub pooler: bool,
+}
+
+impl Model {
+    /// Blocks in all.
+    pub fn layers(&self) -> usize {
+        self.blocks.iter().map(|run| run.count).sum()
+    }
 }

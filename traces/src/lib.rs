@@ -1,3 +1,19 @@
-//! Timelines: what a training step looks like in time, whoever ran it.
+//! Timelines: what a training step looks like in time, whoever ran it, and everything that reads one.
+//!
+//! ```text
+//! Timeline ─┬─► report   where the time and the memory went, as numbers
+//!           ├─► draw     the pipeline as text
+//!           ├─► chrome   a trace file for ui.perfetto.dev
+//!           └─► picture  the pipeline as SVG
+//! ```
+//!
+//! Nothing here knows whether a timeline was simulated or measured, and nothing here touches a terminal or a file.
 
+mod actions;
+pub mod chrome;
+pub mod draw;
+mod memory;
+pub mod picture;
+pub mod report;
+mod sweep;
 pub mod timeline;

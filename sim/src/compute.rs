@@ -1,0 +1,73 @@
+//! How long a kernel runs on a GPU, from the GPU's published figures and what kernels reach of them.
+//!
+//! One file per kernel family. Nothing here knows what a rank, a layer or a model is, and nothing branches on a
+//! GPU's name: what differs between two GPUs differs in their catalog files.
+//!
+//! ```
+//! use trainwright_sim::compute::kernel_time;
+//! use trainwright_spec::{catalog, cluster::Gpu, precision::Precision, program::Kernel};
+//! let gpu: Gpu = toml::from_str(catalog::text("gpu", "a100-80gb-sxm").unwrap()).unwrap();
+//! let kernel = Kernel::Gemm { count: 1, m: 8192, n: 8192, k: 8192, precision: Precision::Bf16 };
+//! let rate = kernel.flops() / kernel_time(&kernel, &gpu);
+//! assert!((240e12..300e12).contains(&rate.get()), "{rate}");
+//! ```
+
+mod attention;
+mod gemm;
+mod streaming;
+
+use trainwright_spec::cluster::Gpu;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Kernel;
+use trainwright_spec::units::{FlopsPerSecond, Seconds};
+
+/// Time of one kernel call on an otherwise idle GPU, launch gap included.
+///
+/// Never shorter than the kernel's flops at the published peak, nor its bytes at the published bandwidth; never
+/// shorter for a larger kernel of the same family. Infinite if the GPU does not support the precision: ask
+/// `supports` first and tell the person.
+pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
+    let running = match *kernel {
+        Kernel::Gemm { count, m, n, k, precision } => {
+            gemm::time(&gemm::Product { count, m, n, k, precision }, gpu)
+        }
+        Kernel::FusedAttention {
+            direction,
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys,
+            head_dim,
+            value_head_dim,
+            mask,
+            precision,
+        } => {
+            let attention = attention::Attention {
+                direction,
+                batch,
+                heads,
+                kv_heads,
+                queries,
+                keys,
+                head_dim,
+                value_head_dim,
+                mask,
+                precision,
+            };
+            attention::time(&attention, gpu)
+        }
+        Kernel::Streaming { read, written } => streaming::time(read + written, gpu),
+    };
+    running + gpu.achieved.kernel_overhead.value
+}
+
+/// Whether the GPU has units for matrix products in this precision.
+pub fn supports(gpu: &Gpu, precision: Precision) -> bool {
+    gpu.peak.contains_key(&precision) && gpu.achieved.matrix.contains_key(&precision)
+}
+
+/// Published rate of one multiprocessor; none if the precision is not supported.
+fn multiprocessor_peak(gpu: &Gpu, precision: Precision) -> Option<FlopsPerSecond> {
+    gpu.peak.get(&precision).map(|peak| peak.value / gpu.multiprocessors.value as f64)
+}

@@ -1,0 +1,131 @@
+//! Matrix products as a library runs them: output tiles on multiprocessors, in waves.
+
+use super::multiprocessor_peak;
+use super::streaming;
+use trainwright_spec::cluster::Gpu;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::units::{Bytes, Flops, FlopsPerSecond, Seconds};
+
+/// `count` independent products (m × k) · (k × n).
+pub(super) struct Product {
+    pub count: usize,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub precision: Precision,
+}
+
+/// Rows and columns of an output tile of one multiprocessor.
+#[derive(Clone, Copy)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+}
+
+/// The tiles that libraries have kernels for (CUTLASS's and cuBLAS's kernel names list them), the largest first.
+const TILES: [Tile; 8] = [
+    Tile { rows: 256, columns: 128 },
+    Tile { rows: 128, columns: 256 },
+    Tile { rows: 128, columns: 128 },
+    Tile { rows: 256, columns: 64 },
+    Tile { rows: 64, columns: 256 },
+    Tile { rows: 128, columns: 64 },
+    Tile { rows: 64, columns: 128 },
+    Tile { rows: 64, columns: 64 },
+];
+
+/// Into how many parts libraries split the summed dim when the output has fewer tiles than the GPU multiprocessors.
+const SPLITS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
+/// The shortest part of the summed dim that a split pays for.
+const SHORTEST_PART: f64 = 512.0;
+
+/// Filling the pipeline and writing the tile out cost as much as this much more of the summed dim.
+///
+/// One value for all GPUs, from the published rows of 10 GFLOP and more on V100, T4, A100, H100, H200, H800 and L4, each
+/// group with its own achieved part: the mean error is 5.0 % at 48, 4.9 % at 64, 4.8 % at 96 and 4.7 % at 128.
+const FILL_AND_DRAIN: f64 = 96.0;
+
+/// A tile whose half harmonic mean of sides is this loses half of its time to loading operands.
+///
+/// One value for all GPUs, from the same rows, which hardly tell 8, 16, 24 and 32 apart (4.9 to 4.8 %).
+const OPERAND_LOADING: f64 = 24.0;
+
+/// Time of the products, without the launch gap; infinite if the precision is not supported.
+///
+/// T = min over tiles and splits of max(w · 2 t_r t_c (k / s + k₀) / (φ e R), n / (φ_m β))
+///
+/// w = ⌈c ⌈m / t_r⌉ ⌈n / t_c⌉ s / P⌉ waves of tiles, t_r × t_c the tile, s parts of the summed dim (1 unless all tiles
+/// fit in one wave), k₀ fill and drain, P multiprocessors, R the peak of one, φ the part of it that large products
+/// reach, e the tile's own efficiency; n bytes moved through memory at the reached bandwidth φ_m β: operands once,
+/// results once, and with a split each part's sums written and read in fp32.
+/// Assumes that the library picks the best tile, one tile per multiprocessor at a time, and operands reused from the
+/// cache. Never above the peak, since φ and e are at most 1.
+/// Source of the form: NVIDIA, Matrix Multiplication Background User's Guide, sections on tile and wave quantization.
+pub(super) fn time(product: &Product, gpu: &Gpu) -> Seconds {
+    let never = Seconds::new(f64::INFINITY);
+    let reached = gpu.achieved.matrix.get(&product.precision);
+    let Some((peak, reached)) = multiprocessor_peak(gpu, product.precision).zip(reached) else {
+        return never;
+    };
+    let rate = peak * reached.value;
+    let choices = TILES.into_iter().flat_map(|tile| SPLITS.map(|parts| Choice { tile, parts }));
+    choices
+        .map(|choice| {
+            let arithmetic = choice.arithmetic_time(product, gpu.multiprocessors.value, rate);
+            arithmetic.max(streaming::time(choice.traffic(product), gpu))
+        })
+        .fold(never, Seconds::min)
+}
+
+/// What a library chooses for a product.
+struct Choice {
+    tile: Tile,
+    /// Into how many parts it splits the summed dim.
+    parts: usize,
+}
+
+impl Choice {
+    /// Time on the matrix units alone, w · 2 t_r t_c (k / s + k₀) / (φ e R); infinite where no library would split.
+    fn arithmetic_time(&self, product: &Product, multiprocessors: usize, rate: FlopsPerSecond) -> Seconds {
+        let Choice { tile, parts } = *self;
+        let along = |length: usize, side: usize| length.div_ceil(side) as f64;
+        let tiles = along(product.m, tile.rows) * along(product.n, tile.columns) * product.count as f64;
+        if parts > 1 && tiles > multiprocessors as f64 {
+            return Seconds::new(f64::INFINITY);
+        }
+        let waves = (tiles * parts as f64 / multiprocessors as f64).ceil();
+        let part = match parts {
+            1 => product.k as f64,
+            _ => (product.k as f64 / parts as f64).max(SHORTEST_PART),
+        };
+        let flops_of_tile = Flops::new(2.0 * (tile.rows * tile.columns) as f64 * (part + FILL_AND_DRAIN));
+        waves * (flops_of_tile / (rate * efficiency(tile)))
+    }
+
+    /// Bytes through memory: each operand and each result once, and with a split the partial sums there and back.
+    fn traffic(&self, product: &Product) -> Bytes {
+        let (m, n, k) = (product.m as f64, product.n as f64, product.k as f64);
+        let operands = (m + n) * k * product.precision.operand_bytes();
+        let results = m * n * product.precision.storage_bytes();
+        let partial_sums = match self.parts {
+            1 => Bytes::ZERO,
+            parts => parts as f64 * m * n * Bytes::new(4.0 + 4.0),
+        };
+        product.count as f64 * (operands + results + partial_sums)
+    }
+}
+
+/// What a tile reaches of the rate of the largest one, at most 1.
+///
+/// e = g(t) / g(256 × 128), g = h / (h + h₀), h = t_r t_c / (t_r + t_c)
+///
+/// A tile does 2 h flops per operand element that it loads, so small tiles wait for operands more.
+fn efficiency(tile: Tile) -> f64 {
+    let share = |tile: Tile| {
+        let (rows, columns) = (tile.rows as f64, tile.columns as f64);
+        let flops_per_load = rows * columns / (rows + columns);
+        flops_per_load / (flops_per_load + OPERAND_LOADING)
+    };
+    share(tile) / share(TILES[0])
+}

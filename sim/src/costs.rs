@@ -1,0 +1,20 @@
+//! What an op costs: the seam between a program and the hardware it runs on.
+
+mod cluster;
+
+pub use cluster::ClusterCosts;
+
+use trainwright_spec::program::{CollectiveKind, Group, Kernel};
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// Durations of ops on some hardware.
+pub trait Costs {
+    /// A kernel call.
+    fn kernel(&self, kernel: &Kernel) -> Seconds;
+
+    /// A collective of `bytes` (the whole tensor) over a group.
+    fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds;
+
+    /// A message between two global ranks.
+    fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds;
+}

@@ -1,0 +1,28 @@
+//! Costs from the published and measured figures of a cluster.
+
+use super::Costs;
+use crate::{compute, network};
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::program::{CollectiveKind, Group, Kernel};
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// The analytic costs of a cluster: kernels from the GPU's figures, communication from its links.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterCosts<'a> {
+    /// The hardware.
+    pub cluster: &'a Cluster,
+}
+
+impl Costs for ClusterCosts<'_> {
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        compute::kernel_time(kernel, &self.cluster.node.gpu)
+    }
+
+    fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
+        network::collective_time(kind, bytes, &group.ranks, self.cluster)
+    }
+
+    fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
+        network::message_time(bytes, from, to, self.cluster)
+    }
+}

@@ -1,0 +1,324 @@
+//! The discrete-event engine: queues of ops, dependencies, an integer clock.
+//!
+//! It knows nothing of training. Ops of one queue run one after the other; an op is *posted* when its queue has
+//! come to it and all that it waits for has ended. What happens then is its `Timing`. Events are ordered by
+//! (time, op number), so a run is the same bit for bit wherever it runs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use thiserror::Error;
+use trainwright_spec::units::Picoseconds;
+
+/// The number of an op, in the order in which they were added.
+pub type OpId = u32;
+
+/// When a posted op starts and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timing {
+    /// It starts at once and takes this long.
+    Takes(Picoseconds),
+    /// It starts when all members of the meeting are posted and takes this long.
+    Meets(u32, Picoseconds),
+    /// It ends when that op has ended, but not before it is posted.
+    EndsWith(OpId),
+}
+
+/// Ops and what they wait for.
+#[derive(Debug, Default)]
+pub struct Graph {
+    timings: Vec<Timing>,
+    edges: Vec<(OpId, OpId)>,
+    queue_tails: Vec<Option<OpId>>,
+    queues: Vec<u32>,
+    meeting_sizes: Vec<u32>,
+}
+
+/// When every op was posted, started and ended, by op number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// When its queue and dependencies let it go.
+    pub posted: Vec<Picoseconds>,
+    /// When it began to do its work.
+    pub started: Vec<Picoseconds>,
+    /// When it was done.
+    pub ended: Vec<Picoseconds>,
+}
+
+/// Ops that wait for each other.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("deadlock: {stuck} of {ops} ops never start; the first is op {first}")]
+pub struct Deadlock {
+    /// How many never ended.
+    pub stuck: usize,
+    /// How many there are.
+    pub ops: usize,
+    /// The first of the stuck ones.
+    pub first: OpId,
+}
+
+impl Graph {
+    /// Adds an empty queue.
+    pub fn add_queue(&mut self) -> u32 {
+        self.queue_tails.push(None);
+        self.queue_tails.len() as u32 - 1
+    }
+
+    /// Adds a meeting of `size` ops.
+    pub fn add_meeting(&mut self, size: usize) -> u32 {
+        self.meeting_sizes.push(size as u32);
+        self.meeting_sizes.len() as u32 - 1
+    }
+
+    /// Appends an op to a queue.
+    pub fn add(&mut self, queue: u32, timing: Timing) -> OpId {
+        let op = self.timings.len() as OpId;
+        self.timings.push(timing);
+        self.queues.push(queue);
+        if let Some(tail) = self.queue_tails[queue as usize].replace(op) {
+            self.edges.push((tail, op));
+        }
+        op
+    }
+
+    /// Makes `op` wait for `earlier`.
+    pub fn wait(&mut self, op: OpId, earlier: OpId) {
+        self.edges.push((earlier, op));
+    }
+
+    /// Sets what an op ends with, where that was not known when it was added.
+    pub fn set_timing(&mut self, op: OpId, timing: Timing) {
+        self.timings[op as usize] = timing;
+    }
+
+    /// How many ops there are.
+    pub fn len(&self) -> usize {
+        self.timings.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.timings.is_empty()
+    }
+
+    /// The queue of each op.
+    pub fn queues(&self) -> &[u32] {
+        &self.queues
+    }
+
+    /// Runs all ops.
+    ///
+    /// # Errors
+    /// `Deadlock` if some op can never start.
+    pub fn run(&self) -> Result<Outcome, Deadlock> {
+        Run::new(self).finish()
+    }
+}
+
+/// Successors of each op, one list behind the other.
+struct Successors {
+    first: Vec<u32>,
+    ops: Vec<OpId>,
+}
+
+impl Successors {
+    fn new(ops: usize, edges: &[(OpId, OpId)]) -> Self {
+        let mut first = vec![0u32; ops + 1];
+        for (from, _) in edges {
+            first[*from as usize + 1] += 1;
+        }
+        for op in 0..ops {
+            first[op + 1] += first[op];
+        }
+        let mut place = first.clone();
+        let mut list = vec![0; edges.len()];
+        for (from, to) in edges {
+            let slot = &mut place[*from as usize];
+            list[*slot as usize] = *to;
+            *slot += 1;
+        }
+        Self { first, ops: list }
+    }
+
+    fn range(&self, op: OpId) -> std::ops::Range<usize> {
+        self.first[op as usize] as usize..self.first[op as usize + 1] as usize
+    }
+}
+
+const NEVER: Picoseconds = Picoseconds(u64::MAX);
+const NOBODY: OpId = OpId::MAX;
+
+struct Run<'a> {
+    graph: &'a Graph,
+    successors: Successors,
+    missing: Vec<u32>,
+    /// Who ends with an op.
+    follower: Vec<OpId>,
+    /// Posted members of each meeting.
+    present: Vec<Vec<OpId>>,
+    events: BinaryHeap<Reverse<(Picoseconds, OpId)>>,
+    outcome: Outcome,
+    done: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let ops = graph.len();
+        let mut missing = vec![0u32; ops];
+        for (_, to) in &graph.edges {
+            missing[*to as usize] += 1;
+        }
+        let mut follower = Vec::new();
+        for (op, timing) in graph.timings.iter().enumerate() {
+            if let Timing::EndsWith(other) = timing {
+                follower.resize(ops, NOBODY);
+                follower[*other as usize] = op as OpId;
+            }
+        }
+        let never = vec![NEVER; ops];
+        Self {
+            graph,
+            successors: Successors::new(ops, &graph.edges),
+            missing,
+            follower,
+            present: vec![Vec::new(); graph.meeting_sizes.len()],
+            events: BinaryHeap::new(),
+            outcome: Outcome { posted: never.clone(), started: never.clone(), ended: never },
+            done: 0,
+        }
+    }
+
+    fn finish(mut self) -> Result<Outcome, Deadlock> {
+        for op in 0..self.graph.len() as OpId {
+            if self.missing[op as usize] == 0 {
+                self.post(op, Picoseconds::ZERO);
+            }
+        }
+        while let Some(Reverse((now, op))) = self.events.pop() {
+            self.end(op, now);
+        }
+        match self.outcome.ended.iter().position(|end| *end == NEVER) {
+            None => Ok(self.outcome),
+            Some(first) => {
+                let ops = self.graph.len();
+                Err(Deadlock { stuck: ops - self.done, ops, first: first as OpId })
+            }
+        }
+    }
+
+    fn post(&mut self, op: OpId, now: Picoseconds) {
+        self.outcome.posted[op as usize] = now;
+        match self.graph.timings[op as usize] {
+            Timing::Takes(time) => self.start(op, now, time),
+            Timing::Meets(meeting, time) => {
+                let present = &mut self.present[meeting as usize];
+                present.push(op);
+                if present.len() == self.graph.meeting_sizes[meeting as usize] as usize {
+                    for member in std::mem::take(present) {
+                        self.start(member, now, time);
+                    }
+                }
+            }
+            Timing::EndsWith(other) if self.outcome.ended[other as usize] != NEVER => {
+                self.start(op, now, Picoseconds::ZERO);
+            }
+            Timing::EndsWith(_) => {}
+        }
+    }
+
+    fn start(&mut self, op: OpId, now: Picoseconds, time: Picoseconds) {
+        self.outcome.started[op as usize] = now;
+        self.events.push(Reverse((now + time, op)));
+    }
+
+    fn end(&mut self, op: OpId, now: Picoseconds) {
+        self.outcome.ended[op as usize] = now;
+        self.done += 1;
+        if let Some(&follower) = self.follower.get(op as usize)
+            && follower != NOBODY
+        {
+            let posted = self.outcome.posted[follower as usize];
+            if posted != NEVER {
+                self.outcome.started[follower as usize] = posted.max(self.outcome.started[op as usize]);
+                self.events.push(Reverse((now, follower)));
+            }
+        }
+        for index in self.successors.range(op) {
+            let next = self.successors.ops[index];
+            self.missing[next as usize] -= 1;
+            if self.missing[next as usize] == 0 {
+                self.post(next, now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn takes(time: u64) -> Timing {
+        Timing::Takes(Picoseconds(time))
+    }
+
+    fn ends(graph: &Graph) -> Vec<u64> {
+        graph.run().unwrap().ended.iter().map(|time| time.0).collect()
+    }
+
+    #[test]
+    fn a_queue_runs_its_ops_in_turn_and_dependencies_hold_across_queues() {
+        let mut graph = Graph::default();
+        let (a, b) = (graph.add_queue(), graph.add_queue());
+        graph.add(a, takes(3));
+        let second = graph.add(a, takes(4));
+        let other = graph.add(b, takes(5));
+        let last = graph.add(b, takes(1));
+        graph.wait(last, second);
+        // a: 0-3, 3-7; b: 0-5, then waits for 7: 7-8.
+        assert_eq!(ends(&graph), [3, 7, 5, 8]);
+        assert_eq!(graph.run().unwrap().posted[last as usize], Picoseconds(7));
+        assert_eq!(graph.run().unwrap().started[other as usize], Picoseconds(0));
+    }
+
+    #[test]
+    fn a_meeting_starts_with_its_last_member() {
+        let mut graph = Graph::default();
+        let (a, b) = (graph.add_queue(), graph.add_queue());
+        let meeting = graph.add_meeting(2);
+        graph.add(a, takes(5));
+        let first = graph.add(a, Timing::Meets(meeting, Picoseconds(2)));
+        let second = graph.add(b, Timing::Meets(meeting, Picoseconds(2)));
+        assert_eq!(ends(&graph), [5, 7, 7]);
+        let outcome = graph.run().unwrap();
+        assert_eq!(outcome.posted[second as usize], Picoseconds(0));
+        assert_eq!(outcome.started[first as usize], Picoseconds(5));
+    }
+
+    #[test]
+    fn a_receive_ends_with_its_send_but_not_before_it_is_posted() {
+        let check = |send_after: u64, receive_after: u64, started: u64, ended: u64| {
+            let mut graph = Graph::default();
+            let (a, b) = (graph.add_queue(), graph.add_queue());
+            graph.add(a, takes(send_after));
+            let send = graph.add(a, takes(10));
+            graph.add(b, takes(receive_after));
+            let receive = graph.add(b, Timing::EndsWith(send)) as usize;
+            let outcome = graph.run().unwrap();
+            assert_eq!((outcome.started[receive].0, outcome.ended[receive].0), (started, ended));
+        };
+        check(5, 0, 5, 15); // posted early: waits for the transfer to start, ends with it
+        check(0, 4, 4, 10); // posted during the transfer
+        check(0, 30, 30, 30); // posted long after it
+    }
+
+    #[test]
+    fn a_cycle_is_a_deadlock_with_its_first_op() {
+        let mut graph = Graph::default();
+        let (a, b) = (graph.add_queue(), graph.add_queue());
+        graph.add(a, takes(1));
+        let first = graph.add(a, takes(1));
+        let second = graph.add(b, takes(1));
+        graph.wait(first, second);
+        graph.wait(second, first);
+        assert_eq!(graph.run().unwrap_err(), Deadlock { stuck: 2, ops: 3, first: 1 });
+    }
+}

@@ -1,0 +1,86 @@
+//! What a plan would do: the figures that people compare plans by.
+
+use crate::costs::Costs;
+use crate::{Deadlock, Detail, hardware_flops, simulate};
+use serde::Serialize;
+use trainwright_spec::lower::lower;
+use trainwright_spec::memory::{RankMemory, plan_memory};
+use trainwright_spec::model::flops::AttentionCount;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Bytes, Flops, Seconds};
+use trainwright_traces::report::Report;
+use trainwright_traces::timeline::Timeline;
+
+/// The forecast of one training step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Forecast {
+    /// How long a step takes.
+    #[serde(rename = "step_time_s")]
+    pub step_time: Seconds,
+    /// Tokens per second of all GPUs together.
+    pub tokens_per_s: f64,
+    /// Tokens per second of one GPU.
+    pub tokens_per_s_per_gpu: f64,
+    /// Model FLOPs of a step, every attention score counted.
+    pub model_flops_full_attention: Flops,
+    /// Model FLOPs of a step, only the scores that the mask lets through counted.
+    pub model_flops_causal_attention: Flops,
+    /// Matrix FLOPs that the GPUs execute in a step, recomputation included.
+    pub hardware_flops: Flops,
+    /// Model FLOP/s over the peak, every attention score counted, 0 to 1.
+    pub mfu_full_attention: f64,
+    /// Model FLOP/s over the peak, only visible scores counted, 0 to 1.
+    pub mfu_causal_attention: f64,
+    /// Executed FLOP/s over the peak, 0 to 1.
+    pub hfu: f64,
+    /// The largest peak memory of any GPU, in closed form.
+    #[serde(rename = "peak_memory_bytes")]
+    pub peak_memory: Bytes,
+    /// What a GPU has.
+    #[serde(rename = "gpu_memory_bytes")]
+    pub gpu_memory: Bytes,
+    /// Whether every GPU has enough.
+    pub fits: bool,
+    /// Peak memory by pipeline rank and kind, in bytes.
+    #[serde(rename = "memory_bytes_by_pipeline_rank")]
+    pub memory: Vec<RankMemory>,
+    /// Where time and memory go, rank by rank, by simulation.
+    pub report: Report,
+}
+
+/// Simulates a step of `plan` op by op. The plan must have passed `Plan::check`.
+///
+/// # Errors
+/// `Deadlock` if the schedule's actions wait for each other.
+pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline), Deadlock> {
+    let program = lower(plan);
+    let timeline = simulate(&program, costs, Detail::Ops)?;
+    let report = Report::new(&timeline);
+    let step_time = Seconds::from(timeline.duration);
+    let batch = plan.job.global_batch as f64;
+    let model_flops = |count| batch * plan.model.training_flops(plan.job.sequence, count);
+    let gpu = &plan.cluster.node.gpu;
+    let peak = gpu.peak[&plan.job.precision].value * plan.mesh.ranks() as f64;
+    let utilisation = |flops: Flops| flops / step_time / peak;
+    let tokens_per_s = plan.job.tokens() as f64 / step_time.get();
+    let memory = plan_memory(plan);
+    let peak_memory = memory.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    let hardware_flops = hardware_flops(&program);
+    let forecast = Forecast {
+        step_time,
+        tokens_per_s,
+        tokens_per_s_per_gpu: tokens_per_s / plan.mesh.ranks() as f64,
+        model_flops_full_attention: model_flops(AttentionCount::Full),
+        model_flops_causal_attention: model_flops(AttentionCount::CausalHalved),
+        hardware_flops,
+        mfu_full_attention: utilisation(model_flops(AttentionCount::Full)),
+        mfu_causal_attention: utilisation(model_flops(AttentionCount::CausalHalved)),
+        hfu: utilisation(hardware_flops),
+        peak_memory,
+        gpu_memory: gpu.memory.value,
+        fits: peak_memory <= gpu.memory.value,
+        memory,
+        report,
+    };
+    Ok((forecast, timeline))
+}

@@ -1,0 +1,181 @@
+//! A segment with its durations, ready to be put into the engine's graph once for each call.
+
+use crate::costs::Costs;
+use trainwright_spec::program::{Axis, Channel, Program, RankProgram, Segment, Stream, Work};
+use trainwright_spec::units::{Picoseconds, Seconds};
+
+/// How finely a simulation looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Every op is an event: for reports and traces.
+    Ops,
+    /// Ops that only wait for each other are one event: the same times for a fraction of the work, without spans
+    /// of single ops and without memory over time. For ranking many plans.
+    Calls,
+}
+
+/// An op, or several in one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    /// Where it runs.
+    pub stream: Stream,
+    /// What it does.
+    pub action: NodeAction,
+    /// Earlier nodes of the template that it waits for.
+    pub after: Vec<u32>,
+    /// Index in the segment of the op it is, or of the first it stands for.
+    pub op: u32,
+}
+
+/// What a node does, with its duration on one rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum NodeAction {
+    /// Runs by itself.
+    Local(Picoseconds),
+    /// Meets the other members of the rank's group on an axis.
+    Meet(Axis, Picoseconds),
+    /// Sends to a pipeline rank.
+    Send(Channel, usize, Picoseconds),
+    /// Receives from a pipeline rank.
+    Receive(Channel),
+}
+
+/// The nodes of `segment` on one rank.
+pub(crate) fn template(
+    program: &Program,
+    rank: &RankProgram,
+    segment: &Segment,
+    costs: &impl Costs,
+    detail: Detail,
+) -> Vec<Node> {
+    let nodes: Vec<Node> = (0u32..)
+        .zip(&segment.ops)
+        .map(|(index, op)| Node {
+            stream: op.stream,
+            action: action(program, rank, &op.work, costs),
+            after: op.after.iter().map(|earlier| *earlier as u32).collect(),
+            op: index,
+        })
+        .collect();
+    match detail {
+        Detail::Ops => nodes,
+        Detail::Calls => coalesce(&nodes).unwrap_or(nodes),
+    }
+}
+
+fn action(program: &Program, rank: &RankProgram, work: &Work, costs: &impl Costs) -> NodeAction {
+    match *work {
+        Work::Compute(ref kernel) => NodeAction::Local(costs.kernel(kernel).into()),
+        Work::Join => NodeAction::Local(Picoseconds::ZERO),
+        Work::Collective { kind, axis, bytes } => {
+            let Some(group) = rank.groups[axis as usize].map(|index| &program.groups[index]) else {
+                return NodeAction::Local(Picoseconds::ZERO);
+            };
+            let time: Seconds = costs.collective(kind, bytes, group);
+            match group.members.len() {
+                1 => NodeAction::Local(time.into()),
+                _ => NodeAction::Meet(axis, time.into()),
+            }
+        }
+        Work::Send { channel, to, bytes } => {
+            let receiver = program.ranks[rank.pipeline[to]].rank;
+            NodeAction::Send(channel, to, costs.message(bytes, rank.rank, receiver).into())
+        }
+        Work::Receive { channel, .. } => NodeAction::Receive(channel),
+    }
+}
+
+/// Joins runs of local nodes on the compute and tensor streams into pieces between the points where something else
+/// waits for them or they wait for something else.
+///
+/// Inside a run every start is fixed relative to the run's, because nothing outside delays it. That holds if both
+/// streams are idle when the run begins, which is checked: none is returned when a run begins on the tensor stream
+/// or leaves it busy after its last kernel.
+fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
+    let is_local = |node: &Node| {
+        matches!(node.action, NodeAction::Local(_)) && matches!(node.stream, Stream::Compute | Stream::Tensor)
+    };
+    let mut watched = vec![false; nodes.len()];
+    for node in nodes.iter().filter(|node| !is_local(node)) {
+        node.after.iter().for_each(|earlier| watched[*earlier as usize] = true);
+    }
+    let mut joined: Vec<Node> = Vec::new();
+    // The piece that a watched or outside node became.
+    let mut place = vec![0u32; nodes.len()];
+    let mut first = 0;
+    while first < nodes.len() {
+        let waits_outside =
+            |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier as usize]));
+        if !is_local(&nodes[first]) {
+            keep(nodes, first, &mut place, &mut joined);
+            first += 1;
+            continue;
+        }
+        if nodes[first].stream != Stream::Compute {
+            return None;
+        }
+        let breaks_run = |node: &Node| match is_local(node) {
+            true => waits_outside(node),
+            false => node.stream == Stream::Compute,
+        };
+        let length = nodes[first + 1..].iter().take_while(|node| !breaks_run(node)).count();
+        let run = first..first + 1 + length;
+        let ends = local_ends(nodes, run.clone(), is_local)?;
+        let total = ends.iter().copied().max().unwrap_or(Picoseconds::ZERO);
+        let mut cuts: Vec<(Picoseconds, usize)> = run
+            .clone()
+            .filter(|index| is_local(&nodes[*index]) && watched[*index])
+            .map(|index| (ends[index - first], index))
+            .collect();
+        cuts.push((total, run.end));
+        cuts.sort_unstable();
+        let outside = nodes[first].after.iter().filter(|earlier| !is_local(&nodes[**earlier as usize]));
+        let mut after: Vec<u32> = outside.map(|earlier| place[*earlier as usize]).collect();
+        let mut from = Picoseconds::ZERO;
+        for (time, index) in cuts {
+            if index < run.end {
+                place[index] = joined.len() as u32;
+            }
+            let action = NodeAction::Local(time - from);
+            joined.push(Node {
+                stream: Stream::Compute,
+                action,
+                after: std::mem::take(&mut after),
+                op: first as u32,
+            });
+            from = time;
+        }
+        for index in run.clone().filter(|index| !is_local(&nodes[*index])) {
+            keep(nodes, index, &mut place, &mut joined);
+        }
+        first = run.end;
+    }
+    Some(joined)
+}
+
+/// Takes an outside node over as it is.
+fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>) {
+    let after = nodes[index].after.iter().map(|earlier| place[*earlier as usize]).collect();
+    place[index] = joined.len() as u32;
+    joined.push(Node { after, ..nodes[index].clone() });
+}
+
+/// When each local node of a run ends, counted from the run's start; none if the tensor stream ends last.
+fn local_ends(
+    nodes: &[Node],
+    run: std::ops::Range<usize>,
+    is_local: impl Fn(&Node) -> bool,
+) -> Option<Vec<Picoseconds>> {
+    let mut ends = vec![Picoseconds::ZERO; run.len()];
+    let (mut compute, mut tensor) = (Picoseconds::ZERO, Picoseconds::ZERO);
+    for index in run.clone().filter(|index| is_local(&nodes[*index])) {
+        let node = &nodes[index];
+        let NodeAction::Local(time) = node.action else { continue };
+        let stream = if node.stream == Stream::Compute { &mut compute } else { &mut tensor };
+        let waited = node.after.iter().filter(|earlier| run.contains(&(**earlier as usize)));
+        let ready = waited.map(|earlier| ends[*earlier as usize - run.start]).fold(*stream, Ord::max);
+        *stream = ready + time;
+        ends[index - run.start] = *stream;
+    }
+    (tensor <= compute).then_some(ends)
+}

@@ -1,0 +1,159 @@
+//! Kernel costs against answers that one can do in one's head, against published measurements, and the GPUs of the
+//! catalog themselves.
+
+use trainwright_sim::compute::{kernel_time, supports};
+use trainwright_spec::catalog;
+use trainwright_spec::cluster::Gpu;
+use trainwright_spec::model::Mask;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Direction, Kernel};
+use trainwright_spec::sourced::Sourced;
+use trainwright_spec::units::{Bytes, Seconds};
+
+fn gpu(name: &str) -> Gpu {
+    toml::from_str(catalog::text("gpu", name).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn product(count: usize, m: usize, n: usize, k: usize, precision: Precision) -> Kernel {
+    Kernel::Gemm { count, m, n, k, precision }
+}
+
+/// 108 multiprocessors that do exactly 2.7 TFLOP/s each, all of it reached, no launch gap, 1.4 TB/s reached of 2.
+fn round_gpu() -> Gpu {
+    toml::from_str(
+        r#"
+        name = "round"
+        memory = "80 GiB"
+        memory_bandwidth = "2 TB/s"
+        multiprocessors = 108
+        peak.bf16 = "291.6 TFLOP/s"
+        achieved.matrix.bf16 = 1
+        achieved.attention_forward = 1
+        achieved.attention_backward = 1
+        achieved.memory = 0.7
+        achieved.kernel_overhead = "0 us"
+        "#,
+    )
+    .unwrap()
+}
+
+fn attention(direction: Direction, batch: usize, tokens: usize, mask: Mask) -> Kernel {
+    Kernel::FusedAttention {
+        direction,
+        batch,
+        heads: 1,
+        kv_heads: 1,
+        queries: tokens,
+        keys: tokens,
+        head_dim: 128,
+        value_head_dim: 128,
+        mask,
+        precision: Precision::Bf16,
+    }
+}
+
+#[test]
+fn kernels_take_what_the_formula_says() {
+    let check = |what: &str, kernel: Kernel, expected_us: f64| {
+        let time = kernel_time(&kernel, &round_gpu()).get() * 1e6;
+        assert!((time / expected_us - 1.0).abs() < 1e-3, "{what}: {time} µs, expected {expected_us}");
+    };
+    // One tile of 256 × 128 with k = 8096, 96 more to fill and drain: 2 · 32768 · 8192 = 537 MFLOP at 2.7 TFLOP/s.
+    let tile = 2.0 * 32768.0 * 8192.0 / 2.7e6;
+    // 12 × 9 tiles are one wave of 108. Smaller tiles would need more time: 64 × 64 is at 0.7 of the rate.
+    check("one wave", product(1, 12 * 256, 9 * 128, 8096, Precision::Bf16), tile);
+    check("4 products of 3 rows of tiles", product(4, 3 * 256, 9 * 128, 8096, Precision::Bf16), tile);
+    // 30 × 9 tiles are 2.5 waves and take 3; with 30 × 18 tiles of half the size at 0.93 of the rate, 5 waves would
+    // take 5 / 2 / 0.93 = 2.69, which is less.
+    check("2.5 waves", product(1, 30 * 256, 9 * 128, 8096, Precision::Bf16), 5.0 / 2.0 / 0.9315 * tile);
+    // 700 MB read, 700 MB written at 1.4 TB/s: 1 ms.
+    check("streaming", Kernel::Streaming { read: Bytes::new(7e8), written: Bytes::new(7e8) }, 1000.0);
+    // A product with one row reads 2 · 16384² bytes = 537 MB at 1.4 TB/s.
+    check("matrix by vector", product(1, 1, 16384, 16384, Precision::Bf16), 536.9e6 / 1.4e6);
+    // 108 blocks of 128 queries, one each, 13824 keys: 128 · 13824 · 512 flops at 2.7 TFLOP/s = 335.6 µs, and to
+    // start and end 128 · 256 · 90 ps = 2.9 µs; backward 2.5 times the flops and 128 · 256 · 500 ps = 16.4 µs.
+    check("attention", attention(Direction::Forward, 1, 13824, Mask::Full), 335.54 + 2.95);
+    check("attention backward", attention(Direction::Backward, 1, 13824, Mask::Full), 838.86 + 16.38);
+    // 10 times the blocks, half of them masked out: 10 · (335.5 / 2 + 64 keys more, 1.55, + 2.95) and half of the
+    // longest block, 338.5 / 2, left over.
+    check("causal attention", attention(Direction::Forward, 10, 13824, Mask::Causal), 10.0 * 172.27 + 169.2);
+}
+
+#[test]
+fn an_unsupported_precision_takes_for_ever() {
+    let v100 = gpu("v100-32gb-sxm2");
+    assert!(supports(&v100, Precision::Fp16));
+    for precision in [Precision::Bf16, Precision::Fp8, Precision::Tf32] {
+        assert!(!supports(&v100, precision));
+        assert_eq!(kernel_time(&product(1, 64, 64, 64, precision), &v100), Seconds::new(f64::INFINITY));
+    }
+}
+
+#[test]
+fn larger_kernels_are_never_faster_and_none_beats_the_peak() {
+    let sizes = [1, 63, 64, 65, 127, 128, 300, 511, 512, 513, 1000, 1024, 1025, 4096, 5000, 20000, 50000];
+    for name in catalog::names("gpus") {
+        let gpu = gpu(name);
+        let mut precisions = Precision::ALL.into_iter().filter(|precision| supports(&gpu, *precision));
+        let precision = precisions.next_back().unwrap();
+        let peak = gpu.peak[&precision].value;
+        let check = |kernels: Vec<Kernel>| {
+            for pair in kernels.windows(2) {
+                let [time, larger] = [0, 1].map(|i| kernel_time(&pair[i], &gpu));
+                assert!(larger >= time, "{name}: {:?} takes {larger}, {:?} takes {time}", pair[1], pair[0]);
+            }
+            for kernel in kernels {
+                let time = kernel_time(&kernel, &gpu);
+                assert!(kernel.flops() / time <= peak, "{name}: {kernel:?} in {time}");
+            }
+        };
+        for other in [64, 700, 8192] {
+            check(sizes.map(|m| product(1, m, other, other, precision)).to_vec());
+            check(sizes.map(|n| product(1, other, n, other, precision)).to_vec());
+            check(sizes.map(|k| product(1, other, other, k, precision)).to_vec());
+            check(sizes.map(|count| product(count, other, other, 64, precision)).to_vec());
+        }
+        check(sizes.map(|n| Kernel::Streaming { read: Bytes::new(n as f64), written: Bytes::ZERO }).to_vec());
+        if supports(&gpu, Precision::Bf16) {
+            for direction in [Direction::Forward, Direction::Backward] {
+                for mask in [Mask::Full, Mask::Causal, Mask::Window(1024)] {
+                    check(sizes.map(|tokens| attention(direction, 3, tokens, mask)).to_vec());
+                    check(sizes.map(|batch| attention(direction, batch, 2048, mask)).to_vec());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_gpu_of_the_catalog_is_whole_and_sourced() {
+    let names = catalog::names("gpus");
+    assert!(names.len() >= 30, "{} GPUs", names.len());
+    for name in names {
+        let gpu = gpu(name);
+        assert_eq!(gpu.name, name, "the file's name is the GPU's");
+        let mut sources = vec![("memory", &gpu.memory.source)];
+        sources.push(("memory_bandwidth", &gpu.memory_bandwidth.source));
+        sources.push(("multiprocessors", &gpu.multiprocessors.source));
+        sources.push(("kernel_overhead", &gpu.achieved.kernel_overhead.source));
+        sources.extend(gpu.peak.iter().map(|(precision, peak)| (precision.name(), &peak.source)));
+        let achieved = &gpu.achieved;
+        let mut fractions: Vec<(&str, &Sourced<f64>)> = vec![
+            ("attention_forward", &achieved.attention_forward),
+            ("attention_backward", &achieved.attention_backward),
+            ("memory", &achieved.memory),
+        ];
+        fractions.extend(achieved.matrix.iter().map(|(precision, fraction)| (precision.name(), fraction)));
+        for (key, fraction) in fractions {
+            assert!(fraction.value > 0.0 && fraction.value <= 1.0, "{name}: {key} = {}", fraction.value);
+            sources.push((key, &fraction.source));
+        }
+        for (key, source) in sources {
+            assert!(source.len() > 3, "{name}: {key} has no source");
+        }
+        let precisions: [Vec<&Precision>; 2] = [gpu.peak.keys().collect(), achieved.matrix.keys().collect()];
+        assert_eq!(precisions[0], precisions[1], "{name}: peak and achieved.matrix name the same precisions");
+        assert!(gpu.memory.value > 10.0 * Bytes::GIB && gpu.multiprocessors.value > 0, "{name}");
+        assert!(achieved.kernel_overhead.value > Seconds::ZERO, "{name}");
+    }
+}

@@ -1,0 +1,94 @@
+//! Forecasts against step times that others measured and published.
+//!
+//! Nothing in the costs was fitted to these rows.
+
+use serde::Deserialize;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::forecast;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::job::Job;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::Model;
+use trainwright_spec::model::preset::preset;
+use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::Stack;
+
+/// The columns of `traces/published/training.csv` that these rows need.
+#[derive(Debug, Deserialize)]
+struct Row {
+    id: String,
+    layers: usize,
+    hidden: usize,
+    seq_len: usize,
+    gpus: usize,
+    tp: usize,
+    pp: usize,
+    dp: usize,
+    vp: Option<usize>,
+    sequence_parallel: String,
+    recompute: String,
+    micro_batch: usize,
+    global_batch: usize,
+    measured_step_time_s: Option<f64>,
+}
+
+fn model(row: &Row) -> Model {
+    let names = ["megatron-22b", "megatron-175b", "megatron-530b", "megatron-1t"];
+    let models = names.map(|name| preset(name).unwrap());
+    models.into_iter().find(|model| model.hidden == row.hidden && model.layers() == row.layers).unwrap()
+}
+
+fn plan(row: &Row) -> Plan {
+    let recompute = Recompute::ALL.into_iter().find(|choice| choice.name() == row.recompute).unwrap();
+    let virtual_stages = row.vp.unwrap_or(1);
+    let stages = row.pp * virtual_stages;
+    assert_eq!(row.layers % stages, 0, "{}: equal stages", row.id);
+    let plan = Plan {
+        micro_batch: row.micro_batch,
+        schedule: if virtual_stages > 1 { "interleaved" } else { "1f1b" }.into(),
+        virtual_stages,
+        sequence_parallel: row.sequence_parallel == "yes",
+        data_sharding: DataSharding::None,
+        stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
+        mesh: Mesh { tensor: row.tp, pipeline: row.pp, data: row.dp },
+        job: Job {
+            sequence: row.seq_len,
+            global_batch: row.global_batch,
+            precision: Precision::Fp16,
+            optimizer: "adam".into(),
+            gradient_clipping: true,
+        },
+        stack: Stack::from_name("megatron-lm-2022").unwrap(),
+        cluster: Cluster::from_name(&format!("dgx-a100:{}", row.gpus / 8)).unwrap(),
+        model: model(row),
+    };
+    plan.check(&row.id).unwrap();
+    plan
+}
+
+#[test]
+fn step_times_of_korthikanti_2022_are_met_within_15_percent() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/published/training.csv");
+    let rows = csv::Reader::from_path(path).unwrap().into_deserialize().map(Result::unwrap);
+    let mut tried = 0;
+    let mut worst: f64 = 0.0;
+    for row in rows.filter(|row: &Row| row.id.starts_with("korthikanti22")) {
+        let Some(measured) = row.measured_step_time_s else { continue };
+        let plan = plan(&row);
+        let (forecast, _) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster }).unwrap();
+        let error = forecast.step_time.get() / measured - 1.0;
+        println!(
+            "{:40} measured {measured:6.2} s, forecast {:6.2} s, {:+5.1} %; peak {:.1} GiB, bubble {:.1} %",
+            row.id,
+            forecast.step_time.get(),
+            100.0 * error,
+            forecast.peak_memory.as_gib(),
+            100.0 * forecast.report.mean.bubble_share,
+        );
+        worst = worst.max(error.abs());
+        tried += 1;
+    }
+    assert_eq!(tried, 9);
+    assert!(worst <= 0.15, "the worst error is {:.1} %", 100.0 * worst);
+}

@@ -1,0 +1,145 @@
+//! Attention: projections, the core in one kernel or several, and DeepSeek's latent form.
+
+use super::elementwise::norm;
+use super::part::{Input, Part, Shape, Step, column, replicated, row};
+use crate::model::{Attention, Latent, Mask};
+use crate::program::{Direction, Kernel};
+use crate::stack::AttentionKernel;
+use crate::units::Bytes;
+
+/// What one rank holds of an attention layer.
+struct Own {
+    heads: usize,
+    kv_heads: usize,
+    query: usize,
+    key: usize,
+    value: usize,
+}
+
+impl Own {
+    /// Heads are dealt to the tensor ranks; with fewer key-value heads than ranks, several ranks hold the same one.
+    fn of(shape: &Shape, attention: &Attention) -> Self {
+        let heads = shape.share(attention.heads);
+        let kv_heads = shape.share(attention.kv_heads);
+        let key = kv_heads * attention.head_dim;
+        Own {
+            heads,
+            kv_heads,
+            query: heads * attention.head_dim,
+            key,
+            value: kv_heads * attention.value_head_dim,
+        }
+    }
+}
+
+/// All parts of an attention layer, from its norm's output to its output. `leaves` as for `row`.
+pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leaves: bool) -> Vec<Part> {
+    let own = Own::of(shape, attention);
+    let mut parts = match &attention.latent {
+        None => vec![column(shape, "qkv", input, shape.hidden, own.query + own.key + own.value)],
+        Some(latent) => latent_projections(shape, attention, latent, &own),
+    };
+    let rotated = shape.activations(shape.tokens() * (own.query + own.key));
+    if attention.qk_norm {
+        parts.push(Part {
+            forward: vec![Step::streaming("qk norm", rotated, rotated)],
+            backward: vec![Step::streaming("qk norm", 2.0 * rotated, rotated)],
+            kept: rotated,
+            core: None,
+        });
+    }
+    if attention.rotary {
+        let rotate = vec![Step::streaming("rotary", rotated, rotated)];
+        parts.push(Part { forward: rotate.clone(), backward: rotate, ..Part::default() });
+    }
+    parts.push(match shape.stack.attention {
+        AttentionKernel::Flash => fused_core(shape, attention, &own),
+        AttentionKernel::FusedSoftmax | AttentionKernel::Unfused => unfused_core(shape, attention, &own),
+    });
+    parts.push(row(shape, "projection", leaves, own.heads * attention.value_head_dim, shape.hidden));
+    parts
+}
+
+/// Queries through a low rank if there is one, keys and values through another; the down-projections are on every
+/// rank (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own: &Own) -> Vec<Part> {
+    let tokens = shape.own_tokens();
+    let mut parts = Vec::new();
+    match latent.query_rank {
+        Some(rank) => {
+            parts.push(replicated(shape, "q down", shape.hidden, rank));
+            parts.push(norm(shape, tokens, rank));
+            parts.push(column(shape, "q up", Input::Region, rank, own.query));
+        }
+        None => parts.push(column(shape, "q", Input::Region, shape.hidden, own.query)),
+    }
+    let up = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
+    parts.push(replicated(shape, "kv down", shape.hidden, latent.kv_rank + latent.rotary_head_dim));
+    parts.push(norm(shape, tokens, latent.kv_rank));
+    parts.push(column(shape, "kv up", Input::Region, latent.kv_rank, up));
+    parts
+}
+
+/// One kernel forward, one backward; keeps queries, keys, values and fp32 softmax statistics. Its output is the
+/// projection's input and kept there.
+fn fused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
+    let call = |direction| Kernel::FusedAttention {
+        direction,
+        batch: shape.batch,
+        heads: own.heads,
+        kv_heads: own.kv_heads,
+        queries: shape.sequence,
+        keys: shape.sequence,
+        head_dim: attention.head_dim,
+        value_head_dim: attention.value_head_dim,
+        mask: attention.mask,
+        precision: shape.precision,
+    };
+    let output = shape.activations(shape.tokens() * own.heads * attention.value_head_dim);
+    let inputs = shape.activations(shape.tokens() * (own.query + own.key + own.value));
+    let statistics = Bytes::new(4.0 * (shape.tokens() * own.heads) as f64);
+    let step = |direction, working| Step::Kernel { module: "attention", kernel: call(direction), working };
+    Part {
+        forward: vec![step(Direction::Forward, output)],
+        backward: vec![step(Direction::Backward, inputs)],
+        kept: inputs + statistics,
+        core: Some(statistics),
+    }
+}
+
+/// Scores in memory: Q Kᵀ, softmax, dropout, P V; keeps queries, keys, values and the s × s tensors, which with
+/// dropout are 5 a s² b bytes in 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1).
+fn unfused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
+    let s = shape.sequence;
+    let count = shape.batch * own.heads;
+    let (d, dv) = (attention.head_dim, attention.value_head_dim);
+    let gemm = |module, size| Step::gemm(module, count, size, shape.precision);
+    let scores = shape.activations(count * s * s);
+    let mask = if shape.dropout { Bytes::new((count * s * s) as f64) } else { Bytes::ZERO };
+    let visible = attention.mask.visible_pairs(s, s) / (s * s) as f64;
+
+    let mut forward = vec![gemm("scores", [s, s, d])];
+    match shape.stack.attention {
+        AttentionKernel::FusedSoftmax => forward.push(Step::streaming("softmax", visible * scores, scores)),
+        _ => {
+            forward.push(Step::streaming("scale", scores, scores));
+            if attention.mask != Mask::Full {
+                forward.push(Step::streaming("mask", scores, scores));
+            }
+            forward.push(Step::streaming("softmax", scores, scores));
+        }
+    }
+    let mut backward = vec![gemm("values", [s, s, dv]), gemm("values", [s, dv, s])];
+    if shape.dropout {
+        forward.push(Step::streaming("score dropout", scores, scores + mask));
+        backward.push(Step::streaming("score dropout", scores + mask, scores));
+    }
+    forward.push(gemm("values", [s, dv, s]));
+    backward.push(Step::streaming("softmax", 2.0 * scores, scores));
+    backward.extend([gemm("scores", [s, d, s]), gemm("scores", [s, d, s])]);
+
+    let dropped = if shape.dropout { scores } else { Bytes::ZERO };
+    let squares = scores + dropped + mask;
+    let inputs = shape.activations(shape.tokens() * (own.query + own.key + own.value));
+    Part { forward, backward, kept: inputs + squares, core: Some(squares) }
+}

@@ -1,0 +1,93 @@
+//! What stands before the first and after the last block.
+
+use super::elementwise::norm;
+use super::part::{Input, Part, Shape, Step, column, leave, replicated};
+use crate::model::{Model, Position};
+use crate::program::CollectiveKind;
+use crate::units::Bytes;
+
+/// The embedding: look-up in this rank's part of the vocabulary, sum over the tensor axis, positions, dropout.
+pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
+    let tokens = shape.tokens();
+    let width = model.embedding.width.unwrap_or(shape.hidden);
+    let whole = shape.activations(tokens * width);
+    let gradients = shape.gradient_bytes() * (tokens * width) as f64;
+    let mut look_up = Part {
+        forward: vec![Step::streaming("embedding", whole, whole)],
+        backward: Vec::new(),
+        // Token ids, 8 bytes each.
+        kept: Bytes::new(8.0 * tokens as f64),
+        core: None,
+    };
+    leave(shape, whole, &mut look_up);
+    look_up.backward.push(Step::streaming("embedding", whole + gradients, gradients));
+    let mut parts = vec![look_up];
+    if model.embedding.width.is_some() {
+        parts.push(replicated(shape, "embedding projection", width, shape.hidden));
+    }
+    let elements = shape.own_tokens() * shape.hidden;
+    let own = shape.activations(elements);
+    let added = usize::from(matches!(model.embedding.position, Position::Learned(_)))
+        + usize::from(model.embedding.token_types > 0);
+    if added > 0 {
+        let add = vec![Step::streaming("positions", (1.0 + added as f64) * own, own)];
+        parts.push(Part { forward: add.clone(), backward: add, ..Part::default() });
+    }
+    if model.embedding.norm.is_some() {
+        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+    }
+    if shape.dropout {
+        let mask = Bytes::new(elements as f64);
+        parts.push(Part {
+            forward: vec![Step::streaming("dropout", own, own + mask)],
+            backward: vec![Step::streaming("dropout", own + mask, own)],
+            kept: mask,
+            core: None,
+        });
+    }
+    parts
+}
+
+/// The head: final norm, projection to this rank's part of the vocabulary, cross entropy over all parts.
+pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
+    let mut parts = Vec::new();
+    if model.final_norm.is_some() {
+        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+    }
+    if model.head.transform {
+        parts.push(replicated(shape, "transform", shape.hidden, shape.hidden));
+        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+    }
+    let width = model.embedding.width.unwrap_or(shape.hidden);
+    if width != shape.hidden {
+        parts.push(replicated(shape, "head projection", shape.hidden, width));
+    }
+    let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
+    parts.push(column(shape, "logits", Input::Region, width, own_vocabulary));
+    parts.push(cross_entropy(shape, own_vocabulary));
+    parts
+}
+
+/// Cross entropy over a vocabulary split by the tensor axis, in fp32: a cast, the maximum, the shifted exponentials
+/// and their sum, the division; the tensor axis exchanges three numbers per token. Keeps the fp32 probabilities
+/// (Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section 4.3).
+fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
+    let elements = shape.tokens() * own_vocabulary;
+    let logits = shape.activations(elements);
+    let wide = Bytes::new(4.0 * elements as f64);
+    let exchange = Step::Collective {
+        module: "reduce loss",
+        kind: CollectiveKind::AllReduce,
+        bytes: Bytes::new(4.0 * shape.tokens() as f64),
+        beside_next: false,
+    };
+    let exchange = |steps: &mut Vec<Step>| steps.extend((shape.tensor > 1).then_some(exchange));
+    let mut forward =
+        vec![Step::streaming("loss cast", logits, wide), Step::streaming("loss max", wide, Bytes::ZERO)];
+    exchange(&mut forward);
+    forward.push(Step::streaming("loss exp", 2.0 * wide, wide));
+    exchange(&mut forward);
+    exchange(&mut forward);
+    forward.push(Step::streaming("loss divide", wide, wide));
+    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, core: None }
+}

@@ -1,0 +1,72 @@
+//! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer.
+
+use super::emit::Emitter;
+use super::part::Shape;
+use super::stage::{Stage, gather_weights, reduce_gradients};
+use super::{gathers, reduces};
+use crate::optimizer::update_traffic;
+use crate::plan::Plan;
+use crate::program::{Axis, CollectiveKind, Kernel, Pass, Segment, Stream, Work};
+use crate::units::Bytes;
+
+/// The last call of `pipeline_rank`.
+pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
+    let shape = Shape::of(plan);
+    let own = own_stages(plan, stages, pipeline_rank);
+    let parameters: u64 = own.clone().map(Stage::parameters).sum();
+    let replicated: u64 = own.flat_map(Stage::layers).map(|layer| layer.replicated).sum();
+    let gradient = shape.gradient_bytes();
+    let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
+    let mut emitter = Emitter::new(false);
+
+    if reduces(plan) {
+        let join = emitter.push("gradients reduced", Pass::Update, Stream::Data, Work::Join, Vec::new());
+        emitter.wait_for(join);
+    } else if plan.mesh.data > 1 {
+        emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, parameters));
+    }
+    // Norms and other whole weights saw only this rank's part of the sequence.
+    if shape.sequence_parallel && replicated > 0 {
+        let work = all_reduce(Axis::Tensor, gradient * replicated as f64);
+        emitter.in_line("reduce norm gradients", Pass::Update, work);
+    }
+    let ends = pipeline_rank == 0 || pipeline_rank + 1 == plan.mesh.pipeline;
+    if plan.model.head.tied && plan.mesh.pipeline > 1 && ends {
+        let vocabulary = shape.stack.padded_vocabulary(plan.model.vocab, shape.tensor);
+        let elements = plan.model.embedding_weights(vocabulary)[0].elements_on_rank(shape.tensor);
+        let work = all_reduce(Axis::Embedding, gradient * elements as f64);
+        emitter.in_line("reduce embedding", Pass::Update, work);
+    }
+    let updated =
+        if plan.shards_optimizer() { parameters.div_ceil(plan.mesh.data as u64) } else { parameters };
+    let updated = updated as f64;
+    if plan.job.gradient_clipping {
+        let norm = Kernel::Streaming { read: gradient * updated, written: Bytes::ZERO };
+        emitter.in_line("gradient norm", Pass::Update, Work::Compute(norm));
+        for axis in [Axis::Tensor, Axis::Pipeline] {
+            let ranks = if axis == Axis::Tensor { plan.mesh.tensor } else { plan.mesh.pipeline };
+            if ranks > 1 {
+                emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
+            }
+        }
+        let scale = Kernel::Streaming { read: gradient * updated, written: gradient * updated };
+        emitter.in_line("clip", Pass::Update, Work::Compute(scale));
+    }
+    let (read, written) = update_traffic(plan.job.optimizer(), plan.job.precision, gradient);
+    let update = Kernel::Streaming { read: read * updated, written: written * updated };
+    emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+    if plan.shards_optimizer() && !gathers(plan) {
+        emitter.in_line("gather weights", Pass::Update, gather_weights(plan, parameters));
+    }
+    Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
+}
+
+/// The stages on a pipeline rank.
+pub(crate) fn own_stages<'a>(
+    plan: &'a Plan,
+    stages: &'a [Stage],
+    pipeline_rank: usize,
+) -> impl Iterator<Item = &'a Stage> + Clone {
+    let shape = plan.pipeline_shape();
+    stages.iter().filter(move |stage| plan.schedule().rank_of(stage.index, shape) == pipeline_rank)
+}

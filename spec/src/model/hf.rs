@@ -1,0 +1,102 @@
+//! Reads a Hugging Face `config.json` into a `Model`.
+//!
+//! One file per family knows its keys and the values that stand for missing ones; the table below is all that ties
+//! them together. Keys that do not change weights or products are ignored: such files are full of them.
+//! Sizes that every real file states have no default; what stands for other missing keys is what the `transformers`
+//! library, version 5, takes.
+
+mod bert;
+mod bloom;
+mod config;
+mod deepseek;
+mod falcon;
+mod gemma;
+mod gpt2;
+mod gpt_neox;
+mod grok;
+mod llama;
+mod mixtral;
+mod nemotron;
+mod opt;
+mod parts;
+mod qwen;
+mod t5;
+
+use super::Model;
+use crate::catalog::nearest;
+use crate::error::SpecError;
+use config::Config;
+use serde_json::{Map, Value};
+
+/// A family of models: how its `model_type` is spelt and who reads it.
+struct Family {
+    model_type: &'static str,
+    read: fn(&Config) -> Result<Model, SpecError>,
+}
+
+const FAMILIES: &[Family] = &[
+    Family { model_type: "bert", read: bert::read },
+    Family { model_type: "bloom", read: bloom::read },
+    Family { model_type: "deepseek_v2", read: deepseek::read },
+    Family { model_type: "deepseek_v3", read: deepseek::read },
+    Family { model_type: "falcon", read: falcon::read },
+    // What falcon-7b and falcon-40b were called before the family had a name.
+    Family { model_type: "RefinedWeb", read: falcon::read_refined_web },
+    Family { model_type: "RefinedWebModel", read: falcon::read },
+    Family { model_type: "gemma", read: gemma::read_first },
+    Family { model_type: "gemma2", read: gemma::read_second },
+    Family { model_type: "gemma3_text", read: gemma::read_third },
+    Family { model_type: "gpt2", read: gpt2::read },
+    Family { model_type: "gpt_neox", read: gpt_neox::read },
+    Family { model_type: "grok-1", read: grok::read },
+    Family { model_type: "llama", read: llama::read },
+    Family { model_type: "mistral", read: llama::read_mistral },
+    Family { model_type: "mixtral", read: mixtral::read },
+    Family { model_type: "nemotron", read: nemotron::read },
+    Family { model_type: "opt", read: opt::read },
+    Family { model_type: "qwen2", read: qwen::read_second },
+    Family { model_type: "qwen2_moe", read: qwen::read_second_experts },
+    Family { model_type: "qwen3", read: qwen::read_third },
+    Family { model_type: "qwen3_moe", read: qwen::read_third_experts },
+    Family { model_type: "t5", read: t5::read },
+];
+
+/// The values of `model_type` that can be read.
+pub fn families() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|family| family.model_type)
+}
+
+/// The model that a Hugging Face `config.json` describes, named after `origin`, its file.
+///
+/// # Errors
+/// `Syntax` for text that is not a JSON object, with line and column; `MissingKey` and `BadValue` name the key and
+/// what should stand there, for `model_type` all known families and the nearest of them.
+pub fn from_hugging_face(text: &str, origin: &str) -> Result<Model, SpecError> {
+    let syntax = |message: String| SpecError::Syntax { origin: origin.into(), message };
+    match serde_json::from_str(text) {
+        Ok(Value::Object(keys)) => from_keys(&keys, origin),
+        Ok(other) => {
+            Err(syntax(format!("a JSON object should stand here, this is {}", config::kind(&other))))
+        }
+        Err(error) => Err(syntax(error.to_string())),
+    }
+}
+
+/// The model that the keys of a `config.json` describe.
+pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model, SpecError> {
+    let config = Config { keys, origin };
+    let model_type = config.text("model_type", "the family, such as \"llama\"")?;
+    match FAMILIES.iter().find(|family| family.model_type == model_type) {
+        Some(family) => Ok(Model { name: origin.into(), ..(family.read)(&config)? }),
+        None => Err(config.bad("model_type", &unknown_family(model_type))),
+    }
+}
+
+/// What `model_type` may be, the nearest first.
+fn unknown_family(model_type: &str) -> String {
+    let known = families().collect::<Vec<_>>().join(", ");
+    match nearest(model_type, families()).as_slice() {
+        [] => format!("known are {known}"),
+        close => format!("nearest are {}; known are {known}", close.join(", ")),
+    }
+}

@@ -1,0 +1,76 @@
+//! DeepSeek-V2 (arXiv 2405.04434) and V3 (arXiv 2412.19437): latent attention, dense blocks and then experts.
+//!
+//! V3's multi-token prediction modules (`num_nextn_predict_layers`) are not read: the model is the main model, whose
+//! size the paper prints.
+
+use super::config::{BLOCK, Config, EXPERTS, HEAD_DIM, HEADS, HIDDEN, LAYERS, RANK, VOCAB};
+use super::parts::{embedding, gated_mlp, head, multi_head, routed, runs};
+use crate::error::SpecError;
+use crate::model::{Attention, Block, Experts, FeedForward, Latent, Mlp, Model, Norm, Position};
+
+/// Reads a `deepseek_v2` or `deepseek_v3` configuration.
+pub fn read(config: &Config) -> Result<Model, SpecError> {
+    let layers = config.count("num_hidden_layers", LAYERS)?;
+    let attention = attention(config)?;
+    let bias = config.flag_or("mlp_bias", false)?;
+    let dense = FeedForward { bias, ..gated_mlp(config, "intermediate_size")? };
+    let experts = experts(config)?;
+    let first = config.count_or("first_k_dense_replace", 0, BLOCK.or_zero())?;
+    let step = config.count_or("moe_layer_freq", 1, BLOCK)?;
+    let mlp = |layer: usize| match &experts {
+        Some(experts) if layer >= first && layer.is_multiple_of(step) => Mlp::Experts(experts.clone()),
+        _ => Mlp::Dense(dense.clone()),
+    };
+    let blocks = (0..layers).map(|layer| Block {
+        norm: Norm::RmsNorm,
+        norms: 2,
+        parallel: false,
+        attention: attention.clone(),
+        cross_attention: None,
+        mlp: mlp(layer),
+    });
+    Ok(Model {
+        name: String::new(),
+        hidden: config.count("hidden_size", HIDDEN)?,
+        vocab: config.count("vocab_size", VOCAB)?,
+        dropout: config.any_above_zero(&[("attention_dropout", 0.0)])?,
+        embedding: embedding(Position::Rotary),
+        final_norm: Some(Norm::RmsNorm),
+        head: head(config, false)?,
+        blocks: runs(blocks),
+    })
+}
+
+/// Every head has its own keys and values, expanded from the shared compressed ones.
+fn attention(config: &Config) -> Result<Attention, SpecError> {
+    let heads = config.count("num_attention_heads", HEADS)?;
+    let rotary_head_dim = config.count("qk_rope_head_dim", HEAD_DIM)?;
+    let plain_head_dim = config.count("qk_nope_head_dim", HEAD_DIM)?;
+    let bias = config.flag_or("attention_bias", false)?;
+    let latent = Latent {
+        query_rank: config.optional_count("q_lora_rank", RANK)?,
+        kv_rank: config.count("kv_lora_rank", RANK)?,
+        rotary_head_dim,
+    };
+    Ok(Attention {
+        value_head_dim: config.count("v_head_dim", HEAD_DIM)?,
+        rotary: true,
+        latent: Some(latent),
+        ..multi_head(heads, plain_head_dim + rotary_head_dim, bias)
+    })
+}
+
+/// The experts, if there are any. Shared ones are one feed-forward layer of their joint width.
+fn experts(config: &Config) -> Result<Option<Experts>, SpecError> {
+    if config.optional_count("n_routed_experts", EXPERTS)?.is_none() {
+        return Ok(None);
+    }
+    let expert = gated_mlp(config, "moe_intermediate_size")?;
+    let shared = config.optional_count("n_shared_experts", EXPERTS.or_zero())?.filter(|count| *count > 0);
+    let shared = shared.map(|count| FeedForward { width: count * expert.width, ..expert.clone() });
+    // Balancing without an auxiliary loss keeps a bias per expert (arXiv 2412.19437, section 2.1.2).
+    let third = config.text("model_type", "the family")? == "deepseek_v3";
+    let balancing = config.optional_text("topk_method", "how experts are picked")?;
+    let router_bias = balancing.map_or(third, |method| method == "noaux_tc");
+    Ok(Some(Experts { shared, router_bias, ..routed(config, "n_routed_experts", expert)? }))
+}

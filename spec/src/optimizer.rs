@@ -1,0 +1,93 @@
+//! Optimizers by what they cost: bytes of state and bytes moved for each parameter.
+
+mod adam;
+mod lamb;
+mod lars;
+mod momentum;
+mod sgd;
+
+use crate::catalog::nearest;
+use crate::error::SpecError;
+use crate::precision::Precision;
+use crate::units::Bytes;
+
+/// The cost of one optimizer. Its mathematics is the executor's business.
+pub trait Optimizer: Sync {
+    /// The name in jobs and arguments.
+    fn name(&self) -> &'static str;
+
+    /// One line for `show optimizers`.
+    fn summary(&self) -> &'static str;
+
+    /// Where it is from.
+    fn source(&self) -> &'static str;
+
+    /// Bytes of moments for each parameter, without the master weights.
+    fn moment_bytes(&self) -> Bytes;
+
+    /// Bytes read and written for each parameter beyond gradient, weights and one pass over the moments: the
+    /// norms of layer-wise optimizers need a second pass.
+    fn extra_traffic(&self) -> Bytes {
+        Bytes::ZERO
+    }
+}
+
+/// Bytes of state for each parameter: moments, and fp32 master weights where training is in 16 bits.
+pub fn state_bytes(optimizer: &dyn Optimizer, precision: Precision) -> Bytes {
+    optimizer.moment_bytes() + master_bytes(precision)
+}
+
+/// Bytes moved by a fused update of one parameter: (read, written).
+///
+/// Reads gradient, weight and moments, writes weight and moments, and the 16-bit copy where there is one.
+pub fn update_traffic(optimizer: &dyn Optimizer, precision: Precision, gradient: Bytes) -> (Bytes, Bytes) {
+    let weight = Bytes::new(4.0);
+    let copy = if precision.needs_master_weights() { precision.storage_bytes() } else { Bytes::ZERO };
+    let read = gradient + weight + optimizer.moment_bytes() + optimizer.extra_traffic();
+    (read, weight + optimizer.moment_bytes() + copy)
+}
+
+fn master_bytes(precision: Precision) -> Bytes {
+    if precision.needs_master_weights() { Bytes::new(4.0) } else { Bytes::ZERO }
+}
+
+/// Every optimizer. A new one is a file in `optimizer/` and a line here.
+pub static OPTIMIZERS: &[&dyn Optimizer] =
+    &[&sgd::Sgd, &momentum::Momentum, &adam::Adam, &adam::AdamW, &lamb::Lamb, &lars::Lars];
+
+/// The optimizer of that name.
+///
+/// # Errors
+/// `UnknownName` with the nearest names.
+pub fn optimizer(name: &str) -> Result<&'static dyn Optimizer, SpecError> {
+    OPTIMIZERS.iter().copied().find(|optimizer| optimizer.name() == name).ok_or_else(|| {
+        SpecError::UnknownName {
+            kind: "optimizer",
+            name: name.into(),
+            nearest: nearest(name, OPTIMIZERS.iter().map(|optimizer| optimizer.name())),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_and_traffic_per_parameter() {
+        // master 4 + moments; fp32 training keeps no second copy.
+        let check = |name: &str, precision, state: f64, read: f64, written: f64| {
+            let optimizer = optimizer(name).unwrap();
+            assert_eq!(state_bytes(optimizer, precision), Bytes::new(state), "{name}");
+            let traffic = update_traffic(optimizer, precision, Bytes::new(4.0));
+            assert_eq!(traffic, (Bytes::new(read), Bytes::new(written)), "{name}");
+        };
+        check("sgd", Precision::Fp32, 0.0, 8.0, 4.0);
+        check("sgd", Precision::Bf16, 4.0, 8.0, 6.0);
+        check("momentum", Precision::Bf16, 8.0, 12.0, 10.0);
+        check("adam", Precision::Bf16, 12.0, 16.0, 14.0);
+        check("adamw", Precision::Fp32, 8.0, 16.0, 12.0);
+        check("lamb", Precision::Bf16, 12.0, 28.0, 14.0);
+        check("lars", Precision::Bf16, 8.0, 20.0, 10.0);
+    }
+}

@@ -1,0 +1,35 @@
+//! GPipe: all forwards, then all backwards.
+
+use super::{Action, ActionKind, PipelineShape, Schedule};
+
+/// All forwards, then all backwards: the simplest, and the one that keeps every microbatch's activations.
+pub struct GPipe;
+
+impl Schedule for GPipe {
+    fn name(&self) -> &'static str {
+        "gpipe"
+    }
+
+    fn summary(&self) -> &'static str {
+        "all forwards, then all backwards; keeps the activations of m microbatches"
+    }
+
+    fn source(&self) -> &'static str {
+        "Huang et al. 2019, arXiv 1811.06965"
+    }
+
+    fn check(&self, shape: PipelineShape) -> Result<(), String> {
+        super::one_stage_per_rank(self.name(), shape)
+    }
+
+    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
+        let pass =
+            |kind| (0..shape.microbatches).map(move |microbatch| Action { stage: rank, kind, microbatch });
+        pass(ActionKind::Forward).chain(pass(ActionKind::Backward)).collect()
+    }
+
+    /// (p − 1) / m.
+    fn bubble_over_work(&self, shape: PipelineShape) -> f64 {
+        (shape.ranks as f64 - 1.0) / shape.microbatches as f64
+    }
+}

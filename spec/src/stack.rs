@@ -1,0 +1,130 @@
+//! The software that would run a plan: which kernels are fused, what overlaps, what it allocates beside the model.
+
+use crate::catalog;
+use crate::error::SpecError;
+use crate::precision::Precision;
+use crate::sourced::Sourced;
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A training framework as data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    /// Name in the catalog.
+    #[serde(default)]
+    pub name: String,
+    /// One line for `show stacks`.
+    pub summary: String,
+    /// Where its behaviour is documented.
+    pub source: String,
+    /// How attention is computed.
+    pub attention: AttentionKernel,
+    /// Whether bias, activation, dropout and residual addition next to each other run as one kernel.
+    pub fused_elementwise: bool,
+    /// Whether the weight-gradient product adds into the gradient buffer itself, saving a pass over the gradients.
+    pub fused_gradient_accumulation: bool,
+    /// In which precision gradients are accumulated and reduced; that of the weights if not given.
+    pub gradient_precision: Option<Precision>,
+    /// Whether the tensor axis's reduction in backward runs beside the weight-gradient product.
+    pub overlap_tensor_backward: bool,
+    /// Whether activations between stages travel beside the compute of other microbatches.
+    pub overlap_pipeline: PipelineOverlap,
+    /// Whether each tensor rank sends 1/t of the activations and gathers them again on the other side.
+    pub scatter_gather_pipeline: bool,
+    /// Whether gradients are reduced bucket by bucket during the last backward pass.
+    pub overlap_gradient_reduction: bool,
+    /// Whether sharded weights are gathered bucket by bucket during the first forward pass.
+    pub overlap_weight_gather: bool,
+    /// Parameters in a gradient bucket.
+    pub bucket_parameters: Sourced<usize>,
+    /// The vocabulary is padded to a multiple of this times the tensor degree.
+    pub vocabulary_multiple: Sourced<usize>,
+    /// Memory of the CUDA context and the libraries' workspaces.
+    pub context_memory: Sourced<Bytes>,
+    /// Memory of each communicator's buffers.
+    pub communicator_memory: Sourced<Bytes>,
+    /// Memory lost to the allocator's rounding and fragmentation, as a part of activations and temporaries.
+    pub fragmentation: Sourced<f64>,
+}
+
+/// When messages between stages travel beside compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PipelineOverlap {
+    /// Sends and receives stand in line with the kernels.
+    Never,
+    /// With several stages per rank, where other work is at hand (Megatron-Core's overlap_p2p_comm).
+    Interleaved,
+    /// Under every schedule.
+    Always,
+}
+
+/// How attention is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionKernel {
+    /// Scores in memory; scaling, mask and softmax as a kernel each.
+    Unfused,
+    /// Scores in memory; scaling, mask and softmax in one kernel.
+    FusedSoftmax,
+    /// One kernel that never stores the scores.
+    Flash,
+}
+
+impl Stack {
+    /// A stack of the catalog.
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names.
+    pub fn from_name(name: &str) -> Result<Stack, SpecError> {
+        let text = catalog::text("stack", name)?;
+        let stack: Stack = toml::from_str(text).map_err(|error| SpecError::Syntax {
+            origin: format!("stack {name}"),
+            message: error.to_string(),
+        })?;
+        Ok(Stack { name: name.into(), ..stack })
+    }
+
+    /// In which precision gradients are accumulated when weights are in `weights`.
+    pub fn gradient_precision(&self, weights: Precision) -> Precision {
+        self.gradient_precision.unwrap_or(weights)
+    }
+
+    /// The vocabulary as it is stored when split over `tensor` ranks.
+    pub fn padded_vocabulary(&self, vocabulary: usize, tensor: usize) -> usize {
+        vocabulary.next_multiple_of(self.vocabulary_multiple.value * tensor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stack_of_the_catalog_is_read_and_has_sources() {
+        let names = catalog::names("stacks");
+        assert!(names.contains(&"megatron-core"), "{names:?}");
+        for name in names {
+            let stack = Stack::from_name(name).unwrap();
+            let sources = [
+                &stack.source,
+                &stack.bucket_parameters.source,
+                &stack.vocabulary_multiple.source,
+                &stack.context_memory.source,
+                &stack.communicator_memory.source,
+                &stack.fragmentation.source,
+            ];
+            assert!(sources.iter().all(|source| !source.is_empty()), "{name} lacks a source");
+            let written = toml::to_string(&stack).unwrap();
+            assert_eq!(toml::from_str::<Stack>(&written).unwrap(), stack, "{name}");
+        }
+    }
+
+    #[test]
+    fn gpt2_vocabulary_is_padded_as_megatron_pads_it() {
+        let stack = Stack::from_name("megatron-core").unwrap();
+        assert_eq!(stack.padded_vocabulary(50257, 1), 50304);
+        assert_eq!(stack.padded_vocabulary(50257, 8), 51200);
+    }
+}

@@ -1,0 +1,258 @@
+//! Hugging Face configurations: every family reads one, and nonsense is refused in a line that says what to do.
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::model::flops::AttentionCount;
+use trainwright_spec::model::hf::{families, from_hugging_face};
+use trainwright_spec::model::{Activation, Mask, Mlp, Model, Position};
+
+fn fixture_text(name: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/configs");
+    let path = folder.join(format!("{name}.json"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn fixture(name: &str) -> Model {
+    from_hugging_face(&fixture_text(name), name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Weights counted with the transformers library 5.23 from the same files, except where noted.
+const SIZES: &[(&str, u64)] = &[
+    ("bert-base", 109_514_298),
+    ("bert-base-encoder", 109_482_240),
+    // The library counts 1538 more: the next-sentence head, which this reader leaves out.
+    ("bert-base-pretraining", 110_104_890),
+    ("bert-large-encoder", 335_141_888),
+    ("bloom-560m", 559_214_592),
+    ("deepseek-v2-lite", 15_706_484_224),
+    // The library holds the 58 · 256 correction biases of the routers as buffers and counts 671,026,404,352.
+    ("deepseek-v3", 671_026_419_200),
+    ("falcon-11b", 11_102_822_400),
+    ("falcon-40b-refined-web", 41_303_293_952),
+    ("falcon-7b-refined-web", 6_921_720_704),
+    ("falcon-rw-1b", 1_311_625_216),
+    // The library now ties all of T5's heads: 222,903,552 and the head of 32128 · 768 that the checkpoint has.
+    ("flan-t5-base", 247_577_856),
+    ("gemma-2-2b", 2_614_341_888),
+    ("gemma-2b", 2_506_172_416),
+    ("gemma-3-1b", 999_885_952),
+    ("gpt2", 124_439_808),
+    ("gpt2-hf-names", 81_912_576),
+    // Not in the library: 64 blocks of 88,080,384 attention, 49,152 router, 8 · 603,979,776 experts and 24,576
+    // norms; embedding 131072 · 6144; final norm 6144.
+    ("grok-1", 64 * (88_080_384 + 49_152 + 8 * 603_979_776 + 24_576) + 805_306_368 + 6_144),
+    ("llama-3.2-1b", 1_235_814_400),
+    ("llama-7b-old", 6_738_415_616),
+    ("llama-with-biases", 112_145_152),
+    ("minitron-4b", 4_190_509_056),
+    ("mistral-7b-v0.2", 7_241_732_096),
+    ("mixtral-8x7b", 46_702_792_704),
+    ("opt-350m", 331_196_416),
+    ("pythia-70m", 70_426_624),
+    ("qwen1.5-moe-a2.7b", 14_315_784_192),
+    ("qwen2-0.5b", 494_032_768),
+    ("qwen2-moe-sparse-steps", 517_828_608),
+    ("qwen3-0.6b", 596_049_920),
+    ("qwen3-30b-a3b", 30_532_122_624),
+    ("t5-small", 60_506_624),
+];
+
+#[test]
+fn fixtures_have_the_size_of_their_checkpoints() {
+    for (name, parameters) in SIZES {
+        let model = fixture(name);
+        assert_eq!(model.parameters(), *parameters, "{name}");
+        assert_eq!(&model.name, name);
+    }
+}
+
+#[test]
+fn every_family_has_a_fixture() {
+    let model_type = |name: &&str| {
+        let keys: Value = serde_json::from_str(&fixture_text(name)).expect("fixtures are JSON");
+        keys["model_type"].as_str().expect("fixtures name their family").to_string()
+    };
+    let tested: BTreeSet<String> = SIZES.iter().map(|(name, _)| model_type(name)).collect();
+    let known: BTreeSet<String> = families().map(str::to_string).collect();
+    assert_eq!(tested, known);
+}
+
+/// What counts alone do not show.
+#[test]
+fn families_differ_in_more_than_size() {
+    let windows = |name: &str| -> Vec<(usize, Mask)> {
+        fixture(name).blocks.iter().map(|run| (run.count, run.block.attention.mask)).collect()
+    };
+    assert_eq!(windows("mistral-7b-v0.2"), [(32, Mask::Causal)]);
+    let without_key = r#"{"model_type": "mistral", "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 9,
+        "num_hidden_layers": 2, "intermediate_size": 64}"#;
+    let mistral = from_hugging_face(without_key, "test").expect("a window has a default");
+    assert_eq!(mistral.blocks[0].block.attention.mask, Mask::Window(4096));
+    assert_eq!(windows("gemma-2-2b")[..2], [(1, Mask::Window(4096)), (1, Mask::Causal)]);
+    assert_eq!(windows("gemma-3-1b")[..2], [(5, Mask::Window(512)), (1, Mask::Causal)]);
+    assert_eq!(windows("gemma-3-1b").last(), Some(&(2, Mask::Window(512))));
+    assert_eq!(windows("t5-small"), [(6, Mask::Full), (6, Mask::Causal)]);
+
+    let dense: Vec<(usize, bool)> = fixture("qwen2-moe-sparse-steps")
+        .blocks
+        .iter()
+        .map(|run| (run.count, matches!(run.block.mlp, Mlp::Dense(_))))
+        .collect();
+    // Every second block has experts, counted from one; the fourth is excluded; even blocks below 6 have a window.
+    let expected = [true, false, true, true, true, false, true, false].map(|dense| (1, dense));
+    assert_eq!(dense, expected);
+
+    let shapes = [
+        // name, norms, parallel, key and value heads, position, dropout, tied
+        ("falcon-rw-1b", 2, false, 32, Position::Alibi, false, true),
+        ("falcon-7b-refined-web", 1, true, 1, Position::Rotary, false, true),
+        ("falcon-40b-refined-web", 2, true, 8, Position::Rotary, false, true),
+        ("falcon-11b", 1, true, 8, Position::Rotary, false, false),
+        ("pythia-70m", 2, true, 8, Position::Rotary, false, false),
+        ("gpt2", 2, false, 12, Position::Learned(1024), true, true),
+        ("opt-350m", 2, false, 16, Position::Learned(2050), true, true),
+        ("bert-base", 2, false, 12, Position::Learned(512), true, true),
+        ("grok-1", 4, false, 8, Position::Rotary, false, true),
+        ("llama-with-biases", 2, false, 4, Position::Rotary, true, false),
+    ];
+    for (name, norms, parallel, kv_heads, position, dropout, tied) in shapes {
+        let model = fixture(name);
+        let block = &model.blocks[0].block;
+        let read = (block.norms, block.parallel, block.attention.kv_heads, model.embedding.position);
+        assert_eq!(read, (norms, parallel, kv_heads, position), "{name}");
+        assert_eq!((model.dropout, model.head.tied), (dropout, tied), "{name}");
+    }
+
+    let activation = |name: &str| match &fixture(name).blocks[0].block.mlp {
+        Mlp::Dense(mlp) => (mlp.gated, mlp.activation),
+        Mlp::Experts(experts) => (experts.expert.gated, experts.expert.activation),
+    };
+    assert_eq!(activation("minitron-4b"), (false, Activation::SquaredRelu));
+    assert_eq!(activation("grok-1"), (true, Activation::Gelu));
+    assert_eq!(activation("flan-t5-base"), (true, Activation::Gelu));
+    assert_eq!(activation("t5-small"), (false, Activation::Relu));
+    assert_eq!(activation("llama-7b-old"), (true, Activation::Silu));
+}
+
+/// What the presets do not have: 2 s (V w + 2 h w) where OPT 350M bridges 512 and 1024, and BERT's pooler, 2 h² on
+/// one token, beside 2 s V h.
+#[test]
+fn flops_outside_the_blocks() {
+    let cases = [
+        ("opt-350m", 2_u64 * 100 * (50_272 * 512 + 2 * 1024 * 512)),
+        ("bert-base-encoder", 2_u64 * 100 * 30_522 * 768 + 2 * 768 * 768),
+        ("bert-base-pretraining", 2 * 100 * (30_522 * 768 + 768 * 768) + 2 * 768 * 768),
+    ];
+    for (name, expected) in cases {
+        let model = fixture(name);
+        let run = &model.blocks[0];
+        let blocks = run.count as f64 * run.block.forward_flops(model.hidden, 100, AttentionCount::Full);
+        let outside = model.forward_flops(100, AttentionCount::Full) - blocks;
+        assert_eq!(outside.get(), expected as f64, "{name}");
+    }
+}
+
+/// The message for a fixture with one key set to another value, or removed by `null`.
+fn message(fixture: &str, key: &str, value: Value) -> String {
+    let mut keys: Value = serde_json::from_str(&fixture_text(fixture)).expect("fixtures are JSON");
+    keys[key] = value;
+    refusal(&keys.to_string()).to_string()
+}
+
+fn refusal(text: &str) -> SpecError {
+    from_hugging_face(text, "c.json").expect_err("this configuration makes no sense")
+}
+
+#[test]
+fn nonsense_is_refused_with_key_value_and_what_is_allowed() {
+    let hidden = "it holds the width of the residual stream, a whole number from 1 to 1000000";
+    let layers = "it holds the number of blocks, a whole number from 1 to 1000000";
+    let cases = [
+        ("llama-3.2-1b", "hidden_size", json!(null), format!("`hidden_size` is missing; {hidden}")),
+        ("llama-3.2-1b", "hidden_size", json!(0), format!("`hidden_size` is 0; {hidden}")),
+        ("llama-3.2-1b", "hidden_size", json!(-4096), format!("`hidden_size` is -4096; {hidden}")),
+        ("llama-3.2-1b", "hidden_size", json!(4096.5), format!("`hidden_size` is 4096.5; {hidden}")),
+        ("llama-3.2-1b", "hidden_size", json!("4096"), format!("`hidden_size` is \"4096\"; {hidden}")),
+        ("llama-3.2-1b", "hidden_size", json!([4096]), format!("`hidden_size` is a list of 1; {hidden}")),
+        ("llama-3.2-1b", "hidden_size", json!(1_000_001), format!("`hidden_size` is 1000001; {hidden}")),
+        ("llama-3.2-1b", "num_hidden_layers", json!(1e9 as u64), format!(
+            "`num_hidden_layers` is 1000000000; {layers}"
+        )),
+        ("llama-3.2-1b", "num_hidden_layers", json!(u64::MAX), format!(
+            "`num_hidden_layers` is 18446744073709551615; {layers}"
+        )),
+        ("gpt2", "n_layer", json!(null), format!("`n_layer` is missing; {layers}")),
+        ("llama-7b-old", "num_attention_heads", json!(30), "`hidden_size` is 4096; it must be a multiple of \
+            `num_attention_heads`, 30".into()),
+        ("gpt2", "n_head", json!(7), "`n_embd` is 768; it must be a multiple of `n_head`, 7".into()),
+        ("llama-3.2-1b", "num_key_value_heads", json!(5), "`num_key_value_heads` is 5; it must divide \
+            `num_attention_heads`, 32".into()),
+        ("falcon-40b-refined-web", "n_head_kv", json!(256), "`n_head_kv` is 256; it must divide `n_head`, 128".into()),
+        ("mixtral-8x7b", "num_experts_per_tok", json!(9), "`num_experts_per_tok` is 9; it cannot exceed \
+            `num_local_experts`, 8".into()),
+        ("deepseek-v3", "kv_lora_rank", json!(null), "`kv_lora_rank` is missing; it holds the rank of a compression, \
+            a whole number from 1 to 1000000".into()),
+        ("llama-3.2-1b", "attention_bias", json!("no"), "`attention_bias` is \"no\"; true or false should stand \
+            here".into()),
+        ("gpt2", "attn_pdrop", json!(10), "`attn_pdrop` is 10; a probability from 0 to 1 should stand here".into()),
+        ("llama-3.2-1b", "hidden_act", json!("sliu"), "`hidden_act` is \"sliu\"; known are gelu, gelu_10, gelu_fast, \
+            gelu_new, gelu_python, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu, swish".into()),
+        ("t5-small", "feed_forward_proj", json!("gated-sliu"), "`feed_forward_proj` is \"gated-sliu\"; known are gelu, \
+            gelu_10, gelu_fast, gelu_new, gelu_python, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu, swish, each \
+            also after `gated-`".into()),
+        ("gemma-2-2b", "layer_types", json!(["full_attention"]), "`layer_types` is a list of 1; it holds \
+            \"full_attention\" or \"sliding_attention\" for each block of the 26".into()),
+        ("qwen3-30b-a3b", "mlp_only_layers", json!(["1"]), "`mlp_only_layers` is a list of 1; it holds the indices of \
+            blocks without experts".into()),
+        ("gpt2", "model_type", json!(null), "`model_type` is missing; it holds the family, such as \"llama\"".into()),
+        ("gpt2", "model_type", json!(2), "`model_type` is 2; it holds the family, such as \"llama\"".into()),
+    ];
+    for (fixture, key, value, expected) in cases {
+        assert_eq!(message(fixture, key, value), format!("c.json: {expected}"), "{fixture}");
+    }
+}
+
+#[test]
+fn an_unknown_family_lists_the_nearest_and_all() {
+    let known = families().collect::<Vec<_>>().join(", ");
+    assert_eq!(
+        message("gpt2", "model_type", json!("lama")),
+        format!("c.json: `model_type` is \"lama\"; nearest are llama; known are {known}")
+    );
+    assert_eq!(
+        message("gpt2", "model_type", json!("zzz")),
+        format!("c.json: `model_type` is \"zzz\"; known are {known}")
+    );
+}
+
+#[test]
+fn broken_json_is_located() {
+    let cases = [
+        ("{\n  \"model_type\": \"gpt2\"\n  \"n_embd\": 768\n}", "expected `,` or `}` at line 3 column 3"),
+        ("{\"model_type\": \"gpt2\"", "EOF while parsing an object at line 1 column 21"),
+        ("", "EOF while parsing a value at line 1 column 0"),
+        ("[1, 2]", "a JSON object should stand here, this is a list"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(text).to_string(), format!("c.json: {expected}"));
+    }
+}
+
+/// Sizes at every limit are counted, though they do not fit; nothing may overflow on the way.
+#[test]
+fn the_largest_sizes_allowed_do_not_overflow() {
+    let mut keys: Value = serde_json::from_str(&fixture_text("mixtral-8x7b")).expect("fixtures are JSON");
+    for key in ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"] {
+        keys[key] = json!(1_000_000);
+    }
+    keys["head_dim"] = json!(100_000);
+    keys["intermediate_size"] = json!(10_000_000);
+    keys["num_local_experts"] = json!(100_000);
+    keys["num_experts_per_tok"] = json!(100_000);
+    keys["vocab_size"] = json!(100_000_000);
+    let model = from_hugging_face(&keys.to_string(), "huge").expect("each key is within its limits");
+    assert_eq!(model.parameters(), u64::MAX);
+    assert_eq!(model.active_parameters(), u64::MAX);
+}

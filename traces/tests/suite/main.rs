@@ -1,0 +1,7 @@
+//! Tests of everything that reads a timeline, on timelines made by hand.
+
+mod chrome;
+mod draft;
+mod draw;
+mod picture;
+mod report;
