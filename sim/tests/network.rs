@@ -17,8 +17,13 @@ pod_nodes = 2
 [node]
 gpu = "a100-80gb-sxm"
 gpus = 4
-interconnect = { kind = "a", bandwidth = "200 GB/s", efficiency = 0.5, latency = "1 us", in_switch = { efficiency = 0.25, latency = "20 us" } }
 nics = { kind = "b", count = 2, bandwidth = "25 GB/s", efficiency = 0.8, latency = "10 us" }
+[node.interconnect]
+kind = "a"
+bandwidth = "200 GB/s"
+efficiency = 0.5
+latency = "1 us"
+in_switch = { efficiency = 0.25, latency = "20 us" }
 "#;
 
 /// The same with a memory of 1 TB/s, so that copying a piece of 1 MB takes 2 µs.
@@ -225,7 +230,10 @@ struct Row {
 fn measured_siblings_share_the_nics_evenly() {
     let cluster = r#"
         nodes = 2
-        node = { gpu = "a100-40gb-sxm", gpus = 8, interconnect = { kind = "nvlink3", bandwidth = "300 GB/s", efficiency = 0.805, latency = "3.4 us" }, nics = { kind = "cloud", count = 1, bandwidth = "12.5 GB/s", efficiency = 0.9, latency = "30 us" } }
+        node.gpu = "a100-40gb-sxm"
+        node.gpus = 8
+        node.interconnect = { kind = "a", bandwidth = "300 GB/s", efficiency = 0.805, latency = "3.4 us" }
+        node.nics = { kind = "b", count = 1, bandwidth = "12.5 GB/s", efficiency = 0.9, latency = "30 us" }
     "#;
     let cluster = Cluster::from_toml(cluster, "siblings.toml").unwrap();
     let rows = include_str!("data/collectives_siblings.csv").lines().skip(1).map(|line| {
