@@ -66,6 +66,9 @@ pub struct Node {
 pub struct Interconnect {
     /// What it is: `nvlink3-nvswitch`, `pcie4`, …; for people, no cost reads it.
     pub kind: String,
+    /// Whether a GPU can use all of its bandwidth towards any one peer.
+    #[serde(default)]
+    pub wiring: Wiring,
     /// Published bandwidth of one GPU to all its peers together, in one direction.
     pub bandwidth: Sourced<BytesPerSecond>,
     /// The part of it that large collectives reach, 0 to 1.
@@ -77,6 +80,18 @@ pub struct Interconnect {
     pub in_switch: Option<InSwitchReduction>,
 }
 
+/// How the GPUs of a node are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wiring {
+    /// Through switches: all of a GPU's bandwidth can go to any peer.
+    #[default]
+    Switched,
+    /// By links between pairs: a GPU's bandwidth is split evenly over its peers, so a group of some of the GPUs
+    /// has only the links among them.
+    Direct,
+}
+
 /// All-reduce that the switches between the GPUs do themselves (NVLink SHARP): each GPU sends its tensor once
 /// and receives the sum once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,7 +99,7 @@ pub struct Interconnect {
 pub struct InSwitchReduction {
     /// The part of the interconnect's bandwidth at which each GPU sends and receives the whole tensor, 0 to 1.
     pub efficiency: Sourced<f64>,
-    /// Time of an all-reduce of an empty message.
+    /// Time of an all-reduce of an empty message in one node.
     pub latency: Sourced<Seconds>,
 }
 

@@ -1,6 +1,6 @@
 //! Where the ranks of a group are, and which share of the cluster's links they have.
 
-use trainwright_spec::cluster::{Cluster, InSwitchReduction, Nics};
+use trainwright_spec::cluster::{Cluster, InSwitchReduction, Interconnect, Nics, Wiring};
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// A channel in one direction, as one rank's ring uses it.
@@ -21,12 +21,14 @@ pub struct Placement {
     pub nodes: usize,
     /// Ranks on the node that has the fewest of them.
     pub ranks_per_node: usize,
-    /// One GPU's link to the others of its node.
+    /// One GPU's link to the group's others in its node.
     pub inside: Link,
     /// The group's share of a node's NICs; none if it is on one node.
     pub between: Option<Link>,
     /// A GPU's link to switches that reduce; none where they cannot.
     pub in_switch: Option<Link>,
+    /// What streaming kernels reach of a GPU's memory bandwidth.
+    pub memory: BytesPerSecond,
 }
 
 impl Placement {
@@ -39,6 +41,7 @@ impl Placement {
     ///
     /// where m counts its nodes in the pod that has the fewest: of m nodes in a ring only one sends out of the pod
     /// in each direction, so that oversubscribed uplinks hurt only groups with few nodes in each pod.
+    /// Directly wired GPUs have (k − 1)/(g − 1) of their bandwidth towards the k − 1 others of the group.
     ///
     /// # Panics
     /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
@@ -69,11 +72,14 @@ impl Placement {
             nodes,
             ranks_per_node,
             inside: Link {
-                bandwidth: interconnect.bandwidth.value * interconnect.efficiency.value,
+                bandwidth: interconnect.bandwidth.value
+                    * interconnect.efficiency.value
+                    * wired_share(interconnect, ranks_per_node, gpus),
                 latency: interconnect.latency.value,
             },
             between,
             in_switch: interconnect.in_switch.as_ref().map(reducing),
+            memory: node.gpu.memory_bandwidth.value * node.gpu.achieved.memory.value,
         }
     }
 
@@ -101,6 +107,14 @@ pub(super) fn pipelined(depth: Seconds, amount: Bytes, bandwidth: BytesPerSecond
 
 fn achieved(nics: &Nics) -> BytesPerSecond {
     nics.bandwidth.value * nics.efficiency.value * nics.count.value as f64
+}
+
+/// The part of its bandwidth that a GPU has towards the group's others in its node.
+fn wired_share(interconnect: &Interconnect, ranks: usize, gpus: usize) -> f64 {
+    match interconnect.wiring {
+        Wiring::Switched => 1.0,
+        Wiring::Direct => ranks.saturating_sub(1).max(1) as f64 / gpus.saturating_sub(1).max(1) as f64,
+    }
 }
 
 /// The part of its NICs' bandwidth that a group on these nodes keeps on its way through the fabric.
