@@ -1,6 +1,6 @@
 //! What the catalog and the registries have, as tables, and single entries of the registries as TOML.
 
-use super::table::{Column, cut_last, table};
+use super::table::{Column, cut_table, wrapped_table};
 use super::words::billions;
 use Column::{Left, Right};
 use serde::Serialize;
@@ -69,7 +69,7 @@ pub fn gpus() -> Result<String, SpecError> {
         Right("fp16"),
         Right("bf16"),
         Right("fp8"),
-        Left("source of the memory's size"),
+        Left("source"),
     ];
     let rows = catalog::names("gpus").into_iter().map(|name| {
         let gpu = gpu(name)?;
@@ -105,8 +105,8 @@ pub fn nodes() -> Result<String, SpecError> {
         Left("interconnect"),
         Right("GB/s"),
         Left("NICs"),
-        Right("GB/s per NIC"),
-        Left("source of the number of GPUs"),
+        Right("GB/s"),
+        Left("source"),
     ];
     let rows = catalog::names("nodes").into_iter().map(|name| {
         let node = Node::from_name(name)?;
@@ -122,7 +122,8 @@ pub fn nodes() -> Result<String, SpecError> {
             node.gpus.source,
         ])
     });
-    Ok(list(&columns, rows)? + "GB/s: published, in one direction; of the interconnect for one GPU\n")
+    Ok(list(&columns, rows)?
+        + "GB/s: published, in one direction, of one GPU on the interconnect and of one NIC\n")
 }
 
 fn nics(node: &Node) -> (String, String) {
@@ -147,7 +148,7 @@ pub fn clusters() -> Result<String, SpecError> {
         Left("GPU"),
         Left("node"),
         Right("oversubscription"),
-        Left("source of the fabric"),
+        Left("source"),
     ];
     let rows = catalog::names("clusters").into_iter().map(|name| {
         let cluster = Cluster::from_name(name)?;
@@ -171,18 +172,17 @@ pub fn clusters() -> Result<String, SpecError> {
 pub fn stacks() -> Result<String, SpecError> {
     let rows = catalog::names("stacks").into_iter().map(|name| {
         let stack = Stack::from_name(name)?;
-        Ok(vec![name.to_string(), stack.summary])
+        Ok(vec![name.to_string(), stack.summary, stack.source])
     });
-    list(&[Left("stack"), Left("summary")], rows)
+    Ok(wrapped_table(&[Left("stack"), Left("summary"), Left("source")], rows.collect::<Result<_, _>>()?))
 }
 
 /// Every schedule.
 pub fn schedules() -> String {
     let rows = SCHEDULES.iter();
     let rows = rows.map(|schedule| [schedule.name(), schedule.summary(), schedule.source()]);
-    let mut rows: Vec<Vec<String>> = rows.map(|row| row.map(str::to_string).into()).collect();
-    cut_last(&mut rows);
-    table(&[Left("schedule"), Left("summary"), Left("source")], rows)
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    wrapped_table(&[Left("schedule"), Left("summary"), Left("source")], rows)
 }
 
 /// Every optimizer.
@@ -197,10 +197,9 @@ pub fn optimizers() -> String {
             optimizer.source().to_string(),
         ]
     });
-    let mut rows: Vec<Vec<String>> = rows.collect();
-    cut_last(&mut rows);
     let columns = [Left("optimizer"), Right("bf16"), Right("fp32"), Left("summary"), Left("source")];
-    table(&columns, rows) + "bf16, fp32: bytes of state per parameter, fp32 master weights included\n"
+    wrapped_table(&columns, rows.collect())
+        + "bf16, fp32: bytes of state per parameter, fp32 master weights included\n"
 }
 
 /// A schedule with its actions on a small pipeline.
@@ -268,9 +267,7 @@ fn list(
     columns: &[Column],
     rows: impl Iterator<Item = Result<Vec<String>, SpecError>>,
 ) -> Result<String, SpecError> {
-    let mut rows: Vec<Vec<String>> = rows.collect::<Result<_, _>>()?;
-    cut_last(&mut rows);
-    Ok(table(columns, rows))
+    Ok(cut_table(columns, rows.collect::<Result<_, _>>()?))
 }
 
 fn print(entry: &impl Serialize) -> String {

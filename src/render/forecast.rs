@@ -19,13 +19,13 @@ pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usiz
     page.push_str(&heading("Forecast of a step"));
     page.push_str(&figures(plan, forecast));
     page.push_str(&heading(&format!(
-        "Time of each pipeline rank, in {} of {}",
+        "Time of each pipeline rank in {} (the step takes {})",
         Unit::of(forecast).name,
         forecast.step_time
     )));
     page.push_str(&times(forecast));
     page.push_str(&heading(&format!(
-        "Memory of each pipeline rank in closed form, in GiB of {}",
+        "Memory of each pipeline rank in closed form, in GiB (each GPU has {})",
         gib(forecast.gpu_memory)
     )));
     page.push_str(&stages(plan, forecast));
@@ -41,19 +41,23 @@ pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usiz
 
 /// The pipeline as text, with how to read it.
 pub fn drawing(timeline: &Timeline, columns: usize) -> String {
-    let legend = "F0: forward of microbatch 0, B0: its backward (1F0: of stage 1), ==: goes on, ##: gradients and weights, \
-                  ..: idle";
+    let legend = "A row for each pipeline rank, named after its first GPU. F0: forward of microbatch 0, B0: its \
+                  backward (1F0: of stage 1), ==: goes on, ##: gradients and weights, ..: idle";
     draw(timeline, &Style::fitting(columns)) + &wrap(legend, 0)
 }
 
-/// Both ways in which people count it, and the share with recomputation.
+/// Both ways in which people count it.
 pub fn mfu(forecast: &Forecast) -> String {
     format!(
-        "{} % (all attention scores counted), {} % (causal attention halved); HFU {} %",
+        "{} % (all attention scores counted), {} % (causal attention halved)",
         percent(forecast.mfu_full_attention),
         percent(forecast.mfu_causal_attention),
-        percent(forecast.hfu),
     )
+}
+
+/// What the GPUs execute.
+pub fn hfu(forecast: &Forecast) -> String {
+    format!("{} % (executed, recomputation included)", percent(forecast.hfu))
 }
 
 fn figures(plan: &Plan, forecast: &Forecast) -> String {
@@ -68,6 +72,7 @@ fn figures(plan: &Plan, forecast: &Forecast) -> String {
             ),
         ),
         ("MFU", mfu(forecast)),
+        ("HFU", hfu(forecast)),
         (
             "model FLOPs",
             format!(
@@ -75,7 +80,7 @@ fn figures(plan: &Plan, forecast: &Forecast) -> String {
                 forecast.model_flops_full_attention, forecast.model_flops_causal_attention
             ),
         ),
-        ("hardware FLOPs", format!("{} with recomputation", forecast.hardware_flops)),
+        ("hardware FLOPs", format!("{} (executed, recomputation included)", forecast.hardware_flops)),
         ("memory", fit(plan, forecast)),
     ])
 }

@@ -1,6 +1,6 @@
 //! The planner's answer: the best plans, what limits them and why others lost.
 
-use super::forecast::{drawing, mfu};
+use super::forecast::{drawing, hfu, mfu};
 use super::stages::stages;
 use super::table::{Column, table};
 use super::words::{
@@ -29,7 +29,7 @@ pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: us
         .collect();
     page.push_str(&pairs(limits.iter().map(|(rank, limit)| (rank.as_str(), limit.clone()))));
     page.push_str(&heading(&format!(
-        "Memory of the best plan's pipeline ranks, in GiB of {}",
+        "Memory of the best plan's pipeline ranks, in GiB (each GPU has {})",
         gib(best.forecast.gpu_memory)
     )));
     page.push_str(&stages(&best.plan, &best.forecast));
@@ -74,6 +74,7 @@ fn headline(best: &Ranked) -> String {
         ("choices", choices(&best.plan)),
         ("speed", speed),
         ("MFU", mfu(forecast)),
+        ("HFU", hfu(forecast)),
         ("memory", format!("{memory} on the fullest GPU")),
     ])
 }
@@ -126,5 +127,5 @@ fn ranking(ranked: &[Ranked]) -> String {
     let legend = "TP, PP, DP: ranks of the tensor, pipeline and data axis; v: stages per pipeline rank; µb: sequences in a \
                   microbatch; SP: sequence parallel; shard: what data ranks split; MFU: % of the peak, all attention \
                   scores counted; causal: only those that the mask lets through; HFU: with recomputation";
-    table(&columns, rows) + &wrap(legend, 0)
+    table(&columns, rows.collect()) + &wrap(legend, 0)
 }

@@ -21,7 +21,7 @@ pub fn page(question: &Question, infeasible: &Infeasible) -> String {
             (broken.needs - broken.has).to_string(),
         ]
     });
-    page.push_str(&table(&columns, rows));
+    page.push_str(&table(&columns, rows.collect()));
     if !infeasible.remedies.is_empty() {
         page.push_str(&heading("What would mend it"));
         page.extend(infeasible.remedies.iter().map(|remedy| wrap(&format!("- {remedy}"), 2)));

@@ -13,18 +13,53 @@ pub enum Column {
     Right(&'static str),
 }
 
+impl Column {
+    fn heading(&self) -> &'static str {
+        match self {
+            Column::Left(heading) | Column::Right(heading) => heading,
+        }
+    }
+}
+
+/// Spaces between columns.
+const GAP: usize = 2;
+
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Draws rows under their headings, in lines that end with a newline.
-pub fn table(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
+    draw(columns, rows, ContentArrangement::Disabled)
+}
+
+/// Draws rows as `table` does; where they would be too wide, cells are broken into lines.
+pub fn wrapped_table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
+    draw(columns, rows, ContentArrangement::Dynamic)
+}
+
+/// Draws rows as `table` does; where they would be too wide, the last column is cut.
+pub fn cut_table(columns: &[Column], mut rows: Vec<Vec<String>>) -> String {
+    let width = |text: &str| text.chars().count();
+    let widest = |index: usize, heading: &str| {
+        rows.iter().map(|row| width(&row[index])).fold(width(heading), usize::max) + GAP
+    };
+    let before = columns.split_last().map_or(&[][..], |(_, before)| before);
+    let before: usize =
+        before.iter().enumerate().map(|(index, column)| widest(index, column.heading())).sum();
+    let room = MOST_COLUMNS.saturating_sub(before);
+    for last in rows.iter_mut().filter_map(|row| row.last_mut()).filter(|text| width(text) > room) {
+        *last = last.chars().take(room.saturating_sub(1)).collect::<String>().trim_end().to_string() + "…";
+    }
+    table(columns, rows)
+}
+
+fn draw(columns: &[Column], rows: Vec<Vec<String>>, arrangement: ContentArrangement) -> String {
     let mut table = comfy_table::Table::new();
-    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(columns.iter().map(|column| match column {
-        Column::Left(heading) | Column::Right(heading) => *heading,
-    }));
+    table.load_style(STYLE).set_content_arrangement(arrangement).set_width(MOST_COLUMNS as u16);
+    table.set_header(columns.iter().map(Column::heading));
     table.add_rows(rows);
     for (index, (column, drawn)) in columns.iter().zip(table.column_iter_mut()).enumerate() {
-        drawn.set_padding((if index == 0 { 0 } else { 2 }, 0));
+        // The style puts one space between columns.
+        drawn.set_padding((if index == 0 { 0 } else { GAP as u16 - 1 }, 0));
         drawn.set_cell_alignment(match column {
             Column::Left(_) => CellAlignment::Left,
             Column::Right(_) => CellAlignment::Right,
@@ -52,29 +87,28 @@ pub fn merge_ranks(rows: impl IntoIterator<Item = (usize, Vec<String>)>) -> Vec<
         .collect()
 }
 
-/// Cuts the last column of rows so that the table stays within `MOST_COLUMNS`.
-pub fn cut_last(rows: &mut [Vec<String>]) {
-    let width = |text: &String| text.chars().count();
-    let Some(columns) = rows.first().map(Vec::len) else { return };
-    let before: usize = (0..columns - 1)
-        .map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0) + 2)
-        .sum();
-    // Headings are at most a few letters wider than their cells.
-    let room = MOST_COLUMNS.saturating_sub(before + 16).max(20);
-    for last in rows.iter_mut().filter_map(|row| row.last_mut()).filter(|text| width(text) > room) {
-        *last = last.chars().take(room - 1).collect::<String>().trim_end().to_string() + "…";
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn columns_are_aligned_under_a_line() {
-        let rows = [vec!["a".to_string(), "1".to_string()], vec!["bcd".to_string(), "234".to_string()]];
+        let rows = vec![vec!["a".to_string(), "1".to_string()], vec!["bcd".to_string(), "234".to_string()]];
         let drawn = table(&[Column::Left("x"), Column::Right("n")], rows);
         assert_eq!(drawn, "x      n\n────────\na      1\nbcd  234\n");
+    }
+
+    #[test]
+    fn long_cells_are_cut_or_broken_at_the_last_column() {
+        let rows = || vec![vec!["name".to_string(), "word ".repeat(40)]];
+        let check = |drawn: String, lines: usize| {
+            assert_eq!(drawn.lines().count(), lines, "{drawn}");
+            assert!(drawn.lines().all(|line| line.chars().count() <= MOST_COLUMNS), "{drawn}");
+        };
+        let columns = [Column::Left("a"), Column::Left("b")];
+        check(cut_table(&columns, rows()), 3);
+        check(wrapped_table(&columns, rows()), 4);
+        assert!(cut_table(&columns, rows()).ends_with("word…\n"));
     }
 
     #[test]
