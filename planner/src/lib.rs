@@ -1,1 +1,3 @@
 //! The planner.
+
+pub mod partition;
