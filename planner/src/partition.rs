@@ -16,12 +16,13 @@
 //! How it is found, and proved:
 //! - `mixes`: how many layers of a class take which choice is all that matters inside an interval, so an interval's best
 //!   mix is read off an exact Pareto front of (time, kept memory) per count of layers.
-//! - `network`: where the ranks' costs do not depend on each other (one stage per rank, or all layers alike), a split is a
-//!   path through (stage, cut). Shortest paths give bounds that often meet; what they leave open goes to `arc_flow`.
-//! - `arc_flow`, `coupled`: the integer linear programs; `solver` is the only file that knows a solver. Ranks with several
-//!   stages and layers of several classes share memory between distant intervals, which only `coupled` can express.
-//! - `check`: every answer is checked against the problem as given, outside of all that.
-//! - `exact`: a slower independent method, the tests' twin, also what remains should a solver fail.
+//! - `separable`, `network`: where the ranks' costs do not depend on each other (one stage per rank, or all layers alike),
+//!   a split is a path through (slot, cut), and bounds from shortest paths can be tightened until they meet.
+//! - `arc_flow`: the same as an integer linear program, on request.
+//! - `coupled`: the integer linear program for ranks with several stages and layers of several classes, where distant
+//!   intervals share a rank's memory.
+//! - `solver` is the only file that knows a solver; `check` measures every split on the problem as given.
+//! - `exact`: a slow independent method, the tests' twin.
 //!
 //! This module knows neither models nor schedules: whoever builds the problem turns them into seconds and bytes.
 //!
@@ -40,7 +41,7 @@
 //!     steady: 9.0,
 //!     ramp: 1.0,
 //! };
-//! let Outcome::Solved(best) = solve(&problem, Seconds::new(1.0)).unwrap() else { panic!() };
+//! let Outcome::Solved(best) = solve(&problem, Route::Quickest, Seconds::new(1.0)).unwrap() else { panic!() };
 //! assert_eq!(best.intervals, [0..4, 4..7]);
 //! assert_eq!(best.objective, Seconds::new(9.0 * 4.0 + 8.0));
 //! ```
@@ -179,13 +180,11 @@ pub struct Effort {
 /// What proved a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
-    /// A split met the bound of the shortest paths: no solver was called.
+    /// A split met a bound from shortest paths: no solver was called.
     #[default]
     Bounds,
     /// The integer program.
     IntegerProgram,
-    /// The dynamic program of [`exact`], since the solver failed or its answer did not stand up to the check.
-    DynamicProgram,
 }
 
 /// Why no split exists.
@@ -245,11 +244,20 @@ pub enum PartitionError {
     },
 }
 
-/// The best split of `problem`, or why there is none; at most about `time_limit` is spent in the solver.
+/// How to prove a split best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Bounds where ranks do not depend on each other, which never need a solver; else the integer program.
+    Quickest,
+    /// The integer program, unless no column survives the first bound. Slower, and it says the same.
+    IntegerProgram,
+}
+
+/// The best split of `problem`, or why there is none; about `time_limit` at most is spent in the solver.
 ///
 /// # Errors
 /// [`PartitionError`] if the problem makes no sense.
-pub fn solve(problem: &Problem, time_limit: Seconds) -> Result<Outcome, PartitionError> {
+pub fn solve(problem: &Problem, route: Route, time_limit: Seconds) -> Result<Outcome, PartitionError> {
     check::validate(problem)?;
     let layers = problem.runs.iter().map(|run| run.count).sum();
     let stages = problem.stages.len();
@@ -259,7 +267,7 @@ pub fn solve(problem: &Problem, time_limit: Seconds) -> Result<Outcome, Partitio
     let layers = layers::Layers::new(problem);
     let one_stage_each = stages == problem.ranks.len();
     if one_stage_each || layers.classes.len() == 1 {
-        Ok(separable::solve(problem, &layers, time_limit))
+        Ok(separable::solve(problem, &layers, route, time_limit))
     } else {
         Ok(coupled::solve(problem, &layers, time_limit))
     }

@@ -61,7 +61,7 @@ fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram
     let slower = program.column(1.0, 1.0);
     let mut binaries = Vec::with_capacity(network.slots.len());
     let mut into: Vec<Vec<(usize, f64)>> = vec![Vec::new(); network.cuts];
-    into[0].clear();
+
     for (slot, arcs) in network.slots.iter().enumerate() {
         let mut out: Vec<Vec<(usize, f64)>> = vec![Vec::new(); network.cuts];
         let mut next: Vec<Vec<(usize, f64)>> = vec![Vec::new(); network.cuts];

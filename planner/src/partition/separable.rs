@@ -1,22 +1,20 @@
 //! Problems in which no two ranks' costs depend on each other: one stage per rank, or layers all alike.
 //!
-//! Bounds first: if the least slowest time and the least sum are met by one split, it is proved best. Otherwise the arcs
-//! that can still matter go to the integer program.
+//! Two proofs: bounds from shortest paths, tightened until they meet, which is the quick one; and the integer program.
 
 use super::arc_flow;
 use super::check;
-use super::exact;
 use super::layers::Layers;
 use super::network::{Arc, Network, Path};
 use super::placement::{Placement, Split, lay_out};
 use super::slots::Slots;
-use super::{Effort, Infeasible, Method, Outcome, Problem};
+use super::{Effort, Infeasible, Method, Outcome, Problem, Route};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Two objectives that differ by less than this part are equal.
 const EQUAL: f64 = 1e-12;
 
-pub(super) fn solve(problem: &Problem, layers: &Layers, time_limit: Seconds) -> Outcome {
+pub(super) fn solve(problem: &Problem, layers: &Layers, route: Route, time_limit: Seconds) -> Outcome {
     let mut slots = Slots::new(problem, layers);
     let windows = Windows::new(&slots, layers.sequence.len());
     let Some(first) = first_split(problem, layers, &mut slots, &windows) else {
@@ -30,72 +28,71 @@ pub(super) fn solve(problem: &Problem, layers: &Layers, time_limit: Seconds) -> 
         f64::INFINITY
     };
     let network = windows.network(&mut slots, cap);
-    let found = search(problem, &network, first, time_limit);
+    let found = match route {
+        Route::Quickest => by_bounds(problem, &network, first),
+        Route::IntegerProgram => by_program(problem, &network, first, time_limit),
+    };
     // Of all splits as good as the best one, the evenest; it has the same slowest time and at most the same sum.
     let best = network.best_path(found.best.slowest, problem).unwrap_or(found.best);
-    let split = place(layers, &mut slots, &best);
     let bound = found.bound.min(best.objective);
-    if let Some(solution) = check::solution(problem, split, bound, found.effort)
-        && (solution.optimal || !found.failed)
-    {
-        return Outcome::Solved(solution);
-    }
-    let effort = Effort { method: Method::DynamicProgram, ..found.effort };
-    let again = exact::solve(problem)
-        .and_then(|(split, objective)| check::solution(problem, split, objective.get(), effort));
-    let unproved = || check::solution(problem, place(layers, &mut slots, &best), bound, found.effort);
-    match again.or_else(unproved) {
+    match check::solution(problem, place(layers, &mut slots, &best), bound, found.effort) {
         Some(solution) => Outcome::Solved(solution),
-        None => Outcome::Undecided { bound: Seconds::new(found.bound) },
+        None => Outcome::Undecided { bound: Seconds::new(bound) },
     }
 }
 
-/// The best split found, in the network or by the solver.
+/// The best split found, and what no split is faster than.
 struct Found {
     best: Path,
     bound: f64,
     effort: Effort,
-    /// Whether the solver gave no usable answer.
-    failed: bool,
 }
 
-/// Alternates between better splits and fewer arcs until the bounds meet; what they leave open goes to the solver.
-fn search(problem: &Problem, network: &Network, first: Path, time_limit: Seconds) -> Found {
+/// Alternates between better splits and fewer arcs until the bounds meet.
+///
+/// It ends, as each round drops an arc: the split with the least sum is looked at, so what costs as much as it does is
+/// dropped, and through its slowest arc no split costs less.
+fn by_bounds(problem: &Problem, network: &Network, first: Path) -> Found {
     let mut best = first;
     let mut network = network.clone();
-    let mut effort = Effort::default();
-    let mut bound;
     loop {
         let (least_slowest, least_sum) = network.least();
-        bound = problem.objective(least_slowest, least_sum).min(best.objective);
         for cap in [least_slowest, f64::INFINITY] {
-            if let Some(path) = network.best_path(cap, problem)
-                && path.objective < best.objective
-            {
-                best = path;
-            }
+            let path = network.best_path(cap, problem).filter(|path| path.objective < best.objective);
+            best = path.unwrap_or(best);
         }
-        if best.objective - bound <= EQUAL * best.objective {
-            return Found { bound: best.objective, best, effort, failed: false };
-        }
-        if !network.prune(best.objective * (1.0 - EQUAL), problem) {
-            break;
+        let bound = problem.objective(least_slowest, least_sum).min(best.objective);
+        let met = best.objective - bound <= EQUAL * best.objective;
+        if met || !network.prune(best.objective * (1.0 - EQUAL), problem) {
+            return Found { bound, best, effort: Effort::default() };
         }
     }
-    effort.method = Method::IntegerProgram;
-    let failed = match arc_flow::solve(problem, &network, best.objective, time_limit, &mut effort) {
+}
+
+/// Whatever arcs the first split's bound leaves go to the solver.
+fn by_program(problem: &Problem, network: &Network, first: Path, time_limit: Seconds) -> Found {
+    let mut left = network.clone();
+    left.prune(first.objective * (1.0 - EQUAL), problem);
+    let (least_slowest, least_sum) = left.least();
+    if least_sum.is_infinite() {
+        return Found { bound: first.objective, best: first, effort: Effort::default() };
+    }
+    let bound = problem.objective(least_slowest, least_sum).min(first.objective);
+    let mut effort = Effort { method: Method::IntegerProgram, ..Effort::default() };
+    match arc_flow::solve(problem, &left, first.objective, time_limit, &mut effort) {
         arc_flow::Answer::Proved(path) => {
-            best = path.unwrap_or(best);
-            bound = best.objective;
-            false
+            let best = path.unwrap_or(first);
+            Found { bound: best.objective, best, effort }
         }
         arc_flow::Answer::OutOfTime(path) => {
-            best = path.filter(|path| path.objective < best.objective).unwrap_or(best);
-            false
+            let better = path.filter(|path| path.objective < first.objective);
+            Found { bound, best: better.unwrap_or(first), effort }
         }
-        arc_flow::Answer::Failed => true,
-    };
-    Found { best, bound, effort, failed }
+        arc_flow::Answer::Failed => Found {
+            effort: Effort { method: Method::Bounds, ..effort },
+            ..by_bounds(problem, network, first)
+        },
+    }
 }
 
 /// The cuts that each slot can begin and end at.
