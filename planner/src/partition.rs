@@ -48,12 +48,16 @@
 
 mod arc_flow;
 mod check;
+mod columns;
 mod coupled;
+mod coupled_search;
 pub mod exact;
+mod greedy;
 mod layers;
 mod mixes;
 mod network;
 mod placement;
+mod relaxed;
 mod separable;
 mod slots;
 mod solver;
