@@ -15,7 +15,7 @@ mod stage;
 mod update;
 
 pub(crate) use stage::Stage;
-pub use stage::StageCost;
+pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
 use crate::memory::rank_memory;
