@@ -37,10 +37,10 @@ pub enum CliError {
         allowed: String,
     },
     /// A file that cannot be read.
-    #[error("{argument}: cannot read {path}: {}", reason(.source))]
+    #[error("{}cannot read {path}: {}", prefix(.argument), reason(.source))]
     Reading {
-        /// Which argument named it.
-        argument: &'static str,
+        /// Which argument named it, if it has a name.
+        argument: Option<&'static str>,
         /// The file as it was given.
         path: String,
         /// What the system said.
@@ -57,10 +57,10 @@ pub enum CliError {
         source: io::Error,
     },
     /// The content of an argument or of the file that it names.
-    #[error("{argument}: {source}")]
+    #[error("{}{source}", prefix(.argument))]
     Content {
-        /// Which argument.
-        argument: &'static str,
+        /// Which argument, if it has a name.
+        argument: Option<&'static str>,
         /// What is wrong with it.
         source: SpecError,
     },
@@ -74,13 +74,14 @@ pub enum CliError {
 
 impl CliError {
     /// The error of reading what `argument` names.
-    pub fn of_input(argument: &'static str, error: SpecError) -> CliError {
+    pub fn of_input(argument: Option<&'static str>, error: SpecError) -> CliError {
         match error {
             SpecError::File { path, source } => {
                 CliError::Reading { argument, path: path.display().to_string(), source }
             }
-            SpecError::BadValue { origin, value, allowed, .. } if origin == "argument" => {
-                CliError::Argument { argument: argument.into(), value, allowed }
+            SpecError::BadValue { origin, key, value, allowed } if origin == "argument" => {
+                let argument = argument.map_or(key, str::to_string);
+                CliError::Argument { argument, value, allowed }
             }
             source => CliError::Content { argument, source },
         }
@@ -95,6 +96,10 @@ impl CliError {
             _ => Outcome::BadInput,
         }
     }
+}
+
+fn prefix(argument: &Option<&str>) -> String {
+    argument.map_or_else(String::new, |name| format!("{name}: "))
 }
 
 /// Clap's message without the usage that follows it, its lines joined.

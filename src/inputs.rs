@@ -10,6 +10,7 @@ use trainwright_spec::job::Job;
 use trainwright_spec::model::{Model, hf, preset};
 use trainwright_spec::plan::{Plan, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
 use trainwright_spec::precision::Precision;
+use trainwright_spec::schedule::{PipelineShape, schedule};
 use trainwright_spec::stack::Stack;
 
 /// Larger than any configuration or plan; it keeps a device file from filling the memory.
@@ -20,8 +21,8 @@ const MOST_BYTES: u64 = 64 << 20;
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others.
 pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
-    let cluster =
-        Cluster::reference(&arguments.cluster).map_err(|error| CliError::of_input("--cluster", error))?;
+    let cluster = Cluster::reference(&arguments.cluster)
+        .map_err(|error| CliError::of_input(Some("--cluster"), error))?;
     let question = Question {
         model: model(&arguments.model)?,
         job: Job {
@@ -31,7 +32,8 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
             optimizer: arguments.optimizer.clone(),
             gradient_clipping: !arguments.no_gradient_clipping,
         },
-        stack: Stack::from_name(&arguments.stack).map_err(|error| CliError::of_input("--stack", error))?,
+        stack: Stack::from_name(&arguments.stack)
+            .map_err(|error| CliError::of_input(Some("--stack"), error))?,
         pins: pins(&arguments.pins),
         cluster,
     };
@@ -45,16 +47,16 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
 /// `Reading`, or what is wrong in the file with line or key.
 pub fn plan(path: &str) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
-    Plan::from_toml(&text("plan", path)?, origin).map_err(|error| CliError::of_input("plan", error))
+    Plan::from_toml(&text(None, path)?, origin).map_err(|error| CliError::of_input(None, error))
 }
 
 /// A model from what stands after `--model`: a path if it has a `/` or ends with `.json`, else a preset.
 fn model(reference: &str) -> Result<Model, CliError> {
     let model = match reference.contains('/') || reference.ends_with(".json") {
-        true => hf::from_hugging_face(&text("--model", reference)?, reference),
+        true => hf::from_hugging_face(&text(Some("--model"), reference)?, reference),
         false => preset::preset(reference),
     };
-    model.map_err(|error| CliError::of_input("--model", error))
+    model.map_err(|error| CliError::of_input(Some("--model"), error))
 }
 
 fn precision(given: Option<Precision>, gpu: &Gpu) -> Result<Precision, CliError> {
@@ -117,6 +119,13 @@ fn check(question: &Question) -> Result<(), CliError> {
         let stages = pipeline.saturating_mul(pins.virtual_stages.unwrap_or(1));
         pipeline_allowed(model, stages).map_err(|allowed| refuse("--pipeline", pipeline, allowed))?;
     }
+    if let (Some(name), Some(virtual_stages)) = (&pins.schedule, pins.virtual_stages) {
+        let ranks = pins.pipeline.unwrap_or(2);
+        // As many microbatches as ranks suit every schedule that has so many stages.
+        let shape = PipelineShape { ranks, virtual_stages, microbatches: ranks };
+        let schedule = schedule(name).map_err(|error| CliError::of_input(Some("--schedule"), error))?;
+        schedule.check(shape).map_err(|allowed| refuse("--schedule", name, allowed))?;
+    }
     let sequences = pins.data.unwrap_or(1).saturating_mul(pins.micro_batch.unwrap_or(1));
     if !job.global_batch.is_multiple_of(sequences) {
         let allowed = match (pins.data, pins.micro_batch) {
@@ -136,7 +145,7 @@ fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
 }
 
 /// The whole text of a file.
-fn text(argument: &'static str, path: &str) -> Result<String, CliError> {
+fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
     let input: Box<dyn Read> = match path {
         "-" => Box::new(io::stdin().lock()),

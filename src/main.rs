@@ -27,7 +27,7 @@ fn main() -> ExitCode {
             Outcome::Done
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            output::say(&format!("error: {error}"));
             error.outcome()
         }
     };

@@ -22,6 +22,11 @@ pub fn print(text: &str) -> Result<(), CliError> {
     finish("standard output", "-", out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
+/// Says something on standard error; if nobody listens, it is not worth another error.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Writes to the file that `argument` names, `-` for standard output.
 ///
 /// A file gets its name only when it is complete: `content` writes to a temporary one beside it. What is not a

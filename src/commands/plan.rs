@@ -36,9 +36,14 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
                 output::write("--out", path, |out| out.write_all(text.as_bytes()))
             });
             if !alone {
-                output::print(&answer(&question, &found, arguments)?)?;
+                output::print(&answer(&question, &found, arguments.json)?)?;
             }
-            written.map(|()| Outcome::Done)
+            written?;
+            match arguments.out.as_deref() {
+                Some(path) if !alone && !arguments.json => output::print(&next_step(path))?,
+                _ => {}
+            }
+            Ok(Outcome::Done)
         }
         Verdict::Infeasible(infeasible) => {
             let text = match arguments.json {
@@ -55,17 +60,15 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     }
 }
 
-fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {
-    if arguments.json {
+fn answer(question: &Question, found: &Found, as_json: bool) -> Result<String, CliError> {
+    if as_json {
         return Ok(json::found(question, found));
     }
-    let best = &found.ranked[0];
-    let (_, timeline) = forecast(&best.plan, &ClusterCosts { cluster: &best.plan.cluster })?;
-    let mut page = plans::page(question, found, &timeline, output::columns());
-    if let Some(path) = &arguments.out {
-        page.push_str(&format!(
-            "\nThe best plan is in {path}: `trainwright simulate {path}` shows all of it.\n"
-        ));
-    }
-    Ok(page)
+    let best = &found.ranked[0].plan;
+    let (_, timeline) = forecast(best, &ClusterCosts { cluster: &best.cluster })?;
+    Ok(plans::page(question, found, &timeline, output::columns()))
+}
+
+fn next_step(path: &str) -> String {
+    format!("\nThe best plan is in {path}; `trainwright simulate {path}` shows all of its forecast.\n")
 }

@@ -18,7 +18,7 @@ pub fn run(arguments: &ShowArguments) -> Result<Outcome, CliError> {
         None => list(arguments.list),
         Some(name) => entry(arguments.list, &name.to_lowercase()),
     };
-    output::print(&text.map_err(|error| CliError::of_input("show", error))?)?;
+    output::print(&text.map_err(|error| CliError::of_input(None, error))?)?;
     Ok(Outcome::Done)
 }
 

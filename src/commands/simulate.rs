@@ -28,7 +28,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     } else if !alone {
         output::print(&page::page(&plan, &forecast, &timeline, columns))?;
     } else if !forecast.fits {
-        eprintln!("{}", words::fit(&plan, &forecast));
+        output::say(&format!("the plan {}", words::fit(&plan, &forecast)));
     }
     written?;
     Ok(if forecast.fits { Outcome::Done } else { Outcome::NothingFits })

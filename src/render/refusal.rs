@@ -1,7 +1,7 @@
 //! The planner's answer when nothing fits: which limits are broken by how much, and what would mend it.
 
 use super::plans::search;
-use super::table::{Column, table};
+use super::table::{Column, wrapped_table};
 use super::words::{heading, question as asked, wrap};
 use Column::{Left, Right};
 use trainwright_planner::{Infeasible, Question};
@@ -21,7 +21,7 @@ pub fn page(question: &Question, infeasible: &Infeasible) -> String {
             (broken.needs - broken.has).to_string(),
         ]
     });
-    page.push_str(&table(&columns, rows.collect()));
+    page.push_str(&wrapped_table(&columns, rows.collect()));
     if !infeasible.remedies.is_empty() {
         page.push_str(&heading("What would mend it"));
         page.extend(infeasible.remedies.iter().map(|remedy| wrap(&format!("- {remedy}"), 2)));

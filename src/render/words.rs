@@ -9,7 +9,7 @@ use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Picoseconds};
 
 /// Columns of running text.
-const TEXT_COLUMNS: usize = 100;
+const TEXT_COLUMNS: usize = 120;
 
 /// A title above a part of a page: bold on a terminal, unless `NO_COLOR` is set.
 pub fn heading(text: &str) -> String {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn long_text_is_wrapped_beside_its_label() {
-        let text = "word ".repeat(25);
+        let text = "word ".repeat(30);
         let wrapped = pairs([("a", text.trim().to_string()), ("label", "short".into())]);
         let lines: Vec<&str> = wrapped.lines().collect();
         assert_eq!(lines.len(), 3);
