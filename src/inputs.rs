@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use trainwright_planner::{Pins, Question};
 use trainwright_spec::cluster::{Cluster, Gpu};
+use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::{Model, hf, preset};
 use trainwright_spec::plan::{Plan, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
@@ -15,6 +16,10 @@ use trainwright_spec::stack::Stack;
 
 /// Larger than any configuration or plan; it keeps a device file from filling the memory.
 const MOST_BYTES: u64 = 64 << 20;
+
+/// The most microbatches times blocks of a step that is simulated op by op: each takes some 6 KiB. The largest
+/// published runs have about a hundredth of it.
+const MOST_BLOCK_PASSES: usize = 1_000_000;
 
 /// What `plan` is asked.
 ///
@@ -47,7 +52,28 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
 /// `Reading`, or what is wrong in the file with line or key.
 pub fn plan(path: &str) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
-    Plan::from_toml(&text(None, path)?, origin).map_err(|error| CliError::of_input(None, error))
+    let plan = Plan::from_toml(&text(None, path)?, origin);
+    let plan = plan.map_err(|error| CliError::of_input(None, error))?;
+    match simulation_allowed(plan.microbatches(), &plan.model) {
+        Ok(()) => Ok(plan),
+        Err(allowed) => {
+            let (key, value) = ("job.global_batch".into(), plan.job.global_batch.to_string());
+            let source = SpecError::BadValue { origin: origin.into(), key, value, allowed };
+            Err(CliError::of_input(None, source))
+        }
+    }
+}
+
+/// Whether a step of so many microbatches can be simulated op by op.
+fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> {
+    match microbatches.saturating_mul(model.layers()) > MOST_BLOCK_PASSES {
+        true => Err(format!(
+            "that is {microbatches} microbatches of {} blocks, and at most {MOST_BLOCK_PASSES} passes of a block \
+             are simulated",
+            model.layers()
+        )),
+        false => Ok(()),
+    }
 }
 
 /// A model from what stands after `--model`: a path if it has a `/` or ends with `.json`, else a preset.
@@ -137,7 +163,13 @@ fn check(question: &Question) -> Result<(), CliError> {
         };
         return Err(refuse("--global-batch", job.global_batch, allowed));
     }
-    Ok(())
+    // The fewest that there can be: without a pinned microbatch all sequences of a rank may be one.
+    let microbatches = match pins.micro_batch {
+        Some(micro_batch) => job.global_batch / pins.data.unwrap_or(gpus) / micro_batch,
+        None => 1,
+    };
+    simulation_allowed(microbatches, model)
+        .map_err(|allowed| refuse("--global-batch", job.global_batch, allowed))
 }
 
 fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {

@@ -108,7 +108,7 @@ mod tests {
         let columns = [Column::Left("a"), Column::Left("b")];
         check(cut_table(&columns, rows()), 3);
         check(wrapped_table(&columns, rows()), 4);
-        assert!(cut_table(&columns, rows()).ends_with("word…\n"));
+        assert!(cut_table(&columns, rows()).ends_with("…\n"));
     }
 
     #[test]
