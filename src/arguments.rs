@@ -67,9 +67,6 @@ pub struct PlanArguments {
     /// Let each rank update its weights without waiting for the norm of all gradients
     #[arg(long)]
     pub no_gradient_clipping: bool,
-    /// Choices that are made already.
-    #[command(flatten)]
-    pub pins: PinArguments,
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
@@ -82,6 +79,9 @@ pub struct PlanArguments {
     /// No progress bar
     #[arg(long)]
     pub quiet: bool,
+    /// Choices that are made already.
+    #[command(flatten)]
+    pub pins: PinArguments,
 }
 
 /// Choices that the planner must keep.

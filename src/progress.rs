@@ -18,9 +18,9 @@ impl Bar {
 
     /// Moves the bar. May be called from several threads.
     pub fn show(&self, progress: Progress) {
-        self.0.set_message(progress.phase);
         self.0.set_length(progress.total as u64);
         self.0.set_position(progress.done as u64);
+        self.0.set_message(progress.phase);
     }
 }
 

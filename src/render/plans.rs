@@ -4,7 +4,7 @@ use super::forecast::{drawing, hfu, mfu};
 use super::stages::stages;
 use super::table::{Column, table};
 use super::words::{
-    choices, count, gib, grouped, heading, pairs, percent, question as asked, recompute, share, wrap,
+    choices, count, gib, grouped, heading, pairs, percent, question as asked, recompute_cell, share, wrap,
 };
 use Column::{Left, Right};
 use trainwright_planner::{Found, Question, Ranked, Search};
@@ -18,7 +18,10 @@ pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: us
     let mut page = wrap(&asked(model, &cluster.name, cluster.gpus(), job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
     page.push_str(&headline(best));
-    page.push_str(&heading("Best plans (memory in GiB; bubble and exposed communication in % of the step)"));
+    page.push_str(&heading(&format!(
+        "Best plans (memory in GiB of {}; bubble and exposed communication in % of the step)",
+        gib(best.forecast.gpu_memory)
+    )));
     page.push_str(&ranking(&found.ranked));
     page.push_str(&heading("What limits them"));
     let limits: Vec<(String, String)> = found
@@ -114,7 +117,7 @@ fn ranking(ranked: &[Ranked]) -> String {
                 DataSharding::None => "-".into(),
                 sharding => sharding.name().into(),
             },
-            recompute(plan),
+            recompute_cell(plan.stages.iter()),
             forecast.step_time.to_string(),
             percent(forecast.mfu_full_attention),
             percent(forecast.mfu_causal_attention),
@@ -126,6 +129,6 @@ fn ranking(ranked: &[Ranked]) -> String {
     });
     let legend = "TP, PP, DP: ranks of the tensor, pipeline and data axis; v: stages per pipeline rank; µb: sequences in a \
                   microbatch; SP: sequence parallel; shard: what data ranks split; MFU: % of the peak, all attention \
-                  scores counted; causal: only those that the mask lets through; HFU: with recomputation";
+                  scores counted; causal: only those that the mask lets through; HFU: % of the peak executed, recomputation included; sel: selective";
     table(&columns, rows.collect()) + &wrap(legend, 0)
 }

@@ -1,7 +1,7 @@
 //! What each pipeline rank holds.
 
 use super::table::{Column, merge_ranks, table};
-use super::words::{gib, recompute_of};
+use super::words::{gib, recompute_cell};
 use Column::{Left, Right};
 use trainwright_sim::Forecast;
 use trainwright_spec::plan::{Plan, StageBlocks};
@@ -36,7 +36,7 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
             forecast.gpu_memory - memory.total(),
         ];
         let own = own_stages(plan, rank);
-        let cells = [blocks(&own), recompute_of(own.iter().copied())];
+        let cells = [blocks(&own), recompute_cell(own.iter().copied())];
         (rank, cells.into_iter().chain(kinds.map(gib)).collect())
     });
     table(&columns, merge_ranks(rows))
