@@ -2,7 +2,9 @@
 
 use crate::verdict::{PlannerError, Question};
 use trainwright_spec::mesh::Mesh;
-use trainwright_spec::plan::{DataSharding, Plan, StageBlocks, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+use trainwright_spec::plan::{
+    DataSharding, Plan, StageBlocks, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
+};
 use trainwright_spec::schedule::{PipelineShape, SCHEDULES};
 
 /// Everything about a plan but its partition and recomputation.
@@ -89,7 +91,9 @@ fn meshes(question: &Question) -> Vec<Mesh> {
     let Question { model, cluster, job, pins, .. } = question;
     let gpus = cluster.gpus();
     let tensors = divisors(gpus).filter(|tensor| {
-        pinned(&pins.tensor, tensor) && *tensor <= job.sequence && tensor_degree_allowed(model, *tensor).is_ok()
+        pinned(&pins.tensor, tensor)
+            && *tensor <= job.sequence
+            && tensor_degree_allowed(model, *tensor).is_ok()
     });
     let split = |tensor: usize| {
         divisors(gpus / tensor)
@@ -134,6 +138,17 @@ fn why_no_mesh(question: &Question) -> String {
     )
 }
 
+/// The numbers of stages per rank worth looking at: for each size of the largest stage the smallest number, since more
+/// stages of that size only leave more of them partly empty.
+fn virtual_stage_counts(layers: usize, pipeline: usize, pin: Option<usize>) -> Vec<usize> {
+    let most = (layers / pipeline).max(1);
+    if let Some(pin) = pin {
+        return if pin <= most { vec![pin] } else { Vec::new() };
+    }
+    let largest = |v: usize| layers.div_ceil(pipeline * v);
+    (1..=most).filter(|v| *v <= 2 || largest(*v) < largest(v - 1)).collect()
+}
+
 fn with_mesh(question: &Question, mesh: Mesh) -> Vec<Candidate> {
     let pins = &question.pins;
     let layers = question.model.layers();
@@ -141,24 +156,27 @@ fn with_mesh(question: &Question, mesh: Mesh) -> Vec<Candidate> {
     let mut found = Vec::new();
     let micro_batches = divisors(of_replica).filter(|micro_batch| pinned(&pins.micro_batch, micro_batch));
     for micro_batch in micro_batches {
-        for schedule in SCHEDULES.iter().filter(|schedule| {
-            pins.schedule.as_ref().is_none_or(|pin| pin == schedule.name())
-        }) {
-            let most = (layers / mesh.pipeline).max(1);
-            for virtual_stages in (1..=most).filter(|v| pinned(&pins.virtual_stages, v)) {
+        for schedule in SCHEDULES
+            .iter()
+            .filter(|schedule| pins.schedule.as_ref().is_none_or(|pin| pin == schedule.name()))
+        {
+            for virtual_stages in virtual_stage_counts(layers, mesh.pipeline, pins.virtual_stages) {
                 let microbatches = of_replica / micro_batch;
                 let shape = PipelineShape { ranks: mesh.pipeline, virtual_stages, microbatches };
                 if schedule.check(shape).is_err() {
                     continue;
                 }
                 let sequence_parallel = [true, false].into_iter().filter(|on| {
-                    let possible = !on || mesh.tensor > 1 && question.job.sequence.is_multiple_of(mesh.tensor);
+                    let possible =
+                        !on || mesh.tensor > 1 && question.job.sequence.is_multiple_of(mesh.tensor);
                     possible && pinned(&pins.sequence_parallel, on)
                 });
                 for sequence_parallel in sequence_parallel {
-                    let shardings = [DataSharding::Zero1, DataSharding::None].into_iter().filter(|sharding| {
-                        (*sharding == DataSharding::None || mesh.data > 1) && pinned(&pins.data_sharding, sharding)
-                    });
+                    let shardings =
+                        [DataSharding::Zero1, DataSharding::None].into_iter().filter(|sharding| {
+                            (*sharding == DataSharding::None || mesh.data > 1)
+                                && pinned(&pins.data_sharding, sharding)
+                        });
                     found.extend(shardings.map(|data_sharding| Candidate {
                         mesh,
                         micro_batch,

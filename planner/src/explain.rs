@@ -53,10 +53,11 @@ pub(crate) fn alternatives(
     winner: &Candidate,
     best: &Ranked,
 ) -> Result<Vec<Alternative>, PlannerError> {
-    let judged: Result<Vec<Option<Alternative>>, PlannerError> = obvious_choices(space.question, winner, &best.plan)
-        .par_iter()
-        .map(|choice| judge(space, seen, choice, best))
-        .collect();
+    let judged: Result<Vec<Option<Alternative>>, PlannerError> =
+        obvious_choices(space.question, winner, &best.plan)
+            .par_iter()
+            .map(|choice| judge(space, seen, choice, best))
+            .collect();
     Ok(judged?.into_iter().flatten().collect())
 }
 
@@ -80,7 +81,10 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
     }
     for pipeline in [1, won.mesh.pipeline / 2, won.mesh.pipeline * 2] {
         if pipeline >= 1 && pipeline != won.mesh.pipeline && !(pipeline == 1 && won.mesh.pipeline == 2) {
-            add(format!("pipeline {pipeline}"), Box::new(move |candidate| candidate.mesh.pipeline == pipeline));
+            add(
+                format!("pipeline {pipeline}"),
+                Box::new(move |candidate| candidate.mesh.pipeline == pipeline),
+            );
         }
     }
     if won.mesh.pipeline == 2 {
@@ -88,23 +92,23 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
     }
     for schedule in SCHEDULES.iter().map(|schedule| schedule.name()).filter(|name| *name != won.schedule) {
         if won.mesh.pipeline > 1 {
-            let same = move |candidate: &Candidate| candidate.schedule == schedule && candidate.mesh == won.mesh;
+            let same =
+                move |candidate: &Candidate| candidate.schedule == schedule && candidate.mesh == won.mesh;
             add(format!("schedule {schedule}, same mesh"), Box::new(same));
         }
     }
     for micro_batch in [won.micro_batch / 2, won.micro_batch * 2] {
         if micro_batch >= 1 && micro_batch != won.micro_batch {
-            let same =
-                move |candidate: &Candidate| candidate.micro_batch == micro_batch && candidate.mesh == won.mesh;
+            let same = move |candidate: &Candidate| {
+                candidate.micro_batch == micro_batch && candidate.mesh == won.mesh
+            };
             add(format!("microbatch {micro_batch}, same mesh"), Box::new(same));
         }
     }
     if won.mesh.tensor > 1 {
         let other = !won.sequence_parallel;
         let words = if other { "with sequence parallelism" } else { "no sequence parallelism" };
-        let same = move |candidate: &Candidate| {
-            *candidate == Candidate { sequence_parallel: other, ..won }
-        };
+        let same = move |candidate: &Candidate| *candidate == Candidate { sequence_parallel: other, ..won };
         add(format!("{words}, otherwise the same"), Box::new(same));
     }
     if won.mesh.data > 1 {
@@ -161,9 +165,10 @@ fn judge(
         format!("{time}, {slower:+.1} %: {}", limited_by(plan, &forecast))
     } else if let Some((rank, needs, has)) = least_lacking(&trials) {
         format!("does not fit: pipeline rank {rank} needs {:.1} of {:.1} GiB", needs.as_gib(), has.as_gib())
-    } else if let Some(index) = (0..space.candidates.len()).filter(with).min_by(|a, b| {
-        space.memory[*a].get().total_cmp(&space.memory[*b].get()).then(a.cmp(b))
-    }) {
+    } else if let Some(index) = (0..space.candidates.len())
+        .filter(with)
+        .min_by(|a, b| space.memory[*a].get().total_cmp(&space.memory[*b].get()).then(a.cmp(b)))
+    {
         let (needs, has) = (space.memory[index], space.question.cluster.node.gpu.memory.value);
         format!(
             "does not fit: weights, gradients and optimizer alone need {:.1} of {:.1} GiB ({})",
@@ -192,8 +197,7 @@ impl Space<'_> {
         question.pins.recompute = Some(recompute);
         let chosen: Vec<Candidate> = indices.iter().map(|index| self.candidates[*index]).collect();
         let layers = crate::layers::LayerCosts::new(&question, &chosen, &self.costs)?;
-        let staged = chosen.iter().map(|candidate| stage(&question, candidate, layers.of(candidate), &self.costs));
+        let staged = chosen.iter().map(|candidate| stage(&question, candidate, &layers, &self.costs));
         staged.map(|staged| trial(staged, &self.costs)).collect()
     }
 }
-

@@ -84,6 +84,6 @@ fn fits(question: &Question) -> bool {
     order.sort_by(|a, b| smallest(a).partial_cmp(&smallest(b)).expect("memory is a number").then(a.cmp(b)));
     order.iter().take(LOOKS).any(|index| {
         let candidate = &space.candidates[*index];
-        matches!(stage(question, candidate, space.layers.of(candidate), &space.costs), Staged::Plan(..))
+        matches!(stage(question, candidate, &space.layers, &space.costs), Staged::Plan(..))
     })
 }

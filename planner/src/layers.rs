@@ -1,6 +1,7 @@
 //! What a model's layers cost on one rank: the numbers that bounds and partitions are made of.
 
 use crate::candidate::Candidate;
+use crate::stages::InFlight;
 use crate::verdict::Question;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use trainwright_sim::{Deadlock, step_time};
 use trainwright_spec::lower::StageCost;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{Axis, Call, Group, Program, RankProgram, Segment};
+use trainwright_spec::schedule::{PipelineShape, schedule};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// One layer on one rank, for one microbatch.
@@ -69,8 +71,13 @@ fn key(candidate: &Candidate) -> Key {
     (mesh.tensor, micro_batch, sequence_parallel, mesh.pipeline > 1)
 }
 
-/// The layer costs of many candidates, each distinct one computed once.
-pub(crate) struct LayerCosts(BTreeMap<Key, ModelCost>);
+/// What many candidates have in common, each distinct part computed once: their layers' costs, and how many
+/// microbatches their ranks hold.
+pub(crate) struct LayerCosts {
+    models: BTreeMap<Key, ModelCost>,
+    in_flight: BTreeMap<(&'static str, PipelineShape), InFlight>,
+    global_batch: usize,
+}
 
 impl LayerCosts {
     /// Computes what `candidates` need.
@@ -88,12 +95,27 @@ impl LayerCosts {
             .into_par_iter()
             .map(|(key, candidate)| Ok((key, model_cost(question, candidate, costs)?)))
             .collect();
-        Ok(Self(computed?.into_iter().collect()))
+        let global_batch = question.job.global_batch;
+        let mut shapes: Vec<_> =
+            candidates.iter().map(|candidate| (candidate.schedule, candidate.shape(global_batch))).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        let held = |(name, shape)| {
+            let schedule = schedule(name).expect("candidates have schedules of the registry");
+            ((name, shape), InFlight::of(schedule, shape))
+        };
+        let in_flight = shapes.into_par_iter().map(held).collect();
+        Ok(Self { models: computed?.into_iter().collect(), in_flight, global_batch })
     }
 
     /// The costs of a candidate that was given to `new`.
     pub fn of(&self, candidate: &Candidate) -> &ModelCost {
-        &self.0[&key(candidate)]
+        &self.models[&key(candidate)]
+    }
+
+    /// Microbatches that the candidate's stages hold at their ranks' peaks.
+    pub fn in_flight(&self, candidate: &Candidate) -> &InFlight {
+        &self.in_flight[&(candidate.schedule, candidate.shape(self.global_batch))]
     }
 }
 

@@ -20,5 +20,6 @@ mod verdict;
 
 pub use search::plan;
 pub use verdict::{
-    Alternative, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked, Search, Verdict,
+    Alternative, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked, Search,
+    Verdict,
 };

@@ -97,13 +97,14 @@ impl<'a> Space<'a> {
             .par_iter()
             .map(|candidate| {
                 let cost = layers.of(candidate);
-                (step_bound(question, candidate, cost, &costs), memory_bound(question, candidate, cost))
+                (step_bound(question, candidate, &layers, &costs), memory_bound(question, candidate, cost))
             })
             .collect();
         watch(Progress { phase: "bounds", done: candidates.len(), total: candidates.len() });
         let (bounds, memory): (Vec<Seconds>, Vec<Bytes>) = limits.into_iter().unzip();
         let gpu = question.cluster.node.gpu.memory.value;
-        let mut order: Vec<usize> = (0..candidates.len()).filter(|index| memory[*index] <= gpu).collect();
+        let fits = |index: &usize| memory[*index] <= gpu && bounds[*index].get().is_finite();
+        let mut order: Vec<usize> = (0..candidates.len()).filter(fits).collect();
         order.sort_by(|a, b| bounds[*a].get().total_cmp(&bounds[*b].get()).then(a.cmp(b)));
         Ok(Self { question, costs, candidates, layers, bounds, memory, order })
     }
@@ -114,7 +115,7 @@ impl<'a> Space<'a> {
     }
 
     fn trial(&self, candidate: &Candidate) -> Result<Trial, PlannerError> {
-        let staged = stage(self.question, candidate, self.layers.of(candidate), &self.costs);
+        let staged = stage(self.question, candidate, &self.layers, &self.costs);
         trial(staged, &self.costs)
     }
 }
@@ -122,9 +123,9 @@ impl<'a> Space<'a> {
 /// Simulates what came of a candidate.
 pub(crate) fn trial(staged: Staged, costs: &impl Costs) -> Result<Trial, PlannerError> {
     Ok(match staged {
-        Staged::Plan(plan, solution) => {
+        Staged::Plan(plan, estimate) => {
             let time = step_time(&lower(&plan), costs)?;
-            Trial::Simulated { plan, estimate: solution.objective, time }
+            Trial::Simulated { plan, estimate, time }
         }
         Staged::OutOfMemory { rank, needs, has } => Trial::OutOfMemory { rank, needs, has },
         Staged::Undecided => Trial::Undecided,

@@ -18,7 +18,7 @@ pub(crate) use stage::Stage;
 pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
-use crate::memory::rank_memory;
+use crate::memory::stages_memory;
 use crate::mesh::Coordinates;
 use crate::plan::Plan;
 use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
@@ -79,6 +79,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         })
         .collect();
 
+    let memory = stages_memory(plan, &stages);
     let mut groups: Vec<Group> = Vec::new();
     let index_of = |rank: usize| ranks.binary_search(&rank).ok();
     let rank_programs = ranks
@@ -106,7 +107,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
                     .filter_map(|pipeline| index_of(plan.mesh.rank(Coordinates { pipeline, ..at })))
                     .collect(),
                 groups: own_groups,
-                resident: rank_memory(plan, &stages, at.pipeline).resident(),
+                resident: memory[at.pipeline].resident(),
                 calls: calls[at.pipeline].clone(),
             }
         })
