@@ -3,6 +3,7 @@
 //! A path then leads through (rank, layers of each run given out so far), and the bounds of [`super::separable`] prove the
 //! best path of each pattern, or that it has none better than the best of those before.
 
+use super::Problem;
 use super::columns::Chain;
 use super::layers::Layers;
 use super::network::{Arc, Network, Path};
@@ -10,7 +11,6 @@ use super::patterns::Pattern;
 use super::placement::{Placement, Split, lay_out};
 use super::rank_costs::{RankCosts, RankPattern, rank_patterns};
 use super::separable;
-use super::Problem;
 
 /// The best split over all patterns if it costs less than `known`; its objective is proved least.
 pub(super) fn best_split(
