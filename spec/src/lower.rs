@@ -25,11 +25,25 @@ use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
 use crate::schedule::ActionKind;
 use stage::Variant;
 
-/// The program of one rank for each pipeline coordinate: the other ranks of the tensor and data axes do the same at
-/// the same times. The plan must have passed `Plan::check`.
+/// The program of one rank for each class of ranks that do the same at the same times. The plan must have passed
+/// `Plan::check`.
+///
+/// With T tensor, D data ranks and g GPUs in a node:
+///
+/// - The ranks of a tensor group are alike if each group lies in one node or fills whole ones: T divides g, or g
+///   divides T. Otherwise some groups have links that others lack, and all ranks are in the program.
+/// - Then the data ranks are alike if the next stage, T·D ranks further, is in another node for all of them or none:
+///   T·D ≥ g, or T·D divides g.
 pub fn lower(plan: &Plan) -> Program {
-    let at = |pipeline| plan.mesh.rank(Coordinates { tensor: 0, data: 0, pipeline });
-    lower_ranks(plan, (0..plan.mesh.pipeline).map(at).collect())
+    let (tensor, gpus) = (plan.mesh.tensor, plan.cluster.node.gpus.value);
+    let stage = tensor * plan.mesh.data;
+    let tensor_alike = gpus.is_multiple_of(tensor) || tensor.is_multiple_of(gpus);
+    let data_alike = tensor_alike && (stage >= gpus || gpus.is_multiple_of(stage));
+    let speaks = |rank: &usize| {
+        let at = plan.mesh.coordinates(*rank);
+        !(tensor_alike && at.tensor > 0 || data_alike && at.data > 0)
+    };
+    lower_ranks(plan, (0..plan.mesh.ranks()).filter(speaks).collect())
 }
 
 /// The program of every rank: what `lower` gives, without use of symmetry.
