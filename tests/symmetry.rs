@@ -36,6 +36,8 @@ fn drafts() -> Vec<Draft> {
         Draft { blocks: 2, ..Draft::of("mixtral-8x7b", [4, 2, 2]) },
         Draft { blocks: 2, sequence_parallel: true, ..Draft::of("gpt-neox-20b", [2, 2, 2]) },
         Draft { blocks: 4, ..Draft::of("llama-3-8b", [4, 4, 1]) },
+        // Messages that are gathered on arrival, between stages with much to reduce.
+        Draft { recompute: Recompute::Full, gpus_per_node: 1, sequence: 384, ..interleaved(gpt2([2, 2, 1])) },
         // A tensor group over two nodes.
         of_4_gpus(Draft { sequence_parallel: true, ..llama([8, 2, 1]) }),
         // Pipelines of which some cross a node between the same two stages and others do not.
