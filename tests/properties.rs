@@ -18,9 +18,9 @@ use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::report::{Report, TimeShares};
 use trainwright_traces::timeline::{Activity, Span, Timeline};
 
-/// A few blocks of small models on up to 64 ranks, in nodes of any size that divides them.
+/// A few blocks of small models on up to 96 ranks, in nodes of any size that divides them.
 fn drafts() -> impl Strategy<Value = Draft> {
-    let mesh = (select(vec![1, 2, 3, 4]), 1usize..=4, 1usize..=4);
+    let mesh = (select(vec![1, 2, 3, 4]), 1usize..=3, 1usize..=8);
     let schedule = select(vec![("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)]);
     let model = select(vec!["gpt2", "bert-base", "gpt3-350m", "llama-7b", "gpt-neox-20b", "mixtral-8x7b"]);
     let choices = (

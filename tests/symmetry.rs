@@ -47,6 +47,8 @@ fn drafts() -> Vec<Draft> {
         of_4_gpus(gpt2([3, 1, 4])),
         of_4_gpus(gpt2([3, 2, 2])),
         of_4_gpus(gpt2([6, 2, 1])),
+        // The same, with places that repeat after 12 ranks.
+        of_4_gpus(Draft { data_sharding: zero1, ..gpt2([3, 2, 8]) }),
     ]
 }
 
@@ -88,12 +90,14 @@ fn memory_of(timeline: &Timeline, rank: usize) -> Vec<(Picoseconds, Bytes)> {
     own.map(|change| (change.time, change.bytes)).collect()
 }
 
-/// The index of the rank that speaks for `rank`: itself, or else the one at zero of the axes that have no other.
+/// The index of the rank that speaks for `rank`: the classes repeat along the tensor and the data axis.
 fn speaker(classes: &Timeline, plan: &Plan, rank: usize) -> usize {
+    let places = || classes.ranks.iter().map(|track| plan.mesh.coordinates(track.rank));
+    let period = |coordinate: fn(Coordinates) -> usize| places().map(coordinate).max().unwrap() + 1;
     let own = plan.mesh.coordinates(rank);
-    let candidates = [own, Coordinates { tensor: 0, ..own }, Coordinates { tensor: 0, data: 0, ..own }];
-    let position = |at| classes.ranks.iter().position(|track| track.rank == plan.mesh.rank(at));
-    candidates.into_iter().find_map(position).unwrap()
+    let tensor = own.tensor % period(|at| at.tensor);
+    let data = own.data % period(|at| at.data);
+    places().position(|at| at == Coordinates { tensor, data, ..own }).unwrap()
 }
 
 #[test]

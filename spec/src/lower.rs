@@ -19,7 +19,7 @@ pub use stage::StageCost;
 pub(crate) use update::own_stages;
 
 use crate::memory::rank_memory;
-use crate::mesh::Coordinates;
+use crate::mesh::{Coordinates, Mesh};
 use crate::plan::Plan;
 use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
 use crate::schedule::ActionKind;
@@ -31,17 +31,26 @@ use stage::Variant;
 /// With T tensor, D data ranks and g GPUs in a node:
 ///
 /// - The ranks of a tensor group are alike if each group lies in one node or fills whole ones: T divides g, or g
-///   divides T. Otherwise some groups have links that others lack, and all ranks are in the program.
-/// - Then the data ranks are alike if the next stage, T·D ranks further, is in another node for all of them or none:
-///   T·D ≥ g, or T·D divides g.
+///   divides T. Then the data ranks are alike too if the next stage, T·D ranks further, is in another node for all
+///   of them or for none: T·D ≥ g, or T·D divides g.
+/// - Otherwise some have links that others lack. Where the groups' places in the nodes repeat, after lcm(T, g) ranks,
+///   data ranks are alike again.
 pub fn lower(plan: &Plan) -> Program {
-    let (tensor, gpus) = (plan.mesh.tensor, plan.cluster.node.gpus.value);
-    let stage = tensor * plan.mesh.data;
+    let Mesh { tensor, data, .. } = plan.mesh;
+    let gpus = plan.cluster.node.gpus.value;
+    let stage = tensor * data;
     let tensor_alike = gpus.is_multiple_of(tensor) || tensor.is_multiple_of(gpus);
     let data_alike = tensor_alike && (stage >= gpus || gpus.is_multiple_of(stage));
+    let repeat = (1..gpus).find(|groups| (groups * tensor).is_multiple_of(gpus)).unwrap_or(gpus);
+    let tensor_ranks = if tensor_alike { 1 } else { tensor };
+    let data_ranks = match (data_alike, data.is_multiple_of(repeat)) {
+        (true, _) => 1,
+        (false, true) => repeat,
+        (false, false) => data,
+    };
     let speaks = |rank: &usize| {
         let at = plan.mesh.coordinates(*rank);
-        !(tensor_alike && at.tensor > 0 || data_alike && at.data > 0)
+        at.tensor < tensor_ranks && at.data < data_ranks
     };
     lower_ranks(plan, (0..plan.mesh.ranks()).filter(speaks).collect())
 }
