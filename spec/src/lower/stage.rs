@@ -339,7 +339,7 @@ fn receive(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, fro
         let shape = Shape::of(plan);
         let bytes = shape.activations(shape.tokens() * shape.hidden);
         let work = Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Tensor, bytes };
-        // Part of receiving: the software gathers before it goes on.
+        // The pass cannot begin without it, and the passes before do not know of it.
         emitter.in_line("gather message", pass, work);
     }
 }
