@@ -1,0 +1,5 @@
+//! One file per command: what it calls, in which order, and how it ends.
+
+pub mod plan;
+pub mod show;
+pub mod simulate;
