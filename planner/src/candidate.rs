@@ -163,7 +163,9 @@ fn with_mesh(question: &Question, mesh: Mesh) -> Vec<Candidate> {
             for virtual_stages in virtual_stage_counts(layers, mesh.pipeline, pins.virtual_stages) {
                 let microbatches = of_replica / micro_batch;
                 let shape = PipelineShape { ranks: mesh.pipeline, virtual_stages, microbatches };
-                if schedule.check(shape).is_err() {
+                // Without a pipeline all schedules are the same but for the memory they take: 1F1B takes the least.
+                let needless = mesh.pipeline == 1 && pins.schedule.is_none() && schedule.name() != "1f1b";
+                if needless || schedule.check(shape).is_err() {
                     continue;
                 }
                 let sequence_parallel = [true, false].into_iter().filter(|on| {

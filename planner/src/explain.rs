@@ -164,18 +164,12 @@ fn judge(
         let time = Seconds::from(time);
         format!("{time}, {slower:+.1} %: {}", limited_by(plan, &forecast))
     } else if let Some((rank, needs, has)) = least_lacking(&trials) {
-        format!("does not fit: pipeline rank {rank} needs {:.1} of {:.1} GiB", needs.as_gib(), has.as_gib())
+        does_not_fit(rank, needs, has)
     } else if let Some(index) = (0..space.candidates.len())
         .filter(with)
         .min_by(|a, b| space.memory[*a].get().total_cmp(&space.memory[*b].get()).then(a.cmp(b)))
     {
-        let (needs, has) = (space.memory[index], space.question.cluster.node.gpu.memory.value);
-        format!(
-            "does not fit: weights, gradients and optimizer alone need {:.1} of {:.1} GiB ({})",
-            needs.as_gib(),
-            has.as_gib(),
-            space.candidates[index].words()
-        )
+        space.why_out_of_memory(index)?
     } else {
         return Ok(None);
     };
@@ -190,7 +184,27 @@ fn least_lacking(trials: &[&Trial]) -> Option<(usize, Bytes, Bytes)> {
     lacking.min_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))
 }
 
+fn does_not_fit(rank: usize, needs: Bytes, has: Bytes) -> String {
+    format!("does not fit: pipeline rank {rank} needs {:.1} of {:.1} GiB", needs.as_gib(), has.as_gib())
+}
+
 impl Space<'_> {
+    /// Why a candidate that the bounds excluded does not fit.
+    fn why_out_of_memory(&self, index: usize) -> Result<String, PlannerError> {
+        let (needs, has) = (self.memory[index], self.question.cluster.node.gpu.memory.value);
+        if needs <= has
+            && let [(_, Trial::OutOfMemory { rank, needs, has })] = self.tried(&[index])?.as_slice()
+        {
+            return Ok(does_not_fit(*rank, *needs, *has));
+        }
+        Ok(format!(
+            "does not fit: weights, gradients and optimizer alone need {:.1} of {:.1} GiB ({})",
+            needs.as_gib(),
+            has.as_gib(),
+            self.candidates[index].words()
+        ))
+    }
+
     /// Solves candidates with one recompute choice for every block.
     fn with_recompute(&self, indices: &[usize], recompute: Recompute) -> Result<Vec<Trial>, PlannerError> {
         let mut question = self.question.clone();

@@ -23,11 +23,25 @@ pub(crate) fn infeasible(space: &Space, seen: &Seen, search: Search) -> Infeasib
         }
         Trial::Simulated { .. } | Trial::Undecided => None,
     });
+    // Candidates whose state fits but whose activations do not, however much is recomputed.
+    let mut crowded: Vec<usize> = (0..space.candidates.len())
+        .filter(|index| space.memory[*index] <= gpu && space.bounds[*index].get().is_infinite())
+        .collect();
+    crowded.sort_by(|a, b| space.memory[*a].get().total_cmp(&space.memory[*b].get()).then(a.cmp(b)));
+    crowded.truncate(LOOKS);
+    let crowded = crowded.into_iter().filter_map(|index| {
+        match stage(space.question, &space.candidates[index], &space.layers, &space.costs) {
+            Staged::OutOfMemory { rank, needs, has } => {
+                Some((index, format!("memory of pipeline rank {rank}"), needs, has))
+            }
+            Staged::Plan(..) | Staged::Undecided => None,
+        }
+    });
     let state = "memory for weights, gradients and optimizer alone".to_string();
     let bounded = (0..space.candidates.len())
         .filter(|index| space.memory[*index] > gpu)
         .map(|index| (index, state.clone(), space.memory[index], gpu));
-    let mut broken: Vec<_> = solved.chain(bounded).collect();
+    let mut broken: Vec<_> = solved.chain(crowded).chain(bounded).collect();
     broken.sort_by(|a, b| (a.2 / a.3).total_cmp(&(b.2 / b.3)).then(a.0.cmp(&b.0)));
     let mut meshes: Vec<Mesh> = Vec::new();
     let mut reported = Vec::new();

@@ -56,7 +56,10 @@ mod greedy;
 mod layers;
 mod mixes;
 mod network;
+mod pattern_search;
+mod patterns;
 mod placement;
+mod rank_costs;
 mod relaxed;
 mod separable;
 mod slots;
@@ -273,7 +276,7 @@ pub fn solve(problem: &Problem, route: Route, time_limit: Seconds) -> Result<Out
     if one_stage_each || layers.classes.len() == 1 {
         Ok(separable::solve(problem, &layers, route, time_limit))
     } else {
-        Ok(coupled::solve(problem, &layers, time_limit))
+        Ok(coupled::solve(problem, &layers, route, time_limit))
     }
 }
 

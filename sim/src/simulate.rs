@@ -2,7 +2,7 @@
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing};
-use crate::template::{Detail, Node, NodeAction, template};
+use crate::template::{Detail, NodeAction, templates};
 use std::collections::HashMap;
 use trainwright_spec::program::{Axis, Channel, Program, RankProgram, Stream, Work};
 use trainwright_spec::units::{Flops, Picoseconds};
@@ -161,18 +161,15 @@ impl Builder {
         detail: Detail,
     ) {
         let queues = Stream::ALL.map(|_| self.flat.graph.add_queue());
-        let mut templates: Vec<Option<Vec<Node>>> = vec![None; program.segments.len()];
+        let templates = templates(program, rank, costs, detail);
         let mut met = [0u32; Axis::ALL.len()];
         let mut added: Vec<OpId> = Vec::new();
         for call in &rank.calls {
-            let segment = &program.segments[call.segment];
-            let nodes = templates[call.segment]
-                .get_or_insert_with(|| template(program, rank, segment, costs, detail));
             let track = self.flat.calls.len() as u32;
             self.flat.calls.push(CallTrack { rank: index, action: call.action });
             let microbatch = call.action.map_or(0, |action| action.microbatch);
             added.clear();
-            for node in nodes.iter() {
+            for node in &templates[call.segment] {
                 let timing = match node.action {
                     NodeAction::Local(time) => Timing::Takes(time),
                     NodeAction::Meet(axis, time) => {

@@ -1,7 +1,7 @@
 //! A segment with its durations, ready to be put into the engine's graph once for each call.
 
 use crate::costs::Costs;
-use trainwright_spec::program::{Axis, Channel, Program, RankProgram, Segment, Stream, Work};
+use trainwright_spec::program::{Axis, Channel, Op, Program, RankProgram, Segment, Stream, Work};
 use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// How finely a simulation looks.
@@ -40,27 +40,35 @@ pub(crate) enum NodeAction {
     Receive(Channel),
 }
 
-/// The nodes of `segment` on one rank.
-pub(crate) fn template(
+/// The nodes of every segment that `rank` calls, by segment.
+pub(crate) fn templates(
     program: &Program,
     rank: &RankProgram,
-    segment: &Segment,
     costs: &impl Costs,
     detail: Detail,
-) -> Vec<Node> {
-    let nodes: Vec<Node> = (0u32..)
-        .zip(&segment.ops)
-        .map(|(index, op)| Node {
-            stream: op.stream,
-            action: action(program, rank, &op.work, costs),
-            after: op.after.iter().map(|earlier| *earlier as u32).collect(),
-            op: index,
-        })
-        .collect();
-    match detail {
-        Detail::Ops => nodes,
-        Detail::Calls => coalesce(&nodes).unwrap_or(nodes),
+) -> Vec<Vec<Node>> {
+    let mut all = vec![Vec::new(); program.segments.len()];
+    for call in &rank.calls {
+        if all[call.segment].is_empty() {
+            all[call.segment] = nodes(program, rank, &program.segments[call.segment], costs);
+        }
     }
+    match detail {
+        Detail::Ops => all,
+        // A collective of a segment that cannot be joined may have to wait for one of the call before, which would
+        // be hidden in a joined one: all are joined or none.
+        Detail::Calls => all.iter().map(|nodes| coalesce(nodes)).collect::<Option<_>>().unwrap_or(all),
+    }
+}
+
+fn nodes(program: &Program, rank: &RankProgram, segment: &Segment, costs: &impl Costs) -> Vec<Node> {
+    let node = |(index, op): (u32, &Op)| Node {
+        stream: op.stream,
+        action: action(program, rank, &op.work, costs),
+        after: op.after.iter().map(|earlier| *earlier as u32).collect(),
+        op: index,
+    };
+    (0u32..).zip(&segment.ops).map(node).collect()
 }
 
 fn action(program: &Program, rank: &RankProgram, work: &Work, costs: &impl Costs) -> NodeAction {

@@ -19,17 +19,40 @@ pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
 use crate::memory::stages_memory;
-use crate::mesh::Coordinates;
+use crate::mesh::{Coordinates, Mesh};
 use crate::plan::Plan;
 use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
 use crate::schedule::ActionKind;
 use stage::Variant;
 
-/// The program of one rank for each pipeline coordinate: the other ranks of the tensor and data axes do the same at
-/// the same times. The plan must have passed `Plan::check`.
+/// The program of one rank for each class of ranks that do the same at the same times. The plan must have passed
+/// `Plan::check`.
+///
+/// With T tensor, D data ranks and g GPUs in a node:
+///
+/// - The ranks of a tensor group are alike if each group lies in one node or fills whole ones: T divides g, or g
+///   divides T. Then the data ranks are alike too if the next stage, T·D ranks further, is in another node for all
+///   of them or for none: T·D ≥ g, or T·D divides g.
+/// - Otherwise some have links that others lack. Where the groups' places in the nodes repeat, after lcm(T, g) ranks,
+///   data ranks are alike again.
 pub fn lower(plan: &Plan) -> Program {
-    let at = |pipeline| plan.mesh.rank(Coordinates { tensor: 0, data: 0, pipeline });
-    lower_ranks(plan, (0..plan.mesh.pipeline).map(at).collect())
+    let Mesh { tensor, data, .. } = plan.mesh;
+    let gpus = plan.cluster.node.gpus.value;
+    let stage = tensor * data;
+    let tensor_alike = gpus.is_multiple_of(tensor) || tensor.is_multiple_of(gpus);
+    let data_alike = tensor_alike && (stage >= gpus || gpus.is_multiple_of(stage));
+    let repeat = (1..gpus).find(|groups| (groups * tensor).is_multiple_of(gpus)).unwrap_or(gpus);
+    let tensor_ranks = if tensor_alike { 1 } else { tensor };
+    let data_ranks = match (data_alike, data.is_multiple_of(repeat)) {
+        (true, _) => 1,
+        (false, true) => repeat,
+        (false, false) => data,
+    };
+    let speaks = |rank: &usize| {
+        let at = plan.mesh.coordinates(*rank);
+        at.tensor < tensor_ranks && at.data < data_ranks
+    };
+    lower_ranks(plan, (0..plan.mesh.ranks()).filter(speaks).collect())
 }
 
 /// The program of every rank: what `lower` gives, without use of symmetry.

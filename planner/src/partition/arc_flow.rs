@@ -111,5 +111,5 @@ fn path(problem: &Problem, network: &Network, binaries: &[Vec<usize>], values: &
         intervals.push(arc.from..arc.to);
     }
     let objective = problem.objective(slowest, sum);
-    (cut + 1 == network.cuts).then_some(Path { intervals, slowest, sum, objective })
+    (cut + 1 == network.cuts).then_some(Path { intervals, slowest, objective })
 }

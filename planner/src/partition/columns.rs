@@ -79,11 +79,7 @@ pub(super) fn columns(
     let least = LeastShares::new(problem, layers, chain);
     let stages = chain.ranks.len();
     let all = layers.sequence.len();
-    let longest = (0..stages).map(|stage| match caps {
-        Some(caps) => least.most_layers(problem, chain, stage, caps).min(all),
-        None => all,
-    });
-    let windows = Windows::new(longest.collect(), all);
+    let windows = Windows::new(longest(problem, layers, chain, caps), all);
     let mut list = Vec::new();
     for stage in 0..stages {
         for Span { from, to, taken } in spans(chain, &windows, stage) {
@@ -114,6 +110,14 @@ pub(super) fn columns(
         }
     }
     list
+}
+
+/// The most layers that each stage can have, within `caps` if given.
+pub(super) fn longest(problem: &Problem, layers: &Layers, chain: &Chain, caps: Option<&Caps>) -> Vec<usize> {
+    let least = LeastShares::new(problem, layers, chain);
+    let all = layers.sequence.len();
+    let most = |stage| caps.map_or(all, |caps| least.most_layers(problem, chain, stage, caps).min(all));
+    (0..chain.ranks.len()).map(most).collect()
 }
 
 /// The mixes of a composition that none beats in time, kept bytes and peak; or for each peak the one that keeps least.

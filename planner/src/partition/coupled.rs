@@ -16,20 +16,26 @@
 //! either finds one or proves that there is none.
 
 use super::check;
-use super::columns::{Caps, Chain, Column, columns};
+use super::columns::{Caps, Chain, Column, columns, longest};
 use super::coupled_search::{LocalSearch, State};
 use super::layers::Layers;
 use super::mixes::Mixes;
+use super::pattern_search;
+use super::patterns::{self, Pattern};
 use super::placement::{Placement, Split, lay_out};
 use super::relaxed;
 use super::solver::{self, Answer, IntegerProgram, Relation};
-use super::{Effort, Infeasible, Method, Outcome, Problem, Solution};
+use super::{Effort, Infeasible, Method, Outcome, Problem, Route, Solution};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Two objectives that differ by less than this part are equal.
 const EQUAL: f64 = 1e-12;
 
-pub(super) fn solve(problem: &Problem, layers: &Layers, time_limit: Seconds) -> Outcome {
+/// Patterns and counts of layers by run up to which trying all patterns takes some 100 ms at most.
+const MOST_PATTERNS: usize = 2000;
+const MOST_CODES: usize = 4096;
+
+pub(super) fn solve(problem: &Problem, layers: &Layers, route: Route, time_limit: Seconds) -> Outcome {
     let chain = Chain::new(problem, layers);
     let mut mixes = Mixes::new(layers);
     let mut effort = Effort::default();
@@ -52,6 +58,15 @@ pub(super) fn solve(problem: &Problem, layers: &Layers, time_limit: Seconds) -> 
     if start.objective - bound <= EQUAL * start.objective {
         return outcome(problem, known, bound, effort);
     }
+    if route == Route::Quickest
+        && let Some(patterns) = few_patterns(problem, layers, &chain, &start, least_sum)
+    {
+        let better =
+            pattern_search::best_split(problem, layers, &chain, &patterns, start.objective, least_sum);
+        let split = better.unwrap_or(known);
+        let objective = check::measure(problem, &split).map(|measured| measured.objective.get());
+        return outcome(problem, split, objective.unwrap_or(bound), effort);
+    }
     effort.method = Method::IntegerProgram;
     let goal = Goal { start: &start, least_slowest, least_sum };
     let (split, bound) = improve(problem, layers, &chain, search.mixes, &goal, time_limit, &mut effort);
@@ -63,6 +78,21 @@ pub(super) fn solve(problem: &Problem, layers: &Layers, time_limit: Seconds) -> 
             known.or(found).map_or(Outcome::Undecided { bound: Seconds::new(bound) }, Outcome::Solved)
         }
     }
+}
+
+/// The patterns that a split better than the start can have, if they are few enough to try them all.
+fn few_patterns(
+    problem: &Problem,
+    layers: &Layers,
+    chain: &Chain,
+    start: &State,
+    least_sum: f64,
+) -> Option<Vec<Pattern>> {
+    if problem.steady == 0.0 || pattern_search::codes(chain).is_none_or(|codes| codes > MOST_CODES) {
+        return None;
+    }
+    let caps = Caps { most: start.objective, least_slowest: 0.0, fastest_sum: least_sum };
+    patterns::patterns(chain, &longest(problem, layers, chain, Some(&caps)), MOST_PATTERNS)
 }
 
 fn outcome(problem: &Problem, split: Split, bound: f64, effort: Effort) -> Outcome {

@@ -27,7 +27,6 @@ pub(super) struct Arc {
 pub(super) struct Path {
     pub intervals: Vec<Range<usize>>,
     pub slowest: f64,
-    pub sum: f64,
     pub objective: f64,
 }
 
@@ -98,7 +97,7 @@ impl Network {
             slowest = slowest.max(arc.time);
             cut = arc.from;
         }
-        Some(Path { intervals, slowest, sum, objective: problem.objective(slowest, sum) })
+        Some(Path { intervals, slowest, objective: problem.objective(slowest, sum) })
     }
 
     /// Drops the arcs through which no split costs less than `most`; whether there were any.

@@ -42,8 +42,8 @@ pub(super) fn solve(problem: &Problem, layers: &Layers, route: Route, time_limit
 }
 
 /// The best split found, and what no split is faster than.
-struct Found {
-    best: Path,
+pub(super) struct Found {
+    pub best: Path,
     bound: f64,
     effort: Effort,
 }
@@ -52,7 +52,7 @@ struct Found {
 ///
 /// It ends, as each round drops an arc: the split with the least sum is looked at, so what costs as much as it does is
 /// dropped, and through its slowest arc no split costs less.
-fn by_bounds(problem: &Problem, network: &Network, first: Path) -> Found {
+pub(super) fn by_bounds(problem: &Problem, network: &Network, first: Path) -> Found {
     let mut best = first;
     let mut network = network.clone();
     loop {

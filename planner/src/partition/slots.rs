@@ -6,7 +6,7 @@
 use super::layers::Layers;
 use super::mixes::{Mix, Mixes};
 use super::placement::Placement;
-use super::spread::Spread;
+use super::spread::{Share, Spread};
 use super::{Problem, RankLimit};
 
 /// The slots of a problem with their costs, each computed once.
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     room: f64,
     /// Bytes of `room` that only the rounding which [`super::fits`] allows grants.
     tolerance: f64,
-    in_flight: Vec<f64>,
+    shares: Vec<Share>,
 }
 
 impl Slot {
@@ -40,7 +40,7 @@ impl Slot {
 
     /// Whether a layer weighs the same on each of its stages.
     fn uniform(&self) -> bool {
-        self.in_flight.iter().all(|&in_flight| in_flight == self.in_flight[0])
+        self.shares.iter().all(|share| share.in_flight == self.shares[0].in_flight)
     }
 }
 
@@ -67,7 +67,10 @@ impl<'a> Slots<'a> {
                     time: stages.iter().map(|&stage| layers.stage_times[stage]).sum(),
                     room: with_tolerance(problem.ranks[rank]) - fixed,
                     tolerance: with_tolerance(problem.ranks[rank]) - problem.ranks[rank].memory.get(),
-                    in_flight: stages.iter().map(|&stage| in_flight(stage)).collect(),
+                    shares: stages
+                        .iter()
+                        .map(|&stage| Share { stage, in_flight: in_flight(stage), fixed: None })
+                        .collect(),
                     stages,
                 }
             })
@@ -94,7 +97,7 @@ impl<'a> Slots<'a> {
             let totals = self.mixes.totals(id);
             let room = place.room - totals.state;
             let layers_time = if place.uniform() {
-                self.mixes.fastest(id, place.in_flight[0], room).map(|(time, _)| time)
+                self.mixes.fastest(id, place.shares[0].in_flight, room).map(|(time, _)| time)
             } else {
                 spread(self.layers, place).fastest(totals.layers, room).map(|(time, _)| time)
             };
@@ -109,7 +112,7 @@ impl<'a> Slots<'a> {
         let place = &self.list[slot];
         let totals = self.mixes.totals(id);
         let activations = if place.uniform() {
-            self.mixes.least_memory(id, place.in_flight[0])
+            self.mixes.least_memory(id, place.shares[0].in_flight)
         } else {
             spread(self.layers, place).least_memory_of(totals.layers)
         };
@@ -123,19 +126,19 @@ impl<'a> Slots<'a> {
         let totals = self.mixes.totals(id);
         let room = place.room - totals.state;
         if let [stage] = place.stages[..] {
-            let mix = self.mixes.fastest(id, place.in_flight[0], room);
+            let mix = self.mixes.fastest(id, place.shares[0].in_flight, room);
             let (_, mix) = mix.expect("a path uses only intervals that fit");
             let taken = self.mixes.choice_counts(id, mix);
             return vec![(stage, Placement { length: totals.layers, taken })];
         }
         let spread = spread(self.layers, place);
         let counts = if place.uniform() {
-            let mix = self.mixes.fastest(id, place.in_flight[0], room).map(|(_, mix)| mix);
+            let mix = self.mixes.fastest(id, place.shares[0].in_flight, room).map(|(_, mix)| mix);
             self.mixes.choice_counts(id, mix.unwrap_or(Mix::Fastest)).swap_remove(0)
         } else {
             spread.fastest(totals.layers, room).expect("a path uses only intervals that fit").1
         };
-        let lengths = spread.lengths(&counts, room);
+        let lengths = spread.lengths(&counts, room - spread.peak(&counts));
         let dealt = spread.deal(&lengths, &counts);
         let stages = place.stages.iter().zip(lengths).zip(dealt);
         stages.map(|((&stage, length), taken)| (stage, Placement { length, taken: vec![taken] })).collect()
@@ -143,7 +146,7 @@ impl<'a> Slots<'a> {
 }
 
 fn spread<'a>(layers: &'a Layers, slot: &'a Slot) -> Spread<'a> {
-    Spread { class: &layers.classes[0], in_flight: &slot.in_flight }
+    Spread { class: &layers.classes[0], shares: &slot.shares }
 }
 
 /// A rank's limit in bytes with the rounding that [`super::fits`] allows.

@@ -5,10 +5,21 @@
 
 use super::layers::Class;
 
-/// A rank's stages, by how many microbatches each holds, most first.
+/// The stages of a rank that take layers of one run.
 pub(super) struct Spread<'a> {
     pub class: &'a Class,
-    pub in_flight: &'a [f64],
+    /// Those with most microbatches in flight first.
+    pub shares: &'a [Share],
+}
+
+/// One stage's part of the layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Share {
+    pub stage: usize,
+    /// Microbatches that the stage holds.
+    pub in_flight: f64,
+    /// How many layers it takes, if that is given; else one or more.
+    pub fixed: Option<usize>,
 }
 
 impl Spread<'_> {
@@ -51,11 +62,13 @@ impl Spread<'_> {
     }
 
     /// Least in_flight · kept + peak of a mix, in bytes, over all ways to deal it out.
-    ///
-    /// Each stage but the one with least in flight takes one layer only, those that keep least where most is in flight.
     pub fn least_memory(&self, counts: &[u32]) -> f64 {
-        let layers: u32 = counts.iter().sum();
-        self.memory(&self.lopsided(layers as usize), counts)
+        self.least_kept(counts) + self.peak(counts)
+    }
+
+    /// The same without the peak.
+    pub fn least_kept(&self, counts: &[u32]) -> f64 {
+        self.kept(&self.lopsided(counts), counts)
     }
 
     /// The least memory of `layers` layers in any mix, in bytes.
@@ -69,37 +82,99 @@ impl Spread<'_> {
         alone.fold(f64::INFINITY, f64::min)
     }
 
-    /// Lengths of the stages, in the order of `in_flight`, as even as `room` bytes allow.
+    /// Every mix of `layers` layers with peaks up to `cap` that none beats in time and kept bytes; fastest first.
+    pub fn front(&self, layers: usize, cap: f64) -> Vec<SpreadMix> {
+        let mut mixes = Vec::new();
+        self.every_mix(0, layers as u32, cap, &mut vec![0; self.class.choices.len()], &mut mixes);
+        mixes.sort_by(|a, b| a.time.total_cmp(&b.time).then(a.kept.total_cmp(&b.kept)));
+        let mut least = f64::INFINITY;
+        mixes.retain(|mix| {
+            let better = mix.kept < least;
+            least = least.min(mix.kept);
+            better
+        });
+        mixes
+    }
+
+    fn every_mix(
+        &self,
+        choice: usize,
+        left: u32,
+        cap: f64,
+        counts: &mut Vec<u32>,
+        mixes: &mut Vec<SpreadMix>,
+    ) {
+        if choice == counts.len() {
+            if left == 0 {
+                let times = counts.iter().zip(&self.class.choices);
+                let time = times.map(|(&count, choice)| f64::from(count) * choice.time).sum();
+                let kept = self.least_kept(counts);
+                mixes.push(SpreadMix { time, kept, counts: counts.clone() });
+            }
+            return;
+        }
+        let most = if self.class.choices[choice].peak <= cap { left } else { 0 };
+        for taken in if choice + 1 == counts.len() { most..=most } else { 0..=most } {
+            counts[choice] = taken;
+            self.every_mix(choice + 1, left - taken, cap, counts, mixes);
+        }
+        counts[choice] = 0;
+    }
+
+    /// Lengths of the stages, as even as `room` bytes for the kept activations allow.
     pub fn lengths(&self, counts: &[u32], room: f64) -> Vec<usize> {
-        let layers = counts.iter().sum::<u32>() as usize;
-        let stages = self.in_flight.len();
-        let extra = layers % stages;
-        let mut lengths: Vec<usize> =
-            (0..stages).map(|stage| layers / stages + usize::from(stage >= stages - extra)).collect();
-        while self.memory(&lengths, counts) > room {
-            let Some(donor) = lengths[..stages - 1].iter().position(|&length| length > 1) else { break };
-            lengths[donor] -= 1;
-            lengths[stages - 1] += 1;
+        let mut lengths = self.fixed_lengths();
+        let open = self.open(counts);
+        let free: Vec<usize> =
+            (0..lengths.len()).filter(|&stage| self.shares[stage].fixed.is_none()).collect();
+        for (index, &stage) in free.iter().enumerate() {
+            lengths[stage] = open / free.len() + usize::from(index >= free.len() - open % free.len());
+        }
+        if let Some((&last, donors)) = free.split_last() {
+            while self.kept(&lengths, counts) > room {
+                let Some(&donor) = donors.iter().find(|&&stage| lengths[stage] > 1) else { break };
+                lengths[donor] -= 1;
+                lengths[last] += 1;
+            }
         }
         lengths
     }
 
-    fn lopsided(&self, layers: usize) -> Vec<usize> {
-        let stages = self.in_flight.len();
-        let mut lengths = vec![1; stages];
-        lengths[stages - 1] = layers - (stages - 1);
+    /// The lengths that let a mix keep least: each free stage but the one with least in flight takes one layer only.
+    fn lopsided(&self, counts: &[u32]) -> Vec<usize> {
+        let mut lengths = self.fixed_lengths();
+        if let Some(last) = self.shares.iter().rposition(|share| share.fixed.is_none()) {
+            let free = self.shares.iter().filter(|share| share.fixed.is_none()).count();
+            lengths[last] = self.open(counts) - (free - 1);
+        }
         lengths
     }
 
-    /// in_flight · kept + peak where the layers that keep least go where most is in flight.
-    fn memory(&self, lengths: &[usize], counts: &[u32]) -> f64 {
-        let dealt = self.deal(lengths, counts);
-        let kept = dealt.iter().zip(self.in_flight).map(|(taken, in_flight)| {
-            let kept = taken.iter().zip(&self.class.choices).map(|(&n, choice)| f64::from(n) * choice.kept);
-            in_flight * kept.sum::<f64>()
-        });
+    /// Fixed lengths, and one layer for each free stage.
+    fn fixed_lengths(&self) -> Vec<usize> {
+        self.shares.iter().map(|share| share.fixed.unwrap_or(1)).collect()
+    }
+
+    /// Layers for the free stages.
+    fn open(&self, counts: &[u32]) -> usize {
+        let fixed: usize = self.shares.iter().filter_map(|share| share.fixed).sum();
+        counts.iter().sum::<u32>() as usize - fixed
+    }
+
+    /// The greatest peak of the choices taken, in bytes.
+    pub fn peak(&self, counts: &[u32]) -> f64 {
         let used = counts.iter().zip(&self.class.choices).filter(|(count, _)| **count > 0);
-        kept.sum::<f64>() + used.map(|(_, choice)| choice.peak).fold(0.0, f64::max)
+        used.map(|(_, choice)| choice.peak).fold(0.0, f64::max)
+    }
+
+    /// Σ in_flight · kept, in bytes, where the layers that keep least go where most is in flight.
+    pub fn kept(&self, lengths: &[usize], counts: &[u32]) -> f64 {
+        let dealt = self.deal(lengths, counts);
+        let of_stage = dealt.iter().zip(self.shares).map(|(taken, share)| {
+            let kept = taken.iter().zip(&self.class.choices).map(|(&n, choice)| f64::from(n) * choice.kept);
+            share.in_flight * kept.sum::<f64>()
+        });
+        of_stage.sum()
     }
 
     /// For each stage, how many layers take each choice.
@@ -126,4 +201,15 @@ impl Spread<'_> {
             })
             .collect()
     }
+}
+
+/// A mix of one run's layers on one rank.
+#[derive(Clone, Debug)]
+pub(super) struct SpreadMix {
+    /// Seconds.
+    pub time: f64,
+    /// Least Σ in_flight · kept, in bytes.
+    pub kept: f64,
+    /// Layers per choice.
+    pub counts: Vec<u32>,
 }

@@ -339,9 +339,8 @@ fn receive(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, fro
         let shape = Shape::of(plan);
         let bytes = shape.activations(shape.tokens() * shape.hidden);
         let work = Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Tensor, bytes };
-        let after = emitter.frontier();
-        let op = emitter.push("gather message", pass, Stream::Tensor, work, after);
-        emitter.wait_for(op);
+        // The pass cannot begin without it, and the passes before do not know of it.
+        emitter.in_line("gather message", pass, work);
     }
 }
 

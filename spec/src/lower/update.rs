@@ -44,11 +44,14 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     if plan.job.gradient_clipping {
         let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
         emitter.in_line("gradient norm", Pass::Update, Work::Compute(norm));
-        for axis in [Axis::Tensor, Axis::Pipeline] {
-            let ranks = if axis == Axis::Tensor { plan.mesh.tensor } else { plan.mesh.pipeline };
-            if ranks > 1 {
-                emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
-            }
+        // The squares of all parts of the gradients: data ranks have different parts only where they are sharded.
+        let parts = [
+            (Axis::Tensor, plan.mesh.tensor > 1),
+            (Axis::Pipeline, plan.mesh.pipeline > 1),
+            (Axis::Data, plan.shards_optimizer()),
+        ];
+        for (axis, _) in parts.into_iter().filter(|(_, divided)| *divided) {
+            emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
         }
         let scale = streaming(Access::Elementwise, gradient * updated, gradient * updated);
         emitter.in_line("clip", Pass::Update, Work::Compute(scale));

@@ -1,0 +1,100 @@
+//! Plans for the tests of the whole: every choice that a test does not make has a default.
+
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::job::Job;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::Model;
+use trainwright_spec::model::preset::preset;
+use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::Stack;
+
+/// The choices of a plan, to be written as `Draft { schedule: "gpipe", ..Draft::of("gpt2", [2, 2, 2]) }`.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub model: Model,
+    /// How many of the model's blocks there are.
+    pub blocks: usize,
+    /// Tensor, pipeline, data.
+    pub mesh: [usize; 3],
+    /// GPUs of a DGX A100 that take part; all ranks if there are fewer.
+    pub gpus_per_node: usize,
+    pub schedule: &'static str,
+    pub virtual_stages: usize,
+    pub stack: &'static str,
+    pub sequence: usize,
+    pub micro_batch: usize,
+    /// Of each data rank.
+    pub microbatches: usize,
+    pub recompute: Recompute,
+    pub sequence_parallel: bool,
+    pub data_sharding: DataSharding,
+    pub precision: Precision,
+}
+
+impl Draft {
+    pub fn of(model: &str, mesh: [usize; 3]) -> Draft {
+        let model = preset(model).unwrap();
+        Draft {
+            blocks: model.layers(),
+            model,
+            mesh,
+            gpus_per_node: 8,
+            schedule: "1f1b",
+            virtual_stages: 1,
+            stack: "megatron-lm-2022",
+            sequence: 1024,
+            micro_batch: 1,
+            microbatches: 8,
+            recompute: Recompute::None,
+            sequence_parallel: false,
+            data_sharding: DataSharding::None,
+            precision: Precision::Fp16,
+        }
+    }
+
+    /// The plan, if there is such a one.
+    pub fn try_plan(&self) -> Result<Plan, SpecError> {
+        let [tensor, pipeline, data] = self.mesh;
+        let ranks = tensor * pipeline * data;
+        let gpus = self.gpus_per_node.min(ranks);
+        let mut cluster = Cluster::from_name(&format!("dgx-a100:{}", ranks.div_ceil(gpus)))?;
+        cluster.node.gpus.value = gpus;
+        let stages = pipeline * self.virtual_stages;
+        let mut model = self.model.clone();
+        let mut left = self.blocks;
+        for run in &mut model.blocks {
+            run.count = run.count.min(left);
+            left -= run.count;
+        }
+        // What does not divide evenly goes to the first stages.
+        let share = |stage| self.blocks / stages + usize::from(stage < self.blocks % stages);
+        let plan = Plan {
+            micro_batch: self.micro_batch,
+            schedule: self.schedule.into(),
+            virtual_stages: self.virtual_stages,
+            sequence_parallel: self.sequence_parallel,
+            data_sharding: self.data_sharding,
+            stages: (0..stages).map(|stage| StageBlocks(vec![self.recompute; share(stage)])).collect(),
+            mesh: Mesh { tensor, pipeline, data },
+            job: Job {
+                sequence: self.sequence,
+                global_batch: data * self.micro_batch * self.microbatches,
+                precision: self.precision,
+                optimizer: "adam".into(),
+                gradient_clipping: true,
+            },
+            stack: Stack::from_name(self.stack)?,
+            cluster,
+            model,
+        };
+        plan.check("draft")?;
+        Ok(plan)
+    }
+
+    /// The plan, which is a legal one.
+    pub fn plan(&self) -> Plan {
+        self.try_plan().unwrap_or_else(|error| panic!("{error}"))
+    }
+}

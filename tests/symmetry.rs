@@ -1,0 +1,152 @@
+//! One rank of a class speaks for all of it: `lower` against its slow twin `lower_every_rank`, and simulating by
+//! calls against simulating by ops.
+
+mod common;
+
+use common::Draft;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::{Detail, simulate, step_time};
+use trainwright_spec::catalog;
+use trainwright_spec::lower::{lower, lower_every_rank};
+use trainwright_spec::mesh::Coordinates;
+use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::units::{Bytes, Picoseconds};
+use trainwright_traces::chrome::write_chrome;
+use trainwright_traces::timeline::{Span, Timeline};
+
+/// Small plans that differ in what decides who waits for whom.
+fn drafts() -> Vec<Draft> {
+    let gpt2 = |mesh| Draft { blocks: 4, ..Draft::of("gpt2", mesh) };
+    let llama = |mesh| Draft { blocks: 4, ..Draft::of("llama-7b", mesh) };
+    let zero1 = DataSharding::Zero1;
+    let interleaved = |draft| Draft { schedule: "interleaved", virtual_stages: 2, ..draft };
+    let of_4_gpus = |draft| Draft { gpus_per_node: 4, ..draft };
+    vec![
+        gpt2([1, 1, 1]),
+        gpt2([2, 1, 1]),
+        gpt2([1, 1, 4]),
+        gpt2([2, 2, 2]),
+        Draft { schedule: "gpipe", data_sharding: zero1, ..gpt2([1, 4, 2]) },
+        Draft { sequence_parallel: true, recompute: Recompute::Selective, ..gpt2([4, 2, 2]) },
+        Draft { recompute: Recompute::Full, data_sharding: zero1, ..gpt2([2, 4, 2]) },
+        interleaved(gpt2([2, 2, 2])),
+        interleaved(Draft { sequence_parallel: true, data_sharding: zero1, ..llama([2, 2, 4]) }),
+        Draft { data_sharding: zero1, ..llama([1, 2, 8]) },
+        Draft { sequence_parallel: true, data_sharding: zero1, ..llama([8, 2, 1]) },
+        Draft { blocks: 2, ..Draft::of("mixtral-8x7b", [4, 2, 2]) },
+        Draft { blocks: 2, sequence_parallel: true, ..Draft::of("gpt-neox-20b", [2, 2, 2]) },
+        Draft { blocks: 4, ..Draft::of("llama-3-8b", [4, 4, 1]) },
+        // Messages that are gathered on arrival, between stages with much to reduce.
+        Draft { recompute: Recompute::Full, gpus_per_node: 1, sequence: 384, ..interleaved(gpt2([2, 2, 1])) },
+        // A tensor group over two nodes.
+        of_4_gpus(Draft { sequence_parallel: true, ..llama([8, 2, 1]) }),
+        // Pipelines of which some cross a node between the same two stages and others do not.
+        of_4_gpus(gpt2([1, 4, 3])),
+        Draft { data_sharding: zero1, ..gpt2([2, 4, 3]) },
+        // Tensor groups of which some are in one node and others in two.
+        of_4_gpus(gpt2([3, 1, 4])),
+        of_4_gpus(gpt2([3, 2, 2])),
+        of_4_gpus(gpt2([6, 2, 1])),
+        // The same, with places that repeat after 12 ranks.
+        of_4_gpus(Draft { data_sharding: zero1, ..gpt2([3, 2, 8]) }),
+    ]
+}
+
+/// Every draft with every stack of the catalog, so far as it is legal.
+fn plans() -> Vec<Plan> {
+    let stacks = catalog::names("stacks");
+    drafts()
+        .into_iter()
+        .flat_map(|draft| stacks.iter().map(move |stack| Draft { stack, ..draft.clone() }.plan()))
+        .collect()
+}
+
+fn case(plan: &Plan) -> String {
+    let mesh = plan.mesh;
+    format!(
+        "{} on {}, t{} p{} d{}, {}, {}, {}",
+        plan.model.name,
+        plan.stack.name,
+        mesh.tensor,
+        mesh.pipeline,
+        mesh.data,
+        plan.schedule,
+        plan.data_sharding.name(),
+        if plan.sequence_parallel { "sequence parallel" } else { "whole sequences" },
+    )
+}
+
+/// What a rank of a timeline does, without what only says where it stands.
+fn spans_of(timeline: &Timeline, rank: usize) -> Vec<(&str, Span)> {
+    let own = timeline.spans.iter().filter(|span| span.rank as usize == rank);
+    own.map(|span| {
+        (timeline.labels[span.label as usize].as_str(), Span { rank: 0, call: 0, label: 0, ..*span })
+    })
+    .collect()
+}
+
+fn memory_of(timeline: &Timeline, rank: usize) -> Vec<(Picoseconds, Bytes)> {
+    let own = timeline.memory.iter().filter(|change| change.rank as usize == rank);
+    own.map(|change| (change.time, change.bytes)).collect()
+}
+
+/// The index of the rank that speaks for `rank`: the classes repeat along the tensor and the data axis.
+fn speaker(classes: &Timeline, plan: &Plan, rank: usize) -> usize {
+    let places = || classes.ranks.iter().map(|track| plan.mesh.coordinates(track.rank));
+    let period = |coordinate: fn(Coordinates) -> usize| places().map(coordinate).max().unwrap() + 1;
+    let own = plan.mesh.coordinates(rank);
+    let tensor = own.tensor % period(|at| at.tensor);
+    let data = own.data % period(|at| at.data);
+    places().position(|at| at == Coordinates { tensor, data, ..own }).unwrap()
+}
+
+#[test]
+fn every_rank_does_what_its_class_does() {
+    for plan in plans() {
+        let case = case(&plan);
+        let costs = ClusterCosts { cluster: &plan.cluster };
+        let classes = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
+        let all = simulate(&lower_every_rank(&plan), &costs, Detail::Ops).unwrap();
+        assert_eq!(all.ranks.len(), plan.mesh.ranks(), "{case}");
+        assert_eq!(classes.ranks.iter().map(|track| track.stands_for).sum::<usize>(), plan.mesh.ranks());
+        assert_eq!(classes.duration, all.duration, "{case}");
+        for (index, track) in all.ranks.iter().enumerate() {
+            let class = speaker(&classes, &plan, track.rank);
+            let (expected, found) = (spans_of(&classes, class), spans_of(&all, index));
+            assert_eq!(found.len(), expected.len(), "{case}: rank {}", track.rank);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found, expected, "{case}: rank {}", track.rank);
+            }
+            assert_eq!(memory_of(&all, index), memory_of(&classes, class), "{case}: rank {}", track.rank);
+        }
+    }
+}
+
+#[test]
+fn joined_ops_take_the_same_time() {
+    for plan in plans() {
+        let costs = ClusterCosts { cluster: &plan.cluster };
+        for program in [lower(&plan), lower_every_rank(&plan)] {
+            let by_op = simulate(&program, &costs, Detail::Ops).unwrap().duration;
+            assert_eq!(simulate(&program, &costs, Detail::Calls).unwrap().duration, by_op, "{}", case(&plan));
+            assert_eq!(step_time(&program, &costs).unwrap(), by_op, "{}", case(&plan));
+        }
+    }
+}
+
+#[test]
+fn the_same_plan_gives_the_same_bytes() {
+    for draft in drafts() {
+        let trace = || {
+            let plan = draft.plan();
+            let timeline =
+                simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
+            let mut bytes = Vec::new();
+            write_chrome(&timeline, &mut bytes).unwrap();
+            (timeline, bytes)
+        };
+        let ((first, first_bytes), (second, second_bytes)) = (trace(), trace());
+        assert_eq!(first, second);
+        assert!(first_bytes == second_bytes, "the trace files differ: {}", case(&draft.plan()));
+    }
+}
