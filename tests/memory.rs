@@ -17,6 +17,10 @@ fn timeline(plan: &Plan) -> Timeline {
     simulate(&lower(plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap()
 }
 
+/// For the blocks of a stage, and how many of the first are computed again whole.
+const RECOMPUTE: [(Recompute, usize); 4] =
+    [(Recompute::None, 0), (Recompute::Selective, 0), (Recompute::Full, 0), (Recompute::None, 1)];
+
 /// Real models on meshes that suit them, with each schedule, choice of recompute and stack.
 fn grid() -> Vec<Draft> {
     let schedules = [("gpipe", 1), ("1f1b", 1), ("interleaved", 2)];
@@ -37,12 +41,13 @@ fn grid() -> Vec<Draft> {
     let mut drafts = Vec::new();
     for model in models {
         for (schedule, virtual_stages) in schedules {
-            for recompute in Recompute::ALL {
+            for (recompute, full_blocks) in RECOMPUTE {
                 for (stack, sequence_parallel, data_sharding) in stacks {
                     drafts.push(Draft {
                         schedule,
                         virtual_stages,
                         recompute,
+                        full_blocks,
                         stack,
                         sequence_parallel,
                         data_sharding,

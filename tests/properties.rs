@@ -24,7 +24,7 @@ fn drafts() -> impl Strategy<Value = Draft> {
     let schedule = select(vec![("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)]);
     let model = select(vec!["gpt2", "bert-base", "gpt3-350m", "llama-7b", "gpt-neox-20b", "mixtral-8x7b"]);
     let choices = (
-        select(Recompute::ALL.to_vec()),
+        (select(Recompute::ALL.to_vec()), 0usize..=2),
         any::<bool>(),
         select(vec![DataSharding::None, DataSharding::Zero1]),
         select(catalog::names("stacks")),
@@ -34,7 +34,7 @@ fn drafts() -> impl Strategy<Value = Draft> {
     let draft = all.prop_map(|(mesh, schedule, model, choices, sizes)| {
         let (tensor, pipeline, data) = mesh;
         let (schedule, virtual_stages) = if pipeline == 1 { ("1f1b", 1) } else { schedule };
-        let (recompute, sequence_parallel, data_sharding, stack) = choices;
+        let ((recompute, full_blocks), sequence_parallel, data_sharding, stack) = choices;
         let (more_blocks, groups, micro_batch, node) = sizes;
         let ranks = tensor * pipeline * data;
         let node_sizes: Vec<usize> = (1..=8).filter(|gpus| ranks % gpus == 0).collect();
@@ -48,6 +48,7 @@ fn drafts() -> impl Strategy<Value = Draft> {
             micro_batch,
             microbatches: if schedule == "interleaved" { groups * pipeline } else { groups },
             recompute,
+            full_blocks,
             sequence_parallel,
             data_sharding,
             ..Draft::of(model, [tensor, pipeline, data])
@@ -202,4 +203,46 @@ fn every_timeline_of_random_plans_is_possible() {
         Ok(())
     });
     tried.unwrap();
+}
+
+#[test]
+fn weights_arrive_before_they_are_used_and_gradients_leave_when_they_are_complete() {
+    // With a bucket for each layer, the n-th gather of a step is that of the n-th layer and the n-th reduction that
+    // of the n-th from the end. On a single stage the embedding is the first layer, the head the last.
+    let draft = Draft {
+        blocks: 4,
+        stack: "megatron-core",
+        data_sharding: DataSharding::Zero1,
+        ..Draft::of("llama-7b", [2, 1, 8])
+    };
+    let mut plan = draft.plan();
+    plan.stack.bucket_parameters.value = 1;
+    let costs = ClusterCosts { cluster: &plan.cluster };
+    let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
+    let label = |span: &Span| timeline.labels[span.label as usize].as_str();
+    let exchanges = |name: &str| -> Vec<&Span> {
+        let moves = |span: &&Span| label(span) == name && span.activity != Activity::Wait;
+        spans_of(&timeline, 0).filter(moves).collect()
+    };
+    // Kernels of a block in one pass, in the order of their start.
+    let kernels = |block: usize, kind, microbatch| -> Vec<&Span> {
+        let own = |span: &&Span| {
+            timeline.calls[span.call as usize].action == Some(Action { stage: 0, kind, microbatch })
+                && span.stream == Stream::Compute
+                && label(span).starts_with(&format!("block {block} "))
+        };
+        spans_of(&timeline, 0).filter(own).collect()
+    };
+    let (gathers, reductions) = (exchanges("gather weights"), exchanges("reduce gradients"));
+    assert_eq!((gathers.len(), reductions.len()), (6, 6));
+    for block in 0..4 {
+        let first = kernels(block, ActionKind::Forward, 0)[0];
+        assert!(gathers[block + 1].end <= first.start, "block {block} begins before its weights are there");
+        let last = kernels(block, ActionKind::Backward, draft.microbatches - 1).pop().unwrap();
+        let reduction = reductions[4 - block];
+        assert!(last.end <= reduction.start, "block {block} is reduced before its gradients are complete");
+    }
+    // They do overlap with compute: the head's gradients are reduced during backward of the last block.
+    let last = kernels(3, ActionKind::Backward, draft.microbatches - 1)[0];
+    assert!(reductions[0].start <= last.start && last.start < reductions[0].end);
 }

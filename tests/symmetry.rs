@@ -5,13 +5,14 @@ mod common;
 
 use common::Draft;
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::{Detail, simulate, step_time};
+use trainwright_sim::{Detail, hardware_flops, simulate, step_time};
 use trainwright_spec::catalog;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::mesh::Coordinates;
 use trainwright_spec::plan::{DataSharding, Plan, Recompute};
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::chrome::write_chrome;
+use trainwright_traces::report::Report;
 use trainwright_traces::timeline::{Span, Timeline};
 
 /// Small plans that differ in what decides who waits for whom.
@@ -110,6 +111,8 @@ fn every_rank_does_what_its_class_does() {
         assert_eq!(all.ranks.len(), plan.mesh.ranks(), "{case}");
         assert_eq!(classes.ranks.iter().map(|track| track.stands_for).sum::<usize>(), plan.mesh.ranks());
         assert_eq!(classes.duration, all.duration, "{case}");
+        assert_eq!(Report::new(&classes).mean, Report::new(&all).mean, "{case}");
+        assert_eq!(hardware_flops(&lower(&plan)), hardware_flops(&lower_every_rank(&plan)), "{case}");
         for (index, track) in all.ranks.iter().enumerate() {
             let class = speaker(&classes, &plan, track.rank);
             let (expected, found) = (spans_of(&classes, class), spans_of(&all, index));

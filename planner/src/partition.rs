@@ -16,11 +16,13 @@
 //! How it is found, and proved:
 //! - `mixes`: how many layers of a class take which choice is all that matters inside an interval, so an interval's best
 //!   mix is read off an exact Pareto front of (time, kept memory) per count of layers.
-//! - `separable`, `network`: where the ranks' costs do not depend on each other (one stage per rank, or all layers alike),
-//!   a split is a path through (slot, cut), and bounds from shortest paths can be tightened until they meet.
-//! - `arc_flow`: the same as an integer linear program, on request.
-//! - `coupled`: the integer linear program for ranks with several stages and layers of several classes, where distant
-//!   intervals share a rank's memory.
+//! - `separable`, `slots`, `network`: where the ranks' costs do not depend on each other (one stage per rank, or all layers
+//!   alike), a split is a path, and bounds from shortest paths are tightened until they meet; or, on request, the paths are
+//!   an integer linear program (`arc_flow`).
+//! - `coupled`, `columns`: with several stages per rank and several classes, distant intervals share a rank's memory; that is
+//!   an integer linear program, which starts from a split by local search (`coupled_search`, `greedy`) and from bounds that
+//!   forget the order of the layers (`relaxed`). If the layers form few runs, `pattern_search` tries instead all patterns of
+//!   stages over runs (`patterns`), under each of which ranks are independent again (`rank_costs`, `spread`).
 //! - `solver` is the only file that knows a solver; `check` measures every split on the problem as given.
 //! - `exact`: a slow independent method, the tests' twin.
 //!
@@ -206,7 +208,8 @@ pub enum Infeasible {
     },
     /// However the layers are split and recomputed, a rank lacks memory.
     Memory {
-        /// The rank that lacks most in the split whose worst rank lacks least.
+        /// The rank that lacks most in the split whose worst rank lacks least; for ranks with several stages and layers of
+        /// several classes, in a split near that one.
         rank: usize,
         /// What it would hold.
         needs: Bytes,

@@ -137,6 +137,37 @@ fn a_slower_stage_can_spare_the_sum() {
 }
 
 #[test]
+fn of_equally_good_splits_the_evenest_is_taken() {
+    // 13 layers on 4 ranks: some rank gets 4 and the sum is 13 s in any split, also in 4 + 4 + 4 + 1.
+    let one_each = (0..4).map(|rank| stage(rank, 0.0, 0.0, 1.0)).collect();
+    let mut lengths: Vec<usize> =
+        solved(&plain(13, one_each, 100.0)).intervals.iter().map(|i| i.len()).collect();
+    lengths.sort();
+    assert_eq!(lengths, [3, 3, 3, 4]);
+    // 8 layers on 2 ranks of 2 stages: also inside a rank.
+    let two_each = (0..4).map(|index| stage(index % 2, 0.0, 0.0, 2.0 - (index / 2) as f64)).collect();
+    check(&plain(8, two_each, 100.0), &[2, 2, 2, 2], &[0; 8], 7.0 * 4.0 + 8.0);
+}
+
+#[test]
+fn a_time_limit_leaves_a_split_and_a_bound() {
+    // Alternating layers on two stages per rank, too full to keep everything: no time at all for the integer program.
+    let both = [choice(1.0, 1.0, 0.0), choice(1.3, 0.1, 0.0)];
+    let problem = Problem {
+        runs: [run(0, 1), run(1, 1)].repeat(12),
+        classes: vec![class(1.0, &both), class(1.5, &both.map(|c| Choice { time: c.time * 1.7, ..c }))],
+        stages: (0..8).map(|index| stage(index % 4, 0.0, 0.0, 5.0 - (index / 2) as f64)).collect(),
+        ranks: ranks(19.0, 4),
+        steady: 15.0,
+        ramp: 1.0,
+    };
+    let Ok(Outcome::Solved(solution)) = solve(&problem, Route::Quickest, Seconds::ZERO) else { panic!() };
+    assert!(!solution.optimal && solution.bound < solution.objective, "{solution:?}");
+    // All layers at their fastest take 12 · 1 + 12 · 1.7 = 32.4 s, 8.1 s per rank: no split beats 15 · 8.1 + 32.4.
+    assert!(solution.bound.get() >= 15.0 * 8.1 + 32.4 - 1e-9, "{solution:?}");
+}
+
+#[test]
 fn what_cannot_fit_names_the_rank_and_what_it_lacks() {
     // Rank 1 has 10 B of head besides a limit of 8 B: with one recomputed layer it needs 11.
     let problem = plain(4, vec![stage(0, 0.0, 0.0, 1.0), stage(1, 0.0, 10.0, 1.0)], 8.0);
@@ -368,8 +399,14 @@ fn check_route(problem: &Problem, route: Route, expected: Result<f64, f64>, tall
         }
         (Outcome::Infeasible(Infeasible::Memory { rank, needs, limit }), Err(excess)) => {
             assert_eq!(limit, problem.ranks[rank].memory);
-            let error = (needs.get() - limit.get() - excess).abs();
-            assert!(error <= 1e-6 * (1.0 + excess), "lacks {excess}: {needs} of {limit} in {problem:?}");
+            // Exact where ranks do not depend on each other, else the shortage of a split at hand.
+            let separable = problem.stages.len() == problem.ranks.len() || problem.classes.len() == 1;
+            let error = needs.get() - limit.get() - excess;
+            let close = 1e-6 * (1.0 + excess);
+            assert!(
+                error >= -close && (error <= close || !separable),
+                "lacks {excess}: {needs} of {limit} in {problem:?}"
+            );
             tally.infeasible += 1;
         }
         (outcome, expected) => panic!("{expected:?} expected: {outcome:?} of {problem:?}"),
@@ -380,7 +417,7 @@ fn check_route(problem: &Problem, route: Route, expected: Result<f64, f64>, tall
 fn one_stage_per_rank_agrees_with_exhaustive_search() {
     let mut random = Random(0x5eed_0001);
     let mut tally = Tally::default();
-    for _ in 0..4000 {
+    for _ in 0..10_000 {
         let stages = 1 + random.below(4);
         let layers = stages + random.below(8 - stages);
         let (classes, choices) = (1 + random.below(3), 3);
@@ -395,7 +432,7 @@ fn one_stage_per_rank_agrees_with_exhaustive_search() {
 fn layers_all_alike_on_several_stages_per_rank_agree_with_exhaustive_search() {
     let mut random = Random(0x5eed_0002);
     let mut tally = Tally::default();
-    for _ in 0..3000 {
+    for _ in 0..8000 {
         let ranks = 1 + random.below(3);
         let stages = ranks * (2 + random.below(2)) - random.below(2) * usize::from(ranks > 1);
         let layers = stages + random.below(4);
@@ -409,7 +446,7 @@ fn layers_all_alike_on_several_stages_per_rank_agree_with_exhaustive_search() {
 fn several_classes_on_several_stages_per_rank_agree_with_exhaustive_search() {
     let mut random = Random(0x5eed_0003);
     let mut tally = Tally::default();
-    for _ in 0..1500 {
+    for _ in 0..4000 {
         let ranks = 1 + random.below(3);
         let stages = ranks * 2;
         let layers = stages + random.below(4);
@@ -448,6 +485,5 @@ fn medium_problems_agree_with_the_dynamic_program() {
             }
         }
     }
-    println!("{programs} programs");
     assert!(programs > 5, "only {programs} needed the solver");
 }

@@ -28,6 +28,8 @@ pub struct Draft {
     /// Of each data rank.
     pub microbatches: usize,
     pub recompute: Recompute,
+    /// Blocks at the beginning of each stage that are computed again whole, whatever `recompute` says.
+    pub full_blocks: usize,
     pub sequence_parallel: bool,
     pub data_sharding: DataSharding,
     pub precision: Precision,
@@ -48,6 +50,7 @@ impl Draft {
             micro_batch: 1,
             microbatches: 8,
             recompute: Recompute::None,
+            full_blocks: 0,
             sequence_parallel: false,
             data_sharding: DataSharding::None,
             precision: Precision::Fp16,
@@ -70,13 +73,18 @@ impl Draft {
         }
         // What does not divide evenly goes to the first stages.
         let share = |stage| self.blocks / stages + usize::from(stage < self.blocks % stages);
+        let stage = |stage| {
+            let full = self.full_blocks.min(share(stage));
+            let rest = share(stage) - full;
+            StageBlocks([vec![Recompute::Full; full], vec![self.recompute; rest]].concat())
+        };
         let plan = Plan {
             micro_batch: self.micro_batch,
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
             data_sharding: self.data_sharding,
-            stages: (0..stages).map(|stage| StageBlocks(vec![self.recompute; share(stage)])).collect(),
+            stages: (0..stages).map(stage).collect(),
             mesh: Mesh { tensor, pipeline, data },
             job: Job {
                 sequence: self.sequence,

@@ -55,7 +55,7 @@ pub(super) fn solve(
 fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram, Vec<Vec<usize>>) {
     let (least_slowest, least_sum) = network.least();
     let gap = most - problem.objective(least_slowest, least_sum);
-    let reach = network.from_start(plus);
+    let reached = network.reach(plus);
     let mut program = IntegerProgram::default();
     // What the slowest slot adds to the bound, in units of the gap.
     let slower = program.column(1.0, 1.0);
@@ -68,7 +68,7 @@ fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram
         let mut slow_arcs = vec![(slower, -1.0)];
         let mut columns = Vec::with_capacity(arcs.len());
         for arc in arcs {
-            let reduced = arc.time + reach.values[slot][arc.from] - reach.values[slot + 1][arc.to];
+            let reduced = arc.time + reached.values[slot][arc.from] - reached.values[slot + 1][arc.to];
             let column = program.binary(problem.ramp * reduced / gap);
             columns.push(column);
             out[arc.from].push((column, 1.0));

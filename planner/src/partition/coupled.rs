@@ -12,8 +12,9 @@
 //!      Σ_c of rank r memory_c x_c + Σ_c of stage s peak_c x_c ≤ limit_r   for every stage s of every rank r
 //! ```
 //!
-//! Local search gives a split to beat; if it finds none that fits, the same program with the least shortage as objective
-//! either finds one or proves that there is none.
+//! Local search gives a split to beat. If it finds none that fits, and the bounds do not rule one out, the same program with
+//! the least shortage as objective finds one or proves that there is none. Where the layers have few runs, all patterns of
+//! stages over runs are tried instead ([`super::pattern_search`]), which is quicker by far.
 
 use super::check;
 use super::columns::{Caps, Chain, Column, columns, longest};
@@ -43,6 +44,11 @@ pub(super) fn solve(problem: &Problem, layers: &Layers, route: Route, time_limit
     let mut search = LocalSearch::new(problem, layers, &chain, &mut mixes);
     let mut start = search.descend(search.even_cuts());
     if !start.fits() {
+        if relaxed::never_fits(problem, layers, search.mixes) {
+            let (rank, lacks) = search.worst(&start);
+            let limit = problem.ranks[rank].memory;
+            return Outcome::Infeasible(Infeasible::Memory { rank, needs: limit + lacks, limit });
+        }
         match least_shortage(problem, layers, &chain, search.mixes, time_limit, &mut effort) {
             Shortage::None(cuts) => start = search.descend(cuts),
             Shortage::Proved(infeasible) => return Outcome::Infeasible(infeasible),

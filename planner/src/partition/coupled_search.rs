@@ -8,6 +8,7 @@ use super::mixes::Mixes;
 use super::placement::{Placement, Split, lay_out};
 use super::slots::with_tolerance;
 use std::collections::HashMap;
+use trainwright_spec::units::Bytes;
 
 /// A split and its costs with the mixes of [`greedy_mix`].
 #[derive(Clone)]
@@ -149,6 +150,18 @@ impl<'a, 'm> LocalSearch<'a, 'm> {
         }
         let mix = greedy_mix(self.layers, &groups, room);
         (groups, mix)
+    }
+
+    /// The rank that lacks most memory, and how much.
+    pub fn worst(&mut self, state: &State) -> (usize, Bytes) {
+        let mut worst = (0, 0.0);
+        for rank in 0..self.of_rank.len() {
+            let (_, excess) = self.rank_cost(rank, &state.cuts);
+            if excess > worst.1 {
+                worst = (rank, excess);
+            }
+        }
+        (worst.0, Bytes::new(worst.1))
     }
 
     /// The layers and choices of a state.

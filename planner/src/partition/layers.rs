@@ -22,6 +22,8 @@ pub(super) struct Class {
     pub state: f64,
     /// None is worse than another in time, kept memory and peak at once; fastest first.
     pub choices: Vec<LayerChoice>,
+    /// Indices into `choices`, that which keeps least first.
+    pub by_kept: Vec<usize>,
 }
 
 /// A choice, in seconds and bytes.
@@ -66,7 +68,10 @@ impl Layers {
                     kept: bytes.round(choice.kept.get()),
                     peak: choice.peak.get(),
                 });
-                Class { state: state_bytes.round(class.state.get()), choices: undominated(options.collect()) }
+                let choices = undominated(options.collect());
+                let mut by_kept: Vec<usize> = (0..choices.len()).collect();
+                by_kept.sort_by(|&a, &b| choices[a].kept.total_cmp(&choices[b].kept));
+                Class { state: state_bytes.round(class.state.get()), choices, by_kept }
             })
             .collect();
         let mut peaks: Vec<f64> =

@@ -37,7 +37,7 @@ pub(super) struct Distances {
 
 impl Network {
     /// Least distances from the start, costs along a path combined by `combine`.
-    pub fn from_start(&self, combine: fn(f64, f64) -> f64) -> Distances {
+    pub fn reach(&self, combine: fn(f64, f64) -> f64) -> Distances {
         let mut values = vec![vec![f64::INFINITY; self.cuts]; self.slots.len() + 1];
         values[0][0] = 0.0;
         for (slot, arcs) in self.slots.iter().enumerate() {
@@ -51,7 +51,7 @@ impl Network {
     }
 
     /// Least distances to the end.
-    pub fn to_end(&self, combine: fn(f64, f64) -> f64) -> Distances {
+    pub fn remain(&self, combine: fn(f64, f64) -> f64) -> Distances {
         let mut values = vec![vec![f64::INFINITY; self.cuts]; self.slots.len() + 1];
         values[self.slots.len()][self.cuts - 1] = 0.0;
         for (slot, arcs) in self.slots.iter().enumerate().rev() {
@@ -102,8 +102,8 @@ impl Network {
 
     /// Drops the arcs through which no split costs less than `most`; whether there were any.
     pub fn prune(&mut self, most: f64, problem: &Problem) -> bool {
-        let sums = (self.from_start(plus), self.to_end(plus));
-        let tops = (self.from_start(f64::max), self.to_end(f64::max));
+        let sums = (self.reach(plus), self.remain(plus));
+        let tops = (self.reach(f64::max), self.remain(f64::max));
         let mut dropped = false;
         for (slot, arcs) in self.slots.iter_mut().enumerate() {
             let count = arcs.len();
@@ -120,7 +120,7 @@ impl Network {
     /// The least slowest time and the least sum of any split, each on its own; infinite if there is no split.
     pub fn least(&self) -> (f64, f64) {
         let end = |distances: Distances| distances.values[self.slots.len()][self.cuts - 1];
-        (end(self.from_start(f64::max)), end(self.from_start(plus)))
+        (end(self.reach(f64::max)), end(self.reach(plus)))
     }
 }
 

@@ -26,11 +26,10 @@ pub(super) fn lay_out(layers: &Layers, stages: &[Placement]) -> Split {
         let start = choices.len();
         let mut queues: Vec<Vec<usize>> = Vec::with_capacity(layers.classes.len());
         for (class, taken) in layers.classes.iter().zip(&stage.taken) {
-            let mut order: Vec<usize> = (0..taken.len()).collect();
-            order.sort_by(|&a, &b| class.choices[b].kept.total_cmp(&class.choices[a].kept));
-            let most_kept_first = order
-                .into_iter()
-                .flat_map(|choice| std::iter::repeat_n(class.choices[choice].index, taken[choice] as usize));
+            let most_kept_first =
+                class.by_kept.iter().rev().flat_map(|&choice| {
+                    std::iter::repeat_n(class.choices[choice].index, taken[choice] as usize)
+                });
             queues.push(most_kept_first.collect());
         }
         for &class in &layers.sequence[start..start + stage.length] {

@@ -72,7 +72,8 @@ pub(super) fn by_bounds(problem: &Problem, network: &Network, first: Path) -> Fo
 /// Whatever arcs the first split's bound leaves go to the solver.
 fn by_program(problem: &Problem, network: &Network, first: Path, time_limit: Seconds) -> Found {
     let mut left = network.clone();
-    left.prune(first.objective * (1.0 - EQUAL), problem);
+    // Until nothing more drops, so that every arc left lies on a whole path.
+    while left.prune(first.objective * (1.0 - EQUAL), problem) {}
     let (least_slowest, least_sum) = left.least();
     if least_sum.is_infinite() {
         return Found { bound: first.objective, best: first, effort: Effort::default() };

@@ -68,7 +68,16 @@ impl Spread<'_> {
 
     /// The same without the peak.
     pub fn least_kept(&self, counts: &[u32]) -> f64 {
-        self.kept(&self.lopsided(counts), counts)
+        // Each free stage but the one with least in flight takes one layer only.
+        let last = self.shares.iter().rposition(|share| share.fixed.is_none());
+        let free = self.shares.iter().filter(|share| share.fixed.is_none()).count();
+        let open = self.open(counts);
+        let length = |stage: usize| match self.shares[stage].fixed {
+            Some(fixed) => fixed,
+            None if Some(stage) == last => open - (free - 1),
+            None => 1,
+        };
+        self.kept_at(length, counts)
     }
 
     /// The least memory of `layers` layers in any mix, in bytes.
@@ -123,7 +132,7 @@ impl Spread<'_> {
 
     /// Lengths of the stages, as even as `room` bytes for the kept activations allow.
     pub fn lengths(&self, counts: &[u32], room: f64) -> Vec<usize> {
-        let mut lengths = self.fixed_lengths();
+        let mut lengths: Vec<usize> = self.shares.iter().map(|share| share.fixed.unwrap_or(1)).collect();
         let open = self.open(counts);
         let free: Vec<usize> =
             (0..lengths.len()).filter(|&stage| self.shares[stage].fixed.is_none()).collect();
@@ -140,21 +149,6 @@ impl Spread<'_> {
         lengths
     }
 
-    /// The lengths that let a mix keep least: each free stage but the one with least in flight takes one layer only.
-    fn lopsided(&self, counts: &[u32]) -> Vec<usize> {
-        let mut lengths = self.fixed_lengths();
-        if let Some(last) = self.shares.iter().rposition(|share| share.fixed.is_none()) {
-            let free = self.shares.iter().filter(|share| share.fixed.is_none()).count();
-            lengths[last] = self.open(counts) - (free - 1);
-        }
-        lengths
-    }
-
-    /// Fixed lengths, and one layer for each free stage.
-    fn fixed_lengths(&self) -> Vec<usize> {
-        self.shares.iter().map(|share| share.fixed.unwrap_or(1)).collect()
-    }
-
     /// Layers for the free stages.
     fn open(&self, counts: &[u32]) -> usize {
         let fixed: usize = self.shares.iter().filter_map(|share| share.fixed).sum();
@@ -169,20 +163,29 @@ impl Spread<'_> {
 
     /// Σ in_flight · kept, in bytes, where the layers that keep least go where most is in flight.
     pub fn kept(&self, lengths: &[usize], counts: &[u32]) -> f64 {
-        let dealt = self.deal(lengths, counts);
-        let of_stage = dealt.iter().zip(self.shares).map(|(taken, share)| {
-            let kept = taken.iter().zip(&self.class.choices).map(|(&n, choice)| f64::from(n) * choice.kept);
-            share.in_flight * kept.sum::<f64>()
-        });
-        of_stage.sum()
+        self.kept_at(|stage| lengths[stage], counts)
+    }
+
+    fn kept_at(&self, length: impl Fn(usize) -> usize, counts: &[u32]) -> f64 {
+        let mut total = 0.0;
+        let mut order = self.class.by_kept.iter().map(|&choice| (choice, counts[choice]));
+        let mut next = order.next();
+        for (stage, share) in self.shares.iter().enumerate() {
+            let mut open = length(stage) as u32;
+            while let Some((choice, left)) = next.filter(|_| open > 0) {
+                let step = open.min(left);
+                total += share.in_flight * f64::from(step) * self.class.choices[choice].kept;
+                open -= step;
+                next = if left > step { Some((choice, left - step)) } else { order.next() };
+            }
+        }
+        total
     }
 
     /// For each stage, how many layers take each choice.
     pub fn deal(&self, lengths: &[usize], counts: &[u32]) -> Vec<Vec<u32>> {
-        let mut order: Vec<usize> = (0..counts.len()).collect();
-        order.sort_by(|&a, &b| self.class.choices[a].kept.total_cmp(&self.class.choices[b].kept));
         let mut left = counts.to_vec();
-        let mut next = order.iter().copied().peekable();
+        let mut next = self.class.by_kept.iter().copied().peekable();
         lengths
             .iter()
             .map(|&length| {
