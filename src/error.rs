@@ -6,7 +6,6 @@ use thiserror::Error;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
-use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// How the program ends; the number is its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +64,6 @@ pub enum CliError {
         /// What is wrong with it.
         source: SpecError,
     },
-    /// A step that the simulator's clock cannot hold.
-    #[error("a step takes longer than {}, the end of the simulator's clock: train less in a step or on more", days(.0))]
-    TooLong(Picoseconds),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
@@ -104,10 +100,6 @@ impl CliError {
 
 fn prefix(argument: &Option<&str>) -> String {
     argument.map_or_else(String::new, |name| format!("{name}: "))
-}
-
-fn days(time: &Picoseconds) -> String {
-    format!("{:.0} days", Seconds::from(*time).get() / 86_400.0)
 }
 
 /// Clap's message without the usage that follows it, its lines joined.

@@ -8,6 +8,7 @@ use trainwright_planner::{Pins, Question};
 use trainwright_spec::cluster::{Cluster, Gpu};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
+use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::model::{Model, hf, preset};
 use trainwright_spec::plan::{Plan, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
 use trainwright_spec::precision::Precision;
@@ -54,7 +55,9 @@ pub fn plan(path: &str) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let plan = Plan::from_toml(&text(None, path)?, origin);
     let plan = plan.map_err(|error| CliError::of_input(None, error))?;
-    match simulation_allowed(plan.microbatches(), &plan.model) {
+    let allowed = simulation_allowed(plan.microbatches(), &plan.model)
+        .and_then(|()| duration_allowed(&plan.model, &plan.job, &plan.cluster));
+    match allowed {
         Ok(()) => Ok(plan),
         Err(allowed) => {
             let (key, value) = ("job.global_batch".into(), plan.job.global_batch.to_string());
@@ -66,11 +69,25 @@ pub fn plan(path: &str) -> Result<Plan, CliError> {
 
 /// Whether a step of so many microbatches can be simulated op by op.
 fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> {
-    match microbatches.saturating_mul(model.layers()) > MOST_BLOCK_PASSES {
+    let blocks = model.layers();
+    match microbatches.saturating_mul(blocks) > MOST_BLOCK_PASSES {
         true => Err(format!(
-            "that is {microbatches} microbatches of {} blocks, and at most {MOST_BLOCK_PASSES} passes of a block \
-             are simulated",
-            model.layers()
+            "that is {microbatches} microbatches of {blocks} blocks, and at most {MOST_BLOCK_PASSES} passes of a \
+             block are simulated"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Whether a step takes less than a day if every GPU computes at its peak all the time. The simulator's clock ends
+/// after 213 days.
+fn duration_allowed(model: &Model, job: &Job, cluster: &Cluster) -> Result<(), String> {
+    let flops = job.global_batch as f64 * model.training_flops(job.sequence, AttentionCount::CausalHalved);
+    let peak = cluster.node.gpu.peak[&job.precision].value * cluster.gpus() as f64;
+    let days = (flops / peak).get() / 86_400.0;
+    match days > 1.0 {
+        true => Err(format!(
+            "a step would take {days:.0} days at the peak of all GPUs, and at most one day is simulated"
         )),
         false => Ok(()),
     }
@@ -169,6 +186,7 @@ fn check(question: &Question) -> Result<(), CliError> {
         None => 1,
     };
     simulation_allowed(microbatches, model)
+        .and_then(|()| duration_allowed(model, job, cluster))
         .map_err(|allowed| refuse("--global-batch", job.global_batch, allowed))
 }
 

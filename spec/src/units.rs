@@ -174,7 +174,7 @@ impl Bytes {
 
 /// The engine's clock: an integer count of picoseconds, so that runs are bit-identical.
 ///
-/// Holds 213 days, far longer than any step; what would end later ends at `Picoseconds::END`.
+/// Holds 213 days, far longer than any step; sums stop there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Picoseconds(pub u64);
@@ -182,9 +182,6 @@ pub struct Picoseconds(pub u64);
 impl Picoseconds {
     /// The start of every run.
     pub const ZERO: Self = Self(0);
-
-    /// The end of the clock: a time that has reached it is too long to be told.
-    pub const END: Self = Self(u64::MAX);
 }
 
 impl From<Seconds> for Picoseconds {
@@ -333,8 +330,8 @@ mod tests {
     #[test]
     fn the_clock_stops_at_its_end() {
         let long = Picoseconds::from(Seconds::new(1.2e7));
-        assert!(long < Picoseconds::END);
-        assert_eq!(long + long, Picoseconds::END);
-        assert_eq!(Picoseconds::from(Seconds::new(f64::INFINITY)), Picoseconds::END);
+        assert!(long < Picoseconds(u64::MAX));
+        assert_eq!(long + long, Picoseconds(u64::MAX));
+        assert_eq!(Picoseconds::from(Seconds::new(f64::INFINITY)), Picoseconds(u64::MAX));
     }
 }

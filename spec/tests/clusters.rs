@@ -138,7 +138,7 @@ fn a_file_that_does_not_fit_is_refused_with_file_line_key_and_what_is_allowed() 
     check(
         "\"100 GB/s\"",
         "\"0 GB/s\"",
-        "own.toml:3: `node.interconnect.bandwidth` is 0 GB/s; more than zero and finite",
+        "own.toml:3: `node.interconnect.bandwidth` is 0 GB/s; at least 0.001 GB/s",
     );
     check(
         "\"100 GB/s\"",
@@ -147,20 +147,16 @@ fn a_file_that_does_not_fit_is_refused_with_file_line_key_and_what_is_allowed() 
     );
     check("\"100 GB/s\"", "-1", "own.toml:3: `node.interconnect.bandwidth`: -1 is out of range");
     check("\"100 GB/s\"", "inf", "own.toml:3: `node.interconnect.bandwidth`: inf is out of range");
-    check("0.5", "1.5", "own.toml:3: `node.interconnect.efficiency` is 1.5; more than 0 and at most 1");
-    check("0.5", "0", "own.toml:3: `node.interconnect.efficiency` is 0; more than 0 and at most 1");
+    check("0.5", "1.5", "own.toml:3: `node.interconnect.efficiency` is 1.5; from 0.01 to 1");
+    check("0.5", "0", "own.toml:3: `node.interconnect.efficiency` is 0; from 0.01 to 1");
     check("\"2 us\"", "\"2 s\"", "own.toml:3: `node.interconnect.latency` is 2.00 s; between 0 and 1 s");
     check("nics =", "nicks =", "own.toml:3: `node.nicks`: unknown field `nicks`");
     check("count = 2", "count = 0", "own.toml:3: `node.nics.count` is 0; at least 1");
-    check(
-        "efficiency = 1,",
-        "efficiency = 0,",
-        "own.toml:3: `node.nics.efficiency` is 0; more than 0 and at most 1",
-    );
+    check("efficiency = 1,", "efficiency = 0,", "own.toml:3: `node.nics.efficiency` is 0; from 0.01 to 1");
     check(
         "\n",
         "\nfabric.oversubscription = 0.5\n",
-        "own.toml:2: `fabric.oversubscription` is 0.5; a finite number from 1",
+        "own.toml:2: `fabric.oversubscription` is 0.5; from 1 (non-blocking) to 1000",
     );
     check(
         "\n",

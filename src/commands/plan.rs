@@ -1,12 +1,13 @@
 //! `plan`: the fastest plans for a question.
 
-use super::simulated;
 use crate::arguments::PlanArguments;
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal};
 use crate::{inputs, output};
 use trainwright_planner::{Found, Question, Verdict, plan};
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::forecast;
 
 /// Runs the command.
 ///
@@ -63,7 +64,8 @@ fn answer(question: &Question, found: &Found, as_json: bool) -> Result<String, C
     if as_json {
         return Ok(json::found(question, found));
     }
-    let (_, timeline) = simulated(&found.ranked[0].plan)?;
+    let best = &found.ranked[0].plan;
+    let (_, timeline) = forecast(best, &ClusterCosts { cluster: &best.cluster })?;
     Ok(plans::page(question, found, &timeline, output::columns()))
 }
 

@@ -1,11 +1,12 @@
 //! `simulate`: one step of a plan, op by op.
 
-use super::simulated;
 use crate::arguments::SimulateArguments;
 use crate::error::{CliError, Outcome};
 use crate::render::{forecast as page, json, words};
 use crate::{inputs, output};
 use std::io::{self, Write};
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_traces::chrome::write_chrome;
 use trainwright_traces::picture::svg;
@@ -18,7 +19,7 @@ use trainwright_traces::timeline::Timeline;
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     let alone = stdout_is_taken(arguments)?;
     let plan = inputs::plan(&arguments.plan)?;
-    let (forecast, timeline) = simulated(&plan)?;
+    let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline);
     let columns = arguments.width.unwrap_or_else(output::columns);

@@ -215,6 +215,52 @@ fn plans() {
 }
 
 #[test]
+fn hardware_and_software_in_plans() {
+    let folder = Folder::new();
+    let check = |was: &str, is: &str, message: &str| {
+        let text = small_plan().to_toml();
+        assert!(text.contains(was), "{was}");
+        folder.write("plan.toml", &text.replacen(was, is, 1));
+        check(&folder, "simulate plan.toml", 2, &format!("plan.toml: {message}"));
+    };
+    check(
+        "[stack.vocabulary_multiple]\nvalue = 128",
+        "[stack.vocabulary_multiple]\nvalue = 0",
+        "`stack.vocabulary_multiple` is 0; it must be from 1 to 10000000",
+    );
+    check(
+        "[stack.fragmentation]\nvalue = 0.05",
+        "[stack.fragmentation]\nvalue = 5",
+        "`stack.fragmentation` is 5; it must be from 0 to 1",
+    );
+    check(
+        "\"300 GB/s\"",
+        "\"0 GB/s\"",
+        "`cluster.node.interconnect.bandwidth` is 0 GB/s; at least 0.001 GB/s",
+    );
+    check("\"2039 GB/s\"", "1", "`cluster.node.gpu.memory_bandwidth` is 1 B/s; at least 0.001 GB/s");
+    check(
+        "[cluster.node.gpu.achieved.matrix.bf16]",
+        "[cluster.node.gpu.achieved.matrix.fp8]",
+        "`cluster.node.gpu.achieved.matrix.bf16` is missing; every precision with a peak needs one",
+    );
+}
+
+#[test]
+fn steps_that_take_days() {
+    let arguments = "plan --model llama-3-405b --cluster rtx-4090 --seq 131072 --global-batch 100000";
+    let message = "`--global-batch` is 100000; a step would take ";
+    let ran = Folder::new().run(arguments);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.starts_with(&format!("error: {message}")), "{}", ran.stderr);
+    assert!(
+        ran.stderr.ends_with(" days at the peak of all GPUs, and at most one day is simulated\n"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn names_of_the_catalog() {
     let folder = Folder::new();
     let check = |arguments: &str, message: &str| check(&folder, &format!("show {arguments}"), 2, message);

@@ -2,10 +2,14 @@
 
 use super::{Cluster, Gpu, Node};
 use crate::sourced::{Quantity, print_quantity};
-use crate::units::Seconds;
+use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 /// Larger than any machine that exists by a factor of about fifty; beyond it sizes are typing errors.
 const MOST_GPUS: usize = 10_000_000;
+
+/// Slower than any that trains models; it keeps times within the simulator's clock.
+const SLOWEST_LINK: BytesPerSecond = BytesPerSecond::new(1e6);
+const SLOWEST_GPU: FlopsPerSecond = FlopsPerSecond::new(1e9);
 
 /// A value that makes no sense.
 pub(crate) struct Fault {
@@ -26,11 +30,11 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
         return Err(fault("nodes", cluster.nodes.to_string(), &allowed));
     }
     let oversubscription = cluster.fabric.oversubscription.value;
-    if !(oversubscription >= 1.0 && oversubscription.is_finite()) {
+    if !(1.0..=1000.0).contains(&oversubscription) {
         return Err(fault(
             "fabric.oversubscription",
             oversubscription.to_string(),
-            "a finite number from 1 (non-blocking) up",
+            "from 1 (non-blocking) to 1000",
         ));
     }
     if let Some(pod_nodes) = &cluster.fabric.pod_nodes {
@@ -46,7 +50,7 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
 fn check_node(node: &Node) -> Result<(), Fault> {
     at_least_one("node.gpus", node.gpus.value)?;
     let interconnect = &node.interconnect;
-    positive("node.interconnect.bandwidth", &interconnect.bandwidth.value)?;
+    at_least("node.interconnect.bandwidth", &interconnect.bandwidth.value, SLOWEST_LINK)?;
     part("node.interconnect.efficiency", interconnect.efficiency.value)?;
     short("node.interconnect.latency", interconnect.latency.value)?;
     if let Some(in_switch) = &interconnect.in_switch {
@@ -55,7 +59,7 @@ fn check_node(node: &Node) -> Result<(), Fault> {
     }
     if let Some(nics) = &node.nics {
         at_least_one("node.nics.count", nics.count.value)?;
-        positive("node.nics.bandwidth", &nics.bandwidth.value)?;
+        at_least("node.nics.bandwidth", &nics.bandwidth.value, SLOWEST_LINK)?;
         part("node.nics.efficiency", nics.efficiency.value)?;
         short("node.nics.latency", nics.latency.value)?;
     }
@@ -63,11 +67,11 @@ fn check_node(node: &Node) -> Result<(), Fault> {
 }
 
 fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
-    positive("node.gpu.memory", &gpu.memory.value)?;
-    positive("node.gpu.memory_bandwidth", &gpu.memory_bandwidth.value)?;
+    at_least("node.gpu.memory", &gpu.memory.value, Bytes::GIB)?;
+    at_least("node.gpu.memory_bandwidth", &gpu.memory_bandwidth.value, SLOWEST_LINK)?;
     at_least_one("node.gpu.multiprocessors", gpu.multiprocessors.value)?;
     for (precision, peak) in &gpu.peak {
-        positive(&format!("node.gpu.peak.{precision}"), &peak.value)?;
+        at_least(&format!("node.gpu.peak.{precision}"), &peak.value, SLOWEST_GPU)?;
         let key = format!("node.gpu.achieved.matrix.{precision}");
         match gpu.achieved.matrix.get(precision) {
             Some(achieved) => part(&key, achieved.value)?,
@@ -90,19 +94,20 @@ fn at_least_one(key: &str, count: usize) -> Result<(), Fault> {
     if count == 0 { Err(fault(key, "0".into(), "at least 1")) } else { Ok(()) }
 }
 
-fn positive<T: Quantity>(key: &str, quantity: &T) -> Result<(), Fault> {
-    let base = quantity.to_base();
-    if base > 0.0 && base.is_finite() {
+fn at_least<T: Quantity>(key: &str, quantity: &T, least: T) -> Result<(), Fault> {
+    let (base, limit) = (quantity.to_base(), least.to_base());
+    if base >= limit && base.is_finite() {
         return Ok(());
     }
-    Err(fault(key, print_quantity(quantity).unwrap_or_else(|| base.to_string()), "more than zero and finite"))
+    let print = |quantity: &T| print_quantity(quantity).unwrap_or_else(|| quantity.to_base().to_string());
+    Err(fault(key, print(quantity), &format!("at least {}", print(&least))))
 }
 
 fn part(key: &str, efficiency: f64) -> Result<(), Fault> {
-    if efficiency > 0.0 && efficiency <= 1.0 {
+    if (0.01..=1.0).contains(&efficiency) {
         return Ok(());
     }
-    Err(fault(key, efficiency.to_string(), "more than 0 and at most 1"))
+    Err(fault(key, efficiency.to_string(), "from 0.01 to 1"))
 }
 
 fn short(key: &str, latency: Seconds) -> Result<(), Fault> {
