@@ -1,16 +1,25 @@
 //! The planner: which plan is best, and why.
+//!
+//! ```text
+//! candidates ─► bounds ─► integer program per survivor ─► simulation ─► verdict
+//! (mesh, microbatch,      (layers to stages, recompute     (step time)
+//!  schedule, sharding)     under each rank's memory)
+//! ```
+//!
+//! Candidates are solved in the order of their lower bounds, until no bound is below the times that are kept.
 
+mod bound;
+mod candidate;
+mod explain;
+mod infeasible;
+mod layers;
+pub mod partition;
+mod search;
+mod stages;
 mod verdict;
 
+pub use search::plan;
 pub use verdict::{
     Alternative, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked, Search,
     Verdict,
 };
-
-/// The best plans for a question. `watch` is told how far the search is, from several threads.
-///
-/// # Errors
-/// `NoCandidate` if no combination of choices is legal; what does not fit in memory is a verdict, not an error.
-pub fn plan(_question: &Question, _watch: &(dyn Fn(Progress) + Sync)) -> Result<Verdict, PlannerError> {
-    Err(PlannerError::NoCandidate { reason: "the search is not written yet".into() })
-}

@@ -12,6 +12,8 @@ mod check;
 mod document;
 mod read;
 
+pub(crate) use check::{Fault, check};
+
 use crate::precision::Precision;
 use crate::sourced::Sourced;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};

@@ -15,10 +15,10 @@ mod stage;
 mod update;
 
 pub(crate) use stage::Stage;
-pub use stage::StageCost;
+pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
-use crate::memory::rank_memory;
+use crate::memory::stages_memory;
 use crate::mesh::{Coordinates, Mesh};
 use crate::plan::Plan;
 use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
@@ -102,6 +102,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         })
         .collect();
 
+    let memory = stages_memory(plan, &stages);
     let mut groups: Vec<Group> = Vec::new();
     let index_of = |rank: usize| ranks.binary_search(&rank).ok();
     let rank_programs = ranks
@@ -129,7 +130,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
                     .filter_map(|pipeline| index_of(plan.mesh.rank(Coordinates { pipeline, ..at })))
                     .collect(),
                 groups: own_groups,
-                resident: rank_memory(plan, &stages, at.pipeline).resident(),
+                resident: memory[at.pipeline].resident(),
                 calls: calls[at.pipeline].clone(),
             }
         })

@@ -67,14 +67,24 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
 
 /// The closed form for every pipeline rank of a plan.
 pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
-    let stages = Stage::all(plan);
-    (0..plan.mesh.pipeline).map(|rank| rank_memory(plan, &stages, rank)).collect()
+    stages_memory(plan, &Stage::all(plan))
 }
 
-/// The closed form for one pipeline rank.
-pub(crate) fn rank_memory(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> RankMemory {
+/// The closed form for every pipeline rank of a plan with these stages.
+pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
     let kept: Vec<Bytes> = stages.iter().map(Stage::kept).collect();
     let in_flight = peak_in_flight(plan.schedule(), plan.pipeline_shape(), |stage| kept[stage].get());
+    let rank = |rank| rank_memory(plan, stages, &kept, &in_flight, rank);
+    (0..plan.mesh.pipeline).map(rank).collect()
+}
+
+fn rank_memory(
+    plan: &Plan,
+    stages: &[Stage],
+    kept: &[Bytes],
+    in_flight: &[usize],
+    pipeline_rank: usize,
+) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
     let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
     let (weights, gradients, optimizer) = state_per_parameter(plan);

@@ -2,6 +2,8 @@
 
 mod check;
 
+pub use check::{pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+
 use crate::cluster::Cluster;
 use crate::error::SpecError;
 use crate::job::Job;

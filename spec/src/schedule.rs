@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The sizes a schedule is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PipelineShape {
     /// Pipeline ranks, p.
     pub ranks: usize,
@@ -108,6 +108,8 @@ pub fn peak_in_flight(
 ) -> Vec<usize> {
     let mut peak = vec![0; shape.stages()];
     for rank in 0..shape.ranks {
+        let own: Vec<usize> =
+            (0..shape.stages()).filter(|stage| schedule.rank_of(*stage, shape) == rank).collect();
         let mut held = vec![0usize; shape.stages()];
         let (mut now, mut most) = (0.0, 0.0);
         for action in schedule.actions(rank, shape) {
@@ -123,9 +125,7 @@ pub fn peak_in_flight(
             }
             if now > most {
                 most = now;
-                for stage in (0..shape.stages()).filter(|stage| schedule.rank_of(*stage, shape) == rank) {
-                    peak[stage] = held[stage];
-                }
+                own.iter().for_each(|stage| peak[*stage] = held[*stage]);
             }
         }
     }

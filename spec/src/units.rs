@@ -174,7 +174,7 @@ impl Bytes {
 
 /// The engine's clock: an integer count of picoseconds, so that runs are bit-identical.
 ///
-/// Holds 213 days, far longer than any step.
+/// Holds 213 days, far longer than any step; what would end later ends at `Picoseconds::END`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Picoseconds(pub u64);
@@ -182,6 +182,9 @@ pub struct Picoseconds(pub u64);
 impl Picoseconds {
     /// The start of every run.
     pub const ZERO: Self = Self(0);
+
+    /// The end of the clock: a time that has reached it is too long to be told.
+    pub const END: Self = Self(u64::MAX);
 }
 
 impl From<Seconds> for Picoseconds {
@@ -200,7 +203,7 @@ impl From<Picoseconds> for Seconds {
 impl Add for Picoseconds {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
@@ -213,7 +216,7 @@ impl Sub for Picoseconds {
 
 impl AddAssign for Picoseconds {
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 
@@ -325,5 +328,13 @@ mod tests {
         assert_eq!(Picoseconds::from(Seconds::new(1.6e-12)), Picoseconds(2));
         assert_eq!(Picoseconds::from(Seconds::new(-1.0)), Picoseconds(0));
         assert_eq!(Seconds::from(Picoseconds(2_000_000_000_000)), Seconds::new(2.0));
+    }
+
+    #[test]
+    fn the_clock_stops_at_its_end() {
+        let long = Picoseconds::from(Seconds::new(1.2e7));
+        assert!(long < Picoseconds::END);
+        assert_eq!(long + long, Picoseconds::END);
+        assert_eq!(Picoseconds::from(Seconds::new(f64::INFINITY)), Picoseconds::END);
     }
 }

@@ -8,7 +8,7 @@ use crate::units::Seconds;
 const MOST_GPUS: usize = 10_000_000;
 
 /// A value that makes no sense.
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// Path of the key, with dots.
     pub key: String,
     /// What was given.
@@ -18,7 +18,7 @@ pub(super) struct Fault {
 }
 
 /// The first fault of a cluster, in the order of its keys.
-pub(super) fn check(cluster: &Cluster) -> Result<(), Fault> {
+pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
     at_least_one("nodes", cluster.nodes)?;
     if cluster.nodes.checked_mul(cluster.node.gpus.value).is_none_or(|gpus| gpus > MOST_GPUS) {
         let allowed =
@@ -65,9 +65,25 @@ fn check_node(node: &Node) -> Result<(), Fault> {
 fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     positive("node.gpu.memory", &gpu.memory.value)?;
     positive("node.gpu.memory_bandwidth", &gpu.memory_bandwidth.value)?;
-    gpu.peak
-        .iter()
-        .try_for_each(|(precision, peak)| positive(&format!("node.gpu.peak.{precision}"), &peak.value))
+    at_least_one("node.gpu.multiprocessors", gpu.multiprocessors.value)?;
+    for (precision, peak) in &gpu.peak {
+        positive(&format!("node.gpu.peak.{precision}"), &peak.value)?;
+        let key = format!("node.gpu.achieved.matrix.{precision}");
+        match gpu.achieved.matrix.get(precision) {
+            Some(achieved) => part(&key, achieved.value)?,
+            None => return Err(fault(&key, "missing".into(), "every precision with a peak needs one")),
+        }
+    }
+    let parts = [
+        ("attention_forward", &gpu.achieved.attention_forward),
+        ("attention_backward", &gpu.achieved.attention_backward),
+        ("memory", &gpu.achieved.memory),
+        ("reduction", &gpu.achieved.reduction),
+    ];
+    for (key, achieved) in parts {
+        part(&format!("node.gpu.achieved.{key}"), achieved.value)?;
+    }
+    short("node.gpu.achieved.kernel_overhead", gpu.achieved.kernel_overhead.value)
 }
 
 fn at_least_one(key: &str, count: usize) -> Result<(), Fault> {

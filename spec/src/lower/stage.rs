@@ -288,6 +288,11 @@ fn scatters(plan: &Plan) -> bool {
     shape.tensor > 1 && !shape.sequence_parallel && plan.stack.scatter_gather_pipeline
 }
 
+/// Size of a message between neighbouring stages if it stands in line with the kernels; none if it travels beside them.
+pub fn messages_in_line(plan: &Plan) -> Option<Bytes> {
+    (!overlaps_messages(plan)).then(|| message_bytes(plan))
+}
+
 fn message_bytes(plan: &Plan) -> Bytes {
     let shape = Shape::of(plan);
     let whole = shape.activations(shape.own_tokens() * shape.hidden);

@@ -1,6 +1,7 @@
 //! Which plans are legal.
 
 use super::Plan;
+use crate::cluster::{self, Fault};
 use crate::error::SpecError;
 use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::optimizer;
@@ -33,6 +34,18 @@ impl Plan {
             if !(1..=MOST).contains(&value) {
                 return bad(key, value.to_string(), format!("it must be from 1 to {MOST}"));
             }
+        }
+        if let Err(Fault { key, value, allowed }) = cluster::check(&self.cluster) {
+            return bad(&format!("cluster.{key}"), value, allowed);
+        }
+        let multiple = self.stack.vocabulary_multiple.value;
+        if !(1..=MOST).contains(&multiple) {
+            let allowed = format!("it must be from 1 to {MOST}");
+            return bad("stack.vocabulary_multiple", multiple.to_string(), allowed);
+        }
+        let fragmentation = self.stack.fragmentation.value;
+        if !(0.0..=1.0).contains(&fragmentation) {
+            return bad("stack.fragmentation", fragmentation.to_string(), "it must be from 0 to 1".into());
         }
         if self.mesh.ranks() != self.cluster.gpus() {
             let product = format!("{} x {} x {}", self.mesh.tensor, self.mesh.pipeline, self.mesh.data);

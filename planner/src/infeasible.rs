@@ -1,0 +1,103 @@
+//! When nothing fits: which limits are broken by how much, and what would mend it.
+
+use crate::search::{Seen, Space, Trial};
+use crate::stages::{Staged, stage};
+use crate::verdict::{BrokenLimit, Infeasible, Pins, Question, Search};
+use trainwright_spec::mesh::Mesh;
+
+/// How many broken limits are reported.
+const REPORTED: usize = 5;
+
+/// How many times the nodes are doubled in search of a cluster that suffices.
+const DOUBLINGS: u32 = 12;
+
+/// How many candidates are solved, those that need least memory first, before a question is taken not to fit.
+const LOOKS: usize = 64;
+
+/// The verdict on a space none of whose candidates fits.
+pub(crate) fn infeasible(space: &Space, seen: &Seen, search: Search) -> Infeasible {
+    let gpu = space.question.cluster.node.gpu.memory.value;
+    let solved = seen.trials.iter().filter_map(|(index, trial)| match trial {
+        Trial::OutOfMemory { rank, needs, has } => {
+            Some((*index, format!("memory of pipeline rank {rank}"), *needs, *has))
+        }
+        Trial::Simulated { .. } | Trial::Undecided => None,
+    });
+    // Candidates whose state fits but whose activations do not, however much is recomputed.
+    let mut crowded: Vec<usize> = (0..space.candidates.len())
+        .filter(|index| space.memory[*index] <= gpu && space.bounds[*index].get().is_infinite())
+        .collect();
+    crowded.sort_by(|a, b| space.memory[*a].get().total_cmp(&space.memory[*b].get()).then(a.cmp(b)));
+    crowded.truncate(LOOKS);
+    let crowded = crowded.into_iter().filter_map(|index| {
+        match stage(space.question, &space.candidates[index], &space.layers, &space.costs) {
+            Staged::OutOfMemory { rank, needs, has } => {
+                Some((index, format!("memory of pipeline rank {rank}"), needs, has))
+            }
+            Staged::Plan(..) | Staged::Undecided => None,
+        }
+    });
+    let state = "memory for weights, gradients and optimizer alone".to_string();
+    let bounded = (0..space.candidates.len())
+        .filter(|index| space.memory[*index] > gpu)
+        .map(|index| (index, state.clone(), space.memory[index], gpu));
+    let mut broken: Vec<_> = solved.chain(crowded).chain(bounded).collect();
+    broken.sort_by(|a, b| (a.2 / a.3).total_cmp(&(b.2 / b.3)).then(a.0.cmp(&b.0)));
+    let mut meshes: Vec<Mesh> = Vec::new();
+    let mut reported = Vec::new();
+    for (index, limit, needs, has) in broken {
+        let candidate = &space.candidates[index];
+        if reported.len() < REPORTED && !meshes.contains(&candidate.mesh) {
+            meshes.push(candidate.mesh);
+            reported.push(BrokenLimit { plans: candidate.words(), limit, needs, has });
+        }
+    }
+    let remedies = remedies(space.question, &reported);
+    Infeasible { broken: reported, remedies, search }
+}
+
+/// Changes after which a plan exists, each tried.
+fn remedies(question: &Question, broken: &[BrokenLimit]) -> Vec<String> {
+    let mut remedies = Vec::new();
+    let unpinned = Question { pins: Pins::default(), ..question.clone() };
+    if question.pins != Pins::default() && fits(&unpinned) {
+        remedies.push("leave the pinned choices to the planner".to_string());
+    }
+    let more = (1..=DOUBLINGS).map(|times| {
+        let mut larger = question.clone();
+        larger.cluster.nodes <<= times;
+        larger
+    });
+    if let Some(larger) = more.into_iter().find(fits) {
+        let (nodes, gpus) = (larger.cluster.nodes, larger.cluster.gpus());
+        remedies.push(format!("{nodes} nodes ({gpus} GPUs) are enough"));
+    }
+    let mut shorter = question.clone();
+    while shorter.job.sequence > 1 && shorter.job.sequence.is_multiple_of(2) {
+        shorter.job.sequence /= 2;
+        if fits(&shorter) {
+            remedies.push(format!("sequences of {} tokens fit", shorter.job.sequence));
+            break;
+        }
+    }
+    if let Some(least) = broken.first() {
+        remedies.push(format!(
+            "GPUs with at least {:.0} GiB would be needed for {}",
+            least.needs.as_gib().ceil(),
+            least.plans
+        ));
+    }
+    remedies
+}
+
+/// Whether some plan fits in memory.
+fn fits(question: &Question) -> bool {
+    let Ok(space) = Space::new(question, &|_| {}) else { return false };
+    let mut order = space.order.clone();
+    let smallest = |index: &usize| (space.candidates[*index].micro_batch, space.memory[*index].get());
+    order.sort_by(|a, b| smallest(a).partial_cmp(&smallest(b)).expect("memory is a number").then(a.cmp(b)));
+    order.iter().take(LOOKS).any(|index| {
+        let candidate = &space.candidates[*index];
+        matches!(stage(question, candidate, &space.layers, &space.costs), Staged::Plan(..))
+    })
+}

@@ -1,0 +1,213 @@
+//! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use trainwright_spec::catalog;
+use trainwright_spec::optimizer::OPTIMIZERS;
+use trainwright_spec::plan::{DataSharding, Recompute};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::schedule::SCHEDULES;
+
+/// The most of anything that an argument may count, as in plans.
+const MOST: usize = 10_000_000;
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 1 a file could not be read or written, 2 bad input, 3 nothing fits in the GPUs' memory.
+
+Examples:
+  trainwright plan --model llama-3-70b --cluster dgx-h100:16 --seq 8192 --global-batch 512
+  trainwright plan --model my/config.json --cluster my-cluster.toml --seq 4096 --global-batch 1024 --out plan.toml
+  trainwright simulate plan.toml --trace step.json
+  trainwright show models";
+
+/// Forecasts how a model trains on a cluster, and finds the plan that trains it fastest.
+#[derive(Debug, Parser)]
+#[command(name = "trainwright", version, after_help = AFTER_HELP, max_term_width = 110)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Find the fastest plan that fits, and say why it is
+    Plan(Box<PlanArguments>),
+    /// Simulate one step of a plan, op by op
+    Simulate(SimulateArguments),
+    /// List what the catalog has, or print one entry of it with its sources
+    Show(ShowArguments),
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArguments {
+    /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json
+    #[arg(long)]
+    pub model: String,
+    /// A cluster or nodes of the catalog (`selene`, `dgx-h100:16`), or a TOML file
+    #[arg(long)]
+    pub cluster: String,
+    /// Tokens in a sequence
+    #[arg(long, value_name = "TOKENS", value_parser = count, allow_negative_numbers = true)]
+    pub seq: usize,
+    /// Sequences in a step, over all GPUs
+    #[arg(long, value_name = "SEQUENCES", value_parser = count, allow_negative_numbers = true)]
+    pub global_batch: usize,
+    /// Number format of the matrix products [default: bf16, or fp16 on GPUs without it]
+    #[arg(long, value_parser = one_of(&Precision::ALL, Precision::name))]
+    pub precision: Option<Precision>,
+    /// Optimizer (see `show optimizers`)
+    #[arg(long, default_value = "adamw", value_parser = optimizers())]
+    pub optimizer: String,
+    /// Software that would run the plan (see `show stacks`)
+    #[arg(long, default_value = "megatron-core", value_parser = stacks())]
+    pub stack: String,
+    /// Let each rank update its weights without waiting for the norm of all gradients
+    #[arg(long)]
+    pub no_gradient_clipping: bool,
+    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// How many plans to list
+    #[arg(long, value_name = "N", default_value = "5", value_parser = count, allow_negative_numbers = true)]
+    pub top: usize,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress bar
+    #[arg(long)]
+    pub quiet: bool,
+    /// Choices that are made already.
+    #[command(flatten)]
+    pub pins: PinArguments,
+}
+
+/// Choices that the planner must keep.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Choices that you make for the planner")]
+pub struct PinArguments {
+    /// GPUs that share each layer
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub tensor: Option<usize>,
+    /// Pipeline ranks, which hold successive layers
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub pipeline: Option<usize>,
+    /// Copies of the model, each with its part of the batch
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub data: Option<usize>,
+    /// Stages on each pipeline rank
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub virtual_stages: Option<usize>,
+    /// Sequences in a microbatch
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub micro_batch: Option<usize>,
+    /// Pipeline schedule (see `show schedules`)
+    #[arg(long, value_parser = schedules())]
+    pub schedule: Option<String>,
+    /// Whether norms and dropouts are split along the sequence
+    #[arg(long, value_name = "true|false")]
+    pub sequence_parallel: Option<bool>,
+    /// What data-parallel ranks split: nothing, or the optimizer's state
+    #[arg(long, value_parser = one_of(&[DataSharding::None, DataSharding::Zero1], DataSharding::name))]
+    pub data_sharding: Option<DataSharding>,
+    /// What every block computes again in backward
+    #[arg(long, value_parser = one_of(&Recompute::ALL, Recompute::name))]
+    pub recompute: Option<Recompute>,
+}
+
+/// Arguments of `simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArguments {
+    /// The plan's TOML file; `-` is standard input
+    pub plan: String,
+    /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<String>,
+    /// Write a picture of the pipeline; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<String>,
+    /// Print the forecast as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Columns of the drawing [default: those of the terminal, 100 without one]
+    #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
+    pub width: Option<usize>,
+}
+
+/// Arguments of `show`.
+#[derive(Debug, Args)]
+pub struct ShowArguments {
+    /// Which list
+    #[arg(value_enum)]
+    pub list: List,
+    /// Print this entry instead, as TOML with its sources
+    pub name: Option<String>,
+}
+
+/// What can be listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum List {
+    /// Presets of models
+    Models,
+    /// GPUs
+    Gpus,
+    /// Clusters that exist or existed
+    Clusters,
+    /// Nodes, for `--cluster NODE:COUNT`
+    Nodes,
+    /// Pipeline schedules
+    Schedules,
+    /// Training software
+    Stacks,
+    /// Optimizers
+    Optimizers,
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    within(text, 1, MOST)
+}
+
+/// A drawing that is narrower shows nothing, a wider one is a slip of the pen.
+fn columns(text: &str) -> Result<usize, String> {
+    within(text, 40, 10_000)
+}
+
+fn within(text: &str, least: usize, most: usize) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("it must be a whole number from {least} to {most}"))
+}
+
+fn one_of<T: Copy + Send + Sync>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.iter().map(move |value| name(*value))).map(move |text| {
+        let named = all.iter().find(|value| name(**value) == text);
+        *named.expect("the names that are accepted are those of the values")
+    })
+}
+
+fn optimizers() -> PossibleValuesParser {
+    PossibleValuesParser::new(OPTIMIZERS.iter().map(|optimizer| optimizer.name()))
+}
+
+fn schedules() -> PossibleValuesParser {
+    PossibleValuesParser::new(SCHEDULES.iter().map(|schedule| schedule.name()))
+}
+
+fn stacks() -> PossibleValuesParser {
+    PossibleValuesParser::new(catalog::names("stacks"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

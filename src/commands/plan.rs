@@ -1,0 +1,72 @@
+//! `plan`: the fastest plans for a question.
+
+use super::simulated;
+use crate::arguments::PlanArguments;
+use crate::error::{CliError, Outcome};
+use crate::progress::Bar;
+use crate::render::{json, plans, refusal};
+use crate::{inputs, output};
+use trainwright_planner::{Found, Question, Verdict, plan};
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input, files that cannot be read or written, and questions without any legal plan.
+pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
+    let alone = arguments.out.as_deref() == Some("-");
+    if alone && arguments.json {
+        return Err(CliError::Argument {
+            argument: "--out".into(),
+            value: "-".into(),
+            allowed: "with `--json` standard output is taken: name a file".into(),
+        });
+    }
+    let question = inputs::question(arguments)?;
+    let verdict = {
+        let bar = Bar::new(!arguments.quiet && !arguments.json);
+        plan(&question, &|progress| bar.show(progress))?
+    };
+    match verdict {
+        Verdict::Found(mut found) => {
+            found.ranked.truncate(arguments.top);
+            // The file first, so that a reader who closes standard output early does not lose it.
+            let written = arguments.out.as_deref().map_or(Ok(()), |path| {
+                let text = found.ranked[0].plan.to_toml();
+                output::write("--out", path, |out| out.write_all(text.as_bytes()))
+            });
+            if !alone {
+                output::print(&answer(&question, &found, arguments.json)?)?;
+            }
+            written?;
+            match arguments.out.as_deref() {
+                Some(path) if !alone && !arguments.json => output::print(&next_step(path))?,
+                _ => {}
+            }
+            Ok(Outcome::Done)
+        }
+        Verdict::Infeasible(infeasible) => {
+            let text = match arguments.json {
+                true => json::infeasible(&question, &infeasible),
+                false => refusal::page(&question, &infeasible),
+            };
+            if alone {
+                eprint!("{text}")
+            } else {
+                output::print(&text)?
+            }
+            Ok(Outcome::NothingFits)
+        }
+    }
+}
+
+fn answer(question: &Question, found: &Found, as_json: bool) -> Result<String, CliError> {
+    if as_json {
+        return Ok(json::found(question, found));
+    }
+    let (_, timeline) = simulated(&found.ranked[0].plan)?;
+    Ok(plans::page(question, found, &timeline, output::columns()))
+}
+
+fn next_step(path: &str) -> String {
+    format!("\nThe best plan is in {path}; `trainwright simulate {path}` shows all of its forecast.\n")
+}

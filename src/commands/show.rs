@@ -1,0 +1,48 @@
+//! `show`: what the catalog and the registries have.
+
+use crate::arguments::{List, ShowArguments};
+use crate::error::{CliError, Outcome};
+use crate::output;
+use crate::render::catalog as lists;
+use trainwright_spec::catalog;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::optimizer::optimizer;
+use trainwright_spec::schedule::schedule;
+
+/// Runs the command.
+///
+/// # Errors
+/// A name that does not exist.
+pub fn run(arguments: &ShowArguments) -> Result<Outcome, CliError> {
+    let text = match &arguments.name {
+        None => list(arguments.list),
+        Some(name) => entry(arguments.list, &name.to_lowercase()),
+    };
+    output::print(&text.map_err(|error| CliError::of_input(None, error))?)?;
+    Ok(Outcome::Done)
+}
+
+fn list(list: List) -> Result<String, SpecError> {
+    match list {
+        List::Models => lists::models(),
+        List::Gpus => lists::gpus(),
+        List::Clusters => lists::clusters(),
+        List::Nodes => lists::nodes(),
+        List::Stacks => lists::stacks(),
+        List::Schedules => Ok(lists::schedules()),
+        List::Optimizers => Ok(lists::optimizers()),
+    }
+}
+
+fn entry(list: List, name: &str) -> Result<String, SpecError> {
+    let file = |kind| catalog::text(kind, name).map(str::to_string);
+    match list {
+        List::Models => file("model"),
+        List::Gpus => file("gpu"),
+        List::Clusters => file("cluster"),
+        List::Nodes => file("node"),
+        List::Stacks => file("stack"),
+        List::Schedules => schedule(name).map(lists::schedule_entry),
+        List::Optimizers => optimizer(name).map(lists::optimizer_entry),
+    }
+}

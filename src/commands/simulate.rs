@@ -1,0 +1,65 @@
+//! `simulate`: one step of a plan, op by op.
+
+use super::simulated;
+use crate::arguments::SimulateArguments;
+use crate::error::{CliError, Outcome};
+use crate::render::{forecast as page, json, words};
+use crate::{inputs, output};
+use std::io::{self, Write};
+use trainwright_spec::plan::Plan;
+use trainwright_traces::chrome::write_chrome;
+use trainwright_traces::picture::svg;
+use trainwright_traces::timeline::Timeline;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input and files that cannot be read or written.
+pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
+    let alone = stdout_is_taken(arguments)?;
+    let plan = inputs::plan(&arguments.plan)?;
+    let (forecast, timeline) = simulated(&plan)?;
+    // The files first, so that a reader who closes standard output early does not lose them.
+    let written = write_files(arguments, &plan, &timeline);
+    let columns = arguments.width.unwrap_or_else(output::columns);
+    if arguments.json {
+        output::print(&json::forecast(&plan, &forecast))?;
+    } else if !alone {
+        output::print(&page::page(&plan, &forecast, &timeline, columns))?;
+    } else if !forecast.fits {
+        output::say(&format!("the plan {}", words::fit(&plan, &forecast)));
+    }
+    written?;
+    Ok(if forecast.fits { Outcome::Done } else { Outcome::NothingFits })
+}
+
+/// Whether a file goes to standard output; only one of all that is asked for can.
+fn stdout_is_taken(arguments: &SimulateArguments) -> Result<bool, CliError> {
+    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
+    let takers: Vec<&str> =
+        files.iter().filter(|(_, path)| path.as_deref() == Some("-")).map(|(name, _)| *name).collect();
+    match takers.as_slice() {
+        [first, ..] if arguments.json || takers.len() > 1 => Err(CliError::Argument {
+            argument: (*first).into(),
+            value: "-".into(),
+            allowed: format!(
+                "with `{}` standard output is taken: name a file",
+                takers.get(1).copied().unwrap_or("--json")
+            ),
+        }),
+        takers => Ok(!takers.is_empty()),
+    }
+}
+
+fn write_files(arguments: &SimulateArguments, plan: &Plan, timeline: &Timeline) -> Result<(), CliError> {
+    if let Some(path) = &arguments.trace {
+        output::write("--trace", path, |mut out| write_chrome(timeline, &mut out))?;
+    }
+    if let Some(path) = &arguments.svg {
+        let title = format!("{} on {}: {}", plan.model.name, plan.cluster.name, words::mesh(&plan.mesh));
+        output::write("--svg", path, |out: &mut dyn Write| -> io::Result<()> {
+            out.write_all(svg(timeline, &title).as_bytes())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Everything that ends the program early, each as one line and with its exit code.
+
+use clap::error::ErrorKind;
+use std::io;
+use thiserror::Error;
+use trainwright_planner::PlannerError;
+use trainwright_sim::Deadlock;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::units::{Picoseconds, Seconds};
+
+/// How the program ends; the number is its exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// What was asked for has been printed or written.
+    Done = 0,
+    /// A file could not be read or written, or the program is wrong.
+    Failure = 1,
+    /// An argument or a file says something that makes no sense.
+    BadInput = 2,
+    /// The plan, or every plan, needs more memory than the GPUs have.
+    NothingFits = 3,
+}
+
+/// Why there is no answer. The message is one line, without the leading `error:`.
+#[derive(Debug, Error)]
+pub enum CliError {
+    /// Arguments that clap does not accept; also `--help`, which is not an error.
+    #[error("{}", one_line(.0))]
+    Usage(#[from] clap::Error),
+    /// An argument with a value that does not suit the others.
+    #[error("`{argument}` is {value}; {allowed}")]
+    Argument {
+        /// As it is typed: `--tensor`.
+        argument: String,
+        /// What was given.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// A file that cannot be read.
+    #[error("{}cannot read {path}: {}", prefix(.argument), reason(.source))]
+    Reading {
+        /// Which argument named it, if it has a name.
+        argument: Option<&'static str>,
+        /// The file as it was given.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that cannot be written.
+    #[error("{argument}: cannot write {path}: {}", reason(.source))]
+    Writing {
+        /// Which argument named it.
+        argument: &'static str,
+        /// The file as it was given.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The content of an argument or of the file that it names.
+    #[error("{}{source}", prefix(.argument))]
+    Content {
+        /// Which argument, if it has a name.
+        argument: Option<&'static str>,
+        /// What is wrong with it.
+        source: SpecError,
+    },
+    /// A step that the simulator's clock cannot hold.
+    #[error("a step takes longer than {}, the end of the simulator's clock: train less in a step or on more", days(.0))]
+    TooLong(Picoseconds),
+    /// No plan can exist.
+    #[error(transparent)]
+    Planner(#[from] PlannerError),
+    /// A plan whose passes wait for each other.
+    #[error(transparent)]
+    Deadlock(#[from] Deadlock),
+}
+
+impl CliError {
+    /// The error of reading what `argument` names.
+    pub fn of_input(argument: Option<&'static str>, error: SpecError) -> CliError {
+        match error {
+            SpecError::File { path, source } => {
+                CliError::Reading { argument, path: path.display().to_string(), source }
+            }
+            SpecError::BadValue { origin, key, value, allowed } if origin == "argument" => {
+                let argument = argument.map_or(key, str::to_string);
+                CliError::Argument { argument, value, allowed }
+            }
+            source => CliError::Content { argument, source },
+        }
+    }
+
+    /// How the program ends.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            CliError::Reading { .. } | CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
+            CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
+            CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
+            _ => Outcome::BadInput,
+        }
+    }
+}
+
+fn prefix(argument: &Option<&str>) -> String {
+    argument.map_or_else(String::new, |name| format!("{name}: "))
+}
+
+fn days(time: &Picoseconds) -> String {
+    format!("{:.0} days", Seconds::from(*time).get() / 86_400.0)
+}
+
+/// Clap's message without the usage that follows it, its lines joined.
+fn one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing: plan, simulate or show; `trainwright --help` explains them".into();
+    }
+    let text = error.to_string();
+    let message = text.lines().take_while(|line| !line.starts_with("Usage:"));
+    let words: Vec<&str> = message
+        .filter(|line| !line.starts_with("For more information"))
+        .map(|line| line.trim().trim_start_matches("error: "))
+        .filter(|line| !line.is_empty())
+        .collect();
+    words.join(" ").replace(" tip: ", "; ")
+}
+
+/// What the system said, without its error number.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
+}

@@ -1,0 +1,193 @@
+//! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
+
+use crate::arguments::{PinArguments, PlanArguments};
+use crate::error::CliError;
+use std::fs::File;
+use std::io::{self, Read};
+use trainwright_planner::{Pins, Question};
+use trainwright_spec::cluster::{Cluster, Gpu};
+use trainwright_spec::error::SpecError;
+use trainwright_spec::job::Job;
+use trainwright_spec::model::{Model, hf, preset};
+use trainwright_spec::plan::{Plan, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::schedule::{PipelineShape, schedule};
+use trainwright_spec::stack::Stack;
+
+/// Larger than any configuration or plan; it keeps a device file from filling the memory.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// The most microbatches times blocks of a step that is simulated op by op: each takes some 6 KiB. The largest
+/// published runs have about a hundredth of it.
+const MOST_BLOCK_PASSES: usize = 1_000_000;
+
+/// What `plan` is asked.
+///
+/// # Errors
+/// The first argument that makes no sense by itself or beside the others.
+pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
+    let cluster = Cluster::reference(&arguments.cluster)
+        .map_err(|error| CliError::of_input(Some("--cluster"), error))?;
+    let question = Question {
+        model: model(&arguments.model)?,
+        job: Job {
+            sequence: arguments.seq,
+            global_batch: arguments.global_batch,
+            precision: precision(arguments.precision, &cluster.node.gpu)?,
+            optimizer: arguments.optimizer.clone(),
+            gradient_clipping: !arguments.no_gradient_clipping,
+        },
+        stack: Stack::from_name(&arguments.stack)
+            .map_err(|error| CliError::of_input(Some("--stack"), error))?,
+        pins: pins(&arguments.pins),
+        cluster,
+    };
+    check(&question)?;
+    Ok(question)
+}
+
+/// The plan in a file, checked; `-` is standard input.
+///
+/// # Errors
+/// `Reading`, or what is wrong in the file with line or key.
+pub fn plan(path: &str) -> Result<Plan, CliError> {
+    let origin = if path == "-" { "standard input" } else { path };
+    let plan = Plan::from_toml(&text(None, path)?, origin);
+    let plan = plan.map_err(|error| CliError::of_input(None, error))?;
+    match simulation_allowed(plan.microbatches(), &plan.model) {
+        Ok(()) => Ok(plan),
+        Err(allowed) => {
+            let (key, value) = ("job.global_batch".into(), plan.job.global_batch.to_string());
+            let source = SpecError::BadValue { origin: origin.into(), key, value, allowed };
+            Err(CliError::of_input(None, source))
+        }
+    }
+}
+
+/// Whether a step of so many microbatches can be simulated op by op.
+fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> {
+    match microbatches.saturating_mul(model.layers()) > MOST_BLOCK_PASSES {
+        true => Err(format!(
+            "that is {microbatches} microbatches of {} blocks, and at most {MOST_BLOCK_PASSES} passes of a block \
+             are simulated",
+            model.layers()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A model from what stands after `--model`: a path if it has a `/` or ends with `.json`, else a preset.
+fn model(reference: &str) -> Result<Model, CliError> {
+    let model = match reference.contains('/') || reference.ends_with(".json") {
+        true => hf::from_hugging_face(&text(Some("--model"), reference)?, reference),
+        false => preset::preset(reference),
+    };
+    model.map_err(|error| CliError::of_input(Some("--model"), error))
+}
+
+fn precision(given: Option<Precision>, gpu: &Gpu) -> Result<Precision, CliError> {
+    let has = |precision: &Precision| gpu.peak.contains_key(precision);
+    match given {
+        Some(precision) if has(&precision) => Ok(precision),
+        Some(precision) => {
+            let known: Vec<&str> = gpu.peak.keys().map(|precision| precision.name()).collect();
+            let allowed = format!("{} computes in {}", gpu.name, known.join(", "));
+            Err(refuse("--precision", precision, allowed))
+        }
+        None => Ok([Precision::Bf16, Precision::Fp16].into_iter().find(has).unwrap_or(Precision::Fp32)),
+    }
+}
+
+fn pins(arguments: &PinArguments) -> Pins {
+    Pins {
+        tensor: arguments.tensor,
+        pipeline: arguments.pipeline,
+        data: arguments.data,
+        virtual_stages: arguments.virtual_stages,
+        micro_batch: arguments.micro_batch,
+        schedule: arguments.schedule.clone(),
+        sequence_parallel: arguments.sequence_parallel,
+        data_sharding: arguments.data_sharding,
+        recompute: arguments.recompute,
+    }
+}
+
+/// What can be said before any plan is tried. The planner would find no candidate and could only say so.
+fn check(question: &Question) -> Result<(), CliError> {
+    let Question { model, cluster, job, pins, .. } = question;
+    sequence_allowed(model, job.sequence).map_err(|allowed| refuse("--seq", job.sequence, allowed))?;
+
+    let axes = [("--tensor", pins.tensor), ("--pipeline", pins.pipeline), ("--data", pins.data)];
+    let given: Vec<(&str, usize)> =
+        axes.into_iter().filter_map(|(name, size)| size.map(|size| (name, size))).collect();
+    let product = given.iter().try_fold(1usize, |product, (_, size)| product.checked_mul(*size));
+    let gpus = cluster.gpus();
+    let exact = given.len() == axes.len();
+    if product.is_none_or(|product| !gpus.is_multiple_of(product) || (exact && product != gpus)) {
+        let names: Vec<&str> = given.iter().map(|(name, _)| *name).collect();
+        let sizes: Vec<String> = given.iter().map(|(_, size)| size.to_string()).collect();
+        let rule = if exact { "must be" } else { "must divide" };
+        return Err(refuse(
+            &names.join("` x `"),
+            sizes.join(" x "),
+            format!("it {rule} the {gpus} GPUs of {}", cluster.name),
+        ));
+    }
+
+    if let Some(tensor) = pins.tensor {
+        tensor_degree_allowed(model, tensor).map_err(|allowed| refuse("--tensor", tensor, allowed))?;
+        if pins.sequence_parallel == Some(true) && !job.sequence.is_multiple_of(tensor) {
+            let allowed = format!("with `--sequence-parallel true` it must divide by `--tensor` {tensor}");
+            return Err(refuse("--seq", job.sequence, allowed));
+        }
+    }
+    if let Some(pipeline) = pins.pipeline {
+        let stages = pipeline.saturating_mul(pins.virtual_stages.unwrap_or(1));
+        pipeline_allowed(model, stages).map_err(|allowed| refuse("--pipeline", pipeline, allowed))?;
+    }
+    if let (Some(name), Some(virtual_stages)) = (&pins.schedule, pins.virtual_stages) {
+        let ranks = pins.pipeline.unwrap_or(2);
+        // As many microbatches as ranks suit every schedule that has so many stages.
+        let shape = PipelineShape { ranks, virtual_stages, microbatches: ranks };
+        let schedule = schedule(name).map_err(|error| CliError::of_input(Some("--schedule"), error))?;
+        schedule.check(shape).map_err(|allowed| refuse("--schedule", name, allowed))?;
+    }
+    let sequences = pins.data.unwrap_or(1).saturating_mul(pins.micro_batch.unwrap_or(1));
+    if !job.global_batch.is_multiple_of(sequences) {
+        let allowed = match (pins.data, pins.micro_batch) {
+            (Some(data), Some(micro_batch)) => {
+                format!("it must divide by `--data` {data} x `--micro-batch` {micro_batch} = {sequences}")
+            }
+            (Some(data), None) => format!("it must divide by `--data` {data}"),
+            _ => format!("it must divide by `--micro-batch` {sequences}"),
+        };
+        return Err(refuse("--global-batch", job.global_batch, allowed));
+    }
+    // The fewest that there can be: without a pinned microbatch all sequences of a rank may be one.
+    let microbatches = match pins.micro_batch {
+        Some(micro_batch) => job.global_batch / pins.data.unwrap_or(gpus) / micro_batch,
+        None => 1,
+    };
+    simulation_allowed(microbatches, model)
+        .map_err(|allowed| refuse("--global-batch", job.global_batch, allowed))
+}
+
+fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
+    CliError::Argument { argument: argument.into(), value: value.to_string(), allowed }
+}
+
+/// The whole text of a file.
+fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
+    let failed = |source| CliError::Reading { argument, path: path.into(), source };
+    let input: Box<dyn Read> = match path {
+        "-" => Box::new(io::stdin().lock()),
+        path => Box::new(File::open(path).map_err(failed)?),
+    };
+    let mut text = String::new();
+    let size = input.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)? as u64;
+    if size > MOST_BYTES {
+        let most = format!("larger than {} MiB", MOST_BYTES >> 20);
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, most)));
+    }
+    Ok(text)
+}

@@ -1,0 +1,112 @@
+//! Where answers go: standard output, and files that are either complete or as they were before.
+
+use crate::error::CliError;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Columns of what is drawn where nobody says how wide the screen is.
+const COLUMNS: usize = 100;
+
+/// Columns of the terminal; without one always the same number, so that the same arguments give the same bytes.
+pub fn columns() -> usize {
+    console::Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns).max(40))
+}
+
+/// Prints to standard output. A reader that has seen enough and closed it is no error.
+///
+/// # Errors
+/// `Writing`, of what standard output is connected to.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    finish("standard output", "-", out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Says something on standard error; if nobody listens, it is not worth another error.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes to the file that `argument` names, `-` for standard output.
+///
+/// A file gets its name only when it is complete: `content` writes to a temporary one beside it. What is not a
+/// plain file, such as a pipe or `/dev/null`, is written to directly.
+///
+/// # Errors
+/// `Writing`; the file is then as it was before.
+pub fn write(
+    argument: &'static str,
+    path: &str,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CliError> {
+    let written = match path {
+        "-" => content(&mut io::stdout().lock()),
+        path => write_file(Path::new(path), content),
+    };
+    finish(argument, path, written)
+}
+
+fn finish(argument: &'static str, path: &str, result: io::Result<()>) -> Result<(), CliError> {
+    match result {
+        Err(error) if path == "-" && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(source) => Err(CliError::Writing { argument, path: path.into(), source }),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn write_file(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let existing = fs::metadata(path).ok();
+    if existing.as_ref().is_some_and(fs::Metadata::is_dir) {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if existing.as_ref().is_some_and(|file| !file.is_file()) {
+        let mut device = OpenOptions::new().write(true).open(path)?;
+        return content(&mut device);
+    }
+    // A link stays a link: what it points to is replaced.
+    let target = if existing.is_some() { fs::canonicalize(path)? } else { path.to_path_buf() };
+    let mut file = tempfile::Builder::new()
+        .prefix(".trainwright-")
+        .permissions(existing.map_or_else(default_permissions, |file| file.permissions()))
+        .tempfile_in(folder(&target))?;
+    content(&mut file)?;
+    file.as_file().sync_all()?;
+    file.persist(&target).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// What a new file gets, less the process's mask.
+#[cfg(unix)]
+fn default_permissions() -> Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    Permissions::from_mode(0o666)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_keeps_its_content_until_the_new_one_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.toml");
+        let name = path.to_str().unwrap();
+        write("--out", name, |out| out.write_all(b"old")).unwrap();
+        let failed = write("--out", name, |out| {
+            out.write_all(b"half of the ne")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert!(failed.unwrap_err().to_string().ends_with("plan.toml: no storage space"));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        write("--out", name, |out| out.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+}

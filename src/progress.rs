@@ -1,0 +1,32 @@
+//! How far the search is, on standard error and only for people.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use trainwright_planner::Progress;
+
+/// A bar that is invisible where standard error is not a terminal.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar, or none if it is not wanted.
+    pub fn new(wanted: bool) -> Bar {
+        let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let style = ProgressStyle::with_template("{msg:12} {wide_bar} {pos}/{len}");
+        bar.set_style(style.expect("the template is right"));
+        Bar(bar)
+    }
+
+    /// Moves the bar. May be called from several threads.
+    pub fn show(&self, progress: Progress) {
+        self.0.set_length(progress.total as u64);
+        self.0.set_position(progress.done as u64);
+        self.0.set_message(progress.phase);
+    }
+}
+
+/// The bar leaves no trace, whether there is an answer or an error.
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

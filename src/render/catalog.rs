@@ -1,0 +1,275 @@
+//! What the catalog and the registries have, as tables, and single entries of the registries as TOML.
+
+use super::table::{Column, cut_table, wrapped_table};
+use super::words::billions;
+use Column::{Left, Right};
+use serde::Serialize;
+use trainwright_spec::catalog;
+use trainwright_spec::cluster::{Cluster, Gpu, Node};
+use trainwright_spec::error::SpecError;
+use trainwright_spec::model::preset::{preset, presets};
+use trainwright_spec::model::{Mlp, Model};
+use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, state_bytes};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule};
+use trainwright_spec::stack::Stack;
+use trainwright_spec::units::Bytes;
+
+/// Every preset.
+///
+/// # Errors
+/// Those of the catalog's files, which its tests exclude.
+pub fn models() -> Result<String, SpecError> {
+    let columns = [
+        Left("model"),
+        Right("parameters"),
+        Right("blocks"),
+        Right("hidden"),
+        Right("heads"),
+        Right("kv"),
+        Right("ffn"),
+        Right("vocab"),
+        Left("source"),
+    ];
+    list(&columns, presets().map(|(name, file)| Ok(model_row(name, &preset(name)?, file.source))))
+}
+
+fn model_row(name: &str, model: &Model, source: String) -> Vec<String> {
+    // Of the run with most blocks: DeepSeek's first few are dense.
+    let block = model.blocks.iter().max_by_key(|run| run.count).map(|run| &run.block);
+    let of_block =
+        |value: &dyn Fn(&trainwright_spec::model::Block) -> String| block.map_or_else(|| "-".into(), value);
+    vec![
+        name.into(),
+        billions(model.parameters()),
+        model.layers().to_string(),
+        model.hidden.to_string(),
+        of_block(&|block| block.attention.heads.to_string()),
+        of_block(&|block| block.attention.kv_heads.to_string()),
+        of_block(&|block| match &block.mlp {
+            Mlp::Dense(mlp) => mlp.width.to_string(),
+            Mlp::Experts(experts) => format!("{}×{}", experts.count, experts.expert.width),
+        }),
+        model.vocab.to_string(),
+        source,
+    ]
+}
+
+/// Every GPU.
+///
+/// # Errors
+/// Those of the catalog's files, which its tests exclude.
+pub fn gpus() -> Result<String, SpecError> {
+    let columns = [
+        Left("GPU"),
+        Right("GiB"),
+        Right("GB/s"),
+        Right("fp32"),
+        Right("tf32"),
+        Right("fp16"),
+        Right("bf16"),
+        Right("fp8"),
+        Left("source"),
+    ];
+    let rows = catalog::names("gpus").into_iter().map(|name| {
+        let gpu = gpu(name)?;
+        let mut row = vec![
+            name.to_string(),
+            format!("{:.1}", gpu.memory.value / Bytes::GIB),
+            format!("{:.0}", gpu.memory_bandwidth.value.get() / 1e9),
+        ];
+        row.extend(Precision::ALL.map(|precision| match gpu.peak.get(&precision) {
+            Some(peak) => format!("{:.0}", peak.value.get() / 1e12),
+            None => "-".into(),
+        }));
+        row.push(gpu.memory.source);
+        Ok(row)
+    });
+    Ok(list(&columns, rows)? + "fp32 to fp8: published dense peak in TFLOP/s; GB/s: of the memory\n")
+}
+
+fn gpu(name: &str) -> Result<Gpu, SpecError> {
+    toml::from_str(catalog::text("gpu", name)?)
+        .map_err(|error| SpecError::Syntax { origin: name.into(), message: error.message().into() })
+}
+
+/// Every node.
+///
+/// # Errors
+/// Those of the catalog's files, which its tests exclude.
+pub fn nodes() -> Result<String, SpecError> {
+    let columns = [
+        Left("node"),
+        Right("GPUs"),
+        Left("GPU"),
+        Left("interconnect"),
+        Right("GB/s"),
+        Left("NICs"),
+        Right("GB/s"),
+        Left("source"),
+    ];
+    let rows = catalog::names("nodes").into_iter().map(|name| {
+        let node = Node::from_name(name)?;
+        let (nics, nic) = nics(&node);
+        Ok(vec![
+            name.to_string(),
+            node.gpus.value.to_string(),
+            node.gpu.name,
+            node.interconnect.kind,
+            format!("{:.0}", node.interconnect.bandwidth.value.get() / 1e9),
+            nics,
+            nic,
+            node.gpus.source,
+        ])
+    });
+    Ok(list(&columns, rows)?
+        + "GB/s: published, in one direction, of one GPU on the interconnect and of one NIC\n")
+}
+
+fn nics(node: &Node) -> (String, String) {
+    match &node.nics {
+        Some(nics) => (
+            format!("{} {}", nics.count.value, nics.kind),
+            format!("{:.1}", nics.bandwidth.value.get() / 1e9),
+        ),
+        None => ("-".into(), "-".into()),
+    }
+}
+
+/// Every cluster.
+///
+/// # Errors
+/// Those of the catalog's files, which its tests exclude.
+pub fn clusters() -> Result<String, SpecError> {
+    let columns = [
+        Left("cluster"),
+        Right("nodes"),
+        Right("GPUs"),
+        Left("GPU"),
+        Left("node"),
+        Right("oversubscription"),
+        Left("source"),
+    ];
+    let rows = catalog::names("clusters").into_iter().map(|name| {
+        let cluster = Cluster::from_name(name)?;
+        Ok(vec![
+            name.to_string(),
+            cluster.nodes.to_string(),
+            cluster.gpus().to_string(),
+            cluster.node.gpu.name,
+            cluster.node.name,
+            cluster.fabric.oversubscription.value.to_string(),
+            cluster.fabric.oversubscription.source,
+        ])
+    });
+    Ok(list(&columns, rows)? + "any node of `trainwright show nodes` makes a cluster too: dgx-h100:16\n")
+}
+
+/// Every stack.
+///
+/// # Errors
+/// Those of the catalog's files, which its tests exclude.
+pub fn stacks() -> Result<String, SpecError> {
+    let rows = catalog::names("stacks").into_iter().map(|name| {
+        let stack = Stack::from_name(name)?;
+        Ok(vec![name.to_string(), stack.summary, stack.source])
+    });
+    Ok(wrapped_table(&[Left("stack"), Left("summary"), Left("source")], rows.collect::<Result<_, _>>()?))
+}
+
+/// Every schedule.
+pub fn schedules() -> String {
+    let rows = SCHEDULES.iter();
+    let rows = rows.map(|schedule| [schedule.name(), schedule.summary(), schedule.source()]);
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    wrapped_table(&[Left("schedule"), Left("summary"), Left("source")], rows)
+}
+
+/// Every optimizer.
+pub fn optimizers() -> String {
+    let rows = OPTIMIZERS.iter().map(|optimizer| {
+        let bytes = |precision| state_bytes(*optimizer, precision).get().to_string();
+        vec![
+            optimizer.name().to_string(),
+            bytes(Precision::Bf16),
+            bytes(Precision::Fp32),
+            optimizer.summary().to_string(),
+            optimizer.source().to_string(),
+        ]
+    });
+    let columns = [Left("optimizer"), Right("bf16"), Right("fp32"), Left("summary"), Left("source")];
+    wrapped_table(&columns, rows.collect())
+        + "bf16, fp32: bytes of state per parameter, fp32 master weights included\n"
+}
+
+/// A schedule with its actions on a small pipeline.
+pub fn schedule_entry(schedule: &dyn Schedule) -> String {
+    let shapes = [1, 2].map(|virtual_stages| PipelineShape { ranks: 4, virtual_stages, microbatches: 8 });
+    let shape = shapes.into_iter().find(|shape| schedule.check(*shape).is_ok());
+    let example = shape.map(|shape| Example {
+        ranks: shape.ranks,
+        virtual_stages: shape.virtual_stages,
+        microbatches: shape.microbatches,
+        bubble_over_work: schedule.bubble_over_work(shape),
+        actions: (0..shape.ranks)
+            .map(|rank| {
+                let actions = schedule.actions(rank, shape).into_iter();
+                actions.map(|action| action.to_string()).collect::<Vec<_>>().join(" ")
+            })
+            .collect(),
+    });
+    print(&ScheduleEntry {
+        name: schedule.name(),
+        summary: schedule.summary(),
+        source: schedule.source(),
+        example,
+    })
+}
+
+/// An optimizer with its bytes.
+pub fn optimizer_entry(optimizer: &dyn Optimizer) -> String {
+    print(&OptimizerEntry {
+        name: optimizer.name(),
+        summary: optimizer.summary(),
+        source: optimizer.source(),
+        moment_bytes: optimizer.moment_bytes().get(),
+        extra_traffic_bytes: optimizer.extra_traffic().get(),
+    })
+}
+
+#[derive(Serialize)]
+struct ScheduleEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    example: Option<Example>,
+}
+
+#[derive(Serialize)]
+struct Example {
+    ranks: usize,
+    virtual_stages: usize,
+    microbatches: usize,
+    bubble_over_work: f64,
+    actions: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct OptimizerEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    moment_bytes: f64,
+    extra_traffic_bytes: f64,
+}
+
+fn list(
+    columns: &[Column],
+    rows: impl Iterator<Item = Result<Vec<String>, SpecError>>,
+) -> Result<String, SpecError> {
+    Ok(cut_table(columns, rows.collect::<Result<_, _>>()?))
+}
+
+fn print(entry: &impl Serialize) -> String {
+    toml::to_string(entry).expect("entries have only tables, text and numbers")
+}

@@ -1,0 +1,128 @@
+//! Answers as JSON, with the unit in every field's name. Fields are added, not renamed or removed.
+//!
+//! `plan`, exit code 0:
+//!
+//! ```json
+//! { "verdict": "found",
+//!   "question": { "model", "parameters", "active_parameters", "cluster", "gpus", "sequence_tokens",
+//!                 "global_batch_sequences", "precision", "optimizer", "stack" },
+//!   "plans": [ { "rank", "limited_by", "estimate_s", "forecast": {…}, "plan": {…} } ],
+//!   "alternatives": [ { "choice", "reason" } ],
+//!   "search": { "candidates", "out_of_memory", "bounded_out", "solved", "simulated" } }
+//! ```
+//!
+//! `plan`, exit code 3: `verdict` is `infeasible`, and instead of `plans` and `alternatives` there are
+//! `broken`: `[ { "plans", "limit", "needs_bytes", "has_bytes" } ]` and `remedies`: `[ text ]`.
+//!
+//! `simulate`: `{ "forecast": {…}, "plan": {…} }`.
+//!
+//! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
+//! quantities of the hardware are text with a unit.
+
+use serde::Serialize;
+use trainwright_planner::{Alternative, BrokenLimit, Found, Infeasible, Question, Search};
+use trainwright_sim::Forecast;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::Seconds;
+
+/// Plans that fit.
+pub fn found(question: &Question, found: &Found) -> String {
+    let plans = found.ranked.iter().enumerate().map(|(index, ranked)| RankedPlan {
+        rank: index + 1,
+        limited_by: &ranked.limited_by,
+        estimate: ranked.estimate,
+        forecast: &ranked.forecast,
+        plan: &ranked.plan,
+    });
+    print(&FoundAnswer {
+        verdict: "found",
+        question: asked(question),
+        plans: plans.collect(),
+        alternatives: &found.alternatives,
+        search: &found.search,
+    })
+}
+
+/// Why nothing fits.
+pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
+    print(&InfeasibleAnswer {
+        verdict: "infeasible",
+        question: asked(question),
+        broken: &infeasible.broken,
+        remedies: &infeasible.remedies,
+        search: &infeasible.search,
+    })
+}
+
+/// The forecast of a plan.
+pub fn forecast(plan: &Plan, forecast: &Forecast) -> String {
+    print(&ForecastAnswer { forecast, plan })
+}
+
+#[derive(Serialize)]
+struct FoundAnswer<'a> {
+    verdict: &'static str,
+    question: Asked<'a>,
+    plans: Vec<RankedPlan<'a>>,
+    alternatives: &'a [Alternative],
+    search: &'a Search,
+}
+
+#[derive(Serialize)]
+struct InfeasibleAnswer<'a> {
+    verdict: &'static str,
+    question: Asked<'a>,
+    broken: &'a [BrokenLimit],
+    remedies: &'a [String],
+    search: &'a Search,
+}
+
+#[derive(Serialize)]
+struct ForecastAnswer<'a> {
+    forecast: &'a Forecast,
+    plan: &'a Plan,
+}
+
+#[derive(Serialize)]
+struct RankedPlan<'a> {
+    rank: usize,
+    limited_by: &'a str,
+    #[serde(rename = "estimate_s")]
+    estimate: Seconds,
+    forecast: &'a Forecast,
+    plan: &'a Plan,
+}
+
+#[derive(Serialize)]
+struct Asked<'a> {
+    model: &'a str,
+    parameters: u64,
+    active_parameters: u64,
+    cluster: &'a str,
+    gpus: usize,
+    sequence_tokens: usize,
+    global_batch_sequences: usize,
+    precision: &'static str,
+    optimizer: &'a str,
+    stack: &'a str,
+}
+
+fn asked(question: &Question) -> Asked<'_> {
+    let Question { model, cluster, job, stack, .. } = question;
+    Asked {
+        model: &model.name,
+        parameters: model.parameters(),
+        active_parameters: model.active_parameters(),
+        cluster: &cluster.name,
+        gpus: cluster.gpus(),
+        sequence_tokens: job.sequence,
+        global_batch_sequences: job.global_batch,
+        precision: job.precision.name(),
+        optimizer: &job.optimizer,
+        stack: &stack.name,
+    }
+}
+
+fn print(answer: &impl Serialize) -> String {
+    serde_json::to_string_pretty(answer).expect("answers have only text keys") + "\n"
+}

@@ -1,0 +1,134 @@
+//! The planner's answer: the best plans, what limits them and why others lost.
+
+use super::forecast::{drawing, hfu, mfu};
+use super::stages::stages;
+use super::table::{Column, table};
+use super::words::{
+    choices, count, gib, grouped, heading, pairs, percent, question as asked, recompute_cell, share, wrap,
+};
+use Column::{Left, Right};
+use trainwright_planner::{Found, Question, Ranked, Search};
+use trainwright_spec::plan::DataSharding;
+use trainwright_traces::timeline::Timeline;
+
+/// Everything that a person wants to know; `timeline` is the best plan's. `found` has at least one plan.
+pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: usize) -> String {
+    let Question { model, cluster, job, stack, .. } = question;
+    let best = &found.ranked[0];
+    let mut page = wrap(&asked(model, &cluster.name, cluster.gpus(), job, &stack.name), 0);
+    page.push_str(&heading("Best plan"));
+    page.push_str(&headline(best));
+    page.push_str(&heading(&format!(
+        "Best plans (memory in GiB of {}; bubble and exposed communication in % of the step)",
+        gib(best.forecast.gpu_memory)
+    )));
+    page.push_str(&ranking(&found.ranked));
+    page.push_str(&heading("What limits them"));
+    let limits: Vec<(String, String)> = found
+        .ranked
+        .iter()
+        .enumerate()
+        .map(|(index, ranked)| (format!("{}", index + 1), ranked.limited_by.clone()))
+        .collect();
+    page.push_str(&pairs(limits.iter().map(|(rank, limit)| (rank.as_str(), limit.clone()))));
+    page.push_str(&heading(&format!(
+        "Memory of the best plan's pipeline ranks, in GiB (each GPU has {})",
+        gib(best.forecast.gpu_memory)
+    )));
+    page.push_str(&stages(&best.plan, &best.forecast));
+    page.push_str(&heading("The best plan's pipeline"));
+    page.push_str(&drawing(timeline, columns));
+    if !found.alternatives.is_empty() {
+        page.push_str(&heading("Why not something else"));
+        let reasons = found.alternatives.iter();
+        page.push_str(&pairs(reasons.map(|lost| (lost.choice.as_str(), lost.reason.clone()))));
+    }
+    page.push_str(&heading("Search"));
+    page.push_str(&search(&found.search));
+    page
+}
+
+/// How the search went, in a sentence.
+pub fn search(search: &Search) -> String {
+    wrap(
+        &format!(
+            "{}: {} do not fit in memory, {} cannot be fast enough by their lower bound; \
+             {} split into stages by an integer program, {} simulated",
+            count(search.candidates, "candidate"),
+            grouped(search.out_of_memory as f64),
+            grouped(search.bounded_out as f64),
+            grouped(search.solved as f64),
+            grouped(search.simulated as f64),
+        ),
+        0,
+    )
+}
+
+fn headline(best: &Ranked) -> String {
+    let forecast = &best.forecast;
+    let speed = format!(
+        "{} a step, {} tokens/s ({} per GPU)",
+        forecast.step_time,
+        grouped(forecast.tokens_per_s),
+        grouped(forecast.tokens_per_s_per_gpu),
+    );
+    let memory = format!("{} of {}", forecast.peak_memory, forecast.gpu_memory);
+    pairs([
+        ("choices", choices(&best.plan)),
+        ("speed", speed),
+        ("MFU", mfu(forecast)),
+        ("HFU", hfu(forecast)),
+        ("memory", format!("{memory} on the fullest GPU")),
+    ])
+}
+
+fn ranking(ranked: &[Ranked]) -> String {
+    let columns = [
+        Right("#"),
+        Right("TP"),
+        Right("PP"),
+        Right("DP"),
+        Right("v"),
+        Right("µb"),
+        Left("schedule"),
+        Left("SP"),
+        Left("shard"),
+        Left("recompute"),
+        Right("step"),
+        Right("MFU"),
+        Right("causal"),
+        Right("HFU"),
+        Right("memory"),
+        Right("bubble"),
+        Right("exposed"),
+    ];
+    let rows = ranked.iter().enumerate().map(|(index, Ranked { plan, forecast, .. })| {
+        let mean = &forecast.report.mean;
+        vec![
+            (index + 1).to_string(),
+            plan.mesh.tensor.to_string(),
+            plan.mesh.pipeline.to_string(),
+            plan.mesh.data.to_string(),
+            plan.virtual_stages.to_string(),
+            plan.micro_batch.to_string(),
+            plan.schedule.clone(),
+            if plan.sequence_parallel { "yes" } else { "no" }.into(),
+            match plan.data_sharding {
+                DataSharding::None => "-".into(),
+                sharding => sharding.name().into(),
+            },
+            recompute_cell(plan.stages.iter()),
+            forecast.step_time.to_string(),
+            percent(forecast.mfu_full_attention),
+            percent(forecast.mfu_causal_attention),
+            percent(forecast.hfu),
+            gib(forecast.peak_memory),
+            percent(mean.bubble_share),
+            percent(share(mean.exposed, forecast.report.step_time)),
+        ]
+    });
+    let legend = "TP, PP, DP: ranks of the tensor, pipeline and data axis; v: stages per pipeline rank; µb: sequences in a \
+                  microbatch; SP: sequence parallel; shard: what data ranks split; MFU: % of the peak, all attention \
+                  scores counted; causal: only those that the mask lets through; HFU: % of the peak executed, recomputation included; sel: selective";
+    table(&columns, rows.collect()) + &wrap(legend, 0)
+}

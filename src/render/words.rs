@@ -1,0 +1,226 @@
+//! Plans, jobs and quantities in words. Every page uses these, so that they all say it alike.
+
+use trainwright_sim::Forecast;
+use trainwright_spec::job::Job;
+use trainwright_spec::memory::RankMemory;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::Model;
+use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::units::{Bytes, Picoseconds};
+
+/// Columns of running text.
+const TEXT_COLUMNS: usize = 120;
+
+/// A title above a part of a page: bold on a terminal, unless `NO_COLOR` is set.
+pub fn heading(text: &str) -> String {
+    format!("\n{}\n", console::style(text).bold())
+}
+
+/// `tensor 8 × pipeline 4 × data 4`
+pub fn mesh(mesh: &Mesh) -> String {
+    format!("tensor {} × pipeline {} × data {}", mesh.tensor, mesh.pipeline, mesh.data)
+}
+
+/// What is trained, on what, how much and with what.
+pub fn question(model: &Model, cluster: &str, gpus: usize, job: &Job, stack: &str) -> String {
+    format!(
+        "{} ({}) on {cluster} ({}), {} sequences of {} tokens a step, {}, {}, {stack}",
+        model.name,
+        parameters(model),
+        count(gpus, "GPU"),
+        grouped(job.global_batch as f64),
+        grouped(job.sequence as f64),
+        job.precision,
+        job.optimizer,
+    )
+}
+
+/// `70.6 billion parameters`, for experts also how many a token visits.
+pub fn parameters(model: &Model) -> String {
+    let (all, active) = (model.parameters(), model.active_parameters());
+    match all == active {
+        true => format!("{} parameters", billions(all)),
+        false => format!("{} parameters, {} active", billions(all), billions(active)),
+    }
+}
+
+/// `70.6B`, `124.4M`
+pub fn billions(count: u64) -> String {
+    let count = count as f64;
+    match count {
+        _ if count >= 1e12 => format!("{:.2}T", count / 1e12),
+        _ if count >= 1e9 => format!("{:.1}B", count / 1e9),
+        _ => format!("{:.1}M", count / 1e6),
+    }
+}
+
+/// All choices of a plan but its stages.
+pub fn choices(plan: &Plan) -> String {
+    let mut parts = vec![mesh(&plan.mesh)];
+    parts.push(match plan.virtual_stages {
+        1 => plan.schedule.clone(),
+        stages => format!("{} with {stages} stages per rank", plan.schedule),
+    });
+    parts.push(format!(
+        "{} of {}",
+        count(plan.microbatches(), "microbatch"),
+        count(plan.micro_batch, "sequence")
+    ));
+    if plan.sequence_parallel {
+        parts.push("sequence parallel".into());
+    }
+    if plan.data_sharding == DataSharding::Zero1 {
+        parts.push("zero1".into());
+    }
+    parts.push(format!("recompute {}", recompute(plan)));
+    parts.join(", ")
+}
+
+/// What the blocks of a plan compute again: `none`, or `12 full 68 none`.
+fn recompute(plan: &Plan) -> String {
+    recompute_of(plan.stages.iter())
+}
+
+fn recompute_of<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> String {
+    let blocks = || stages.clone().flat_map(|stage| stage.0.iter());
+    let counts = Recompute::ALL
+        .map(|choice| (choice.name(), blocks().filter(|block| **block == choice).count()))
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .collect::<Vec<_>>();
+    match counts.as_slice() {
+        [] => "-".into(),
+        [(name, _)] => (*name).into(),
+        several => {
+            several.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+/// The same for the narrow columns of tables: `12 full 30 sel 38 none`, but `selective`.
+pub fn recompute_cell<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> String {
+    let text = recompute_of(stages);
+    if text.contains(' ') { text.replace("selective", "sel") } else { text }
+}
+
+/// Whether a plan fits, and if not on which pipeline rank it lacks most.
+pub fn fit(plan: &Plan, forecast: &Forecast) -> String {
+    let totals = forecast.memory.iter().map(RankMemory::total).enumerate();
+    let fullest = totals.fold((0, Bytes::ZERO), |most, next| if next.1 > most.1 { next } else { most });
+    let (rank, peak) = fullest;
+    let gpu = &plan.cluster.node.gpu.name;
+    let limit = forecast.gpu_memory;
+    match forecast.fits {
+        true => format!("fits: pipeline rank {rank} holds {peak} of {limit}, {} are free", limit - peak),
+        false => format!(
+            "does not fit: pipeline rank {rank} needs {peak}, {gpu} has {limit}, {} are lacking",
+            peak - limit
+        ),
+    }
+}
+
+/// `1,234,567`
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 GPU`, `2 GPUs`, `3 microbatches`
+pub fn count(number: usize, noun: &str) -> String {
+    let plural = match number {
+        1 => "",
+        _ if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{plural}", grouped(number as f64))
+}
+
+/// GiB with one decimal, for tables whose heading has the unit.
+pub fn gib(bytes: Bytes) -> String {
+    format!("{:.1}", bytes / Bytes::GIB)
+}
+
+/// Percent with one decimal, for tables whose heading has the unit.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
+}
+
+/// The part of a step, 0 to 1.
+pub fn share(part: Picoseconds, step: Picoseconds) -> f64 {
+    if step == Picoseconds::ZERO { 0.0 } else { part.0 as f64 / step.0 as f64 }
+}
+
+/// Breaks running text between words; lines after the first are indented.
+pub fn wrap(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > indent && column + 1 + width > TEXT_COLUMNS {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += width;
+    }
+    lines + "\n"
+}
+
+/// Lines of `label  text`, the labels as wide as the widest, long texts wrapped beside them.
+pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let pairs: Vec<(&str, String)> = pairs.into_iter().collect();
+    let width = pairs.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    pairs.iter().map(|(label, text)| wrap(&format!("{label:width$}  {text}"), width + 2)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_counted() {
+        let check = |value: f64, expected: &str| assert_eq!(grouped(value), expected);
+        check(0.0, "0");
+        check(999.4, "999");
+        check(1000.0, "1,000");
+        check(1234567.0, "1,234,567");
+        assert_eq!(count(1, "microbatch"), "1 microbatch");
+        assert_eq!(count(1536, "microbatch"), "1,536 microbatches");
+        assert_eq!(billions(70_553_706_496), "70.6B");
+        assert_eq!(billions(1_008_000_000_000), "1.01T");
+    }
+
+    #[test]
+    fn recompute_is_counted_unless_all_blocks_are_alike() {
+        let check = |stages: &[&str], text: &str, cell: &str| {
+            let stages: Vec<StageBlocks> = stages.iter().map(|stage| stage.parse().unwrap()).collect();
+            assert_eq!(recompute_of(stages.iter()), text);
+            assert_eq!(recompute_cell(stages.iter()), cell);
+        };
+        check(&["2 selective", "3 selective"], "selective", "selective");
+        check(&["1 full, 2 none", "1 selective, 1 none"], "1 full 1 selective 3 none", "1 full 1 sel 3 none");
+        check(&[""], "-", "-");
+    }
+
+    #[test]
+    fn long_text_is_wrapped_beside_its_label() {
+        let text = "word ".repeat(30);
+        let wrapped = pairs([("a", text.trim().to_string()), ("label", "short".into())]);
+        let lines: Vec<&str> = wrapped.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].starts_with("a      word word") && lines[0].len() <= TEXT_COLUMNS);
+        assert!(lines[1].starts_with("       word"));
+        assert_eq!(lines[2], "label  short");
+    }
+}

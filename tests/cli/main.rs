@@ -1,0 +1,100 @@
+//! The program as people run it: arguments in, text, files and exit codes out.
+
+mod bad_input;
+mod plan;
+mod show;
+mod simulate;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::job::Job;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::preset::preset;
+use trainwright_spec::plan::{DataSharding, Plan};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::Stack;
+
+/// A folder to run in.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// Runs the program in this folder; arguments are split at spaces.
+    fn run(&self, arguments: &str) -> Ran {
+        self.run_with_input(arguments, "")
+    }
+
+    fn run_with_input(&self, arguments: &str, input: &str) -> Ran {
+        let mut child = program(self.0.path(), arguments).spawn().unwrap();
+        // A program that refuses its arguments does not read its input: a closed pipe is no fault.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        Ran::from(child.wait_with_output().unwrap())
+    }
+}
+
+fn program(folder: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainwright"));
+    command.current_dir(folder).args(arguments.split(' ').filter(|argument| !argument.is_empty()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+struct Ran {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran {
+            code: output.status.code().expect("the program is not killed"),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+}
+
+/// GPT-2 medium on one DGX A100: small enough for debug builds, with every axis in use.
+fn small_plan() -> Plan {
+    Plan {
+        micro_batch: 1,
+        schedule: "1f1b".into(),
+        virtual_stages: 1,
+        sequence_parallel: true,
+        data_sharding: DataSharding::Zero1,
+        stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
+        mesh: Mesh { tensor: 2, pipeline: 2, data: 2 },
+        job: Job {
+            sequence: 1024,
+            global_batch: 16,
+            precision: Precision::Bf16,
+            optimizer: "adamw".into(),
+            gradient_clipping: true,
+        },
+        stack: Stack::from_name("megatron-core").unwrap(),
+        cluster: Cluster::from_name("dgx-a100").unwrap(),
+        model: preset("gpt2-medium").unwrap(),
+    }
+}

@@ -1,0 +1,124 @@
+//! `plan`.
+
+use crate::Folder;
+use serde_json::Value;
+
+const SMALL: &str = "plan --model gpt2 --cluster dgx-a100 --seq 1024 --global-batch 64";
+
+#[test]
+fn the_best_plan_is_printed_written_and_simulates_as_promised() {
+    let folder = Folder::new();
+    let page = folder.run(&format!("{SMALL} --out best.toml"));
+    assert_eq!((page.code, page.stderr.as_str()), (0, ""));
+    assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
+    for part in [
+        "gpt2 (124.4M parameters) on dgx-a100 (8 GPUs), 64 sequences of 1,024 tokens a step, bf16, adamw",
+        "\nBest plan\n",
+        "\nWhat limits them\n",
+        "\nThe best plan's pipeline\none cell is ",
+        "\nWhy not something else\n",
+        "\nSearch\n",
+        "\nThe best plan is in best.toml; `trainwright simulate best.toml` shows all of its forecast.\n",
+    ] {
+        assert!(page.stdout.contains(part), "no `{part}` in\n{}", page.stdout);
+    }
+
+    let answer = folder.run(&format!("{SMALL} --json"));
+    let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+    assert_eq!(answer["verdict"], "found");
+    assert_eq!(answer["question"]["parameters"], 124439808);
+    assert_eq!(answer["plans"].as_array().unwrap().len(), 5);
+    let simulated = folder.run("simulate best.toml --json");
+    assert_eq!(simulated.code, 0);
+    let simulated: Value = serde_json::from_str(&simulated.stdout).unwrap();
+    assert_eq!(simulated["forecast"], answer["plans"][0]["forecast"]);
+    assert_eq!(simulated["plan"], answer["plans"][0]["plan"]);
+}
+
+#[test]
+fn the_same_arguments_give_the_same_bytes() {
+    let folder = Folder::new();
+    let first = folder.run(SMALL);
+    assert_eq!(first.stdout, folder.run(SMALL).stdout);
+    let toml = folder.run(&format!("{SMALL} --out -"));
+    folder.run(&format!("{SMALL} --out best.toml"));
+    assert_eq!((toml.code, toml.stdout), (0, folder.read("best.toml")));
+}
+
+#[test]
+fn pins_are_kept() {
+    let folder = Folder::new();
+    let pins = "--tensor 2 --pipeline 2 --micro-batch 2 --schedule 1f1b --sequence-parallel true --data-sharding none \
+                --recompute full --precision fp16 --optimizer sgd --stack pytorch-eager --no-gradient-clipping --top 1";
+    let ran = folder.run(&format!("{SMALL} {pins} --json"));
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let plan = &answer["plans"][0]["plan"];
+    assert_eq!(answer["plans"].as_array().unwrap().len(), 1);
+    for (path, expected) in [
+        ("/mesh/tensor", "2"),
+        ("/mesh/pipeline", "2"),
+        ("/mesh/data", "2"),
+        ("/micro_batch", "2"),
+        ("/schedule", "\"1f1b\""),
+        ("/sequence_parallel", "true"),
+        ("/data_sharding", "\"none\""),
+        ("/job/precision", "\"fp16\""),
+        ("/job/optimizer", "\"sgd\""),
+        ("/job/gradient_clipping", "false"),
+        ("/stack/name", "\"pytorch-eager\""),
+    ] {
+        assert_eq!(plan.pointer(path).unwrap().to_string(), expected, "{path}");
+    }
+    for stage in plan["stages"].as_array().unwrap() {
+        assert!(stage.as_str().unwrap().ends_with(" full") && !stage.to_string().contains(','), "{stage}");
+    }
+}
+
+#[test]
+fn a_model_from_a_file_on_a_cluster_from_a_file() {
+    let folder = Folder::new();
+    folder.write(
+        "config.json",
+        r#"{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+            "intermediate_size": 1024, "vocab_size": 1000}"#,
+    );
+    folder.write("machine.toml", "nodes = 1\nnode = \"rtx-4090\"\n");
+    let ran = folder.run("plan --model config.json --cluster machine.toml --seq 128 --global-batch 4");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let first =
+        "config.json (11.5M parameters) on machine (1 GPU), 4 sequences of 128 tokens a step, bf16, adamw";
+    assert!(ran.stdout.starts_with(first), "{}", ran.stdout);
+}
+
+#[test]
+fn gpus_without_bf16_train_in_fp16() {
+    let ran = Folder::new().run("plan --model gpt2 --cluster dgx-1v --seq 512 --global-batch 8 --json");
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(answer["question"]["precision"], "fp16");
+}
+
+#[test]
+fn when_nothing_fits_the_broken_limits_and_remedies_are_named() {
+    let folder = Folder::new();
+    let question = "plan --model gpt3-175b --cluster dgx-a100 --seq 2048 --global-batch 64";
+    let page = folder.run(question);
+    assert_eq!((page.code, page.stderr.as_str()), (3, ""));
+    assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
+    assert!(page.stdout.contains("\nNothing fits\n") && page.stdout.contains("\nWhat would mend it\n- "));
+
+    let ran = folder.run(&format!("{question} --json --out best.toml"));
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, answer["verdict"].as_str()), (3, Some("infeasible")));
+    let limit = &answer["broken"][0];
+    assert!(limit["needs_bytes"].as_f64() > limit["has_bytes"].as_f64(), "{limit}");
+    assert!(!folder.path("best.toml").exists(), "there is no best plan");
+}
+
+#[test]
+fn a_plan_that_cannot_be_written_leaves_the_old_file() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("folder")).unwrap();
+    let ran = folder.run(&format!("{SMALL} --out folder"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (1, "error: --out: cannot write folder: is a directory\n"));
+    assert!(ran.stdout.contains("\nBest plan\n") && !ran.stdout.contains("The best plan is in"));
+}

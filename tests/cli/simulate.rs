@@ -1,0 +1,101 @@
+//! `simulate`.
+
+use crate::{Folder, program, small_plan};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+
+#[test]
+fn the_page_has_the_figures_of_the_json_answer() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &small_plan().to_toml());
+    let page = folder.run("simulate plan.toml");
+    assert_eq!((page.code, page.stderr.as_str()), (0, ""));
+    assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
+
+    let answer = folder.run("simulate plan.toml --json");
+    let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+    let forecast = |key: &str| answer["forecast"][key].as_f64().unwrap();
+    for figure in [
+        format!("step time       {:.1} ms", 1e3 * forecast("step_time_s")),
+        format!("MFU             {:.1} % (all attention", 100.0 * forecast("mfu_full_attention")),
+        format!("{:.1} % (causal attention halved)", 100.0 * forecast("mfu_causal_attention")),
+        format!("HFU             {:.1} %", 100.0 * forecast("hfu")),
+        format!(
+            "memory          fits: pipeline rank 1 holds {:.2} GiB",
+            forecast("peak_memory_bytes") / 1073741824.0
+        ),
+        "recompute 2 full 22 none".into(),
+        "one cell is ".into(),
+    ] {
+        assert!(page.stdout.contains(&figure), "no `{figure}` in\n{}", page.stdout);
+    }
+    assert_eq!(answer["plan"]["mesh"]["tensor"], 2);
+}
+
+#[test]
+fn the_same_arguments_give_the_same_bytes() {
+    let folder = Folder::new();
+    let plan = small_plan().to_toml();
+    folder.write("plan.toml", &plan);
+    let read = |suffix: &str| {
+        let ran = folder.run(&format!("simulate plan.toml --trace t{suffix}.json --svg p{suffix}.svg"));
+        (ran.stdout, folder.read(&format!("t{suffix}.json")), folder.read(&format!("p{suffix}.svg")))
+    };
+    let first = read("1");
+    assert!(first.1.starts_with("{\"displayTimeUnit\"") && first.2.contains("<svg"));
+    assert!(first == read("2"), "two runs differ");
+    let piped = folder.run_with_input("simulate -", &plan);
+    assert_eq!((piped.stdout, piped.code), (first.0, 0));
+    assert_eq!(folder.run("simulate plan.toml --trace -").stdout, first.1);
+}
+
+#[test]
+fn a_plan_that_does_not_fit_says_so_and_ends_with_three() {
+    let folder = Folder::new();
+    let mut plan = small_plan();
+    plan.cluster.node.gpu.memory.value = 3.0 * trainwright_spec::units::Bytes::GIB;
+    folder.write("plan.toml", &plan.to_toml());
+    let ran = folder.run("simulate plan.toml --svg step.svg");
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    let last = ran.stdout.lines().last().unwrap();
+    let said = "The plan does not fit: pipeline rank 1 needs 3.";
+    assert!(last.starts_with(said) && last.contains("a100-80gb-sxm has 3.00 GiB, "), "{last}");
+    assert!(last.ends_with(" MiB are lacking."), "{last}");
+    assert!(folder.read("step.svg").contains("<svg"), "files are written all the same");
+
+    let alone = folder.run("simulate plan.toml --svg -");
+    assert_eq!(alone.code, 3);
+    assert!(alone.stderr.starts_with("the plan does not fit: pipeline rank 1 needs 3."), "{}", alone.stderr);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_costs_neither_the_answer_nor_an_old_file() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &small_plan().to_toml());
+    let answer = folder.run("simulate plan.toml").stdout;
+    let ran = folder.run("simulate plan.toml --trace nowhere/step.json");
+    assert_eq!(ran.stderr, "error: --trace: cannot write nowhere/step.json: no such file or directory\n");
+    assert_eq!((ran.code, ran.stdout), (1, answer));
+    let ran = folder.run("simulate plan.toml --svg .");
+    assert_eq!(ran.stderr, "error: --svg: cannot write .: is a directory\n");
+    assert_eq!(ran.code, 1);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let folder = Folder::new();
+    let mut plan = small_plan();
+    plan.job.global_batch = 512;
+    folder.write("plan.toml", &plan.to_toml());
+    // Larger than any pipe's buffer, so that the program is still writing when the reader goes.
+    let mut child = program(folder.0.path(), "simulate plan.toml --trace -").spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.stdin.take().unwrap().flush().unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(
+        (line.trim_end(), ended.status.code()),
+        ("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", Some(0))
+    );
+    assert_eq!(String::from_utf8(ended.stderr).unwrap(), "");
+}
