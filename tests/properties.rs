@@ -180,6 +180,37 @@ fn messages_arrive(program: &Program) {
     assert_eq!(sent, received);
 }
 
+/// A kernel waits for the collectives of the tensor axis before it; only the very next one may run beside them.
+fn kernels_wait_for_collectives(program: &Program) {
+    for segment in &program.segments {
+        // Whether op j must have ended before op i starts, by its dependencies or by its stream's order.
+        let mut earlier: Vec<Vec<bool>> = Vec::new();
+        let mut kernels = 0;
+        // How many kernels there were before each collective.
+        let mut collectives: Vec<(usize, usize)> = Vec::new();
+        for (index, op) in segment.ops.iter().enumerate() {
+            let same_stream = (0..index).rev().find(|other| segment.ops[*other].stream == op.stream);
+            let mut own = vec![false; segment.ops.len()];
+            for &direct in op.after.iter().chain(&same_stream) {
+                own[direct] = true;
+                own.iter_mut().zip(&earlier[direct]).for_each(|(own, earlier)| *own |= earlier);
+            }
+            match op.stream {
+                Stream::Compute => {
+                    let due = collectives.iter().filter(|(_, before)| kernels > *before);
+                    for (collective, _) in due {
+                        assert!(own[*collective], "{}: op {index} ignores op {collective}", segment.name);
+                    }
+                    kernels += 1;
+                }
+                Stream::Tensor => collectives.push((index, kernels)),
+                _ => {}
+            }
+            earlier.push(own);
+        }
+    }
+}
+
 #[test]
 fn every_timeline_of_random_plans_is_possible() {
     let config = ProptestConfig {
@@ -194,6 +225,7 @@ fn every_timeline_of_random_plans_is_possible() {
         let costs = ClusterCosts { cluster: &plan.cluster };
         let timeline = simulate(&program, &costs, Detail::Ops).unwrap();
         messages_arrive(&program);
+        kernels_wait_for_collectives(&program);
         streams_work_no_longer_than_the_step(&timeline);
         passes_follow_the_data(&timeline, &program, &plan);
         updates_come_last(&timeline);
@@ -238,6 +270,7 @@ fn weights_arrive_before_they_are_used_and_gradients_leave_when_they_are_complet
     for block in 0..4 {
         let first = kernels(block, ActionKind::Forward, 0)[0];
         assert!(gathers[block + 1].end <= first.start, "block {block} begins before its weights are there");
+        assert!(first.start < gathers[block + 2].end, "block {block} waits for more than its weights");
         let last = kernels(block, ActionKind::Backward, draft.microbatches - 1).pop().unwrap();
         let reduction = reductions[4 - block];
         assert!(last.end <= reduction.start, "block {block} is reduced before its gradients are complete");

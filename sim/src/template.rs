@@ -96,9 +96,10 @@ fn action(program: &Program, rank: &RankProgram, work: &Work, costs: &impl Costs
 /// Joins runs of local nodes on the compute and tensor streams into pieces between the points where something else
 /// waits for them or they wait for something else.
 ///
-/// Inside a run every start is fixed relative to the run's, because nothing outside delays it. That holds if both
-/// streams are idle when the run begins, which is checked: none is returned when a run begins on the tensor stream
-/// or leaves it busy after its last kernel.
+/// Inside a run every start is fixed relative to the run's, because nothing outside delays it. That holds if the run
+/// begins with a kernel, all its collectives wait for something in it, and both streams are idle when it begins: none
+/// is returned when a run has a collective that could start before it, or leaves the tensor stream busy after its
+/// last kernel.
 fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
     let is_local = |node: &Node| {
         matches!(node.action, NodeAction::Local(_)) && matches!(node.stream, Stream::Compute | Stream::Tensor)
@@ -168,7 +169,8 @@ fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>)
     joined.push(Node { after, ..nodes[index].clone() });
 }
 
-/// When each local node of a run ends, counted from the run's start; none if the tensor stream ends last.
+/// When each local node of a run ends, counted from the run's start; none if the tensor stream could start before the
+/// run or ends last.
 fn local_ends(
     nodes: &[Node],
     run: std::ops::Range<usize>,
@@ -179,8 +181,11 @@ fn local_ends(
     for index in run.clone().filter(|index| is_local(&nodes[*index])) {
         let node = &nodes[index];
         let NodeAction::Local(time) = node.action else { continue };
+        let mut waited = node.after.iter().filter(|earlier| run.contains(&(**earlier as usize))).peekable();
+        if node.stream == Stream::Tensor && waited.peek().is_none() {
+            return None;
+        }
         let stream = if node.stream == Stream::Compute { &mut compute } else { &mut tensor };
-        let waited = node.after.iter().filter(|earlier| run.contains(&(**earlier as usize)));
         let ready = waited.map(|earlier| ends[*earlier as usize - run.start]).fold(*stream, Ord::max);
         *stream = ready + time;
         ends[index - run.start] = *stream;

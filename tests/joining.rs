@@ -1,0 +1,98 @@
+//! Simulating by calls, with ops joined, against simulating by ops: on random programs, whatever lowering makes.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::{RngSeed, TestRunner};
+use trainwright_sim::costs::Costs;
+use trainwright_sim::{Detail, simulate, step_time};
+use trainwright_spec::program::{
+    Access, Axis, Call, CollectiveKind, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+};
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// Takes as many seconds as there are bytes.
+struct ByteCosts;
+
+impl Costs for ByteCosts {
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        match kernel {
+            Kernel::Streaming { read, .. } => Seconds::new(read.get()),
+            other => panic!("a random program has no {other:?}"),
+        }
+    }
+
+    fn collective(&self, _: CollectiveKind, bytes: Bytes, _: &Group) -> Seconds {
+        Seconds::new(bytes.get())
+    }
+
+    fn message(&self, bytes: Bytes, _: usize, _: usize) -> Seconds {
+        Seconds::new(bytes.get())
+    }
+}
+
+/// Programs of one rank that nothing has lowered: ops on three streams that wait for any earlier ones of their call.
+fn programs() -> impl Strategy<Value = Program> {
+    let op = (select(vec![Stream::Compute, Stream::Tensor, Stream::Data]), 0usize..5, any::<[bool; 10]>());
+    let segments = prop::collection::vec(prop::collection::vec(op, 1..10), 1..4);
+    let calls = prop::collection::vec(any::<Index>(), 1..6);
+    (segments, calls).prop_map(|(segments, calls)| {
+        let segment = |ops: &Vec<(Stream, usize, [bool; 10])>| {
+            let op = |(index, (stream, time, waits)): (usize, &(Stream, usize, [bool; 10]))| {
+                let bytes = Bytes::new(*time as f64);
+                let collective = |axis| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
+                Op {
+                    module: "random",
+                    layer: None,
+                    pass: Pass::Forward,
+                    stream: *stream,
+                    work: match stream {
+                        Stream::Tensor => collective(Axis::Tensor),
+                        Stream::Data => collective(Axis::Data),
+                        _ => Work::Compute(Kernel::Streaming {
+                            access: Access::Elementwise,
+                            read: bytes,
+                            written: Bytes::ZERO,
+                        }),
+                    },
+                    after: (0..index).filter(|earlier| waits[*earlier]).collect(),
+                    allocates: Vec::new(),
+                    frees: Vec::new(),
+                }
+            };
+            Segment { name: "random".into(), ops: ops.iter().enumerate().map(op).collect() }
+        };
+        let calls = calls.iter().map(|call| Call { segment: call.index(segments.len()), action: None });
+        let rank = RankProgram {
+            rank: 0,
+            stands_for: 2,
+            pipeline_rank: 0,
+            pipeline: vec![0],
+            groups: [Some(0), Some(1), None, None],
+            resident: Vec::new(),
+            calls: calls.collect(),
+        };
+        // The other member does the same, so a collective is the rank's own affair.
+        let group = |axis| Group { axis, ranks: vec![0, 1], members: vec![0] };
+        Program {
+            segments: segments.iter().map(segment).collect(),
+            ranks: vec![rank],
+            groups: vec![group(Axis::Tensor), group(Axis::Data)],
+        }
+    })
+}
+
+#[test]
+fn joining_ops_changes_no_time_of_any_program() {
+    let config = ProptestConfig {
+        cases: 2000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1),
+        ..ProptestConfig::default()
+    };
+    let tried = TestRunner::new(config).run(&programs(), |program| {
+        let by_op = simulate(&program, &ByteCosts, Detail::Ops).unwrap().duration;
+        prop_assert_eq!(step_time(&program, &ByteCosts).unwrap(), by_op);
+        Ok(())
+    });
+    tried.unwrap();
+}
