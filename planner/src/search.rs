@@ -10,8 +10,7 @@ use crate::stages::{Staged, stage};
 use crate::verdict::{Found, PlannerError, Progress, Question, Ranked, Search, Verdict};
 use rayon::prelude::*;
 use trainwright_sim::costs::{ClusterCosts, Costs};
-use trainwright_sim::{forecast, step_time};
-use trainwright_spec::lower::lower;
+use trainwright_sim::{forecast, step_time_for_ranking};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
@@ -56,7 +55,7 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
     }
     best.sort_unstable();
     best.truncate(KEPT);
-    let ranked = best
+    let mut ranked = best
         .par_iter()
         .map(|(_, trial)| {
             let Trial::Simulated { plan, estimate, .. } = &seen.trials[*trial].1 else {
@@ -68,6 +67,8 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
             Ok(Ranked { plan: plan.as_ref().clone(), forecast, estimate: *estimate, limited_by })
         })
         .collect::<Result<Vec<Ranked>, PlannerError>>()?;
+    // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
+    ranked.sort_by_key(|plan| Picoseconds::from(plan.forecast.step_time));
     let winner = space.candidates[seen.trials[best[0].1].0];
     let alternatives = alternatives(&space, &seen, &winner, &ranked[0])?;
     Ok(Verdict::Found(Found { ranked, alternatives, search }))
@@ -124,7 +125,7 @@ impl<'a> Space<'a> {
 pub(crate) fn trial(staged: Staged, costs: &impl Costs) -> Result<Trial, PlannerError> {
     Ok(match staged {
         Staged::Plan(plan, estimate) => {
-            let time = step_time(&lower(&plan), costs)?;
+            let time = step_time_for_ranking(&plan, costs)?;
             Trial::Simulated { plan, estimate, time }
         }
         Staged::OutOfMemory { rank, needs, has } => Trial::OutOfMemory { rank, needs, has },
