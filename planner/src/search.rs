@@ -64,13 +64,15 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
             let (forecast, _) = forecast(plan, &space.costs)?;
             let limited_by = limited_by(plan, &forecast);
             watch(Progress { phase: "simulations", done: 0, total: best.len() });
-            Ok(Ranked { plan: plan.as_ref().clone(), forecast, estimate: *estimate, limited_by })
+            let ranked = Ranked { plan: plan.as_ref().clone(), forecast, estimate: *estimate, limited_by };
+            Ok((seen.trials[*trial].0, ranked))
         })
-        .collect::<Result<Vec<Ranked>, PlannerError>>()?;
+        .collect::<Result<Vec<(usize, Ranked)>, PlannerError>>()?;
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
-    ranked.sort_by_key(|plan| Picoseconds::from(plan.forecast.step_time));
-    let winner = space.candidates[seen.trials[best[0].1].0];
-    let alternatives = alternatives(&space, &seen, &winner, &ranked[0])?;
+    ranked.sort_by_key(|(_, plan)| Picoseconds::from(plan.forecast.step_time));
+    let winner = space.candidates[ranked[0].0];
+    let alternatives = alternatives(&space, &seen, &winner, &ranked[0].1)?;
+    let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
     Ok(Verdict::Found(Found { ranked, alternatives, search }))
 }
 
