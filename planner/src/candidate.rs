@@ -67,15 +67,25 @@ impl Candidate {
     }
 }
 
-/// Every legal candidate, in a fixed order.
-///
-/// # Errors
-/// `NoCandidate` with what stands in the way.
-pub(crate) fn candidates(question: &Question) -> Result<Vec<Candidate>, PlannerError> {
-    legal(question).map_err(|reason| PlannerError::NoCandidate { reason })
+/// The candidates of a question.
+pub(crate) struct Candidates {
+    /// Every legal one whose step can be simulated, in a fixed order.
+    pub found: Vec<Candidate>,
+    /// Why some cannot be simulated, if there are such.
+    pub left_out: Option<String>,
 }
 
-fn legal(question: &Question) -> Result<Vec<Candidate>, String> {
+impl Candidates {
+    /// Looks for them.
+    ///
+    /// # Errors
+    /// `NoCandidate` with what stands in the way.
+    pub fn of(question: &Question) -> Result<Self, PlannerError> {
+        legal(question).map_err(|reason| PlannerError::NoCandidate { reason })
+    }
+}
+
+fn legal(question: &Question) -> Result<Candidates, String> {
     let job = &question.job;
     for (what, size) in [("sequence", job.sequence), ("global batch", job.global_batch)] {
         if !(1..=MOST).contains(&size) {
@@ -90,12 +100,24 @@ fn legal(question: &Question) -> Result<Vec<Candidate>, String> {
     let found: Vec<Candidate> =
         meshes.iter().filter_map(|mesh| with_mesh(question, *mesh).ok()).flatten().collect();
     let Some(first) = found.first() else {
-        return with_mesh(question, *longest);
+        return with_mesh(question, *longest).map(|found| Candidates { found, left_out: None });
     };
     // What all candidates have in common is checked on one of them.
     let plan = first.plan(question, even_stages(question.model.layers(), first));
     plan.check("question").map_err(|error| error.to_string())?;
-    Ok(found)
+    let replicas = meshes.iter().map(|mesh| mesh.data).min().unwrap_or(1);
+    let microbatches = job.global_batch / replicas / question.pins.micro_batch.unwrap_or(1);
+    let left_out = simulation_allowed(microbatches, question.model.layers()).err();
+    Ok(Candidates { found, left_out })
+}
+
+fn simulation_allowed(microbatches: usize, layers: usize) -> Result<(), String> {
+    match microbatches.saturating_mul(layers) > MOST_PASSES {
+        true => Err(format!(
+            "{microbatches} microbatches of {layers} blocks are more than the {MOST_PASSES} passes that are simulated"
+        )),
+        false => Ok(()),
+    }
 }
 
 fn even_stages(layers: usize, candidate: &Candidate) -> Vec<StageBlocks> {
@@ -244,18 +266,14 @@ fn layouts(question: &Question, mesh: Mesh) -> Result<Vec<(bool, DataSharding)>,
 /// The schedules that exist for a mesh and a number of microbatches, each with its stages per rank.
 ///
 /// # Errors
-/// The first reason why there are none.
+/// The last reason why there are none: later schedules and more stages are those with conditions of their own.
 fn pipelines(
     question: &Question,
     mesh: Mesh,
     microbatches: usize,
 ) -> Result<Vec<(&'static str, usize)>, String> {
     let (pins, layers) = (&question.pins, question.model.layers());
-    if microbatches.saturating_mul(layers) > MOST_PASSES {
-        return Err(format!(
-            "{microbatches} microbatches of {layers} blocks are more than the {MOST_PASSES} passes that are simulated"
-        ));
-    }
+    simulation_allowed(microbatches, layers)?;
     // Without a pipeline all schedules are the same but for the memory they take: 1F1B takes the least.
     let schedules = match (&pins.schedule, mesh.pipeline) {
         (Some(name), _) => vec![schedule(name).map_err(|error| error.to_string())?],
@@ -270,7 +288,7 @@ fn pipelines(
             let stages = mesh.pipeline.saturating_mul(virtual_stages);
             match schedule.check(shape).and_then(|()| pipeline_allowed(&question.model, stages)) {
                 Ok(()) => found.push((schedule.name(), virtual_stages)),
-                Err(reason) => refused = refused.or(Some(reason)),
+                Err(reason) => refused = Some(reason),
             }
         }
     }

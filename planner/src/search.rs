@@ -5,7 +5,7 @@
 mod tests;
 
 use crate::bound::{memory_bound, step_bound};
-use crate::candidate::{Candidate, candidates};
+use crate::candidate::{Candidate, Candidates};
 use crate::explain::{alternatives, limited_by};
 use crate::infeasible::infeasible;
 use crate::layers::LayerCosts;
@@ -60,7 +60,12 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
     best.sort_by_key(|simulated| simulated.time);
     best.truncate(KEPT);
     let Some(winner) = best.first().map(|simulated| space.candidates[simulated.index]) else {
-        return Ok(Verdict::Infeasible(infeasible(&space, &seen, search)));
+        return match space.left_out {
+            Some(why) => {
+                Err(PlannerError::NoCandidate { reason: format!("{why}, and nothing with fewer fits") })
+            }
+            None => Ok(Verdict::Infeasible(infeasible(&space, &seen, search))),
+        };
     };
     let done = AtomicUsize::new(0);
     let ranked = best
@@ -82,6 +87,7 @@ pub(crate) struct Space<'a> {
     pub question: &'a Question,
     pub costs: ClusterCosts<'a>,
     pub candidates: Vec<Candidate>,
+    left_out: Option<String>,
     pub layers: LayerCosts,
     /// No step of the candidate is faster.
     pub bounds: Vec<Seconds>,
@@ -94,7 +100,7 @@ pub(crate) struct Space<'a> {
 impl<'a> Space<'a> {
     pub fn new(question: &'a Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Self, PlannerError> {
         let costs = ClusterCosts { cluster: &question.cluster };
-        let candidates = candidates(question)?;
+        let Candidates { found: candidates, left_out } = Candidates::of(question)?;
         watch(Progress { phase: "bounds", done: 0, total: candidates.len() });
         let layers = LayerCosts::new(question, &candidates, &costs)?;
         let limits: Vec<(Seconds, Bytes)> = candidates
@@ -114,7 +120,7 @@ impl<'a> Space<'a> {
         let fits = |index: &usize| memory[*index] <= gpu && bounds[*index].get().is_finite();
         let mut order: Vec<usize> = (0..candidates.len()).filter(fits).collect();
         order.sort_by(|a, b| bounds[*a].get().total_cmp(&bounds[*b].get()).then(a.cmp(b)));
-        Ok(Self { question, costs, candidates, layers, bounds, memory, order })
+        Ok(Self { question, costs, candidates, left_out, layers, bounds, memory, order })
     }
 
     /// Solves and simulates some candidates side by side.

@@ -79,8 +79,8 @@ fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {
 /// The partition problem of a plan that has no stages yet, when blocks need `peak` for a moment.
 ///
 /// With several stages per rank the schedule runs the ranks' stages in step, so that the slowest stage sets the pace:
-/// each stage is a rank of the problem, with an even share of its rank's memory and the mean of the microbatches that
-/// its rank's stages hold.
+/// each stage is a rank of the problem, with an even share of its rank's memory, of the time of its rank's embedding or
+/// head, and the mean of the microbatches that its rank's stages hold.
 fn problem(
     question: &Question,
     candidate: &Candidate,
@@ -99,25 +99,26 @@ fn problem(
     let lost = 1.0 + plan.stack.fragmentation.value;
     let in_flight = layers.in_flight(candidate);
     let last = shape.stages() - 1;
+    let (first_rank, last_rank) = (schedule.rank_of(0, shape), schedule.rank_of(last, shape));
     let message = message_time(plan, costs);
     // What a rank holds besides its blocks.
     let taken_of = |rank: usize| {
-        let ends = [(0, &cost.embedding), (last, &cost.head)];
-        let own = ends.into_iter().filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank);
+        let ends = [(first_rank, 0, &cost.embedding), (last_rank, last, &cost.head)];
+        let own = ends.into_iter().filter(|(of, ..)| *of == rank);
         let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
         let ends: Bytes =
-            own.clone().map(|(stage, end)| state(end.parameters) + end.kept * held(stage)).sum();
-        let peak = own.map(|(_, end)| end.peak).fold(peak, Bytes::max);
+            own.clone().map(|(_, stage, end)| state(end.parameters) + end.kept * held(stage)).sum();
+        let peak = own.map(|(.., end)| end.peak).fold(peak, Bytes::max);
         ends + peak * lost + fixed_overhead(plan)
     };
     let stage_of = |index: usize| {
         let rank = schedule.rank_of(index, shape);
-        let ends = [(index == 0, cost.embedding.time), (index == last, cost.head.time)];
+        let ends = [(first_rank == rank, cost.embedding.time), (last_rank == rank, cost.head.time)];
         let end: Seconds = ends.into_iter().filter(|(here, _)| *here).map(|(_, time)| time).sum();
         let neighbours = usize::from(index > 0) + usize::from(index < last);
         Stage {
             rank: index,
-            // Of the v stages that a microbatch passes on a rank, one has the end; the pace is that of v times a stage.
+            // The rank has the end once, and is paced as v times its slowest stage: each stage bears a part of it.
             time: end / v as f64 + message * neighbours as f64,
             memory: taken_of(rank) / v as f64,
             in_flight: in_flight.mean[rank],
