@@ -1,19 +1,22 @@
 //! Lower bounds: what no partition of a candidate can beat.
 
 use crate::candidate::Candidate;
-use crate::layers::{LayerCost, LayerCosts, ModelCost};
+use crate::layers::{LayerCost, LayerCosts};
 use crate::verdict::Question;
 use trainwright_sim::costs::Costs;
+use trainwright_spec::job::Job;
 use trainwright_spec::memory::{fixed_overhead, state_per_parameter};
 use trainwright_spec::optimizer::update_traffic;
-use trainwright_spec::plan::DataSharding;
+use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Access, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// A time that no step of `candidate` is below, whatever its partition and recomputation.
+/// A time that no step of `candidate` is below, whichever partition and recomputation `stages` chooses for it.
+/// `plan` has the candidate's choices, and no stages yet.
 pub(crate) fn step_bound(
     question: &Question,
     candidate: &Candidate,
+    plan: &Plan,
     layers: &LayerCosts,
     costs: &impl Costs,
 ) -> Seconds {
@@ -22,10 +25,10 @@ pub(crate) fn step_bound(
     let least =
         pipeline_bound(cost.least_time(question), shape.ranks, shape.virtual_stages, shape.microbatches);
     let in_memory = match cost.blocks.as_slice() {
-        [choices] => memory_pipeline_bound(question, candidate, layers, choices),
+        [choices] => memory_pipeline_bound(candidate, plan, layers, choices),
         _ => Seconds::ZERO,
     };
-    least.max(in_memory) + update_bound(question, candidate, cost, costs)
+    least.max(in_memory) + update_bound(plan, cost.parameters(question), costs)
 }
 
 /// The least time of a pipeline of equal blocks whose ranks recompute as much as their memory forces them to.
@@ -35,19 +38,18 @@ pub(crate) fn step_bound(
 /// Σ x_c (s + f_r a_c) ≤ M_r over its recompute choices c.
 ///
 /// m microbatches, L blocks, t_c time and a_c kept activations of a block under choice c, s its state, f_r microbatches
-/// that rank r holds, M_r its memory. Infinite if the blocks do not fit at all.
+/// that rank r holds in the mean of its stages, M_r its memory. Infinite if the blocks do not fit at all.
 fn memory_pipeline_bound(
-    question: &Question,
     candidate: &Candidate,
+    plan: &Plan,
     layers: &LayerCosts,
     choices: &[LayerCost],
 ) -> Seconds {
     let cost = layers.of(candidate);
-    let plan = candidate.plan(question, Vec::new());
-    let (weights, gradients, optimizer) = state_per_parameter(&plan);
+    let (weights, gradients, optimizer) = state_per_parameter(plan);
     let state = weights + gradients + optimizer;
     let lost = 1.0 + plan.stack.fragmentation.value;
-    let room = question.cluster.node.gpu.memory.value - fixed_overhead(&plan);
+    let room = plan.cluster.node.gpu.memory.value - fixed_overhead(plan);
     let microbatches = plan.microbatches() as f64;
     let last = plan.mesh.pipeline - 1;
     let peak = choices.iter().map(|choice| choice.peak).reduce(Bytes::min).unwrap_or(Bytes::ZERO);
@@ -66,17 +68,16 @@ fn memory_pipeline_bound(
         own.memory -= largest * lost;
         own
     };
-    let ranks: Vec<Rank> = (0..plan.mesh.pipeline).map(rank).collect();
-    let blocks = question.model.layers() as f64;
+    let ranks = (0..plan.mesh.pipeline).map(rank);
+    let blocks = plan.model.layers() as f64;
     let held_by =
         |choice: &LayerCost, rank: &Rank| state * choice.parameters as f64 + choice.kept * (rank.held * lost);
+    let ways = |rank: &Rank| -> Vec<(Seconds, Bytes)> {
+        choices.iter().map(|choice| (choice.time, held_by(choice, rank))).collect()
+    };
+    let ranks: Vec<(Rank, Vec<(Seconds, Bytes)>)> = ranks.map(|rank| (rank, ways(&rank))).collect();
     let hold = |time: Seconds| -> f64 {
-        let most = |rank: &Rank| {
-            let own: Vec<(Seconds, Bytes)> =
-                choices.iter().map(|choice| (choice.time, held_by(choice, rank))).collect();
-            most_blocks(time - rank.time, rank.memory, &own)
-        };
-        ranks.iter().map(most).sum()
+        ranks.iter().map(|(rank, ways)| most_blocks(time - rank.time, rank.memory, ways)).sum()
     };
     let slowest = choices.iter().map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
     let (mut low, mut high) = (Seconds::ZERO, slowest * blocks + cost.embedding.time + cost.head.time);
@@ -97,6 +98,7 @@ fn memory_pipeline_bound(
 const BISECTIONS: usize = 20;
 
 /// What a pipeline rank has left for blocks.
+#[derive(Clone, Copy)]
 struct Rank {
     /// What embedding and head take of each microbatch's time.
     time: Seconds,
@@ -147,36 +149,40 @@ fn pipeline_bound(work: Seconds, ranks: usize, virtual_stages: usize, microbatch
     }
 }
 
-/// The least time of the optimizer's update after the last backward.
+/// The least time of gradient norm, clipping and optimizer after the last backward, `parameters` those of all
+/// pipeline ranks.
 ///
 /// With gradient clipping all pipeline ranks wait for each other before it, so that the one with the most parameters
 /// adds its whole update, and it has at least the mean. Without, a rank may update while others still run.
-fn update_bound(question: &Question, candidate: &Candidate, cost: &ModelCost, costs: &impl Costs) -> Seconds {
-    if !question.job.gradient_clipping && candidate.mesh.pipeline > 1 {
+pub(crate) fn update_bound(plan: &Plan, parameters: f64, costs: &impl Costs) -> Seconds {
+    let Job { precision, gradient_clipping, .. } = plan.job;
+    if !gradient_clipping && plan.mesh.pipeline > 1 {
         return Seconds::ZERO;
     }
-    let shards = match candidate.data_sharding {
-        DataSharding::Zero1 => candidate.mesh.data as f64,
-        DataSharding::None => 1.0,
+    let shards = if plan.shards_optimizer() { plan.mesh.data as f64 } else { 1.0 };
+    let updated = parameters / plan.mesh.pipeline as f64 / shards;
+    let gradient = plan.stack.gradient_precision(precision).storage_bytes();
+    let (read, written) = update_traffic(plan.job.optimizer(), precision, gradient);
+    let streaming = |access, read: Bytes, written: Bytes| {
+        costs.kernel(&Kernel::Streaming { access, read: read * updated, written: written * updated })
     };
-    let updated = cost.parameters(question) / candidate.mesh.pipeline as f64 / shards;
-    let precision = question.job.precision;
-    let gradient = question.stack.gradient_precision(precision).storage_bytes();
-    let (read, written) = update_traffic(question.job.optimizer(), precision, gradient);
-    costs.kernel(&Kernel::Streaming {
-        access: Access::Elementwise,
-        read: read * updated,
-        written: written * updated,
-    })
+    let update = streaming(Access::Elementwise, read, written);
+    match gradient_clipping {
+        true => {
+            let norm = streaming(Access::Reduction, gradient, Bytes::ZERO);
+            norm + streaming(Access::Elementwise, gradient, gradient) + update
+        }
+        false => update,
+    }
 }
 
 /// The memory that some rank of `candidate` needs at least: weights, gradients and optimizer state of its share of
-/// the model, libraries and communicators. Activations come on top.
-pub(crate) fn memory_bound(question: &Question, candidate: &Candidate, cost: &ModelCost) -> Bytes {
-    let plan = candidate.plan(question, Vec::new());
-    let (weights, gradients, optimizer) = state_per_parameter(&plan);
-    let share = cost.parameters(question) / candidate.mesh.pipeline as f64;
-    (weights + gradients + optimizer) * share + fixed_overhead(&plan)
+/// the model, of which there are `parameters` on all pipeline ranks, libraries and communicators. Activations come on
+/// top.
+pub(crate) fn memory_bound(plan: &Plan, parameters: f64) -> Bytes {
+    let (weights, gradients, optimizer) = state_per_parameter(plan);
+    let share = parameters / plan.mesh.pipeline as f64;
+    (weights + gradients + optimizer) * share + fixed_overhead(plan)
 }
 
 #[cfg(test)]

@@ -3,9 +3,14 @@
 use crate::verdict::{PlannerError, Question};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::{
-    DataSharding, Plan, StageBlocks, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
+    DataSharding, MOST, Plan, Recompute, StageBlocks, pipeline_allowed, sequence_allowed,
+    tensor_degree_allowed,
 };
-use trainwright_spec::schedule::{PipelineShape, SCHEDULES};
+use trainwright_spec::schedule::{PipelineShape, SCHEDULES, schedule};
+
+/// The most passes of a block through a pipeline that are simulated for a candidate; the largest published runs have
+/// about a hundredth of it.
+const MOST_PASSES: usize = 1_000_000;
 
 /// Everything about a plan but its partition and recomputation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +31,16 @@ impl Candidate {
             virtual_stages: self.virtual_stages,
             microbatches: global_batch / (self.mesh.data * self.micro_batch),
         }
+    }
+
+    /// Makes these choices in a plan that answers the same question.
+    pub fn apply_to(&self, plan: &mut Plan) {
+        self.schedule.clone_into(&mut plan.schedule);
+        plan.mesh = self.mesh;
+        plan.micro_batch = self.micro_batch;
+        plan.virtual_stages = self.virtual_stages;
+        plan.sequence_parallel = self.sequence_parallel;
+        plan.data_sharding = self.data_sharding;
     }
 
     /// The plan with these choices and the given stages.
@@ -52,30 +67,63 @@ impl Candidate {
     }
 }
 
-/// Every legal candidate, in a fixed order.
-///
-/// # Errors
-/// `NoCandidate` with what stands in the way.
-pub(crate) fn candidates(question: &Question) -> Result<Vec<Candidate>, PlannerError> {
-    let none = |reason: String| Err(PlannerError::NoCandidate { reason });
-    if let Err(reason) = sequence_allowed(&question.model, question.job.sequence) {
-        return none(format!("sequence {}: {reason}", question.job.sequence));
+/// The candidates of a question.
+pub(crate) struct Candidates {
+    /// Every legal one whose step can be simulated, in a fixed order.
+    pub found: Vec<Candidate>,
+    /// Why some cannot be simulated, if there are such.
+    pub left_out: Option<String>,
+}
+
+impl Candidates {
+    /// Looks for them.
+    ///
+    /// # Errors
+    /// `NoCandidate` with what stands in the way.
+    pub fn of(question: &Question) -> Result<Self, PlannerError> {
+        legal(question).map_err(|reason| PlannerError::NoCandidate { reason })
     }
+}
+
+fn legal(question: &Question) -> Result<Candidates, String> {
+    let job = &question.job;
+    for (what, size) in [("sequence", job.sequence), ("global batch", job.global_batch)] {
+        if !(1..=MOST).contains(&size) {
+            return Err(format!("{what} {size}: it must be from 1 to {MOST}"));
+        }
+    }
+    sequence_allowed(&question.model, job.sequence)
+        .map_err(|reason| format!("sequence {}: {reason}", job.sequence))?;
     let meshes = meshes(question);
-    if meshes.is_empty() {
-        return none(why_no_mesh(question));
+    // The longest pipeline leaves schedules the most room: if nothing suits any mesh, its reason is the telling one.
+    let longest = meshes.iter().max_by_key(|mesh| mesh.pipeline).ok_or_else(|| why_no_mesh(question))?;
+    let found: Vec<Candidate> =
+        meshes.iter().filter_map(|mesh| with_mesh(question, *mesh).ok()).flatten().collect();
+    let Some(first) = found.first() else {
+        return with_mesh(question, *longest).map(|found| Candidates { found, left_out: None });
+    };
+    // What all candidates have in common is checked on one of them.
+    let plan = first.plan(question, even_stages(question.model.layers(), first));
+    plan.check("question").map_err(|error| error.to_string())?;
+    let replicas = meshes.iter().map(|mesh| mesh.data).min().unwrap_or(1);
+    let microbatches = job.global_batch / replicas / question.pins.micro_batch.unwrap_or(1);
+    let left_out = simulation_allowed(microbatches, question.model.layers()).err();
+    Ok(Candidates { found, left_out })
+}
+
+fn simulation_allowed(microbatches: usize, layers: usize) -> Result<(), String> {
+    match microbatches.saturating_mul(layers) > MOST_PASSES {
+        true => Err(format!(
+            "{microbatches} microbatches of {layers} blocks are more than the {MOST_PASSES} passes that are simulated"
+        )),
+        false => Ok(()),
     }
-    let found: Vec<Candidate> = meshes.iter().flat_map(|mesh| with_mesh(question, *mesh)).collect();
-    if found.is_empty() {
-        let data: Vec<usize> = meshes.iter().map(|mesh| mesh.data).collect();
-        return none(format!(
-            "no microbatch and schedule suit global batch {} on any of {} meshes, whose data axes have {} ranks and more",
-            question.job.global_batch,
-            meshes.len(),
-            data.iter().min().unwrap_or(&1),
-        ));
-    }
-    Ok(found)
+}
+
+fn even_stages(layers: usize, candidate: &Candidate) -> Vec<StageBlocks> {
+    let stages = candidate.mesh.pipeline * candidate.virtual_stages;
+    let share = |stage| layers / stages + usize::from(stage < layers % stages);
+    (0..stages).map(|stage| StageBlocks(vec![Recompute::None; share(stage)])).collect()
 }
 
 /// Whether a pinned value, if there is one, is this one.
@@ -83,8 +131,13 @@ fn pinned<T: PartialEq>(pin: &Option<T>, value: &T) -> bool {
     pin.as_ref().is_none_or(|pin| pin == value)
 }
 
-fn divisors(number: usize) -> impl Iterator<Item = usize> + Clone {
-    (1..=number).filter(move |divisor| number.is_multiple_of(*divisor))
+/// The divisors of a number, ascending.
+fn divisors(number: usize) -> Vec<usize> {
+    let small = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
+    let mut divisors: Vec<usize> = small.flat_map(|divisor| [divisor, number / divisor]).collect();
+    divisors.sort_unstable();
+    divisors.dedup();
+    divisors
 }
 
 fn meshes(question: &Question) -> Vec<Mesh> {
@@ -97,11 +150,12 @@ fn meshes(question: &Question) -> Vec<Mesh> {
         Some(pin) => *tensor == pin,
         None => aligned(*tensor),
     };
-    let tensors = divisors(gpus).filter(|tensor| {
+    let tensors = divisors(gpus).into_iter().filter(|tensor| {
         considered(tensor) && *tensor <= job.sequence && tensor_degree_allowed(model, *tensor).is_ok()
     });
     let split = |tensor: usize| {
         divisors(gpus / tensor)
+            .into_iter()
             .filter(|pipeline| pinned(&pins.pipeline, pipeline) && pipeline_allowed(model, *pipeline).is_ok())
             .map(move |pipeline| Mesh { tensor, pipeline, data: gpus / tensor / pipeline })
             .filter(|mesh| pinned(&pins.data, &mesh.data) && job.global_batch.is_multiple_of(mesh.data))
@@ -114,87 +168,148 @@ fn meshes(question: &Question) -> Vec<Mesh> {
 fn why_no_mesh(question: &Question) -> String {
     let Question { model, cluster, job, pins, .. } = question;
     let gpus = cluster.gpus();
-    if let Some(tensor) = pins.tensor {
-        if !gpus.is_multiple_of(tensor) {
-            return format!("tensor {tensor} does not divide the cluster's {gpus} GPUs");
-        }
-        if let Err(reason) = tensor_degree_allowed(model, tensor) {
-            return format!("tensor {tensor}: {reason}");
+    let axes = [("tensor", pins.tensor), ("pipeline", pins.pipeline), ("data", pins.data)];
+    let given: Vec<(&str, usize)> =
+        axes.into_iter().filter_map(|(name, pin)| pin.map(|size| (name, size))).collect();
+    for (name, size) in &given {
+        if !gpus.is_multiple_of(*size) {
+            return format!("{name} {size} does not divide the cluster's {gpus} GPUs");
         }
     }
-    if let Some(pipeline) = pins.pipeline {
-        if !gpus.is_multiple_of(pipeline) {
-            return format!("pipeline {pipeline} does not divide the cluster's {gpus} GPUs");
-        }
-        if let Err(reason) = pipeline_allowed(model, pipeline) {
-            return format!("pipeline {pipeline}: {reason}");
-        }
+    if let Some(tensor) = pins.tensor
+        && let Err(reason) = tensor_degree_allowed(model, tensor)
+    {
+        return format!("tensor {tensor}: {reason}");
+    }
+    if let Some(pipeline) = pins.pipeline
+        && let Err(reason) = pipeline_allowed(model, pipeline)
+    {
+        return format!("pipeline {pipeline}: {reason}");
     }
     if let Some(data) = pins.data
-        && !gpus.is_multiple_of(data)
+        && !job.global_batch.is_multiple_of(data)
     {
-        return format!("data {data} does not divide the cluster's {gpus} GPUs");
+        return format!("data {data} does not divide global batch {}", job.global_batch);
     }
+    let words: Vec<String> = given.iter().map(|(name, size)| format!("{name} {size}")).collect();
+    let words = words.join(" x ");
+    let product = given.iter().fold(1usize, |product, (_, size)| product.saturating_mul(*size));
+    if !gpus.is_multiple_of(product) || (given.len() == axes.len() && product != gpus) {
+        return format!("{words} is {product} ranks, and the cluster has {gpus} GPUs");
+    }
+    let with = if given.is_empty() { String::new() } else { format!(" with {words}") };
     format!(
-        "no tensor x pipeline x data of {gpus} GPUs has a tensor degree that divides the model's heads, a pipeline of \
-         at most {} blocks, and a data degree that divides global batch {}",
-        model.layers(),
+        "no tensor x pipeline x data of {gpus} GPUs{with} has a tensor degree that divides the model's heads and \
+         widths, a pipeline of at most {} stages, and a data degree that divides global batch {}",
+        if pipeline_allowed(model, 2).is_ok() { model.layers() } else { 1 },
         job.global_batch
     )
 }
 
-/// The numbers of stages per rank worth looking at: for each size of the largest stage the smallest number, since more
-/// stages of that size only leave more of them partly empty.
-fn virtual_stage_counts(layers: usize, pipeline: usize, pin: Option<usize>) -> Vec<usize> {
-    let most = (layers / pipeline).max(1);
-    if let Some(pin) = pin {
-        return if pin <= most { vec![pin] } else { Vec::new() };
-    }
-    let largest = |v: usize| layers.div_ceil(pipeline * v);
-    (1..=most).filter(|v| *v <= 2 || largest(*v) < largest(v - 1)).collect()
-}
-
-fn with_mesh(question: &Question, mesh: Mesh) -> Vec<Candidate> {
-    let pins = &question.pins;
-    let layers = question.model.layers();
+/// The candidates with a mesh.
+///
+/// # Errors
+/// The first reason why there are none.
+fn with_mesh(question: &Question, mesh: Mesh) -> Result<Vec<Candidate>, String> {
+    let layouts = layouts(question, mesh)?;
     let of_replica = question.job.global_batch / mesh.data;
+    let mut micro_batches = divisors(of_replica);
+    micro_batches.retain(|micro_batch| pinned(&question.pins.micro_batch, micro_batch));
+    if let (Some(pin), []) = (question.pins.micro_batch, micro_batches.as_slice()) {
+        return Err(format!("microbatch {pin} does not divide the {of_replica} sequences of a data rank"));
+    }
     let mut found = Vec::new();
-    let micro_batches = divisors(of_replica).filter(|micro_batch| pinned(&pins.micro_batch, micro_batch));
+    let mut refused = None;
     for micro_batch in micro_batches {
-        for schedule in SCHEDULES
-            .iter()
-            .filter(|schedule| pins.schedule.as_ref().is_none_or(|pin| pin == schedule.name()))
-        {
-            for virtual_stages in virtual_stage_counts(layers, mesh.pipeline, pins.virtual_stages) {
-                let microbatches = of_replica / micro_batch;
-                let shape = PipelineShape { ranks: mesh.pipeline, virtual_stages, microbatches };
-                // Without a pipeline all schedules are the same but for the memory they take: 1F1B takes the least.
-                let needless = mesh.pipeline == 1 && pins.schedule.is_none() && schedule.name() != "1f1b";
-                if needless || schedule.check(shape).is_err() {
-                    continue;
-                }
-                let sequence_parallel = [true, false].into_iter().filter(|on| {
-                    let possible =
-                        !on || mesh.tensor > 1 && question.job.sequence.is_multiple_of(mesh.tensor);
-                    possible && pinned(&pins.sequence_parallel, on)
-                });
-                for sequence_parallel in sequence_parallel {
-                    let shardings =
-                        [DataSharding::Zero1, DataSharding::None].into_iter().filter(|sharding| {
-                            (*sharding == DataSharding::None || mesh.data > 1)
-                                && pinned(&pins.data_sharding, sharding)
-                        });
-                    found.extend(shardings.map(|data_sharding| Candidate {
+        match pipelines(question, mesh, of_replica / micro_batch) {
+            Ok(pipelines) => {
+                for (schedule, virtual_stages) in pipelines {
+                    found.extend(layouts.iter().map(|&(sequence_parallel, data_sharding)| Candidate {
                         mesh,
                         micro_batch,
-                        schedule: schedule.name(),
+                        schedule,
                         virtual_stages,
                         sequence_parallel,
                         data_sharding,
                     }));
                 }
             }
+            Err(reason) => refused = refused.or(Some(reason)),
         }
     }
-    found
+    match refused {
+        Some(reason) if found.is_empty() => Err(reason),
+        _ => Ok(found),
+    }
+}
+
+/// With and without sequence parallelism and sharding, as far as a mesh allows.
+fn layouts(question: &Question, mesh: Mesh) -> Result<Vec<(bool, DataSharding)>, String> {
+    let pins = &question.pins;
+    let sequence = question.job.sequence;
+    let splits_sequence = mesh.tensor > 1 && sequence.is_multiple_of(mesh.tensor);
+    if pins.sequence_parallel == Some(true) && !splits_sequence {
+        return Err(match mesh.tensor {
+            1 => "sequence parallelism needs a tensor degree of 2 or more".into(),
+            tensor => format!(
+                "sequence parallelism needs a sequence that divides by tensor {tensor}, not {sequence}"
+            ),
+        });
+    }
+    if pins.data_sharding == Some(DataSharding::Zero1) && mesh.data == 1 {
+        return Err("data sharding zero1 needs a data degree of 2 or more".into());
+    }
+    let on = [true, false]
+        .into_iter()
+        .filter(|on| (!on || splits_sequence) && pinned(&pins.sequence_parallel, on));
+    let shardings = [DataSharding::Zero1, DataSharding::None].into_iter().filter(|sharding| {
+        (*sharding == DataSharding::None || mesh.data > 1) && pinned(&pins.data_sharding, sharding)
+    });
+    Ok(on.flat_map(|on| shardings.clone().map(move |sharding| (on, sharding))).collect())
+}
+
+/// The schedules that exist for a mesh and a number of microbatches, each with its stages per rank.
+///
+/// # Errors
+/// The last reason why there are none: later schedules and more stages are those with conditions of their own.
+fn pipelines(
+    question: &Question,
+    mesh: Mesh,
+    microbatches: usize,
+) -> Result<Vec<(&'static str, usize)>, String> {
+    let (pins, layers) = (&question.pins, question.model.layers());
+    simulation_allowed(microbatches, layers)?;
+    // Without a pipeline all schedules are the same but for the memory they take: 1F1B takes the least.
+    let schedules = match (&pins.schedule, mesh.pipeline) {
+        (Some(name), _) => vec![schedule(name).map_err(|error| error.to_string())?],
+        (None, 1) => vec![schedule("1f1b").map_err(|error| error.to_string())?],
+        (None, _) => SCHEDULES.to_vec(),
+    };
+    let mut found = Vec::new();
+    let mut refused = None;
+    for schedule in schedules {
+        for virtual_stages in virtual_stage_counts(layers, mesh.pipeline, pins.virtual_stages) {
+            let shape = PipelineShape { ranks: mesh.pipeline, virtual_stages, microbatches };
+            let stages = mesh.pipeline.saturating_mul(virtual_stages);
+            match schedule.check(shape).and_then(|()| pipeline_allowed(&question.model, stages)) {
+                Ok(()) => found.push((schedule.name(), virtual_stages)),
+                Err(reason) => refused = Some(reason),
+            }
+        }
+    }
+    match refused {
+        Some(reason) if found.is_empty() => Err(reason),
+        _ => Ok(found),
+    }
+}
+
+/// The numbers of stages per rank worth looking at: for each size of the largest stage the smallest number, since more
+/// stages of that size only leave more of them partly empty.
+fn virtual_stage_counts(layers: usize, pipeline: usize, pin: Option<usize>) -> Vec<usize> {
+    if let Some(pin) = pin {
+        return vec![pin];
+    }
+    let most = (layers / pipeline).max(1);
+    let largest = |v: usize| layers.div_ceil(pipeline * v);
+    (1..=most).filter(|v| *v <= 2 || largest(*v) < largest(v - 1)).collect()
 }

@@ -1,6 +1,7 @@
 //! Why a plan is as fast as it is, and why the obvious other choices lost.
 
 use crate::candidate::Candidate;
+use crate::layers::LayerCosts;
 use crate::search::{Seen, Space, Trial, trial};
 use crate::stages::stage;
 use crate::verdict::{Alternative, PlannerError, Question, Ranked};
@@ -43,7 +44,14 @@ pub(crate) fn limited_by(plan: &Plan, forecast: &Forecast) -> String {
 struct Choice {
     words: String,
     allowed: Box<dyn Fn(&Candidate) -> bool + Sync>,
+    /// The same recomputation for every block; none if that is not what the choice is about.
     recompute: Option<Recompute>,
+}
+
+impl Choice {
+    fn of(words: impl Into<String>, allowed: impl Fn(&Candidate) -> bool + Sync + 'static) -> Self {
+        Self { words: words.into(), allowed: Box::new(allowed), recompute: None }
+    }
 }
 
 /// What became of the obvious choices that the best plan did not make.
@@ -62,74 +70,62 @@ pub(crate) fn alternatives(
 }
 
 fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<Choice> {
-    let mut choices: Vec<Choice> = Vec::new();
-    let mut add = |words: String, allowed: Box<dyn Fn(&Candidate) -> bool + Sync>| {
-        choices.push(Choice { words, allowed, recompute: None });
-    };
     let won = *winner;
-    if won.mesh.tensor > 1 || won.mesh.pipeline > 1 {
-        let alone = |candidate: &Candidate| candidate.mesh.tensor == 1 && candidate.mesh.pipeline == 1;
-        add("data parallel only".into(), Box::new(alone));
+    let mesh = won.mesh;
+    let mut choices = Vec::new();
+    if mesh.tensor > 1 || mesh.pipeline > 1 {
+        choices.push(Choice::of("data parallel only", |other| {
+            other.mesh.tensor == 1 && other.mesh.pipeline == 1
+        }));
     }
-    for tensor in [1, won.mesh.tensor / 2, won.mesh.tensor * 2] {
-        if tensor >= 1 && tensor != won.mesh.tensor && !(tensor == 1 && won.mesh.tensor == 2) {
-            add(format!("tensor {tensor}"), Box::new(move |candidate| candidate.mesh.tensor == tensor));
-        }
+    for tensor in neighbours(mesh.tensor) {
+        choices.push(Choice::of(format!("tensor {tensor}"), move |other| other.mesh.tensor == tensor));
     }
-    if won.mesh.tensor == 2 {
-        add("tensor 1".into(), Box::new(|candidate| candidate.mesh.tensor == 1));
+    for pipeline in neighbours(mesh.pipeline) {
+        choices
+            .push(Choice::of(format!("pipeline {pipeline}"), move |other| other.mesh.pipeline == pipeline));
     }
-    for pipeline in [1, won.mesh.pipeline / 2, won.mesh.pipeline * 2] {
-        if pipeline >= 1 && pipeline != won.mesh.pipeline && !(pipeline == 1 && won.mesh.pipeline == 2) {
-            add(
-                format!("pipeline {pipeline}"),
-                Box::new(move |candidate| candidate.mesh.pipeline == pipeline),
-            );
-        }
-    }
-    if won.mesh.pipeline == 2 {
-        add("no pipeline".into(), Box::new(|candidate| candidate.mesh.pipeline == 1));
-    }
-    for schedule in SCHEDULES.iter().map(|schedule| schedule.name()).filter(|name| *name != won.schedule) {
-        if won.mesh.pipeline > 1 {
-            let same =
-                move |candidate: &Candidate| candidate.schedule == schedule && candidate.mesh == won.mesh;
-            add(format!("schedule {schedule}, same mesh"), Box::new(same));
+    for schedule in SCHEDULES.iter().map(|schedule| schedule.name()) {
+        if mesh.pipeline > 1 && schedule != won.schedule {
+            let same = move |other: &Candidate| other.schedule == schedule && other.mesh == mesh;
+            choices.push(Choice::of(format!("schedule {schedule}, same mesh"), same));
         }
     }
     for micro_batch in [won.micro_batch / 2, won.micro_batch * 2] {
-        if micro_batch >= 1 && micro_batch != won.micro_batch {
-            let same = move |candidate: &Candidate| {
-                candidate.micro_batch == micro_batch && candidate.mesh == won.mesh
-            };
-            add(format!("microbatch {micro_batch}, same mesh"), Box::new(same));
-        }
+        let same = move |other: &Candidate| other.micro_batch == micro_batch && other.mesh == mesh;
+        choices.push(Choice::of(format!("microbatch {micro_batch}, same mesh"), same));
     }
-    if won.mesh.tensor > 1 {
-        let other = !won.sequence_parallel;
-        let words = if other { "with sequence parallelism" } else { "no sequence parallelism" };
-        let same = move |candidate: &Candidate| *candidate == Candidate { sequence_parallel: other, ..won };
-        add(format!("{words}, otherwise the same"), Box::new(same));
+    if mesh.tensor > 1 {
+        let with = if won.sequence_parallel { "no" } else { "with" };
+        let same = Candidate { sequence_parallel: !won.sequence_parallel, ..won };
+        let words = format!("{with} sequence parallelism, otherwise the same");
+        choices.push(Choice::of(words, move |other| *other == same));
     }
-    if won.mesh.data > 1 {
-        let (other, words) = match won.data_sharding {
-            DataSharding::Zero1 => (DataSharding::None, "optimizer not sharded (DDP)"),
-            DataSharding::None => (DataSharding::Zero1, "optimizer sharded (ZeRO-1)"),
+    if mesh.data > 1 {
+        let (data_sharding, words) = match won.data_sharding {
+            DataSharding::Zero1 => (DataSharding::None, "optimizer not sharded (DDP), otherwise the same"),
+            DataSharding::None => (DataSharding::Zero1, "optimizer sharded (ZeRO-1), otherwise the same"),
         };
-        let same = move |candidate: &Candidate| *candidate == Candidate { data_sharding: other, ..won };
-        add(format!("{words}, otherwise the same"), Box::new(same));
+        let same = Candidate { data_sharding, ..won };
+        choices.push(Choice::of(words, move |other| *other == same));
     }
     for recompute in Recompute::ALL {
         let everywhere = best.stages.iter().all(|stage| stage.0.iter().all(|choice| *choice == recompute));
         if question.pins.recompute.is_none() && !everywhere {
-            choices.push(Choice {
-                words: format!("recompute {} in every block, otherwise the same", recompute.name()),
-                allowed: Box::new(move |candidate| *candidate == won),
-                recompute: Some(recompute),
-            });
+            let words = format!("recompute {} in every block, otherwise the same", recompute.name());
+            let choice = Choice::of(words, move |other| *other == won);
+            choices.push(Choice { recompute: Some(recompute), ..choice });
         }
     }
     choices
+}
+
+/// The degrees of an axis that one would ask about: none, half and double.
+fn neighbours(degree: usize) -> Vec<usize> {
+    let mut neighbours = vec![1, degree / 2, degree * 2];
+    neighbours.retain(|other| *other >= 1 && *other != degree);
+    neighbours.dedup();
+    neighbours
 }
 
 /// What a choice leads to; none if no candidate makes it.
@@ -146,7 +142,7 @@ fn judge(
         tried.extend(space.with_recompute(&fitting, recompute)?);
     } else if !fitting.iter().any(|index| matches!(seen.of(*index), Some(Trial::Simulated { .. }))) {
         for index in fitting.iter().filter(|index| seen.of(**index).is_none()).take(LOOKS) {
-            tried.extend(space.tried(&[*index])?.into_iter().map(|(_, trial)| trial));
+            tried.push(space.trial(&space.candidates[*index])?);
             if matches!(tried.last(), Some(Trial::Simulated { .. })) {
                 break;
             }
@@ -192,17 +188,18 @@ impl Space<'_> {
     /// Why a candidate that the bounds excluded does not fit.
     fn why_out_of_memory(&self, index: usize) -> Result<String, PlannerError> {
         let (needs, has) = (self.memory[index], self.question.cluster.node.gpu.memory.value);
-        if needs <= has
-            && let [(_, Trial::OutOfMemory { rank, needs, has })] = self.tried(&[index])?.as_slice()
-        {
-            return Ok(does_not_fit(*rank, *needs, *has));
+        if needs > has {
+            return Ok(format!(
+                "does not fit: weights, gradients and optimizer alone need {:.1} of {:.1} GiB ({})",
+                needs.as_gib(),
+                has.as_gib(),
+                self.candidates[index].words()
+            ));
         }
-        Ok(format!(
-            "does not fit: weights, gradients and optimizer alone need {:.1} of {:.1} GiB ({})",
-            needs.as_gib(),
-            has.as_gib(),
-            self.candidates[index].words()
-        ))
+        Ok(match self.trial(&self.candidates[index])? {
+            Trial::OutOfMemory { rank, needs, has } => does_not_fit(rank, needs, has),
+            Trial::Simulated { .. } | Trial::Undecided => "not decided within the solver's time".into(),
+        })
     }
 
     /// Solves candidates with one recompute choice for every block.
@@ -210,7 +207,7 @@ impl Space<'_> {
         let mut question = self.question.clone();
         question.pins.recompute = Some(recompute);
         let chosen: Vec<Candidate> = indices.iter().map(|index| self.candidates[*index]).collect();
-        let layers = crate::layers::LayerCosts::new(&question, &chosen, &self.costs)?;
+        let layers = LayerCosts::new(&question, &chosen, &self.costs)?;
         let staged = chosen.iter().map(|candidate| stage(&question, candidate, &layers, &self.costs));
         staged.map(|staged| trial(staged, &self.costs)).collect()
     }

@@ -4,11 +4,12 @@ use crate::search::{Seen, Space, Trial};
 use crate::stages::{Staged, stage};
 use crate::verdict::{BrokenLimit, Infeasible, Pins, Question, Search};
 use trainwright_spec::mesh::Mesh;
+use trainwright_spec::units::Bytes;
 
 /// How many broken limits are reported.
 const REPORTED: usize = 5;
 
-/// How many times the nodes are doubled in search of a cluster that suffices.
+/// How many times the nodes, or the memory of a GPU, are doubled in search of what suffices.
 const DOUBLINGS: u32 = 12;
 
 /// How many candidates are solved, those that need least memory first, before a question is taken not to fit.
@@ -17,9 +18,9 @@ const LOOKS: usize = 64;
 /// The verdict on a space none of whose candidates fits.
 pub(crate) fn infeasible(space: &Space, seen: &Seen, search: Search) -> Infeasible {
     let gpu = space.question.cluster.node.gpu.memory.value;
-    let solved = seen.trials.iter().filter_map(|(index, trial)| match trial {
+    let solved = seen.trials().filter_map(|(index, trial)| match trial {
         Trial::OutOfMemory { rank, needs, has } => {
-            Some((*index, format!("memory of pipeline rank {rank}"), *needs, *has))
+            Some((index, format!("memory of pipeline rank {rank}"), *needs, *has))
         }
         Trial::Simulated { .. } | Trial::Undecided => None,
     });
@@ -52,12 +53,14 @@ pub(crate) fn infeasible(space: &Space, seen: &Seen, search: Search) -> Infeasib
             reported.push(BrokenLimit { plans: candidate.words(), limit, needs, has });
         }
     }
-    let remedies = remedies(space.question, &reported);
+    let remedies = remedies(space, &reported);
     Infeasible { broken: reported, remedies, search }
 }
 
 /// Changes after which a plan exists, each tried.
-fn remedies(question: &Question, broken: &[BrokenLimit]) -> Vec<String> {
+fn remedies(space: &Space, broken: &[BrokenLimit]) -> Vec<String> {
+    let question = space.question;
+    let gpu = question.cluster.node.gpu.memory.value;
     let mut remedies = Vec::new();
     let unpinned = Question { pins: Pins::default(), ..question.clone() };
     if question.pins != Pins::default() && fits(&unpinned) {
@@ -72,22 +75,41 @@ fn remedies(question: &Question, broken: &[BrokenLimit]) -> Vec<String> {
         let (nodes, gpus) = (larger.cluster.nodes, larger.cluster.gpus());
         remedies.push(format!("{nodes} nodes ({gpus} GPUs) are enough"));
     }
+    // Shorter sequences need less for activations, and nothing else.
+    let state_fits = space.memory.iter().any(|memory| *memory <= gpu);
     let mut shorter = question.clone();
-    while shorter.job.sequence > 1 && shorter.job.sequence.is_multiple_of(2) {
+    while state_fits && shorter.job.sequence > 1 && shorter.job.sequence.is_multiple_of(2) {
         shorter.job.sequence /= 2;
         if fits(&shorter) {
             remedies.push(format!("sequences of {} tokens fit", shorter.job.sequence));
             break;
         }
     }
-    if let Some(least) = broken.first() {
-        remedies.push(format!(
-            "GPUs with at least {:.0} GiB would be needed for {}",
-            least.needs.as_gib().ceil(),
-            least.plans
-        ));
+    if let Some(gib) = broken.first().and_then(|least| memory_that_suffices(question, least.needs)) {
+        remedies.push(format!("GPUs with {gib} GiB are enough"));
     }
     remedies
+}
+
+/// A number of GiB per GPU with which a plan fits while with one less none was found; not below `least`.
+fn memory_that_suffices(question: &Question, least: Bytes) -> Option<usize> {
+    let suffices = |gib: usize| {
+        let mut larger = question.clone();
+        larger.cluster.node.gpu.memory.value = Bytes::GIB * gib as f64;
+        fits(&larger)
+    };
+    let first = least.as_gib().ceil() as usize;
+    let doubled = (0..DOUBLINGS).map(|times| first << times);
+    let mut enough = doubled.into_iter().find(|gib| suffices(*gib))?;
+    let mut short = if enough == first { first - 1 } else { enough / 2 };
+    while enough - short > 1 {
+        let middle = short.midpoint(enough);
+        match suffices(middle) {
+            true => enough = middle,
+            false => short = middle,
+        }
+    }
+    Some(enough)
 }
 
 /// Whether some plan fits in memory.

@@ -1,14 +1,19 @@
 //! The search: bounds for all candidates, an integer program for those that could win, a simulation for each of
 //! its answers, until no other candidate's bound is below the kept times.
 
+#[cfg(test)]
+mod tests;
+
 use crate::bound::{memory_bound, step_bound};
-use crate::candidate::{Candidate, candidates};
+use crate::candidate::{Candidate, Candidates};
 use crate::explain::{alternatives, limited_by};
 use crate::infeasible::infeasible;
 use crate::layers::LayerCosts;
 use crate::stages::{Staged, stage};
 use crate::verdict::{Found, PlannerError, Progress, Question, Ranked, Search, Verdict};
 use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use trainwright_sim::costs::{ClusterCosts, Costs};
 use trainwright_sim::{forecast, step_time_for_ranking};
 use trainwright_spec::plan::Plan;
@@ -44,28 +49,32 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
                 kept.sort_unstable();
                 kept.truncate(KEPT);
             }
-            seen.trials.push((index, trial));
+            seen.add(index, trial);
         }
-        watch(Progress { phase: "partitions", done: seen.trials.len(), total: space.order.len() });
+        watch(Progress { phase: "partitions", done: seen.order.len(), total: space.order.len() });
     }
     let search = seen.search(&space);
-    let mut best: Vec<(Picoseconds, usize)> = seen.simulated().collect();
-    if best.is_empty() {
-        return Ok(Verdict::Infeasible(infeasible(&space, &seen, search)));
-    }
-    best.sort_unstable();
+    let mut best: Vec<Simulated> = seen.simulated().collect();
+    // Stable: of equal times, the one that was more hopeful comes first.
+    best.sort_by_key(|simulated| simulated.time);
     best.truncate(KEPT);
+    if best.is_empty() {
+        return match space.left_out {
+            Some(why) => {
+                Err(PlannerError::NoCandidate { reason: format!("{why}, and nothing with fewer fits") })
+            }
+            None => Ok(Verdict::Infeasible(infeasible(&space, &seen, search))),
+        };
+    }
+    let done = AtomicUsize::new(0);
     let mut ranked = best
         .par_iter()
-        .map(|(_, trial)| {
-            let Trial::Simulated { plan, estimate, .. } = &seen.trials[*trial].1 else {
-                unreachable!("only simulated trials have times");
-            };
+        .map(|&Simulated { index, plan, estimate, .. }| {
             let (forecast, _) = forecast(plan, &space.costs)?;
             let limited_by = limited_by(plan, &forecast);
-            watch(Progress { phase: "simulations", done: 0, total: best.len() });
-            let ranked = Ranked { plan: plan.as_ref().clone(), forecast, estimate: *estimate, limited_by };
-            Ok((seen.trials[*trial].0, ranked))
+            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+            watch(Progress { phase: "simulations", done, total: best.len() });
+            Ok((index, Ranked { plan: plan.clone(), forecast, estimate, limited_by }))
         })
         .collect::<Result<Vec<(usize, Ranked)>, PlannerError>>()?;
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
@@ -81,6 +90,7 @@ pub(crate) struct Space<'a> {
     pub question: &'a Question,
     pub costs: ClusterCosts<'a>,
     pub candidates: Vec<Candidate>,
+    left_out: Option<String>,
     pub layers: LayerCosts,
     /// No step of the candidate is faster.
     pub bounds: Vec<Seconds>,
@@ -93,15 +103,19 @@ pub(crate) struct Space<'a> {
 impl<'a> Space<'a> {
     pub fn new(question: &'a Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Self, PlannerError> {
         let costs = ClusterCosts { cluster: &question.cluster };
-        let candidates = candidates(question)?;
+        let Candidates { found: candidates, left_out } = Candidates::of(question)?;
         watch(Progress { phase: "bounds", done: 0, total: candidates.len() });
         let layers = LayerCosts::new(question, &candidates, &costs)?;
         let limits: Vec<(Seconds, Bytes)> = candidates
             .par_iter()
-            .map(|candidate| {
-                let cost = layers.of(candidate);
-                (step_bound(question, candidate, &layers, &costs), memory_bound(question, candidate, cost))
-            })
+            .map_init(
+                || candidates[0].plan(question, Vec::new()),
+                |plan, candidate| {
+                    candidate.apply_to(plan);
+                    let time = step_bound(question, candidate, plan, &layers, &costs);
+                    (time, memory_bound(plan, layers.of(candidate).parameters(question)))
+                },
+            )
             .collect();
         watch(Progress { phase: "bounds", done: candidates.len(), total: candidates.len() });
         let (bounds, memory): (Vec<Seconds>, Vec<Bytes>) = limits.into_iter().unzip();
@@ -109,7 +123,7 @@ impl<'a> Space<'a> {
         let fits = |index: &usize| memory[*index] <= gpu && bounds[*index].get().is_finite();
         let mut order: Vec<usize> = (0..candidates.len()).filter(fits).collect();
         order.sort_by(|a, b| bounds[*a].get().total_cmp(&bounds[*b].get()).then(a.cmp(b)));
-        Ok(Self { question, costs, candidates, layers, bounds, memory, order })
+        Ok(Self { question, costs, candidates, left_out, layers, bounds, memory, order })
     }
 
     /// Solves and simulates some candidates side by side.
@@ -117,7 +131,8 @@ impl<'a> Space<'a> {
         indices.par_iter().map(|index| Ok((*index, self.trial(&self.candidates[*index])?))).collect()
     }
 
-    fn trial(&self, candidate: &Candidate) -> Result<Trial, PlannerError> {
+    /// Solves and simulates a candidate.
+    pub fn trial(&self, candidate: &Candidate) -> Result<Trial, PlannerError> {
         let staged = stage(self.question, candidate, &self.layers, &self.costs);
         trial(staged, &self.costs)
     }
@@ -148,25 +163,47 @@ pub(crate) enum Trial {
 /// Every candidate that was solved, by its index in the space.
 #[derive(Default)]
 pub(crate) struct Seen {
-    pub trials: Vec<(usize, Trial)>,
+    trials: BTreeMap<usize, Trial>,
+    /// In the order in which they were solved.
+    order: Vec<usize>,
+}
+
+/// A candidate that was solved and fits.
+struct Simulated<'a> {
+    index: usize,
+    plan: &'a Plan,
+    estimate: Seconds,
+    time: Picoseconds,
 }
 
 impl Seen {
-    /// Simulated times with the index of their trial.
-    pub fn simulated(&self) -> impl Iterator<Item = (Picoseconds, usize)> {
-        self.trials.iter().enumerate().filter_map(|(at, (_, trial))| match trial {
-            Trial::Simulated { time, .. } => Some((*time, at)),
+    fn add(&mut self, index: usize, trial: Trial) {
+        self.order.push(index);
+        self.trials.insert(index, trial);
+    }
+
+    /// Those that fit, in the order in which they were solved.
+    fn simulated(&self) -> impl Iterator<Item = Simulated<'_>> {
+        self.trials().filter_map(|(index, trial)| match trial {
+            Trial::Simulated { plan, estimate, time } => {
+                Some(Simulated { index, plan, estimate: *estimate, time: *time })
+            }
             Trial::OutOfMemory { .. } | Trial::Undecided => None,
         })
     }
 
+    /// What came of each candidate, in the order in which they were solved.
+    pub fn trials(&self) -> impl Iterator<Item = (usize, &Trial)> {
+        self.order.iter().map(|index| (*index, &self.trials[index]))
+    }
+
     /// What came of a candidate, if it was solved.
     pub fn of(&self, index: usize) -> Option<&Trial> {
-        self.trials.iter().find(|(of, _)| *of == index).map(|(_, trial)| trial)
+        self.trials.get(&index)
     }
 
     fn search(&self, space: &Space) -> Search {
-        let count = |kind: fn(&Trial) -> bool| self.trials.iter().filter(|(_, trial)| kind(trial)).count();
+        let count = |kind: fn(&Trial) -> bool| self.trials.values().filter(|trial| kind(trial)).count();
         let solved_out = count(|trial| matches!(trial, Trial::OutOfMemory { .. }));
         Search {
             candidates: space.candidates.len(),

@@ -1,5 +1,6 @@
 //! From a candidate to its best stages: the partition problem, and the plan that its solution means.
 
+use crate::bound::update_bound;
 use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, choices};
 use crate::partition::{self, Choice, LayerClass, Outcome, Problem, RankLimit, Route, Run, Solution, Stage};
@@ -18,7 +19,7 @@ const TIME_LIMIT: Seconds = Seconds::new(10.0);
 /// What came of a candidate.
 #[derive(Debug, Clone)]
 pub(crate) enum Staged {
-    /// Its best plan, and the step time that the partition's objective estimates.
+    /// Its best plan, and an estimate of the step: the partition's objective and the optimizer's update.
     Plan(Box<Plan>, Seconds),
     /// It does not fit: the rank that lacks most, what it would hold and what it can hold.
     OutOfMemory { rank: usize, needs: Bytes, has: Bytes },
@@ -59,7 +60,8 @@ pub(crate) fn stage(
         let totals = memory.iter().map(RankMemory::total).enumerate();
         let (rank, needs) = totals.max_by(|a, b| a.1.get().total_cmp(&b.1.get())).expect("a plan has ranks");
         if needs <= has {
-            return Staged::Plan(Box::new(plan), solution.objective);
+            let update = update_bound(&plan, cost.parameters(question), costs);
+            return Staged::Plan(Box::new(plan), solution.objective + update);
         }
         lacking = Staged::OutOfMemory { rank, needs, has };
     }
@@ -77,8 +79,8 @@ fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {
 /// The partition problem of a plan that has no stages yet, when blocks need `peak` for a moment.
 ///
 /// With several stages per rank the schedule runs the ranks' stages in step, so that the slowest stage sets the pace:
-/// each stage is a rank of the problem, with an even share of its rank's memory and the mean of the microbatches that
-/// its rank's stages hold.
+/// each stage is a rank of the problem, with an even share of its rank's memory, of the time of its rank's embedding or
+/// head, and the mean of the microbatches that its rank's stages hold.
 fn problem(
     question: &Question,
     candidate: &Candidate,
@@ -97,31 +99,32 @@ fn problem(
     let lost = 1.0 + plan.stack.fragmentation.value;
     let in_flight = layers.in_flight(candidate);
     let last = shape.stages() - 1;
+    let (first_rank, last_rank) = (schedule.rank_of(0, shape), schedule.rank_of(last, shape));
     let message = message_time(plan, costs);
-    let room = question.cluster.node.gpu.memory.value - fixed_overhead(plan);
+    // What a rank holds besides its blocks.
+    let taken_of = |rank: usize| {
+        let ends = [(first_rank, 0, &cost.embedding), (last_rank, last, &cost.head)];
+        let own = ends.into_iter().filter(|(of, ..)| *of == rank);
+        let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
+        let ends: Bytes =
+            own.clone().map(|(_, stage, end)| state(end.parameters) + end.kept * held(stage)).sum();
+        let peak = own.map(|(.., end)| end.peak).fold(peak, Bytes::max);
+        ends + peak * lost + fixed_overhead(plan)
+    };
     let stage_of = |index: usize| {
-        let ends = [(index == 0, cost.embedding.time), (index == last, cost.head.time)];
+        let rank = schedule.rank_of(index, shape);
+        let ends = [(first_rank == rank, cost.embedding.time), (last_rank == rank, cost.head.time)];
         let end: Seconds = ends.into_iter().filter(|(here, _)| *here).map(|(_, time)| time).sum();
         let neighbours = usize::from(index > 0) + usize::from(index < last);
         Stage {
             rank: index,
-            // Of the v stages that a microbatch passes on a rank, one has the end; the pace is that of v times a stage.
+            // The rank has the end once, and is paced as v times its slowest stage: each stage bears a part of it.
             time: end / v as f64 + message * neighbours as f64,
-            memory: Bytes::ZERO,
-            in_flight: in_flight.mean[schedule.rank_of(index, shape)],
+            memory: taken_of(rank) / v as f64,
+            in_flight: in_flight.mean[rank],
         }
     };
-    // What a rank has left for blocks, in even shares.
-    let limit_of = |index: usize| {
-        let rank = schedule.rank_of(index, shape);
-        let ends = [(0, &cost.embedding), (last, &cost.head)];
-        let own = ends.into_iter().filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank);
-        let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
-        let taken: Bytes =
-            own.clone().map(|(stage, end)| state(end.parameters) + end.kept * held(stage)).sum();
-        let peak = own.map(|(_, end)| end.peak).fold(peak, Bytes::max);
-        RankLimit { memory: ((room - taken - peak * lost) / v as f64).max(Bytes::ZERO) }
-    };
+    let limit = RankLimit { memory: question.cluster.node.gpu.memory.value / v as f64 };
     let choice = |block: &LayerCost| Choice { time: block.time, kept: block.kept * lost, peak: Bytes::ZERO };
     let classes = cost.blocks.iter().map(|choices| LayerClass {
         state: state(choices[0].parameters),
@@ -134,7 +137,7 @@ fn problem(
         runs: runs.map(|(class, run)| Run { class, count: run.count }).collect(),
         classes: classes.collect(),
         stages: (0..shape.stages()).map(stage_of).collect(),
-        ranks: (0..shape.stages()).map(limit_of).collect(),
+        ranks: vec![limit; shape.stages()],
         steady: weights.steady * v as f64,
         ramp: weights.ramp,
     }

@@ -86,7 +86,8 @@ pub struct Ranked {
     pub plan: Plan,
     /// Its simulated step.
     pub forecast: Forecast,
-    /// The planner's estimate of the step before it was simulated, from the partition's objective.
+    /// The planner's estimate of the step before it was simulated: the partition's objective and the optimizer's
+    /// update, without the data axis's communication.
     pub estimate: Seconds,
     /// What its time goes to beyond ideal compute, the largest part first, in words.
     pub limited_by: String,

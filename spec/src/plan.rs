@@ -2,7 +2,7 @@
 
 mod check;
 
-pub use check::{pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
 
 use crate::cluster::Cluster;
 use crate::error::SpecError;

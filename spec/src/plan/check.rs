@@ -8,7 +8,7 @@ use crate::optimizer::optimizer;
 use crate::schedule::schedule;
 
 /// The most of anything a plan may count; beyond it a number is a slip of the pen.
-const MOST: usize = 10_000_000;
+pub const MOST: usize = 10_000_000;
 
 impl Plan {
     /// Whether the choices fit each other, the model and the cluster. `origin` names the file in messages.

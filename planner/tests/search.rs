@@ -1,0 +1,340 @@
+//! The planner's answers to small questions: what a plan must be, what pins and bad input lead to, what mends a
+//! question without an answer.
+
+use rayon::ThreadPoolBuilder;
+use trainwright_planner::{Found, Infeasible, Pins, PlannerError, Question, Ranked, Verdict, plan};
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::forecast;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::job::Job;
+use trainwright_spec::memory::plan_memory;
+use trainwright_spec::model::hf::from_hugging_face;
+use trainwright_spec::model::preset::preset;
+use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::Stack;
+use trainwright_spec::units::Bytes;
+
+/// A question with the usual choices: bf16, AdamW, clipping, Megatron-Core.
+fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) -> Question {
+    Question {
+        model: preset(model).unwrap(),
+        cluster: Cluster::from_name(cluster).unwrap(),
+        job: Job {
+            sequence,
+            global_batch,
+            precision: Precision::Bf16,
+            optimizer: "adamw".into(),
+            gradient_clipping: true,
+        },
+        stack: Stack::from_name("megatron-core").unwrap(),
+        pins: Pins::default(),
+    }
+}
+
+fn with_memory(mut question: Question, gib: usize) -> Question {
+    question.cluster.node.gpu.memory.value = Bytes::GIB * gib as f64;
+    question
+}
+
+fn with_blocks(mut question: Question, blocks: usize) -> Question {
+    question.model.blocks[0].count = blocks;
+    question
+}
+
+fn with_pins(question: Question, pins: Pins) -> Question {
+    Question { pins, ..question }
+}
+
+fn found(question: &Question) -> Found {
+    match plan(question, &|_| {}).unwrap() {
+        Verdict::Found(found) => found,
+        Verdict::Infeasible(infeasible) => panic!("{infeasible:?}"),
+    }
+}
+
+fn infeasible(question: &Question) -> Infeasible {
+    match plan(question, &|_| {}).unwrap() {
+        Verdict::Infeasible(infeasible) => infeasible,
+        Verdict::Found(found) => panic!("{:?} fits", found.ranked[0].plan.mesh),
+    }
+}
+
+/// Blocks of each stage that are computed again as a whole or in part.
+fn recomputed(plan: &Plan) -> Vec<usize> {
+    let again = |choices: &[Recompute]| choices.iter().filter(|choice| **choice != Recompute::None).count();
+    plan.stages.iter().map(|stage| again(&stage.0)).collect()
+}
+
+#[test]
+fn every_ranked_plan_is_legal_fits_and_takes_about_what_was_estimated() {
+    // Estimates leave out the communication of the data axis and of tied embeddings, which large batches dwarf.
+    let check = |question: &Question| {
+        for schedule in [None, Some("1f1b"), Some("gpipe"), Some("interleaved")] {
+            let pins = Pins { schedule: schedule.map(str::to_string), ..Pins::default() };
+            let question = with_pins(question.clone(), pins);
+            let found = found(&question);
+            assert!(found.ranked.is_sorted_by_key(|ranked| ranked.forecast.report.step_time));
+            for ranked in &found.ranked {
+                check_ranked(&question, ranked);
+            }
+        }
+    };
+    check(&question("gpt3-13b", "dgx-a100:2", 2048, 256));
+    check(&question("gpt2-xl", "dgx-a100:2", 1024, 512));
+    check(&question("llama-3-8b", "dgx-h100:2", 8192, 64));
+    check(&with_memory(question("llama-3-8b", "dgx-h100:2", 4096, 128), 40));
+    check(&with_blocks(question("mixtral-8x7b", "dgx-h100:2", 4096, 64), 16));
+}
+
+fn check_ranked(question: &Question, ranked: &Ranked) {
+    let Ranked { plan, forecast: promised, estimate, .. } = ranked;
+    let name = format!("{} {:?} {} v{}", plan.model.name, plan.mesh, plan.schedule, plan.virtual_stages);
+    plan.check("ranked").unwrap();
+    let has = question.cluster.node.gpu.memory.value;
+    assert!(plan_memory(plan).iter().all(|rank| rank.total() <= has), "{name} does not fit");
+    assert!(promised.fits && promised.report.peak_memory <= has, "{name} does not fit by simulation");
+    let read_back = Plan::from_toml(&plan.to_toml(), "ranked").unwrap();
+    let (again, _) = forecast(&read_back, &ClusterCosts { cluster: &read_back.cluster }).unwrap();
+    assert_eq!(again, *promised, "{name}");
+    let off = *estimate / promised.step_time - 1.0;
+    // Stages of unequal lengths do not keep step as the objective has it: up to 11 % are seen here.
+    let most = if plan.schedule == "interleaved" { 0.15 } else { 0.05 };
+    assert!(off.abs() <= most, "{name}: the estimate is {:+.1} % off", 100.0 * off);
+}
+
+#[test]
+fn the_answer_does_not_depend_on_threads_nor_on_the_run() {
+    let check = |question: &Question| {
+        let answer = |threads: usize| {
+            let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            format!("{:?}", pool.install(|| plan(question, &|_| {})))
+        };
+        let first = answer(1);
+        for threads in [1, 2, 4] {
+            assert!(answer(threads) == first, "{} on {threads} threads", question.model.name);
+        }
+    };
+    check(&question("gpt2", "dgx-a100:1", 1024, 64));
+    check(&with_memory(question("llama-3-8b", "dgx-h100:2", 4096, 32), 24));
+    check(&with_blocks(with_memory(question("mixtral-8x7b", "dgx-h100:1", 4096, 16), 40), 8));
+    check(&with_memory(question("gpt2-xl", "dgx-a100:1", 1024, 8), 3)); // nothing fits
+}
+
+#[test]
+fn pins_are_obeyed() {
+    let free = with_blocks(question("llama-3-8b", "dgx-h100:2", 4096, 32), 16);
+    let check = |pins: Pins, obeys: fn(&Plan) -> bool| {
+        let found = found(&with_pins(free.clone(), pins.clone()));
+        assert!(found.ranked.iter().all(|ranked| obeys(&ranked.plan)), "{pins:?}");
+    };
+    let none = Pins::default;
+    check(Pins { tensor: Some(4), ..none() }, |plan| plan.mesh.tensor == 4);
+    check(Pins { pipeline: Some(8), ..none() }, |plan| plan.mesh.pipeline == 8);
+    check(Pins { data: Some(2), ..none() }, |plan| plan.mesh.data == 2);
+    check(Pins { virtual_stages: Some(4), ..none() }, |plan| plan.virtual_stages == 4);
+    // 16 blocks on 2 ranks: 6 stages each hold one or two, as 4 do, so that only a pin leads there.
+    check(Pins { virtual_stages: Some(6), ..none() }, |plan| plan.virtual_stages == 6);
+    check(Pins { micro_batch: Some(4), ..none() }, |plan| plan.micro_batch == 4);
+    check(Pins { schedule: Some("gpipe".into()), ..none() }, |plan| plan.schedule == "gpipe");
+    check(Pins { schedule: Some("gpipe".into()), pipeline: Some(1), ..none() }, |plan| {
+        plan.schedule == "gpipe" && plan.mesh.pipeline == 1
+    });
+    check(Pins { sequence_parallel: Some(true), ..none() }, |plan| {
+        plan.sequence_parallel && plan.mesh.tensor > 1
+    });
+    check(Pins { sequence_parallel: Some(false), ..none() }, |plan| !plan.sequence_parallel);
+    check(Pins { data_sharding: Some(DataSharding::None), ..none() }, |plan| {
+        plan.data_sharding == DataSharding::None
+    });
+    check(Pins { data_sharding: Some(DataSharding::Zero1), ..none() }, |plan| plan.shards_optimizer());
+    check(Pins { recompute: Some(Recompute::Full), ..none() }, |plan| {
+        plan.stages.iter().all(|stage| stage.0.iter().all(|choice| *choice == Recompute::Full))
+    });
+    let all = Pins {
+        tensor: Some(2),
+        pipeline: Some(4),
+        data: Some(2),
+        virtual_stages: Some(2),
+        micro_batch: Some(2),
+        schedule: Some("interleaved".into()),
+        sequence_parallel: Some(true),
+        data_sharding: Some(DataSharding::Zero1),
+        recompute: Some(Recompute::Selective),
+    };
+    let only = found(&with_pins(free.clone(), all));
+    assert_eq!((only.ranked.len(), only.search.candidates), (1, 1));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_value() {
+    let free = question("gpt2", "dgx-a100:2", 1024, 64); // 12 heads, 12 blocks, 16 GPUs
+    let check = |question: Question, expected: &str| match plan(&question, &|_| {}) {
+        Err(PlannerError::NoCandidate { reason }) => assert!(reason.contains(expected), "{reason}"),
+        other => panic!("{other:?} instead of: {expected}"),
+    };
+    let pinned = |pins: Pins| with_pins(free.clone(), pins);
+    let none = Pins::default;
+    check(pinned(Pins { tensor: Some(3), ..none() }), "tensor 3 does not divide the cluster's 16 GPUs");
+    check(pinned(Pins { tensor: Some(0), ..none() }), "tensor 0 does not divide the cluster's 16 GPUs");
+    check(pinned(Pins { tensor: Some(8), ..none() }), "tensor 8: it must divide the 12 attention heads");
+    check(
+        pinned(Pins { pipeline: Some(16), ..none() }),
+        "pipeline 16: 16 stages are more than the model's 12",
+    );
+    check(pinned(Pins { data: Some(5), ..none() }), "data 5 does not divide the cluster's 16 GPUs");
+    let full = Pins { tensor: Some(4), pipeline: Some(2), data: Some(4), ..none() };
+    check(pinned(full), "tensor 4 x pipeline 2 x data 4 is 32 ranks, and the cluster has 16 GPUs");
+    let vast = Pins { tensor: Some(16), pipeline: Some(16), ..none() };
+    check(pinned(vast), "tensor 16: it must divide the 12 attention heads");
+    let two = Pins { pipeline: Some(8), data: Some(4), ..none() };
+    check(pinned(two), "pipeline 8 x data 4 is 32 ranks, and the cluster has 16 GPUs");
+    let lone = Pins { data: Some(1), pipeline: Some(2), ..none() };
+    check(
+        pinned(lone),
+        "no tensor x pipeline x data of 16 GPUs with pipeline 2 x data 1 has a tensor degree",
+    );
+
+    check(
+        pinned(Pins { micro_batch: Some(3), ..none() }),
+        "microbatch 3 does not divide the 64 sequences of a data rank",
+    );
+    let chunks = |schedule: &str, pipeline, virtual_stages| Pins {
+        schedule: Some(schedule.into()),
+        pipeline,
+        virtual_stages,
+        ..none()
+    };
+    check(pinned(chunks("gpipe", None, Some(2))), "`gpipe` has 1 virtual stage, not 2");
+    check(pinned(chunks("interleaved", Some(1), None)), "`interleaved` needs a pipeline of at least 2 ranks");
+    check(pinned(chunks("interleaved", Some(2), Some(1))), "at least 2 virtual stages, not 1");
+    check(pinned(chunks("interleaved", Some(4), Some(4))), "16 stages are more than the model's 12 blocks");
+    check(pinned(chunks("zero-bubble", None, None)), "unknown schedule `zero-bubble`");
+    let odd = |batch| Question { job: Job { global_batch: batch, ..free.job.clone() }, ..free.clone() };
+    let interleaved = with_pins(odd(7), chunks("interleaved", Some(4), None));
+    check(interleaved, "microbatches that divides by the 4 pipeline ranks, not 7");
+    let parallel = |tensor| Pins { tensor, sequence_parallel: Some(true), ..none() };
+    check(pinned(parallel(Some(1))), "sequence parallelism needs a tensor degree of 2 or more");
+    let mut short = pinned(parallel(Some(4)));
+    short.job.sequence = 1022;
+    check(short, "sequence that divides by tensor 4, not 1022");
+    let alone = Pins { data: Some(1), data_sharding: Some(DataSharding::Zero1), ..none() };
+    check(pinned(alone), "data sharding zero1 needs a data degree of 2 or more");
+
+    check(with_pins(odd(6), Pins { data: Some(4), ..none() }), "data 4 does not divide global batch 6");
+    check(odd(0), "global batch 0: it must be from 1 to 10000000");
+    check(odd(usize::MAX), "global batch 18446744073709551615: it must be from 1 to 10000000");
+    check(odd(9_999_991), "9999991 microbatches of 12 blocks are more than the 1000000 passes that");
+    let longer = Question { job: Job { sequence: 2048, ..free.job.clone() }, ..free.clone() };
+    check(longer, "sequence 2048: the model has learned positions for 1024 tokens");
+    let mut unknown = free.clone();
+    unknown.job.optimizer = "adamm".into();
+    check(unknown, "unknown optimizer `adamm` (nearest: adam, adamw)");
+    let mut unsupported = free.clone();
+    unsupported.job.precision = Precision::Fp8;
+    check(unsupported, "`job.precision` is fp8; a100-80gb-sxm computes in");
+}
+
+/// Batches of a prime number of sequences leave no data axis but 1.
+#[test]
+fn a_prime_batch_has_no_data_axis() {
+    let found = found(&question("llama-3-8b", "dgx-h100:1", 2048, 31));
+    assert!(found.ranked.iter().all(|ranked| ranked.plan.mesh.data == 1));
+    assert!(found.ranked.iter().all(|ranked| ranked.plan.microbatches() * ranked.plan.micro_batch == 31));
+}
+
+#[test]
+fn what_mends_an_infeasible_question_mends_it() {
+    let check = |question: Question, expected: &[&str]| {
+        let answer = infeasible(&question);
+        assert!(!answer.broken.is_empty() && answer.search.simulated == 0);
+        assert_eq!(answer.search.candidates, answer.search.out_of_memory + answer.search.bounded_out);
+        for limit in &answer.broken {
+            assert!(limit.needs > limit.has, "{limit:?}");
+            assert_eq!(limit.has, question.cluster.node.gpu.memory.value);
+        }
+        let lack = |at: usize| answer.broken[at].needs / answer.broken[at].has;
+        assert!((1..answer.broken.len()).all(|at| lack(at - 1) <= lack(at)), "{:?}", answer.broken);
+        let remedies: Vec<&str> = answer.remedies.iter().map(String::as_str).collect();
+        assert_eq!(remedies, expected);
+        for remedy in remedies {
+            let mended = mend(question.clone(), remedy);
+            assert!(matches!(plan(&mended, &|_| {}), Ok(Verdict::Found(_))), "{remedy}");
+        }
+    };
+    // 405 billion parameters · 18 bytes over 32 GPUs are 212 GiB each, libraries come on top.
+    check(
+        question("llama-3-405b", "dgx-h100:4", 8192, 64),
+        &["16 nodes (128 GPUs) are enough", "GPUs with 219 GiB are enough"],
+    );
+    // 13 billion parameters · (6 + 12/8) bytes are 90 GiB: too much for one GPU, easy for eight.
+    let undivided = Pins { tensor: Some(1), pipeline: Some(1), ..Pins::default() };
+    check(
+        with_pins(question("gpt3-13b", "dgx-a100:1", 2048, 64), undivided),
+        &[
+            "leave the pinned choices to the planner",
+            "4 nodes (32 GPUs) are enough",
+            "GPUs with 93 GiB are enough",
+        ],
+    );
+    // Sequences of 128 Ki tokens: state fits, activations do not.
+    check(
+        with_blocks(with_memory(question("llama-3-8b", "dgx-h100:1", 8192 * 16, 8), 20), 16),
+        &["2 nodes (16 GPUs) are enough", "sequences of 32768 tokens fit", "GPUs with 30 GiB are enough"],
+    );
+}
+
+/// The question with a remedy applied.
+fn mend(mut question: Question, remedy: &str) -> Question {
+    let number = remedy.split(' ').find_map(|word| word.parse::<usize>().ok());
+    match (number, remedy) {
+        (None, "leave the pinned choices to the planner") => question.pins = Pins::default(),
+        (Some(nodes), _) if remedy.contains(" nodes (") => question.cluster.nodes = nodes,
+        (Some(tokens), _) if remedy.starts_with("sequences of") => question.job.sequence = tokens,
+        (Some(gib), _) if remedy.starts_with("GPUs with") => question = with_memory(question, gib),
+        _ => panic!("what does `{remedy}` mean?"),
+    }
+    question
+}
+
+#[test]
+fn early_ranks_recompute_more_where_memory_is_short() {
+    // 1F1B keeps min(m, p - r) microbatches on rank r.
+    let pins = Pins {
+        tensor: Some(2),
+        pipeline: Some(4),
+        micro_batch: Some(1),
+        schedule: Some("1f1b".into()),
+        ..Pins::default()
+    };
+    let question = with_pins(question("llama-3-8b", "dgx-h100:1", 8192, 16), pins);
+    let check = |gib: usize, expected: &[usize]| {
+        let best = &found(&with_memory(question.clone(), gib)).ranked[0].plan;
+        assert_eq!(recomputed(best), expected, "{gib} GiB");
+    };
+    check(80, &[0; 4]);
+    check(28, &[6, 2, 1, 0]);
+    check(24, &[8, 7, 5, 1]);
+}
+
+#[test]
+fn a_heavy_head_takes_the_place_of_blocks() {
+    let config = r#"{"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8,
+        "intermediate_size": 4096, "vocab_size": VOCABULARY}"#;
+    let blocks_of_stages = |vocabulary: &str| -> Vec<usize> {
+        let mut question = question("gpt2", "dgx-a100:1", 2048, 64);
+        let config = config.replace("VOCABULARY", vocabulary);
+        question.model = from_hugging_face(&config, "heavy-head.json").unwrap();
+        question.pins = Pins { pipeline: Some(4), schedule: Some("1f1b".into()), ..Pins::default() };
+        let best = &found(&question).ranked[0].plan;
+        best.stages.iter().map(|stage| stage.0.len()).collect()
+    };
+    // A block has 4 · 1024² (attention) + 3 · 1024 · 4096 (feed-forward) = 16.8 million weights, the head 1024 · 1000 =
+    // 1 million: nothing beside 3 blocks. With 64,000 entries they are 65.5 million, about 4 blocks: 16 in all, 4 to
+    // each stage. With 256,000 they are 262 million, more than all blocks: the last stage has as few as it may.
+    assert_eq!(blocks_of_stages("1000"), [3, 3, 3, 3]);
+    let heavy = blocks_of_stages("64000");
+    assert!(heavy[3] < heavy[1].min(heavy[2]), "{heavy:?}");
+    let heavier = blocks_of_stages("256000");
+    assert!(heavier[3] == 1 && heavier[..3].iter().all(|blocks| *blocks >= 3), "{heavier:?}");
+}
