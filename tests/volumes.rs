@@ -96,9 +96,11 @@ fn tensor_parallel_blocks_reduce_bsh() {
         check(&Draft { recompute: Recompute::Selective, ..split.clone() }, [[0, 2, 2], none, backward]);
         check(&Draft { recompute: Recompute::Full, ..split }, [[0, 2, 2], [0, 2, 2], backward]);
     }
-    // Attention and feed-forward layer side by side share their reductions.
-    let parallel = Draft { blocks: 6, ..Draft::of("gpt-neox-20b", [4, 3, 1]) };
-    let parallel = Draft { gpus_per_node: 4, ..parallel };
+    // Attention and feed-forward layer side by side share the output's reduction, and the input's if they share the norm.
+    let mut parallel = Draft { blocks: 6, gpus_per_node: 4, ..Draft::of("gpt-neox-20b", [4, 3, 1]) };
+    check(&parallel, [[1, 0, 0], none, [2, 0, 0]]);
+    check(&Draft { sequence_parallel: true, ..parallel.clone() }, [[0, 2, 1], none, [0, 3, 2]]);
+    parallel.model.blocks[0].block.norms = 1;
     check(&parallel, [[1, 0, 0], none, [1, 0, 0]]);
     check(&Draft { sequence_parallel: true, ..parallel }, [[0, 1, 1], none, [0, 2, 1]]);
 }

@@ -143,10 +143,15 @@ fn divisors(number: usize) -> Vec<usize> {
 fn meshes(question: &Question) -> Vec<Mesh> {
     let Question { model, cluster, job, pins, .. } = question;
     let gpus = cluster.gpus();
+    // A tensor group lies in one node or fills whole ones: where some groups straddle a node's end, all wait for them.
+    let node = cluster.node.gpus.value;
+    let aligned = |tensor: usize| node.is_multiple_of(tensor) || tensor.is_multiple_of(node);
+    let considered = |tensor: &usize| match pins.tensor {
+        Some(pin) => *tensor == pin,
+        None => aligned(*tensor),
+    };
     let tensors = divisors(gpus).into_iter().filter(|tensor| {
-        pinned(&pins.tensor, tensor)
-            && *tensor <= job.sequence
-            && tensor_degree_allowed(model, *tensor).is_ok()
+        considered(tensor) && *tensor <= job.sequence && tensor_degree_allowed(model, *tensor).is_ok()
     });
     let split = |tensor: usize| {
         divisors(gpus / tensor)

@@ -15,8 +15,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trainwright_sim::costs::{ClusterCosts, Costs};
-use trainwright_sim::{forecast, step_time};
-use trainwright_spec::lower::lower;
+use trainwright_sim::{forecast, step_time_for_ranking};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
@@ -59,26 +58,30 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
     // Stable: of equal times, the one that was more hopeful comes first.
     best.sort_by_key(|simulated| simulated.time);
     best.truncate(KEPT);
-    let Some(winner) = best.first().map(|simulated| space.candidates[simulated.index]) else {
+    if best.is_empty() {
         return match space.left_out {
             Some(why) => {
                 Err(PlannerError::NoCandidate { reason: format!("{why}, and nothing with fewer fits") })
             }
             None => Ok(Verdict::Infeasible(infeasible(&space, &seen, search))),
         };
-    };
+    }
     let done = AtomicUsize::new(0);
-    let ranked = best
+    let mut ranked = best
         .par_iter()
-        .map(|&Simulated { plan, estimate, .. }| {
+        .map(|&Simulated { index, plan, estimate, .. }| {
             let (forecast, _) = forecast(plan, &space.costs)?;
             let limited_by = limited_by(plan, &forecast);
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             watch(Progress { phase: "simulations", done, total: best.len() });
-            Ok(Ranked { plan: plan.clone(), forecast, estimate, limited_by })
+            Ok((index, Ranked { plan: plan.clone(), forecast, estimate, limited_by }))
         })
-        .collect::<Result<Vec<Ranked>, PlannerError>>()?;
-    let alternatives = alternatives(&space, &seen, &winner, &ranked[0])?;
+        .collect::<Result<Vec<(usize, Ranked)>, PlannerError>>()?;
+    // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
+    ranked.sort_by_key(|(_, plan)| Picoseconds::from(plan.forecast.step_time));
+    let winner = space.candidates[ranked[0].0];
+    let alternatives = alternatives(&space, &seen, &winner, &ranked[0].1)?;
+    let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
     Ok(Verdict::Found(Found { ranked, alternatives, search }))
 }
 
@@ -139,7 +142,7 @@ impl<'a> Space<'a> {
 pub(crate) fn trial(staged: Staged, costs: &impl Costs) -> Result<Trial, PlannerError> {
     Ok(match staged {
         Staged::Plan(plan, estimate) => {
-            let time = step_time(&lower(&plan), costs)?;
+            let time = step_time_for_ranking(&plan, costs)?;
             Trial::Simulated { plan, estimate, time }
         }
         Staged::OutOfMemory { rank, needs, has } => Trial::OutOfMemory { rank, needs, has },

@@ -1,13 +1,14 @@
 //! What a plan would do: the figures that people compare plans by.
 
 use crate::costs::Costs;
-use crate::{Deadlock, Detail, hardware_flops, simulate};
+use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
 use trainwright_spec::lower::lower;
 use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::{Bytes, Flops, Seconds};
+use trainwright_spec::program::RankProgram;
+use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 use trainwright_traces::report::Report;
 use trainwright_traces::timeline::Timeline;
 
@@ -48,13 +49,50 @@ pub struct Forecast {
     pub report: Report,
 }
 
-/// Simulates a step of `plan` op by op. The plan must have passed `Plan::check`.
+/// Steps of more ops than this are simulated call by call: their timelines would take gigabytes.
+const MOST_OPS: usize = 3_000_000;
+
+/// Microbatches, in pipelines, beyond which `step_time_for_ranking` extrapolates.
+const MANY_PIPELINES: usize = 6;
+
+/// The step time of a plan, for ranking many.
+///
+/// With m > 6 p microbatches, from two shorter steps: T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)),
+/// a = 4 p + m mod p.
+///
+/// p pipeline ranks. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
+/// filling and draining take the same time however many there are. Tests hold it to the whole step.
+///
+/// # Errors
+/// `Deadlock` if the schedule's actions wait for each other.
+pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
+    let (p, m) = (plan.mesh.pipeline, plan.microbatches());
+    if m <= MANY_PIPELINES * p {
+        return step_time(&lower(plan), costs);
+    }
+    let with = |microbatches: usize| {
+        let mut shorter = plan.clone();
+        shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
+        step_time(&lower(&shorter), costs)
+    };
+    let few = 4 * p + m % p;
+    let (short, long) = (with(few)?, with(few + p)?);
+    let rounds = ((m - few - p) / p) as u64;
+    Ok(Picoseconds(long.0 + rounds * (long.0 - short.0)))
+}
+
+/// Simulates a step of `plan`: op by op, or call by call if it has very many. The plan must have passed `Plan::check`.
 ///
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline), Deadlock> {
     let program = lower(plan);
-    let timeline = simulate(&program, costs, Detail::Ops)?;
+    let of_rank = |rank: &RankProgram| -> usize {
+        rank.calls.iter().map(|call| program.segments[call.segment].ops.len()).sum()
+    };
+    let ops: usize = program.ranks.iter().map(of_rank).sum();
+    let detail = if ops > MOST_OPS { Detail::Calls } else { Detail::Ops };
+    let timeline = simulate(&program, costs, detail)?;
     let report = Report::new(&timeline);
     let step_time = Seconds::from(timeline.duration);
     let batch = plan.job.global_batch as f64;

@@ -11,6 +11,6 @@ mod simulate;
 mod template;
 
 pub use engine::Deadlock;
-pub use forecast::{Forecast, forecast};
+pub use forecast::{Forecast, forecast, step_time_for_ranking};
 pub use simulate::{hardware_flops, simulate, step_time};
 pub use template::Detail;

@@ -2,10 +2,12 @@
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing};
-use crate::template::{Detail, NodeAction, templates};
+use crate::template::{Detail, Inside, NodeAction, templates};
 use std::collections::HashMap;
-use trainwright_spec::program::{Axis, Channel, Program, RankProgram, Stream, Work};
-use trainwright_spec::units::{Flops, Picoseconds};
+use trainwright_spec::program::{
+    Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
+};
+use trainwright_spec::units::{Bytes, Flops, Picoseconds};
 use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
 /// What a program does in time.
@@ -40,6 +42,8 @@ struct Origin {
     call: u32,
     segment: u32,
     op: u32,
+    activity: Activity,
+    inside: Option<Inside>,
 }
 
 impl Flat {
@@ -77,11 +81,7 @@ impl Flat {
                 call: origin.call,
                 stream,
                 pass: work.pass,
-                activity: if detail == Detail::Calls && stream == Stream::Compute {
-                    Activity::Compute
-                } else {
-                    activity(&work.work)
-                },
+                activity: origin.activity,
                 start: outcome.started[op as usize],
                 end: outcome.ended[op as usize],
             };
@@ -89,9 +89,21 @@ impl Flat {
             if posted < span.start {
                 spans.push(Span { activity: Activity::Wait, start: posted, end: span.start, ..span });
             }
-            if span.start < span.end {
-                spans.push(span);
+            match origin.inside {
+                // The kernels first, then the communication that they do not hide: the order inside is not told.
+                Some(Inside { compute, overlapped }) => {
+                    let kernels = Span { end: span.start + compute, ..span };
+                    let start = kernels.end - overlapped;
+                    let activity = Activity::Communication(Axis::Tensor);
+                    spans.push(kernels);
+                    spans.push(Span { stream: Stream::Tensor, activity, start, ..span });
+                }
+                None => spans.push(span),
             }
+        }
+        spans.retain(|span| span.start < span.end);
+        if detail == Detail::Calls {
+            spans.sort_by_key(|span| (span.rank, span.stream, span.start));
         }
         Timeline {
             ranks: program
@@ -106,7 +118,10 @@ impl Flat {
             labels,
             calls: self.calls.clone(),
             spans,
-            memory: if detail == Detail::Ops { self.memory(program, outcome) } else { Vec::new() },
+            memory: match detail {
+                Detail::Ops => self.memory(program, outcome),
+                Detail::Calls => self.memory_by_call(program, outcome),
+            },
             duration: outcome.ended.iter().copied().max().unwrap_or(Picoseconds::ZERO),
         }
     }
@@ -136,6 +151,40 @@ impl Flat {
             // Stable: at one time, ops stay in program order, so that memory is given back before it is taken again.
             changes[first..].sort_by_key(|change| change.time);
         }
+        changes
+    }
+
+    /// Memory as if each call took all its activations when it starts and gave them back when it ends.
+    fn memory_by_call(&self, program: &Program, outcome: &Outcome) -> Vec<MemoryChange> {
+        let mut changes: Vec<MemoryChange> = Vec::new();
+        for (index, rank) in program.ranks.iter().enumerate() {
+            let held = |held: &Allocation| MemoryChange {
+                rank: index as u32,
+                kind: held.kind,
+                time: Picoseconds::ZERO,
+                bytes: held.bytes,
+            };
+            changes.extend(rank.resident.iter().map(held));
+        }
+        let mut ops = 0..0;
+        for (call, track) in self.calls.iter().enumerate() {
+            let of_call = self.origins[ops.end..].iter().take_while(|origin| origin.call as usize == call);
+            ops = ops.end..ops.end + of_call.count();
+            let Some(origin) = self.origins.get(ops.start) else { continue };
+            let segment = &program.segments[origin.segment as usize];
+            let mut kernels = ops.clone().filter(|op| self.origins[*op].activity == Activity::Compute);
+            let (Some(first), Some(last)) = (kernels.clone().next(), kernels.next_back()) else { continue };
+            let total = |list: fn(&Op) -> &[Allocation]| -> Bytes {
+                let all = segment.ops.iter().flat_map(list);
+                all.filter(|one| one.kind == MemoryKind::Activations).map(|one| one.bytes).sum()
+            };
+            let kind = MemoryKind::Activations;
+            let rank = track.rank as u32;
+            let (taken, given) = (total(|op| &op.allocates), total(|op| &op.frees));
+            changes.push(MemoryChange { rank, kind, time: outcome.started[first], bytes: taken });
+            changes.push(MemoryChange { rank, kind, time: outcome.ended[last], bytes: given * -1.0 });
+        }
+        changes.sort_by_key(|change| (change.rank, change.time));
         changes
     }
 }
@@ -187,7 +236,13 @@ impl Builder {
                     NodeAction::Receive(_) => Timing::Takes(Picoseconds::ZERO),
                 };
                 let op = self.flat.graph.add(queues[node.stream as usize], timing);
-                self.flat.origins.push(Origin { call: track, segment: call.segment as u32, op: node.op });
+                self.flat.origins.push(Origin {
+                    call: track,
+                    segment: call.segment as u32,
+                    op: node.op,
+                    activity: node.activity,
+                    inside: node.inside,
+                });
                 for earlier in &node.after {
                     self.flat.graph.wait(op, added[*earlier as usize]);
                 }
@@ -210,14 +265,6 @@ impl Builder {
             self.flat.graph.set_timing(*receive, Timing::EndsWith(send));
         }
         self.flat
-    }
-}
-
-fn activity(work: &Work) -> Activity {
-    match work {
-        Work::Compute(_) | Work::Join => Activity::Compute,
-        Work::Collective { axis, .. } => Activity::Communication(*axis),
-        Work::Send { .. } | Work::Receive { .. } => Activity::Communication(Axis::Pipeline),
     }
 }
 

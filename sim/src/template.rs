@@ -3,14 +3,16 @@
 use crate::costs::Costs;
 use trainwright_spec::program::{Axis, Channel, Op, Program, RankProgram, Segment, Stream, Work};
 use trainwright_spec::units::{Picoseconds, Seconds};
+use trainwright_traces::timeline::Activity;
 
 /// How finely a simulation looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Every op is an event: for reports and traces.
     Ops,
-    /// Ops that only wait for each other are one event: the same times for a fraction of the work, without spans
-    /// of single ops and without memory over time. For ranking many plans.
+    /// Ops that only wait for each other are one event: the same times for a fraction of the work. Spans tell compute
+    /// from communication but not single ops, and memory changes with calls, without temporaries. For ranking many
+    /// plans, and for steps of millions of ops.
     Calls,
 }
 
@@ -25,6 +27,19 @@ pub(crate) struct Node {
     pub after: Vec<u32>,
     /// Index in the segment of the op it is, or of the first it stands for.
     pub op: u32,
+    /// What it keeps the rank busy with, if it is one op.
+    pub activity: Activity,
+    /// What is in it, if it is several.
+    pub inside: Option<Inside>,
+}
+
+/// How several ops in one spend their time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Inside {
+    /// While a kernel runs.
+    pub compute: Picoseconds,
+    /// The part of it during which the tensor axis communicates too. It communicates also in the time without kernels.
+    pub overlapped: Picoseconds,
 }
 
 /// What a node does, with its duration on one rank.
@@ -67,6 +82,8 @@ fn nodes(program: &Program, rank: &RankProgram, segment: &Segment, costs: &impl 
         action: action(program, rank, &op.work, costs),
         after: op.after.iter().map(|earlier| *earlier as u32).collect(),
         op: index,
+        activity: activity(&op.work),
+        inside: None,
     };
     (0u32..).zip(&segment.ops).map(node).collect()
 }
@@ -102,7 +119,10 @@ fn action(program: &Program, rank: &RankProgram, work: &Work, costs: &impl Costs
 /// last kernel.
 fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
     let is_local = |node: &Node| {
-        matches!(node.action, NodeAction::Local(_)) && matches!(node.stream, Stream::Compute | Stream::Tensor)
+        let tensor = Activity::Communication(Axis::Tensor);
+        matches!(node.action, NodeAction::Local(_))
+            && matches!(node.stream, Stream::Compute | Stream::Tensor)
+            && (node.activity == Activity::Compute || node.activity == tensor)
     };
     let mut watched = vec![false; nodes.len()];
     for node in nodes.iter().filter(|node| !is_local(node)) {
@@ -130,6 +150,8 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
         let length = nodes[first + 1..].iter().take_while(|node| !breaks_run(node)).count();
         let run = first..first + 1 + length;
         let ends = local_ends(nodes, run.clone(), is_local)?;
+        let spent =
+            |window| inside(nodes[run.clone()].iter().zip(&ends).filter(|(node, _)| is_local(node)), window);
         let total = ends.iter().copied().max().unwrap_or(Picoseconds::ZERO);
         let mut cuts: Vec<(Picoseconds, usize)> = run
             .clone()
@@ -151,6 +173,8 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
                 action,
                 after: std::mem::take(&mut after),
                 op: first as u32,
+                activity: Activity::Compute,
+                inside: Some(spent(from..time)),
             });
             from = time;
         }
@@ -167,6 +191,35 @@ fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>)
     let after = nodes[index].after.iter().map(|earlier| place[*earlier as usize]).collect();
     place[index] = joined.len() as u32;
     joined.push(Node { after, ..nodes[index].clone() });
+}
+
+/// How the local nodes of a run, each with its end, spend a window of its time. While no kernel runs, a collective
+/// does: what else would the kernels wait for?
+fn inside<'a>(
+    nodes: impl Iterator<Item = (&'a Node, &'a Picoseconds)>,
+    window: std::ops::Range<Picoseconds>,
+) -> Inside {
+    let (mut compute, mut communication) = (Picoseconds::ZERO, Picoseconds::ZERO);
+    for (node, end) in nodes {
+        let NodeAction::Local(time) = node.action else { continue };
+        let (start, end) = ((*end - time).max(window.start), (*end).min(window.end));
+        if start < end {
+            match node.activity {
+                Activity::Compute => compute += end - start,
+                Activity::Communication(_) | Activity::Wait => communication += end - start,
+            }
+        }
+    }
+    let exposed = window.end - window.start - compute;
+    Inside { compute, overlapped: Picoseconds(communication.0.saturating_sub(exposed.0)).min(compute) }
+}
+
+pub(crate) fn activity(work: &Work) -> Activity {
+    match work {
+        Work::Compute(_) | Work::Join => Activity::Compute,
+        Work::Collective { axis, .. } => Activity::Communication(*axis),
+        Work::Send { .. } | Work::Receive { .. } => Activity::Communication(Axis::Pipeline),
+    }
 }
 
 /// When each local node of a run ends, counted from the run's start; none if the tensor stream could start before the

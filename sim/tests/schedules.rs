@@ -8,6 +8,7 @@ use trainwright_spec::program::{
 };
 use trainwright_spec::schedule::{ActionKind, PipelineShape, Schedule, schedule};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+use trainwright_traces::draw::{Style, draw};
 use trainwright_traces::report::Report;
 
 /// A kernel takes as many seconds as it reads bytes; messages take no time.
@@ -183,4 +184,48 @@ fn makespans_are_the_published_ones() {
     check("interleaved", 8, 2, 32, 106.5);
     check("interleaved", 8, 4, 32, 101.25);
     check("interleaved", 8, 2, 8, 34.5);
+}
+
+#[test]
+fn small_schedules_look_as_they_should() {
+    // F = 1, B = 2 of a rank's stages together; one cell per unit, half a unit where a rank has two stages.
+    let check = |name: &str, ranks, virtual_stages, microbatches, expected: &[&str]| {
+        let shape = PipelineShape { ranks, virtual_stages, microbatches };
+        let program = unit_program(schedule(name).unwrap(), shape);
+        let timeline = simulate(&program, &UnitCosts, Detail::Ops).unwrap();
+        let unit = Picoseconds::from(Seconds::new(1.0 / virtual_stages as f64));
+        assert_eq!(draw(&timeline, &Style::exact(unit)).trim_end(), expected.join("\n"), "{name}");
+    };
+    check(
+        "gpipe",
+        3,
+        1,
+        3,
+        &[
+            "rank 0 | F0 F1 F2 .. .. .. .. .. .. B0 == B1 == B2 ==",
+            "rank 1 | .. F0 F1 F2 .. .. .. B0 == B1 == B2 == .. ..",
+            "rank 2 | .. .. F0 F1 F2 B0 == B1 == B2 == .. .. .. ..",
+        ],
+    );
+    check(
+        "1f1b",
+        3,
+        1,
+        4,
+        &[
+            "rank 0 | F0 F1 F2 .. .. .. .. B0 == F3 B1 == .. B2 == .. B3 ==",
+            "rank 1 | .. F0 F1 .. .. B0 == F2 B1 == F3 B2 == .. B3 == .. ..",
+            "rank 2 | .. .. F0 B0 == F1 B1 == F2 B2 == F3 B3 == .. .. .. ..",
+        ],
+    );
+    check(
+        "interleaved",
+        2,
+        2,
+        4,
+        &[
+            "rank 0 | 0F0 0F1 2F0 2F1 0F2 ... 2B0 === 0F3 2B1 === 2F2 0B0 === 2F3 0B1 === ... 2B2 === ... 2B3 === 0B2 === 0B3 ===",
+            "rank 1 | ... 1F0 1F1 3F0 3B0 === 3F1 3B1 === 1F2 1B0 === 1F3 1B1 === 3F2 3B2 === 3F3 3B3 === 1B2 === 1B3 === ... ...",
+        ],
+    );
 }

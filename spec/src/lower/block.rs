@@ -22,7 +22,9 @@ pub(crate) fn block_parts(shape: &Shape, block: &Block) -> Vec<Part> {
     if block.parallel {
         parts.extend((0..block.norms).map(|_| norm()));
         parts.extend(attention(shape, &block.attention, Input::Region, false));
-        parts.extend(mlp(Input::Shared, true));
+        // With a norm each, attention and MLP read different tensors (GPT-NeoX); else the same (Falcon, GPT-J).
+        let input = if block.norms > 1 { Input::Region } else { Input::Shared };
+        parts.extend(mlp(input, true));
         parts.push(add_residual(shape, mlp_bias || block.attention.output_bias));
         return parts;
     }

@@ -119,6 +119,16 @@ impl Step {
         Step::Kernel { module, kernel, working: written }
     }
 
+    /// The same with more temporary memory, if it is a kernel.
+    fn holding(self, more: Bytes) -> Step {
+        match self {
+            Step::Kernel { module, kernel, working } => {
+                Step::Kernel { module, kernel, working: working + more }
+            }
+            collective @ Step::Collective { .. } => collective,
+        }
+    }
+
     /// A matrix product of activations: (m × k) · (k × n), `count` times.
     pub fn gemm(module: &'static str, count: usize, [m, n, k]: [usize; 3], precision: Precision) -> Step {
         let working = precision.storage_bytes() * (count * m * n) as f64;
@@ -157,19 +167,23 @@ pub(crate) fn column(
         beside_next,
     };
     let mut part = Part::default();
+    let mut gathered = Bytes::ZERO;
     if enters && shape.sequence_parallel {
         part.forward.push(gather(false));
         part.backward.push(gather(true));
+        gathered = whole;
     }
-    part.forward.push(Step::gemm(module, 1, [tokens, own, inner], shape.precision));
-    part.backward.push(Step::gemm(module, 1, [tokens, inner, own], shape.precision));
+    let product = |size| Step::gemm(module, 1, size, shape.precision).holding(gathered);
+    part.forward.push(product([tokens, own, inner]));
+    part.backward.push(product([tokens, inner, own]));
     if enters {
         let kind =
             if shape.sequence_parallel { CollectiveKind::ReduceScatter } else { CollectiveKind::AllReduce };
         let module = "reduce gradient";
         part.backward.push(Step::Collective { module, kind, bytes: whole, beside_next: true });
     }
-    part.backward.extend(weight_gradient(shape, module, 1, [inner, own, tokens]));
+    let weight = weight_gradient(shape, module, 1, [inner, own, tokens]);
+    part.backward.extend(weight.map(|step| step.holding(gathered)));
     if bias {
         let gradient = shape.activations(tokens * own);
         part.backward.push(Step::reduction("bias gradient", gradient, Bytes::ZERO));

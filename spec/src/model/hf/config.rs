@@ -35,8 +35,8 @@ const fn count(meaning: &'static str, most: u64) -> Count {
 
 /// Width of the residual stream.
 pub const HIDDEN: Count = count("the width of the residual stream", 1_000_000);
-/// Blocks.
-pub const LAYERS: Count = count("the number of blocks", 1_000_000);
+/// Blocks. DeepNet has 1,000 (arXiv 2203.00555), and planning time grows with the square of them.
+pub const LAYERS: Count = count("the number of blocks", 2_000);
 /// Query heads.
 pub const HEADS: Count = count("the number of attention heads", 1_000_000);
 /// Key and value heads.
