@@ -112,9 +112,14 @@ fn the_search_finds_what_solving_everything_finds() {
             .collect();
         all.sort_by_key(|(time, _)| *time);
         all.truncate(KEPT);
+        // Long steps were extrapolated; the answer is ordered by the whole ones.
+        let whole = |plan: &Plan| forecast(plan, &space.costs).unwrap().0.report.step_time;
+        let mut best: Vec<(Picoseconds, &Plan)> =
+            all.into_iter().map(|(_, plan)| (whole(plan), plan)).collect();
+        best.sort_by_key(|(time, _)| *time);
         let ranked: Vec<(Picoseconds, &Plan)> =
             found.ranked.iter().map(|ranked| (ranked.forecast.report.step_time, &ranked.plan)).collect();
-        assert!(ranked == all, "{name}");
+        assert!(ranked == best, "{name}");
         spared += found.search.bounded_out;
         let Search { candidates, out_of_memory, bounded_out, solved, simulated } = found.search;
         assert_eq!(candidates, out_of_memory + bounded_out + simulated, "{name}: {:?}", found.search);
