@@ -49,7 +49,7 @@ fn the_same_arguments_give_the_same_bytes() {
 fn pins_are_kept() {
     let folder = Folder::new();
     let pins = "--tensor 2 --pipeline 2 --micro-batch 2 --schedule 1f1b --sequence-parallel true --data-sharding none \
-                --recompute full --precision fp16 --optimizer sgd --stack pytorch-eager --no-gradient-clipping --top 1";
+                --recompute full --precision fp16 --optimizer sgd --stack megatron-lm-2022 --no-gradient-clipping --top 1";
     let ran = folder.run(&format!("{SMALL} {pins} --json"));
     let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
     let plan = &answer["plans"][0]["plan"];
@@ -65,7 +65,7 @@ fn pins_are_kept() {
         ("/job/precision", "\"fp16\""),
         ("/job/optimizer", "\"sgd\""),
         ("/job/gradient_clipping", "false"),
-        ("/stack/name", "\"pytorch-eager\""),
+        ("/stack/name", "\"megatron-lm-2022\""),
     ] {
         assert_eq!(plan.pointer(path).unwrap().to_string(), expected, "{path}");
     }
