@@ -57,6 +57,16 @@ pub struct Deadlock {
 }
 
 impl Graph {
+    /// An empty graph with room for `ops`.
+    pub fn with_capacity(ops: usize) -> Self {
+        Self {
+            timings: Vec::with_capacity(ops),
+            edges: Vec::with_capacity(2 * ops),
+            queues: Vec::with_capacity(ops),
+            ..Self::default()
+        }
+    }
+
     /// Adds an empty queue.
     pub fn add_queue(&mut self) -> u32 {
         self.queue_tails.push(None);

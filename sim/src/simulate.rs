@@ -2,8 +2,8 @@
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing};
-use crate::template::{Detail, Inside, NodeAction, templates};
-use std::collections::HashMap;
+use crate::template::{Detail, Inside, Node, NodeAction, templates};
+use std::collections::BTreeMap;
 use trainwright_spec::program::{
     Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
 };
@@ -32,32 +32,48 @@ pub fn step_time(program: &Program, costs: &impl Costs) -> Result<Picoseconds, D
 /// A program as a graph, and the way back.
 struct Flat {
     graph: Graph,
-    /// Rank, call and op in the segment of each op of the graph.
+    /// The call and the node of its template that each op of the graph is.
     origins: Vec<Origin>,
     calls: Vec<CallTrack>,
+    /// The segment of each call.
+    segments: Vec<u32>,
+    /// By rank and segment.
+    templates: Vec<Vec<Vec<Node>>>,
 }
 
+/// Kept small: there are millions.
 #[derive(Clone, Copy)]
 struct Origin {
     call: u32,
-    segment: u32,
-    op: u32,
-    activity: Activity,
-    inside: Option<Inside>,
+    node: u32,
 }
 
 impl Flat {
     fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Self {
-        let mut builder = Builder {
-            flat: Flat { graph: Graph::default(), origins: Vec::new(), calls: Vec::new() },
-            sends: HashMap::new(),
-            receives: Vec::new(),
-            meetings: HashMap::new(),
+        let templates: Vec<Vec<Vec<Node>>> =
+            program.ranks.iter().map(|rank| templates(program, rank, costs, detail)).collect();
+        let of_rank = |(rank, templates): (&RankProgram, &Vec<Vec<Node>>)| -> usize {
+            rank.calls.iter().map(|call| templates[call.segment].len()).sum()
         };
-        for (index, rank) in program.ranks.iter().enumerate() {
-            builder.add_rank(program, index, rank, costs, detail);
+        let ops = program.ranks.iter().zip(&templates).map(of_rank).sum();
+        let (graph, origins) = (Graph::with_capacity(ops), Vec::with_capacity(ops));
+        let mut builder = Builder {
+            flat: Flat { graph, origins, calls: Vec::new(), segments: Vec::new(), templates: Vec::new() },
+            sends: BTreeMap::new(),
+            receives: Vec::new(),
+            meetings: vec![Vec::new(); program.groups.len()],
+        };
+        for (index, (rank, templates)) in program.ranks.iter().zip(&templates).enumerate() {
+            builder.add_rank(program, index, rank, templates);
         }
-        builder.finish()
+        Flat { templates, ..builder.finish() }
+    }
+
+    /// The segment of an op, and the node of its template.
+    fn node(&self, origin: Origin) -> (usize, &Node) {
+        let rank = self.calls[origin.call as usize].rank;
+        let segment = self.segments[origin.call as usize] as usize;
+        (segment, &self.templates[rank][segment][origin.node as usize])
     }
 
     fn timeline(&self, program: &Program, outcome: &Outcome, detail: Detail) -> Timeline {
@@ -73,15 +89,16 @@ impl Flat {
         let mut spans = Vec::with_capacity(self.graph.len());
         for op in self.by_queue() {
             let origin = self.origins[op as usize];
-            let work = &program.segments[origin.segment as usize].ops[origin.op as usize];
+            let (segment, node) = self.node(origin);
+            let work = &program.segments[segment].ops[node.op as usize];
             let stream = Stream::ALL[self.graph.queues()[op as usize] as usize % Stream::ALL.len()];
             let span = Span {
                 rank: self.calls[origin.call as usize].rank as u32,
-                label: first_label[origin.segment as usize] + origin.op,
+                label: first_label[segment] + node.op,
                 call: origin.call,
                 stream,
                 pass: work.pass,
-                activity: origin.activity,
+                activity: node.activity,
                 start: outcome.started[op as usize],
                 end: outcome.ended[op as usize],
             };
@@ -89,7 +106,7 @@ impl Flat {
             if posted < span.start {
                 spans.push(Span { activity: Activity::Wait, start: posted, end: span.start, ..span });
             }
-            match origin.inside {
+            match node.inside {
                 // The kernels first, then the communication that they do not hide: the order inside is not told.
                 Some(Inside { compute, overlapped }) => {
                     let kernels = Span { end: span.start + compute, ..span };
@@ -128,8 +145,19 @@ impl Flat {
 
     /// Ops by queue, in the queue's order.
     fn by_queue(&self) -> Vec<OpId> {
-        let mut ops: Vec<OpId> = (0..self.graph.len() as OpId).collect();
-        ops.sort_by_key(|op| self.graph.queues()[*op as usize]);
+        let queues = self.graph.queues();
+        let mut place = vec![0; queues.iter().max().map_or(0, |last| *last as usize + 1) + 1];
+        for queue in queues {
+            place[*queue as usize + 1] += 1;
+        }
+        for queue in 1..place.len() {
+            place[queue] += place[queue - 1];
+        }
+        let mut ops = vec![0; queues.len()];
+        for (op, queue) in (0..).zip(queues) {
+            ops[place[*queue as usize]] = op;
+            place[*queue as usize] += 1;
+        }
         ops
     }
 
@@ -142,7 +170,8 @@ impl Flat {
             changes.extend(rank.resident.iter().map(|held| change(held.kind, Picoseconds::ZERO, held.bytes)));
             while next < self.origins.len() && self.calls[self.origins[next].call as usize].rank == index {
                 let origin = self.origins[next];
-                let op = &program.segments[origin.segment as usize].ops[origin.op as usize];
+                let (segment, node) = self.node(origin);
+                let op = &program.segments[segment].ops[node.op as usize];
                 let (start, end) = (outcome.started[next], outcome.ended[next]);
                 changes.extend(op.allocates.iter().map(|taken| change(taken.kind, start, taken.bytes)));
                 changes.extend(op.frees.iter().map(|given| change(given.kind, end, given.bytes * -1.0)));
@@ -170,9 +199,9 @@ impl Flat {
         for (call, track) in self.calls.iter().enumerate() {
             let of_call = self.origins[ops.end..].iter().take_while(|origin| origin.call as usize == call);
             ops = ops.end..ops.end + of_call.count();
-            let Some(origin) = self.origins.get(ops.start) else { continue };
-            let segment = &program.segments[origin.segment as usize];
-            let mut kernels = ops.clone().filter(|op| self.origins[*op].activity == Activity::Compute);
+            let segment = &program.segments[self.segments[call] as usize];
+            let mut kernels =
+                ops.clone().filter(|op| self.node(self.origins[*op]).1.activity == Activity::Compute);
             let (Some(first), Some(last)) = (kernels.clone().next(), kernels.next_back()) else { continue };
             let total = |list: fn(&Op) -> &[Allocation]| -> Bytes {
                 let all = segment.ops.iter().flat_map(list);
@@ -189,69 +218,60 @@ impl Flat {
     }
 }
 
-/// Which message: receiving rank, channel, microbatch.
-type MessageKey = (usize, Channel, usize);
+/// Which messages: receiving rank and channel.
+type Line = (usize, Channel);
 
 struct Builder {
     flat: Flat,
-    sends: HashMap<MessageKey, OpId>,
-    receives: Vec<(OpId, MessageKey)>,
-    /// The n-th collective of each group, by (group, n).
-    meetings: HashMap<(usize, u32), u32>,
+    /// The sends of each line by microbatch, as far as there are any.
+    sends: BTreeMap<Line, Vec<Option<OpId>>>,
+    /// Each with its line and microbatch.
+    receives: Vec<(OpId, Line, usize)>,
+    /// Of each group, its collectives in turn.
+    meetings: Vec<Vec<u32>>,
 }
 
 impl Builder {
-    fn add_rank(
-        &mut self,
-        program: &Program,
-        index: usize,
-        rank: &RankProgram,
-        costs: &impl Costs,
-        detail: Detail,
-    ) {
+    fn add_rank(&mut self, program: &Program, index: usize, rank: &RankProgram, templates: &[Vec<Node>]) {
         let queues = Stream::ALL.map(|_| self.flat.graph.add_queue());
-        let templates = templates(program, rank, costs, detail);
-        let mut met = [0u32; Axis::ALL.len()];
+        let mut met = [0; Axis::ALL.len()];
         let mut added: Vec<OpId> = Vec::new();
         for call in &rank.calls {
             let track = self.flat.calls.len() as u32;
             self.flat.calls.push(CallTrack { rank: index, action: call.action });
+            self.flat.segments.push(call.segment as u32);
             let microbatch = call.action.map_or(0, |action| action.microbatch);
             added.clear();
-            for node in &templates[call.segment] {
+            for (number, node) in (0..).zip(&templates[call.segment]) {
                 let timing = match node.action {
                     NodeAction::Local(time) => Timing::Takes(time),
                     NodeAction::Meet(axis, time) => {
                         let group = rank.groups[axis as usize].expect("only ranks of a group meet");
                         let turn = met[axis as usize];
                         met[axis as usize] += 1;
-                        let size = program.groups[group].members.len();
-                        let graph = &mut self.flat.graph;
-                        let meeting =
-                            *self.meetings.entry((group, turn)).or_insert_with(|| graph.add_meeting(size));
-                        Timing::Meets(meeting, time)
+                        if turn == self.meetings[group].len() {
+                            let size = program.groups[group].members.len();
+                            self.meetings[group].push(self.flat.graph.add_meeting(size));
+                        }
+                        Timing::Meets(self.meetings[group][turn], time)
                     }
                     NodeAction::Send(_, _, time) => Timing::Takes(time),
                     // The send may not have been added yet; `finish` sets what the receive ends with.
                     NodeAction::Receive(_) => Timing::Takes(Picoseconds::ZERO),
                 };
                 let op = self.flat.graph.add(queues[node.stream as usize], timing);
-                self.flat.origins.push(Origin {
-                    call: track,
-                    segment: call.segment as u32,
-                    op: node.op,
-                    activity: node.activity,
-                    inside: node.inside,
-                });
+                self.flat.origins.push(Origin { call: track, node: number });
                 for earlier in &node.after {
                     self.flat.graph.wait(op, added[*earlier as usize]);
                 }
                 added.push(op);
                 match node.action {
                     NodeAction::Send(channel, to, _) => {
-                        self.sends.insert((rank.pipeline[to], channel, microbatch), op);
+                        let line = self.sends.entry((rank.pipeline[to], channel)).or_default();
+                        line.resize(line.len().max(microbatch + 1), None);
+                        line[microbatch] = Some(op);
                     }
-                    NodeAction::Receive(channel) => self.receives.push((op, (index, channel, microbatch))),
+                    NodeAction::Receive(channel) => self.receives.push((op, (index, channel), microbatch)),
                     NodeAction::Local(_) | NodeAction::Meet(..) => {}
                 }
             }
@@ -259,9 +279,10 @@ impl Builder {
     }
 
     fn finish(mut self) -> Flat {
-        for (receive, key) in &self.receives {
+        for (receive, line, microbatch) in &self.receives {
+            let sends = self.sends.get(line).and_then(|sends| sends.get(*microbatch));
             // A receive without a send ends with itself, that is never: the engine reports the deadlock.
-            let send = self.sends.get(key).copied().unwrap_or(*receive);
+            let send = sends.copied().flatten().unwrap_or(*receive);
             self.flat.graph.set_timing(*receive, Timing::EndsWith(send));
         }
         self.flat
