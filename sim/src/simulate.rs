@@ -2,7 +2,7 @@
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing};
-use crate::template::{Detail, Inside, Node, NodeAction, templates};
+use crate::template::{Detail, Inside, Node, NodeAction, Remembered, templates};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{
     Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
@@ -50,8 +50,9 @@ struct Origin {
 
 impl Flat {
     fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Self {
+        let mut costs = Remembered::new(costs);
         let templates: Vec<Vec<Vec<Node>>> =
-            program.ranks.iter().map(|rank| templates(program, rank, costs, detail)).collect();
+            program.ranks.iter().map(|rank| templates(program, rank, &mut costs, detail)).collect();
         let of_rank = |(rank, templates): (&RankProgram, &Vec<Vec<Node>>)| -> usize {
             rank.calls.iter().map(|call| templates[call.segment].len()).sum()
         };

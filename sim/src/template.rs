@@ -2,6 +2,7 @@
 
 use crate::costs::Costs;
 use serde::Serialize;
+use trainwright_spec::program::{Axis, Channel, Kernel, Op, Program, RankProgram, Segment, Stream, Work};
 use trainwright_spec::program::{Axis, Channel, Op, Program, RankProgram, Segment, Stream, Work};
 use trainwright_spec::units::{Picoseconds, Seconds};
 use trainwright_traces::timeline::Activity;
@@ -57,11 +58,33 @@ pub(crate) enum NodeAction {
     Receive(Channel),
 }
 
+/// Costs that remember the kernels they were asked for: a program has few distinct ones, each thousands of times.
+pub(crate) struct Remembered<'a, C> {
+    costs: &'a C,
+    kernels: Vec<(Kernel, Picoseconds)>,
+}
+
+impl<'a, C: Costs> Remembered<'a, C> {
+    /// Costs that know no kernel yet.
+    pub fn new(costs: &'a C) -> Self {
+        Self { costs, kernels: Vec::new() }
+    }
+
+    fn kernel(&mut self, kernel: &Kernel) -> Picoseconds {
+        if let Some((_, time)) = self.kernels.iter().find(|(known, _)| known == kernel) {
+            return *time;
+        }
+        let time = self.costs.kernel(kernel).into();
+        self.kernels.push((*kernel, time));
+        time
+    }
+}
+
 /// The nodes of every segment that `rank` calls, by segment.
-pub(crate) fn templates(
+pub(crate) fn templates<C: Costs>(
     program: &Program,
     rank: &RankProgram,
-    costs: &impl Costs,
+    costs: &mut Remembered<C>,
     detail: Detail,
 ) -> Vec<Vec<Node>> {
     let mut all = vec![Vec::new(); program.segments.len()];
@@ -78,7 +101,12 @@ pub(crate) fn templates(
     }
 }
 
-fn nodes(program: &Program, rank: &RankProgram, segment: &Segment, costs: &impl Costs) -> Vec<Node> {
+fn nodes<C: Costs>(
+    program: &Program,
+    rank: &RankProgram,
+    segment: &Segment,
+    costs: &mut Remembered<C>,
+) -> Vec<Node> {
     let node = |(index, op): (u32, &Op)| Node {
         stream: op.stream,
         action: action(program, rank, &op.work, costs),
@@ -90,15 +118,20 @@ fn nodes(program: &Program, rank: &RankProgram, segment: &Segment, costs: &impl 
     (0u32..).zip(&segment.ops).map(node).collect()
 }
 
-fn action(program: &Program, rank: &RankProgram, work: &Work, costs: &impl Costs) -> NodeAction {
+fn action<C: Costs>(
+    program: &Program,
+    rank: &RankProgram,
+    work: &Work,
+    costs: &mut Remembered<C>,
+) -> NodeAction {
     match *work {
-        Work::Compute(ref kernel) => NodeAction::Local(costs.kernel(kernel).into()),
+        Work::Compute(ref kernel) => NodeAction::Local(costs.kernel(kernel)),
         Work::Join => NodeAction::Local(Picoseconds::ZERO),
         Work::Collective { kind, axis, bytes } => {
             let Some(group) = rank.groups[axis as usize].map(|index| &program.groups[index]) else {
                 return NodeAction::Local(Picoseconds::ZERO);
             };
-            let time: Seconds = costs.collective(kind, bytes, group);
+            let time: Seconds = costs.costs.collective(kind, bytes, group);
             match group.members.len() {
                 1 => NodeAction::Local(time.into()),
                 _ => NodeAction::Meet(axis, time.into()),
@@ -106,7 +139,7 @@ fn action(program: &Program, rank: &RankProgram, work: &Work, costs: &impl Costs
         }
         Work::Send { channel, to, bytes } => {
             let receiver = program.ranks[rank.pipeline[to]].rank;
-            NodeAction::Send(channel, to, costs.message(bytes, rank.rank, receiver).into())
+            NodeAction::Send(channel, to, costs.costs.message(bytes, rank.rank, receiver).into())
         }
         Work::Receive { channel, .. } => NodeAction::Receive(channel),
     }
