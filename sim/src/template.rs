@@ -3,7 +3,6 @@
 use crate::costs::Costs;
 use serde::Serialize;
 use trainwright_spec::program::{Axis, Channel, Kernel, Op, Program, RankProgram, Segment, Stream, Work};
-use trainwright_spec::program::{Axis, Channel, Op, Program, RankProgram, Segment, Stream, Work};
 use trainwright_spec::units::{Picoseconds, Seconds};
 use trainwright_traces::timeline::Activity;
 
