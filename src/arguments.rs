@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use trainwright_planner::KEPT;
 use trainwright_spec::catalog;
 use trainwright_spec::optimizer::OPTIMIZERS;
 use trainwright_spec::plan::{DataSharding, Recompute};
@@ -12,7 +13,7 @@ use trainwright_spec::schedule::SCHEDULES;
 const MOST: usize = 10_000_000;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 a file could not be read or written, 2 bad input, 3 nothing fits in the GPUs' memory.
+Exit codes: 0 done, 1 a file could not be written, 2 bad input, 3 nothing fits in the GPUs' memory.
 
 Examples:
   trainwright plan --model llama-3-70b --cluster dgx-h100:16 --seq 8192 --global-batch 512
@@ -70,8 +71,8 @@ pub struct PlanArguments {
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
-    /// How many plans to list
-    #[arg(long, value_name = "N", default_value = "5", value_parser = count, allow_negative_numbers = true)]
+    /// How many plans to list, 5 at most
+    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
     pub top: usize,
     /// Print the answer as JSON
     #[arg(long)]
@@ -163,6 +164,11 @@ pub enum List {
     Stacks,
     /// Optimizers
     Optimizers,
+}
+
+/// No more than the planner ranks.
+fn plans(text: &str) -> Result<usize, String> {
+    within(text, 1, KEPT)
 }
 
 fn count(text: &str) -> Result<usize, String> {

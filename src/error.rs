@@ -12,9 +12,9 @@ use trainwright_spec::error::SpecError;
 pub enum Outcome {
     /// What was asked for has been printed or written.
     Done = 0,
-    /// A file could not be read or written, or the program is wrong.
+    /// A file could not be written, or the program is wrong.
     Failure = 1,
-    /// An argument or a file says something that makes no sense.
+    /// An argument or a file cannot be read or says something that makes no sense.
     BadInput = 2,
     /// The plan, or every plan, needs more memory than the GPUs have.
     NothingFits = 3,
@@ -90,7 +90,7 @@ impl CliError {
     /// How the program ends.
     pub fn outcome(&self) -> Outcome {
         match self {
-            CliError::Reading { .. } | CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
+            CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,

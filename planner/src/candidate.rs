@@ -256,14 +256,25 @@ fn layouts(question: &Question, mesh: Mesh) -> Result<Vec<(bool, DataSharding)>,
             ),
         });
     }
+    let stack = &question.stack;
+    if pins.sequence_parallel == Some(true) && !stack.sequence_parallel {
+        return Err(format!("stack {} has no sequence parallelism", stack.name));
+    }
+    if pins.data_sharding == Some(DataSharding::Zero1) && !stack.sharded_optimizer {
+        return Err(format!("stack {} has no sharded optimizer", stack.name));
+    }
+    if pins.recompute == Some(Recompute::Selective) && !stack.selective_recompute {
+        return Err(format!("stack {} has no selective recompute", stack.name));
+    }
     if pins.data_sharding == Some(DataSharding::Zero1) && mesh.data == 1 {
         return Err("data sharding zero1 needs a data degree of 2 or more".into());
     }
-    let on = [true, false]
-        .into_iter()
-        .filter(|on| (!on || splits_sequence) && pinned(&pins.sequence_parallel, on));
+    let on = [true, false].into_iter().filter(|on| {
+        (!on || splits_sequence && stack.sequence_parallel) && pinned(&pins.sequence_parallel, on)
+    });
     let shardings = [DataSharding::Zero1, DataSharding::None].into_iter().filter(|sharding| {
-        (*sharding == DataSharding::None || mesh.data > 1) && pinned(&pins.data_sharding, sharding)
+        let possible = *sharding == DataSharding::None || mesh.data > 1 && stack.sharded_optimizer;
+        possible && pinned(&pins.data_sharding, sharding)
     });
     Ok(on.flat_map(|on| shardings.clone().map(move |sharding| (on, sharding))).collect())
 }

@@ -16,17 +16,14 @@ const LOOKS: usize = 4;
 
 /// What a plan's time goes to beyond the model's own arithmetic, the two largest parts: `bubble 11 %, exposed tensor
 /// communication 8 %`.
-pub(crate) fn limited_by(plan: &Plan, forecast: &Forecast) -> String {
+pub(crate) fn limited_by(forecast: &Forecast) -> String {
     let mean = &forecast.report.mean;
     let share = |time: Picoseconds| Seconds::from(time) / forecast.step_time;
     let mut parts = vec![(mean.bubble_share, "bubble".to_string())];
     for time in &mean.communication {
         parts.push((share(time.exposed), format!("exposed {} communication", time.axis.name())));
     }
-    let again = 1.0 - forecast.model_flops_full_attention / forecast.hardware_flops;
-    if plan.stages.iter().any(|stage| stage.0.contains(&Recompute::Full)) {
-        parts.push((again * share(mean.compute), "recomputation".to_string()));
-    }
+    parts.push((forecast.recompute_time / forecast.step_time, "recomputation".to_string()));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let large: Vec<String> = parts
         .iter()
@@ -98,13 +95,13 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
     if mesh.tensor > 1 {
         let with = if won.sequence_parallel { "no" } else { "with" };
         let same = Candidate { sequence_parallel: !won.sequence_parallel, ..won };
-        let words = format!("{with} sequence parallelism, otherwise the same");
+        let words = format!("{with} sequence parallelism, same mesh");
         choices.push(Choice::of(words, move |other| *other == same));
     }
     if mesh.data > 1 {
         let (data_sharding, words) = match won.data_sharding {
-            DataSharding::Zero1 => (DataSharding::None, "optimizer not sharded (DDP), otherwise the same"),
-            DataSharding::None => (DataSharding::Zero1, "optimizer sharded (ZeRO-1), otherwise the same"),
+            DataSharding::Zero1 => (DataSharding::None, "optimizer not sharded (DDP), same mesh"),
+            DataSharding::None => (DataSharding::Zero1, "optimizer sharded (ZeRO-1), same mesh"),
         };
         let same = Candidate { data_sharding, ..won };
         choices.push(Choice::of(words, move |other| *other == same));
@@ -112,7 +109,7 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
     for recompute in Recompute::ALL {
         let everywhere = best.stages.iter().all(|stage| stage.0.iter().all(|choice| *choice == recompute));
         if question.pins.recompute.is_none() && !everywhere {
-            let words = format!("recompute {} in every block, otherwise the same", recompute.name());
+            let words = format!("recompute {} everywhere", recompute.name());
             let choice = Choice::of(words, move |other| *other == won);
             choices.push(Choice { recompute: Some(recompute), ..choice });
         }
@@ -158,7 +155,7 @@ fn judge(
         let slower = 100.0 * (Seconds::from(time) / best.forecast.step_time - 1.0);
         let (forecast, _) = forecast(plan, &space.costs)?;
         let time = Seconds::from(time);
-        format!("{time}, {slower:+.1} %: {}", limited_by(plan, &forecast))
+        format!("{time}, {slower:+.1} %: {}", limited_by(&forecast))
     } else if let Some((rank, needs, has)) = least_lacking(&trials) {
         does_not_fit(rank, needs, has)
     } else if let Some(index) = (0..space.candidates.len())

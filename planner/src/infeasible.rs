@@ -66,7 +66,9 @@ fn remedies(space: &Space, broken: &[BrokenLimit]) -> Vec<String> {
     if question.pins != Pins::default() && fits(&unpinned) {
         remedies.push("leave the pinned choices to the planner".to_string());
     }
-    let more = (1..=DOUBLINGS).map(|times| {
+    // Nodes without network cards cannot be joined.
+    let doublings = if question.cluster.node.nics.is_some() { DOUBLINGS } else { 0 };
+    let more = (1..=doublings).map(|times| {
         let mut larger = question.clone();
         larger.cluster.nodes <<= times;
         larger
@@ -112,7 +114,7 @@ fn memory_that_suffices(question: &Question, least: Bytes) -> Option<usize> {
     Some(enough)
 }
 
-/// Whether some plan fits in memory.
+/// Whether a plan that fits in memory was found among the candidates that need least.
 fn fits(question: &Question) -> bool {
     let Ok(space) = Space::new(question, &|_| {}) else { return false };
     let mut order = space.order.clone();

@@ -59,7 +59,11 @@ impl ModelCost {
 pub(crate) fn choices(question: &Question) -> Vec<Recompute> {
     match question.pins.recompute {
         Some(choice) => vec![choice],
-        None => Recompute::ALL.to_vec(),
+        None => {
+            let has =
+                |choice: &Recompute| *choice != Recompute::Selective || question.stack.selective_recompute;
+            Recompute::ALL.into_iter().filter(has).collect()
+        }
     }
 }
 

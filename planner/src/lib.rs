@@ -18,7 +18,7 @@ mod search;
 mod stages;
 mod verdict;
 
-pub use search::plan;
+pub use search::{KEPT, plan};
 pub use verdict::{
     Alternative, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked, Search,
     Verdict,

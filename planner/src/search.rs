@@ -20,7 +20,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How many plans are ranked.
-const KEPT: usize = 5;
+pub const KEPT: usize = 5;
 
 /// How many candidates are solved side by side before their times are compared. Fixed, so that the answer does not
 /// depend on the number of threads.
@@ -71,7 +71,7 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
         .par_iter()
         .map(|&Simulated { index, plan, estimate, .. }| {
             let (forecast, _) = forecast(plan, &space.costs)?;
-            let limited_by = limited_by(plan, &forecast);
+            let limited_by = limited_by(&forecast);
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             watch(Progress { phase: "simulations", done, total: best.len() });
             Ok((index, Ranked { plan: plan.clone(), forecast, estimate, limited_by }))

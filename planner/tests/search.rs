@@ -229,7 +229,7 @@ fn what_cannot_be_is_refused_with_its_value() {
     check(longer, "sequence 2048: the model has learned positions for 1024 tokens");
     let mut unknown = free.clone();
     unknown.job.optimizer = "adamm".into();
-    check(unknown, "unknown optimizer `adamm` (nearest: adam, adamw)");
+    check(unknown, "`job.optimizer` is `adamm`; known are sgd, momentum, adam");
     let mut unsupported = free.clone();
     unsupported.job.precision = Precision::Fp8;
     check(unsupported, "`job.precision` is fp8; a100-80gb-sxm computes in");

@@ -7,7 +7,7 @@ use trainwright_spec::lower::lower;
 use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::RankProgram;
+use trainwright_spec::program::{Op, Pass, Program, RankProgram, Work};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 use trainwright_traces::report::Report;
 use trainwright_traces::timeline::Timeline;
@@ -34,6 +34,11 @@ pub struct Forecast {
     pub mfu_causal_attention: f64,
     /// Executed FLOP/s over the peak, 0 to 1.
     pub hfu: f64,
+    /// Kernel time spent on computing again what was not kept, in the mean over ranks.
+    #[serde(rename = "recompute_s")]
+    pub recompute_time: Seconds,
+    /// How finely the step was simulated for `report`.
+    pub detail: Detail,
     /// The largest peak memory of any GPU, in closed form.
     #[serde(rename = "peak_memory_bytes")]
     pub peak_memory: Bytes,
@@ -78,7 +83,23 @@ pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseco
     let few = 4 * p + m % p;
     let (short, long) = (with(few)?, with(few + p)?);
     let rounds = ((m - few - p) / p) as u64;
-    Ok(Picoseconds(long.0 + rounds * (long.0 - short.0)))
+    Ok(Picoseconds(long.0 + rounds * long.0.saturating_sub(short.0)))
+}
+
+/// Kernel time of the recompute pass, in the mean over ranks.
+fn recompute_time(program: &Program, costs: &impl Costs) -> Seconds {
+    let of_op = |op: &Op| match &op.work {
+        Work::Compute(kernel) if op.pass == Pass::Recompute => costs.kernel(kernel),
+        _ => Seconds::ZERO,
+    };
+    let of_segment: Vec<Seconds> =
+        program.segments.iter().map(|segment| segment.ops.iter().map(of_op).sum()).collect();
+    let of_rank = |rank: &RankProgram| {
+        let calls: Seconds = rank.calls.iter().map(|call| of_segment[call.segment]).sum();
+        rank.stands_for as f64 * calls
+    };
+    let ranks: usize = program.ranks.iter().map(|rank| rank.stands_for).sum();
+    program.ranks.iter().map(of_rank).sum::<Seconds>() / ranks as f64
 }
 
 /// Simulates a step of `plan`: op by op, or call by call if it has very many. The plan must have passed `Plan::check`.
@@ -114,6 +135,8 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
         mfu_full_attention: utilisation(model_flops(AttentionCount::Full)),
         mfu_causal_attention: utilisation(model_flops(AttentionCount::CausalHalved)),
         hfu: utilisation(hardware_flops),
+        recompute_time: recompute_time(&program, costs),
+        detail,
         peak_memory,
         gpu_memory: gpu.memory.value,
         fits: peak_memory <= gpu.memory.value,

@@ -1,12 +1,14 @@
 //! A segment with its durations, ready to be put into the engine's graph once for each call.
 
 use crate::costs::Costs;
+use serde::Serialize;
 use trainwright_spec::program::{Axis, Channel, Kernel, Op, Program, RankProgram, Segment, Stream, Work};
 use trainwright_spec::units::{Picoseconds, Seconds};
 use trainwright_traces::timeline::Activity;
 
 /// How finely a simulation looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Detail {
     /// Every op is an event: for reports and traces.
     Ops,

@@ -174,7 +174,8 @@ impl Plan {
 
     /// Parameters in a bucket of gradients.
     pub fn bucket_parameters(&self) -> usize {
-        self.stack.bucket_parameters.value
+        let for_ranks = self.stack.bucket_parameters_per_data_rank.value.saturating_mul(self.mesh.data);
+        self.stack.bucket_parameters.value.max(for_ranks)
     }
 
     /// Microbatches of one data rank in a step.

@@ -18,6 +18,12 @@ pub struct Stack {
     pub summary: String,
     /// Where its behaviour is documented.
     pub source: String,
+    /// Whether it has Megatron's sequence parallelism.
+    pub sequence_parallel: bool,
+    /// Whether it can split the optimizer state over the data axis.
+    pub sharded_optimizer: bool,
+    /// Whether it can recompute the attention core alone.
+    pub selective_recompute: bool,
     /// How attention is computed.
     pub attention: AttentionKernel,
     /// Whether bias, activation, dropout and residual addition next to each other run as one kernel.
@@ -36,8 +42,10 @@ pub struct Stack {
     pub overlap_gradient_reduction: bool,
     /// Whether sharded weights are gathered bucket by bucket during the first forward pass.
     pub overlap_weight_gather: bool,
-    /// Parameters in a gradient bucket.
+    /// Parameters in a gradient bucket at least.
     pub bucket_parameters: Sourced<usize>,
+    /// Parameters in a gradient bucket at least, for each data rank.
+    pub bucket_parameters_per_data_rank: Sourced<usize>,
     /// The vocabulary is padded to a multiple of this times the tensor degree.
     pub vocabulary_multiple: Sourced<usize>,
     /// Memory of the CUDA context and the libraries' workspaces.
@@ -110,6 +118,7 @@ mod tests {
             let sources = [
                 &stack.source,
                 &stack.bucket_parameters.source,
+                &stack.bucket_parameters_per_data_rank.source,
                 &stack.vocabulary_multiple.source,
                 &stack.context_memory.source,
                 &stack.communicator_memory.source,

@@ -51,7 +51,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
                 false => refusal::page(&question, &infeasible),
             };
             if alone {
-                eprint!("{text}")
+                output::say(text.trim_end())
             } else {
                 output::print(&text)?
             }

@@ -48,7 +48,15 @@ fn stdout_is_taken(arguments: &SimulateArguments) -> Result<bool, CliError> {
                 takers.get(1).copied().unwrap_or("--json")
             ),
         }),
-        takers => Ok(!takers.is_empty()),
+        takers => {
+            if let (Some(trace), Some(svg)) = (&arguments.trace, &arguments.svg)
+                && trace == svg
+            {
+                let allowed = "`--trace` writes that file too: name another".into();
+                return Err(CliError::Argument { argument: "--svg".into(), value: svg.clone(), allowed });
+            }
+            Ok(!takers.is_empty())
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::{Column, merge_ranks, table};
 use super::words::{choices, fit, gib, grouped, heading, pairs, percent, question as asked, share, wrap};
 use Column::Right;
-use trainwright_sim::Forecast;
+use trainwright_sim::{Detail, Forecast};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
 use trainwright_spec::units::{Picoseconds, Seconds};
@@ -18,6 +18,11 @@ pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usiz
     page.push_str(&wrap(&choices(plan), 0));
     page.push_str(&heading("Forecast of a step"));
     page.push_str(&figures(plan, forecast));
+    if forecast.detail == Detail::Calls {
+        let note = "The step has millions of ops and was simulated call by call: what communication hides is told within \
+                    a hundredth of the step, and simulated memory is without temporaries.";
+        page.push_str(&wrap(note, 0));
+    }
     page.push_str(&heading(&format!(
         "Time of each pipeline rank in {} (the step takes {})",
         Unit::of(forecast).name,

@@ -30,7 +30,6 @@ fn arguments_by_themselves() {
         ("global-batch", "0", "SEQUENCES"),
         ("tensor", "0", "N"),
         ("pipeline", "99999999999999999999", "N"),
-        ("top", "0", "N"),
     ] {
         check(
             &format!("{plan} --{argument} {given}"),
@@ -38,6 +37,11 @@ fn arguments_by_themselves() {
                 "invalid value '{given}' for '--{argument} <{name}>': it must be a whole number from 1 to 10000000"
             ),
         );
+    }
+    for given in ["0", "6"] {
+        let expected =
+            format!("invalid value '{given}' for '--top <N>': it must be a whole number from 1 to 5");
+        check(&format!("{plan} --top {given}"), &expected);
     }
     check(
         &format!("{plan} --seq 8 --global-batch 8 --precision bf17"),
@@ -113,8 +117,8 @@ fn models() {
          1000000",
     );
     check("list.json", 2, "list.json: a JSON object should stand here, this is a list");
-    check("nowhere.json", 1, "cannot read nowhere.json: no such file or directory");
-    check("./folder", 1, "cannot read ./folder: is a directory");
+    check("nowhere.json", 2, "cannot read nowhere.json: no such file or directory");
+    check("./folder", 2, "cannot read ./folder: is a directory");
 }
 
 #[test]
@@ -164,7 +168,7 @@ fn clusters() {
         "--cluster: unknown.toml:2: `node` is `dgx-a101`; unknown node `dgx-a101` (nearest: dgx-a100, dgx-h100, \
          dgx-1v); `trainwright show nodes` lists all",
     );
-    check("nowhere.toml", 1, "--cluster: cannot read nowhere.toml: no such file or directory");
+    check("nowhere.toml", 2, "--cluster: cannot read nowhere.toml: no such file or directory");
 }
 
 #[test]
@@ -199,8 +203,8 @@ fn plans() {
          passes of a block are simulated",
     );
     check("sequence.toml", 2, "sequence.toml: `job.sequence` is 0; it must be from 1 to 10000000");
-    check("nowhere.toml", 1, "cannot read nowhere.toml: no such file or directory");
-    check("folder", 1, "cannot read folder: is a directory");
+    check("nowhere.toml", 2, "cannot read nowhere.toml: no such file or directory");
+    check("folder", 2, "cannot read folder: is a directory");
     check(
         "plan.toml --width 3",
         2,

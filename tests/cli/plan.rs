@@ -49,7 +49,7 @@ fn the_same_arguments_give_the_same_bytes() {
 fn pins_are_kept() {
     let folder = Folder::new();
     let pins = "--tensor 2 --pipeline 2 --micro-batch 2 --schedule 1f1b --sequence-parallel true --data-sharding none \
-                --recompute full --precision fp16 --optimizer sgd --stack pytorch-eager --no-gradient-clipping --top 1";
+                --recompute full --precision fp16 --optimizer sgd --stack megatron-lm-2022 --no-gradient-clipping --top 1";
     let ran = folder.run(&format!("{SMALL} {pins} --json"));
     let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
     let plan = &answer["plans"][0]["plan"];
@@ -65,7 +65,7 @@ fn pins_are_kept() {
         ("/job/precision", "\"fp16\""),
         ("/job/optimizer", "\"sgd\""),
         ("/job/gradient_clipping", "false"),
-        ("/stack/name", "\"pytorch-eager\""),
+        ("/stack/name", "\"megatron-lm-2022\""),
     ] {
         assert_eq!(plan.pointer(path).unwrap().to_string(), expected, "{path}");
     }
@@ -121,4 +121,23 @@ fn a_plan_that_cannot_be_written_leaves_the_old_file() {
     let ran = folder.run(&format!("{SMALL} --out folder"));
     assert_eq!((ran.code, ran.stderr.as_str()), (1, "error: --out: cannot write folder: is a directory\n"));
     assert!(ran.stdout.contains("\nBest plan\n") && !ran.stdout.contains("The best plan is in"));
+}
+
+#[test]
+fn a_model_too_large_for_a_machine_without_network_cards_is_an_answer() {
+    let ran = Folder::new().run("plan --model llama-3-8b --cluster rtx-4090 --seq 512 --global-batch 8");
+    assert_eq!((ran.code, ran.stderr.as_str()), (3, ""));
+    assert!(ran.stdout.contains("Nothing fits") && !ran.stdout.contains("nodes ("), "{}", ran.stdout);
+}
+
+#[test]
+fn a_stack_is_not_asked_for_what_it_lacks() {
+    let ran = Folder::new().run(&format!("{SMALL} --stack megatron-lm-2021 --json"));
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    for plan in answer["plans"].as_array().unwrap() {
+        let plan = &plan["plan"];
+        assert_eq!(plan["sequence_parallel"], false);
+        assert_eq!(plan["data_sharding"], "none");
+        assert!(!plan["stages"].to_string().contains("selective"));
+    }
 }

@@ -88,7 +88,11 @@ pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model
     let model_type = config.text("model_type", "the family, such as \"llama\"")?;
     match FAMILIES.iter().find(|family| family.model_type == model_type) {
         Some(family) => Ok(Model { name: origin.into(), ..(family.read)(&config)? }),
-        None => Err(config.bad("model_type", &unknown_family(model_type))),
+        // A model of several kinds of input keeps its language model's keys in a table of their own.
+        None => match keys.get("text_config") {
+            Some(Value::Object(text)) => from_keys(text, origin),
+            _ => Err(config.bad("model_type", &unknown_family(model_type))),
+        },
     }
 }
 

@@ -1,11 +1,11 @@
 //! Which plans are legal.
 
-use super::Plan;
+use super::{DataSharding, Plan, Recompute};
 use crate::cluster::{self, Fault};
 use crate::error::SpecError;
 use crate::model::{Attention, FeedForward, Mlp, Model};
-use crate::optimizer::optimizer;
-use crate::schedule::schedule;
+use crate::optimizer::{OPTIMIZERS, optimizer};
+use crate::schedule::{SCHEDULES, schedule};
 
 /// The most of anything a plan may count; beyond it a number is a slip of the pen.
 pub const MOST: usize = 10_000_000;
@@ -16,9 +16,22 @@ impl Plan {
     /// # Errors
     /// The first choice that is not possible, with its value and what is allowed.
     pub fn check(&self, origin: &str) -> Result<(), SpecError> {
-        let bad = |key: &str, value: String, allowed: String| {
-            Err(SpecError::BadValue { origin: origin.into(), key: key.into(), value, allowed })
-        };
+        let found = self
+            .check_sizes()
+            .and_then(|()| self.check_hardware())
+            .and_then(|()| check_model(&self.model))
+            .and_then(|()| self.check_job())
+            .and_then(|()| self.check_pipeline())
+            .and_then(|()| self.check_stack());
+        found.map_err(|Fault { key, value, allowed }| SpecError::BadValue {
+            origin: origin.into(),
+            key,
+            value,
+            allowed,
+        })
+    }
+
+    fn check_sizes(&self) -> Result<(), Fault> {
         let sizes = [
             ("mesh.tensor", self.mesh.tensor),
             ("mesh.pipeline", self.mesh.pipeline),
@@ -29,24 +42,14 @@ impl Plan {
             ("job.global_batch", self.job.global_batch),
             ("cluster.nodes", self.cluster.nodes),
             ("cluster.node.gpus", self.cluster.node.gpus.value),
+            ("stack.vocabulary_multiple", self.stack.vocabulary_multiple.value),
         ];
-        for (key, value) in sizes {
-            if !(1..=MOST).contains(&value) {
-                return bad(key, value.to_string(), format!("it must be from 1 to {MOST}"));
-            }
-        }
-        if let Err(Fault { key, value, allowed }) = cluster::check(&self.cluster) {
-            return bad(&format!("cluster.{key}"), value, allowed);
-        }
-        let multiple = self.stack.vocabulary_multiple.value;
-        if !(1..=MOST).contains(&multiple) {
-            let allowed = format!("it must be from 1 to {MOST}");
-            return bad("stack.vocabulary_multiple", multiple.to_string(), allowed);
-        }
-        let fragmentation = self.stack.fragmentation.value;
-        if !(0.0..=1.0).contains(&fragmentation) {
-            return bad("stack.fragmentation", fragmentation.to_string(), "it must be from 0 to 1".into());
-        }
+        sizes.into_iter().try_for_each(|(key, value)| must_count(key, value))
+    }
+
+    fn check_hardware(&self) -> Result<(), Fault> {
+        cluster::check(&self.cluster)
+            .map_err(|fault| Fault { key: format!("cluster.{}", fault.key), ..fault })?;
         if self.mesh.ranks() != self.cluster.gpus() {
             let product = format!("{} x {} x {}", self.mesh.tensor, self.mesh.pipeline, self.mesh.data);
             return bad(
@@ -55,6 +58,16 @@ impl Plan {
                 format!("tensor x pipeline x data must be the cluster's {} GPUs", self.cluster.gpus()),
             );
         }
+        let gpu = &self.cluster.node.gpu;
+        if !gpu.peak.contains_key(&self.job.precision) {
+            let known: Vec<&str> = gpu.peak.keys().map(|precision| precision.name()).collect();
+            let allowed = format!("{} computes in {}", gpu.name, known.join(", "));
+            return bad("job.precision", self.job.precision.to_string(), allowed);
+        }
+        Ok(())
+    }
+
+    fn check_job(&self) -> Result<(), Fault> {
         let sequences = self.mesh.data * self.micro_batch;
         if !self.job.global_batch.is_multiple_of(sequences) {
             return bad(
@@ -63,30 +76,10 @@ impl Plan {
                 format!("it must divide by mesh.data x micro_batch = {sequences}"),
             );
         }
-        optimizer(&self.job.optimizer)?;
-        if !self.cluster.node.gpu.peak.contains_key(&self.job.precision) {
-            let known: Vec<&str> =
-                self.cluster.node.gpu.peak.keys().map(|precision| precision.name()).collect();
-            return bad(
-                "job.precision",
-                self.job.precision.to_string(),
-                format!("{} computes in {}", self.cluster.node.gpu.name, known.join(", ")),
-            );
-        }
-        if let Err(reason) = schedule(&self.schedule)?.check(self.pipeline_shape()) {
-            return bad("schedule", format!("`{}`", self.schedule), reason);
-        }
-        if self.stages.len() != self.pipeline_shape().stages() {
-            return bad(
-                "stages",
-                format!("a list of {}", self.stages.len()),
-                format!("mesh.pipeline x virtual_stages = {} are needed", self.pipeline_shape().stages()),
-            );
-        }
-        let (blocks, placed) =
-            (self.model.layers(), self.stages.iter().map(|stage| stage.0.len()).sum::<usize>());
-        if placed != blocks {
-            return bad("stages", format!("{placed} blocks in all"), format!("the model has {blocks}"));
+        if optimizer(&self.job.optimizer).is_err() {
+            let known: Vec<&str> = OPTIMIZERS.iter().map(|optimizer| optimizer.name()).collect();
+            let allowed = format!("known are {}", known.join(", "));
+            return bad("job.optimizer", format!("`{}`", self.job.optimizer), allowed);
         }
         if self.sequence_parallel && !self.job.sequence.is_multiple_of(self.mesh.tensor) {
             return bad(
@@ -95,17 +88,98 @@ impl Plan {
                 format!("with sequence_parallel it must divide by mesh.tensor = {}", self.mesh.tensor),
             );
         }
-        if let Err(allowed) = tensor_degree_allowed(&self.model, self.mesh.tensor) {
-            return bad("mesh.tensor", self.mesh.tensor.to_string(), allowed);
+        sequence_allowed(&self.model, self.job.sequence)
+            .or_else(|allowed| bad("job.sequence", self.job.sequence.to_string(), allowed))?;
+        tensor_degree_allowed(&self.model, self.mesh.tensor)
+            .or_else(|allowed| bad("mesh.tensor", self.mesh.tensor.to_string(), allowed))
+    }
+
+    fn check_pipeline(&self) -> Result<(), Fault> {
+        let shape = self.pipeline_shape();
+        let Ok(schedule) = schedule(&self.schedule) else {
+            let known: Vec<&str> = SCHEDULES.iter().map(|schedule| schedule.name()).collect();
+            return bad(
+                "schedule",
+                format!("`{}`", self.schedule),
+                format!("known are {}", known.join(", ")),
+            );
+        };
+        schedule.check(shape).or_else(|reason| bad("schedule", format!("`{}`", self.schedule), reason))?;
+        if self.stages.len() != shape.stages() {
+            return bad(
+                "stages",
+                format!("a list of {}", self.stages.len()),
+                format!("mesh.pipeline x virtual_stages = {} are needed", shape.stages()),
+            );
         }
-        if let Err(allowed) = pipeline_allowed(&self.model, self.pipeline_shape().stages()) {
-            return bad("mesh.pipeline", self.mesh.pipeline.to_string(), allowed);
+        let placed: usize = self.stages.iter().map(|stage| stage.0.len()).sum();
+        if placed != self.model.layers() {
+            let allowed = format!("the model has {}", self.model.layers());
+            return bad("stages", format!("{placed} blocks in all"), allowed);
         }
-        if let Err(allowed) = sequence_allowed(&self.model, self.job.sequence) {
-            return bad("job.sequence", self.job.sequence.to_string(), allowed);
+        pipeline_allowed(&self.model, shape.stages())
+            .or_else(|allowed| bad("mesh.pipeline", self.mesh.pipeline.to_string(), allowed))
+    }
+
+    fn check_stack(&self) -> Result<(), Fault> {
+        let fragmentation = self.stack.fragmentation.value;
+        if !(0.0..=1.0).contains(&fragmentation) {
+            return bad("stack.fragmentation", fragmentation.to_string(), "it must be from 0 to 1".into());
+        }
+        let lacks = |what: &str| format!("stack {} has no {what}", self.stack.name);
+        if self.sequence_parallel && !self.stack.sequence_parallel {
+            return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));
+        }
+        if self.data_sharding != DataSharding::None && !self.stack.sharded_optimizer {
+            return bad(
+                "data_sharding",
+                format!("`{}`", self.data_sharding.name()),
+                lacks("sharded optimizer"),
+            );
+        }
+        let selective = self.stages.iter().any(|stage| stage.0.contains(&Recompute::Selective));
+        if selective && !self.stack.selective_recompute {
+            return bad("stages", "`selective` in some".into(), lacks("selective recompute"));
         }
         Ok(())
     }
+}
+
+fn bad(key: &str, value: String, allowed: String) -> Result<(), Fault> {
+    Err(Fault { key: key.into(), value, allowed })
+}
+
+fn must_count(key: &str, value: usize) -> Result<(), Fault> {
+    match (1..=MOST).contains(&value) {
+        true => Ok(()),
+        false => bad(key, value.to_string(), format!("it must be from 1 to {MOST}")),
+    }
+}
+
+/// Whether every size of the model that something is divided by or made of is there.
+fn check_model(model: &Model) -> Result<(), Fault> {
+    must_count("model.hidden", model.hidden)?;
+    must_count("model.vocab", model.vocab)?;
+    let feed_forward = |mlp: &FeedForward| must_count("model.blocks.block.mlp.width", mlp.width);
+    for run in &model.blocks {
+        must_count("model.blocks.count", run.count)?;
+        for attention in std::iter::once(&run.block.attention).chain(&run.block.cross_attention) {
+            must_count("model.blocks.block.attention.heads", attention.heads)?;
+            must_count("model.blocks.block.attention.kv_heads", attention.kv_heads)?;
+            must_count("model.blocks.block.attention.head_dim", attention.head_dim)?;
+            must_count("model.blocks.block.attention.value_head_dim", attention.value_head_dim)?;
+        }
+        match &run.block.mlp {
+            Mlp::Dense(mlp) => feed_forward(mlp)?,
+            Mlp::Experts(experts) => {
+                must_count("model.blocks.block.mlp.experts.count", experts.count)?;
+                must_count("model.blocks.block.mlp.experts.per_token", experts.per_token)?;
+                feed_forward(&experts.expert)?;
+                experts.shared.as_ref().map_or(Ok(()), feed_forward)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether the layers of `model` can be split over `tensor` ranks.
