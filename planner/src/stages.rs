@@ -1,10 +1,15 @@
 //! From a candidate to its best stages: the partition problem, and the plan that its solution means.
 
+mod repair;
+#[cfg(test)]
+mod tests;
+
 use crate::bound::update_bound;
 use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, choices};
-use crate::partition::{self, Choice, LayerClass, Outcome, Problem, RankLimit, Route, Run, Solution, Stage};
+use crate::partition::{self, Choice, LayerClass, Outcome, Problem, Run, Solution, Stage};
 use crate::verdict::Question;
+use repair::repair;
 use std::ops::Range;
 use trainwright_sim::costs::Costs;
 use trainwright_spec::lower::messages_in_line;
@@ -16,6 +21,9 @@ use trainwright_spec::units::{Bytes, Seconds};
 /// How long the solver may think about one candidate. It hardly ever needs a hundredth of it.
 const TIME_LIMIT: Seconds = Seconds::new(10.0);
 
+/// The part of a GPU's memory that partitions leave free, so that rounding cannot set them at odds with `plan_memory`.
+const ROUNDING: f64 = 1e-8;
+
 /// What came of a candidate.
 #[derive(Debug, Clone)]
 pub(crate) enum Staged {
@@ -23,14 +31,16 @@ pub(crate) enum Staged {
     Plan(Box<Plan>, Seconds),
     /// It does not fit: the rank that lacks most, what it would hold and what it can hold.
     OutOfMemory { rank: usize, needs: Bytes, has: Bytes },
-    /// The solver gave up.
+    /// No split stood up to the partition's check.
     Undecided,
 }
 
 /// Chooses the blocks of every stage and their recomputation.
 ///
-/// What a rank holds for a moment beyond its kept activations depends on the choices themselves. The problem is
-/// solved with the least such peak first; if the plan then turns out not to fit, with the largest.
+/// With one stage per rank, the partition problem holds all that `plan_memory` counts. With several, the stages of a rank
+/// share what its blocks need for a moment, which depends on the choices themselves: the problem is solved with the least
+/// such peak first, and if that plan does not fit, with the largest. What each stage's even share of its rank then rules
+/// out may still fit: `repair` looks for a plan in the ranks' memory as it is.
 pub(crate) fn stage(
     question: &Question,
     candidate: &Candidate,
@@ -40,32 +50,44 @@ pub(crate) fn stage(
     let cost = layers.of(candidate);
     let empty = candidate.plan(question, Vec::new());
     let has = question.cluster.node.gpu.memory.value;
+    let fitting = |plan: Plan, objective: Seconds| {
+        let update = update_bound(&plan, cost.parameters(question), costs);
+        Staged::Plan(Box::new(plan), objective + update)
+    };
     let peaks = || cost.blocks.iter().flatten().map(|block| block.peak);
     let least = peaks().reduce(Bytes::min).unwrap_or(Bytes::ZERO);
     let most = peaks().reduce(Bytes::max).unwrap_or(Bytes::ZERO);
-    let mut lacking = Staged::Undecided;
-    for peak in [least, most] {
+    let shared = if empty.virtual_stages == 1 { vec![None] } else { vec![Some(least), Some(most)] };
+    for peak in shared {
         let problem = problem(question, candidate, &empty, layers, costs, peak);
-        let solution = match partition::solve(&problem, Route::Quickest, TIME_LIMIT) {
-            Ok(Outcome::Solved(solution)) => solution,
-            Ok(Outcome::Infeasible(partition::Infeasible::Memory { rank, needs, limit })) => {
-                // A problem's rank is a stage; what one stage lacks of its share, its rank lacks once for each.
-                let lacks = (needs - limit) * empty.virtual_stages as f64;
-                return Staged::OutOfMemory { rank: rank % empty.mesh.pipeline, needs: has + lacks, has };
+        let outcome = partition::solve(&problem, TIME_LIMIT)
+            .expect("a checked question's costs are finite and not negative, and its model has blocks");
+        match outcome {
+            Outcome::Solved(solution) => {
+                let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
+                if fullest(&plan).1 <= has {
+                    return fitting(plan, solution.objective);
+                }
             }
-            Ok(Outcome::Undecided { .. } | Outcome::Infeasible(_)) | Err(_) => return Staged::Undecided,
-        };
-        let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
-        let memory = plan_memory(&plan);
-        let totals = memory.iter().map(RankMemory::total).enumerate();
-        let (rank, needs) = totals.max_by(|a, b| a.1.get().total_cmp(&b.1.get())).expect("a plan has ranks");
-        if needs <= has {
-            let update = update_bound(&plan, cost.parameters(question), costs);
-            return Staged::Plan(Box::new(plan), solution.objective + update);
+            Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if peak.is_none() => {
+                return Staged::OutOfMemory { rank: stage, needs, has };
+            }
+            Outcome::Infeasible(_) => break,
+            Outcome::Undecided => return Staged::Undecided,
         }
-        lacking = Staged::OutOfMemory { rank, needs, has };
     }
-    lacking
+    let problem = problem(question, candidate, &empty, layers, costs, Some(least));
+    match repair(question, &empty, &problem) {
+        Ok((plan, objective)) => fitting(plan, objective),
+        Err((rank, needs)) => Staged::OutOfMemory { rank, needs, has },
+    }
+}
+
+/// The pipeline rank that holds most, and how much.
+fn fullest(plan: &Plan) -> (usize, Bytes) {
+    let memory = plan_memory(plan);
+    let totals = memory.iter().map(RankMemory::total).enumerate();
+    totals.max_by(|a, b| a.1.get().total_cmp(&b.1.get())).expect("a plan has ranks")
 }
 
 fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {
@@ -76,22 +98,22 @@ fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {
     solution.intervals.iter().map(blocks).collect()
 }
 
-/// The partition problem of a plan that has no stages yet, when blocks need `peak` for a moment.
+/// The partition problem of a plan that has no stages yet.
 ///
 /// With several stages per rank the schedule runs the ranks' stages in step, so that the slowest stage sets the pace:
-/// each stage is a rank of the problem, with an even share of its rank's memory, of the time of its rank's embedding or
-/// head, and the mean of the microbatches that its rank's stages hold.
+/// each has an even share of its rank's memory, of the time of its rank's embedding or head, and the mean of the
+/// microbatches that its rank's stages hold. What blocks need for a moment is then taken to be `shared`, once per rank.
 fn problem(
     question: &Question,
     candidate: &Candidate,
     plan: &Plan,
     layers: &LayerCosts,
     costs: &impl Costs,
-    peak: Bytes,
+    shared: Option<Bytes>,
 ) -> Problem {
     let cost = layers.of(candidate);
     let shape = plan.pipeline_shape();
-    let v = shape.virtual_stages;
+    let v = shape.virtual_stages as f64;
     let schedule = plan.schedule();
     let (weights, gradients, optimizer) = state_per_parameter(plan);
     let state = |parameters: u64| (weights + gradients + optimizer) * parameters as f64;
@@ -99,33 +121,30 @@ fn problem(
     let lost = 1.0 + plan.stack.fragmentation.value;
     let in_flight = layers.in_flight(candidate);
     let last = shape.stages() - 1;
-    let (first_rank, last_rank) = (schedule.rank_of(0, shape), schedule.rank_of(last, shape));
     let message = message_time(plan, costs);
-    // What a rank holds besides its blocks.
-    let taken_of = |rank: usize| {
-        let ends = [(first_rank, 0, &cost.embedding), (last_rank, last, &cost.head)];
-        let own = ends.into_iter().filter(|(of, ..)| *of == rank);
-        let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
-        let ends: Bytes =
-            own.clone().map(|(_, stage, end)| state(end.parameters) + end.kept * held(stage)).sum();
-        let peak = own.map(|(.., end)| end.peak).fold(peak, Bytes::max);
-        ends + peak * lost + fixed_overhead(plan)
-    };
     let stage_of = |index: usize| {
         let rank = schedule.rank_of(index, shape);
-        let ends = [(first_rank == rank, cost.embedding.time), (last_rank == rank, cost.head.time)];
-        let end: Seconds = ends.into_iter().filter(|(here, _)| *here).map(|(_, time)| time).sum();
+        let ends = [(0, &cost.embedding), (last, &cost.head)];
+        let own = ends.into_iter().filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank);
+        let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
+        let memory: Bytes =
+            own.clone().map(|(stage, end)| state(end.parameters) + end.kept * held(stage)).sum();
+        let peak = own.clone().map(|(_, end)| end.peak).fold(shared.unwrap_or(Bytes::ZERO), Bytes::max);
         let neighbours = usize::from(index > 0) + usize::from(index < last);
         Stage {
-            rank: index,
-            // The rank has the end once, and is paced as v times its slowest stage: each stage bears a part of it.
-            time: end / v as f64 + message * neighbours as f64,
-            memory: taken_of(rank) / v as f64,
+            // The rank has an end once, and is paced as v times its slowest stage: each stage bears a part of it.
+            time: own.map(|(_, end)| end.time).sum::<Seconds>() / v + message * neighbours as f64,
+            memory: (memory + fixed_overhead(plan)) / v,
+            peak: peak * lost / v,
             in_flight: in_flight.mean[rank],
+            limit: question.cluster.node.gpu.memory.value * (1.0 - ROUNDING) / v,
         }
     };
-    let limit = RankLimit { memory: question.cluster.node.gpu.memory.value / v as f64 };
-    let choice = |block: &LayerCost| Choice { time: block.time, kept: block.kept * lost, peak: Bytes::ZERO };
+    let choice = |block: &LayerCost| Choice {
+        time: block.time,
+        kept: block.kept * lost,
+        peak: if shared.is_none() { block.peak * lost } else { Bytes::ZERO },
+    };
     let classes = cost.blocks.iter().map(|choices| LayerClass {
         state: state(choices[0].parameters),
         choices: choices.iter().map(choice).collect(),
@@ -137,8 +156,7 @@ fn problem(
         runs: runs.map(|(class, run)| Run { class, count: run.count }).collect(),
         classes: classes.collect(),
         stages: (0..shape.stages()).map(stage_of).collect(),
-        ranks: vec![limit; shape.stages()],
-        steady: weights.steady * v as f64,
+        steady: weights.steady * v,
         ramp: weights.ramp,
     }
 }

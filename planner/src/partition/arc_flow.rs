@@ -3,7 +3,7 @@
 //! ```text
 //! min  steady · T + ramp · Σ_a t_a x_a
 //! s.t. Σ_a into (s, i) x_a = Σ_a out of (s, i) x_a      for every node but the ends; one unit leaves the start
-//!      T ≥ Σ_a of s t_a x_a                             for every slot s
+//!      T ≥ Σ_a of s t_a x_a                             for every stage s
 //! ```
 //!
 //! It is given to the solver as what a split costs beyond the bound, in units of the gap to the best split known: T counts
@@ -19,9 +19,7 @@ use trainwright_spec::units::Seconds;
 pub(super) enum Answer {
     /// The best path through them, or none better than the one known.
     Proved(Option<Path>),
-    /// The best path found before the time limit.
-    OutOfTime(Option<Path>),
-    /// No answer that is a path.
+    /// The time limit came first, or the solver's answer is no path.
     Failed,
 }
 
@@ -37,16 +35,14 @@ pub(super) fn solve(
     effort.columns += program.columns.len();
     effort.rows += program.rows.len();
     match solver::solve(&program, time_limit) {
-        solver::Answer::Values { values, proved, nodes } => {
+        solver::Answer::Optimal { values, nodes } => {
             effort.nodes += nodes;
             match path(problem, network, &binaries, &values) {
-                Some(path) if proved => Answer::Proved(Some(path).filter(|path| path.objective < most)),
-                Some(path) => Answer::OutOfTime(Some(path)),
+                Some(path) => Answer::Proved(Some(path).filter(|path| path.objective < most)),
                 None => Answer::Failed,
             }
         }
         solver::Answer::Infeasible => Answer::Proved(None),
-        solver::Answer::OutOfTime => Answer::OutOfTime(None),
         solver::Answer::Failed => Answer::Failed,
     }
 }
@@ -54,21 +50,21 @@ pub(super) fn solve(
 /// The program, and the column of each arc.
 fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram, Vec<Vec<usize>>) {
     let (least_slowest, least_sum) = network.least();
-    let gap = most - problem.objective(least_slowest, least_sum);
+    let gap = most - problem.cost(least_slowest, least_sum);
     let reached = network.reach(plus);
     let mut program = IntegerProgram::default();
-    // What the slowest slot adds to the bound, in units of the gap.
+    // What the slowest stage adds to the bound, in units of the gap.
     let slower = program.column(1.0, 1.0);
-    let mut binaries = Vec::with_capacity(network.slots.len());
+    let mut binaries = Vec::with_capacity(network.stages.len());
     let mut into: Vec<Vec<(usize, f64)>> = vec![Vec::new(); network.cuts];
 
-    for (slot, arcs) in network.slots.iter().enumerate() {
+    for (stage, arcs) in network.stages.iter().enumerate() {
         let mut out: Vec<Vec<(usize, f64)>> = vec![Vec::new(); network.cuts];
         let mut next: Vec<Vec<(usize, f64)>> = vec![Vec::new(); network.cuts];
         let mut slow_arcs = vec![(slower, -1.0)];
         let mut columns = Vec::with_capacity(arcs.len());
         for arc in arcs {
-            let reduced = arc.time + reached.values[slot][arc.from] - reached.values[slot + 1][arc.to];
+            let reduced = arc.time + reached.values[stage][arc.from] - reached.values[stage + 1][arc.to];
             let column = program.binary(problem.ramp * reduced / gap);
             columns.push(column);
             out[arc.from].push((column, 1.0));
@@ -82,7 +78,7 @@ fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram
         }
         for (cut, leaving) in out.into_iter().enumerate() {
             let mut terms = std::mem::take(&mut into[cut]);
-            if slot == 0 && !leaving.is_empty() {
+            if stage == 0 && !leaving.is_empty() {
                 program.row(leaving, Relation::Equal, 1.0);
             } else if !(terms.is_empty() && leaving.is_empty()) {
                 terms.extend(leaving.iter().map(|&(column, one)| (column, -one)));
@@ -99,7 +95,7 @@ fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram
 fn path(problem: &Problem, network: &Network, binaries: &[Vec<usize>], values: &[f64]) -> Option<Path> {
     let mut intervals = Vec::with_capacity(binaries.len());
     let (mut cut, mut slowest, mut sum) = (0, 0.0f64, 0.0);
-    for (arcs, columns) in network.slots.iter().zip(binaries) {
+    for (arcs, columns) in network.stages.iter().zip(binaries) {
         let mut taken = arcs.iter().zip(columns).filter(|(_, column)| values[**column] > 0.5);
         let (arc, _) = taken.next()?;
         if taken.next().is_some() || arc.from != cut {
@@ -110,6 +106,6 @@ fn path(problem: &Problem, network: &Network, binaries: &[Vec<usize>], values: &
         sum += arc.time;
         intervals.push(arc.from..arc.to);
     }
-    let objective = problem.objective(slowest, sum);
+    let objective = problem.cost(slowest, sum);
     (cut + 1 == network.cuts).then_some(Path { intervals, slowest, objective })
 }

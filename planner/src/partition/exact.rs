@@ -1,4 +1,4 @@
-//! The slow twin: a dynamic program for problems with one stage per rank.
+//! The slow twin: a dynamic program.
 //!
 //! For each time T that some interval takes, the least sum over splits with no stage slower than T is a shortest path over
 //! (stage, layers used); the answer is the least of steady · T + ramp · sum. Intervals are costed by trying every count of
@@ -7,11 +7,11 @@
 use super::{Problem, Stage, fits};
 use trainwright_spec::units::Seconds;
 
-/// The least objective of any split; none if no split fits, or if a rank has several stages. Needs a valid problem.
+/// The least objective of any split; none if no split fits. Needs a valid problem.
 pub fn least_objective(problem: &Problem) -> Option<Seconds> {
     let classes: Vec<usize> =
         problem.runs.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count)).collect();
-    if problem.stages.len() != problem.ranks.len() || classes.len() < problem.stages.len() {
+    if classes.len() < problem.stages.len() {
         return None;
     }
     let layers = classes.len();
@@ -54,16 +54,16 @@ fn least_sum(table: &[Vec<Vec<f64>>], layers: usize, cap: f64) -> f64 {
     before[layers]
 }
 
-/// The least time of a stage alone on its rank with these layers, over all mixes that fit; infinite if none does.
+/// The least time of a stage with these layers, over all mixes that fit; infinite if none does.
 fn least_time(problem: &Problem, stage: &Stage, classes: &[usize]) -> f64 {
     let mut left = vec![0; problem.classes.len()];
     for &class in classes {
         left[class] += 1;
     }
     let states: f64 = classes.iter().map(|&class| problem.classes[class].state.get()).sum();
-    let limit = problem.ranks[stage.rank].memory.get();
+    let limit = stage.limit.get();
     let mut search = MixSearch { problem, in_flight: stage.in_flight, limit, least: f64::INFINITY };
-    search.extend(0, 0, &mut left, stage.time.get(), stage.memory.get() + states, 0.0);
+    search.extend(0, 0, &mut left, stage.time.get(), stage.memory.get() + states, stage.peak.get());
     search.least
 }
 

@@ -24,7 +24,6 @@ pub(super) struct Mixes<'a> {
 /// What a composition has whichever choices it takes, and with the fastest ones.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Totals {
-    pub layers: usize,
     pub state: f64,
     pub time: f64,
     kept: f64,
@@ -33,9 +32,9 @@ pub(super) struct Totals {
 
 /// One mix of a front: seconds and kept bytes of one microbatch.
 #[derive(Clone, Copy)]
-pub(super) struct Point {
-    pub time: f64,
-    pub kept: f64,
+struct Point {
+    time: f64,
+    kept: f64,
     before: u32,
     choice: u32,
 }
@@ -66,14 +65,13 @@ impl<'a> Mixes<'a> {
     }
 
     /// The composition with these counts.
-    pub fn named(&mut self, counts: Vec<u32>) -> usize {
+    fn named(&mut self, counts: Vec<u32>) -> usize {
         if let Some(&id) = self.ids.get(&counts) {
             return id;
         }
         let mut totals = Totals::default();
         for (class, &count) in self.layers.classes.iter().zip(&counts).filter(|(_, count)| **count > 0) {
             let fastest = class.choices[0];
-            totals.layers += count as usize;
             totals.state += f64::from(count) * class.state;
             totals.time += f64::from(count) * fastest.time;
             totals.kept += f64::from(count) * fastest.kept;
@@ -116,20 +114,15 @@ impl<'a> Mixes<'a> {
         self.totals[id]
     }
 
-    /// Layers of each class.
-    pub fn counts(&self, id: usize) -> &[u32] {
-        &self.counts[id]
-    }
-
-    /// The fastest mix, and its time, with in_flight · kept + peak within `room` bytes.
-    pub fn fastest(&mut self, id: usize, in_flight: f64, room: f64) -> Option<(f64, Mix)> {
+    /// The fastest mix, and its time, with in_flight · kept + peak within `room` bytes, the peak `least_peak` or more.
+    pub fn fastest(&mut self, id: usize, in_flight: f64, least_peak: f64, room: f64) -> Option<(f64, Mix)> {
         let totals = self.totals[id];
-        if in_flight * totals.kept + totals.peak <= room {
+        if in_flight * totals.kept + totals.peak.max(least_peak) <= room {
             return Some((totals.time, Mix::Fastest));
         }
         let mut best: Option<(f64, Mix)> = None;
         for level in 0..self.layers.peaks.len() {
-            let left = room - self.layers.peaks[level];
+            let left = room - self.layers.peaks[level].max(least_peak);
             if self.least_kept(id, level).is_none_or(|kept| in_flight * kept > left) {
                 continue;
             }
@@ -142,11 +135,11 @@ impl<'a> Mixes<'a> {
         best
     }
 
-    /// The least in_flight · kept + peak of any mix, in bytes.
-    pub fn least_memory(&self, id: usize, in_flight: f64) -> f64 {
+    /// The least in_flight · kept + peak of any mix, in bytes, the peak `least_peak` or more.
+    pub fn least_memory(&self, id: usize, in_flight: f64, least_peak: f64) -> f64 {
         let levels = self.layers.peaks.iter().enumerate();
         levels
-            .filter_map(|(level, peak)| Some(in_flight * self.least_kept(id, level)? + peak))
+            .filter_map(|(level, peak)| Some(in_flight * self.least_kept(id, level)? + peak.max(least_peak)))
             .fold(f64::INFINITY, f64::min)
     }
 
@@ -164,7 +157,7 @@ impl<'a> Mixes<'a> {
     }
 
     /// The mixes that none beats in both time and kept bytes, with peaks up to a level; fastest first.
-    pub fn front(&mut self, id: usize, level: usize) -> &[Point] {
+    fn front(&mut self, id: usize, level: usize) -> &[Point] {
         let entry = id * self.layers.peaks.len() + level;
         if self.fronts[entry].is_none() {
             let front = self.build_front(id, level);

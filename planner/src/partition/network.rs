@@ -1,4 +1,4 @@
-//! Splits as paths: node (slot, cut), an arc for each interval of layers that a slot can take.
+//! Splits as paths: node (stage, cut), an arc for each interval of layers that a stage can take.
 //!
 //! Shortest paths in it bound the objective from below (the least slowest time and the least sum, each on its own), and
 //! from above (each such path is a split). An arc through which no split can beat the best one known is dropped.
@@ -6,15 +6,15 @@
 use super::Problem;
 use std::ops::Range;
 
-/// For each slot in order, its arcs, by `from`, then `to`.
+/// For each stage in order, its arcs, by `from`, then `to`.
 #[derive(Clone)]
 pub(super) struct Network {
-    pub slots: Vec<Vec<Arc>>,
+    pub stages: Vec<Vec<Arc>>,
     /// One more than the last cut.
     pub cuts: usize,
 }
 
-/// A slot takes the layers `from..to` and then needs `time` seconds per microbatch.
+/// A stage takes the layers `from..to` and then needs `time` seconds per microbatch.
 #[derive(Clone, Copy)]
 pub(super) struct Arc {
     pub from: usize,
@@ -38,12 +38,12 @@ pub(super) struct Distances {
 impl Network {
     /// Least distances from the start, costs along a path combined by `combine`.
     pub fn reach(&self, combine: fn(f64, f64) -> f64) -> Distances {
-        let mut values = vec![vec![f64::INFINITY; self.cuts]; self.slots.len() + 1];
+        let mut values = vec![vec![f64::INFINITY; self.cuts]; self.stages.len() + 1];
         values[0][0] = 0.0;
-        for (slot, arcs) in self.slots.iter().enumerate() {
-            let (before, after) = values.split_at_mut(slot + 1);
+        for (stage, arcs) in self.stages.iter().enumerate() {
+            let (before, after) = values.split_at_mut(stage + 1);
             for arc in arcs {
-                let way = combine(before[slot][arc.from], arc.time);
+                let way = combine(before[stage][arc.from], arc.time);
                 after[0][arc.to] = after[0][arc.to].min(way);
             }
         }
@@ -52,26 +52,26 @@ impl Network {
 
     /// Least distances to the end.
     pub fn remain(&self, combine: fn(f64, f64) -> f64) -> Distances {
-        let mut values = vec![vec![f64::INFINITY; self.cuts]; self.slots.len() + 1];
-        values[self.slots.len()][self.cuts - 1] = 0.0;
-        for (slot, arcs) in self.slots.iter().enumerate().rev() {
-            let (before, after) = values.split_at_mut(slot + 1);
+        let mut values = vec![vec![f64::INFINITY; self.cuts]; self.stages.len() + 1];
+        values[self.stages.len()][self.cuts - 1] = 0.0;
+        for (stage, arcs) in self.stages.iter().enumerate().rev() {
+            let (before, after) = values.split_at_mut(stage + 1);
             for arc in arcs {
                 let way = combine(after[0][arc.to], arc.time);
-                before[slot][arc.from] = before[slot][arc.from].min(way);
+                before[stage][arc.from] = before[stage][arc.from].min(way);
             }
         }
         Distances { values }
     }
 
-    /// The split with the least sum among those with no slot slower than `cap`; among equals the evenest, that is the one
+    /// The split with the least sum among those with no stage slower than `cap`; among equals the evenest, that is the one
     /// with the least sum of squares.
     pub fn best_path(&self, cap: f64, problem: &Problem) -> Option<Path> {
         const NOWHERE: (f64, f64) = (f64::INFINITY, f64::INFINITY);
         let mut before = vec![NOWHERE; self.cuts];
         before[0] = (0.0, 0.0);
-        let mut came: Vec<Vec<u32>> = Vec::with_capacity(self.slots.len());
-        for arcs in &self.slots {
+        let mut came: Vec<Vec<u32>> = Vec::with_capacity(self.stages.len());
+        for arcs in &self.stages {
             let mut after = vec![NOWHERE; self.cuts];
             let mut by = vec![u32::MAX; self.cuts];
             for (index, arc) in arcs.iter().enumerate().filter(|(_, arc)| arc.time <= cap) {
@@ -89,15 +89,15 @@ impl Network {
         if sum.is_infinite() {
             return None;
         }
-        let mut intervals = vec![0..0; self.slots.len()];
+        let mut intervals = vec![0..0; self.stages.len()];
         let (mut cut, mut slowest) = (self.cuts - 1, 0.0f64);
-        for slot in (0..self.slots.len()).rev() {
-            let arc = self.slots[slot][came[slot][cut] as usize];
-            intervals[slot] = arc.from..arc.to;
+        for stage in (0..self.stages.len()).rev() {
+            let arc = self.stages[stage][came[stage][cut] as usize];
+            intervals[stage] = arc.from..arc.to;
             slowest = slowest.max(arc.time);
             cut = arc.from;
         }
-        Some(Path { intervals, slowest, objective: problem.objective(slowest, sum) })
+        Some(Path { intervals, slowest, objective: problem.cost(slowest, sum) })
     }
 
     /// Drops the arcs through which no split costs less than `most`; whether there were any.
@@ -105,12 +105,12 @@ impl Network {
         let sums = (self.reach(plus), self.remain(plus));
         let tops = (self.reach(f64::max), self.remain(f64::max));
         let mut dropped = false;
-        for (slot, arcs) in self.slots.iter_mut().enumerate() {
+        for (stage, arcs) in self.stages.iter_mut().enumerate() {
             let count = arcs.len();
             arcs.retain(|arc| {
-                let sum = sums.0.values[slot][arc.from] + arc.time + sums.1.values[slot + 1][arc.to];
-                let top = tops.0.values[slot][arc.from].max(arc.time).max(tops.1.values[slot + 1][arc.to]);
-                sum.is_finite() && problem.objective(top, sum) < most
+                let sum = sums.0.values[stage][arc.from] + arc.time + sums.1.values[stage + 1][arc.to];
+                let top = tops.0.values[stage][arc.from].max(arc.time).max(tops.1.values[stage + 1][arc.to]);
+                sum.is_finite() && problem.cost(top, sum) < most
             });
             dropped |= arcs.len() < count;
         }
@@ -119,7 +119,7 @@ impl Network {
 
     /// The least slowest time and the least sum of any split, each on its own; infinite if there is no split.
     pub fn least(&self) -> (f64, f64) {
-        let end = |distances: Distances| distances.values[self.slots.len()][self.cuts - 1];
+        let end = |distances: Distances| distances.values[self.stages.len()][self.cuts - 1];
         (end(self.reach(f64::max)), end(self.reach(plus)))
     }
 }

@@ -39,15 +39,12 @@ pub(super) enum Relation {
 
 /// What a solver says; not to be trusted without a check.
 pub(super) enum Answer {
-    Values {
+    Optimal {
         values: Vec<f64>,
-        proved: bool,
         nodes: usize,
     },
     Infeasible,
-    /// The time limit came before any values.
-    OutOfTime,
-    /// The solver gave up.
+    /// The solver gave up, or the time limit came before its proof.
     Failed,
 }
 
@@ -99,13 +96,11 @@ pub(super) fn solve(program: &IntegerProgram, time_limit: Seconds) -> Answer {
         });
     }
     match model.solve() {
-        Ok(solution) => Answer::Values {
+        Ok(solution) if matches!(solution.status(), SolutionStatus::Optimal) => Answer::Optimal {
             values: columns.iter().map(|&column| solution.value(column)).collect(),
-            proved: matches!(solution.status(), SolutionStatus::Optimal),
             nodes: solution.into_inner().stats().nodes_solved as usize,
         },
         Err(ResolutionError::Infeasible) => Answer::Infeasible,
-        Err(ResolutionError::Other(_)) => Answer::OutOfTime,
-        Err(_) => Answer::Failed,
+        Ok(_) | Err(_) => Answer::Failed,
     }
 }

@@ -1,0 +1,88 @@
+//! Stages of small questions: what fits is found, and what is found fits.
+
+use super::*;
+use crate::candidate::Candidates;
+use crate::verdict::Pins;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::job::Job;
+use trainwright_spec::model::preset::preset;
+use trainwright_spec::plan::{DataSharding, Recompute};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::Stack;
+
+fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pins: Pins) -> Question {
+    Question {
+        model: preset(model).unwrap(),
+        cluster: Cluster::from_name(cluster).unwrap(),
+        job: Job {
+            sequence,
+            global_batch,
+            precision: Precision::Bf16,
+            optimizer: "adamw".into(),
+            gradient_clipping: true,
+        },
+        stack: Stack::from_name("megatron-core").unwrap(),
+        pins,
+    }
+}
+
+/// What came of every candidate of a question.
+fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
+    let costs = ClusterCosts { cluster: &question.cluster };
+    let candidates = Candidates::of(question).unwrap().found;
+    let layers = LayerCosts::new(question, &candidates, &costs).unwrap();
+    let each = candidates.into_iter();
+    each.map(|candidate| (candidate, stage(question, &candidate, &layers, &costs))).collect()
+}
+
+#[test]
+fn uneven_stages_are_found_when_only_they_fit() {
+    // 16 layers on the first rank's 5 stages fit with 64 microbatches, 20 even ones do not: the last ranks take more.
+    let pins = Pins {
+        tensor: Some(4),
+        pipeline: Some(4),
+        virtual_stages: Some(5),
+        micro_batch: Some(1),
+        schedule: Some("interleaved".into()),
+        sequence_parallel: Some(true),
+        data_sharding: Some(DataSharding::Zero1),
+        recompute: Some(Recompute::None),
+        ..Pins::default()
+    };
+    let question = question("llama-3-70b", "dgx-h100:16", 8192, 512, pins);
+    let [(_, Staged::Plan(plan, _))] = &staged(&question)[..] else { panic!("nothing fits") };
+    assert!(fullest(plan).1 <= question.cluster.node.gpu.memory.value);
+    assert!(plan.stages.iter().any(|stage| stage.0.len() < 4), "{:?}", plan.stages);
+}
+
+#[test]
+fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
+    let check = |gib: f64, fewest: usize| {
+        let mut question = question("llama-3-8b", "dgx-h100:2", 4096, 32, Pins::default());
+        question.cluster.node.gpu.memory.value = Bytes::GIB * gib;
+        let has = question.cluster.node.gpu.memory.value;
+        let mut plans = 0;
+        for (candidate, staged) in staged(&question) {
+            match staged {
+                Staged::Plan(plan, _) => {
+                    assert!(fullest(&plan).1 <= has, "{}", candidate.words());
+                    plans += 1;
+                }
+                Staged::OutOfMemory { needs, .. } => {
+                    assert!(needs > has, "{}", candidate.words());
+                    let stages = candidate.mesh.pipeline * candidate.virtual_stages;
+                    let share = |stage| 32 / stages + usize::from(stage < 32 % stages);
+                    let full = |stage| StageBlocks(vec![Recompute::Full; share(stage)]);
+                    let even = candidate.plan(&question, (0..stages).map(full).collect());
+                    assert!(fullest(&even).1 > has, "{}: even stages fit", candidate.words());
+                }
+                Staged::Undecided => panic!("{}", candidate.words()),
+            }
+        }
+        assert!(plans >= fewest, "{gib}: only {plans}");
+    };
+    check(16.0, 1);
+    check(24.0, 10);
+    check(40.0, 100);
+}
