@@ -111,7 +111,7 @@ pub struct Search {
     pub out_of_memory: usize,
     /// Dropped because their lower bound is above the simulated time of enough others.
     pub bounded_out: usize,
-    /// Whose partition and recomputation an integer program chose.
+    /// Whose layers were split into stages: by the integer program where more than one split is left by its bounds.
     pub solved: usize,
     /// Simulated.
     pub simulated: usize,

@@ -53,7 +53,7 @@ pub fn search(search: &Search) -> String {
     wrap(
         &format!(
             "{}: {} do not fit in memory, {} cannot be fast enough by their lower bound; \
-             {} split into stages by an integer program, {} simulated",
+             {} split into stages (integer program, pruned and checked by shortest paths), {} simulated",
             count(search.candidates, "candidate"),
             grouped(search.out_of_memory as f64),
             grouped(search.bounded_out as f64),
