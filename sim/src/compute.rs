@@ -24,8 +24,8 @@ use trainwright_spec::units::{FlopsPerSecond, Seconds};
 /// Time of one kernel call on an otherwise idle GPU, launch gap included.
 ///
 /// Never shorter than the kernel's flops at the published peak, nor its bytes at the published bandwidth; never
-/// shorter for a larger kernel of the same family. Infinite if the GPU does not support the precision: ask
-/// `supports` first and tell the person.
+/// shorter for a larger kernel of the same family. Infinite if the GPU does not support the precision, which
+/// `Plan::check` refuses.
 pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
     let running = match *kernel {
         Kernel::Gemm { count, m, n, k, precision } => {
@@ -60,11 +60,6 @@ pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
         Kernel::Streaming { access, read, written } => streaming::time(access, read + written, gpu),
     };
     running + gpu.achieved.kernel_overhead.value
-}
-
-/// Whether the GPU has units for matrix products in this precision.
-pub fn supports(gpu: &Gpu, precision: Precision) -> bool {
-    gpu.peak.contains_key(&precision) && gpu.achieved.matrix.contains_key(&precision)
 }
 
 /// Published rate of one multiprocessor; none if the precision is not supported.

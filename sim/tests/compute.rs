@@ -1,7 +1,7 @@
 //! Kernel costs against answers that one can do in one's head, against published measurements, and the GPUs of the
 //! catalog themselves.
 
-use trainwright_sim::compute::{kernel_time, supports};
+use trainwright_sim::compute::kernel_time;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
@@ -87,9 +87,9 @@ fn kernels_take_what_the_formula_says() {
 #[test]
 fn an_unsupported_precision_takes_for_ever() {
     let v100 = gpu("v100-32gb-sxm2");
-    assert!(supports(&v100, Precision::Fp16));
+    assert!(v100.peak.contains_key(&Precision::Fp16));
     for precision in [Precision::Bf16, Precision::Fp8, Precision::Tf32] {
-        assert!(!supports(&v100, precision));
+        assert!(!v100.peak.contains_key(&precision));
         assert_eq!(kernel_time(&product(1, 64, 64, 64, precision), &v100), Seconds::new(f64::INFINITY));
     }
 }
@@ -99,7 +99,7 @@ fn larger_kernels_are_never_faster_and_none_beats_the_peak() {
     let sizes = [1, 63, 64, 65, 127, 128, 300, 511, 512, 513, 1000, 1024, 1025, 4096, 5000, 20000, 50000];
     for name in catalog::names("gpus") {
         let gpu = gpu(name);
-        let mut precisions = Precision::ALL.into_iter().filter(|precision| supports(&gpu, *precision));
+        let mut precisions = Precision::ALL.into_iter().filter(|precision| gpu.peak.contains_key(precision));
         let precision = precisions.next_back().unwrap();
         let peak = gpu.peak[&precision].value;
         let check = |kernels: Vec<Kernel>| {
@@ -127,7 +127,7 @@ fn larger_kernels_are_never_faster_and_none_beats_the_peak() {
                 })
                 .to_vec(),
         );
-        if supports(&gpu, Precision::Bf16) {
+        if gpu.peak.contains_key(&Precision::Bf16) {
             for direction in [Direction::Forward, Direction::Backward] {
                 for mask in [Mask::Full, Mask::Causal, Mask::Window(1024)] {
                     check(sizes.map(|tokens| attention(direction, 3, tokens, mask)).to_vec());
