@@ -150,7 +150,7 @@ const TODAY: &[(&str, &str, f64, f64)] = &[
     ("a100-80gb-sxm", "best-shape product bf16", 8.8, 8.8),
     ("a100-80gb-sxm", "gelu", 9.7, 17.0),
     ("a100-80gb-sxm", "layernorm", 42.9, 58.5),
-    // Mostly short runs; the catalog holds the sustained rate.
+    // Sources disagree: the catalog holds the lower rate (0.83 of the peak), most of these rows the higher (0.90).
     ("a100-80gb-sxm", "product fp16", 11.1, 14.1),
     ("a100-80gb-sxm", "softmax", 2.1, 2.1),
     ("a10g-24gb", "best-shape product bf16", 11.6, 11.6),
