@@ -1,4 +1,4 @@
-//! The TOML files that ship with the program: GPUs, nodes, clusters, models and stacks.
+//! The TOML files that ship with the program: GPUs, interconnects, NICs, nodes, clusters, models and stacks.
 //!
 //! A new entry is a new file in `spec/catalog`; no Rust is touched.
 
@@ -7,7 +7,7 @@ use include_dir::{Dir, include_dir};
 
 static CATALOG: Dir = include_dir!("$CARGO_MANIFEST_DIR/catalog");
 
-/// The names in a folder of the catalog (`gpus`, `nodes`, `clusters`, `models`, `stacks`), in alphabetical order.
+/// The names in a folder of the catalog (`gpus`, `interconnects`, `nics`, `nodes`, …), in alphabetical order.
 pub fn names(folder: &str) -> Vec<&'static str> {
     let files = CATALOG.get_dir(folder).into_iter().flat_map(|dir| dir.files());
     let mut names: Vec<&str> = files

@@ -110,6 +110,35 @@ fn a_file_may_name_the_catalog_at_any_level() {
     check(&all.to_string(), 3, "dgx-a100", "custom", 1.0);
 }
 
+/// A kind of the catalog fills in what is left out; what is written stays.
+#[test]
+fn an_interconnect_and_a_nic_may_name_their_kind() {
+    let text = r#"
+nodes = 2
+[node]
+gpu = "a100-80gb-sxm"
+gpus = 8
+interconnect = "nvlink3-nvswitch"
+nics = { kind = "infiniband-hdr", count = 3, latency = "9 us" }
+"#;
+    let (own, dgx) =
+        (Cluster::from_toml(text, "own.toml").unwrap(), Cluster::from_name("dgx-a100:2").unwrap());
+    assert_eq!(own.node.interconnect, dgx.node.interconnect);
+    let (own_nics, dgx_nics) = (own.node.nics.unwrap(), dgx.node.nics.unwrap());
+    assert_eq!(own_nics.bandwidth, dgx_nics.bandwidth);
+    assert_eq!((own_nics.count.value, own_nics.latency.value.get()), (3, 9e-6));
+    let check = |from: &str, to: &str, expected: &str| {
+        let error = Cluster::from_toml(&text.replace(from, to), "own.toml").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    check(
+        "nvlink3-nvswitch",
+        "nvlink3-nvswich",
+        "own.toml:6: `node.interconnect` is `nvlink3-nvswich`; unknown interconnect",
+    );
+    check("infiniband-hdr", "own-nic", "missing field `bandwidth`");
+}
+
 #[test]
 fn a_file_that_does_not_fit_is_refused_with_file_line_key_and_what_is_allowed() {
     let check = |was: &str, is: &str, expected: &str| {

@@ -1,11 +1,17 @@
 //! Clusters from the catalog's names and from people's files.
 //!
-//! A cluster is written as TOML. At each level a name of the catalog may stand for the whole table:
+//! A cluster is written as TOML. At each level a name of the catalog may stand for the whole table, and an
+//! interconnect or NIC of a `kind` that the catalog knows needs to say only what differs from it:
 //!
 //! ```toml
 //! nodes = 16
-//! node = "dgx-a100"                 # or a table with `gpus`, `interconnect`, `nics` and `gpu`
 //! fabric = { oversubscription = 2 } # left out: non-blocking
+//!
+//! [node]                            # or only a name: node = "dgx-a100"
+//! gpu = "a100-80gb-sxm"
+//! gpus = 8
+//! interconnect = "nvlink3-nvswitch"
+//! nics = { kind = "infiniband-hdr", count = 4 }
 //! ```
 
 use super::check::{Fault, check};
@@ -96,6 +102,9 @@ impl Cluster {
         let fabric = Document::parse(NON_BLOCKING, "default fabric")?.tables().into_inner();
         default(root, "fabric", unwritten(DeValue::Table(fabric)));
         complete(root, &["node", "gpu"], String::new(), &document)?;
+        if let Some(DeValue::Table(node)) = root.get_mut("node").map(Spanned::get_mut) {
+            complete_links(node, "node.", &document)?;
+        }
         let cluster: Cluster = document.read(tables)?;
         check(&cluster).map_err(|Fault { key, value, allowed }| document.refuse(&key, value, allowed))?;
         Ok(cluster)
@@ -113,6 +122,7 @@ impl Node {
         let mut tables = document.tables();
         default(tables.get_mut(), "name", text_value(name));
         complete(tables.get_mut(), &["gpu"], String::new(), &document)?;
+        complete_links(tables.get_mut(), "", &document)?;
         document.read(tables)
     }
 }
@@ -148,6 +158,33 @@ fn complete(
     if let DeValue::Table(inner) = value.get_mut() {
         default(inner, "name", text_value(&name));
         complete(inner, deeper, path, document)?;
+    }
+    Ok(())
+}
+
+/// Fills in what a node's interconnect and NICs leave to the catalog's entry of their `kind`; a name may stand for
+/// the whole table. A kind that the catalog does not know is the author's own and has to say everything.
+fn complete_links(node: &mut DeTable, path: &str, document: &Document) -> Result<(), SpecError> {
+    for (key, entry) in [("interconnect", "interconnect"), ("nics", "nic")] {
+        let Some(value) = node.get_mut(key) else { continue };
+        if let DeValue::String(kind) = value.get_ref() {
+            let kind = kind.to_string();
+            catalog::text(entry, &kind).map_err(|unknown| {
+                document.refuse(&format!("{path}{key}"), format!("`{kind}`"), unknown.to_string())
+            })?;
+            let mut table = DeTable::new();
+            default(&mut table, "kind", text_value(&kind));
+            *value.get_mut() = DeValue::Table(table);
+        }
+        let DeValue::Table(table) = value.get_mut() else { continue };
+        let kind = match table.get("kind").map(Spanned::get_ref) {
+            Some(DeValue::String(kind)) => kind.to_string(),
+            _ => continue,
+        };
+        let Ok(text) = catalog::text(entry, &kind) else { continue };
+        for (key, value) in Document::parse(text, &kind)?.tables().into_inner() {
+            table.entry(unwritten(key.into_inner())).or_insert(value);
+        }
     }
     Ok(())
 }
