@@ -236,10 +236,10 @@ fn volumes_and_steps_are_those_of_the_textbook() {
         check(&Direct, AllToAll, [p, 1, 1], others, 1);
         check(&Pairwise, AllToAll, [p, 1, 1], others, p - 1);
         check(&Direct, SendReceive, [p, 1, 1], 1.0, 1);
-        // In one node each rank sends n to the switch and gets n from it, whatever p is: the ring's 2 (p − 1)/p tends
-        // to twice as much. One piece takes two steps; each further one adds one.
-        check(&InSwitch, AllReduce, [p, p, 1], 1.0, 2);
-        check(&InSwitch, AllReduce, [p, p, 8], 1.0, 9);
+        // In one node: n to the switch and a p-th of the sum back; that up, and all of it down. It tends to n, half of
+        // the ring's. Four steps for one piece, one more for each further one.
+        check(&InSwitch, AllReduce, [p, p, 1], 1.0 + 1.0 / p as f64, 4);
+        check(&InSwitch, AllReduce, [p, p, 8], 1.0 + 1.0 / p as f64, 11);
     }
     for (p, log) in [(2, 1), (4, 2), (8, 3), (64, 6)] {
         // Half, a quarter, … of n: 1 − 1/p in log₂ p steps, twice for an all-reduce.
@@ -269,12 +269,13 @@ fn a_switch_adds_and_copies_for_its_node() {
     // all alike, so that a rank gets its own part of an all-gather back as well.
     let check = |kind, [sends, gets]: [f64; 2], [root_sends, root_gets]: [f64; 2]| {
         let steps = InSwitch.steps(kind, Layout::new(8, 8, 4).unwrap()).unwrap();
-        assert_eq!(steps.count(), 5, "{kind}: 4 pieces up and down");
+        let hops = if kind == AllReduce { 4 } else { 2 };
+        assert_eq!(steps.count(), hops + 3, "{kind}: 4 pieces");
         assert_eq!(steps.switches(), [Switch::Node(0)], "{kind}");
         assert_eq!([sent(&steps, 5), received(&steps, 5)], [sends, gets], "{kind}");
         assert_eq!([sent(&steps, 0), received(&steps, 0)], [root_sends, root_gets], "{kind}: the root");
     };
-    check(AllReduce, [1.0, 1.0], [1.0, 1.0]);
+    check(AllReduce, [1.125, 1.125], [1.125, 1.125]);
     check(ReduceScatter, [1.0, 0.125], [1.0, 0.125]);
     check(AllGather, [0.125, 1.0], [0.125, 1.0]);
     check(Broadcast, [0.0, 1.0], [1.0, 0.0]);
@@ -440,15 +441,26 @@ fn small_lists_by_hand() {
         0→2 copy 0  1→3 copy 1  2→0 copy 2  3→1 copy 3
         0→1 copy 0,2  1→0 copy 1,3  2→3 copy 0,2  3→2 copy 1,3",
     );
-    // Member 2 is the switch. The second piece goes up while the first comes down.
+    // Member 2 is the switch. Rank 0 gets the first two chunks of the sum, one for each tree, had there been more nodes.
     check(
         &InSwitch,
         AllReduce,
+        [2, 2, 1],
+        "
+        0→2 add 0..4  1→2 add 0..4
+        2→0 copy 0..2  2→1 copy 2..4
+        0→2 copy 0..2  1→2 copy 2..4
+        2→0 copy 0..4  2→1 copy 0..4",
+    );
+    // The second piece goes up while the first comes down.
+    check(
+        &InSwitch,
+        Reduce,
         [2, 2, 2],
         "
         0→2 add 0  1→2 add 0
-        0→2 add 1  1→2 add 1  2→0 copy 0  2→1 copy 0
-        2→0 copy 1  2→1 copy 1",
+        0→2 add 1  1→2 add 1  2→0 copy 0
+        2→0 copy 1",
     );
     // Chunk 4 s + d is what rank s has for rank d. Rank 1 collects for places 1: 1 and 3, and delivers to 3.
     check(

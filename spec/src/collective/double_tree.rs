@@ -20,23 +20,22 @@ impl Algorithm for DoubleBinaryTree {
 
     fn steps(&self, kind: CollectiveKind, layout: Layout) -> Option<Steps> {
         let CollectiveKind::AllReduce = kind else { return None };
-        let (nodes, hops) = (layout.nodes(), layout.per_node() - 1);
-        let halves = Chunks::range(0, 2);
-        let lane = |from, to, effect, start| Lane { from, to, parts: halves, effect, start };
+        let hops = layout.per_node() - 1;
+        let down = hops + round_trip(layout);
+        let both = Chunks::range(0, Half::BOTH.len());
+        let lane = |from, to, effect, start| Lane { from, to, parts: both, effect, start };
         let mut lanes = Vec::new();
-        let mut down = hops;
-        for half in [Half::First, Half::Second] {
-            let part = half as usize;
-            down = sum_over_nodes(&mut lanes, nodes, half, |node| layout.rank(node, 0), part, hops);
+        for (part, half) in Half::BOTH.into_iter().enumerate() {
+            lanes.extend(half.sum_over_nodes(layout, 0, part, hops));
         }
-        for node in 0..nodes {
+        for node in 0..layout.nodes() {
             let rank = |place| layout.rank(node, place);
             for place in 1..=hops {
                 lanes.push(lane(rank(place), rank(place - 1), Effect::Add, hops - place));
                 lanes.push(lane(rank(place - 1), rank(place), Effect::Copy, down + place - 1));
             }
         }
-        Some(Steps::new(kind, layout, 2 * layout.pieces(), pipeline(lanes, layout.pieces())))
+        Some(Steps::new(kind, layout, both.count * layout.pieces(), pipeline(lanes, layout.pieces())))
     }
 }
 
@@ -47,40 +46,41 @@ pub(super) enum Half {
     Second,
 }
 
-/// Adds the lanes that sum `part` over `rank` of every node up a tree and copy it down, from step `start`; the
-/// step after which each of them has the first piece.
-pub(super) fn sum_over_nodes(
-    lanes: &mut Vec<Lane>,
-    nodes: usize,
-    half: Half,
-    rank: impl Fn(usize) -> usize,
-    part: usize,
-    start: usize,
-) -> usize {
-    // The second tree is the first one over nodes renumbered by one: even positions have children in the first
-    // tree, and are odd ones of the second.
-    let rank = |position: usize| rank((position - 1 + half as usize) % nodes);
-    let depth = nodes.ilog2() as usize;
-    for position in 1..=nodes {
-        let Some(above) = parent(position, nodes) else { continue };
-        let level = levels(position, nodes);
-        let (child, parent, parts) = (rank(position), rank(above), Chunks::one(part));
-        lanes.push(Lane {
-            from: child,
-            to: parent,
-            parts,
-            effect: Effect::Add,
-            start: start + depth - level,
-        });
-        lanes.push(Lane {
-            from: parent,
-            to: child,
-            parts,
-            effect: Effect::Copy,
-            start: start + depth + level - 1,
-        });
+impl Half {
+    pub const BOTH: [Half; 2] = [Half::First, Half::Second];
+
+    /// The lanes that sum `part` over the ranks at `place` of their nodes up this tree and copy it down again,
+    /// `round_trip` steps from `start` on.
+    pub fn sum_over_nodes(self, layout: Layout, place: usize, part: usize, start: usize) -> Vec<Lane> {
+        // The second tree is the first one over nodes renumbered by one: nodes at its even positions, which have
+        // children, are at odd ones of the first.
+        let shift = match self {
+            Half::First => 0,
+            Half::Second => 1,
+        };
+        let (nodes, parts) = (layout.nodes(), Chunks::one(part));
+        let rank = |position: usize| layout.rank((position - 1 + shift) % nodes, place);
+        let top = start + depth(layout);
+        let edge = |position| {
+            let above = parent(position, nodes)?;
+            let (child, parent, level) = (rank(position), rank(above), levels(position, nodes));
+            Some([
+                Lane { from: child, to: parent, parts, effect: Effect::Add, start: top - level },
+                Lane { from: parent, to: child, parts, effect: Effect::Copy, start: top + level - 1 },
+            ])
+        };
+        (1..=nodes).filter_map(edge).flatten().collect()
     }
-    start + 2 * depth
+}
+
+/// Steps of one piece up a tree over the nodes and down again.
+pub(super) fn round_trip(layout: Layout) -> usize {
+    2 * depth(layout)
+}
+
+/// Edges from the root of a tree over the nodes to its deepest leaf: ⌊log₂ N⌋.
+fn depth(layout: Layout) -> usize {
+    layout.nodes().ilog2() as usize
 }
 
 /// The parent of a position 1..=n in the binary tree whose in-order numbers they are: odd positions are leaves.

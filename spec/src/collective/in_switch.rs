@@ -1,20 +1,20 @@
 //! Collectives that the switches inside a node add and copy for (NVLink SHARP, which NCCL calls NVLS).
 
-use super::double_tree::{Half, sum_over_nodes};
+use super::double_tree::{Half, round_trip};
 use super::pipeline::{Lane, pipeline};
 use super::steps::{Chunks, Effect, Switch};
 use super::{Algorithm, CollectiveKind, Layout, Steps};
 
-/// Each rank sends the tensor to its switch once and gets the sum back once, pipelined: n in each direction, half
-/// of what a large ring moves.
+/// The switches of a node add and copy, piece by piece of m.
 ///
-/// Over several nodes (all-reduce only, NCCL's NVLSTree) the switch of a node gives each of its k ranks a k-th of the
-/// node's sum; the ranks at each place of their nodes sum theirs over the double binary tree and hand it to the
-/// switch, which copies it to all. A rank then sends n + n/k to the switch and up to 2 n/k out of the node.
+/// All-reduce: each rank sends the tensor to its node's switch and gets a k-th of the sum, k ranks in a node; it writes
+/// that back, and the switch copies it to all. (1 + 1/k) n in each direction, which tends to half of a ring's. Over
+/// several nodes (NCCL's NVLSTree) the ranks at each place of their nodes first sum their parts over the double
+/// binary tree: up to 2 n/k more, out of the node.
 ///
-/// Assumes that a switch hands the sum to all ranks itself. With NVLink each part of it goes to one rank, which writes
-/// it back to the switch for all: p-ths of the tensor more in each direction in a group of p.
-/// Source: NCCL src/device/all_reduce.h (NVLS and NVLSTree); the halving: nccl-tests doc/PERFORMANCE.md.
+/// Reduce-scatter, all-gather, broadcast and reduce, in one node: n in the one direction and n/p, n or nothing in
+/// the other. The switch copies to all alike, so that a rank gets its own part of an all-gather as well.
+/// Source: NCCL src/device/all_reduce.h, all_gather.h and reduce_scatter.h (NVLS, NVLSTree).
 #[derive(Debug, Clone, Copy)]
 pub struct InSwitch;
 
@@ -27,28 +27,16 @@ impl Algorithm for InSwitch {
         if layout.per_node() == 1 {
             return None;
         }
-        if layout.nodes() == 1 {
-            return in_one_node(kind, layout);
+        let CollectiveKind::AllReduce = kind else { return in_one_node(kind, layout) };
+        let parts = Half::BOTH.len();
+        let mut lanes = sums_to_ranks(layout, parts);
+        for place in 0..layout.per_node() {
+            for (index, half) in Half::BOTH.into_iter().enumerate() {
+                lanes.extend(half.sum_over_nodes(layout, place, place * parts + index, SUMMED));
+            }
         }
-        let CollectiveKind::AllReduce = kind else { return None };
-        let halves = 2;
-        let mut lanes = sums_to_ranks(layout, halves);
-        let mut end = 0;
-        for (place, half) in
-            (0..layout.per_node()).flat_map(|place| [(place, Half::First), (place, Half::Second)])
-        {
-            let part = place * halves + half as usize;
-            end = sum_over_nodes(
-                &mut lanes,
-                layout.nodes(),
-                half,
-                |node| layout.rank(node, place),
-                part,
-                SUMMED,
-            );
-        }
-        lanes.extend(copies_to_all(layout, halves, end));
-        let chunks = layout.per_node() * halves * layout.pieces();
+        lanes.extend(copies_to_all(layout, parts, SUMMED + round_trip(layout)));
+        let chunks = layout.per_node() * parts * layout.pieces();
         let steps = Steps::new(kind, layout, chunks, pipeline(lanes, layout.pieces()));
         Some(steps.with_switches((0..layout.nodes()).map(Switch::Node)))
     }
@@ -86,9 +74,9 @@ fn each_rank(layout: Layout, lanes: impl Fn(usize, usize, usize) -> [Lane; 2]) -
     places.flat_map(|(node, place)| lanes(layout.rank(node, place), place, layout.ranks() + node)).collect()
 }
 
-/// What each rank sends to the switch and gets from it.
+/// One hop to the switch and one from it.
 fn in_one_node(kind: CollectiveKind, layout: Layout) -> Option<Steps> {
-    let ranks = layout.ranks();
+    let (ranks, 1) = (layout.ranks(), layout.nodes()) else { return None };
     let parts = match kind {
         CollectiveKind::AllGather | CollectiveKind::ReduceScatter => ranks,
         _ => 1,
@@ -97,9 +85,6 @@ fn in_one_node(kind: CollectiveKind, layout: Layout) -> Option<Steps> {
     let up = |rank, parts, effect| Lane { from: rank, to: ranks, parts, effect, start: 0 };
     let down = |rank, parts| Lane { from: ranks, to: rank, parts, effect: Effect::Copy, start: 1 };
     let lanes: Vec<Lane> = match kind {
-        CollectiveKind::AllReduce => {
-            (0..ranks).flat_map(|rank| [up(rank, all, Effect::Add), down(rank, all)]).collect()
-        }
         CollectiveKind::ReduceScatter => {
             (0..ranks).flat_map(|rank| [up(rank, all, Effect::Add), down(rank, Chunks::one(rank))]).collect()
         }
