@@ -10,7 +10,7 @@ use crate::units::{Bytes, Picoseconds};
 ///
 /// Assumes that waking, copying into the buffer and agreeing with other ranks take no time, and that all gradients
 /// have one precision: the loop can then not pack better by looking further ahead.
-/// Source: Sergeev & Del Balso 2018, arXiv 1802.05799, section 5; Horovod docs/tensor-fusion.rst.
+/// Source: Sergeev & Del Balso 2018, arXiv 1802.05799, "Tensor Fusion"; Horovod docs/tensor-fusion.rst.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fusion {
     /// Size of the buffer (`HOROVOD_FUSION_THRESHOLD`); zero: nothing is fused.

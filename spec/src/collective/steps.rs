@@ -7,8 +7,9 @@ use std::fmt;
 /// What a collective does, in order.
 ///
 /// All transfers of a step read what the step before left, and no transfer writes a chunk that another one of the
-/// same step reads at the same member, so that a step may run in any order. Afterwards members hold their
-/// `output`; what their other chunks hold means nothing.
+/// same step reads at the same member, so that a step may run in any order; only where several transfers add to one
+/// chunk does the order of the list decide how a floating-point sum rounds. Afterwards ranks hold their `output`;
+/// what their other chunks hold means nothing.
 #[derive(Debug)]
 pub struct Steps {
     kind: CollectiveKind,

@@ -14,7 +14,7 @@ use super::{Algorithm, CollectiveKind, Effect, Layout, Steps};
 ///   sends it there in N − 1 steps: N times larger messages inside, k times larger ones between.
 ///
 /// Source: Thakur, Rabenseifner & Gropp 2005 for the decomposition; Mikami et al. 2018, arXiv 1811.05233, for
-/// all-reduces so; DeepSpeed-MoE, arXiv 2201.05596, section 5.2, for the all-to-all.
+/// all-reduces so; DeepSpeed-MoE, arXiv 2201.05596, for the all-to-all.
 #[derive(Debug, Clone, Copy)]
 pub struct TwoLevel;
 
