@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Cluster ─ nodes × Node ─┬─ gpus × Gpu
-//!    │                    ├─ Interconnect   joins the GPUs of the node
+//!    │                    ├─ Interconnect   joins the GPUs of the node, in the pattern of its Wiring
+//!    │                    ├─ host           PCIe, for GPUs that the interconnect does not join
 //!    └─ Fabric            └─ Nics           join the node to the fabric
 //! ```
 //!
@@ -10,9 +11,13 @@
 
 mod check;
 mod document;
+mod fabric;
 mod read;
+mod wiring;
 
 pub(crate) use check::{Fault, check};
+pub use fabric::{Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Shape, Taper, Torus};
+pub use wiring::{Bridges, Pairs, Wiring};
 
 use crate::precision::Precision;
 use crate::sourced::Sourced;
@@ -34,17 +39,6 @@ pub struct Cluster {
     pub node: Node,
 }
 
-/// The network between the nodes' NICs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fabric {
-    /// How many times more bandwidth the NICs of a pod have than its uplinks: 1 is non-blocking.
-    pub oversubscription: Sourced<f64>,
-    /// Nodes in a pod, inside which the fabric is non-blocking; without it every node counts as a pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_nodes: Option<Sourced<usize>>,
-}
-
 /// A server with several GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,6 +49,10 @@ pub struct Node {
     pub gpus: Sourced<usize>,
     /// What joins the GPUs to each other.
     pub interconnect: Interconnect,
+    /// PCIe and its host bridges, which carry what the interconnect cannot: between GPUs that no chain of its links
+    /// joins, or a ring for which it lacks links. None where nobody described it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Interconnect>,
     /// What joins the node to the fabric; none in a machine that stands alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<Nics>,
@@ -68,11 +66,15 @@ pub struct Node {
 pub struct Interconnect {
     /// What it is: `nvlink3-nvswitch`, `pcie4`, …; for people, no cost reads it.
     pub kind: String,
-    /// Whether a GPU can use all of its bandwidth towards any one peer.
+    /// Which GPUs its links join.
     #[serde(default)]
     pub wiring: Wiring,
-    /// Published bandwidth of one GPU to all its peers together, in one direction.
+    /// Published bandwidth of all of one GPU's links together, in one direction.
     pub bandwidth: Sourced<BytesPerSecond>,
+    /// Links that a GPU has, each with an equal part of `bandwidth`; left out: as many as the wiring uses. Only for
+    /// GPUs with links that the wiring leaves open, as those of a TPU do that lead out of its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<Sourced<usize>>,
     /// The part of it that large collectives reach, 0 to 1.
     pub efficiency: Sourced<f64>,
     /// Time of one step of a collective with an empty message.
@@ -80,18 +82,6 @@ pub struct Interconnect {
     /// All-reduce inside the switches; none where they cannot (no switch, or older than NVLink 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_switch: Option<InSwitchReduction>,
-}
-
-/// How the GPUs of a node are joined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wiring {
-    /// Through switches: all of a GPU's bandwidth can go to any peer.
-    #[default]
-    Switched,
-    /// By links between pairs: a GPU's bandwidth is split evenly over its peers, so a group of some of the GPUs
-    /// has only the links among them.
-    Direct,
 }
 
 /// All-reduce that the switches between the GPUs do themselves (NVLink SHARP): each GPU sends its tensor once
@@ -106,6 +96,9 @@ pub struct InSwitchReduction {
 }
 
 /// The network cards of a node.
+///
+/// They serve equal runs of its GPUs: of 4 cards and 8 GPUs, card 0 serves GPUs 0 and 1. Where there are more cards
+/// than GPUs, each GPU has an equal share of them all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nics {
@@ -156,6 +149,14 @@ pub struct Achieved {
     pub reduction: Sourced<f64>,
     /// Time from one kernel's end to the next one's start when the queue is full, plus its ramp up and down.
     pub kernel_overhead: Sourced<Seconds>,
+}
+
+impl Nics {
+    /// Ways out of a node of `gpus` GPUs that each serve an equal run of them: its cards, or where there are more of
+    /// them than GPUs, one bundle of cards for each GPU.
+    pub fn ports(&self, gpus: usize) -> usize {
+        self.count.value.min(gpus)
+    }
 }
 
 impl Cluster {

@@ -31,10 +31,13 @@ fn every_number_of_the_catalog_has_a_source() {
     }
 }
 
-/// Counts the tables with a `value`, all of which must have a `source`.
+/// Counts the tables with a `value`, or with a `source` for all they hold; all of both must have a `source`.
 fn check_sources(path: &str, value: &toml::Value) -> usize {
+    if let Some(array) = value.as_array() {
+        return array.iter().map(|inner| check_sources(path, inner)).sum();
+    }
     let Some(table) = value.as_table() else { return 0 };
-    if table.contains_key("value") {
+    if table.contains_key("value") || table.contains_key("source") {
         let source = table.get("source").and_then(|source| source.as_str()).unwrap_or_default();
         assert!(source.len() > 3, "{path} has no source");
         return 1;
@@ -98,7 +101,7 @@ fn a_file_may_name_the_catalog_at_any_level() {
         assert_eq!(cluster.name, "own");
         assert_eq!((cluster.nodes, cluster.node.name.as_str()), (nodes, node));
         assert_eq!(cluster.node.gpu.name, gpu);
-        assert_eq!(cluster.fabric.oversubscription.value, oversubscription);
+        assert_eq!(cluster.fabric.tapers()[0].oversubscription.value, oversubscription);
     };
     check("nodes = 3\nnode = \"dgx-a100\"", 3, "dgx-a100", "a100-80gb-sxm", 1.0);
     check("nodes = 3\nnode = \"dgx-a100\"\nfabric.oversubscription = 2", 3, "dgx-a100", "a100-80gb-sxm", 2.0);
@@ -207,5 +210,141 @@ fn a_reference_with_a_slash_or_the_ending_toml_is_a_file() {
     assert_eq!(
         Cluster::reference(&entry.display().to_string()).unwrap(),
         Cluster::from_name("selene").unwrap()
+    );
+}
+
+/// Eight GPUs in two nodes of four, to which `check` below adds a fabric or a wiring.
+const LINKED: &str = r#"
+nodes = 2
+[node]
+gpu = "a100-80gb-sxm"
+gpus = 4
+interconnect = { kind = "x", bandwidth = "100 GB/s", efficiency = 0.5, latency = "2 us", wiring = "switched" }
+nics = { kind = "y", count = 2, bandwidth = "100 Gbit/s", efficiency = 1, latency = 0 }
+[fabric]
+"#;
+
+#[test]
+fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
+    let wiring = |wiring: &str, expected: &str| {
+        let text = LINKED.replace("\"switched\"", wiring);
+        let message = Cluster::from_toml(&text, "own.toml").unwrap_err().to_string();
+        assert!(message.contains(expected), "{wiring}: {message}");
+        assert!(!message.contains('\n'), "{wiring}: {message}");
+    };
+    let pairs = "own.toml:6: `node.interconnect.wiring.pairs.links";
+    let bridges = "own.toml:6: `node.interconnect.wiring.bridges";
+    wiring("\"ring\"", "own.toml:6: `node.interconnect.wiring`: unknown variant `ring`, expected one of");
+    wiring(
+        "{ pairs = { links = [[0, 4, 1]] } }",
+        &format!("{pairs}.0` is [0, 4, 1]; the node's GPUs are 0 to 3"),
+    );
+    wiring("{ pairs = { links = [[1, 1, 1]] } }", &format!("{pairs}.0` is [1, 1, 1]; a link joins two GPUs"));
+    wiring("{ pairs = { links = [[0, 1, 0]] } }", &format!("{pairs}.0` is [0, 1, 0]; at least 1 link"));
+    wiring(
+        "{ pairs = { links = [[0, 1, 1], [1, 0, 1]] } }",
+        &format!("{pairs}.1` is [1, 0, 1]; this pair stands twice"),
+    );
+    wiring(
+        "{ pairs = { links = [[0, 1, 1], [2, 3, 1]] } }",
+        &format!(
+            "{pairs}` is not joining GPU 2 to GPU 0; every GPU must be joined to every other; a `node.host`"
+        ),
+    );
+    wiring(
+        "{ pairs = { links = [[0, 1, 2], [1, 2, 2], [2, 3, 2]] } }, links = 3",
+        "own.toml:6: `node.interconnect.links` is 3; at least the 4 that the wiring uses",
+    );
+    wiring(
+        "{ bridges = { gpus_per_socket = 2 } }",
+        &format!("{bridges}.between_sockets` is missing; several sockets"),
+    );
+    wiring(
+        "{ bridges = { gpus_per_socket = 2, between_sockets = 0 } }",
+        &format!("{bridges}.between_sockets` is 0 GB/s; at least 0.001 GB/s"),
+    );
+    wiring(
+        "{ bridges = { gpus_per_switch = 3 } }",
+        &format!("{bridges}.gpus_per_switch` is 3; a divisor of the 4 GPUs below a socket"),
+    );
+
+    let fabric = |fabric: &str, expected: &str| {
+        let message = Cluster::from_toml(&format!("{LINKED}{fabric}"), "own.toml").unwrap_err().to_string();
+        assert!(message.starts_with("own.toml"), "{fabric}: {message}");
+        assert!(message.contains(expected), "{fabric}: {message}");
+        assert!(!message.contains('\n'), "{fabric}: {message}");
+    };
+    fabric(
+        "oversubscripton = 2",
+        "`fabric.oversubscripton`: unknown field `oversubscripton`, expected one of",
+    );
+    fabric("pod_nodes = 2", "`pod_nodes` needs `oversubscription` beside it");
+    fabric("hop_latency = -1", "`fabric.hop_latency`: -1 is out of range");
+    fabric(
+        "oversubscription = 2\ntorus = { dims = [8] }",
+        "a fabric has one shape, here are `torus` and `oversubscription`",
+    );
+    fabric("fat_tree = { levels = [] }", "`fabric.fat_tree.levels` is empty; at least one level");
+    fabric(
+        "fat_tree = { levels = [{ nodes = 1, oversubscription = 0.5 }] }",
+        "own.toml:9: `fabric.fat_tree.levels.0.oversubscription` is 0.5; from 1 (non-blocking) to 1000",
+    );
+    let levels = |nodes: usize, ratio: usize| {
+        format!(
+            "fat_tree.levels = [\n{{ nodes = 2, oversubscription = 2 }},\n{{ nodes = {nodes}, oversubscription = {ratio} }}]"
+        )
+    };
+    fabric(&levels(3, 2), "own.toml:11: `fabric.fat_tree.levels.1.nodes` is 3; a multiple of the 2 nodes");
+    fabric(
+        &levels(4, 1),
+        "own.toml:11: `fabric.fat_tree.levels.1.oversubscription` is 1; at least the 2 of the level below",
+    );
+    fabric("rail_optimised = { pod_nodes = 0 }", "`fabric.rail_optimised.pod_nodes` is 0; at least 1");
+    fabric("dragonfly = { nodes_per_router = 1 }", "missing field `routers_per_group`");
+    fabric(
+        "dragonfly = { nodes_per_router = 1, routers_per_group = 2, global_oversubscription = 2000 }",
+        "`fabric.dragonfly.global_oversubscription` is 2000; from 1",
+    );
+    fabric(
+        "torus = { dims = [2, 3] }",
+        "`fabric.torus.dims` is [2, 3]; their product must be the cluster's 8 GPUs",
+    );
+    fabric(
+        "torus = { dims = [2, 4], wrap = [true] }",
+        "`fabric.torus.wrap` is [true]; one of true and false for each dim",
+    );
+    fabric(
+        "torus = { dims = [2, 4], node_dims = [4, 1] }",
+        "`fabric.torus.node_dims` is [4, 1]; a block of the node's 4 GPUs",
+    );
+
+    let cable = |between: &str, bandwidth: &str, latency: &str| {
+        format!(
+            "links = [{{ between = [\"node0\", \"leaf\"], bandwidth = \"1 GB/s\", latency = 0 }},\n{{ between = {between}, bandwidth = {bandwidth}, latency = {latency} }}]"
+        )
+    };
+    let line = "own.toml:10: `fabric.links.1";
+    fabric(
+        &cable(r#"["node1", "leaf"]"#, "0", "0"),
+        &format!("{line}.bandwidth` is 0 GB/s; at least 0.001 GB/s"),
+    );
+    fabric(&cable(r#"["node1", "leaf"]"#, "1e9", "-1"), "`fabric.links.1.latency`: -1 is out of range");
+    fabric(
+        &cable(r#"["node1", "leaf"]"#, "1e9", "2"),
+        &format!("{line}.latency` is 2.00 s; between 0 and 1 s"),
+    );
+    fabric(&cable(r#"["leaf", "leaf"]"#, "1e9", "0"), "a link joins two different ends");
+    fabric(
+        &cable(r#"["node2", "leaf"]"#, "1e9", "0"),
+        &format!("{line}.between` is [\"node2\", \"leaf\"]; the nodes are node0 to node1"),
+    );
+    fabric(&cable(r#"["node1.nic2", "leaf"]"#, "1e9", "0"), "the NICs of a node are nic0 to nic1");
+    fabric(
+        &cable(r#"["node1.nic0", "leaf"]"#, "1e9", "0"),
+        "`fabric.links` is not joining node1.nic1 to node0.nic0; every NIC",
+    );
+    fabric(
+        &cable(r#"["node1", "spine"]"#, "1e9", "0"),
+        "`fabric.links` is not joining node1.nic0 to node0.nic0",
     );
 }

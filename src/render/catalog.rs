@@ -147,19 +147,25 @@ pub fn clusters() -> Result<String, SpecError> {
         Right("GPUs"),
         Left("GPU"),
         Left("node"),
+        Left("fabric"),
         Right("oversubscription"),
         Left("source"),
     ];
     let rows = catalog::names("clusters").into_iter().map(|name| {
         let cluster = Cluster::from_name(name)?;
+        let (oversubscription, source) = match cluster.fabric.tapers().pop() {
+            Some(taper) => (taper.oversubscription.value.to_string(), taper.oversubscription.source),
+            None => ("-".into(), String::new()),
+        };
         Ok(vec![
             name.to_string(),
             cluster.nodes.to_string(),
             cluster.gpus().to_string(),
             cluster.node.gpu.name,
             cluster.node.name,
-            cluster.fabric.oversubscription.value.to_string(),
-            cluster.fabric.oversubscription.source,
+            cluster.fabric.kind().to_string(),
+            oversubscription,
+            source,
         ])
     });
     Ok(list(&columns, rows)? + "any node of `trainwright show nodes` makes a cluster too: dgx-h100:16\n")

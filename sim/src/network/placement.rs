@@ -1,6 +1,6 @@
 //! Where the ranks of a group are, and which share of the cluster's links they have.
 
-use trainwright_spec::cluster::{Cluster, InSwitchReduction, Interconnect, Nics, Wiring};
+use trainwright_spec::cluster::{Cluster, InSwitchReduction, Interconnect, Nics, Taper, Wiring};
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// A channel in one direction, as one rank's ring uses it.
@@ -41,28 +41,30 @@ impl Placement {
     ///
     /// where m counts its nodes in the pod that has the fewest: of m nodes in a ring only one sends out of the pod
     /// in each direction, so that oversubscribed uplinks hurt only groups with few nodes in each pod.
+    /// Nodes without NICs, as those of a torus, have their GPUs' own links between them.
     /// Directly wired GPUs have (k − 1)/(g − 1) of their bandwidth towards the k − 1 others of the group.
     ///
     /// # Panics
-    /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
+    /// If a rank is not on the cluster.
     pub fn new(ranks: &[usize], cluster: &Cluster) -> Self {
         let (node, gpus) = (&cluster.node, cluster.node.gpus.value);
         let mut homes: Vec<usize> = ranks.iter().map(|rank| rank / gpus).collect();
         homes.sort_unstable();
         assert!(homes.last().is_none_or(|home| *home < cluster.nodes), "a rank is not on {}", cluster.name);
         let (nodes, ranks_per_node) = groups(&homes);
-        let between = (nodes > 1).then(|| {
-            let nics =
-                node.nics.as_ref().expect("a cluster of several nodes has NICs: checked when it is read");
-            homes.dedup();
-            Link {
-                bandwidth: achieved(nics)
-                    * (ranks_per_node as f64 / gpus as f64)
-                    * uplink_share(&homes, cluster),
-                latency: nics.latency.value,
-            }
-        });
         let interconnect = &node.interconnect;
+        let between = (nodes > 1).then(|| {
+            homes.dedup();
+            let (all, latency) = match &node.nics {
+                Some(nics) => (achieved(nics), nics.latency.value),
+                None => (
+                    interconnect.bandwidth.value * interconnect.efficiency.value * gpus as f64,
+                    interconnect.latency.value,
+                ),
+            };
+            let bandwidth = all * (ranks_per_node as f64 / gpus as f64) * uplink_share(&homes, cluster);
+            Link { bandwidth, latency }
+        });
         let reducing = |reduction: &InSwitchReduction| Link {
             bandwidth: interconnect.bandwidth.value * reduction.efficiency.value,
             latency: reduction.latency.value,
@@ -112,19 +114,23 @@ fn achieved(nics: &Nics) -> BytesPerSecond {
 /// The part of its bandwidth that a GPU has towards the group's others in its node.
 fn wired_share(interconnect: &Interconnect, ranks: usize, gpus: usize) -> f64 {
     match interconnect.wiring {
-        Wiring::Switched => 1.0,
-        Wiring::Direct => ranks.saturating_sub(1).max(1) as f64 / gpus.saturating_sub(1).max(1) as f64,
+        Wiring::Switched | Wiring::Bridges(_) => 1.0,
+        Wiring::Direct | Wiring::Pairs(_) => {
+            ranks.saturating_sub(1).max(1) as f64 / gpus.saturating_sub(1).max(1) as f64
+        }
     }
 }
 
 /// The part of its NICs' bandwidth that a group on these nodes keeps on its way through the fabric.
 fn uplink_share(homes: &[usize], cluster: &Cluster) -> f64 {
-    let pod_nodes = cluster.fabric.pod_nodes.as_ref().map_or(1, |nodes| nodes.value);
-    let pods: Vec<usize> = homes.iter().map(|home| home / pod_nodes).collect();
-    match groups(&pods) {
-        (1, _) => 1.0,
-        (_, fewest) => (fewest as f64 / cluster.fabric.oversubscription.value).min(1.0),
-    }
+    let share = |taper: &Taper| {
+        let groups_of_nodes: Vec<usize> = homes.iter().map(|home| home / taper.nodes).collect();
+        match groups(&groups_of_nodes) {
+            (1, _) => 1.0,
+            (_, fewest) => (fewest as f64 / taper.oversubscription.value).min(1.0),
+        }
+    };
+    cluster.fabric.tapers().iter().map(share).fold(1.0, f64::min)
 }
 
 /// How many different values a sorted list has, and how often the rarest occurs.

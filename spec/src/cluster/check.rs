@@ -1,6 +1,9 @@
 //! What a cluster must be before anything is computed on it.
 
-use super::{Cluster, Gpu, Node};
+mod fabric;
+mod wiring;
+
+use super::{Cluster, Gpu, Interconnect, Node, Shape};
 use crate::sourced::{Quantity, print_quantity};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -29,34 +32,22 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
             format!("at most {MOST_GPUS} GPUs in all, here each node has {}", cluster.node.gpus.value);
         return Err(fault("nodes", cluster.nodes.to_string(), &allowed));
     }
-    let oversubscription = cluster.fabric.oversubscription.value;
-    if !(1.0..=1000.0).contains(&oversubscription) {
-        return Err(fault(
-            "fabric.oversubscription",
-            oversubscription.to_string(),
-            "from 1 (non-blocking) to 1000",
-        ));
-    }
-    if let Some(pod_nodes) = &cluster.fabric.pod_nodes {
-        at_least_one("fabric.pod_nodes", pod_nodes.value)?;
-    }
-    if cluster.nodes > 1 && cluster.node.nics.is_none() {
+    check_node(&cluster.node)?;
+    fabric::check(cluster)?;
+    if cluster.nodes > 1 && cluster.node.nics.is_none() && !matches!(cluster.fabric.shape, Shape::Torus(_)) {
         let allowed = format!("{} nodes can only work together over NICs", cluster.nodes);
         return Err(fault("node.nics", "missing".into(), &allowed));
     }
-    check_node(&cluster.node)
+    Ok(())
 }
 
 fn check_node(node: &Node) -> Result<(), Fault> {
     at_least_one("node.gpus", node.gpus.value)?;
-    let interconnect = &node.interconnect;
-    at_least("node.interconnect.bandwidth", &interconnect.bandwidth.value, SLOWEST_LINK)?;
-    part("node.interconnect.efficiency", interconnect.efficiency.value)?;
-    short("node.interconnect.latency", interconnect.latency.value)?;
-    if let Some(in_switch) = &interconnect.in_switch {
-        part("node.interconnect.in_switch.efficiency", in_switch.efficiency.value)?;
-        short("node.interconnect.in_switch.latency", in_switch.latency.value)?;
+    check_interconnect("node.interconnect", &node.interconnect)?;
+    if let Some(host) = &node.host {
+        check_interconnect("node.host", host)?;
     }
+    wiring::check(node)?;
     if let Some(nics) = &node.nics {
         at_least_one("node.nics.count", nics.count.value)?;
         at_least("node.nics.bandwidth", &nics.bandwidth.value, SLOWEST_LINK)?;
@@ -64,6 +55,17 @@ fn check_node(node: &Node) -> Result<(), Fault> {
         short("node.nics.latency", nics.latency.value)?;
     }
     check_gpu(&node.gpu)
+}
+
+fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Fault> {
+    at_least(&format!("{key}.bandwidth"), &interconnect.bandwidth.value, SLOWEST_LINK)?;
+    part(&format!("{key}.efficiency"), interconnect.efficiency.value)?;
+    short(&format!("{key}.latency"), interconnect.latency.value)?;
+    if let Some(in_switch) = &interconnect.in_switch {
+        part(&format!("{key}.in_switch.efficiency"), in_switch.efficiency.value)?;
+        short(&format!("{key}.in_switch.latency"), in_switch.latency.value)?;
+    }
+    Ok(())
 }
 
 fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
@@ -115,6 +117,23 @@ fn short(key: &str, latency: Seconds) -> Result<(), Fault> {
         return Ok(());
     }
     Err(fault(key, latency.to_string(), "between 0 and 1 s"))
+}
+
+/// The lowest vertex that no chain of `edges` joins to vertex 0; none if all are joined.
+fn unjoined(vertices: usize, edges: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
+    let mut root: Vec<usize> = (0..vertices).collect();
+    fn find(root: &mut [usize], mut vertex: usize) -> usize {
+        while root[vertex] != vertex {
+            root[vertex] = root[root[vertex]];
+            vertex = root[vertex];
+        }
+        vertex
+    }
+    for (a, b) in edges {
+        let (a, b) = (find(&mut root, a), find(&mut root, b));
+        root[a.max(b)] = a.min(b);
+    }
+    (0..vertices).find(|vertex| find(&mut root, *vertex) != 0)
 }
 
 fn fault(key: &str, value: String, allowed: &str) -> Fault {

@@ -49,35 +49,59 @@ impl<'a> Document<'a> {
         SpecError::Syntax { origin: place(&self.origin, self.text, error.span()), message }
     }
 
+    /// Whether the author wrote this key, a path with dots through tables.
+    pub fn has(&self, path: &str) -> bool {
+        let mut table = Some(self.root.get_ref());
+        path.split('.').all(|part| {
+            let value = table.and_then(|table| table.get(part));
+            table = value.and_then(|value| value.get_ref().as_table());
+            value.is_some()
+        })
+    }
+
     /// Where the deepest written part of the path stands; none if not even its first key was written.
     fn find(&self, path: &str) -> Option<Range<usize>> {
-        let (mut table, mut found) = (Some(self.root.get_ref()), None);
-        for part in path.split('.') {
-            let Some((key, value)) =
-                table.and_then(|table| table.iter().find(|(key, _)| *key.get_ref() == part))
-            else {
-                break;
-            };
-            found = Some(key.span());
-            table = value.get_ref().as_table();
+        let mut parts = path.split('.');
+        let (key, mut value) = self.root.get_ref().get_key_value(parts.next()?)?;
+        let mut found = key.span();
+        for part in parts {
+            match value.get_ref() {
+                DeValue::Table(table) => match table.get_key_value(part) {
+                    Some((key, inner)) => (found, value) = (key.span(), inner),
+                    None => break,
+                },
+                DeValue::Array(array) => match part.parse().ok().and_then(|index: usize| array.get(index)) {
+                    Some(inner) => (found, value) = (inner.span(), inner),
+                    None => break,
+                },
+                _ => break,
+            }
         }
-        found
+        Some(found)
     }
 }
 
 /// The path of the deepest key whose name or value covers this offset.
 fn key_at(table: &DeTable, offset: usize) -> Option<String> {
     let covers = |range: Range<usize>| range.contains(&offset);
-    table.iter().find_map(|(key, value)| {
-        let below = match value.get_ref() {
-            DeValue::Table(inner) => key_at(inner, offset),
-            _ => None,
-        };
-        match below {
-            Some(below) => Some(format!("{}.{below}", key.get_ref())),
-            None => (covers(key.span()) || covers(value.span())).then(|| key.get_ref().to_string()),
-        }
+    table.iter().find_map(|(key, value)| match below(value, offset) {
+        Some(below) => Some(format!("{}.{below}", key.get_ref())),
+        None => (covers(key.span()) || covers(value.span())).then(|| key.get_ref().to_string()),
     })
+}
+
+/// The path within a value; entries of an array count from 0.
+fn below(value: &Spanned<DeValue>, offset: usize) -> Option<String> {
+    match value.get_ref() {
+        DeValue::Table(inner) => key_at(inner, offset),
+        DeValue::Array(array) => {
+            array.iter().enumerate().find_map(|(index, inner)| match below(inner, offset) {
+                Some(below) => Some(format!("{index}.{below}")),
+                None => inner.span().contains(&offset).then(|| index.to_string()),
+            })
+        }
+        _ => None,
+    }
 }
 
 /// `file.toml:12`, or only the file where no place is known.

@@ -99,15 +99,28 @@ impl Cluster {
         let root = tables.get_mut();
         let stem = Path::new(origin).file_stem().map_or(origin.into(), |stem| stem.to_string_lossy());
         default(root, "name", text_value(&stem));
-        let fabric = Document::parse(NON_BLOCKING, "default fabric")?.tables().into_inner();
-        default(root, "fabric", unwritten(DeValue::Table(fabric)));
+        default(root, "fabric", unwritten(DeValue::Table(DeTable::new())));
         complete(root, &["node", "gpu"], String::new(), &document)?;
         if let Some(DeValue::Table(node)) = root.get_mut("node").map(Spanned::get_mut) {
             complete_links(node, "node.", &document)?;
         }
         let cluster: Cluster = document.read(tables)?;
-        check(&cluster).map_err(|Fault { key, value, allowed }| document.refuse(&key, value, allowed))?;
+        check(&cluster).map_err(|Fault { key, value, allowed }| {
+            let shorthand = document.has("fabric.oversubscription");
+            let key = if shorthand { in_shorthand(&key) } else { key };
+            document.refuse(&key, value, allowed)
+        })?;
         Ok(cluster)
+    }
+}
+
+/// The key by which the author of a shorthand fabric, `fabric = { oversubscription = 2, pod_nodes = 8 }`, knows a key
+/// of the fat tree that it stands for.
+fn in_shorthand(key: &str) -> String {
+    match key {
+        "fabric.fat_tree.levels.0.oversubscription" => "fabric.oversubscription".into(),
+        "fabric.fat_tree.levels.0.nodes" => "fabric.pod_nodes".into(),
+        other => other.into(),
     }
 }
 
@@ -126,16 +139,6 @@ impl Node {
         document.read(tables)
     }
 }
-
-impl Fabric {
-    /// A fabric that carries all that the NICs can send.
-    pub fn non_blocking() -> Self {
-        toml::from_str(NON_BLOCKING).expect("the default fabric is written in this file")
-    }
-}
-
-const NON_BLOCKING: &str =
-    r#"oversubscription = { value = 1, source = "assumed non-blocking: nothing else was said" }"#;
 
 /// Puts the catalog's table where a name stands for it, and a name where a table has none; `levels` are the keys
 /// that may hold such tables, each inside the one before.
@@ -162,10 +165,10 @@ fn complete(
     Ok(())
 }
 
-/// Fills in what a node's interconnect and NICs leave to the catalog's entry of their `kind`; a name may stand for
+/// Fills in what a node's interconnect, host and NICs leave to the catalog's entry of their `kind`; a name may stand for
 /// the whole table. A kind that the catalog does not know is the author's own and has to say everything.
 fn complete_links(node: &mut DeTable, path: &str, document: &Document) -> Result<(), SpecError> {
-    for (key, entry) in [("interconnect", "interconnect"), ("nics", "nic")] {
+    for (key, entry) in [("interconnect", "interconnect"), ("host", "interconnect"), ("nics", "nic")] {
         let Some(value) = node.get_mut(key) else { continue };
         if let DeValue::String(kind) = value.get_ref() {
             let kind = kind.to_string();
