@@ -31,11 +31,13 @@
 
 mod batch;
 mod earliest;
+mod fold;
 mod network;
 mod rates;
 mod ready;
 
 pub use batch::{Transfer, completion_times};
+pub use fold::{Folded, fold};
 pub use network::Network;
 
 use thiserror::Error;

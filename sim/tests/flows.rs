@@ -1,5 +1,6 @@
 //! Max-min fair flows: cases done by hand, a slow twin, and what must hold for any flows.
 
+mod folding;
 mod twin;
 
 use trainwright_sim::flow::{
