@@ -5,7 +5,7 @@
 
 use super::earliest::{EarliestEnd, NEVER};
 use super::rates::{Limit, Member, Rates};
-use super::{Error, Flow, FlowId, Link, Reason, Sharing};
+use super::{Error, Flow, FlowId, Link, LinkId, Reason, Sharing};
 use std::borrow::Borrow;
 use trainwright_spec::units::{Picoseconds, Seconds};
 
@@ -82,19 +82,30 @@ impl Network {
     /// A flow that can never end, one that names a link that is not there, or a `now` before the clock; the network
     /// is as it was.
     pub fn start(&mut self, now: Picoseconds, flow: impl Borrow<Flow>) -> Result<FlowId, Error> {
-        let flow = flow.borrow();
+        let Flow { amount, path, cap } = flow.borrow();
+        self.start_on(now, *amount, path, cap.unwrap_or(f64::INFINITY))
+    }
+
+    /// `start` with the parts of a flow; no cap is an infinite one.
+    pub(super) fn start_on(
+        &mut self,
+        now: Picoseconds,
+        amount: f64,
+        path: &[(LinkId, f64)],
+        cap: f64,
+    ) -> Result<FlowId, Error> {
         let number = self.slots.len();
-        let cap = self.check(now, flow).map_err(|reason| Error { flow: number, reason })?;
+        let cap = self.check(now, amount, path, cap).map_err(|reason| Error { flow: number, reason })?;
         if now > self.clock {
             self.run_to(now);
         }
         let id = FlowId(number as u32);
-        if flow.amount == 0.0 {
+        if amount == 0.0 {
             self.slots.push(NO_SLOT);
             self.ended.push(id);
             return Ok(id);
         }
-        let account = Account { id, limit: Limit::None, mark: flow.amount, since: now };
+        let account = Account { id, limit: Limit::None, mark: amount, since: now };
         let slot = if let Some(slot) = self.free_slots.pop() {
             self.accounts[slot as usize] = account;
             slot
@@ -139,19 +150,24 @@ impl Network {
     }
 
     /// Leaves the path over shared links in `self.path` and returns the cap that all else makes.
-    fn check(&mut self, now: Picoseconds, flow: &Flow) -> Result<f64, Reason> {
-        let mut cap = flow.cap.unwrap_or(f64::INFINITY);
+    fn check(
+        &mut self,
+        now: Picoseconds,
+        amount: f64,
+        path: &[(LinkId, f64)],
+        mut cap: f64,
+    ) -> Result<f64, Reason> {
         if now < self.clock {
             return Err(Reason::InThePast { start: now, clock: self.clock });
         }
-        if !(flow.amount >= 0.0 && flow.amount.is_finite()) {
-            return Err(Reason::Amount(flow.amount));
+        if !(amount >= 0.0 && amount.is_finite()) {
+            return Err(Reason::Amount(amount));
         }
         if cap.is_nan() || cap <= 0.0 {
             return Err(Reason::Cap(cap));
         }
         self.path.clear();
-        for (link, weight) in &flow.path {
+        for (link, weight) in path {
             let (link, weight) = (link.0, *weight);
             let Some(Link { capacity, sharing }) = self.links.get(link as usize).copied() else {
                 return Err(Reason::UnknownLink { link, links: self.links.len() });
