@@ -365,6 +365,22 @@ fn the_clock_may_jump() {
     assert_eq!(network.advance(Picoseconds(4_000_000_000_000)), [late]);
 }
 
+/// A starts when B, 1 GB at 1 GB/s, ends: whether the caller says the one or the other first.
+#[test]
+fn a_start_and_an_end_at_one_instant() {
+    let gigabyte = Flow { amount: 1e9, path: vec![(LinkId(0), 1.0)], cap: None };
+    let second = Picoseconds(1_000_000_000_000);
+    let mut network = Network::new(vec![shared(1.0)]);
+    let b = network.start(Picoseconds::ZERO, &gigabyte).unwrap();
+    assert_eq!(network.next_end(), Some(second));
+    let a = network.start(second, &gigabyte).unwrap();
+    assert_eq!(network.advance(second), [b]);
+    assert_eq!(network.next_end(), Some(second + second));
+    assert_eq!(network.advance(second + second), [a]);
+    let c = network.start(second + second, &gigabyte).unwrap();
+    assert_eq!(network.rate(c), 1e9);
+}
+
 #[test]
 fn what_cannot_be_simulated_is_refused() {
     let links = [shared(1.0), shared(0.0), shared(-1.0), shared(f64::NAN), shared(f64::INFINITY)];

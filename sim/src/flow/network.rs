@@ -4,7 +4,7 @@
 //! was last idle; a flow ends when that reaches its mark. A change of the link's level touches no flow's account.
 
 use super::earliest::{EarliestEnd, NEVER};
-use super::rates::{Limit, Member, Rates};
+use super::rates::{Limit, Rates};
 use super::{Error, Flow, FlowId, Link, LinkId, Reason, Sharing};
 use std::borrow::Borrow;
 use trainwright_spec::units::{Picoseconds, Seconds};
@@ -215,13 +215,13 @@ impl Network {
         let reported = self.ended.len();
         while self.link_ends.time() == now {
             let link = self.link_ends.queue();
-            let Served { amount, .. } = self.served[link as usize];
-            let due = |member: &&Member| {
-                let account = &self.accounts[member.flow as usize];
-                account.limit == Limit::Link(link)
-                    && self.served[link as usize].reaches(account.mark - amount) <= now
+            let served = &self.served[link as usize];
+            let due = |slot: &u32| {
+                let account = &self.accounts[*slot as usize];
+                let has_mark = account.limit == Limit::Link(link);
+                has_mark && served.reaches(account.mark - served.amount) <= now
             };
-            self.due.extend(self.rates.members(link).iter().filter(due).map(|member| member.flow));
+            self.due.extend(self.rates.held_back(link).filter(due));
             self.link_ends.set(link, NEVER);
         }
         while self.cap_ends.time() == now {
@@ -282,9 +282,7 @@ impl Network {
         }
         for link in self.rates.changed_links() {
             let served = &mut self.served[*link as usize];
-            let here = |member: &&Member| self.accounts[member.flow as usize].limit == Limit::Link(*link);
-            let marks =
-                self.rates.members(*link).iter().filter(here).map(|it| self.accounts[it.flow as usize].mark);
+            let marks = self.rates.held_back(*link).map(|slot| self.accounts[slot as usize].mark);
             let first = marks.fold(f64::INFINITY, f64::min);
             let end = if first == f64::INFINITY { NEVER } else { served.reaches(first - served.amount) };
             if first == f64::INFINITY {
