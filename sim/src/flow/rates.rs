@@ -489,6 +489,9 @@ impl Rates {
     /// Exchanges the places of the member of a hop and of another member of that link.
     fn swap_members(&mut self, hop: u32, place: u32) {
         let Hop { link, member, .. } = self.hops[hop as usize];
+        if member == place {
+            return;
+        }
         let members = &mut self.members[link as usize];
         members.swap(member as usize, place as usize);
         let other = members[member as usize].hop;
