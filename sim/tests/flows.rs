@@ -1,13 +1,15 @@
 //! Max-min fair flows: cases done by hand, a slow twin, and what must hold for any flows.
 
+mod flow_cases;
 mod folding;
 mod twin;
 
+use flow_cases::random_case;
 use trainwright_sim::flow::{
     Error, Flow, FlowId, Link, LinkId, Network, Reason, Sharing, Transfer, completion_times,
 };
 use trainwright_spec::units::{Bytes, BytesPerSecond, Picoseconds, Seconds};
-use twin::{Random, random_case, slow_completion_times};
+use twin::{Random, slow_completion_times};
 
 /// GB/s of a shared link.
 fn shared(gigabytes: f64) -> Link {
@@ -364,6 +366,22 @@ fn the_clock_may_jump() {
     let late = network.start(second + second + second, gigabytes(1.0)).unwrap();
     assert_eq!(network.advance(second + second + second), [nothing, short, long]);
     assert_eq!(network.advance(Picoseconds(4_000_000_000_000)), [late]);
+}
+
+/// A starts when B, 1 GB at 1 GB/s, ends: whether the caller says the one or the other first.
+#[test]
+fn a_start_and_an_end_at_one_instant() {
+    let gigabyte = Flow { amount: 1e9, path: vec![(LinkId(0), 1.0)], cap: None };
+    let second = Picoseconds(1_000_000_000_000);
+    let mut network = Network::new(vec![shared(1.0)]);
+    let b = network.start(Picoseconds::ZERO, &gigabyte).unwrap();
+    assert_eq!(network.next_end(), Some(second));
+    let a = network.start(second, &gigabyte).unwrap();
+    assert_eq!(network.advance(second), [b]);
+    assert_eq!(network.next_end(), Some(second + second));
+    assert_eq!(network.advance(second + second), [a]);
+    let c = network.start(second + second, &gigabyte).unwrap();
+    assert_eq!(network.rate(c), 1e9);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! All flows are known before the first starts.
 
-use super::{Error, Flow, FlowId, Link, LinkId, Network, Reason};
+use super::{Error, FlowId, Link, LinkId, Network, Reason};
 use trainwright_spec::units::{Bytes, BytesPerSecond, Picoseconds, Seconds};
 
 /// A flow and when it starts.
@@ -45,8 +45,9 @@ pub fn completion_times(links: &[Link], transfers: &[Transfer]) -> Result<Vec<Pi
         record(network.advance(now), now);
         while let Some((start, flow)) = waiting.next_if(|(start, _)| *start == now) {
             let Transfer { amount, path, cap, .. } = &transfers[*flow];
-            let moving = Flow { amount: amount.get(), path: path.clone(), cap: cap.map(BytesPerSecond::get) };
-            network.start(*start, moving).map_err(|error| Error { flow: *flow, ..error })?;
+            let cap = cap.map_or(f64::INFINITY, BytesPerSecond::get);
+            let started = network.start_on(*start, amount.get(), path, cap);
+            started.map_err(|error| Error { flow: *flow, ..error })?;
         }
     }
     ends.iter().enumerate().map(|(flow, end)| end.ok_or(Error { flow, reason: Reason::TooLong })).collect()

@@ -4,8 +4,8 @@
 //! was last idle; a flow ends when that reaches its mark. A change of the link's level touches no flow's account.
 
 use super::earliest::{EarliestEnd, NEVER};
-use super::rates::{Limit, Member, Rates};
-use super::{Error, Flow, FlowId, Link, Reason, Sharing};
+use super::rates::{Limit, Rates};
+use super::{Error, Flow, FlowId, Link, LinkId, Reason, Sharing};
 use std::borrow::Borrow;
 use trainwright_spec::units::{Picoseconds, Seconds};
 
@@ -82,19 +82,30 @@ impl Network {
     /// A flow that can never end, one that names a link that is not there, or a `now` before the clock; the network
     /// is as it was.
     pub fn start(&mut self, now: Picoseconds, flow: impl Borrow<Flow>) -> Result<FlowId, Error> {
-        let flow = flow.borrow();
+        let Flow { amount, path, cap } = flow.borrow();
+        self.start_on(now, *amount, path, cap.unwrap_or(f64::INFINITY))
+    }
+
+    /// `start` with the parts of a flow; no cap is an infinite one.
+    pub(super) fn start_on(
+        &mut self,
+        now: Picoseconds,
+        amount: f64,
+        path: &[(LinkId, f64)],
+        cap: f64,
+    ) -> Result<FlowId, Error> {
         let number = self.slots.len();
-        let cap = self.check(now, flow).map_err(|reason| Error { flow: number, reason })?;
+        let cap = self.check(now, amount, path, cap).map_err(|reason| Error { flow: number, reason })?;
         if now > self.clock {
             self.run_to(now);
         }
         let id = FlowId(number as u32);
-        if flow.amount == 0.0 {
+        if amount == 0.0 {
             self.slots.push(NO_SLOT);
             self.ended.push(id);
             return Ok(id);
         }
-        let account = Account { id, limit: Limit::None, mark: flow.amount, since: now };
+        let account = Account { id, limit: Limit::None, mark: amount, since: now };
         let slot = if let Some(slot) = self.free_slots.pop() {
             self.accounts[slot as usize] = account;
             slot
@@ -139,19 +150,24 @@ impl Network {
     }
 
     /// Leaves the path over shared links in `self.path` and returns the cap that all else makes.
-    fn check(&mut self, now: Picoseconds, flow: &Flow) -> Result<f64, Reason> {
-        let mut cap = flow.cap.unwrap_or(f64::INFINITY);
+    fn check(
+        &mut self,
+        now: Picoseconds,
+        amount: f64,
+        path: &[(LinkId, f64)],
+        mut cap: f64,
+    ) -> Result<f64, Reason> {
         if now < self.clock {
             return Err(Reason::InThePast { start: now, clock: self.clock });
         }
-        if !(flow.amount >= 0.0 && flow.amount.is_finite()) {
-            return Err(Reason::Amount(flow.amount));
+        if !(amount >= 0.0 && amount.is_finite()) {
+            return Err(Reason::Amount(amount));
         }
         if cap.is_nan() || cap <= 0.0 {
             return Err(Reason::Cap(cap));
         }
         self.path.clear();
-        for (link, weight) in &flow.path {
+        for (link, weight) in path {
             let (link, weight) = (link.0, *weight);
             let Some(Link { capacity, sharing }) = self.links.get(link as usize).copied() else {
                 return Err(Reason::UnknownLink { link, links: self.links.len() });
@@ -199,13 +215,13 @@ impl Network {
         let reported = self.ended.len();
         while self.link_ends.time() == now {
             let link = self.link_ends.queue();
-            let Served { amount, .. } = self.served[link as usize];
-            let due = |member: &&Member| {
-                let account = &self.accounts[member.flow as usize];
-                account.limit == Limit::Link(link)
-                    && self.served[link as usize].reaches(account.mark - amount) <= now
+            let served = &self.served[link as usize];
+            let due = |slot: &u32| {
+                let account = &self.accounts[*slot as usize];
+                let has_mark = account.limit == Limit::Link(link);
+                has_mark && served.reaches(account.mark - served.amount) <= now
             };
-            self.due.extend(self.rates.members(link).iter().filter(due).map(|member| member.flow));
+            self.due.extend(self.rates.held_back(link).filter(due));
             self.link_ends.set(link, NEVER);
         }
         while self.cap_ends.time() == now {
@@ -266,9 +282,7 @@ impl Network {
         }
         for link in self.rates.changed_links() {
             let served = &mut self.served[*link as usize];
-            let here = |member: &&Member| self.accounts[member.flow as usize].limit == Limit::Link(*link);
-            let marks =
-                self.rates.members(*link).iter().filter(here).map(|it| self.accounts[it.flow as usize].mark);
+            let marks = self.rates.held_back(*link).map(|slot| self.accounts[slot as usize].mark);
             let first = marks.fold(f64::INFINITY, f64::min);
             let end = if first == f64::INFINITY { NEVER } else { served.reaches(first - served.amount) };
             if first == f64::INFINITY {

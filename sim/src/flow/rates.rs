@@ -23,6 +23,9 @@ use super::ready::ReadyLinks;
 /// Sums of a link that differ by less than this part of its capacity are equal: rounding is a thousandth of it.
 const TOLERANCE: f64 = 1e-12;
 
+/// Sums so many times the capacity have lost digits that matter once the sum is small again.
+const ROUGH: f64 = 16.0;
+
 /// What holds a flow back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
@@ -36,8 +39,8 @@ pub(super) enum Limit {
 
 /// A flow on a link.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Member {
-    pub(super) flow: u32,
+struct Member {
+    flow: u32,
     /// Where the link is in `hops`.
     hop: u32,
     weight: f64,
@@ -55,13 +58,14 @@ struct Hop {
 #[derive(Debug, Default)]
 struct LinkState {
     capacity: f64,
-    level: f64,
     /// Σ w r over flows that something else holds back, and how many they are.
     elsewhere: f64,
     elsewhere_flows: u32,
-    /// Σ w over flows that this link holds back, or nothing yet, and how many they are.
+    /// Σ w over flows that this link holds back, or nothing yet, and how many they are: the first of its members.
     here: f64,
     here_flows: u32,
+    /// Whether `elsewhere` has been so great that its rounding may matter.
+    is_rough: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +81,7 @@ struct FlowState {
 #[derive(Debug)]
 pub(super) struct Rates {
     links: Vec<LinkState>,
+    levels: Vec<f64>,
     members: Vec<Vec<Member>>,
     flows: Vec<FlowState>,
     hops: Vec<Hop>,
@@ -88,8 +93,21 @@ pub(super) struct Rates {
     is_changed: Vec<bool>,
     /// Flows that something else holds back than before; some more than once.
     moved_flows: Vec<u32>,
+    /// Flows that may be held back by the link that is looked at and are not, or the other way round.
+    candidates: Vec<Candidate>,
+    /// How many of them, the first, the link holds back.
+    held_candidates: usize,
     active: usize,
     started: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    flow: u32,
+    weight: f64,
+    /// The rate without the link, and what would hold the flow back.
+    demand: f64,
+    limit: Limit,
 }
 
 /// How levels are put right.
@@ -104,19 +122,21 @@ enum Mode {
 impl Rates {
     /// Links without flows.
     pub(super) fn new(capacities: impl Iterator<Item = f64>) -> Self {
-        let links: Vec<_> = capacities
-            .map(|capacity| LinkState { capacity, level: f64::INFINITY, ..LinkState::default() })
-            .collect();
+        let links: Vec<_> =
+            capacities.map(|capacity| LinkState { capacity, ..LinkState::default() }).collect();
         Self {
             members: vec![Vec::new(); links.len()],
             ready: ReadyLinks::new(links.len()),
             is_changed: vec![false; links.len()],
+            levels: vec![f64::INFINITY; links.len()],
             links,
             flows: Vec::new(),
             hops: Vec::new(),
             free_hops: Vec::new(),
             changed_links: Vec::new(),
             moved_flows: Vec::new(),
+            candidates: Vec::new(),
+            held_candidates: 0,
             active: 0,
             started: 0,
         }
@@ -135,11 +155,13 @@ impl Rates {
     }
 
     pub(super) fn level(&self, link: u32) -> f64 {
-        self.links[link as usize].level
+        self.levels[link as usize]
     }
 
-    pub(super) fn members(&self, link: u32) -> &[Member] {
-        &self.members[link as usize]
+    /// The flows that a link holds back.
+    pub(super) fn held_back(&self, link: u32) -> impl Iterator<Item = u32> {
+        let here = self.links[link as usize].here_flows as usize;
+        self.members[link as usize][..here].iter().map(|member| member.flow)
     }
 
     /// Links whose level or flows changed since `forget_changes`, each once.
@@ -162,10 +184,13 @@ impl Rates {
     /// Adds a flow in a free slot, the next new one or one that was left. No link twice on the path.
     pub(super) fn add(&mut self, flow: u32, path: &[(u32, f64)], cap: f64) {
         let first_hop = self.room(path.len());
+        // A cap that a link makes idle would only add great numbers to the sums of links.
+        let alone = |(link, weight): &(u32, f64)| self.links[*link as usize].capacity / weight;
+        let cap = if path.iter().all(|hop| cap < alone(hop)) { cap } else { f64::INFINITY };
         let (mut rate, mut limit) = unhindered(cap);
         for (link, _) in path {
-            if self.links[*link as usize].level < rate {
-                (rate, limit) = (self.links[*link as usize].level, Limit::Link(*link));
+            if self.levels[*link as usize] < rate {
+                (rate, limit) = (self.levels[*link as usize], Limit::Link(*link));
             }
         }
         for (place, (link, weight)) in path.iter().enumerate() {
@@ -173,7 +198,12 @@ impl Rates {
             let members = &mut self.members[link as usize];
             self.hops[hop as usize] = Hop { link, member: members.len() as u32, weight };
             members.push(Member { flow, hop, weight });
-            self.links[link as usize].count(weight, rate, limit.is_here(link));
+            if limit.is_here(link) {
+                self.join(hop);
+            } else {
+                self.links[link as usize].count(weight * rate);
+                self.links[link as usize].elsewhere_flows += 1;
+            }
             self.touch(link, rate);
         }
         let state = FlowState { rate, limit, cap, first_hop, hops: path.len() as u32 };
@@ -194,13 +224,15 @@ impl Rates {
     pub(super) fn remove(&mut self, flow: u32) {
         let FlowState { rate, limit, first_hop, hops, .. } = self.flows[flow as usize];
         for hop in first_hop..first_hop + hops {
-            let Hop { link, member, weight } = self.hops[hop as usize];
-            let members = &mut self.members[link as usize];
-            members.swap_remove(member as usize);
-            if let Some(Member { hop, .. }) = members.get(member as usize) {
-                self.hops[*hop as usize].member = member;
+            let Hop { link, weight, .. } = self.hops[hop as usize];
+            if limit.is_here(link) {
+                self.leave(hop);
+            } else {
+                self.links[link as usize].uncount(weight * rate);
             }
-            self.links[link as usize].uncount(weight, rate, limit.is_here(link));
+            let last = self.members[link as usize].len() as u32 - 1;
+            self.swap_members(hop, last);
+            self.members[link as usize].pop();
             self.touch(link, rate);
         }
         if let Limit::Link(link) = limit {
@@ -223,14 +255,8 @@ impl Rates {
     fn put_right(&mut self, mode: Mode) -> bool {
         let mut patience = 4 * self.links.len() + 64;
         while let Some(link) = self.ready.pop() {
-            let state = &self.links[link as usize];
-            let old = state.level;
-            if state.agrees() || mode == Mode::Anew && old.is_finite() {
-                continue;
-            }
-            let expected = state.expected_level(f64::NEG_INFINITY);
-            if expected > self.ready.lowest() {
-                self.ready.push(expected, link);
+            let old = self.levels[link as usize];
+            if mode == Mode::Anew && old.is_finite() {
                 continue;
             }
             if mode == Mode::Repair {
@@ -239,14 +265,24 @@ impl Rates {
                     return false;
                 }
             }
+            if self.links[link as usize].is_rough {
+                self.refresh(link);
+            }
+            let state = &self.links[link as usize];
+            if state.agrees(old) {
+                continue;
+            }
+            let expected = state.expected_level(old, f64::NEG_INFINITY);
+            if expected > self.ready.lowest() {
+                self.ready.push(expected, link);
+                continue;
+            }
             let level = self.fair_level(link);
             if level.min(old) > self.ready.lowest() {
                 self.ready.push(level.min(old), link);
                 continue;
             }
-            if level != old {
-                self.set_level(link, level);
-            }
+            self.set_level(link, level);
         }
         true
     }
@@ -254,64 +290,99 @@ impl Rates {
     /// Forgets all levels and rates.
     fn forget_levels(&mut self) {
         self.ready.clear();
+        for flow in &mut self.flows {
+            (flow.rate, flow.limit) = unhindered(flow.cap);
+        }
         for link in 0..self.links.len() as u32 {
             if self.members[link as usize].is_empty() {
                 continue;
             }
             let state = &mut self.links[link as usize];
-            *state = LinkState { capacity: state.capacity, level: f64::INFINITY, ..LinkState::default() };
-            for Member { flow, weight, .. } in &self.members[link as usize] {
-                let flow_state = &mut self.flows[*flow as usize];
-                (flow_state.rate, flow_state.limit) = unhindered(flow_state.cap);
-                self.moved_flows.push(*flow);
-                state.count(*weight, flow_state.rate, flow_state.limit == Limit::None);
+            self.levels[link as usize] = f64::INFINITY;
+            *state = LinkState { capacity: state.capacity, ..LinkState::default() };
+            for place in 0..self.members[link as usize].len() {
+                let Member { flow, hop, weight } = self.members[link as usize][place];
+                let FlowState { rate, limit, .. } = self.flows[flow as usize];
+                self.moved_flows.push(flow);
+                if limit == Limit::None {
+                    self.join(hop);
+                } else {
+                    self.links[link as usize].count(weight * rate);
+                    self.links[link as usize].elsewhere_flows += 1;
+                }
             }
-            let expected = state.expected_level(f64::NEG_INFINITY);
+            let expected = self.links[link as usize].expected_level(f64::INFINITY, f64::NEG_INFINITY);
             self.ready.push(expected, link);
             self.mark_changed(link);
         }
     }
 
-    /// The level of a link, given those of all others.
-    fn fair_level(&mut self, link: u32) -> f64 {
-        let sums = self.sums(link, |_, _, is_here| is_here);
+    /// Sums anew what flows that something else holds back take of a link.
+    fn refresh(&mut self, link: u32) {
         let state = &mut self.links[link as usize];
-        (state.elsewhere, state.elsewhere_flows) = (sums.elsewhere, sums.elsewhere_flows);
-        (state.here, state.here_flows) = (sums.here, sums.here_flows);
-        let (capacity, old) = (state.capacity, state.level);
-        if state.agrees() {
-            return old;
-        }
-        let mut level = sums.level(capacity);
-        let mut held_back = u32::MAX;
-        let rises = level > old;
-        while level.is_finite() {
-            let sums = if rises {
-                self.sums(link, |rates, flow, is_here| is_here && rates.demand(flow, link).0 >= level)
-            } else {
-                self.sums(link, |rates, flow, is_here| is_here || rates.rate(flow) > level)
-            };
-            // Each round can only let go of flows; one that comes back is as fast as the level but for rounding.
-            if sums.here_flows >= held_back {
-                break;
-            }
-            held_back = sums.here_flows;
-            level = sums.level(capacity);
-        }
-        level
+        let others = &self.members[link as usize][state.here_flows as usize..];
+        let parts = others.iter().map(|Member { flow, weight, .. }| weight * self.flows[*flow as usize].rate);
+        state.elsewhere = parts.sum();
+        state.is_rough = false;
     }
 
-    /// The sums of a link if it held back those flows that `holds` says, of which it hears whether it does now.
-    fn sums(&self, link: u32, holds: impl Fn(&Self, u32, bool) -> bool) -> LinkState {
-        let mut sums = LinkState::default();
-        for Member { flow, weight, .. } in &self.members[link as usize] {
-            let state = &self.flows[*flow as usize];
-            let is_here = state.limit.is_here(link);
-            let held = holds(self, *flow, is_here);
-            let rate = if is_here && !held { self.demand(*flow, link).0 } else { state.rate };
-            sums.count(*weight, rate, held);
+    /// The level of a link that does not agree, given those of all others; leaves in `candidates` the flows that may
+    /// change sides, first those that the link will hold back.
+    fn fair_level(&mut self, link: u32) -> f64 {
+        let old = self.levels[link as usize];
+        let LinkState { capacity, mut elsewhere, mut here, here_flows, .. } = self.links[link as usize];
+        let members = &self.members[link as usize];
+        let (here_members, other_members) = members.split_at(here_flows as usize);
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        let mut level = if here_flows > 0 { (capacity - elsewhere) / here } else { f64::MIN };
+        // Flows that the link holds back whatever its level.
+        let mut kept = 0;
+        if here_flows == 0 && elsewhere <= capacity * (1.0 + TOLERANCE) {
+            level = f64::INFINITY;
+        } else if level > old {
+            candidates.extend(here_members.iter().map(|Member { flow, weight, .. }| {
+                let (demand, limit) = self.demand(*flow, link);
+                Candidate { flow: *flow, weight: *weight, demand, limit }
+            }));
+        } else {
+            kept = here_flows;
+            elsewhere = 0.0;
+            for Member { flow, weight, .. } in other_members {
+                let FlowState { rate, limit, .. } = self.flows[*flow as usize];
+                if rate > level {
+                    candidates.push(Candidate { flow: *flow, weight: *weight, demand: rate, limit });
+                    here += weight;
+                } else {
+                    elsewhere += weight * rate;
+                }
+            }
+            level = (capacity - elsewhere) / here;
         }
-        sums
+        // To let go of a flow that is slower than the level raises the level.
+        let mut held = candidates.len();
+        loop {
+            let before = held;
+            let mut place = 0;
+            while place < held {
+                let Candidate { weight, demand, .. } = candidates[place];
+                if demand < level {
+                    held -= 1;
+                    candidates.swap(place, held);
+                    elsewhere += weight * demand;
+                    here -= weight;
+                } else {
+                    place += 1;
+                }
+            }
+            if held == before {
+                break;
+            }
+            level = if held + kept as usize == 0 { f64::INFINITY } else { (capacity - elsewhere) / here };
+        }
+        self.held_candidates = held;
+        self.candidates = candidates;
+        level
     }
 
     /// The rate that a flow would have without a link, and what would hold it back.
@@ -319,7 +390,7 @@ impl Rates {
         let state = &self.flows[flow as usize];
         let mut demand = unhindered(state.cap);
         for Hop { link, .. } in &self.hops[state.path()] {
-            let level = self.links[*link as usize].level;
+            let level = self.levels[*link as usize];
             if level < demand.0 && *link != without {
                 demand = (level, Limit::Link(*link));
             }
@@ -327,62 +398,112 @@ impl Rates {
         demand
     }
 
+    /// Sets the level that `fair_level` has found, and the rates that follow.
     fn set_level(&mut self, link: u32, level: f64) {
-        let rises = level > std::mem::replace(&mut self.links[link as usize].level, level);
+        let old = std::mem::replace(&mut self.levels[link as usize], level);
         self.mark_changed(link);
-        let members = std::mem::take(&mut self.members[link as usize]);
-        let mut sums = LinkState::default();
-        for Member { flow, weight, .. } in &members {
-            let FlowState { rate, limit, .. } = self.flows[*flow as usize];
-            let (new_rate, new_limit) = if limit.is_here(link) {
-                let demand = if rises { self.demand(*flow, link) } else { (f64::INFINITY, Limit::None) };
-                if demand.0 < level { demand } else { (level, Limit::Link(link)) }
-            } else if rate > level {
-                (level, Limit::Link(link))
-            } else {
-                (rate, limit)
-            };
-            sums.count(*weight, new_rate, new_limit.is_here(link));
-            if (new_rate, new_limit) != (rate, limit) {
-                self.set_rate(*flow, new_rate, new_limit, link);
+        let candidates = std::mem::take(&mut self.candidates);
+        let (held, free) = candidates.split_at(self.held_candidates);
+        if level > old {
+            for Candidate { flow, demand, limit, .. } in free {
+                self.set_rate(*flow, *demand, *limit, link);
+            }
+            for Candidate { flow, .. } in held {
+                self.set_rate(*flow, level, Limit::Link(link), link);
+            }
+        } else {
+            for place in 0..self.links[link as usize].here_flows as usize {
+                let flow = self.members[link as usize][place].flow;
+                self.set_rate(flow, level, Limit::Link(link), link);
+            }
+            for Candidate { flow, .. } in held {
+                self.set_rate(*flow, level, Limit::Link(link), link);
             }
         }
-        self.members[link as usize] = members;
-        let state = &mut self.links[link as usize];
-        (state.elsewhere, state.elsewhere_flows) = (sums.elsewhere, sums.elsewhere_flows);
-        (state.here, state.here_flows) = (sums.here, sums.here_flows);
+        self.candidates = candidates;
     }
 
-    /// Sets the rate of a flow and tells all its links but the one that brought it about.
+    /// Sets the rate of a flow and tells all its links; the one that brought it about needs no look.
     fn set_rate(&mut self, flow: u32, rate: f64, limit: Limit, cause: u32) {
         let state = &mut self.flows[flow as usize];
         let (old_rate, old_limit) = (state.rate, state.limit);
         (state.rate, state.limit) = (rate, limit);
-        for hop in state.path() {
+        let path = state.path();
+        if limit == old_limit {
+            for hop in path {
+                let Hop { link, weight, .. } = self.hops[hop];
+                if link != cause {
+                    self.links[link as usize].count(weight * (rate - old_rate));
+                    self.touch(link, old_rate.min(rate));
+                }
+            }
+            return;
+        }
+        for hop in path {
             let Hop { link, weight, .. } = self.hops[hop];
+            match (old_limit.is_here(link), limit.is_here(link)) {
+                (true, false) => {
+                    self.leave(hop as u32);
+                    self.links[link as usize].count(weight * rate);
+                    self.links[link as usize].elsewhere_flows += 1;
+                }
+                (false, true) => {
+                    self.links[link as usize].uncount(weight * old_rate);
+                    self.join(hop as u32);
+                }
+                (false, false) => self.links[link as usize].count(weight * (rate - old_rate)),
+                (true, true) => {}
+            }
             if link != cause {
-                let state = &mut self.links[link as usize];
-                state.uncount(weight, old_rate, old_limit.is_here(link));
-                state.count(weight, rate, limit.is_here(link));
                 self.touch(link, old_rate.min(rate));
             }
         }
-        if limit != old_limit {
-            self.moved_flows.push(flow);
-            for limit in [limit, old_limit] {
-                if let Limit::Link(link) = limit {
-                    self.mark_changed(link);
-                }
+        self.moved_flows.push(flow);
+        for limit in [limit, old_limit] {
+            if let Limit::Link(link) = limit {
+                self.mark_changed(link);
             }
         }
     }
 
+    /// Puts a flow among those that a link holds back.
+    fn join(&mut self, hop: u32) {
+        let Hop { link, weight, .. } = self.hops[hop as usize];
+        let state = &mut self.links[link as usize];
+        let place = state.here_flows;
+        state.here += weight;
+        state.here_flows += 1;
+        self.swap_members(hop, place);
+    }
+
+    /// Takes a flow from among those that a link holds back.
+    fn leave(&mut self, hop: u32) {
+        let Hop { link, weight, .. } = self.hops[hop as usize];
+        let state = &mut self.links[link as usize];
+        state.here_flows -= 1;
+        state.here = if state.here_flows == 0 { 0.0 } else { state.here - weight };
+        let place = state.here_flows;
+        self.swap_members(hop, place);
+    }
+
+    /// Exchanges the places of the member of a hop and of another member of that link.
+    fn swap_members(&mut self, hop: u32, place: u32) {
+        let Hop { link, member, .. } = self.hops[hop as usize];
+        if member == place {
+            return;
+        }
+        let members = &mut self.members[link as usize];
+        members.swap(member as usize, place as usize);
+        let other = members[member as usize].hop;
+        self.hops[other as usize].member = member;
+        self.hops[hop as usize].member = place;
+    }
+
     /// Has a link looked at if it no longer agrees; no level below `floor` has changed.
     fn touch(&mut self, link: u32, floor: f64) {
-        let state = &self.links[link as usize];
-        if !self.ready.waits(link) && !state.agrees() {
-            let expected = state.expected_level(floor);
-            self.ready.push(expected, link);
+        let (state, level) = (&self.links[link as usize], self.levels[link as usize]);
+        if !self.ready.waits(link) && (state.is_rough || !state.agrees(level)) {
+            self.ready.push(state.expected_level(level, floor), link);
         }
     }
 
@@ -424,53 +545,33 @@ impl FlowState {
 }
 
 impl LinkState {
-    fn count(&mut self, weight: f64, rate: f64, is_here: bool) {
-        if is_here {
-            self.here += weight;
-            self.here_flows += 1;
-        } else {
-            self.elsewhere += weight * rate;
-            self.elsewhere_flows += 1;
-        }
+    /// Adds what flows that something else holds back take more.
+    fn count(&mut self, part: f64) {
+        self.elsewhere += part;
+        self.is_rough |= self.elsewhere > ROUGH * self.capacity;
     }
 
-    /// The inverse of `count`; an empty sum is exactly zero.
-    fn uncount(&mut self, weight: f64, rate: f64, is_here: bool) {
-        let (sum, part, flows) = if is_here {
-            (&mut self.here, weight, &mut self.here_flows)
-        } else {
-            (&mut self.elsewhere, weight * rate, &mut self.elsewhere_flows)
-        };
-        *flows -= 1;
-        *sum = if *flows == 0 { 0.0 } else { *sum - part };
+    /// Takes out a flow that something else holds back; an empty sum is exactly zero.
+    fn uncount(&mut self, part: f64) {
+        self.elsewhere_flows -= 1;
+        self.elsewhere = if self.elsewhere_flows == 0 { 0.0 } else { self.elsewhere - part };
     }
 
-    /// The level at which the flows counted here take what those counted elsewhere leave of a capacity.
-    fn level(&self, capacity: f64) -> f64 {
+    /// Whether a level is what the sums say.
+    fn agrees(&self, level: f64) -> bool {
         if self.here_flows > 0 {
-            (capacity - self.elsewhere) / self.here
-        } else if self.elsewhere <= capacity * (1.0 + TOLERANCE) {
-            f64::INFINITY
+            (self.capacity - self.elsewhere - level * self.here).abs() <= self.capacity * TOLERANCE
         } else {
-            f64::MIN
-        }
-    }
-
-    /// Whether the level is what the sums say.
-    fn agrees(&self) -> bool {
-        if self.here_flows > 0 {
-            (self.capacity - self.elsewhere - self.level * self.here).abs() <= self.capacity * TOLERANCE
-        } else {
-            self.level == f64::INFINITY && self.elsewhere <= self.capacity * (1.0 + TOLERANCE)
+            level == f64::INFINITY && self.elsewhere <= self.capacity * (1.0 + TOLERANCE)
         }
     }
 
     /// From which level on a link that does not agree may change others, if no level below `floor` has changed.
-    fn expected_level(&self, floor: f64) -> f64 {
+    fn expected_level(&self, level: f64, floor: f64) -> f64 {
         if self.here_flows > 0 {
-            self.level.min((self.capacity - self.elsewhere) / self.here)
+            level.min((self.capacity - self.elsewhere) / self.here)
         } else {
-            self.level.min(floor)
+            level.min(floor)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Folding: alike flows become one, and end when they would have ended one by one.
 
-use crate::twin::random_case;
+use crate::flow_cases::random_case;
 use trainwright_sim::flow::{Flow, Folded, Link, LinkId, Network, Transfer, fold};
 use trainwright_spec::units::{BytesPerSecond, Picoseconds};
 
