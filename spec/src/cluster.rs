@@ -16,7 +16,9 @@ mod read;
 mod wiring;
 
 pub(crate) use check::{Fault, check};
-pub use fabric::{Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Shape, Taper, Torus};
+pub use fabric::{
+    Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
+};
 pub use wiring::{Bridges, Pairs, Wiring};
 
 use crate::precision::Precision;

@@ -99,6 +99,21 @@ pub struct Dragonfly {
     /// How many times more bandwidth the NICs of a group have than its links to other groups.
     #[serde(default = "one")]
     pub global_oversubscription: Sourced<f64>,
+    /// How flows find their way.
+    #[serde(default)]
+    pub routing: Routing,
+}
+
+/// Which ways through a dragonfly flows take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Routing {
+    /// All ways, packet by packet, so that the links of a router, and those of a group, act as one. What a way over
+    /// a third group costs that group is not counted.
+    #[default]
+    Adaptive,
+    /// The shortest: the one link between two groups, and the one between two routers.
+    Minimal,
 }
 
 /// Every GPU joined to two neighbours in each dim by links of its own; no NICs are needed.

@@ -1,0 +1,284 @@
+//! A cluster as a graph: its links in one direction each, and which of them a flow takes.
+//!
+//! ```text
+//! GPU ─ interconnect ─ GPU          in a node: over its switches, its links between pairs, or its host bridges
+//! GPU ─ NIC ─ fabric ─ NIC ─ GPU    between nodes: the fabric's file says over which of its links
+//! ```
+//!
+//! Capacities are achieved ones: published bandwidth times efficiency. The latency of a path is the sum over its
+//! links; what the catalog gives for one step over an interconnect or a NIC stands on the first link of that kind.
+//! Between a GPU and its NIC there is no link: the NIC's efficiency was measured with PCIe in the path.
+//! Nothing here knows of collectives, messages or time.
+
+mod cables;
+mod dragonfly;
+mod fat_tree;
+mod node;
+mod rail_optimised;
+mod rings;
+mod torus;
+
+use node::Nodes;
+use std::fmt;
+use std::sync::Arc;
+use trainwright_spec::cluster::{Cluster, Shape};
+use trainwright_spec::units::{BytesPerSecond, Seconds};
+
+/// A link's place in `Topology::links`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+/// One channel in one direction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// What large messages reach on it.
+    pub bandwidth: BytesPerSecond,
+    /// Time that it adds to a path.
+    pub latency: Seconds,
+    /// What it is made of.
+    pub kind: LinkKind,
+    /// Where it starts.
+    pub from: Vertex,
+    /// Where it ends.
+    pub to: Vertex,
+}
+
+/// What a link is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkKind {
+    /// The GPUs' own: NVLink, Infinity Fabric, a TPU's links.
+    Interconnect,
+    /// PCIe lanes and what joins the processors' sockets.
+    Host,
+    /// From or to a network card.
+    Nic,
+    /// Between switches of the fabric.
+    Fabric,
+}
+
+/// An end of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Vertex {
+    /// A GPU, by its global rank.
+    Gpu(usize),
+    /// The switches between the GPUs of a node, as one.
+    GpuSwitch {
+        /// Which node.
+        node: usize,
+    },
+    /// A PCIe switch of a node.
+    PcieSwitch {
+        /// Which node.
+        node: usize,
+        /// Which of the node's.
+        index: usize,
+    },
+    /// A processor of a node.
+    Socket {
+        /// Which node.
+        node: usize,
+        /// Which of the node's.
+        index: usize,
+    },
+    /// A NIC of a node, or all those of one GPU.
+    Nic {
+        /// Which node.
+        node: usize,
+        /// Which of the node's.
+        index: usize,
+    },
+    /// A switch of the fabric, or several that act as one.
+    Switch {
+        /// 0 at the nodes.
+        level: usize,
+        /// Which of its level.
+        index: usize,
+    },
+    /// A switch that a person named.
+    Named(Arc<str>),
+}
+
+/// Directed graph of links; its vertices are GPUs, switches, host bridges and NICs.
+///
+/// ```
+/// use trainwright_sim::network::topology::Topology;
+/// use trainwright_spec::cluster::Cluster;
+///
+/// let topology = Topology::new(&Cluster::from_name("dgx-a100:2").unwrap());
+/// let mut path = Vec::new();
+/// topology.route(0, 8, &mut path);
+/// let ends: Vec<String> =
+///     path.iter().map(|id| { let link = topology.link(*id); format!("{} > {}", link.from, link.to) }).collect();
+/// assert_eq!(ends, ["node0.nic0 > switch0.0", "switch0.0 > switch1.0", "switch1.0 > switch0.1", "switch0.1 > node1.nic0"]);
+/// ```
+#[derive(Debug)]
+pub struct Topology {
+    links: Vec<Link>,
+    gpus: usize,
+    /// What joins the GPUs of a node; none where the fabric does.
+    nodes: Option<Arc<Nodes>>,
+    /// None where there is one node.
+    fabric: Option<Box<dyn Routes>>,
+}
+
+/// The ways through a fabric; one file for each shape of fabric.
+trait Routes: Send + Sync + fmt::Debug {
+    /// Appends the links from GPU `from` to GPU `to` of another node.
+    fn route(&self, from: usize, to: usize, path: &mut Vec<LinkId>);
+
+    /// Links of the GPUs' own from one GPU to another, and the bandwidth of each; none where NICs join them.
+    fn direct(&self, _from: usize, _to: usize) -> (usize, BytesPerSecond) {
+        (0, BytesPerSecond::new(0.0))
+    }
+}
+
+/// Ways around a group of GPUs that share no link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rings {
+    /// The GPUs of the group in the order of each ring.
+    pub cycles: Vec<Vec<usize>>,
+    /// What each ring can carry.
+    pub bandwidth: BytesPerSecond,
+    /// What the rings run over.
+    pub kind: LinkKind,
+}
+
+impl Topology {
+    /// The graph of a cluster that `Cluster` has checked: a number of links proportional to its GPUs.
+    pub fn new(cluster: &Cluster) -> Self {
+        let mut links = Vec::new();
+        let gpus = cluster.gpus();
+        if let Shape::Torus(torus) = &cluster.fabric.shape {
+            let torus = torus::Grid::new(torus, cluster, &mut links);
+            return Self { links, gpus, nodes: None, fabric: Some(Box::new(torus)) };
+        }
+        let nodes = Arc::new(Nodes::new(cluster, &mut links));
+        if cluster.nodes == 1 {
+            return Self { links, gpus, nodes: Some(nodes), fabric: None };
+        }
+        let site = Site { cluster, nodes: nodes.clone(), links: &mut links };
+        let fabric: Box<dyn Routes> = match &cluster.fabric.shape {
+            Shape::FatTree(tree) => Box::new(fat_tree::Tree::new(tree, site)),
+            Shape::RailOptimised(rails) => Box::new(rail_optimised::Rails::new(rails, site)),
+            Shape::Dragonfly(dragonfly) => Box::new(dragonfly::Groups::new(dragonfly, site)),
+            Shape::Links(cables) => Box::new(cables::Graph::new(cables, site)),
+            Shape::Torus(_) => unreachable!("a torus is built above"),
+        };
+        Self { links, gpus, nodes: Some(nodes), fabric: Some(fabric) }
+    }
+
+    /// All links, each at the place its id says.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// One link.
+    pub fn link(&self, id: LinkId) -> &Link {
+        &self.links[id.0 as usize]
+    }
+
+    /// GPUs of the cluster.
+    pub fn gpus(&self) -> usize {
+        self.gpus
+    }
+
+    /// Appends the links of the way from GPU `from` to GPU `to`, none if they are the same. Of several equal ways a
+    /// hash of both ends takes one, so that the same two GPUs always use the same links.
+    ///
+    /// # Panics
+    /// If a GPU is not on the cluster.
+    pub fn route(&self, from: usize, to: usize, path: &mut Vec<LinkId>) {
+        assert!(from.max(to) < self.gpus, "GPU {} is not on the cluster of {}", from.max(to), self.gpus);
+        if from == to || self.nodes.as_ref().is_some_and(|nodes| nodes.route(from, to, path)) {
+            return;
+        }
+        self.fabric.as_ref().expect("GPUs of different nodes have a fabric").route(from, to, path);
+    }
+
+    /// Appends the links of the way from one GPU of a node to another over PCIe and its host bridges; false where
+    /// the node's PCIe is not described.
+    pub fn host_route(&self, from: usize, to: usize, path: &mut Vec<LinkId>) -> bool {
+        self.nodes.as_ref().is_some_and(|nodes| nodes.host_route(from, to, path))
+    }
+
+    /// Time of an empty message along a path, and what a flow alone on it reaches.
+    pub fn path(&self, path: &[LinkId]) -> (Seconds, BytesPerSecond) {
+        let latency = path.iter().map(|id| self.link(*id).latency).sum();
+        let unlimited = BytesPerSecond::new(f64::INFINITY);
+        (latency, path.iter().map(|id| self.link(*id).bandwidth).fold(unlimited, BytesPerSecond::min))
+    }
+
+    /// The most rings through all GPUs of a `group` in one node that no two share a link: how many links of a GPU a
+    /// ring collective uses at once. Over switches it is one ring with a GPU's whole bandwidth. Where the links
+    /// between pairs form no ring, it is one over PCIe. None for fewer than two GPUs, for GPUs of several nodes, and
+    /// where neither links nor PCIe form a ring.
+    pub fn rings(&self, group: &[usize]) -> Option<Rings> {
+        if group.len() < 2 {
+            return None;
+        }
+        match &self.nodes {
+            Some(nodes) => nodes.rings(group),
+            None => {
+                let fabric = self.fabric.as_ref()?;
+                rings::between(group, |from, to| fabric.direct(from, to))
+            }
+        }
+    }
+}
+
+/// What the file of a fabric builds with.
+struct Site<'a> {
+    cluster: &'a Cluster,
+    nodes: Arc<Nodes>,
+    links: &'a mut Vec<Link>,
+}
+
+impl Site<'_> {
+    /// Two links of the fabric between `low` and `high`, up first.
+    fn join(&mut self, low: Vertex, high: Vertex, bandwidth: BytesPerSecond) -> [LinkId; 2] {
+        let latency = self.cluster.fabric.hop_latency.as_ref().map_or(Seconds::ZERO, |latency| latency.value);
+        let link = |from, to| Link { bandwidth, latency, kind: LinkKind::Fabric, from, to };
+        [add(self.links, link(low.clone(), high.clone())), add(self.links, link(high, low))]
+    }
+
+    /// What the NICs of `nodes` nodes send together.
+    fn injection(&self, nodes: usize) -> BytesPerSecond {
+        self.nodes.injection() * nodes as f64
+    }
+
+    /// Nodes of group `index` when groups hold `size` nodes; the last may be smaller.
+    fn members(&self, index: usize, size: usize) -> usize {
+        size.min(self.cluster.nodes - index * size)
+    }
+}
+
+fn add(links: &mut Vec<Link>, link: Link) -> LinkId {
+    let id = u32::try_from(links.len())
+        .expect("10 million GPUs, the most that `Cluster` allows, have fewer links");
+    links.push(link);
+    LinkId(id)
+}
+
+/// A number that depends on both ends and on `salt` as if drawn at random, the same in every run.
+///
+/// Source: the finalizer of SplitMix64, Steele, Lea & Flood 2014, OOPSLA, figure 17.
+fn hash(from: usize, to: usize, salt: usize) -> usize {
+    let mut mixed = (from as u64) << 32 ^ (to as u64) ^ (salt as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)) as usize
+}
+
+impl fmt::Display for Vertex {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Vertex::Gpu(rank) => write!(f, "gpu{rank}"),
+            Vertex::GpuSwitch { node } => write!(f, "node{node}.switch"),
+            Vertex::PcieSwitch { node, index } => write!(f, "node{node}.pcie{index}"),
+            Vertex::Socket { node, index } => write!(f, "node{node}.socket{index}"),
+            Vertex::Nic { node, index } => write!(f, "node{node}.nic{index}"),
+            Vertex::Switch { level, index } => write!(f, "switch{level}.{index}"),
+            Vertex::Named(name) => f.write_str(name),
+        }
+    }
+}
