@@ -11,6 +11,7 @@
 mod in_switch;
 mod placement;
 mod ring;
+pub mod steps;
 pub mod topology;
 mod tree;
 

@@ -18,15 +18,13 @@ mod rail_optimised;
 mod rings;
 mod torus;
 
+pub use crate::flow::LinkId;
+
 use node::Nodes;
 use std::fmt;
 use std::sync::Arc;
 use trainwright_spec::cluster::{Cluster, Shape};
 use trainwright_spec::units::{BytesPerSecond, Seconds};
-
-/// A link's place in `Topology::links`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub u32);
 
 /// One channel in one direction.
 #[derive(Debug, Clone, PartialEq)]
@@ -193,6 +191,20 @@ impl Topology {
             return;
         }
         self.fabric.as_ref().expect("GPUs of different nodes have a fabric").route(from, to, path);
+    }
+
+    /// The links between a GPU and the switches that join the GPUs of its node, to them and from them; none where
+    /// its node has no such switches.
+    pub fn node_switch(&self, gpu: usize) -> Option<[LinkId; 2]> {
+        self.nodes.as_ref()?.switch(gpu)
+    }
+
+    /// The links between a GPU and the switches of the fabric, to them and from them: its NIC's. None on a torus and
+    /// where there is one node.
+    pub fn fabric_switch(&self, gpu: usize) -> Option<[LinkId; 2]> {
+        let nodes = self.nodes.as_ref().filter(|_| self.fabric.is_some())?;
+        let port = nodes.port(gpu);
+        Some([nodes.nic_out(port), nodes.nic_in(port)])
     }
 
     /// Appends the links of the way from one GPU of a node to another over PCIe and its host bridges; false where

@@ -118,6 +118,14 @@ impl Nodes {
         self.host_route(from, to, path)
     }
 
+    /// The links between a GPU and the switches of its node, to them and from them.
+    pub fn switch(&self, gpu: usize) -> Option<[LinkId; 2]> {
+        let Graph { names, links, first, .. } = &self.interconnect;
+        let is_up = |link: &Local| link.from == gpu % self.gpus && matches!(names[link.to], Name::GpuSwitch);
+        let up = gpu / self.gpus * self.local_links + first + links.iter().position(is_up)?;
+        Some([LinkId(up as u32), LinkId(up as u32 + 1)])
+    }
+
     /// Appends the way between two GPUs of a node over PCIe; false if it has none.
     pub fn host_route(&self, from: usize, to: usize, path: &mut Vec<LinkId>) -> bool {
         let graph = match (&self.host, &self.wiring) {

@@ -1,0 +1,171 @@
+//! Step lists on a topology: what collectives take when their transfers share real links.
+//!
+//! ```text
+//! Steps × groups ─► a step of each phase ─► flows over routes ─► folded ─► max-min fair ─► × steps of the phase
+//! ```
+//!
+//! This is the long way to a time: for any algorithm, on any fabric, and for many groups at once. Nothing here knows
+//! NCCL, what a collective is for, or how a route is found.
+
+use super::topology::{LinkId, Topology};
+use crate::flow::{self, Flow, Network, fold};
+use thiserror::Error;
+use trainwright_spec::collective::{Phase, Steps, Switch};
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+
+/// Groups that carry out the same step list at the same time.
+#[derive(Debug, Clone, Copy)]
+pub struct SideBySide<'a> {
+    /// What each group does.
+    pub steps: &'a Steps,
+    /// The size of each group's collective.
+    pub bytes: Bytes,
+    /// Global ranks of each group in the order of its members, node by node.
+    pub groups: &'a [Vec<usize>],
+    /// What a step takes beside its transfers.
+    pub overhead: Seconds,
+}
+
+/// Whether alike transfers are simulated once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folding {
+    /// Once for each class: the same times for a fraction of the work.
+    Folded,
+    /// Each by itself.
+    Unfolded,
+}
+
+/// Why a step list cannot be timed.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum StepsError {
+    /// The list needs switches that add and copy.
+    #[error("GPU {gpu} is not joined to {switches}, which the algorithm needs")]
+    NoSwitch {
+        /// A GPU without.
+        gpu: usize,
+        /// Which switches.
+        switches: &'static str,
+    },
+    /// A transfer cannot get through.
+    #[error(transparent)]
+    Flow(#[from] flow::Error),
+}
+
+/// Members of the lists that NCCL calls channels: in the c-th one each node starts with its c-th rank, so that lists
+/// which leave a node through its first or last rank together use all its NICs.
+///
+/// `ranks` are a group's, node by node, `per_node` of them on each; every channel carries an equal part of the tensor.
+pub fn channels(ranks: &[usize], per_node: usize) -> Vec<Vec<usize>> {
+    let rotated = |channel| {
+        let turned =
+            |node: &[usize]| (0..node.len()).map(|place| node[(channel + place) % node.len()]).collect();
+        ranks.chunks(per_node).flat_map::<Vec<usize>, _>(turned).collect()
+    };
+    (0..per_node).map(rotated).collect()
+}
+
+/// One message of a step: from, to, chunks. Members after the ranks of a group are its switches.
+type Message = (u32, u32, usize);
+
+impl SideBySide<'_> {
+    /// Time until all groups are done.
+    ///
+    /// T = Σ over phases: steps · [overhead + max over transfers (latency of the route + end of the flow)]
+    ///
+    /// The transfers of a step of all groups start together and share links max-min fairly; the next step starts when
+    /// all have arrived. The steps of a phase are alike, so that one of them is timed.
+    ///
+    /// # Errors
+    /// `StepsError` where a transfer cannot get through.
+    pub fn time(&self, topology: &Topology, folding: Folding) -> Result<Seconds, StepsError> {
+        let mut known: Vec<(Vec<Message>, Seconds)> = Vec::new();
+        let mut total = Seconds::ZERO;
+        for phase in self.steps.phases() {
+            let messages = messages(phase);
+            let time = match known.iter().find(|(same, _)| *same == messages) {
+                Some((_, time)) => *time,
+                None => {
+                    let time = self.step_time(&messages, topology, folding)?;
+                    known.push((messages, time));
+                    time
+                }
+            };
+            total += phase.steps() as f64 * (self.overhead + time);
+        }
+        Ok(total)
+    }
+
+    fn step_time(
+        &self,
+        messages: &[Message],
+        topology: &Topology,
+        folding: Folding,
+    ) -> Result<Seconds, StepsError> {
+        let chunk = self.steps.chunk(self.bytes);
+        let (mut flows, mut latencies) = (Vec::new(), Vec::new());
+        let mut route = Vec::new();
+        for group in self.groups {
+            for (from, to, chunks) in messages {
+                route.clear();
+                self.route(group, [*from as usize, *to as usize], topology, &mut route)?;
+                let path = route.iter().map(|link| (*link, 1.0)).collect();
+                flows.push(Flow { amount: chunk.get() * *chunks as f64, path, cap: None });
+                latencies.push(topology.path(&route).0);
+            }
+        }
+        let links: Vec<flow::Link> =
+            topology.links().iter().map(|link| flow::Link::shared(link.bandwidth)).collect();
+        let ends = match folding {
+            Folding::Unfolded => ends(links, &flows)?,
+            Folding::Folded => {
+                let folded = fold(&links, &flows);
+                let of_class = ends(folded.links, &folded.flows)?;
+                folded.classes.iter().map(|class| of_class[*class as usize]).collect()
+            }
+        };
+        let arrivals = ends.into_iter().zip(latencies).map(|(end, latency)| Seconds::from(end) + latency);
+        Ok(arrivals.fold(Seconds::ZERO, Seconds::max))
+    }
+
+    /// The links from one member of a group to another.
+    fn route(
+        &self,
+        group: &[usize],
+        [from, to]: [usize; 2],
+        topology: &Topology,
+        route: &mut Vec<LinkId>,
+    ) -> Result<(), StepsError> {
+        match (group.get(from), group.get(to)) {
+            (Some(from), Some(to)) => topology.route(*from, *to, route),
+            (Some(from), None) => route.push(self.switch(*from, to - group.len(), topology)?[0]),
+            (None, Some(to)) => route.push(self.switch(*to, from - group.len(), topology)?[1]),
+            (None, None) => unreachable!("what goes from switch to switch goes through a rank"),
+        }
+        Ok(())
+    }
+
+    fn switch(&self, gpu: usize, index: usize, topology: &Topology) -> Result<[LinkId; 2], StepsError> {
+        let (links, switches) = match self.steps.switches()[index] {
+            Switch::Node(_) => (topology.node_switch(gpu), "switches of its node"),
+            Switch::Fabric => (topology.fabric_switch(gpu), "switches of the fabric"),
+        };
+        links.ok_or(StepsError::NoSwitch { gpu, switches })
+    }
+}
+
+fn messages(phase: &Phase) -> Vec<Message> {
+    phase.transfers(0).iter().map(|transfer| (transfer.from, transfer.to, transfer.chunks.count)).collect()
+}
+
+/// When each flow ends if all start at zero.
+fn ends(links: Vec<flow::Link>, flows: &[Flow]) -> Result<Vec<Picoseconds>, flow::Error> {
+    let mut network = Network::new(links);
+    for flow in flows {
+        network.start(Picoseconds::ZERO, flow)?;
+    }
+    let mut ends = vec![Picoseconds::ZERO; flows.len()];
+    while let Some(now) = network.next_end() {
+        network.advance(now).iter().for_each(|ended| ends[ended.0 as usize] = now);
+    }
+    Ok(ends)
+}
