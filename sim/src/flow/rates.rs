@@ -55,9 +55,12 @@ struct Hop {
     weight: f64,
 }
 
-#[derive(Debug, Default)]
+/// All that a change of a rate must look at, in one line of the processor's cache.
+#[derive(Debug)]
+#[repr(align(64))]
 struct LinkState {
     capacity: f64,
+    level: f64,
     /// Σ w r over flows that something else holds back, and how many they are.
     elsewhere: f64,
     elsewhere_flows: u32,
@@ -81,7 +84,6 @@ struct FlowState {
 #[derive(Debug)]
 pub(super) struct Rates {
     links: Vec<LinkState>,
-    levels: Vec<f64>,
     members: Vec<Vec<Member>>,
     flows: Vec<FlowState>,
     hops: Vec<Hop>,
@@ -122,13 +124,11 @@ enum Mode {
 impl Rates {
     /// Links without flows.
     pub(super) fn new(capacities: impl Iterator<Item = f64>) -> Self {
-        let links: Vec<_> =
-            capacities.map(|capacity| LinkState { capacity, ..LinkState::default() }).collect();
+        let links: Vec<_> = capacities.map(LinkState::empty).collect();
         Self {
             members: vec![Vec::new(); links.len()],
             ready: ReadyLinks::new(links.len()),
             is_changed: vec![false; links.len()],
-            levels: vec![f64::INFINITY; links.len()],
             links,
             flows: Vec::new(),
             hops: Vec::new(),
@@ -155,7 +155,7 @@ impl Rates {
     }
 
     pub(super) fn level(&self, link: u32) -> f64 {
-        self.levels[link as usize]
+        self.links[link as usize].level
     }
 
     /// The flows that a link holds back.
@@ -189,8 +189,8 @@ impl Rates {
         let cap = if path.iter().all(|hop| cap < alone(hop)) { cap } else { f64::INFINITY };
         let (mut rate, mut limit) = unhindered(cap);
         for (link, _) in path {
-            if self.levels[*link as usize] < rate {
-                (rate, limit) = (self.levels[*link as usize], Limit::Link(*link));
+            if self.links[*link as usize].level < rate {
+                (rate, limit) = (self.links[*link as usize].level, Limit::Link(*link));
             }
         }
         for (place, (link, weight)) in path.iter().enumerate() {
@@ -255,7 +255,7 @@ impl Rates {
     fn put_right(&mut self, mode: Mode) -> bool {
         let mut patience = 4 * self.links.len() + 64;
         while let Some(link) = self.ready.pop() {
-            let old = self.levels[link as usize];
+            let old = self.links[link as usize].level;
             if mode == Mode::Anew && old.is_finite() {
                 continue;
             }
@@ -269,10 +269,10 @@ impl Rates {
                 self.refresh(link);
             }
             let state = &self.links[link as usize];
-            if state.agrees(old) {
+            if state.agrees() {
                 continue;
             }
-            let expected = state.expected_level(old, f64::NEG_INFINITY);
+            let expected = state.expected_level(f64::NEG_INFINITY);
             if expected > self.ready.lowest() {
                 self.ready.push(expected, link);
                 continue;
@@ -298,8 +298,7 @@ impl Rates {
                 continue;
             }
             let state = &mut self.links[link as usize];
-            self.levels[link as usize] = f64::INFINITY;
-            *state = LinkState { capacity: state.capacity, ..LinkState::default() };
+            *state = LinkState::empty(state.capacity);
             for place in 0..self.members[link as usize].len() {
                 let Member { flow, hop, weight } = self.members[link as usize][place];
                 let FlowState { rate, limit, .. } = self.flows[flow as usize];
@@ -311,7 +310,7 @@ impl Rates {
                     self.links[link as usize].elsewhere_flows += 1;
                 }
             }
-            let expected = self.links[link as usize].expected_level(f64::INFINITY, f64::NEG_INFINITY);
+            let expected = self.links[link as usize].expected_level(f64::NEG_INFINITY);
             self.ready.push(expected, link);
             self.mark_changed(link);
         }
@@ -329,7 +328,7 @@ impl Rates {
     /// The level of a link that does not agree, given those of all others; leaves in `candidates` the flows that may
     /// change sides, first those that the link will hold back.
     fn fair_level(&mut self, link: u32) -> f64 {
-        let old = self.levels[link as usize];
+        let old = self.links[link as usize].level;
         let LinkState { capacity, mut elsewhere, mut here, here_flows, .. } = self.links[link as usize];
         let members = &self.members[link as usize];
         let (here_members, other_members) = members.split_at(here_flows as usize);
@@ -390,7 +389,7 @@ impl Rates {
         let state = &self.flows[flow as usize];
         let mut demand = unhindered(state.cap);
         for Hop { link, .. } in &self.hops[state.path()] {
-            let level = self.levels[*link as usize];
+            let level = self.links[*link as usize].level;
             if level < demand.0 && *link != without {
                 demand = (level, Limit::Link(*link));
             }
@@ -400,7 +399,7 @@ impl Rates {
 
     /// Sets the level that `fair_level` has found, and the rates that follow.
     fn set_level(&mut self, link: u32, level: f64) {
-        let old = std::mem::replace(&mut self.levels[link as usize], level);
+        let old = std::mem::replace(&mut self.links[link as usize].level, level);
         self.mark_changed(link);
         let candidates = std::mem::take(&mut self.candidates);
         let (held, free) = candidates.split_at(self.held_candidates);
@@ -500,10 +499,11 @@ impl Rates {
     }
 
     /// Has a link looked at if it no longer agrees; no level below `floor` has changed.
+    #[inline]
     fn touch(&mut self, link: u32, floor: f64) {
-        let (state, level) = (&self.links[link as usize], self.levels[link as usize]);
-        if !self.ready.waits(link) && (state.is_rough || !state.agrees(level)) {
-            self.ready.push(state.expected_level(level, floor), link);
+        let state = &self.links[link as usize];
+        if (state.is_rough || !state.agrees()) && !self.ready.waits(link) {
+            self.ready.push(state.expected_level(floor), link);
         }
     }
 
@@ -545,6 +545,18 @@ impl FlowState {
 }
 
 impl LinkState {
+    fn empty(capacity: f64) -> Self {
+        Self {
+            capacity,
+            level: f64::INFINITY,
+            elsewhere: 0.0,
+            elsewhere_flows: 0,
+            here: 0.0,
+            here_flows: 0,
+            is_rough: false,
+        }
+    }
+
     /// Adds what flows that something else holds back take more.
     fn count(&mut self, part: f64) {
         self.elsewhere += part;
@@ -558,20 +570,20 @@ impl LinkState {
     }
 
     /// Whether a level is what the sums say.
-    fn agrees(&self, level: f64) -> bool {
+    fn agrees(&self) -> bool {
         if self.here_flows > 0 {
-            (self.capacity - self.elsewhere - level * self.here).abs() <= self.capacity * TOLERANCE
+            (self.capacity - self.elsewhere - self.level * self.here).abs() <= self.capacity * TOLERANCE
         } else {
-            level == f64::INFINITY && self.elsewhere <= self.capacity * (1.0 + TOLERANCE)
+            self.level == f64::INFINITY && self.elsewhere <= self.capacity * (1.0 + TOLERANCE)
         }
     }
 
     /// From which level on a link that does not agree may change others, if no level below `floor` has changed.
-    fn expected_level(&self, level: f64, floor: f64) -> f64 {
+    fn expected_level(&self, floor: f64) -> f64 {
         if self.here_flows > 0 {
-            level.min((self.capacity - self.elsewhere) / self.here)
+            self.level.min((self.capacity - self.elsewhere) / self.here)
         } else {
-            level.min(floor)
+            self.level.min(floor)
         }
     }
 }
