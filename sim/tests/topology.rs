@@ -184,6 +184,9 @@ fn rings_of_the_hybrid_cube_mesh() {
     let over_pcie = topology.rings(&[0, 1, 2, 3, 4]).unwrap();
     assert_eq!((over_pcie.cycles.len(), over_pcie.kind), (1, LinkKind::Host));
     assert!(topology.rings(&[3]).is_none());
+    let two_nodes = Topology::new(&Cluster::from_name("dgx-1v:2").unwrap());
+    assert!(two_nodes.rings(&[7, 8]).is_none());
+    assert_eq!(two_nodes.rings(&[8, 9, 10]).unwrap().cycles.len(), 2);
 }
 
 /// No link carries more rings than it has parts, and each ring visits the group.
@@ -220,6 +223,8 @@ fn rings_of_other_nodes() {
     // Between the pairs there is only PCIe.
     check("a100-pcie-4-bridged", 4, 1, 31.5 * 0.158);
     check("p100-pcie-8", 8, 1, 15.75 * 0.374);
+    // Dies 0, 1 and 2 have no ring, and no PCIe is described: 1 to 2 goes over another die, on single links.
+    check("frontier-mi250x", 3, 1, 50.0 * 0.8);
     // A ring around the 2 by 2 chips of a host, each way, of 45 GB/s.
     check("tpu-v4-host", 4, 2, 90.0 * 0.9);
 }
@@ -232,8 +237,8 @@ fn rings_along_a_torus() {
     let found = topology.rings(&row).unwrap();
     assert_eq!(found.cycles.len(), 2);
     close(found.bandwidth.get() / 1e9, 50.0 * 0.9, "one link");
-    // Half of the row is a line.
-    assert!(topology.rings(&row[..8]).is_none());
+    // Half of the row is a line, on which a ring has to come back the way it went.
+    assert_eq!(topology.rings(&row[..8]).unwrap().cycles, [row[..8].to_vec()]);
 }
 
 #[test]

@@ -208,21 +208,30 @@ impl Topology {
         (latency, path.iter().map(|id| self.link(*id).bandwidth).fold(unlimited, BytesPerSecond::min))
     }
 
-    /// The most rings through all GPUs of a `group` in one node that no two share a link: how many links of a GPU a
-    /// ring collective uses at once. Over switches it is one ring with a GPU's whole bandwidth. Where the links
-    /// between pairs form no ring, it is one over PCIe. None for fewer than two GPUs, for GPUs of several nodes, and
-    /// where neither links nor PCIe form a ring.
+    /// The most rings through all GPUs of a `group` that no two share a link: how many links of a GPU a ring
+    /// collective uses at once. Over switches it is one ring with a GPU's whole bandwidth. Where the links between
+    /// pairs form no ring, it is one over PCIe, or without that over the ways of `route` in the order of the group,
+    /// which may share links. None for fewer than two GPUs, and for GPUs that only NICs join.
     pub fn rings(&self, group: &[usize]) -> Option<Rings> {
         if group.len() < 2 {
             return None;
         }
-        match &self.nodes {
-            Some(nodes) => nodes.rings(group),
-            None => {
-                let fabric = self.fabric.as_ref()?;
+        match (&self.nodes, &self.fabric) {
+            (Some(nodes), _) if !nodes.together(group) => return None,
+            (Some(nodes), _) => nodes.rings(group),
+            (None, fabric) => {
+                let fabric = fabric.as_ref()?;
                 rings::between(group, |from, to| fabric.direct(from, to))
             }
         }
+        .or_else(|| {
+            let mut path = Vec::new();
+            for (index, from) in group.iter().enumerate() {
+                self.route(*from, group[(index + 1) % group.len()], &mut path);
+            }
+            let kind = self.link(*path.first()?).kind;
+            Some(Rings { cycles: vec![group.to_vec()], bandwidth: self.path(&path).1, kind })
+        })
     }
 }
 

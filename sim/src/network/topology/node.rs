@@ -43,7 +43,8 @@ struct Local {
 struct Graph {
     names: Vec<Name>,
     links: Vec<Local>,
-    /// The link to take at a vertex for a GPU, at vertex × GPUs + GPU.
+    /// The link to take at a vertex for a GPU, at vertex × GPUs + GPU; empty where all links lead to and from one
+    /// switch.
     next: Vec<Option<u32>>,
     /// The first of these links among those of a node.
     first: usize,
@@ -179,12 +180,13 @@ impl Nodes {
         joined.then_some(relay)
     }
 
-    /// See `Topology::rings`.
+    /// Whether the GPUs of a group are in one node.
+    pub fn together(&self, group: &[usize]) -> bool {
+        group.iter().all(|gpu| gpu / self.gpus == group[0] / self.gpus)
+    }
+
+    /// See `Topology::rings`; none where neither links nor PCIe form one.
     pub fn rings(&self, group: &[usize]) -> Option<Rings> {
-        let node = group[0] / self.gpus;
-        if group.iter().any(|gpu| gpu / self.gpus != node) {
-            return None;
-        }
         let over = |bandwidth, kind| Some(Rings { cycles: vec![group.to_vec()], bandwidth, kind });
         let (links, bandwidth) = match &self.wiring {
             Wired::Shared { bandwidth, kind } => return over(*bandwidth, *kind),
@@ -245,6 +247,7 @@ impl Graph {
                 for gpu in 0..gpus {
                     graph.join(gpu, switch, Way { bandwidth: all, up: latency, down: Seconds::ZERO, kind });
                 }
+                return graph;
             }
             Wiring::Direct => {
                 for (a, b) in (0..gpus).flat_map(|a| (a + 1..gpus).map(move |b| (a, b))) {
@@ -350,6 +353,10 @@ impl Graph {
     fn route(&self, nodes: &Nodes, from: usize, to: usize, path: &mut Vec<LinkId>) -> bool {
         let (mut vertex, gpu) = (from % nodes.gpus, to % nodes.gpus);
         let first = from / nodes.gpus * nodes.local_links + self.first;
+        if self.next.is_empty() {
+            path.extend([first + 2 * vertex, first + 2 * gpu + 1].map(|link| LinkId(link as u32)));
+            return true;
+        }
         while vertex != gpu {
             let Some(index) = self.next[vertex * nodes.gpus + gpu] else { return false };
             path.push(LinkId((first + index as usize) as u32));
