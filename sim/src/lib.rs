@@ -5,6 +5,7 @@
 pub mod compute;
 pub mod costs;
 pub mod engine;
+pub mod flow;
 mod forecast;
 pub mod network;
 mod simulate;
