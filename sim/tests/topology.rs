@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use trainwright_sim::flow::{Flow, Network};
 use trainwright_sim::network::topology::{LinkId, LinkKind, Topology, Vertex};
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Shape, Torus};
+use trainwright_spec::units::Picoseconds;
 
 /// Nodes of 4 GPUs at 100 GB/s with 2 NICs of 10 GB/s, one for two GPUs.
 fn own(nodes: usize, fabric: &str) -> Cluster {
@@ -257,6 +259,19 @@ fn nics_serve_equal_runs_of_gpus() {
     close(bandwidth, 4.0 * 12.5 * 0.83, "four NICs");
 }
 
+#[test]
+fn flows_of_gpus_at_one_nic_share_it() {
+    let topology = Topology::new(&own(2, "oversubscription = 1"));
+    let mut network = Network::new(topology.shared());
+    let mut start = |from: usize, to: usize| {
+        let path = route(&topology, from, to).into_iter().map(|id| (id, 1.0)).collect();
+        network.start(Picoseconds::ZERO, Flow { amount: 1e9, path, cap: None }).unwrap()
+    };
+    // GPUs 0 and 1 at NIC 0, GPU 2 alone at NIC 1.
+    let flows = [start(0, 4), start(1, 5), start(2, 6)];
+    assert_eq!(flows.map(|flow| network.rate(flow)), [5e9, 5e9, 10e9]);
+}
+
 /// Pods of two nodes under a core: 40 GB/s of NICs in a pod of 2 nodes, 40/r out of it.
 #[test]
 fn fat_trees_by_hand() {
@@ -386,10 +401,8 @@ fn torus_routes_are_as_long_as_the_distance() {
         let cluster = own(nodes, fabric);
         let (topology, torus) = (Topology::new(&cluster), torus(&cluster));
         let gpus = cluster.gpus();
-        let mut distance = vec![vec![usize::MAX; gpus]; gpus];
-        for gpu in 0..gpus {
-            distance[gpu][gpu] = 0;
-        }
+        let alone = |gpu: usize| (0..gpus).map(|to| if to == gpu { 0 } else { usize::MAX }).collect();
+        let mut distance: Vec<Vec<usize>> = (0..gpus).map(alone).collect();
         for link in topology.links() {
             let (Vertex::Gpu(from), Vertex::Gpu(to)) = (&link.from, &link.to) else { panic!("{link:?}") };
             distance[*from][*to] = 1;

@@ -62,7 +62,7 @@ fn check_bridges(key: &str, bridges: &Bridges, gpus: usize) -> Result<(), Fault>
     at_least_one(&format!("{key}.gpus_per_socket"), socket)?;
     if let Some(switch) = &bridges.gpus_per_switch {
         at_least_one(&format!("{key}.gpus_per_switch"), switch.value)?;
-        if socket % switch.value != 0 {
+        if !socket.is_multiple_of(switch.value) {
             let allowed = format!("a divisor of the {socket} GPUs below a socket");
             return Err(fault(&format!("{key}.gpus_per_switch"), switch.value.to_string(), &allowed));
         }
