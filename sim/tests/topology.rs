@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use trainwright_sim::flow::{Flow, Network};
 use trainwright_sim::network::topology::{LinkId, LinkKind, Topology, Vertex};
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Shape, Torus};
+use trainwright_spec::units::Picoseconds;
 
 /// Nodes of 4 GPUs at 100 GB/s with 2 NICs of 10 GB/s, one for two GPUs.
 fn own(nodes: usize, fabric: &str) -> Cluster {
@@ -184,6 +186,9 @@ fn rings_of_the_hybrid_cube_mesh() {
     let over_pcie = topology.rings(&[0, 1, 2, 3, 4]).unwrap();
     assert_eq!((over_pcie.cycles.len(), over_pcie.kind), (1, LinkKind::Host));
     assert!(topology.rings(&[3]).is_none());
+    let two_nodes = Topology::new(&Cluster::from_name("dgx-1v:2").unwrap());
+    assert!(two_nodes.rings(&[7, 8]).is_none());
+    assert_eq!(two_nodes.rings(&[8, 9, 10]).unwrap().cycles.len(), 2);
 }
 
 /// No link carries more rings than it has parts, and each ring visits the group.
@@ -220,6 +225,8 @@ fn rings_of_other_nodes() {
     // Between the pairs there is only PCIe.
     check("a100-pcie-4-bridged", 4, 1, 31.5 * 0.158);
     check("p100-pcie-8", 8, 1, 15.75 * 0.374);
+    // Dies 0, 1 and 2 have no ring, and no PCIe is described: 1 to 2 goes over another die, on single links.
+    check("frontier-mi250x", 3, 1, 50.0 * 0.8);
     // A ring around the 2 by 2 chips of a host, each way, of 45 GB/s.
     check("tpu-v4-host", 4, 2, 90.0 * 0.9);
 }
@@ -232,8 +239,8 @@ fn rings_along_a_torus() {
     let found = topology.rings(&row).unwrap();
     assert_eq!(found.cycles.len(), 2);
     close(found.bandwidth.get() / 1e9, 50.0 * 0.9, "one link");
-    // Half of the row is a line.
-    assert!(topology.rings(&row[..8]).is_none());
+    // Half of the row is a line, on which a ring has to come back the way it went.
+    assert_eq!(topology.rings(&row[..8]).unwrap().cycles, [row[..8].to_vec()]);
 }
 
 #[test]
@@ -250,6 +257,19 @@ fn nics_serve_equal_runs_of_gpus() {
     let (port, bandwidth) = first("aws-p5:2", 5);
     assert_eq!(port, nic(5));
     close(bandwidth, 4.0 * 12.5 * 0.83, "four NICs");
+}
+
+#[test]
+fn flows_of_gpus_at_one_nic_share_it() {
+    let topology = Topology::new(&own(2, "oversubscription = 1"));
+    let mut network = Network::new(topology.shared());
+    let mut start = |from: usize, to: usize| {
+        let path = route(&topology, from, to).into_iter().map(|id| (id, 1.0)).collect();
+        network.start(Picoseconds::ZERO, Flow { amount: 1e9, path, cap: None }).unwrap()
+    };
+    // GPUs 0 and 1 at NIC 0, GPU 2 alone at NIC 1.
+    let flows = [start(0, 4), start(1, 5), start(2, 6)];
+    assert_eq!(flows.map(|flow| network.rate(flow)), [5e9, 5e9, 10e9]);
 }
 
 /// Pods of two nodes under a core: 40 GB/s of NICs in a pod of 2 nodes, 40/r out of it.
@@ -381,10 +401,8 @@ fn torus_routes_are_as_long_as_the_distance() {
         let cluster = own(nodes, fabric);
         let (topology, torus) = (Topology::new(&cluster), torus(&cluster));
         let gpus = cluster.gpus();
-        let mut distance = vec![vec![usize::MAX; gpus]; gpus];
-        for gpu in 0..gpus {
-            distance[gpu][gpu] = 0;
-        }
+        let alone = |gpu: usize| (0..gpus).map(|to| if to == gpu { 0 } else { usize::MAX }).collect();
+        let mut distance: Vec<Vec<usize>> = (0..gpus).map(alone).collect();
         for link in topology.links() {
             let (Vertex::Gpu(from), Vertex::Gpu(to)) = (&link.from, &link.to) else { panic!("{link:?}") };
             distance[*from][*to] = 1;

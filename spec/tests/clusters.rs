@@ -268,6 +268,13 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
         &format!("{bridges}.gpus_per_switch` is 3; a divisor of the 4 GPUs below a socket"),
     );
 
+    let many = LINKED.replace("gpus = 4", "gpus = 300").replace("switched", "direct");
+    let message = Cluster::from_toml(&many, "own.toml").unwrap_err().to_string();
+    assert!(
+        message.starts_with("own.toml:5: `node.gpus` is 300; at most 256 GPUs in a node unless"),
+        "{message}"
+    );
+
     let fabric = |fabric: &str, expected: &str| {
         let message = Cluster::from_toml(&format!("{LINKED}{fabric}"), "own.toml").unwrap_err().to_string();
         assert!(message.starts_with("own.toml"), "{fabric}: {message}");

@@ -13,6 +13,7 @@
 mod cables;
 mod dragonfly;
 mod fat_tree;
+mod inside;
 mod node;
 mod rail_optimised;
 mod rings;
@@ -20,6 +21,7 @@ mod torus;
 
 pub use crate::flow::LinkId;
 
+use crate::flow;
 use node::Nodes;
 use std::fmt;
 use std::sync::Arc;
@@ -170,6 +172,11 @@ impl Topology {
         &self.links
     }
 
+    /// The links as a network of flows takes them, in the same order.
+    pub fn shared(&self) -> Vec<flow::Link> {
+        self.links.iter().map(|link| flow::Link::shared(link.bandwidth)).collect()
+    }
+
     /// One link.
     pub fn link(&self, id: LinkId) -> &Link {
         &self.links[id.0 as usize]
@@ -220,21 +227,46 @@ impl Topology {
         (latency, path.iter().map(|id| self.link(*id).bandwidth).fold(unlimited, BytesPerSecond::min))
     }
 
-    /// The most rings through all GPUs of a `group` in one node that no two share a link: how many links of a GPU a
-    /// ring collective uses at once. Over switches it is one ring with a GPU's whole bandwidth. Where the links
-    /// between pairs form no ring, it is one over PCIe. None for fewer than two GPUs, for GPUs of several nodes, and
-    /// where neither links nor PCIe form a ring.
+    /// The most rings through all GPUs of a `group` that no two share a link: how many links of a GPU a ring
+    /// collective uses at once. Over switches it is one ring with a GPU's whole bandwidth. Where the links between
+    /// pairs form no ring, it is one in the order of the group over PCIe, or without that over the ways of `route`,
+    /// with what is left of links that it uses more than once. None for fewer than two GPUs, and for GPUs that only NICs join.
     pub fn rings(&self, group: &[usize]) -> Option<Rings> {
         if group.len() < 2 {
             return None;
         }
-        match &self.nodes {
-            Some(nodes) => nodes.rings(group),
-            None => {
-                let fabric = self.fabric.as_ref()?;
+        match (&self.nodes, &self.fabric) {
+            (Some(nodes), _) if !nodes.together(group) => return None,
+            (Some(nodes), _) => nodes.rings(group),
+            (None, fabric) => {
+                let fabric = fabric.as_ref()?;
                 rings::between(group, |from, to| fabric.direct(from, to))
             }
         }
+        .or_else(|| self.ring_over(group, |from, to, path| self.host_route(from, to, path)))
+        .or_else(|| {
+            self.ring_over(group, |from, to, path| {
+                self.route(from, to, path);
+                true
+            })
+        })
+    }
+
+    /// One ring in the order of the group, as fast as its most used link.
+    fn ring_over(
+        &self,
+        group: &[usize],
+        way: impl Fn(usize, usize, &mut Vec<LinkId>) -> bool,
+    ) -> Option<Rings> {
+        let mut path = Vec::new();
+        let next = group.iter().cycle().skip(1);
+        if !group.iter().zip(next).all(|(from, to)| way(*from, *to, &mut path)) {
+            return None;
+        }
+        path.sort_unstable();
+        let share = |links: &[LinkId]| self.link(links[0]).bandwidth / links.len() as f64;
+        let bandwidth = path.chunk_by(|a, b| a == b).map(share).reduce(BytesPerSecond::min)?;
+        Some(Rings { cycles: vec![group.to_vec()], bandwidth, kind: self.link(path[0]).kind })
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
     check_node(&cluster.node)?;
     fabric::check(cluster)?;
     if cluster.nodes > 1 && cluster.node.nics.is_none() && !matches!(cluster.fabric.shape, Shape::Torus(_)) {
-        let allowed = format!("{} nodes can only work together over NICs", cluster.nodes);
+        let allowed = format!("{} nodes can only work together over NICs or a `fabric.torus`", cluster.nodes);
         return Err(fault("node.nics", "missing".into(), &allowed));
     }
     Ok(())

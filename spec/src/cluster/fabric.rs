@@ -260,7 +260,7 @@ impl Torus {
         let mut block = Vec::new();
         for dim in &self.dims {
             let part = left.min(*dim).max(1);
-            if left % part != 0 {
+            if !left.is_multiple_of(part) {
                 return None;
             }
             left /= part;

@@ -1,7 +1,8 @@
 //! The links inside the nodes and their NICs: equal in every node, so that routes are found once.
 
+use super::inside::{Graph, split};
 use super::{Link, LinkId, LinkKind, Rings, Vertex, add, rings};
-use trainwright_spec::cluster::{Bridges, Cluster, Interconnect, Pairs, Wiring};
+use trainwright_spec::cluster::{Cluster, Interconnect, Wiring};
 use trainwright_spec::units::{BytesPerSecond, Seconds};
 
 /// What joins the GPUs of each node, and the NICs of all nodes.
@@ -28,50 +29,21 @@ enum Wired {
     Pairs { links: Vec<Vec<usize>>, bandwidth: BytesPerSecond },
 }
 
-/// A link of one node.
-#[derive(Debug, Clone)]
-struct Local {
-    from: usize,
-    to: usize,
-    bandwidth: BytesPerSecond,
-    latency: Seconds,
-    kind: LinkKind,
-}
-
-/// Links of one node over one medium; the first vertices are its GPUs.
-#[derive(Debug)]
-struct Graph {
-    names: Vec<Name>,
-    links: Vec<Local>,
-    /// The link to take at a vertex for a GPU, at vertex × GPUs + GPU.
-    next: Vec<Option<u32>>,
-    /// The first of these links among those of a node.
-    first: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Name {
-    Gpu(usize),
-    GpuSwitch,
-    PcieSwitch(usize),
-    Socket(usize),
-}
-
 impl Nodes {
     /// Adds the links of all nodes: those inside each node, node by node, then all NICs'.
     pub fn new(cluster: &Cluster, links: &mut Vec<Link>) -> Self {
         let (node, gpus) = (&cluster.node, cluster.node.gpus.value);
         let interconnect = Graph::new(&node.interconnect, gpus, 0);
-        let host = node.host.as_ref().map(|host| Graph::new(host, gpus, interconnect.links.len()));
+        let host = node.host.as_ref().map(|host| Graph::new(host, gpus, interconnect.len()));
         for index in 0..cluster.nodes {
             for graph in std::iter::once(&interconnect).chain(&host) {
-                links.extend(graph.links.iter().map(|local| graph.global(local, index, gpus)));
+                links.extend(graph.links_of(index));
             }
         }
         let ports = node.nics.as_ref().map_or(0, |nics| nics.ports(gpus));
         let mut nodes = Self {
             gpus,
-            local_links: interconnect.links.len() + host.as_ref().map_or(0, |host| host.links.len()),
+            local_links: interconnect.len() + host.as_ref().map_or(0, |host| host.len()),
             interconnect,
             host,
             wiring: Wired::new(&node.interconnect, gpus),
@@ -110,7 +82,7 @@ impl Nodes {
             return false;
         }
         let before = path.len();
-        let found = self.interconnect.route(self, from, to, path);
+        let found = self.walk(&self.interconnect, from, to, path);
         if found && (self.host.is_none() || path.len() - before <= 2) {
             return true;
         }
@@ -133,7 +105,12 @@ impl Nodes {
             (None, Wired::Shared { kind: LinkKind::Host, .. }) => &self.interconnect,
             _ => return false,
         };
-        from / self.gpus == to / self.gpus && (from == to || graph.route(self, from, to, path))
+        from / self.gpus == to / self.gpus && (from == to || self.walk(graph, from, to, path))
+    }
+
+    fn walk(&self, graph: &Graph, from: usize, to: usize, path: &mut Vec<LinkId>) -> bool {
+        let origin = from / self.gpus * self.local_links;
+        graph.route(origin, from % self.gpus, to % self.gpus, path)
     }
 
     /// Ways out of each node.
@@ -187,19 +164,24 @@ impl Nodes {
         joined.then_some(relay)
     }
 
-    /// See `Topology::rings`.
+    /// Whether the GPUs of a group are in one node.
+    pub fn together(&self, group: &[usize]) -> bool {
+        group.iter().all(|gpu| gpu / self.gpus == group[0] / self.gpus)
+    }
+
+    /// Rings over the interconnect, see `Topology::rings`; none where it is PCIe or its links form none.
     pub fn rings(&self, group: &[usize]) -> Option<Rings> {
-        let node = group[0] / self.gpus;
-        if group.iter().any(|gpu| gpu / self.gpus != node) {
-            return None;
+        match &self.wiring {
+            Wired::Shared { kind: LinkKind::Interconnect, bandwidth } => Some(Rings {
+                cycles: vec![group.to_vec()],
+                bandwidth: *bandwidth,
+                kind: LinkKind::Interconnect,
+            }),
+            Wired::Shared { .. } => None,
+            Wired::Pairs { links, bandwidth } => {
+                rings::between(group, |from, to| (links[from % self.gpus][to % self.gpus], *bandwidth))
+            }
         }
-        let over = |bandwidth, kind| Some(Rings { cycles: vec![group.to_vec()], bandwidth, kind });
-        let (links, bandwidth) = match &self.wiring {
-            Wired::Shared { bandwidth, kind } => return over(*bandwidth, *kind),
-            Wired::Pairs { links, bandwidth } => (links, *bandwidth),
-        };
-        let found = rings::between(group, |from, to| (links[from % self.gpus][to % self.gpus], bandwidth));
-        found.or_else(|| over(self.host.as_ref()?.links.first()?.bandwidth, LinkKind::Host))
     }
 }
 
@@ -214,7 +196,7 @@ impl Wired {
                 // Where the number of links is unknown, two to each peer: an even mesh of them splits into rings.
                 let (peers, known) =
                     (gpus.max(2) - 1, interconnect.links.as_ref().map_or(0, |links| links.value));
-                let count = if known > 0 && known % peers == 0 { known / peers } else { 2 };
+                let count = if known > 0 && known.is_multiple_of(peers) { known / peers } else { 2 };
                 let links =
                     (0..gpus).map(|a| (0..gpus).map(|b| if a == b { 0 } else { count }).collect()).collect();
                 Wired::Pairs { links, bandwidth: each(count * peers) }
@@ -228,161 +210,4 @@ impl Wired {
             }
         }
     }
-}
-
-/// Into how many equal links a GPU's bandwidth is split.
-fn split(interconnect: &Interconnect, gpus: usize) -> usize {
-    let used = interconnect.wiring.links(gpus);
-    match (&interconnect.wiring, &interconnect.links) {
-        (Wiring::Pairs(_), Some(links)) => links.value,
-        _ => used,
-    }
-}
-
-impl Graph {
-    fn new(interconnect: &Interconnect, gpus: usize, first: usize) -> Self {
-        let mut graph =
-            Self { names: (0..gpus).map(Name::Gpu).collect(), links: Vec::new(), next: Vec::new(), first };
-        let all = interconnect.bandwidth.value * interconnect.efficiency.value;
-        let (latency, kind) = (interconnect.latency.value, LinkKind::Interconnect);
-        let link = all / split(interconnect, gpus) as f64;
-        match &interconnect.wiring {
-            Wiring::Switched if gpus == 1 => {}
-            Wiring::Switched => {
-                let switch = graph.vertex(Name::GpuSwitch);
-                for gpu in 0..gpus {
-                    graph.join(gpu, switch, Way { bandwidth: all, up: latency, down: Seconds::ZERO, kind });
-                }
-            }
-            Wiring::Direct => {
-                for (a, b) in (0..gpus).flat_map(|a| (a + 1..gpus).map(move |b| (a, b))) {
-                    graph.join(a, b, Way { bandwidth: link, up: latency, down: latency, kind });
-                }
-            }
-            Wiring::Pairs(Pairs { links, .. }) => {
-                for [a, b, count] in links {
-                    let way = Way { bandwidth: link * *count as f64, up: latency, down: latency, kind };
-                    graph.join(*a, *b, way);
-                }
-            }
-            Wiring::Bridges(bridges) => graph.add_bridges(bridges, gpus, interconnect),
-        }
-        graph.find_routes(gpus);
-        graph
-    }
-
-    /// The time of one step stands on the GPU's lanes up; switches and sockets add none.
-    fn add_bridges(&mut self, bridges: &Bridges, gpus: usize, interconnect: &Interconnect) {
-        let per_socket = bridges.gpus_per_socket.as_ref().map_or(gpus, |count| count.value);
-        let lanes = Way {
-            bandwidth: interconnect.bandwidth.value * interconnect.efficiency.value,
-            up: interconnect.latency.value,
-            down: Seconds::ZERO,
-            kind: LinkKind::Host,
-        };
-        let beyond = |bandwidth| Way { bandwidth, up: Seconds::ZERO, ..lanes };
-        let sockets: Vec<usize> =
-            (0..gpus.div_ceil(per_socket)).map(|socket| self.vertex(Name::Socket(socket))).collect();
-        let mut switch = None;
-        for gpu in 0..gpus {
-            let socket = sockets[gpu / per_socket];
-            let Some(per_switch) = bridges.gpus_per_switch.as_ref().map(|count| count.value) else {
-                self.join(gpu, socket, lanes);
-                continue;
-            };
-            if gpu % per_socket % per_switch == 0 {
-                let index = gpu / per_socket * (per_socket / per_switch) + gpu % per_socket / per_switch;
-                let vertex = self.vertex(Name::PcieSwitch(index));
-                self.join(vertex, socket, beyond(lanes.bandwidth));
-                switch = Some(vertex);
-            }
-            self.join(gpu, switch.expect("a socket's first GPU starts a switch"), lanes);
-        }
-        if let Some(between) = &bridges.between_sockets {
-            let bandwidth = between.value * interconnect.efficiency.value;
-            for (index, a) in sockets.iter().enumerate() {
-                for b in &sockets[index + 1..] {
-                    self.join(*a, *b, beyond(bandwidth));
-                }
-            }
-        }
-    }
-
-    fn vertex(&mut self, name: Name) -> usize {
-        self.names.push(name);
-        self.names.len() - 1
-    }
-
-    fn join(&mut self, low: usize, high: usize, way: Way) {
-        let link = |from, to, latency| Local { from, to, bandwidth: way.bandwidth, latency, kind: way.kind };
-        self.links.extend([link(low, high, way.up), link(high, low, way.down)]);
-    }
-
-    /// For every GPU, the next link from every vertex on a way with the fewest links, and of those the widest; equal
-    /// ones are dealt out in turn.
-    fn find_routes(&mut self, gpus: usize) {
-        let vertices = self.names.len();
-        let mut outgoing = vec![Vec::new(); vertices];
-        for (index, link) in self.links.iter().enumerate() {
-            outgoing[link.from].push(index);
-        }
-        self.next = vec![None; vertices * gpus];
-        for gpu in 0..gpus {
-            let mut width = vec![None; vertices];
-            width[gpu] = Some(f64::INFINITY);
-            let mut reached = 1;
-            while reached > 0 {
-                let mut wave = Vec::new();
-                for vertex in (0..vertices).filter(|vertex| width[*vertex].is_none()) {
-                    let ways = outgoing[vertex].iter().filter_map(|index| {
-                        let link = &self.links[*index];
-                        Some((*index, link.bandwidth.get().min(width[link.to]?)))
-                    });
-                    let ways: Vec<(usize, f64)> = ways.collect();
-                    let widest = ways.iter().map(|(_, width)| *width).fold(0.0, f64::max);
-                    let best: Vec<usize> =
-                        ways.iter().filter(|(_, width)| *width == widest).map(|(index, _)| *index).collect();
-                    if !best.is_empty() {
-                        wave.push((vertex, best[(vertex + gpu) % best.len()], widest));
-                    }
-                }
-                reached = wave.len();
-                for (vertex, index, widest) in wave {
-                    width[vertex] = Some(widest);
-                    self.next[vertex * gpus + gpu] = Some(index as u32);
-                }
-            }
-        }
-    }
-
-    fn route(&self, nodes: &Nodes, from: usize, to: usize, path: &mut Vec<LinkId>) -> bool {
-        let (mut vertex, gpu) = (from % nodes.gpus, to % nodes.gpus);
-        let first = from / nodes.gpus * nodes.local_links + self.first;
-        while vertex != gpu {
-            let Some(index) = self.next[vertex * nodes.gpus + gpu] else { return false };
-            path.push(LinkId((first + index as usize) as u32));
-            vertex = self.links[index as usize].to;
-        }
-        true
-    }
-
-    fn global(&self, local: &Local, node: usize, gpus: usize) -> Link {
-        let name = |vertex: usize| match self.names[vertex] {
-            Name::Gpu(gpu) => Vertex::Gpu(node * gpus + gpu),
-            Name::GpuSwitch => Vertex::GpuSwitch { node },
-            Name::PcieSwitch(index) => Vertex::PcieSwitch { node, index },
-            Name::Socket(index) => Vertex::Socket { node, index },
-        };
-        let Local { from, to, bandwidth, latency, kind } = *local;
-        Link { bandwidth, latency, kind, from: name(from), to: name(to) }
-    }
-}
-
-/// What two links between two vertices are like.
-#[derive(Clone, Copy)]
-struct Way {
-    bandwidth: BytesPerSecond,
-    up: Seconds,
-    down: Seconds,
-    kind: LinkKind,
 }

@@ -51,11 +51,11 @@ impl Routes for Rails {
     fn route(&self, from: usize, to: usize, path: &mut Vec<LinkId>) {
         let end = self.nodes.port(to);
         let mut start = self.nodes.port(from);
-        if start.1 != end.1 {
-            if let Some(relay) = self.nodes.relay(from, end.1) {
-                self.nodes.route(from, relay, path);
-                start = self.nodes.port(relay);
-            }
+        if start.1 != end.1
+            && let Some(relay) = self.nodes.relay(from, end.1)
+        {
+            self.nodes.route(from, relay, path);
+            start = self.nodes.port(relay);
         }
         path.push(self.nodes.nic_out(start));
         let (up, down) = (self.up(start), self.up(end));

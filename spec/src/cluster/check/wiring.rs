@@ -3,6 +3,9 @@
 use super::{Fault, SLOWEST_LINK, at_least, at_least_one, fault, unjoined};
 use crate::cluster::{Bridges, Interconnect, Node, Pairs, Wiring};
 
+/// Larger than any node whose GPUs are not joined by switches; routes are found for each two of them.
+const MOST_UNSWITCHED: usize = 256;
+
 pub(super) fn check(node: &Node) -> Result<(), Fault> {
     let gpus = node.gpus.value;
     check_links("node.interconnect", &node.interconnect, gpus)?;
@@ -14,6 +17,11 @@ pub(super) fn check(node: &Node) -> Result<(), Fault> {
 }
 
 fn check_links(key: &str, interconnect: &Interconnect, gpus: usize) -> Result<(), Fault> {
+    if interconnect.wiring != Wiring::Switched && gpus > MOST_UNSWITCHED {
+        let allowed =
+            format!("at most {MOST_UNSWITCHED} GPUs in a node unless `{key}.wiring` is \"switched\"");
+        return Err(fault("node.gpus", gpus.to_string(), &allowed));
+    }
     match &interconnect.wiring {
         Wiring::Switched | Wiring::Direct => {}
         Wiring::Pairs(pairs) => check_pairs(&format!("{key}.wiring.pairs.links"), pairs, gpus)?,
@@ -54,7 +62,7 @@ fn check_bridges(key: &str, bridges: &Bridges, gpus: usize) -> Result<(), Fault>
     at_least_one(&format!("{key}.gpus_per_socket"), socket)?;
     if let Some(switch) = &bridges.gpus_per_switch {
         at_least_one(&format!("{key}.gpus_per_switch"), switch.value)?;
-        if socket % switch.value != 0 {
+        if !socket.is_multiple_of(switch.value) {
             let allowed = format!("a divisor of the {socket} GPUs below a socket");
             return Err(fault(&format!("{key}.gpus_per_switch"), switch.value.to_string(), &allowed));
         }
