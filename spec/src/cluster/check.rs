@@ -61,6 +61,16 @@ fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Faul
     at_least(&format!("{key}.bandwidth"), &interconnect.bandwidth.value, SLOWEST_LINK)?;
     part(&format!("{key}.efficiency"), interconnect.efficiency.value)?;
     short(&format!("{key}.latency"), interconnect.latency.value)?;
+    if let Some(ramp) = &interconnect.ramp {
+        short(&format!("{key}.ramp"), ramp.value)?;
+    }
+    if let Some(staging) = &interconnect.staging {
+        at_least(&format!("{key}.staging"), &staging.value, SLOWEST_LINK)?;
+    }
+    if let Some(zero) = interconnect.rings.iter().position(|rings| *rings == 0) {
+        let allowed = format!("at least 1 ring through {} GPUs", zero + 2);
+        return Err(fault(&format!("{key}.rings"), "0".into(), &allowed));
+    }
     if let Some(in_switch) = &interconnect.in_switch {
         part(&format!("{key}.in_switch.efficiency"), in_switch.efficiency.value)?;
         short(&format!("{key}.in_switch.latency"), in_switch.latency.value)?;
@@ -88,6 +98,9 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     ];
     for (key, achieved) in parts {
         part(&format!("node.gpu.achieved.{key}"), achieved.value)?;
+    }
+    if let Some(start) = &gpu.achieved.collective_start {
+        short("node.gpu.achieved.collective_start", start.value)?;
     }
     short("node.gpu.achieved.kernel_overhead", gpu.achieved.kernel_overhead.value)
 }

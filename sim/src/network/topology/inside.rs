@@ -115,6 +115,12 @@ impl Graph {
         }
     }
 
+    /// The link from a GPU to the switch that joins all, counted from the node's first; the next one leads back.
+    pub fn to_switch(&self, gpu: usize) -> Option<usize> {
+        let is_up = |link: &Local| link.from == gpu && matches!(self.names[link.to], Name::GpuSwitch);
+        Some(self.first + self.links.iter().position(is_up)?)
+    }
+
     fn vertex(&mut self, name: Name) -> usize {
         self.names.push(name);
         self.names.len() - 1

@@ -92,9 +92,7 @@ impl Nodes {
 
     /// The links between a GPU and the switches of its node, to them and from them.
     pub fn switch(&self, gpu: usize) -> Option<[LinkId; 2]> {
-        let Graph { names, links, first, .. } = &self.interconnect;
-        let is_up = |link: &Local| link.from == gpu % self.gpus && matches!(names[link.to], Name::GpuSwitch);
-        let up = gpu / self.gpus * self.local_links + first + links.iter().position(is_up)?;
+        let up = gpu / self.gpus * self.local_links + self.interconnect.to_switch(gpu % self.gpus)?;
         Some([LinkId(up as u32), LinkId(up as u32 + 1)])
     }
 
