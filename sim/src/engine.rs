@@ -210,20 +210,19 @@ impl Successors {
 
 const NEVER: Picoseconds = Picoseconds(u64::MAX);
 const NOBODY: OpId = OpId::MAX;
-const DONE: u32 = u32::MAX;
+
+type Events = BinaryHeap<Reverse<(Picoseconds, OpId)>>;
 
 struct Run<'a> {
     graph: &'a Graph,
     successors: Successors,
-    /// How many ops each waits for; `DONE` once it is done itself.
     missing: Vec<u32>,
     /// Who ends with an op.
     follower: Vec<OpId>,
     /// Posted members of each meeting.
     present: Vec<Vec<OpId>>,
-    /// An event counts if it comes when the op is due and the op is not done; see `missing`.
-    events: BinaryHeap<Reverse<(Picoseconds, OpId)>>,
-    /// `ended` is when an op is due, from its start on.
+    /// When ops are due. Those of ops that have been slowed or sped up since do not count: see `is_due`.
+    events: Events,
     outcome: Outcome,
     running: Running<'a>,
     done: usize,
@@ -264,7 +263,7 @@ impl<'a> Run<'a> {
             }
         }
         while let Some(Reverse((now, op))) = self.events.pop() {
-            if self.outcome.ended[op as usize] == now && self.missing[op as usize] != DONE {
+            if self.running.is_due(op, now) && self.outcome.ended[op as usize] == NEVER {
                 self.end(op, now);
             }
         }
@@ -289,7 +288,7 @@ impl<'a> Run<'a> {
                     self.start(&members, now, time);
                 }
             }
-            Timing::EndsWith(other) if self.missing[other as usize] == DONE => {
+            Timing::EndsWith(other) if self.outcome.ended[other as usize] != NEVER => {
                 self.start(&[op], now, Picoseconds::ZERO);
             }
             Timing::EndsWith(_) => {}
@@ -298,36 +297,20 @@ impl<'a> Run<'a> {
 
     /// Starts one op, or all members of a meeting.
     fn start(&mut self, ops: &[OpId], now: Picoseconds, time: Picoseconds) {
-        let due = now + time;
         for op in ops {
             self.outcome.started[*op as usize] = now;
-            self.outcome.ended[*op as usize] = due;
-            self.events.push(Reverse((due, *op)));
+            self.events.push(Reverse((now + time, *op)));
         }
-        if due > now {
-            self.running.start(ops);
-            self.postpone(now);
-        }
-    }
-
-    /// Gives those whose rate has changed their new ends.
-    fn postpone(&mut self, now: Picoseconds) {
-        for (op, stretch) in self.running.stretched.drain(..) {
-            let left = self.outcome.ended[op as usize] - now;
-            let due = now + Picoseconds((left.0 as f64 * stretch).round() as u64);
-            if self.outcome.ended[op as usize] != due {
-                self.outcome.ended[op as usize] = due;
-                self.events.push(Reverse((due, op)));
-            }
+        if time > Picoseconds::ZERO && ops.iter().any(|op| self.running.concerns(*op)) {
+            self.running.start(ops, now, &self.outcome.started, &mut self.events);
         }
     }
 
     fn end(&mut self, op: OpId, now: Picoseconds) {
-        self.missing[op as usize] = DONE;
+        self.outcome.ended[op as usize] = now;
         self.done += 1;
-        if self.outcome.started[op as usize] < now {
-            self.running.end(op);
-            self.postpone(now);
+        if self.running.concerns(op) && self.outcome.started[op as usize] < now {
+            self.running.end(op, now, &self.outcome.started, &mut self.events);
         }
         if let Some(&follower) = self.follower.get(op as usize)
             && follower != NOBODY
@@ -335,7 +318,6 @@ impl<'a> Run<'a> {
             let posted = self.outcome.posted[follower as usize];
             if posted != NEVER {
                 self.outcome.started[follower as usize] = posted.max(self.outcome.started[op as usize]);
-                self.outcome.ended[follower as usize] = now;
                 self.events.push(Reverse((now, follower)));
             }
         }

@@ -4,8 +4,10 @@ use crate::costs::Costs;
 use crate::engine::{Graph, Load, Mixture, Timing, Use};
 use serde::Serialize;
 use std::ops::Range;
-use trainwright_spec::program::{Axis, Channel, Kernel, Op, Program, RankProgram, Segment, Stream, Work};
-use trainwright_spec::units::{Picoseconds, Seconds};
+use trainwright_spec::program::{
+    Axis, Channel, CollectiveKind, Kernel, Op, Program, RankProgram, Segment, Stream, Work,
+};
+use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::timeline::Activity;
 
 /// How finely a simulation looks.
@@ -61,16 +63,19 @@ pub(crate) enum NodeAction {
     Receive(Channel),
 }
 
-/// Costs that remember the kernels they were asked for: a program has few distinct ones, each thousands of times.
+/// Costs that remember the kernels and collectives they were asked for: a program has few distinct ones, each thousands
+/// of times.
 pub(crate) struct Remembered<'a, C> {
     costs: &'a C,
     kernels: Vec<(Kernel, Picoseconds, Load)>,
+    /// By the group's index, kind and size.
+    collectives: Vec<(usize, CollectiveKind, Bytes, Picoseconds, Load)>,
 }
 
 impl<'a, C: Costs> Remembered<'a, C> {
     /// Costs that know no kernel yet.
     pub fn new(costs: &'a C) -> Self {
-        Self { costs, kernels: Vec::new() }
+        Self { costs, kernels: Vec::new(), collectives: Vec::new() }
     }
 
     fn kernel(&mut self, kernel: &Kernel) -> (Picoseconds, Load) {
@@ -80,6 +85,27 @@ impl<'a, C: Costs> Remembered<'a, C> {
         let time = self.costs.kernel(kernel);
         let load = self.costs.kernel_load(kernel, time);
         self.kernels.push((*kernel, time.into(), load));
+        (time.into(), load)
+    }
+
+    fn collective(
+        &mut self,
+        kind: CollectiveKind,
+        bytes: Bytes,
+        program: &Program,
+        group: usize,
+    ) -> (Picoseconds, Load) {
+        let key = (group, kind, bytes);
+        // The last first: ranks come one after the other, each with groups of its own.
+        let mut known = self.collectives.iter().rev();
+        if let Some((.., time, load)) = known.find(|(group, kind, bytes, ..)| (*group, *kind, *bytes) == key)
+        {
+            return (*time, *load);
+        }
+        let time = self.costs.collective(kind, bytes, &program.groups[group]);
+        let traffic = self.costs.collective_traffic(kind, bytes, &program.groups[group], time);
+        let load = Load::communication(traffic);
+        self.collectives.push((group, kind, bytes, time.into(), load));
         (time.into(), load)
     }
 }
@@ -139,14 +165,13 @@ fn action<C: Costs>(
         }
         Work::Join => (NodeAction::Local(Picoseconds::ZERO), Load::default()),
         Work::Collective { kind, axis, bytes } => {
-            let Some(group) = rank.groups[axis as usize].map(|index| &program.groups[index]) else {
+            let Some(group) = rank.groups[axis as usize] else {
                 return (NodeAction::Local(Picoseconds::ZERO), Load::default());
             };
-            let time: Seconds = costs.costs.collective(kind, bytes, group);
-            let load = Load::communication(costs.costs.collective_traffic(kind, bytes, group, time));
-            match group.members.len() {
-                1 => (NodeAction::Local(time.into()), load),
-                _ => (NodeAction::Meet(axis, time.into()), load),
+            let (time, load) = costs.collective(kind, bytes, program, group);
+            match program.groups[group].members.len() {
+                1 => (NodeAction::Local(time), load),
+                _ => (NodeAction::Meet(axis, time), load),
             }
         }
         Work::Send { channel, to, bytes } => {

@@ -57,7 +57,9 @@ impl Costs for ClusterCosts<'_> {
             return Traffic::default();
         }
         let placement = Placement::new(&[from, to], self.cluster);
-        passing(Passed { sent: bytes, moved: 2.0 * bytes, time }, &placement, self.cluster)
+        let nics = self.cluster.node.nics.as_ref().map_or(0, |nics| nics.count.value);
+        let nics = nics.div_ceil(self.cluster.node.gpus.value);
+        passing(Passed { sent: bytes, moved: 2.0 * bytes, nics, time }, &placement, self.cluster)
     }
 }
 
@@ -83,7 +85,8 @@ fn collective_traffic(
         CollectiveKind::AllGather | CollectiveKind::ReduceScatter => 1.0,
     };
     let others = (placement.ranks - 1) as f64 / placement.ranks as f64;
-    let passed = Passed { sent: rounds * others * bytes, moved: 2.0 * rounds * bytes, time };
+    let nics = cluster.node.nics.as_ref().map_or(0, |nics| nics.count.value);
+    let passed = Passed { sent: rounds * others * bytes, moved: 2.0 * rounds * bytes, nics, time };
     passing(passed, placement, cluster)
 }
 
@@ -93,6 +96,8 @@ struct Passed {
     sent: Bytes,
     /// Bytes read and written in its memory.
     moved: Bytes,
+    /// NICs of its node that it works with if it leaves the node: a collective all, a message those of its GPU.
+    nics: usize,
     time: Seconds,
 }
 
@@ -102,14 +107,14 @@ struct Passed {
 /// share of the NICs. One channel is one thread block, which has a multiprocessor to itself (NVIDIA/nccl issue 689);
 /// between nodes there are some for each of the node's NICs, at most as many as inside.
 fn passing(passed: Passed, placement: &Placement, cluster: &Cluster) -> Traffic {
-    let Passed { sent, moved, time } = passed;
-    let (gpu, nics) = (&cluster.node.gpu, cluster.node.nics.as_ref());
+    let Passed { sent, moved, nics, time } = passed;
+    let gpu = &cluster.node.gpu;
     let part = |needed: Seconds| (needed / time).min(1.0);
     let channels = gpu.communication.as_ref().map_or(0, |communication| {
         let most = communication.channels.value;
-        match (placement.between, nics) {
-            (Some(_), Some(nics)) => most.min(communication.channels_per_nic.value * nics.count.value),
-            _ => most,
+        match placement.between {
+            Some(_) => most.min(communication.channels_per_nic.value * nics),
+            None => most,
         }
     });
     let within = placement.between.is_none() || placement.ranks_per_node > 1;

@@ -50,6 +50,15 @@ impl Load {
         kernels == 0.0 && traffic == Traffic::default()
     }
 
+    /// Whether it makes another load on the same device take longer where there is not enough for both.
+    #[inline]
+    pub fn slows(&self, other: &Load) -> bool {
+        let (own, others) = (&self.traffic, &other.traffic);
+        let kernels = other.multiprocessor_bound + other.memory_bound > 0.0;
+        let links = own.inside.min(others.inside) > 0.0 || own.between.min(others.between) > 0.0;
+        self.communicating > 0.0 && (kernels || links)
+    }
+
     /// How many times longer it takes beside others on the device.
     ///
     /// s = 1 + f_p (1 / ((1 − C) (1 − M)) − 1) + f_m (1 / (1 − M) − 1) + f_c (1 / r − 1)

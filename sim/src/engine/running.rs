@@ -1,6 +1,8 @@
 //! Who runs on which device now, and how much slower for it.
 
-use super::{Graph, Load, OpId, Timing, Use};
+use super::{Events, Graph, Load, OpId, Timing, Use};
+use std::cmp::Reverse;
+use trainwright_spec::units::Picoseconds;
 
 /// Ops with a load that run now.
 ///
@@ -10,94 +12,125 @@ pub(super) struct Running<'a> {
     graph: &'a Graph,
     /// By device.
     devices: Vec<Vec<Present<'a>>>,
-    /// How many times longer each op takes now than alone; empty until one is slowed.
-    slowness: Vec<f64>,
-    /// The members of each meeting that runs; empty for the others.
+    /// By op; empty until one is slowed.
+    paces: Vec<Pace>,
+    /// The members of each meeting that runs; empty until one with a load does.
     meetings: Vec<Vec<OpId>>,
-    /// Ops whose rate the last start or end has changed, and by how much what is left of them takes longer than
-    /// it did.
-    pub stretched: Vec<(OpId, f64)>,
 }
 
 /// An op on a device.
+#[derive(Clone, Copy)]
 struct Present<'a> {
     op: OpId,
     load: &'a Load,
 }
 
+/// How an op goes on that has been slowed.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// How many times longer what is left of it takes than it would alone.
+    slowness: f64,
+    /// When it is due at this pace; none for ops that never were slowed, which are due when they started for.
+    due: Option<Picoseconds>,
+}
+
+/// What a change of pace needs beside who runs.
+struct Moment<'a> {
+    now: Picoseconds,
+    started: &'a [Picoseconds],
+    events: &'a mut Events,
+}
+
 impl<'a> Running<'a> {
     pub fn new(graph: &'a Graph) -> Self {
-        Self {
-            graph,
-            devices: (0..graph.devices).map(|_| Vec::new()).collect(),
-            slowness: Vec::new(),
-            meetings: Vec::new(),
-            stretched: Vec::new(),
-        }
+        let devices = (0..graph.devices).map(|_| Vec::new()).collect();
+        Self { graph, devices, paces: Vec::new(), meetings: Vec::new() }
+    }
+
+    /// Whether an op has a load.
+    #[inline]
+    pub fn concerns(&self, op: OpId) -> bool {
+        self.graph.uses_of_ops.get(op as usize).is_some_and(|range| range.count > 0)
+    }
+
+    /// Whether an event of an op still counts.
+    #[inline]
+    pub fn is_due(&self, op: OpId, now: Picoseconds) -> bool {
+        self.paces.get(op as usize).and_then(|pace| pace.due).is_none_or(|due| due == now)
     }
 
     /// Lets one op start, or all members of a meeting together.
-    pub fn start(&mut self, ops: &[OpId]) {
+    pub fn start(&mut self, ops: &[OpId], now: Picoseconds, started: &[Picoseconds], events: &mut Events) {
         let graph = self.graph;
-        let uses = || ops.iter().flat_map(|op| graph.uses_of(*op).iter().map(move |used| (*op, used)));
-        if let (Some(first), true) = (ops.first(), ops.len() > 1 && uses().next().is_some())
-            && let Timing::Meets(meeting, _) = graph.timings[*first as usize]
+        if ops.len() > 1
+            && let Timing::Meets(meeting, _) = graph.timings[ops[0] as usize]
         {
             self.meetings.resize(self.meetings.len().max(graph.meeting_sizes.len()), Vec::new());
             self.meetings[meeting as usize] = ops.to_vec();
         }
-        let mut alone = true;
-        for (op, Use { device, load }) in uses() {
-            let present = &mut self.devices[*device as usize];
-            alone &= present.is_empty();
-            present.push(Present { op, load });
+        let uses = || ops.iter().flat_map(|op| graph.uses_of(*op).iter().map(move |used| (*op, used)));
+        let mut slowed = false;
+        let mut moment = Moment { now, started, events };
+        for (_, used) in uses() {
+            slowed |= self.devices[used.device as usize].iter().any(|present| present.load.slows(&used.load));
         }
-        if !alone {
-            uses().for_each(|(_, used)| self.judge_neighbours(used));
-            self.judge(ops[0]);
+        for (op, Use { device, load }) in uses() {
+            self.devices[*device as usize].push(Present { op, load });
+        }
+        uses().for_each(|(_, used)| self.judge_neighbours(used, &mut moment));
+        if slowed {
+            self.judge(ops[0], &mut moment);
         }
     }
 
     /// Lets an op end.
-    pub fn end(&mut self, op: OpId) {
+    pub fn end(&mut self, op: OpId, now: Picoseconds, started: &[Picoseconds], events: &mut Events) {
         let graph = self.graph;
         for used in graph.uses_of(op) {
-            self.devices[used.device as usize].retain(|present| present.op != op);
-            self.judge_neighbours(used);
-        }
-    }
-
-    /// Finds the new rates on a device after a use of it has come or gone.
-    fn judge_neighbours(&mut self, used: &Use) {
-        // Kernels leave their neighbours alone.
-        if used.load.communicating > 0.0 {
-            for index in 0..self.devices[used.device as usize].len() {
-                self.judge(self.devices[used.device as usize][index].op);
+            let present = &mut self.devices[used.device as usize];
+            if let Some(index) = present.iter().position(|present| present.op == op) {
+                present.swap_remove(index);
+            }
+            if !present.is_empty() {
+                self.judge_neighbours(used, &mut Moment { now, started, events });
             }
         }
     }
 
-    /// Finds the new rate of an op, or of all members of its meeting.
-    fn judge(&mut self, op: OpId) {
-        let meeting = match self.graph.timings[op as usize] {
-            Timing::Meets(meeting, _) => {
-                self.meetings.get(meeting as usize).filter(|members| members.len() > 1)
+    /// Finds the new paces of those that a use of a device has slowed by its coming, or sped up by its going.
+    fn judge_neighbours(&mut self, used: &Use, moment: &mut Moment) {
+        for index in 0..self.devices[used.device as usize].len() {
+            let Present { op, load } = self.devices[used.device as usize][index];
+            if used.load.slows(load) {
+                self.judge(op, moment);
             }
-            _ => None,
+        }
+    }
+
+    /// Finds the new pace of an op, or of all members of its meeting.
+    fn judge(&mut self, op: OpId, moment: &mut Moment) {
+        let (members, time) = match self.graph.timings[op as usize] {
+            Timing::Meets(meeting, time) => (self.meetings.get(meeting as usize), time),
+            Timing::Takes(time) => (None, time),
+            Timing::EndsWith(_) => return,
         };
         let alone = [op];
-        let members: &[OpId] = meeting.map_or(&alone, |members| members);
+        let members = members.filter(|members| !members.is_empty()).map_or(&alone[..], |members| members);
         let slowness = members.iter().map(|member| self.slowness_of(*member)).fold(1.0, f64::max);
-        if self.slowness.is_empty() {
+        if self.paces.is_empty() {
             if slowness == 1.0 {
                 return;
             }
-            self.slowness.resize(self.graph.len(), 1.0);
+            self.paces.resize(self.graph.len(), Pace { slowness: 1.0, due: None });
         }
         for member in members {
-            let before = std::mem::replace(&mut self.slowness[*member as usize], slowness);
-            if before != slowness {
-                self.stretched.push((*member, slowness / before));
+            let pace = &mut self.paces[*member as usize];
+            if pace.slowness != slowness {
+                let due = pace.due.unwrap_or_else(|| moment.started[*member as usize] + time);
+                let left = (due - moment.now).0 as f64 * (slowness / pace.slowness);
+                let due = moment.now + Picoseconds(left.round() as u64);
+                *pace = Pace { slowness, due: Some(due) };
+                moment.events.push(Reverse((due, *member)));
             }
         }
     }
