@@ -221,7 +221,7 @@ struct Run<'a> {
     follower: Vec<OpId>,
     /// Posted members of each meeting.
     present: Vec<Vec<OpId>>,
-    /// When ops are due. Those of ops that have been slowed or sped up since do not count: see `is_due`.
+    /// When ops are due. Some come too early or too late: see `Running::is_due`.
     events: Events,
     outcome: Outcome,
     running: Running<'a>,
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
             }
         }
         while let Some(Reverse((now, op))) = self.events.pop() {
-            if self.running.is_due(op, now) && self.outcome.ended[op as usize] == NEVER {
+            if self.outcome.ended[op as usize] == NEVER && self.running.is_due(op, now, &mut self.events) {
                 self.end(op, now);
             }
         }

@@ -1,6 +1,6 @@
 //! Who runs on which device now, and how much slower for it.
 
-use super::{Events, Graph, Load, OpId, Timing, Use};
+use super::{Events, Graph, Load, NOBODY, OpId, Timing, Use};
 use std::cmp::Reverse;
 use trainwright_spec::units::Picoseconds;
 
@@ -12,7 +12,7 @@ pub(super) struct Running<'a> {
     graph: &'a Graph,
     /// By device.
     devices: Vec<Vec<Present<'a>>>,
-    /// By op; empty until one is slowed.
+    /// Of each queue, how the last of its ops that was slowed goes on.
     paces: Vec<Pace>,
     /// The members of each meeting that runs; empty until one with a load does.
     meetings: Vec<Vec<OpId>>,
@@ -28,11 +28,16 @@ struct Present<'a> {
 /// How an op goes on that has been slowed.
 #[derive(Clone, Copy)]
 struct Pace {
+    op: OpId,
     /// How many times longer what is left of it takes than it would alone.
     slowness: f64,
-    /// When it is due at this pace; none for ops that never were slowed, which are due when they started for.
-    due: Option<Picoseconds>,
+    /// When it ends at this pace.
+    due: Picoseconds,
+    /// The earliest of its events that are still to come. It may be too early: then it is put off when it comes.
+    event: Picoseconds,
 }
+
+const NO_PACE: Pace = Pace { op: NOBODY, slowness: 1.0, due: Picoseconds::ZERO, event: Picoseconds::ZERO };
 
 /// What a change of pace needs beside who runs.
 struct Moment<'a> {
@@ -44,7 +49,7 @@ struct Moment<'a> {
 impl<'a> Running<'a> {
     pub fn new(graph: &'a Graph) -> Self {
         let devices = (0..graph.devices).map(|_| Vec::new()).collect();
-        Self { graph, devices, paces: Vec::new(), meetings: Vec::new() }
+        Self { graph, devices, paces: vec![NO_PACE; graph.queue_tails.len()], meetings: Vec::new() }
     }
 
     /// Whether an op has a load.
@@ -53,10 +58,18 @@ impl<'a> Running<'a> {
         self.graph.uses_of_ops.get(op as usize).is_some_and(|range| range.count > 0)
     }
 
-    /// Whether an event of an op still counts.
+    /// Whether an op that has an event now ends now; if it has been slowed since, it gets another event.
     #[inline]
-    pub fn is_due(&self, op: OpId, now: Picoseconds) -> bool {
-        self.paces.get(op as usize).and_then(|pace| pace.due).is_none_or(|due| due == now)
+    pub fn is_due(&mut self, op: OpId, now: Picoseconds, events: &mut Events) -> bool {
+        let pace = &mut self.paces[self.graph.queues[op as usize] as usize];
+        if pace.op != op || pace.due == now {
+            return true;
+        }
+        if pace.event == now {
+            pace.event = pace.due;
+            events.push(Reverse((pace.due, op)));
+        }
+        false
     }
 
     /// Lets one op start, or all members of a meeting together.
@@ -77,7 +90,7 @@ impl<'a> Running<'a> {
         for (op, Use { device, load }) in uses() {
             self.devices[*device as usize].push(Present { op, load });
         }
-        uses().for_each(|(_, used)| self.judge_neighbours(used, &mut moment));
+        uses().for_each(|(op, used)| self.judge_neighbours(op, used, &mut moment));
         if slowed {
             self.judge(ops[0], &mut moment);
         }
@@ -92,16 +105,16 @@ impl<'a> Running<'a> {
                 present.swap_remove(index);
             }
             if !present.is_empty() {
-                self.judge_neighbours(used, &mut Moment { now, started, events });
+                self.judge_neighbours(op, used, &mut Moment { now, started, events });
             }
         }
     }
 
     /// Finds the new paces of those that a use of a device has slowed by its coming, or sped up by its going.
-    fn judge_neighbours(&mut self, used: &Use, moment: &mut Moment) {
+    fn judge_neighbours(&mut self, own: OpId, used: &Use, moment: &mut Moment) {
         for index in 0..self.devices[used.device as usize].len() {
             let Present { op, load } = self.devices[used.device as usize][index];
-            if used.load.slows(load) {
+            if op != own && used.load.slows(load) {
                 self.judge(op, moment);
             }
         }
@@ -117,20 +130,23 @@ impl<'a> Running<'a> {
         let alone = [op];
         let members = members.filter(|members| !members.is_empty()).map_or(&alone[..], |members| members);
         let slowness = members.iter().map(|member| self.slowness_of(*member)).fold(1.0, f64::max);
-        if self.paces.is_empty() {
-            if slowness == 1.0 {
-                return;
-            }
-            self.paces.resize(self.graph.len(), Pace { slowness: 1.0, due: None });
-        }
         for member in members {
-            let pace = &mut self.paces[*member as usize];
+            let pace = &mut self.paces[self.graph.queues[*member as usize] as usize];
+            if pace.op != *member {
+                if slowness == 1.0 {
+                    continue;
+                }
+                let due = moment.started[*member as usize] + time;
+                *pace = Pace { op: *member, slowness: 1.0, due, event: due };
+            }
             if pace.slowness != slowness {
-                let due = pace.due.unwrap_or_else(|| moment.started[*member as usize] + time);
-                let left = (due - moment.now).0 as f64 * (slowness / pace.slowness);
-                let due = moment.now + Picoseconds(left.round() as u64);
-                *pace = Pace { slowness, due: Some(due) };
-                moment.events.push(Reverse((due, *member)));
+                let left = (pace.due - moment.now).0 as f64 * (slowness / pace.slowness);
+                pace.due = moment.now + Picoseconds(left.round() as u64);
+                pace.slowness = slowness;
+                if pace.due < pace.event {
+                    pace.event = pace.due;
+                    moment.events.push(Reverse((pace.due, *member)));
+                }
             }
         }
     }
