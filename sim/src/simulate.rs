@@ -290,16 +290,16 @@ impl Builder {
             return UseRange::default();
         }
         let own = Use { device: index as u32, load: node.load };
-        match node.action {
-            NodeAction::Send(_, to, _) => {
-                // Links are counted outwards.
-                let inwards = Traffic { inside: 0.0, between: 0.0, ..node.load.traffic };
-                let load = Load { traffic: inwards, ..node.load };
+        if let NodeAction::Send(_, to, _) = node.action {
+            // Links are counted outwards.
+            let inwards = Traffic { inside: 0.0, between: 0.0, ..node.load.traffic };
+            let load = Load { traffic: inwards, ..node.load };
+            if !load.is_none() {
                 let receiver = Use { device: rank.pipeline[to] as u32, load };
-                self.flat.graph.add_uses(&[own, receiver])
+                return self.flat.graph.add_uses(&[own, receiver]);
             }
-            _ => self.flat.graph.add_uses(&[own]),
         }
+        self.flat.graph.add_uses(&[own])
     }
 
     fn finish(mut self) -> Flat {

@@ -70,12 +70,21 @@ pub(crate) struct Remembered<'a, C> {
     kernels: Vec<(Kernel, Picoseconds, Load)>,
     /// By the group's index, kind and size.
     collectives: Vec<(usize, CollectiveKind, Bytes, Picoseconds, Load)>,
+    runs: Vec<SlowedRun>,
+}
+
+/// A run of a segment whose two streams slow each other, and when each of its nodes starts and ends. Most stages of a
+/// pipeline have the same.
+struct SlowedRun {
+    first: usize,
+    nodes: Vec<Node>,
+    windows: Vec<Range<Picoseconds>>,
 }
 
 impl<'a, C: Costs> Remembered<'a, C> {
     /// Costs that know no kernel yet.
     pub fn new(costs: &'a C) -> Self {
-        Self { costs, kernels: Vec::new(), collectives: Vec::new() }
+        Self { costs, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
     }
 
     fn kernel(&mut self, kernel: &Kernel) -> (Picoseconds, Load) {
@@ -127,7 +136,9 @@ pub(crate) fn templates<C: Costs>(
         Detail::Ops => all,
         // A collective of a segment that cannot be joined may have to wait for one of the call before, which would
         // be hidden in a joined one: all are joined or none.
-        Detail::Calls => all.iter().map(|nodes| coalesce(nodes)).collect::<Option<_>>().unwrap_or(all),
+        Detail::Calls => {
+            all.iter().map(|nodes| coalesce(nodes, &mut costs.runs)).collect::<Option<_>>().unwrap_or(all)
+        }
     }
 }
 
@@ -193,13 +204,7 @@ fn action<C: Costs>(
 /// begins with a kernel, all its collectives wait for something in it, and both streams are idle when it begins: none
 /// is returned when a run has a collective that could start before it, or leaves the tensor stream busy after its
 /// last kernel.
-fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
-    let is_local = |node: &Node| {
-        let tensor = Activity::Communication(Axis::Tensor);
-        matches!(node.action, NodeAction::Local(_))
-            && matches!(node.stream, Stream::Compute | Stream::Tensor)
-            && (node.activity == Activity::Compute || node.activity == tensor)
-    };
+fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node>> {
     let mut watched = vec![false; nodes.len()];
     for node in nodes.iter().filter(|node| !is_local(node)) {
         node.after.iter().for_each(|earlier| watched[*earlier as usize] = true);
@@ -225,7 +230,7 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
         };
         let length = nodes[first + 1..].iter().take_while(|node| !breaks_run(node)).count();
         let run = first..first + 1 + length;
-        let windows = local_windows(nodes, run.clone(), is_local)?;
+        let windows = local_windows(nodes, run.clone(), slowed_runs)?;
         let spent = |window| {
             inside(nodes[run.clone()].iter().zip(&windows).filter(|(node, _)| is_local(node)), window)
         };
@@ -262,6 +267,14 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
         first = run.end;
     }
     Some(joined)
+}
+
+/// Whether a node can be joined with others.
+fn is_local(node: &Node) -> bool {
+    let tensor = Activity::Communication(Axis::Tensor);
+    matches!(node.action, NodeAction::Local(_))
+        && matches!(node.stream, Stream::Compute | Stream::Tensor)
+        && (node.activity == Activity::Compute || node.activity == tensor)
 }
 
 /// Takes an outside node over as it is.
@@ -308,7 +321,7 @@ pub(crate) fn activity(work: &Work) -> Activity {
 fn local_windows(
     nodes: &[Node],
     run: Range<usize>,
-    is_local: impl Fn(&Node) -> bool,
+    slowed_runs: &mut Vec<SlowedRun>,
 ) -> Option<Vec<Range<Picoseconds>>> {
     let mut windows = vec![Picoseconds::ZERO..Picoseconds::ZERO; run.len()];
     // When each stream has done what was put on it, and whether the two ever work at once.
@@ -330,7 +343,25 @@ fn local_windows(
         windows[index - run.start] = ready..*stream;
     }
     if overlap {
-        windows = slowed_windows(nodes, run.clone(), &is_local);
+        // What is not local has no part in it, only its place.
+        let alike = |one: &Node, other: &Node| match is_local(one) {
+            true => one == other,
+            false => !is_local(other),
+        };
+        let known = slowed_runs.iter().rev().find(|known| {
+            known.first == run.start
+                && known.nodes.len() == run.len()
+                && known.nodes.iter().zip(&nodes[run.clone()]).all(|(one, other)| alike(one, other))
+        });
+        windows = match known {
+            Some(known) => known.windows.clone(),
+            None => {
+                let windows = slowed_windows(nodes, run.clone());
+                let nodes = nodes[run.clone()].to_vec();
+                slowed_runs.push(SlowedRun { first: run.start, nodes, windows: windows.clone() });
+                windows
+            }
+        };
     }
     let last = |stream| {
         let on_stream =
@@ -341,11 +372,7 @@ fn local_windows(
 }
 
 /// The windows of a run whose two streams slow each other.
-fn slowed_windows(
-    nodes: &[Node],
-    run: Range<usize>,
-    is_local: impl Fn(&Node) -> bool,
-) -> Vec<Range<Picoseconds>> {
+fn slowed_windows(nodes: &[Node], run: Range<usize>) -> Vec<Range<Picoseconds>> {
     let mut graph = Graph::with_capacity(run.len());
     let queues = [graph.add_queue(), graph.add_queue()];
     let mut ops = vec![None; run.len()];

@@ -2,7 +2,7 @@
 
 use super::Costs;
 use crate::engine::{Load, Traffic};
-use crate::network::Placement;
+use crate::network::{Link, Placement};
 use crate::{compute, network};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::program::{CollectiveKind, Group, Kernel};
@@ -51,25 +51,27 @@ impl Costs for ClusterCosts<'_> {
         collective_traffic(kind, bytes, &Placement::new(&group.ranks, self.cluster), self.cluster, time)
     }
 
-    /// As of a collective in which each GPU passes on `bytes` once.
+    /// Its links alone. Its two channels and its bytes would slow a kernel by a twentieth, for as long as the message
+    /// takes: less than a thousandth of a step of GPT-3 on 1,024 GPUs, for a search twice as long.
     fn message_traffic(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> Traffic {
         if from == to || bytes == Bytes::ZERO {
             return Traffic::default();
         }
         let placement = Placement::new(&[from, to], self.cluster);
-        let nics = self.cluster.node.nics.as_ref().map_or(0, |nics| nics.count.value);
-        let nics = nics.div_ceil(self.cluster.node.gpus.value);
-        passing(Passed { sent: bytes, moved: 2.0 * bytes, nics, time }, &placement, self.cluster)
+        let (inside, between) = links(bytes, &placement, time);
+        Traffic { inside, between, ..Traffic::default() }
     }
 }
 
 /// What a collective over a tensor of `bytes` that takes `time` takes of each GPU.
 ///
-/// Each GPU sends r (p − 1)/p n bytes and moves 2 r n through its memory.
+/// C = channels / multiprocessors, M = 2 r n / (t B), links: r (p − 1)/p n / (t β), each at most 1
 ///
-/// p ranks, n bytes, r = 2 rounds for an all-reduce and 1 else: what a step passes on is written once and read once,
-/// and a rank's own part once too. The volumes are those of the ring, which no algorithm but reduction in the switches
-/// beats by more than a few parts in a hundred.
+/// p ranks, n bytes, t the time alone, r = 2 rounds for an all-reduce and 1 else; B the published memory bandwidth: what
+/// a step passes on is written once and read once, and a rank's own part once too; β what the GPU's link inside the node
+/// reaches, or the group's share of the NICs. One channel is one thread block, which has a multiprocessor to itself
+/// (NVIDIA/nccl issue 689); between nodes there are some for each of the node's NICs, at most as many as inside.
+/// The volumes are those of the ring.
 fn collective_traffic(
     kind: CollectiveKind,
     bytes: Bytes,
@@ -84,44 +86,27 @@ fn collective_traffic(
         CollectiveKind::AllReduce => 2.0,
         CollectiveKind::AllGather | CollectiveKind::ReduceScatter => 1.0,
     };
-    let others = (placement.ranks - 1) as f64 / placement.ranks as f64;
-    let nics = cluster.node.nics.as_ref().map_or(0, |nics| nics.count.value);
-    let passed = Passed { sent: rounds * others * bytes, moved: 2.0 * rounds * bytes, nics, time };
-    passing(passed, placement, cluster)
-}
-
-/// What one GPU does for a communication.
-struct Passed {
-    /// Bytes that it sends.
-    sent: Bytes,
-    /// Bytes read and written in its memory.
-    moved: Bytes,
-    /// NICs of its node that it works with if it leaves the node: a collective all, a message those of its GPU.
-    nics: usize,
-    time: Seconds,
-}
-
-/// C = channels / multiprocessors, M = moved / (t B), links: sent / (t β), each at most 1
-///
-/// t the time alone, B the published memory bandwidth, β what the GPU's link inside the node reaches, or the group's
-/// share of the NICs. One channel is one thread block, which has a multiprocessor to itself (NVIDIA/nccl issue 689);
-/// between nodes there are some for each of the node's NICs, at most as many as inside.
-fn passing(passed: Passed, placement: &Placement, cluster: &Cluster) -> Traffic {
-    let Passed { sent, moved, nics, time } = passed;
     let gpu = &cluster.node.gpu;
-    let part = |needed: Seconds| (needed / time).min(1.0);
     let channels = gpu.communication.as_ref().map_or(0, |communication| {
         let most = communication.channels.value;
-        match placement.between {
-            Some(_) => most.min(communication.channels_per_nic.value * nics),
-            None => most,
+        match (placement.between, &cluster.node.nics) {
+            (Some(_), Some(nics)) => most.min(communication.channels_per_nic.value * nics.count.value),
+            _ => most,
         }
     });
-    let within = placement.between.is_none() || placement.ranks_per_node > 1;
+    let others = (placement.ranks - 1) as f64 / placement.ranks as f64;
+    let (inside, between) = links(rounds * others * bytes, placement, time);
     Traffic {
         multiprocessors: channels as f64 / gpu.multiprocessors.value as f64,
-        memory: part(moved / gpu.memory_bandwidth.value),
-        inside: if within { part(sent / placement.inside.bandwidth) } else { 0.0 },
-        between: placement.between.map_or(0.0, |link| part(sent / link.bandwidth)),
+        memory: (2.0 * rounds * bytes / gpu.memory_bandwidth.value / time).min(1.0),
+        inside,
+        between,
     }
+}
+
+/// The parts of a GPU's link inside the node and of its share of the NICs that sending `bytes` in `time` takes.
+fn links(bytes: Bytes, placement: &Placement, time: Seconds) -> (f64, f64) {
+    let part = |link: Link| (bytes / link.bandwidth / time).min(1.0);
+    let leaves_gpu = placement.between.is_none() || placement.ranks_per_node > 1;
+    (if leaves_gpu { part(placement.inside) } else { 0.0 }, placement.between.map_or(0.0, part))
 }

@@ -82,17 +82,19 @@ impl<'a> Running<'a> {
             self.meetings[meeting as usize] = ops.to_vec();
         }
         let uses = || ops.iter().flat_map(|op| graph.uses_of(*op).iter().map(move |used| (*op, used)));
-        let mut slowed = false;
-        let mut moment = Moment { now, started, events };
-        for (_, used) in uses() {
-            slowed |= self.devices[used.device as usize].iter().any(|present| present.load.slows(&used.load));
-        }
+        let (mut alone, mut slowed) = (true, false);
         for (op, Use { device, load }) in uses() {
-            self.devices[*device as usize].push(Present { op, load });
+            let present = &mut self.devices[*device as usize];
+            alone &= present.is_empty();
+            slowed |= present.iter().any(|other| other.load.slows(load));
+            present.push(Present { op, load });
         }
-        uses().for_each(|(op, used)| self.judge_neighbours(op, used, &mut moment));
-        if slowed {
-            self.judge(ops[0], &mut moment);
+        if !alone {
+            let mut moment = Moment { now, started, events };
+            uses().for_each(|(op, used)| self.judge_neighbours(op, used, &mut moment));
+            if slowed {
+                self.judge(ops[0], &mut moment);
+            }
         }
     }
 
