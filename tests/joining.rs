@@ -1,11 +1,17 @@
 //! Simulating by calls, with ops joined, against simulating by ops: on random programs, whatever lowering makes.
 
+mod common;
+
+use common::Draft;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{RngSeed, TestRunner};
-use trainwright_sim::costs::Costs;
+use trainwright_sim::costs::{ClusterCosts, Costs};
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::lower::lower;
+use trainwright_spec::plan::DataSharding;
+use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
     Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
 };
@@ -96,4 +102,64 @@ fn joining_ops_changes_no_time_of_any_program() {
         Ok(())
     });
     tried.unwrap();
+}
+
+/// Three plans in which gradients are reduced, or weights gathered, beside joined ops: between nodes; inside a node, where
+/// the tensor axis uses the same links; both, with messages.
+#[test]
+fn joined_ops_are_slowed_as_much_as_single_ones() {
+    let megatron = |draft| Draft { stack: "megatron-core", precision: Precision::Bf16, ..draft };
+    let zero1 = DataSharding::Zero1;
+    let drafts = [
+        Draft {
+            blocks: 8,
+            microbatches: 2,
+            sequence: 2048,
+            gpus_per_node: 2,
+            ..Draft::of("gpt3-6.7b", [2, 1, 4])
+        },
+        Draft { blocks: 8, microbatches: 2, data_sharding: zero1, ..Draft::of("gpt3-6.7b", [2, 1, 4]) },
+        Draft {
+            blocks: 16,
+            schedule: "interleaved",
+            virtual_stages: 2,
+            sequence_parallel: true,
+            data_sharding: zero1,
+            ..Draft::of("gpt3-6.7b", [4, 2, 4])
+        },
+    ];
+    for draft in drafts {
+        let plan = megatron(draft).try_plan().unwrap();
+        let program = lower(&plan);
+        let costs = ClusterCosts { cluster: &plan.cluster };
+        let [by_op, by_call] =
+            [Detail::Ops, Detail::Calls].map(|detail| simulate(&program, &costs, detail).unwrap().duration);
+        let alone = simulate(&program, &Undisturbed(costs), Detail::Ops).unwrap().duration;
+        let [slowed, apart] = [alone, by_call].map(|other| by_op.0 as f64 / other.0 as f64 - 1.0);
+        println!(
+            "{by_op}: {:+.2} % for what runs beside, {:+.2} % from joined ops",
+            100.0 * slowed,
+            100.0 * apart
+        );
+        // There is something to get wrong.
+        assert!(slowed > 0.005, "{:?}", plan.mesh);
+        assert!(apart.abs() < 0.01, "{:?}: {by_op} by ops, {by_call} by calls", plan.mesh);
+    }
+}
+
+/// The same durations, but nothing slows anything.
+struct Undisturbed<'a>(ClusterCosts<'a>);
+
+impl Costs for Undisturbed<'_> {
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        self.0.kernel(kernel)
+    }
+
+    fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
+        self.0.collective(kind, bytes, group)
+    }
+
+    fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
+        self.0.message(bytes, from, to)
+    }
 }

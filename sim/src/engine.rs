@@ -3,7 +3,17 @@
 //! It knows nothing of training. Ops of one queue run one after the other; an op is *posted* when its queue has
 //! come to it and all that it waits for has ended. What happens then is its `Timing`. Events are ordered by
 //! (time, op number), so a run is the same bit for bit wherever it runs.
+//!
+//! The duration of an op is what it takes alone. Ops may say what they do with the devices they run on (`Load`): when
+//! one of them starts or ends, those that run beside it go on faster or slower, at a rate that depends only on who
+//! else is there, and what is left of them ends sooner or later. An op that runs alone costs no more than its event.
 
+mod load;
+mod running;
+
+pub use load::{Load, Mixture, Traffic};
+
+use running::Running;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
@@ -31,6 +41,27 @@ pub struct Graph {
     queue_tails: Vec<Option<OpId>>,
     queues: Vec<u32>,
     meeting_sizes: Vec<u32>,
+    /// What ops with a load do with which devices.
+    uses: Vec<Use>,
+    /// Which of `uses` are an op's; empty while no op has any.
+    uses_of_ops: Vec<UseRange>,
+    devices: u32,
+}
+
+/// What an op does with one device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Use {
+    /// The number of the device.
+    pub device: u32,
+    /// What it does with it.
+    pub load: Load,
+}
+
+/// Some of a graph's uses: what one op does with its devices, or several ops of the same kind each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UseRange {
+    first: u32,
+    count: u32,
 }
 
 /// When every op was posted, started and ended, by op number.
@@ -100,6 +131,29 @@ impl Graph {
         self.timings[op as usize] = timing;
     }
 
+    /// Remembers what ops do with devices, for `set_uses`.
+    pub fn add_uses(&mut self, uses: &[Use]) -> UseRange {
+        let first = self.uses.len() as u32;
+        self.uses.extend(uses);
+        self.devices = uses.iter().fold(self.devices, |devices, used| devices.max(used.device + 1));
+        UseRange { first, count: uses.len() as u32 }
+    }
+
+    /// Sets what an op does with devices. An op without is alone wherever it runs.
+    pub fn set_uses(&mut self, op: OpId, uses: UseRange) {
+        if uses.count > 0 {
+            self.uses_of_ops.resize(self.timings.len(), UseRange::default());
+            self.uses_of_ops[op as usize] = uses;
+        }
+    }
+
+    fn uses_of(&self, op: OpId) -> &[Use] {
+        match self.uses_of_ops.get(op as usize) {
+            None => &[],
+            Some(range) => &self.uses[range.first as usize..(range.first + range.count) as usize],
+        }
+    }
+
     /// How many ops there are.
     pub fn len(&self) -> usize {
         self.timings.len()
@@ -157,6 +211,8 @@ impl Successors {
 const NEVER: Picoseconds = Picoseconds(u64::MAX);
 const NOBODY: OpId = OpId::MAX;
 
+type Events = BinaryHeap<Reverse<(Picoseconds, OpId)>>;
+
 struct Run<'a> {
     graph: &'a Graph,
     successors: Successors,
@@ -165,8 +221,10 @@ struct Run<'a> {
     follower: Vec<OpId>,
     /// Posted members of each meeting.
     present: Vec<Vec<OpId>>,
-    events: BinaryHeap<Reverse<(Picoseconds, OpId)>>,
+    /// When ops are due. Some come too early or too late: see `Running::is_due`.
+    events: Events,
     outcome: Outcome,
+    running: Running<'a>,
     done: usize,
 }
 
@@ -193,6 +251,7 @@ impl<'a> Run<'a> {
             present: vec![Vec::new(); graph.meeting_sizes.len()],
             events: BinaryHeap::new(),
             outcome: Outcome { posted: never.clone(), started: never.clone(), ended: never },
+            running: Running::new(graph),
             done: 0,
         }
     }
@@ -204,7 +263,9 @@ impl<'a> Run<'a> {
             }
         }
         while let Some(Reverse((now, op))) = self.events.pop() {
-            self.end(op, now);
+            if self.outcome.ended[op as usize] == NEVER && self.running.is_due(op, now, &mut self.events) {
+                self.end(op, now);
+            }
         }
         match self.outcome.ended.iter().position(|end| *end == NEVER) {
             None => Ok(self.outcome),
@@ -218,31 +279,39 @@ impl<'a> Run<'a> {
     fn post(&mut self, op: OpId, now: Picoseconds) {
         self.outcome.posted[op as usize] = now;
         match self.graph.timings[op as usize] {
-            Timing::Takes(time) => self.start(op, now, time),
+            Timing::Takes(time) => self.start(&[op], now, time),
             Timing::Meets(meeting, time) => {
                 let present = &mut self.present[meeting as usize];
                 present.push(op);
                 if present.len() == self.graph.meeting_sizes[meeting as usize] as usize {
-                    for member in std::mem::take(present) {
-                        self.start(member, now, time);
-                    }
+                    let members = std::mem::take(present);
+                    self.start(&members, now, time);
                 }
             }
             Timing::EndsWith(other) if self.outcome.ended[other as usize] != NEVER => {
-                self.start(op, now, Picoseconds::ZERO);
+                self.start(&[op], now, Picoseconds::ZERO);
             }
             Timing::EndsWith(_) => {}
         }
     }
 
-    fn start(&mut self, op: OpId, now: Picoseconds, time: Picoseconds) {
-        self.outcome.started[op as usize] = now;
-        self.events.push(Reverse((now + time, op)));
+    /// Starts one op, or all members of a meeting.
+    fn start(&mut self, ops: &[OpId], now: Picoseconds, time: Picoseconds) {
+        for op in ops {
+            self.outcome.started[*op as usize] = now;
+            self.events.push(Reverse((now + time, *op)));
+        }
+        if time > Picoseconds::ZERO && ops.iter().any(|op| self.running.concerns(*op)) {
+            self.running.start(ops, now, &self.outcome.started, &mut self.events);
+        }
     }
 
     fn end(&mut self, op: OpId, now: Picoseconds) {
         self.outcome.ended[op as usize] = now;
         self.done += 1;
+        if self.running.concerns(op) && self.outcome.started[op as usize] < now {
+            self.running.end(op, now, &self.outcome.started, &mut self.events);
+        }
         if let Some(&follower) = self.follower.get(op as usize)
             && follower != NOBODY
         {

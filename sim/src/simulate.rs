@@ -1,7 +1,7 @@
 //! Runs a program on the engine and records its timeline.
 
 use crate::costs::Costs;
-use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing};
+use crate::engine::{Deadlock, Graph, Load, OpId, Outcome, Timing, Traffic, Use, UseRange};
 use crate::template::{Detail, Inside, Node, NodeAction, Remembered, templates};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{
@@ -235,6 +235,10 @@ struct Builder {
 impl Builder {
     fn add_rank(&mut self, program: &Program, index: usize, rank: &RankProgram, templates: &[Vec<Node>]) {
         let queues = Stream::ALL.map(|_| self.flat.graph.add_queue());
+        let uses: Vec<Vec<UseRange>> = templates
+            .iter()
+            .map(|nodes| nodes.iter().map(|node| self.uses(index, rank, node)).collect())
+            .collect();
         let mut met = [0; Axis::ALL.len()];
         let mut added: Vec<OpId> = Vec::new();
         for call in &rank.calls {
@@ -261,6 +265,7 @@ impl Builder {
                     NodeAction::Receive(_) => Timing::Takes(Picoseconds::ZERO),
                 };
                 let op = self.flat.graph.add(queues[node.stream as usize], timing);
+                self.flat.graph.set_uses(op, uses[call.segment][number as usize]);
                 self.flat.origins.push(Origin { call: track, node: number });
                 for earlier in &node.after {
                     self.flat.graph.wait(op, added[*earlier as usize]);
@@ -277,6 +282,24 @@ impl Builder {
                 }
             }
         }
+    }
+
+    /// What a node of a rank does with that rank's GPU and, if it is a send, with the receiver's.
+    fn uses(&mut self, index: usize, rank: &RankProgram, node: &Node) -> UseRange {
+        if node.load.is_none() {
+            return UseRange::default();
+        }
+        let own = Use { device: index as u32, load: node.load };
+        if let NodeAction::Send(_, to, _) = node.action {
+            // Links are counted outwards.
+            let inwards = Traffic { inside: 0.0, between: 0.0, ..node.load.traffic };
+            let load = Load { traffic: inwards, ..node.load };
+            if !load.is_none() {
+                let receiver = Use { device: rank.pipeline[to] as u32, load };
+                return self.flat.graph.add_uses(&[own, receiver]);
+            }
+        }
+        self.flat.graph.add_uses(&[own])
     }
 
     fn finish(mut self) -> Flat {

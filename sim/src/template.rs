@@ -1,9 +1,12 @@
 //! A segment with its durations, ready to be put into the engine's graph once for each call.
 
 use crate::costs::Costs;
+use crate::engine::{Graph, Load, Mixture, Timing, Use};
 use serde::Serialize;
+use std::ops::Range;
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Axis, Channel, Kernel, Op, Program, RankProgram, Segment, Stream, Work};
-use trainwright_spec::units::{Picoseconds, Seconds};
+use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::timeline::Activity;
 
 /// How finely a simulation looks.
@@ -25,6 +28,8 @@ pub(crate) struct Node {
     pub stream: Stream,
     /// What it does.
     pub action: NodeAction,
+    /// What it needs and takes of its rank's GPU while it does it.
+    pub load: Load,
     /// Earlier nodes of the template that it waits for.
     pub after: Vec<u32>,
     /// Index in the segment of the op it is, or of the first it stands for.
@@ -57,25 +62,59 @@ pub(crate) enum NodeAction {
     Receive(Channel),
 }
 
-/// Costs that remember the kernels they were asked for: a program has few distinct ones, each thousands of times.
+/// Costs that remember the kernels and collectives they were asked for: a program has few distinct ones, each thousands
+/// of times.
 pub(crate) struct Remembered<'a, C> {
     costs: &'a C,
-    kernels: Vec<(Kernel, Picoseconds)>,
+    kernels: Vec<(Kernel, Picoseconds, Load)>,
+    /// By the group's index, kind and size.
+    collectives: Vec<(usize, CollectiveKind, Bytes, Picoseconds, Load)>,
+    runs: Vec<SlowedRun>,
+}
+
+/// A run of a segment whose two streams slow each other, and when each of its nodes starts and ends. Most stages of a
+/// pipeline have the same.
+struct SlowedRun {
+    first: usize,
+    nodes: Vec<Node>,
+    windows: Vec<Range<Picoseconds>>,
 }
 
 impl<'a, C: Costs> Remembered<'a, C> {
     /// Costs that know no kernel yet.
     pub fn new(costs: &'a C) -> Self {
-        Self { costs, kernels: Vec::new() }
+        Self { costs, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
     }
 
-    fn kernel(&mut self, kernel: &Kernel) -> Picoseconds {
-        if let Some((_, time)) = self.kernels.iter().find(|(known, _)| known == kernel) {
-            return *time;
+    fn kernel(&mut self, kernel: &Kernel) -> (Picoseconds, Load) {
+        if let Some((_, time, load)) = self.kernels.iter().find(|(known, ..)| known == kernel) {
+            return (*time, *load);
         }
-        let time = self.costs.kernel(kernel).into();
-        self.kernels.push((*kernel, time));
-        time
+        let time = self.costs.kernel(kernel);
+        let load = self.costs.kernel_load(kernel, time);
+        self.kernels.push((*kernel, time.into(), load));
+        (time.into(), load)
+    }
+
+    fn collective(
+        &mut self,
+        kind: CollectiveKind,
+        bytes: Bytes,
+        program: &Program,
+        group: usize,
+    ) -> (Picoseconds, Load) {
+        let key = (group, kind, bytes);
+        // The last first: ranks come one after the other, each with groups of its own.
+        let mut known = self.collectives.iter().rev();
+        if let Some((.., time, load)) = known.find(|(group, kind, bytes, ..)| (*group, *kind, *bytes) == key)
+        {
+            return (*time, *load);
+        }
+        let time = self.costs.collective(kind, bytes, &program.groups[group]);
+        let traffic = self.costs.collective_traffic(kind, bytes, &program.groups[group], time);
+        let load = Load::communication(traffic);
+        self.collectives.push((group, kind, bytes, time.into(), load));
+        (time.into(), load)
     }
 }
 
@@ -96,7 +135,9 @@ pub(crate) fn templates<C: Costs>(
         Detail::Ops => all,
         // A collective of a segment that cannot be joined may have to wait for one of the call before, which would
         // be hidden in a joined one: all are joined or none.
-        Detail::Calls => all.iter().map(|nodes| coalesce(nodes)).collect::<Option<_>>().unwrap_or(all),
+        Detail::Calls => {
+            all.iter().map(|nodes| coalesce(nodes, &mut costs.runs)).collect::<Option<_>>().unwrap_or(all)
+        }
     }
 }
 
@@ -106,13 +147,17 @@ fn nodes<C: Costs>(
     segment: &Segment,
     costs: &mut Remembered<C>,
 ) -> Vec<Node> {
-    let node = |(index, op): (u32, &Op)| Node {
-        stream: op.stream,
-        action: action(program, rank, &op.work, costs),
-        after: op.after.iter().map(|earlier| *earlier as u32).collect(),
-        op: index,
-        activity: activity(&op.work),
-        inside: None,
+    let node = |(index, op): (u32, &Op)| {
+        let (action, load) = action(program, rank, &op.work, costs);
+        Node {
+            stream: op.stream,
+            action,
+            load,
+            after: op.after.iter().map(|earlier| *earlier as u32).collect(),
+            op: index,
+            activity: activity(&op.work),
+            inside: None,
+        }
     };
     (0u32..).zip(&segment.ops).map(node).collect()
 }
@@ -122,42 +167,43 @@ fn action<C: Costs>(
     rank: &RankProgram,
     work: &Work,
     costs: &mut Remembered<C>,
-) -> NodeAction {
+) -> (NodeAction, Load) {
     match *work {
-        Work::Compute(ref kernel) => NodeAction::Local(costs.kernel(kernel)),
-        Work::Join => NodeAction::Local(Picoseconds::ZERO),
+        Work::Compute(ref kernel) => {
+            let (time, load) = costs.kernel(kernel);
+            (NodeAction::Local(time), load)
+        }
+        Work::Join => (NodeAction::Local(Picoseconds::ZERO), Load::default()),
         Work::Collective { kind, axis, bytes } => {
-            let Some(group) = rank.groups[axis as usize].map(|index| &program.groups[index]) else {
-                return NodeAction::Local(Picoseconds::ZERO);
+            let Some(group) = rank.groups[axis as usize] else {
+                return (NodeAction::Local(Picoseconds::ZERO), Load::default());
             };
-            let time: Seconds = costs.costs.collective(kind, bytes, group);
-            match group.members.len() {
-                1 => NodeAction::Local(time.into()),
-                _ => NodeAction::Meet(axis, time.into()),
+            let (time, load) = costs.collective(kind, bytes, program, group);
+            match program.groups[group].members.len() {
+                1 => (NodeAction::Local(time), load),
+                _ => (NodeAction::Meet(axis, time), load),
             }
         }
         Work::Send { channel, to, bytes } => {
             let receiver = program.ranks[rank.pipeline[to]].rank;
-            NodeAction::Send(channel, to, costs.costs.message(bytes, rank.rank, receiver).into())
+            let time = costs.costs.message(bytes, rank.rank, receiver);
+            let load = Load::communication(costs.costs.message_traffic(bytes, rank.rank, receiver, time));
+            (NodeAction::Send(channel, to, time.into()), load)
         }
-        Work::Receive { channel, .. } => NodeAction::Receive(channel),
+        // The send says what the message takes on both sides.
+        Work::Receive { channel, .. } => (NodeAction::Receive(channel), Load::default()),
     }
 }
 
 /// Joins runs of local nodes on the compute and tensor streams into pieces between the points where something else
 /// waits for them or they wait for something else.
 ///
-/// Inside a run every start is fixed relative to the run's, because nothing outside delays it. That holds if the run
+/// Inside a run every start is fixed relative to the run's, because nothing outside delays it; what slows a piece as a
+/// whole slows what is in it, as if that were spread evenly over the piece. That holds if the run
 /// begins with a kernel, all its collectives wait for something in it, and both streams are idle when it begins: none
 /// is returned when a run has a collective that could start before it, or leaves the tensor stream busy after its
 /// last kernel.
-fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
-    let is_local = |node: &Node| {
-        let tensor = Activity::Communication(Axis::Tensor);
-        matches!(node.action, NodeAction::Local(_))
-            && matches!(node.stream, Stream::Compute | Stream::Tensor)
-            && (node.activity == Activity::Compute || node.activity == tensor)
-    };
+fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node>> {
     let mut watched = vec![false; nodes.len()];
     for node in nodes.iter().filter(|node| !is_local(node)) {
         node.after.iter().for_each(|earlier| watched[*earlier as usize] = true);
@@ -183,14 +229,15 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
         };
         let length = nodes[first + 1..].iter().take_while(|node| !breaks_run(node)).count();
         let run = first..first + 1 + length;
-        let ends = local_ends(nodes, run.clone(), is_local)?;
-        let spent =
-            |window| inside(nodes[run.clone()].iter().zip(&ends).filter(|(node, _)| is_local(node)), window);
-        let total = ends.iter().copied().max().unwrap_or(Picoseconds::ZERO);
+        let windows = local_windows(nodes, run.clone(), slowed_runs)?;
+        let spent = |window| {
+            inside(nodes[run.clone()].iter().zip(&windows).filter(|(node, _)| is_local(node)), window)
+        };
+        let total = windows.iter().map(|window| window.end).max().unwrap_or(Picoseconds::ZERO);
         let mut cuts: Vec<(Picoseconds, usize)> = run
             .clone()
             .filter(|index| is_local(&nodes[*index]) && watched[*index])
-            .map(|index| (ends[index - first], index))
+            .map(|index| (windows[index - first].end, index))
             .collect();
         cuts.push((total, run.end));
         cuts.sort_unstable();
@@ -201,14 +248,15 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
             if index < run.end {
                 place[index] = joined.len() as u32;
             }
-            let action = NodeAction::Local(time - from);
+            let (inside, load) = spent(from..time);
             joined.push(Node {
                 stream: Stream::Compute,
-                action,
+                action: NodeAction::Local(time - from),
+                load,
                 after: std::mem::take(&mut after),
                 op: first as u32,
                 activity: Activity::Compute,
-                inside: Some(spent(from..time)),
+                inside: Some(inside),
             });
             from = time;
         }
@@ -220,6 +268,14 @@ fn coalesce(nodes: &[Node]) -> Option<Vec<Node>> {
     Some(joined)
 }
 
+/// Whether a node can be joined with others.
+fn is_local(node: &Node) -> bool {
+    let tensor = Activity::Communication(Axis::Tensor);
+    matches!(node.action, NodeAction::Local(_))
+        && matches!(node.stream, Stream::Compute | Stream::Tensor)
+        && (node.activity == Activity::Compute || node.activity == tensor)
+}
+
 /// Takes an outside node over as it is.
 fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>) {
     let after = nodes[index].after.iter().map(|earlier| place[*earlier as usize]).collect();
@@ -227,25 +283,28 @@ fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>)
     joined.push(Node { after, ..nodes[index].clone() });
 }
 
-/// How the local nodes of a run, each with its end, spend a window of its time. While no kernel runs, a collective
-/// does: what else would the kernels wait for?
+/// How the local nodes of a run, each with its own window, spend a window of the run's time, and what they do with the
+/// GPU meanwhile. While no kernel runs, a collective does: what else would the kernels wait for?
 fn inside<'a>(
-    nodes: impl Iterator<Item = (&'a Node, &'a Picoseconds)>,
-    window: std::ops::Range<Picoseconds>,
-) -> Inside {
+    nodes: impl Iterator<Item = (&'a Node, &'a Range<Picoseconds>)>,
+    window: Range<Picoseconds>,
+) -> (Inside, Load) {
     let (mut compute, mut communication) = (Picoseconds::ZERO, Picoseconds::ZERO);
-    for (node, end) in nodes {
-        let NodeAction::Local(time) = node.action else { continue };
-        let (start, end) = ((*end - time).max(window.start), (*end).min(window.end));
+    let mut mixture = Mixture::default();
+    for (node, own) in nodes {
+        let (start, end) = (own.start.max(window.start), own.end.min(window.end));
         if start < end {
             match node.activity {
                 Activity::Compute => compute += end - start,
                 Activity::Communication(_) | Activity::Wait => communication += end - start,
             }
+            mixture.add(&node.load, (end - start).0 as f64);
         }
     }
-    let exposed = window.end - window.start - compute;
-    Inside { compute, overlapped: Picoseconds(communication.0.saturating_sub(exposed.0)).min(compute) }
+    let time = window.end - window.start;
+    let exposed = time - compute;
+    let overlapped = Picoseconds(communication.0.saturating_sub(exposed.0)).min(compute);
+    (Inside { compute, overlapped }, mixture.over(time.0 as f64))
 }
 
 pub(crate) fn activity(work: &Work) -> Activity {
@@ -256,15 +315,16 @@ pub(crate) fn activity(work: &Work) -> Activity {
     }
 }
 
-/// When each local node of a run ends, counted from the run's start; none if the tensor stream could start before the
-/// run or ends last.
-fn local_ends(
+/// When each local node of a run starts and ends, counted from the run's start; none if the tensor stream could start
+/// before the run or ends last.
+fn local_windows(
     nodes: &[Node],
-    run: std::ops::Range<usize>,
-    is_local: impl Fn(&Node) -> bool,
-) -> Option<Vec<Picoseconds>> {
-    let mut ends = vec![Picoseconds::ZERO; run.len()];
-    let (mut compute, mut tensor) = (Picoseconds::ZERO, Picoseconds::ZERO);
+    run: Range<usize>,
+    slowed_runs: &mut Vec<SlowedRun>,
+) -> Option<Vec<Range<Picoseconds>>> {
+    let mut windows = vec![Picoseconds::ZERO..Picoseconds::ZERO; run.len()];
+    // When each stream has done what was put on it, and whether the two ever work at once.
+    let (mut compute, mut tensor, mut overlap) = (Picoseconds::ZERO, Picoseconds::ZERO, false);
     for index in run.clone().filter(|index| is_local(&nodes[*index])) {
         let node = &nodes[index];
         let NodeAction::Local(time) = node.action else { continue };
@@ -272,10 +332,64 @@ fn local_ends(
         if node.stream == Stream::Tensor && waited.peek().is_none() {
             return None;
         }
-        let stream = if node.stream == Stream::Compute { &mut compute } else { &mut tensor };
-        let ready = waited.map(|earlier| ends[*earlier as usize - run.start]).fold(*stream, Ord::max);
+        let (stream, other) = match node.stream {
+            Stream::Compute => (&mut compute, tensor),
+            _ => (&mut tensor, compute),
+        };
+        let ready = waited.map(|earlier| windows[*earlier as usize - run.start].end).fold(*stream, Ord::max);
+        overlap |= ready < other && time > Picoseconds::ZERO;
         *stream = ready + time;
-        ends[index - run.start] = *stream;
+        windows[index - run.start] = ready..*stream;
     }
-    (tensor <= compute).then_some(ends)
+    if overlap {
+        // What is not local has no part in it, only its place.
+        let alike = |one: &Node, other: &Node| match is_local(one) {
+            true => one == other,
+            false => !is_local(other),
+        };
+        let known = slowed_runs.iter().rev().find(|known| {
+            known.first == run.start
+                && known.nodes.len() == run.len()
+                && known.nodes.iter().zip(&nodes[run.clone()]).all(|(one, other)| alike(one, other))
+        });
+        windows = match known {
+            Some(known) => known.windows.clone(),
+            None => {
+                let windows = slowed_windows(nodes, run.clone());
+                let nodes = nodes[run.clone()].to_vec();
+                slowed_runs.push(SlowedRun { first: run.start, nodes, windows: windows.clone() });
+                windows
+            }
+        };
+    }
+    let last = |stream| {
+        let on_stream =
+            run.clone().filter(|index| is_local(&nodes[*index]) && nodes[*index].stream == stream);
+        on_stream.map(|index| windows[index - run.start].end).max().unwrap_or(Picoseconds::ZERO)
+    };
+    (last(Stream::Tensor) <= last(Stream::Compute)).then_some(windows)
+}
+
+/// The windows of a run whose two streams slow each other.
+fn slowed_windows(nodes: &[Node], run: Range<usize>) -> Vec<Range<Picoseconds>> {
+    let mut graph = Graph::with_capacity(run.len());
+    let queues = [graph.add_queue(), graph.add_queue()];
+    let mut ops = vec![None; run.len()];
+    for index in run.clone().filter(|index| is_local(&nodes[*index])) {
+        let node = &nodes[index];
+        let NodeAction::Local(time) = node.action else { continue };
+        let op = graph.add(queues[usize::from(node.stream != Stream::Compute)], Timing::Takes(time));
+        let uses = graph.add_uses(&[Use { device: 0, load: node.load }]);
+        graph.set_uses(op, uses);
+        let earlier = node.after.iter().filter_map(|earlier| (*earlier as usize).checked_sub(run.start));
+        earlier.filter_map(|earlier| ops[earlier]).for_each(|earlier| graph.wait(op, earlier));
+        ops[index - run.start] = Some(op);
+    }
+    let outcome = graph.run().expect("ops wait for earlier ones only");
+    let window = |op: &Option<u32>| {
+        op.map_or(Picoseconds::ZERO..Picoseconds::ZERO, |op| {
+            outcome.started[op as usize]..outcome.ended[op as usize]
+        })
+    };
+    ops.iter().map(window).collect()
 }

@@ -173,6 +173,21 @@ pub struct Gpu {
     pub multiprocessors: Sourced<usize>,
     /// What kernels reach of the published figures.
     pub achieved: Achieved,
+    /// What communication takes of it from kernels that run at the same time; without it no multiprocessors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication: Option<Communication>,
+}
+
+/// What the kernels of collectives and messages hold of a GPU from their start to their end.
+///
+/// A channel is one thread block, which has a multiprocessor to itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Communication {
+    /// Channels of a large collective inside a node, and the most of any.
+    pub channels: Sourced<usize>,
+    /// Channels of a large collective between nodes for each of a node's NICs.
+    pub channels_per_nic: Sourced<usize>,
 }
 
 /// What well-tuned kernels reach of a GPU's published figures.

@@ -1,6 +1,8 @@
 //! Costs from the published and measured figures of a cluster.
 
 use super::Costs;
+use crate::engine::{Load, Traffic};
+use crate::network::{Link, Placement};
 use crate::{compute, network};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
@@ -26,4 +28,87 @@ impl Costs for ClusterCosts<'_> {
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
         network::message_time(bytes, from, to, self.cluster)
     }
+
+    /// A kernel needs what it is bound by for all of its time but the launch gap: a streaming kernel the memory, any
+    /// other the multiprocessors.
+    fn kernel_load(&self, kernel: &Kernel, time: Seconds) -> Load {
+        let gap = self.cluster.node.gpu.achieved.kernel_overhead.value;
+        let busy = (1.0 - gap / time).max(0.0);
+        match kernel {
+            Kernel::Streaming { .. } => Load { memory_bound: busy, ..Load::default() },
+            Kernel::Gemm { .. } | Kernel::FusedAttention { .. } => {
+                Load { multiprocessor_bound: busy, ..Load::default() }
+            }
+        }
+    }
+
+    fn collective_traffic(
+        &self,
+        kind: CollectiveKind,
+        bytes: Bytes,
+        group: &Group,
+        time: Seconds,
+    ) -> Traffic {
+        collective_traffic(kind, bytes, &Placement::new(&group.ranks, self.cluster), self.cluster, time)
+    }
+
+    /// Its links alone. Its two channels and its bytes would slow a kernel by a twentieth, for as long as the message
+    /// takes: less than a thousandth of a step of GPT-3 on 1,024 GPUs, for a search twice as long.
+    fn message_traffic(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> Traffic {
+        if from == to || bytes == Bytes::ZERO {
+            return Traffic::default();
+        }
+        let placement = Placement::new(&[from, to], self.cluster);
+        let (inside, between) = links(bytes, &placement, time);
+        Traffic { inside, between, ..Traffic::default() }
+    }
+}
+
+/// What a collective over a tensor of `bytes` that takes `time` takes of each GPU.
+///
+/// C = channels / multiprocessors, M = 2 r n / (t B), links: f n / (t β), each at most 1
+///
+/// p ranks, n bytes, t the time alone, r = 2 rounds for an all-reduce and 1 else, f the part of the tensor that
+/// each rank's link carries (`CollectiveKind::bus_factor`); B the published memory bandwidth: what
+/// a step passes on is written once and read once, and a rank's own part once too; β what the GPU's link inside the node
+/// reaches, or the group's share of the NICs. One channel is one thread block, which has a multiprocessor to itself
+/// (NVIDIA/nccl issue 689); between nodes there are some for each of the node's NICs, at most as many as inside.
+/// The volumes are those of the ring.
+fn collective_traffic(
+    kind: CollectiveKind,
+    bytes: Bytes,
+    placement: &Placement,
+    cluster: &Cluster,
+    time: Seconds,
+) -> Traffic {
+    if placement.ranks <= 1 || bytes == Bytes::ZERO {
+        return Traffic::default();
+    }
+    let rounds = match kind {
+        CollectiveKind::AllReduce => 2.0,
+        CollectiveKind::Barrier => 0.0,
+        _ => 1.0,
+    };
+    let gpu = &cluster.node.gpu;
+    let channels = gpu.communication.as_ref().map_or(0, |communication| {
+        let most = communication.channels.value;
+        match (placement.between, &cluster.node.nics) {
+            (Some(_), Some(nics)) => most.min(communication.channels_per_nic.value * nics.count.value),
+            _ => most,
+        }
+    });
+    let (inside, between) = links(kind.bus_factor(placement.ranks) * bytes, placement, time);
+    Traffic {
+        multiprocessors: channels as f64 / gpu.multiprocessors.value as f64,
+        memory: (2.0 * rounds * bytes / gpu.memory_bandwidth.value / time).min(1.0),
+        inside,
+        between,
+    }
+}
+
+/// The parts of a GPU's link inside the node and of its share of the NICs that sending `bytes` in `time` takes.
+fn links(bytes: Bytes, placement: &Placement, time: Seconds) -> (f64, f64) {
+    let part = |link: Link| (bytes / link.bandwidth / time).min(1.0);
+    let leaves_gpu = placement.between.is_none() || placement.ranks_per_node > 1;
+    (if leaves_gpu { part(placement.inside) } else { 0.0 }, placement.between.map_or(0.0, part))
 }

@@ -102,7 +102,17 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     if let Some(start) = &gpu.achieved.collective_start {
         short("node.gpu.achieved.collective_start", start.value)?;
     }
-    short("node.gpu.achieved.kernel_overhead", gpu.achieved.kernel_overhead.value)
+    short("node.gpu.achieved.kernel_overhead", gpu.achieved.kernel_overhead.value)?;
+    if let Some(communication) = &gpu.communication {
+        at_least_one("node.gpu.communication.channels", communication.channels.value)?;
+        at_least_one("node.gpu.communication.channels_per_nic", communication.channels_per_nic.value)?;
+        let (channels, most) = (communication.channels.value, gpu.multiprocessors.value);
+        if channels >= most {
+            let allowed = format!("fewer than the {most} multiprocessors");
+            return Err(fault("node.gpu.communication.channels", channels.to_string(), &allowed));
+        }
+    }
+    Ok(())
 }
 
 fn at_least_one(key: &str, count: usize) -> Result<(), Fault> {
