@@ -5,8 +5,9 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{RngSeed, TestRunner};
 use trainwright_sim::costs::Costs;
 use trainwright_sim::{Detail, simulate, step_time};
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    Access, Axis, Call, CollectiveKind, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+    Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
 };
 use trainwright_spec::units::{Bytes, Seconds};
 

@@ -7,9 +7,10 @@ mod common;
 
 use common::Draft;
 use std::collections::BTreeMap;
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::lower::lower;
 use trainwright_spec::plan::{DataSharding, Recompute};
-use trainwright_spec::program::{Axis, Channel, CollectiveKind, Op, Pass, Program, RankProgram, Work};
+use trainwright_spec::program::{Axis, Channel, Op, Pass, Program, RankProgram, Work};
 
 /// Counts and bytes of what a list of ops sends: how many of which size.
 type Volumes = BTreeMap<(&'static str, u64), usize>;

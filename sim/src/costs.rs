@@ -4,7 +4,8 @@ mod cluster;
 
 pub use cluster::ClusterCosts;
 
-use trainwright_spec::program::{CollectiveKind, Group, Kernel};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::program::{Group, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Durations of ops on some hardware.

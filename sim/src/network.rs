@@ -19,7 +19,7 @@ pub use ring::Ring;
 pub use tree::Tree;
 
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::program::CollectiveKind;
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Time from the start of a collective's kernel to its first step.
@@ -42,7 +42,8 @@ pub const ALGORITHMS: [&dyn Algorithm; 3] = [&Ring, &Tree, &InSwitch];
 /// Time of a collective over a tensor of `bytes` among global `ranks`: that of the fastest algorithm.
 ///
 /// `bytes` is the whole tensor, the largest buffer any member has: the input of an all-reduce or reduce-scatter,
-/// the output of an all-gather. Rank r is a GPU of node r / (GPUs per node). One rank, or no bytes, takes no time.
+/// the output of an all-gather. Rank r is a GPU of node r / (GPUs per node). One rank, or no bytes, takes no time
+/// (a barrier has no bytes and takes time).
 ///
 /// # Panics
 /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
@@ -77,7 +78,7 @@ impl Placement {
 
     /// The fastest algorithm for a collective over a tensor of `bytes`, and its time.
     pub fn fastest(&self, kind: CollectiveKind, bytes: Bytes) -> (&'static dyn Algorithm, Seconds) {
-        if self.ranks <= 1 || bytes == Bytes::ZERO {
+        if self.ranks <= 1 || (bytes == Bytes::ZERO && kind != CollectiveKind::Barrier) {
             return (&Ring, Seconds::ZERO);
         }
         ALGORITHMS

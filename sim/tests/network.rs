@@ -5,7 +5,7 @@ use trainwright_sim::network::{
     ALGORITHMS, Algorithm, InSwitch, Placement, Ring, Tree, collective_time, message_time,
 };
 use trainwright_spec::cluster::{Cluster, Wiring};
-use trainwright_spec::program::CollectiveKind::{self, AllGather, AllReduce, ReduceScatter};
+use trainwright_spec::collective::CollectiveKind::{self, AllGather, AllReduce, ReduceScatter};
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// Four nodes of 4 GPUs, in pods of two: 100 GB/s for each GPU inside, 2 × 20 = 40 GB/s for each node outside.

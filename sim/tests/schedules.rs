@@ -2,9 +2,10 @@
 
 use trainwright_sim::costs::Costs;
 use trainwright_sim::{Detail, simulate, step_time};
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
-    Access, Allocation, Axis, Call, Channel, CollectiveKind, Group, Kernel, MemoryKind, Op, Pass, Program,
-    RankProgram, Segment, Stream, Work,
+    Access, Allocation, Axis, Call, Channel, Group, Kernel, MemoryKind, Op, Pass, Program, RankProgram,
+    Segment, Stream, Work,
 };
 use trainwright_spec::schedule::{ActionKind, PipelineShape, Schedule, schedule};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};

@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod cluster;
+pub mod collective;
 pub mod error;
 pub mod job;
 pub mod lower;

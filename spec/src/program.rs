@@ -17,6 +17,7 @@
 //!
 //! There is no other dependency: what must wait for an earlier call waits on a stream that the earlier call used.
 
+use crate::collective::CollectiveKind;
 use crate::model::Mask;
 use crate::precision::Precision;
 use crate::schedule::Action;
@@ -183,29 +184,6 @@ pub enum Channel {
     Activation(usize),
     /// Gradients of the input of the stage of this number.
     Gradient(usize),
-}
-
-/// A group operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CollectiveKind {
-    /// Everyone gets the sum.
-    AllReduce,
-    /// Everyone gets everyone's part.
-    AllGather,
-    /// Everyone gets its part of the sum.
-    ReduceScatter,
-}
-
-impl CollectiveKind {
-    /// The name in spans and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            CollectiveKind::AllReduce => "all-reduce",
-            CollectiveKind::AllGather => "all-gather",
-            CollectiveKind::ReduceScatter => "reduce-scatter",
-        }
-    }
 }
 
 /// A set of ranks that communicate collectively.

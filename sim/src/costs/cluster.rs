@@ -3,7 +3,8 @@
 use super::Costs;
 use crate::{compute, network};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::program::{CollectiveKind, Group, Kernel};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::program::{Group, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// The analytic costs of a cluster: kernels from the GPU's figures, communication from its links.

@@ -2,7 +2,7 @@
 
 use super::placement::pipelined;
 use super::{Algorithm, Placement};
-use trainwright_spec::program::CollectiveKind;
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Switch-reduced all-reduce: each GPU sends its tensor once and receives the sum once.

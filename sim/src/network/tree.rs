@@ -2,7 +2,7 @@
 
 use super::placement::pipelined;
 use super::{Algorithm, Placement, STARTUP};
-use trainwright_spec::program::CollectiveKind;
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Tree all-reduce over several nodes: fewer steps than a ring, so faster for small messages on many nodes.

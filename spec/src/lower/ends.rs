@@ -2,8 +2,8 @@
 
 use super::elementwise::norm;
 use super::part::{Input, Part, Shape, Step, column, leave, replicated};
+use crate::collective::CollectiveKind;
 use crate::model::{Model, Position};
-use crate::program::CollectiveKind;
 use crate::units::Bytes;
 
 /// The embedding: look-up in this rank's part of the vocabulary, sum over the tensor axis, positions, dropout.

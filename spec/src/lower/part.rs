@@ -1,8 +1,9 @@
 //! The parts of a block as data: what each runs forward and backward, and what it keeps in between.
 
+use crate::collective::CollectiveKind;
 use crate::plan::Plan;
 use crate::precision::Precision;
-use crate::program::{Access, CollectiveKind, Kernel};
+use crate::program::{Access, Kernel};
 use crate::stack::Stack;
 use crate::units::Bytes;
 

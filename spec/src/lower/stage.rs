@@ -4,9 +4,10 @@ use super::block::block_parts;
 use super::emit::{Emitter, backward_peak, kept};
 use super::ends::{embedding_parts, head_parts};
 use super::part::{Part, Shape};
+use crate::collective::CollectiveKind;
 use crate::model::{Block, Model};
 use crate::plan::{DataSharding, Plan, Recompute};
-use crate::program::{Axis, Channel, CollectiveKind, Pass, Segment, Stream, Work};
+use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
 use crate::stack::PipelineOverlap;
 use crate::units::Bytes;
 

@@ -4,9 +4,10 @@ use super::emit::Emitter;
 use super::part::Shape;
 use super::stage::{Stage, gather_weights, reduce_gradients};
 use super::{gathers, reduces};
+use crate::collective::CollectiveKind;
 use crate::optimizer::update_traffic;
 use crate::plan::Plan;
-use crate::program::{Access, Axis, CollectiveKind, Kernel, Pass, Segment, Stream, Work};
+use crate::program::{Access, Axis, Kernel, Pass, Segment, Stream, Work};
 use crate::units::Bytes;
 
 /// The last call of `pipeline_rank`.

@@ -1,0 +1,5 @@
+//! Group operations.
+
+mod kind;
+
+pub use kind::CollectiveKind;
