@@ -10,9 +10,11 @@
 
 mod check;
 mod document;
+mod profile;
 mod read;
 
 pub(crate) use check::{Fault, check};
+pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 
 use crate::precision::Precision;
 use crate::sourced::Sourced;
@@ -32,6 +34,9 @@ pub struct Cluster {
     pub fabric: Fabric,
     /// Each node.
     pub node: Node,
+    /// Collectives that were measured on it; where there are none, times follow from its links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<NetworkProfile>,
 }
 
 /// The network between the nodes' NICs.

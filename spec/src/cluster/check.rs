@@ -1,6 +1,6 @@
 //! What a cluster must be before anything is computed on it.
 
-use super::{Cluster, Gpu, Node};
+use super::{Cluster, Gpu, NetworkProfile, Node};
 use crate::sourced::{Quantity, print_quantity};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -44,7 +44,22 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
         let allowed = format!("{} nodes can only work together over NICs", cluster.nodes);
         return Err(fault("node.nics", "missing".into(), &allowed));
     }
-    check_node(&cluster.node)
+    check_node(&cluster.node)?;
+    match &cluster.profile {
+        Some(profile) => check_profile(profile, cluster),
+        None => Ok(()),
+    }
+}
+
+fn check_profile(profile: &NetworkProfile, cluster: &Cluster) -> Result<(), Fault> {
+    profile.check().map_err(|fault| Fault { key: format!("profile.{}", fault.key), ..fault })?;
+    let (gpus, measured) = (cluster.node.gpus.value, profile.gpus_per_node);
+    if gpus == measured {
+        return Ok(());
+    }
+    let allowed =
+        format!("the profile is of {}, and a node of {} has {gpus} GPUs", profile.cluster, cluster.name);
+    Err(fault("profile.gpus_per_node", measured.to_string(), &allowed))
 }
 
 fn check_node(node: &Node) -> Result<(), Fault> {
@@ -117,6 +132,6 @@ fn short(key: &str, latency: Seconds) -> Result<(), Fault> {
     Err(fault(key, latency.to_string(), "between 0 and 1 s"))
 }
 
-fn fault(key: &str, value: String, allowed: &str) -> Fault {
+pub(super) fn fault(key: &str, value: String, allowed: &str) -> Fault {
     Fault { key: key.into(), value, allowed: allowed.into() }
 }

@@ -65,7 +65,7 @@ impl Cluster {
             Cluster { nodes: count.unwrap_or(whole.nodes), ..whole }
         } else if catalog::names("nodes").contains(&name) {
             let (nodes, node) = (count.unwrap_or(1), Node::from_name(name)?);
-            Cluster { name: text.into(), nodes, fabric: Fabric::non_blocking(), node }
+            Cluster { name: text.into(), nodes, fabric: Fabric::non_blocking(), node, profile: None }
         } else {
             let mut known = catalog::names("clusters");
             known.extend(catalog::names("nodes"));
