@@ -13,6 +13,7 @@ mod actions;
 pub mod chrome;
 pub mod draw;
 mod memory;
+pub mod nccl_tests;
 pub mod picture;
 pub mod report;
 mod sweep;

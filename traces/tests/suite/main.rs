@@ -3,5 +3,6 @@
 mod chrome;
 mod draft;
 mod draw;
+mod nccl_tests;
 mod picture;
 mod report;
