@@ -15,6 +15,7 @@ pub mod draw;
 mod memory;
 pub mod nccl_tests;
 pub mod picture;
+pub mod plot;
 pub mod published;
 pub mod report;
 mod sweep;

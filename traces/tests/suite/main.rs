@@ -5,4 +5,5 @@ mod draft;
 mod draw;
 mod nccl_tests;
 mod picture;
+mod plot;
 mod report;
