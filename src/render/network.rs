@@ -108,7 +108,7 @@ fn one(table: &Table) -> String {
         ];
         if is_measured {
             cells.push(row.measured.map_or_else(|| "-".into(), microseconds));
-            cells.push(row.error().map_or_else(|| "-".into(), |error| format!("{:+.1}", 100.0 * error)));
+            cells.push(row.error().map_or_else(|| "-".into(), |error| signed_percent(error)));
         }
         cells
     });
@@ -158,6 +158,12 @@ fn microseconds(time: Seconds) -> String {
 
 fn gigabytes(bandwidth: BytesPerSecond) -> String {
     decimals(bandwidth.get() / 1e9, 2)
+}
+
+/// Percent with a sign and one decimal; what rounds to zero is `+0.0`.
+fn signed_percent(part: f64) -> String {
+    let tenths = (1000.0 * part).round();
+    format!("{:+.1}", if tenths == 0.0 { 0.0 } else { tenths / 10.0 })
 }
 
 /// With as many decimals as say something: `1.875`, `1`.

@@ -12,16 +12,16 @@
 //! The same plot always gives the same bytes. Nothing here knows where the numbers come from.
 
 mod axis;
+mod canvas;
 mod panel;
 
 use axis::{Axis, Unit};
-use panel::{Panel, label};
+use canvas::{Canvas, Painted};
+use panel::Panel;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
-use plotters::coord::Shift;
-use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters::element::{Circle, PathElement};
+use plotters::drawing::IntoDrawingArea;
 use plotters::style::text_anchor::{HPos, VPos};
-use plotters::style::{Color, FontStyle, RGBColor, WHITE, register_font};
+use plotters::style::{FontStyle, IntoFont, RGBColor, WHITE, register_font};
 use std::sync::Once;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -126,16 +126,13 @@ impl Layout {
 }
 
 fn draw<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, backend: B) {
-    let area = backend.into_drawing_area();
-    paint(plot, layout, &area).expect("memory takes all that is drawn, in a font that is there");
+    let canvas = Canvas { area: backend.into_drawing_area(), scale: layout.scale };
+    paint(plot, layout, &canvas).expect("memory takes all that is drawn, in a font that is there");
 }
 
-type Painted<B> = Result<(), plotters::drawing::DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
-
-fn paint<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, area: &DrawingArea<B, Shift>) -> Painted<B> {
-    area.fill(&WHITE)?;
-    let scale = layout.scale;
-    label(area, scale, &plot.title, (MARGIN, MARGIN + 8), TITLE_SIZE, (HPos::Left, VPos::Center))?;
+fn paint<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, canvas: &Canvas<B>) -> Painted<B> {
+    canvas.area.fill(&WHITE)?;
+    canvas.text(&plot.title, (MARGIN, MARGIN + 8), TITLE_SIZE, (HPos::Left, VPos::Center))?;
     let top = MARGIN + 36;
     for (index, (curve, (x, line))) in plot.curves.iter().zip(&layout.legend).enumerate() {
         let y = top + LEGEND_LINE * line + 8;
@@ -143,9 +140,9 @@ fn paint<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, area: &DrawingAre
             Mark::Line => &[0, SAMPLE - 10],
             Mark::Points => &[SAMPLE / 2 - 5],
         };
-        let sample: Vec<(i32, i32)> = sample.iter().map(|right| ((x + right) * scale, y * scale)).collect();
-        mark(area, scale, curve.mark, index, &sample)?;
-        label(area, scale, &curve.name, (x + SAMPLE, y), TEXT_SIZE, (HPos::Left, VPos::Center))?;
+        let sample: Vec<(i32, i32)> = sample.iter().map(|right| canvas.place(x + right, y)).collect();
+        canvas.curve(curve.mark, COLOURS[index % COLOURS.len()], sample)?;
+        canvas.text(&curve.name, (x + SAMPLE, y), TEXT_SIZE, (HPos::Left, VPos::Center))?;
     }
     let points = || plot.curves.iter().flat_map(|curve| &curve.points);
     let bus = |(bytes, time): &(Bytes, Seconds)| plot.bus_factor * (*bytes / *time).get() / 1e9;
@@ -157,48 +154,24 @@ fn paint<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, area: &DrawingAre
     for (column, (name, axis)) in (0..).zip(panels) {
         let left = WIDTH / 2 * column;
         let panel = Panel {
-            scale,
+            canvas,
             x: (left + 96, left + WIDTH / 2 - 24),
             y: (head, layout.height - 66),
             size: &sizes,
             value: &axis,
         };
-        panel.frame(area, name)?;
+        panel.frame(name)?;
         for (index, curve) in plot.curves.iter().enumerate() {
             let value = |point: &(Bytes, Seconds)| if column == 0 { bus(point) } else { point.1.get() };
-            let places: Vec<(i32, i32)> =
-                curve.points.iter().map(|point| panel.place(point.0.get(), value(point))).collect();
-            mark(area, scale, curve.mark, index, &places)?;
+            let places = curve.points.iter().map(|point| panel.place(point.0.get(), value(point))).collect();
+            canvas.curve(curve.mark, COLOURS[index % COLOURS.len()], places)?;
         }
     }
-    area.present()
-}
-
-/// Draws one curve through places in the picture.
-fn mark<B: DrawingBackend>(
-    area: &DrawingArea<B, Shift>,
-    scale: i32,
-    mark: Mark,
-    index: usize,
-    places: &[(i32, i32)],
-) -> Painted<B> {
-    let colour = COLOURS[index % COLOURS.len()];
-    match mark {
-        Mark::Line => {
-            area.draw(&PathElement::new(places.to_vec(), colour.stroke_width(3 * scale as u32)))?;
-        }
-        Mark::Points => {
-            for place in places {
-                area.draw(&Circle::new(*place, 5 * scale, colour.stroke_width(2 * scale as u32)))?;
-            }
-        }
-    }
-    Ok(())
+    canvas.area.present()
 }
 
 /// Width of a text in the size of labels.
 fn text_width(text: &str) -> i32 {
-    use plotters::style::IntoFont;
     let (width, _) = ("sans-serif", TEXT_SIZE).into_font().box_size(text).unwrap_or_default();
     width as i32
 }

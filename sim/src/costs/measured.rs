@@ -74,7 +74,7 @@ mod tests {
     fn cluster(name: &str, gpus: usize, sweep: &str) -> Cluster {
         let text = format!(
             "kind = \"network\"\ncluster = \"c\"\ngpus_per_node = {gpus}\nsource = \"s\"\n[[sweeps]]\n{sweep}\n\
-             rows = [{{ bytes = 1024, time_us = 10 }}, {{ bytes = 1048576, time_us = 1000 }}]"
+             bytes_and_us = [[1024, 10], [1048576, 1000]]"
         );
         let profile = NetworkProfile::from_toml(&text, "p").unwrap();
         Cluster::from_name(name).unwrap().with_profile(profile, "p").unwrap()

@@ -14,7 +14,7 @@
 //! nodes = 2
 //! ranks_per_node = 8
 //! groups = 1                         # how many such groups did the same at the same time
-//! rows = [{ bytes = 1024, time_us = 30.5 }, { bytes = 1048576, time_us = 95.0 }]
+//! bytes_and_us = [[1024, 30.5], [1048576, 95.0]]
 //! ```
 //!
 //! What a cost makes of it is the simulator's business.
@@ -77,6 +77,7 @@ pub struct MeasuredSweep {
     #[serde(default = "alone")]
     pub groups: usize,
     /// Sizes, each larger than the one before, and their times.
+    #[serde(rename = "bytes_and_us")]
     pub rows: Vec<MeasuredTime>,
 }
 
@@ -92,26 +93,23 @@ pub struct MeasuredTime {
     pub time: Seconds,
 }
 
+/// Bytes and microseconds.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    bytes: u64,
-    time_us: f64,
-}
+struct Written(u64, f64);
 
 fn alone() -> usize {
     1
 }
 
 impl From<Written> for MeasuredTime {
-    fn from(written: Written) -> Self {
-        Self { bytes: Bytes::new(written.bytes as f64), time: Seconds::new(written.time_us * 1e-6) }
+    fn from(Written(bytes, microseconds): Written) -> Self {
+        Self { bytes: Bytes::new(bytes as f64), time: Seconds::new(microseconds * 1e-6) }
     }
 }
 
 impl From<MeasuredTime> for Written {
     fn from(row: MeasuredTime) -> Self {
-        Self { bytes: row.bytes.get() as u64, time_us: (row.time.get() * 1e12).round() / 1e6 }
+        Self(row.bytes.get() as u64, (row.time.get() * 1e12).round() / 1e6)
     }
 }
 
@@ -152,13 +150,13 @@ impl NetworkProfile {
                 return refuse("a group has at least 2 ranks");
             }
             if rows.is_empty() {
-                return refuse("`rows` needs at least one size");
+                return refuse("`bytes_and_us` needs at least one size");
             }
             if rows[0].bytes == Bytes::ZERO || rows.windows(2).any(|pair| pair[0].bytes >= pair[1].bytes) {
-                return refuse("the sizes in `rows` are above 0, each larger than the one before");
+                return refuse("the sizes in `bytes_and_us` are above 0, each larger than the one before");
             }
             if rows.iter().any(|row| !(row.time > Seconds::ZERO && row.time <= LONGEST)) {
-                return refuse("every `time_us` is above 0, and below a day");
+                return refuse("every time in `bytes_and_us` is above 0, and below a day");
             }
         }
         Ok(())
@@ -190,7 +188,7 @@ mod tests {
 
     const TEXT: &str = "kind = \"network\"\ncluster = \"dgx-a100:2\"\ngpus_per_node = 8\nsource = \"a.log\"\n\n\
                         [[sweeps]]\ncollective = \"all-reduce\"\nnodes = 2\nranks_per_node = 8\n\
-                        rows = [{ bytes = 8, time_us = 20.1 }, { bytes = 1048576, time_us = 95 }]\n";
+                        bytes_and_us = [[8, 20.1], [1048576, 95]]\n";
 
     #[test]
     fn what_is_written_is_read_back_bit_for_bit() {
@@ -229,15 +227,21 @@ mod tests {
             &format!("{sweep} 1 x 1 ranks; a group has at least 2 ranks"),
         );
         check(
-            "bytes = 8,",
-            "bytes = 2000000,",
-            &format!("{sweep} 2 x 8 ranks; the sizes in `rows` are above 0, each larger than the one before"),
+            "[8,",
+            "[2000000,",
+            &format!(
+                "{sweep} 2 x 8 ranks; the sizes in `bytes_and_us` are above 0, each larger than the one before"
+            ),
         );
-        check("= 20.1", "= 0", &format!("{sweep} 2 x 8 ranks; every `time_us` is above 0, and below a day"));
         check(
-            "= 20.1",
-            "= nan",
-            &format!("{sweep} 2 x 8 ranks; every `time_us` is above 0, and below a day"),
+            "20.1",
+            "0",
+            &format!("{sweep} 2 x 8 ranks; every time in `bytes_and_us` is above 0, and below a day"),
+        );
+        check(
+            "20.1",
+            "nan",
+            &format!("{sweep} 2 x 8 ranks; every time in `bytes_and_us` is above 0, and below a day"),
         );
     }
 

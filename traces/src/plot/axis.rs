@@ -24,8 +24,9 @@ pub(super) struct Axis {
     pub ticks: Vec<f64>,
 }
 
-/// The most values that are named.
-const MOST_TICKS: usize = 8;
+/// The most values that are named: names of sizes stand beside each other, the others below.
+const MOST_SIZES: usize = 6;
+const MOST_VALUES: usize = 8;
 
 impl Axis {
     /// An axis on which all `values` have a place.
@@ -38,14 +39,14 @@ impl Axis {
             // Sizes are doubled: half a step beside the first and the last.
             Unit::Size => {
                 let (low, high) = (low / 2f64.sqrt(), high * 2f64.sqrt());
-                let ticks = [1, 2, 5, 10, 20].map(|step| powers(low, high, step)).into_iter();
-                Self { unit, low, high, ticks: ticks.fold(Vec::new(), sparser) }
+                let ticks = [1, 2, 5, 10, 20].map(|step| powers(low, high, step));
+                Self { unit, low, high, ticks: few(ticks, MOST_SIZES) }
             }
             Unit::Bandwidth | Unit::Time => {
                 let (low, high) = (round(low / 1.05, false), round(high * 1.05, true));
                 let ticks =
                     [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(|steps| decades(low, high, steps));
-                Self { unit, low, high, ticks: ticks.into_iter().fold(Vec::new(), sparser) }
+                Self { unit, low, high, ticks: few(ticks, MOST_VALUES) }
             }
         }
     }
@@ -73,13 +74,10 @@ impl Axis {
     }
 }
 
-/// The first list with few enough ticks; each is sparser than the one before.
-fn sparser(chosen: Vec<f64>, next: Vec<f64>) -> Vec<f64> {
-    if (1..=MOST_TICKS).contains(&chosen.len()) || (next.is_empty() && !chosen.is_empty()) {
-        chosen
-    } else {
-        next
-    }
+/// The first list that is short enough; each is sparser than the one before, and only the last ones are empty.
+fn few<const N: usize>(lists: [Vec<f64>; N], most: usize) -> Vec<f64> {
+    let some = || lists.iter().filter(|list| !list.is_empty());
+    some().find(|list| list.len() <= most).or(some().last()).cloned().unwrap_or_default()
 }
 
 /// Powers of two between the ends, those whose exponents are multiples of `step`.
