@@ -181,6 +181,9 @@ impl Table {
             _ => return refuse(format!("{} columns, not {}", columns.cells(), cells.len())),
         };
         let cell = |index: usize| cells[if index < columns.time { index } else { index - skipped }];
+        if let Some(named) = columns.at("type").filter(|named| cell(*named).parse::<f64>().is_ok()) {
+            return refuse(format!("the name of a type in column {}", named + 1));
+        }
         let first = if skipped > 0 { columns.time + half } else { columns.time };
         for (index, name) in columns.names.iter().enumerate().skip(first) {
             let wrong = cell(index).parse().unwrap_or(0.0);

@@ -76,8 +76,8 @@ impl Axis {
 
 /// The first list that is short enough; each is sparser than the one before, and only the last ones are empty.
 fn few<const N: usize>(lists: [Vec<f64>; N], most: usize) -> Vec<f64> {
-    let some = || lists.iter().filter(|list| !list.is_empty());
-    some().find(|list| list.len() <= most).or(some().last()).cloned().unwrap_or_default()
+    let short = lists.iter().find(|list| (1..=most).contains(&list.len()));
+    short.or(lists.iter().rfind(|list| !list.is_empty())).cloned().unwrap_or_default()
 }
 
 /// Powers of two between the ends, those whose exponents are multiples of `step`.
