@@ -224,7 +224,7 @@ fn group(arguments: &GroupArguments, cluster: &Cluster) -> Result<Vec<usize>, Cl
             format!("{} has {}", cluster.name, count(cluster.nodes, "node")),
         ));
     }
-    let divide = |gpus: usize, name: &str, parts: usize, most: usize| match gpus % parts == 0
+    let divide = |gpus: usize, name: &str, parts: usize, most: usize| match gpus.is_multiple_of(parts)
         && gpus / parts <= most
     {
         true => Ok(gpus / parts),

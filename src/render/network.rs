@@ -108,7 +108,7 @@ fn one(table: &Table) -> String {
         ];
         if is_measured {
             cells.push(row.measured.map_or_else(|| "-".into(), microseconds));
-            cells.push(row.error().map_or_else(|| "-".into(), |error| signed_percent(error)));
+            cells.push(row.error().map_or_else(|| "-".into(), signed_percent));
         }
         cells
     });
