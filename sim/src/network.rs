@@ -1,19 +1,24 @@
 //! What a collective or a message costs on a cluster when nothing else uses the same links.
 //!
 //! ```text
-//! ranks + Cluster ─► Placement ─► every Algorithm of ALGORITHMS ─► the fastest, as NCCL's tuner would choose
+//! ranks + Cluster ─► Placement ─► what NCCL expects of every Algorithm × Protocol ─► its Choice ─► the time that takes
 //! ```
 //!
-//! The one traffic that is counted beside the group's own is that of its siblings: the other ranks of the same
-//! nodes work at the same time in groups of the same shape, as all axes of a mesh do. Nothing here knows what a
-//! collective is for.
+//! NCCL chooses by its own expectations, which are not the times: both are here, `Algorithm::expected` and
+//! `Algorithm::time`. The one traffic that is counted beside the group's own is that of its siblings: the other
+//! ranks of the same nodes work at the same time in groups of the same shape, as all axes of a mesh do. Nothing here
+//! knows what a collective is for.
 
+mod choice;
+mod direct;
 mod in_switch;
 mod placement;
 mod ring;
 mod tree;
 
-pub use in_switch::InSwitch;
+pub use choice::{Call, Choice, Forced, Protocol};
+pub use direct::Direct;
+pub use in_switch::{Nvls, NvlsTree};
 pub use placement::{Link, Placement};
 pub use ring::Ring;
 pub use tree::Tree;
@@ -22,28 +27,40 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// Time from the start of a collective's kernel to its first step.
-///
-/// Source: NCCL 2.27.7 src/graph/tuning.cc, base latency of ring and tree with the Simple protocol.
-pub const STARTUP: Seconds = Seconds::new(8.4e-6);
-
 /// One way to do a collective.
 pub trait Algorithm: Sync {
     /// The name in tables.
     fn name(&self) -> &'static str;
 
-    /// Time of a collective over a tensor of `bytes`; none where the algorithm cannot do it.
-    fn time(&self, kind: CollectiveKind, bytes: Bytes, placement: &Placement) -> Option<Seconds>;
+    /// The time that NCCL expects, by which it chooses; none where the algorithm cannot do it.
+    fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds>;
+
+    /// The time from the call to the end; none where the algorithm cannot do it.
+    fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds>;
+
+    /// How many channels it uses: one more for each of so many bytes, up to all there are.
+    ///
+    /// Source: NCCL's src/enqueue.cc; sizes from the catalog.
+    fn channels(&self, call: &Call, placement: &Placement) -> usize {
+        call.channels.unwrap_or_else(|| {
+            let bytes = call.protocol.bytes(&placement.nccl.channels.bytes);
+            let pieces = match call.protocol {
+                Protocol::LowLatency if self.name() == Ring.name() => placement.ranks,
+                _ => 1,
+            };
+            let useful = (call.bytes / (pieces as f64 * bytes)) as usize;
+            useful.clamp(1, placement.channels())
+        })
+    }
 }
 
 /// Every algorithm.
-pub const ALGORITHMS: [&dyn Algorithm; 3] = [&Ring, &Tree, &InSwitch];
+pub const ALGORITHMS: [&dyn Algorithm; 5] = [&Ring, &Tree, &Nvls, &NvlsTree, &Direct];
 
-/// Time of a collective over a tensor of `bytes` among global `ranks`: that of the fastest algorithm.
+/// Time of a collective over a tensor of `bytes` among global `ranks`, as NCCL would do it.
 ///
 /// `bytes` is the whole tensor, the largest buffer any member has: the input of an all-reduce or reduce-scatter,
-/// the output of an all-gather. Rank r is a GPU of node r / (GPUs per node). One rank, or no bytes, takes no time
-/// (a barrier has no bytes and takes time).
+/// the output of an all-gather. Rank r is a GPU of node r / (GPUs per node). One rank, or no bytes, takes no time.
 ///
 /// # Panics
 /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
@@ -51,40 +68,56 @@ pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], clus
     Placement::new(ranks, cluster).collective_time(kind, bytes)
 }
 
-/// Time of a message of `bytes` from one rank to another.
+/// Time of a message of `bytes` from one rank to another, while the other GPUs of the nodes send theirs.
 ///
-/// T = T₀ + α + n / β
-///
-/// T₀ start of the kernel, n message bytes. In a node, α and β are the latency and the achieved bandwidth of one
-/// GPU's link; between nodes they are the NICs' latency and the GPU's share of the node's NICs, since the other
-/// GPUs of the node send their messages at the same time. A message to itself, or of no bytes, takes no time.
+/// A message to itself, or of no bytes, takes no time; see `Direct` for the others.
 ///
 /// # Panics
 /// As `collective_time`.
 pub fn message_time(bytes: Bytes, from: usize, to: usize, cluster: &Cluster) -> Seconds {
-    if from == to || bytes == Bytes::ZERO {
-        return Seconds::ZERO;
+    match from == to {
+        true => Seconds::ZERO,
+        false => collective_time(CollectiveKind::SendReceive, bytes, &[from, to], cluster),
     }
-    let placement = Placement::new(&[from, to], cluster);
-    let link = placement.between.unwrap_or(placement.inside);
-    STARTUP + link.latency + bytes / link.bandwidth
 }
 
 impl Placement {
-    /// Time of the fastest algorithm for a collective over a tensor of `bytes`; see `collective_time`.
+    /// Time of a collective over a tensor of `bytes` as NCCL would do it; see the function of this name.
     pub fn collective_time(&self, kind: CollectiveKind, bytes: Bytes) -> Seconds {
-        self.fastest(kind, bytes).1
+        let choice = self.choose(kind, bytes, &Forced::default());
+        choice.expect("the ring or direct messages do every collective").time
     }
 
-    /// The fastest algorithm for a collective over a tensor of `bytes`, and its time.
-    pub fn fastest(&self, kind: CollectiveKind, bytes: Bytes) -> (&'static dyn Algorithm, Seconds) {
+    /// What NCCL would choose for a collective over a tensor of `bytes`: the algorithm and protocol of which it
+    /// expects the least time, among those that `forced` allows; none if that leaves nothing.
+    pub fn choose(&self, kind: CollectiveKind, bytes: Bytes, forced: &Forced) -> Option<Choice> {
         if self.ranks <= 1 || (bytes == Bytes::ZERO && kind != CollectiveKind::Barrier) {
-            return (&Ring, Seconds::ZERO);
+            let (algorithm, protocol) = (Ring.name(), Protocol::LowLatency);
+            return Some(Choice { algorithm, protocol, channels: 1, time: Seconds::ZERO });
         }
-        ALGORITHMS
-            .into_iter()
-            .filter_map(|algorithm| Some((algorithm, algorithm.time(kind, bytes, self)?)))
-            .min_by(|(_, a), (_, b)| a.get().total_cmp(&b.get()))
-            .expect("the ring does every collective")
+        let mut least: Option<(Seconds, &dyn Algorithm, Call)> = None;
+        for protocol in Protocol::ALL {
+            if forced.protocol.is_some_and(|only| only != protocol) || !self.allows(protocol) {
+                continue;
+            }
+            let call =
+                Call { kind, bytes, protocol, channels: forced.channels.map(|channels| channels.max(1)) };
+            for algorithm in ALGORITHMS {
+                if forced.algorithm.is_some_and(|only| only != algorithm.name()) {
+                    continue;
+                }
+                let Some(expected) = algorithm.expected(&call, self) else { continue };
+                if least.is_none_or(|(time, ..)| expected < time) {
+                    least = Some((expected, algorithm, call));
+                }
+            }
+        }
+        let (_, algorithm, call) = least?;
+        Some(Choice {
+            algorithm: algorithm.name(),
+            protocol: call.protocol,
+            channels: algorithm.channels(&call, self),
+            time: algorithm.time(&call, self)?,
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! The TOML files that ship with the program: GPUs, interconnects, NICs, nodes, clusters, models and stacks.
+//! The TOML files that ship with the program: GPUs, interconnects, NICs, nodes, clusters, versions of
+//! NCCL, models and stacks.
 //!
 //! A new entry is a new file in `spec/catalog`; no Rust is touched.
 
@@ -21,9 +22,10 @@ pub fn names(folder: &str) -> Vec<&'static str> {
 /// The text of a catalog file.
 ///
 /// # Errors
-/// `UnknownName` with the nearest names; `kind` is the word for one entry, `model` for the folder `models`.
+/// `UnknownName` with the nearest names; `kind` is the word for one entry, `model` for the folder `models`, or the
+/// name of a folder.
 pub fn text(kind: &'static str, name: &str) -> Result<&'static str, SpecError> {
-    let folder = format!("{kind}s");
+    let folder = if CATALOG.get_dir(kind).is_some() { kind.into() } else { format!("{kind}s") };
     CATALOG.get_file(format!("{folder}/{name}.toml")).and_then(|file| file.contents_utf8()).ok_or_else(|| {
         SpecError::UnknownName { kind, name: name.into(), nearest: nearest(name, names(&folder).into_iter()) }
     })

@@ -16,6 +16,7 @@ mod read;
 pub(crate) use check::{Fault, check};
 pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 
+use crate::nccl::Nccl;
 use crate::precision::Precision;
 use crate::sourced::Sourced;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
@@ -32,6 +33,9 @@ pub struct Cluster {
     pub nodes: usize,
     /// What joins the nodes beyond their NICs.
     pub fabric: Fabric,
+    /// The library that does its collectives; left out: the newest version of the catalog.
+    #[serde(default)]
+    pub nccl: Nccl,
     /// Each node.
     pub node: Node,
     /// Collectives that were measured on it; where there are none, times follow from its links.
@@ -76,15 +80,40 @@ pub struct Interconnect {
     /// Whether a GPU can use all of its bandwidth towards any one peer.
     #[serde(default)]
     pub wiring: Wiring,
+    /// What its steps cost the library that does collectives.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Disjoint rings through groups of 2, 3, … of its GPUs, each as wide as one link; left out: as `wiring` says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rings: Vec<usize>,
     /// Published bandwidth of one GPU to all its peers together, in one direction.
     pub bandwidth: Sourced<BytesPerSecond>,
     /// The part of it that large collectives reach, 0 to 1.
     pub efficiency: Sourced<f64>,
-    /// Time of one step of a collective with an empty message.
+    /// Time of one step of a ring with an empty message and the Simple protocol.
     pub latency: Sourced<Seconds>,
+    /// Time by which the pieces of a message of medium size fill the links: d in T = V + 2 √(d V), V the time of
+    /// its transfer alone. Left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ramp: Option<Sourced<Seconds>>,
+    /// Bandwidth at which a GPU takes what its peer left in host memory; left out where peers write into each
+    /// other's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<Sourced<BytesPerSecond>>,
     /// All-reduce inside the switches; none where they cannot (no switch, or older than NVLink 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_switch: Option<InSwitchReduction>,
+}
+
+/// What a link between GPUs is to the library that does collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Loads and stores into the peer's memory, 128 bytes at a time.
+    #[default]
+    NvLink,
+    /// PCI Express, with peer-to-peer or through host memory.
+    Pci,
 }
 
 /// How the GPUs of a node are joined.
@@ -120,10 +149,18 @@ pub struct Nics {
     pub count: Sourced<usize>,
     /// Published bandwidth of each, in one direction.
     pub bandwidth: Sourced<BytesPerSecond>,
+    /// Whether what is sent arrives in order, as the LL128 protocol needs; left out: it does.
+    #[serde(default = "in_order")]
+    pub ordered: bool,
     /// The part of it that large collectives reach, 0 to 1.
     pub efficiency: Sourced<f64>,
-    /// Time of one step of a collective with an empty message.
+    /// What NICs and fabric add to each step of a collective beside the library's own part; twice with the Simple
+    /// protocol, whose receiver also flushes.
     pub latency: Sourced<Seconds>,
+}
+
+fn in_order() -> bool {
+    true
 }
 
 /// One accelerator.
@@ -132,6 +169,9 @@ pub struct Nics {
 pub struct Gpu {
     /// Name in the catalog.
     pub name: String,
+    /// Which rows of the collective library's tables it reads.
+    #[serde(default)]
+    pub generation: Generation,
     /// Memory that the vendor's driver reports; as sold where no report is known.
     pub memory: Sourced<Bytes>,
     /// Published bandwidth of the memory.
@@ -161,6 +201,24 @@ pub struct Achieved {
     pub reduction: Sourced<f64>,
     /// Time from one kernel's end to the next one's start when the queue is full, plus its ramp up and down.
     pub kernel_overhead: Sourced<Seconds>,
+    /// Time from the call of a collective to its first step, beside the library's own part; left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective_start: Option<Sourced<Seconds>>,
+}
+
+/// A GPU's generation, as far as NCCL tells them apart. Other vendors' GPUs count as the one of their year.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Generation {
+    /// Volta, Turing and all before.
+    Volta,
+    /// Ampere.
+    Ampere,
+    /// Ada Lovelace and Hopper.
+    #[default]
+    Hopper,
+    /// Blackwell.
+    Blackwell,
 }
 
 impl Cluster {

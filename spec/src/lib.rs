@@ -9,6 +9,7 @@ pub mod lower;
 pub mod memory;
 pub mod mesh;
 pub mod model;
+pub mod nccl;
 pub mod optimizer;
 pub mod plan;
 pub mod precision;

@@ -1,11 +1,12 @@
 //! The arguments of `network`.
 
-use super::{count, within};
+use super::{count, one_of, within};
 use clap::Args;
-use clap::builder::PossibleValuesParser;
-use trainwright_sim::network::ALGORITHMS;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use trainwright_sim::network::{ALGORITHMS, Forced, Protocol};
 use trainwright_spec::catalog;
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::nccl::Nccl;
 use trainwright_spec::units::Bytes;
 
 /// The largest message.
@@ -29,9 +30,9 @@ pub struct NetworkArguments {
     /// Who takes part.
     #[command(flatten)]
     pub group: GroupArguments,
-    /// Take this algorithm instead of the one that NCCL would choose
-    #[arg(long, value_parser = algorithms(), conflicts_with = "profile")]
-    pub algorithm: Option<String>,
+    /// What is not left to NCCL.
+    #[command(flatten)]
+    pub forced: ForcedArguments,
     /// A log of nccl-tests to compare with; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub log: Option<String>,
@@ -77,6 +78,31 @@ impl GroupArguments {
     /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
         self.gpus.is_none() && self.nodes.is_none() && self.ranks_per_node.is_none() && self.ranks.is_none()
+    }
+}
+
+/// What NCCL is forced to.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Instead of what NCCL would choose")]
+pub struct ForcedArguments {
+    /// This algorithm
+    #[arg(long, value_parser = algorithms(), conflicts_with = "profile")]
+    pub algorithm: Option<&'static str>,
+    /// This protocol
+    #[arg(long, value_parser = one_of(&Protocol::ALL, Protocol::name), conflicts_with = "profile")]
+    pub protocol: Option<Protocol>,
+    /// So many channels
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, conflicts_with = "profile")]
+    pub channels: Option<usize>,
+    /// This version of NCCL, whose constants make its choice [default: that of the cluster, or the newest]
+    #[arg(long, value_name = "VERSION", value_parser = versions())]
+    pub nccl: Option<Nccl>,
+}
+
+impl ForcedArguments {
+    /// What of the choice is made.
+    pub fn choice(&self) -> Forced {
+        Forced { algorithm: self.algorithm, protocol: self.protocol, channels: self.channels }
     }
 }
 
@@ -158,8 +184,14 @@ fn collective(text: &str) -> Result<CollectiveKind, String> {
     })
 }
 
-fn algorithms() -> PossibleValuesParser {
-    PossibleValuesParser::new(ALGORITHMS.iter().map(|algorithm| algorithm.name()))
+fn algorithms() -> impl TypedValueParser<Value = &'static str> {
+    let names = || ALGORITHMS.iter().map(|algorithm| algorithm.name());
+    PossibleValuesParser::new(names())
+        .map(move |text| names().find(|name| *name == text).expect("the accepted names are the algorithms'"))
+}
+
+fn versions() -> impl TypedValueParser<Value = Nccl> {
+    PossibleValuesParser::new(catalog::names("nccl")).try_map(|name| name.parse::<Nccl>())
 }
 
 #[cfg(test)]

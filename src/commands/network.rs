@@ -7,7 +7,7 @@ use crate::output;
 use crate::render::{json, network as page};
 use page::{Row, Table};
 use trainwright_sim::costs::{measured_sweep, measured_time};
-use trainwright_sim::network::{ALGORITHMS, Algorithm, Placement};
+use trainwright_sim::network::{ALGORITHMS, Forced, Placement, Protocol};
 use trainwright_spec::cluster::{Cluster, MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 use trainwright_spec::units::Seconds;
 use trainwright_traces::nccl_tests::{self, LoggedGroup};
@@ -58,50 +58,46 @@ fn table<'a>(
     arguments: &NetworkArguments,
 ) -> Result<Table<'a>, CliError> {
     let placement = Placement::new(&sweep.ranks, cluster);
+    let forced = arguments.forced.choice();
     let profile = measured_sweep(sweep.collective, &sweep.ranks, cluster);
     let rows = sweep.sizes.iter().map(|&bytes| {
         let measured = median(sweep.measured.iter().filter_map(|measured| measured.time(bytes)).collect());
-        let (algorithm, time) = match (&arguments.algorithm, profile) {
-            (None, Some(profile)) => {
-                let forecast = |bytes| placement.collective_time(sweep.collective, bytes);
-                (None, measured_time(profile, bytes, forecast))
-            }
-            (None, None) => {
-                let (algorithm, time) = placement.fastest(sweep.collective, bytes);
-                (Some(algorithm.name()), time)
-            }
-            (Some(name), _) => {
-                let algorithm = named(name);
-                let time = algorithm.time(sweep.collective, bytes, &placement);
-                let time = time.ok_or_else(|| cannot(algorithm, sweep, &placement))?;
-                (Some(algorithm.name()), time)
-            }
-        };
-        Ok(Row { bytes, time, algorithm, measured })
+        if let (true, Some(profile)) = (forced == Forced::default(), profile) {
+            let forecast = |bytes| placement.collective_time(sweep.collective, bytes);
+            let time = measured_time(profile, bytes, forecast);
+            return Ok(Row { bytes, time, choice: None, measured });
+        }
+        let choice = placement.choose(sweep.collective, bytes, &forced);
+        let choice = choice.ok_or_else(|| cannot(&forced, sweep, &placement))?;
+        Ok(Row { bytes, time: choice.time, choice: Some(choice), measured })
     });
     let rows = rows.collect::<Result<_, CliError>>()?;
     Ok(Table { cluster, sweep, rows })
 }
 
-fn named(name: &str) -> &'static dyn Algorithm {
-    let found = ALGORITHMS.into_iter().find(|algorithm| algorithm.name() == name);
-    found.expect("the names that are accepted are those of the algorithms")
-}
-
-/// The algorithm that was asked for cannot do it; these can.
-fn cannot(algorithm: &dyn Algorithm, sweep: &Sweep, placement: &Placement) -> CliError {
-    let able = |other: &&&dyn Algorithm| other.time(sweep.collective, sweep.sizes[0], placement).is_some();
-    let able: Vec<&str> = ALGORITHMS.iter().filter(able).map(|other| other.name()).collect();
-    CliError::Argument {
-        argument: "--algorithm".into(),
-        value: algorithm.name().into(),
-        allowed: format!(
-            "{} over {} can be done by {}",
-            sweep.collective,
-            page::group(sweep, placement.nodes),
-            able.join(", ")
-        ),
-    }
+/// What was asked for cannot be done; this can.
+fn cannot(forced: &Forced, sweep: &Sweep, placement: &Placement) -> CliError {
+    let does = |algorithm, protocol: &Protocol| {
+        let only = Forced { algorithm: Some(algorithm), protocol: Some(*protocol), channels: None };
+        placement.choose(sweep.collective, sweep.sizes[0], &only).is_some()
+    };
+    let able = ALGORITHMS.iter().filter_map(|algorithm| {
+        let protocols = Protocol::ALL.iter().filter(|protocol| does(algorithm.name(), protocol));
+        let names: Vec<&str> = protocols.map(|protocol| protocol.name()).collect();
+        (!names.is_empty()).then(|| format!("{} ({})", algorithm.name(), names.join(", ")))
+    });
+    let (group, able) = (page::group(sweep, placement.nodes), able.collect::<Vec<_>>().join(", "));
+    let allowed = format!("{} over {group} can be done by {able}", sweep.collective);
+    let (argument, value) = match (forced.algorithm, forced.protocol) {
+        (Some(algorithm), Some(protocol)) => {
+            ("--algorithm` with `--protocol", format!("{algorithm} with {protocol}"))
+        }
+        (Some(algorithm), None) => ("--algorithm", algorithm.into()),
+        (None, protocol) => {
+            ("--protocol", protocol.map_or_else(String::new, |protocol| protocol.to_string()))
+        }
+    };
+    CliError::Argument { argument: argument.into(), value, allowed }
 }
 
 /// The middle one; the lower one of two.

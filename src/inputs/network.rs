@@ -67,7 +67,12 @@ impl Measured {
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others, or a log that cannot be used.
 pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
-    let cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
+    let mut cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
+    cluster.nccl = arguments.forced.nccl.unwrap_or(cluster.nccl);
+    let most = cluster.nccl.constants().channels.most.value;
+    if let Some(channels) = arguments.forced.channels.filter(|channels| *channels > most) {
+        return Err(refuse("--channels", channels, format!("NCCL {} has at most {most}", cluster.nccl)));
+    }
     if arguments.collective == Some(CollectiveKind::Barrier) {
         let allowed = "it moves no data, so that there are no sizes to go through".into();
         return Err(refuse("--collective", CollectiveKind::Barrier, allowed));
@@ -89,7 +94,7 @@ fn of_arguments(arguments: &NetworkArguments, cluster: &Cluster) -> Result<Sweep
     let default = Sizes::Range(Bytes::new(8.0), 8.0 * Bytes::GIB);
     let sizes = arguments.bytes.as_ref().unwrap_or(&default).all(arguments.factor);
     let measured = shape.map_or_else(Vec::new, |shape| {
-        published_sweeps(collective, shape, cluster, arguments.algorithm.as_deref())
+        published_sweeps(collective, shape, cluster, arguments.forced.algorithm)
     });
     Ok(Sweep { collective, ranks, shape, sizes, measured })
 }

@@ -20,13 +20,13 @@
 //!
 //! ```json
 //! { "cluster",
-//!   "sweeps": [ { "collective", "ranks": [ rank ], "nodes", "bus_factor",
+//!   "sweeps": [ { "collective", "ranks": [ rank ], "nodes", "bus_factor", "nccl",
 //!                 "rows": [ { "bytes", "time_s", "algorithm_bandwidth_bytes_per_s", "bus_bandwidth_bytes_per_s",
-//!                             "algorithm", "measured_s", "error" } ],
+//!                             "algorithm", "protocol", "channels", "measured_s", "error" } ],
 //!                 "measured": [ { "name", "source", "software", "gpu", "date", "times": [ [ bytes, s ] ] } ] } ] }
 //! ```
 //!
-//! `algorithm` is null where the time is a profile's; `measured_s` is the median of what was measured of the size,
+//! `algorithm`, `protocol` and `channels` are null where the time is a profile's; `measured_s` is the median of what was measured of the size,
 //! `error` the forecast over it, less one; both are null without any.
 //!
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
@@ -77,7 +77,9 @@ pub fn network(tables: &[Table]) -> String {
         time: row.time,
         algorithm_bandwidth: row.algorithm_bandwidth(),
         bus_bandwidth: row.algorithm_bandwidth() * table.bus_factor(),
-        algorithm: row.algorithm,
+        algorithm: row.choice.map(|choice| choice.algorithm),
+        protocol: row.choice.map(|choice| choice.protocol.name()),
+        channels: row.choice.map(|choice| choice.channels),
         measured: row.measured,
         error: row.error(),
     };
@@ -86,6 +88,7 @@ pub fn network(tables: &[Table]) -> String {
         ranks: &table.sweep.ranks,
         nodes: table.nodes(),
         bus_factor: table.bus_factor(),
+        nccl: table.cluster.nccl.name(),
         rows: table.rows.iter().map(|of| row(table, of)).collect(),
         measured: &table.sweep.measured,
     });
@@ -133,6 +136,7 @@ struct SweepAnswer<'a> {
     ranks: &'a [usize],
     nodes: usize,
     bus_factor: f64,
+    nccl: &'static str,
     rows: Vec<SweepRow>,
     measured: &'a [Measured],
 }
@@ -147,6 +151,8 @@ struct SweepRow {
     #[serde(rename = "bus_bandwidth_bytes_per_s")]
     bus_bandwidth: BytesPerSecond,
     algorithm: Option<&'static str>,
+    protocol: Option<&'static str>,
+    channels: Option<usize>,
     #[serde(rename = "measured_s")]
     measured: Option<Seconds>,
     error: Option<f64>,

@@ -5,6 +5,7 @@ use super::words::{count, grouped, wrap};
 use crate::inputs::network::Sweep;
 use Column::{Left, Right};
 use std::fmt::Write;
+use trainwright_sim::network::Choice;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
@@ -24,8 +25,8 @@ pub struct Row {
     pub bytes: Bytes,
     /// The forecast.
     pub time: Seconds,
-    /// What does it in the forecast; none where the time is the profile's.
-    pub algorithm: Option<&'static str>,
+    /// How it is done in the forecast; none where the time is the profile's.
+    pub choice: Option<Choice>,
     /// The median of what was measured of this size.
     pub measured: Option<Seconds>,
 }
@@ -93,6 +94,8 @@ fn one(table: &Table) -> String {
         Right("algbw (GB/s)"),
         Right("busbw (GB/s)"),
         Left("algorithm"),
+        Left("protocol"),
+        Right("channels"),
     ];
     if is_measured {
         columns.extend([Right("measured (µs)"), Right("error (%)")]);
@@ -104,8 +107,13 @@ fn one(table: &Table) -> String {
             microseconds(row.time),
             gigabytes(algorithm),
             gigabytes(algorithm * table.bus_factor()),
-            row.algorithm.unwrap_or("profile").into(),
         ];
+        cells.extend(match row.choice {
+            Some(choice) => {
+                [choice.algorithm.into(), choice.protocol.to_string(), choice.channels.to_string()]
+            }
+            None => ["profile".into(), "-".into(), "-".into()],
+        });
         if is_measured {
             cells.push(row.measured.map_or_else(|| "-".into(), microseconds));
             cells.push(row.error().map_or_else(|| "-".into(), signed_percent));
@@ -120,12 +128,18 @@ fn one(table: &Table) -> String {
         ),
         0,
     ));
-    if table.has_siblings() {
-        page.push_str(&wrap(
-            "forecast: the other GPUs of these nodes do the same at the same time and share the NICs",
-            0,
-        ));
-    }
+    let profile = table.rows.iter().any(|row| row.choice.is_none());
+    let chosen = if profile {
+        "the profile's times".into()
+    } else {
+        format!("as NCCL {} does it", table.cluster.nccl)
+    };
+    let siblings = if table.has_siblings() {
+        ", while the other GPUs of these nodes do the same and share the NICs"
+    } else {
+        ""
+    };
+    page.push_str(&wrap(&format!("forecast: {chosen}{siblings}"), 0));
     sources(table, &mut page);
     page
 }

@@ -309,19 +309,42 @@ fn what_makes_no_sense_is_said_in_one_line() {
 }
 
 #[test]
-fn an_algorithm_is_taken_where_it_can_be() {
+fn what_nccl_would_choose_can_be_forced() {
     let folder = Folder::new();
-    let run = |kind: &str, algorithm: &str| {
-        let arguments =
-            format!("--cluster dgx-h100:2 --collective {kind} --bytes 1G --algorithm {algorithm}");
-        folder.run(&format!("network {arguments} --json"))
+    let arguments =
+        |kind: &str, forced: &str| format!("--cluster dgx-a100:2 --collective {kind} --bytes 1M {forced}");
+    let check = |forced: &str, expected: (&str, &str, Option<u64>)| {
+        let answer = json(&folder, &arguments("all_reduce", forced));
+        let row = &answer["sweeps"][0]["rows"][0];
+        let of = |key: &str| row[key].as_str().unwrap();
+        assert_eq!((of("algorithm"), of("protocol")), (expected.0, expected.1), "{forced}");
+        assert!(expected.2.is_none_or(|channels| row["channels"] == channels), "{forced}: {row}");
     };
-    let answer: Value = serde_json::from_str(&run("all_reduce", "tree").stdout).unwrap();
-    assert_eq!(answer["sweeps"][0]["rows"][0]["algorithm"], "tree");
-    let refused = run("all_gather", "tree");
-    let message = "error: `--algorithm` is tree; all-gather over 16 GPUs on 2 nodes can be done by ring";
-    assert!(refused.stderr.starts_with(message), "{}", refused.stderr);
-    assert_eq!((refused.code, refused.stdout.as_str()), (2, ""));
+    check("--algorithm tree --protocol LL", ("tree", "LL", None));
+    check("--algorithm ring --protocol Simple --channels 3", ("ring", "Simple", Some(3)));
+    let free = json(&folder, &arguments("all_reduce", ""));
+    assert_eq!(json(&folder, &arguments("all_reduce", "--nccl 2.12"))["sweeps"][0]["nccl"], "2.12");
+    assert_ne!(free["sweeps"][0]["nccl"], "2.12");
+
+    let refuse = |forced: &str, message: &str| {
+        let ran = folder.run(&format!("network {}", arguments("all_gather", forced)));
+        assert!(ran.stderr.starts_with(&format!("error: {message}")), "{}", ran.stderr);
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.lines().count()), (2, "", 1));
+    };
+    refuse(
+        "--algorithm tree",
+        "`--algorithm` is tree; all-gather over 16 GPUs on 2 nodes can be done by ring (",
+    );
+    refuse(
+        "--algorithm tree --protocol LL",
+        "`--algorithm` with `--protocol` is tree with LL; all-gather over 16 GPUs on 2 nodes can be done by ring (",
+    );
+    refuse("--channels 1000", "`--channels` is 1000; NCCL 2.30 has at most ");
+    refuse("--nccl 2.1", "invalid value '2.1' for '--nccl <VERSION>' [possible values: 2.12, ");
+    refuse(
+        "--algorithm trea",
+        "invalid value 'trea' for '--algorithm <ALGORITHM>' [possible values: ring, tree, ",
+    );
 }
 
 #[test]

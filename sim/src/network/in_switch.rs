@@ -1,36 +1,98 @@
 //! All-reduce inside the NVLink switches (NVLS), with a tree between nodes (NVLSTree).
 
 use super::placement::pipelined;
-use super::{Algorithm, Placement};
+use super::{Algorithm, Call, Placement, Protocol};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_spec::units::{BytesPerSecond, Seconds};
 
-/// Switch-reduced all-reduce: each GPU sends its tensor once and receives the sum once.
+/// Switch-reduced all-reduce in one node: each GPU sends its tensor once and receives the sum once.
 #[derive(Debug, Clone, Copy)]
-pub struct InSwitch;
+pub struct Nvls;
 
-impl Algorithm for InSwitch {
+/// The same in each of several nodes, whose sums go up and down a double binary tree.
+#[derive(Debug, Clone, Copy)]
+pub struct NvlsTree;
+
+impl Algorithm for Nvls {
     fn name(&self) -> &'static str {
-        "in-switch"
+        "nvls"
     }
 
-    /// T = (√D + √(n / β))², D = α_switch + 2 log₂(N) α_between, β = min(β_switch, β_between / v)
+    /// T = L + n / (f e β_inside)
     ///
-    /// n bytes on N nodes; α_switch the latency of the reduction in a node and β_switch the bandwidth of a GPU to
-    /// the switches; v = 1 for two nodes, which exchange their sums, and 2 for more, where a node of the double
-    /// tree sends and receives twice the tensor; in one node D = α_switch and β = β_switch. None without such
-    /// switches, or with one rank in each node.
-    /// Source: the shape of NVLS and NVLSTree in NCCL 2.27.7 src/graph/tuning.cc, pipelined as in `Tree`.
-    fn time(&self, kind: CollectiveKind, bytes: Bytes, placement: &Placement) -> Option<Seconds> {
-        let (CollectiveKind::AllReduce, Some(switch)) = (kind, placement.in_switch) else { return None };
-        let Some(between) = placement.between else {
-            return Some(pipelined(switch.latency, bytes, switch.bandwidth));
-        };
-        if placement.ranks_per_node < 2 {
-            return None;
-        }
-        let visits = if placement.nodes == 2 { 1.0 } else { 2.0 };
-        let depth = switch.latency + 2.0 * (placement.nodes as f64).log2() * between.latency;
-        Some(pipelined(depth, bytes, switch.bandwidth.min(between.bandwidth / visits)))
+    /// L, f and e NCCL's latency, factor and efficiency of reduction in the switches.
+    /// Source: NCCL's src/graph/tuning.cc; constants from the catalog.
+    fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
+        can(call, placement, 1)?;
+        let nvls = &placement.nccl.nvls;
+        Some(nvls.inside.value + call.bytes / (efficiency(placement) * placement.inside.bandwidth))
     }
+
+    /// T = (√α + √(n / β))²
+    ///
+    /// α latency of the reduction, β bandwidth of a GPU to the switches. None without switches that reduce.
+    /// Source: the pipeline of `Tree`, whose depth is one reduction.
+    fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
+        let (latency, bandwidth) = can(call, placement, 1)?;
+        Some(pipelined(latency, call.bytes, bandwidth))
+    }
+}
+
+impl Algorithm for NvlsTree {
+    fn name(&self) -> &'static str {
+        "nvls-tree"
+    }
+
+    /// T = L + 2 ⌊log₂ N⌋ α_between + n / (f e min(β_inside, β_between / v)), v as for `time`
+    ///
+    /// Source: NCCL's src/graph/tuning.cc; constants from the catalog.
+    fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
+        can(call, placement, 2)?;
+        let (nvls, between) = (&placement.nccl.nvls, placement.between?);
+        let levels = f64::from(placement.nodes.ilog2());
+        let latency = nvls.inside.value + 2.0 * levels * (nvls.between.value + between.latency);
+        let bandwidth = placement.inside.bandwidth.min(between.bandwidth / visits(placement));
+        Some(latency + call.bytes / (efficiency(placement) * bandwidth))
+    }
+
+    /// T = (√D + √(n / β))², D = α_switch + 2 ⌈log₂ N⌉ α_between, β = min(β_switch, β_between / v)
+    ///
+    /// n bytes on N nodes; v = 1 for two nodes, which exchange their sums, and 2 for more, where a node of the
+    /// double tree sends and receives twice the tensor; α_between is a step of a tree with LL, whose flags the
+    /// network part uses.
+    /// Source: as `Nvls`, and `Tree` between the nodes.
+    fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
+        let (latency, bandwidth) = can(call, placement, 2)?;
+        let between = placement.between?;
+        let levels = f64::from(placement.nodes.next_power_of_two().ilog2());
+        let step = placement.tree_steps(Protocol::LowLatency).1;
+        let depth = latency + 2.0 * levels * step;
+        Some(pipelined(depth, call.bytes, bandwidth.min(between.bandwidth / visits(placement))))
+    }
+}
+
+/// Latency and bandwidth of the switches where they can reduce for this call on at least so many nodes: 1 means
+/// exactly one. NCCL leaves groups of two in a node to other algorithms.
+fn can(call: &Call, placement: &Placement, nodes: usize) -> Option<(Seconds, BytesPerSecond)> {
+    let here = if nodes == 1 { placement.nodes == 1 } else { placement.nodes > 1 };
+    let fits = here
+        && placement.ranks_per_node > 2
+        && call.kind == CollectiveKind::AllReduce
+        && call.protocol == Protocol::Simple;
+    let switch = placement.in_switch.filter(|_| fits)?;
+    let bandwidth = match call.channels {
+        Some(channels) => switch.bandwidth.min(channels as f64 * placement.channel(Protocol::Simple)),
+        None => switch.bandwidth,
+    };
+    Some((switch.latency, bandwidth))
+}
+
+/// How often the tensor goes through a node's NICs in each direction.
+fn visits(placement: &Placement) -> f64 {
+    if placement.nodes == 2 { 1.0 } else { 2.0 }
+}
+
+/// The part of the links' bandwidth that NCCL expects.
+fn efficiency(placement: &Placement) -> f64 {
+    placement.nccl.factors.nvls * placement.nccl.nvls.efficiency.of(placement.generation)
 }

@@ -1,6 +1,11 @@
-//! Where the ranks of a group are, and which share of the cluster's links they have.
+//! Where the ranks of a group are, which share of the cluster's links they have, and what NCCL makes of them.
 
-use trainwright_spec::cluster::{Cluster, InSwitchReduction, Interconnect, Nics, Wiring};
+use super::{Call, Protocol};
+use trainwright_spec::cluster::{
+    Cluster, Generation, InSwitchReduction, Interconnect, Nics, Transport, Wiring,
+};
+use trainwright_spec::nccl::{ByAlgorithm, ByProtocol, Cap, Constants};
+use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// A channel in one direction, as one rank's ring uses it.
@@ -8,7 +13,8 @@ use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 pub struct Link {
     /// What large messages reach.
     pub bandwidth: BytesPerSecond,
-    /// Time of one step with an empty message.
+    /// Inside a node the time of one step of a ring with an empty message and Simple; between nodes what NICs and
+    /// fabric add to NCCL's own part of a step.
     pub latency: Seconds,
 }
 
@@ -21,14 +27,30 @@ pub struct Placement {
     pub nodes: usize,
     /// Ranks on the node that has the fewest of them.
     pub ranks_per_node: usize,
-    /// One GPU's link to the group's others in its node.
+    /// One GPU's link to the group's others in its node, as far as rings through all of them can use it.
     pub inside: Link,
     /// The group's share of a node's NICs; none if it is on one node.
     pub between: Option<Link>,
     /// A GPU's link to switches that reduce; none where they cannot.
     pub in_switch: Option<Link>,
+    /// One GPU's bandwidth to one other in its node.
+    pub pair: BytesPerSecond,
+    /// One GPU's bandwidth to all others of the group in its node when each has something for each.
+    pub exchange: BytesPerSecond,
+    /// See `Interconnect::ramp`.
+    pub ramp: Seconds,
+    /// See `Interconnect::staging`.
+    pub staging: Option<BytesPerSecond>,
     /// What streaming kernels reach of a GPU's memory bandwidth.
     pub memory: BytesPerSecond,
+    /// Time from the call to the first step beside NCCL's own part.
+    pub start: Seconds,
+    /// Which rows of NCCL's tables the GPUs read.
+    pub generation: Generation,
+    /// What NCCL counts with.
+    pub nccl: &'static Constants,
+    transport: Transport,
+    ordered: bool,
 }
 
 impl Placement {
@@ -41,45 +63,56 @@ impl Placement {
     ///
     /// where m counts its nodes in the pod that has the fewest: of m nodes in a ring only one sends out of the pod
     /// in each direction, so that oversubscribed uplinks hurt only groups with few nodes in each pod.
-    /// Directly wired GPUs have (k − 1)/(g − 1) of their bandwidth towards the k − 1 others of the group.
+    /// Directly wired GPUs have (k − 1)/(g − 1) of their bandwidth towards the k − 1 others of the group, or as many
+    /// links as there are rings through the group.
     ///
     /// # Panics
     /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
     pub fn new(ranks: &[usize], cluster: &Cluster) -> Self {
+        if !ranks.is_sorted() {
+            let mut sorted = ranks.to_vec();
+            sorted.sort_unstable();
+            return Self::new(&sorted, cluster);
+        }
         let (node, gpus) = (&cluster.node, cluster.node.gpus.value);
-        let mut homes: Vec<usize> = ranks.iter().map(|rank| rank / gpus).collect();
-        homes.sort_unstable();
-        assert!(homes.last().is_none_or(|home| *home < cluster.nodes), "a rank is not on {}", cluster.name);
-        let (nodes, ranks_per_node) = groups(&homes);
+        let last = ranks.last().map(|rank| rank / gpus);
+        assert!(last.is_none_or(|home| home < cluster.nodes), "a rank is not on {}", cluster.name);
+        let (nodes, ranks_per_node) = groups(ranks, gpus);
         let between = (nodes > 1).then(|| {
             let nics =
                 node.nics.as_ref().expect("a cluster of several nodes has NICs: checked when it is read");
-            homes.dedup();
+            let share = ranks_per_node as f64 / gpus as f64;
             Link {
-                bandwidth: achieved(nics)
-                    * (ranks_per_node as f64 / gpus as f64)
-                    * uplink_share(&homes, cluster),
+                bandwidth: achieved(nics) * share * uplink_share(ranks, cluster),
                 latency: nics.latency.value,
             }
         });
         let interconnect = &node.interconnect;
+        let full = interconnect.bandwidth.value * interconnect.efficiency.value;
+        let (ring, pair, exchange) = wired_shares(interconnect, ranks_per_node, gpus);
         let reducing = |reduction: &InSwitchReduction| Link {
             bandwidth: interconnect.bandwidth.value * reduction.efficiency.value,
             latency: reduction.latency.value,
         };
+        let seconds =
+            |time: &Option<Sourced<Seconds>>| time.as_ref().map_or(Seconds::ZERO, |time| time.value);
         Self {
             ranks: ranks.len(),
             nodes,
             ranks_per_node,
-            inside: Link {
-                bandwidth: interconnect.bandwidth.value
-                    * interconnect.efficiency.value
-                    * wired_share(interconnect, ranks_per_node, gpus),
-                latency: interconnect.latency.value,
-            },
+            inside: Link { bandwidth: full * ring, latency: interconnect.latency.value },
             between,
             in_switch: interconnect.in_switch.as_ref().map(reducing),
+            pair: full * pair,
+            exchange: full * exchange,
+            ramp: seconds(&interconnect.ramp),
+            staging: interconnect.staging.as_ref().map(|staging| staging.value),
             memory: node.gpu.memory_bandwidth.value * node.gpu.achieved.memory.value,
+            start: seconds(&node.gpu.achieved.collective_start),
+            generation: node.gpu.generation,
+            nccl: cluster.nccl.constants(),
+            transport: interconnect.transport,
+            ordered: node.nics.as_ref().is_none_or(|nics| nics.ordered),
         }
     }
 
@@ -92,6 +125,82 @@ impl Placement {
             Some(between) => between.bandwidth.min(self.inside.bandwidth),
         }
     }
+
+    /// Channels that NCCL opens for the ring's bandwidth.
+    pub(super) fn channels(&self) -> usize {
+        let channels = &self.nccl.channels;
+        let wanted = (self.ring_bandwidth() / channels.bandwidth.value).round() as usize;
+        wanted.clamp(channels.least.value, channels.most.value)
+    }
+
+    /// Whether NCCL uses a protocol on these links: LL128 only on NVLink, and over NICs that keep the order.
+    pub(super) fn allows(&self, protocol: Protocol) -> bool {
+        protocol != Protocol::LowLatency128
+            || (self.transport == Transport::NvLink && (self.nodes == 1 || self.ordered))
+    }
+
+    /// Time of a ring's step inside a node and between nodes.
+    ///
+    /// Inside, NCCL's times scale with the link's own; between nodes the network adds its latency, twice with
+    /// Simple, whose receiver also flushes. With one rank in each node NCCL counts the steps of a tree.
+    pub(super) fn ring_steps(&self, protocol: Protocol) -> (Seconds, Seconds) {
+        let network = &self.nccl.steps.network;
+        let table = if self.ranks == self.nodes { &network.tree } else { &network.ring };
+        (self.inside_step(protocol, |table| &table.ring), self.between_step(protocol.time(table), protocol))
+    }
+
+    /// Time of a tree's step inside a node and between nodes; see `ring_steps`.
+    pub(super) fn tree_steps(&self, protocol: Protocol) -> (Seconds, Seconds) {
+        let network = protocol.time(&self.nccl.steps.network.tree);
+        (self.inside_step(protocol, |table| &table.tree), self.between_step(network, protocol))
+    }
+
+    /// A cap for these GPUs on this many nodes.
+    pub(super) fn cap(&self, cap: &Cap) -> BytesPerSecond {
+        cap.of(self.generation, self.nodes)
+    }
+
+    /// What a channel carries with a protocol.
+    pub(super) fn channel(&self, protocol: Protocol) -> BytesPerSecond {
+        let caps = &self.nccl.caps;
+        match protocol {
+            Protocol::LowLatency => caps.ll.of(self.generation, 1) / self.nccl.channels.most.value as f64,
+            Protocol::LowLatency128 => caps.ring_ll128.of(self.generation, 1),
+            Protocol::Simple => caps.tree.of(self.generation, 1),
+        }
+    }
+
+    /// What a call's protocol reaches of a link: half of it with LL, whose every second word is a flag, up to its
+    /// cap; and no more than forced channels carry.
+    pub(super) fn reached(&self, link: BytesPerSecond, call: &Call) -> BytesPerSecond {
+        let constants = self.nccl;
+        let reached = match call.protocol {
+            Protocol::LowLatency => (0.5 * link).min(self.cap(&constants.caps.ll)),
+            Protocol::LowLatency128 => constants.achieved.ll128.value * link,
+            Protocol::Simple => link,
+        };
+        match call.channels {
+            Some(channels) => reached.min(channels as f64 * self.channel(call.protocol)),
+            None => reached,
+        }
+    }
+
+    fn inside_step(&self, protocol: Protocol, algorithm: impl Fn(&ByAlgorithm) -> &ByProtocol) -> Seconds {
+        let table = match self.transport {
+            Transport::NvLink => &self.nccl.steps.nvlink,
+            Transport::Pci => &self.nccl.steps.pci,
+        };
+        let scale = self.inside.latency / table.ring.simple.value;
+        scale * protocol.time(algorithm(table))
+    }
+
+    fn between_step(&self, network: Seconds, protocol: Protocol) -> Seconds {
+        let latency = self.between.map_or(Seconds::ZERO, |between| between.latency);
+        match protocol {
+            Protocol::Simple => network + 2.0 * latency,
+            _ => network + latency,
+        }
+    }
 }
 
 /// Time to send `amount` along a path of latency `depth` in pieces of the best size.
@@ -101,34 +210,50 @@ impl Placement {
 /// D the path's latency, V = amount / bandwidth.
 /// Source: Sanders, Speck & Träff 2009, Parallel Computing 35(12), 581–594, equation for pipelined trees.
 pub(super) fn pipelined(depth: Seconds, amount: Bytes, bandwidth: BytesPerSecond) -> Seconds {
-    let volume = amount / bandwidth;
-    depth + volume + Seconds::new(2.0 * (depth.get() * volume.get()).sqrt())
+    depth + ramped(amount / bandwidth, depth)
+}
+
+/// Time of a transfer whose pieces, the larger the message the larger, have to fill the links first: V + 2 √(d V).
+pub(super) fn ramped(transfer: Seconds, ramp: Seconds) -> Seconds {
+    transfer + Seconds::new(2.0 * (ramp.get() * transfer.get()).sqrt())
 }
 
 fn achieved(nics: &Nics) -> BytesPerSecond {
     nics.bandwidth.value * nics.efficiency.value * nics.count.value as f64
 }
 
-/// The part of its bandwidth that a GPU has towards the group's others in its node.
-fn wired_share(interconnect: &Interconnect, ranks: usize, gpus: usize) -> f64 {
-    match interconnect.wiring {
-        Wiring::Switched => 1.0,
-        Wiring::Direct => ranks.saturating_sub(1).max(1) as f64 / gpus.saturating_sub(1).max(1) as f64,
+/// The parts of its bandwidth that a GPU has on rings through the group's others in its node, towards one of them,
+/// and towards all of them at once.
+fn wired_shares(interconnect: &Interconnect, ranks: usize, gpus: usize) -> (f64, f64, f64) {
+    let peers = gpus.saturating_sub(1).max(1) as f64;
+    match (interconnect.wiring, interconnect.rings.as_slice()) {
+        (Wiring::Switched, _) => (1.0, 1.0, 1.0),
+        (Wiring::Direct, []) => {
+            let share = ranks.saturating_sub(1).max(1) as f64 / peers;
+            (share, 1.0 / peers, share)
+        }
+        (Wiring::Direct, rings @ [pair, ..]) => {
+            let links = *rings.last().expect("it has a first") as f64;
+            let through = rings[ranks.saturating_sub(2).min(rings.len() - 1)] as f64;
+            (through / links, *pair as f64 / links, *pair as f64 / links)
+        }
     }
 }
 
-/// The part of its NICs' bandwidth that a group on these nodes keeps on its way through the fabric.
-fn uplink_share(homes: &[usize], cluster: &Cluster) -> f64 {
+/// The part of its NICs' bandwidth that a group keeps on its way through the fabric.
+fn uplink_share(ranks: &[usize], cluster: &Cluster) -> f64 {
+    let (gpus, oversubscription) = (cluster.node.gpus.value, cluster.fabric.oversubscription.value);
     let pod_nodes = cluster.fabric.pod_nodes.as_ref().map_or(1, |nodes| nodes.value);
-    let pods: Vec<usize> = homes.iter().map(|home| home / pod_nodes).collect();
-    match groups(&pods) {
+    let pods = ranks.chunk_by(|a, b| a / (gpus * pod_nodes) == b / (gpus * pod_nodes));
+    let sizes = pods.map(|pod| groups(pod, gpus).0);
+    match (sizes.clone().count(), sizes.min().unwrap_or(0)) {
         (1, _) => 1.0,
-        (_, fewest) => (fewest as f64 / cluster.fabric.oversubscription.value).min(1.0),
+        (_, fewest) => (fewest as f64 / oversubscription).min(1.0),
     }
 }
 
-/// How many different values a sorted list has, and how often the rarest occurs.
-fn groups(sorted: &[usize]) -> (usize, usize) {
-    let sizes = sorted.chunk_by(|a, b| a == b).map(<[usize]>::len);
+/// On how many nodes sorted ranks are, and how many are on the node that has the fewest.
+fn groups(ranks: &[usize], gpus: usize) -> (usize, usize) {
+    let sizes = ranks.chunk_by(|a, b| a / gpus == b / gpus).map(<[usize]>::len);
     (sizes.clone().count(), sizes.min().unwrap_or(0))
 }

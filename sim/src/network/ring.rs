@@ -1,10 +1,11 @@
 //! The ring: every rank passes pieces to the next one.
 
-use super::{Algorithm, Placement, STARTUP};
+use super::placement::ramped;
+use super::{Algorithm, Call, Placement, Protocol};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// Every collective by messages to the next rank, or in pairs (all-to-all).
+/// All-reduce, all-gather, reduce-scatter, broadcast and reduce along a ring through all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Ring;
 
@@ -13,36 +14,105 @@ impl Algorithm for Ring {
         "ring"
     }
 
-    /// T = T₀ + r [c α_between + (p − 1 − c) α_inside + (p − 1)/p · n / β] + 2 n / (p M)
+    /// T = L + v / B, with NCCL's own latency L and bandwidth B
     ///
-    /// p ranks on N nodes, n bytes, r = 2 rounds for an all-reduce and 1 else; α latency of a step, β narrowest
-    /// link of the ring in one direction; a piece crosses between nodes c = min(N, p − 1) times in a round (N > 1).
-    /// With equal links the first part is r (p − 1) (α + n / (p β)). M is what a GPU's memory reaches: each rank
-    /// also reads and writes one piece in its own memory, which shows in small groups on fast links.
-    /// A broadcast and a reduce are pipelined along the ring: n / β instead of (p − 1)/p · n / β; so is a
-    /// send-receive, of one step; a barrier is an all-reduce of nothing. An all-to-all is counted as p − 1 steps in
-    /// which each rank sends a piece to another one.
+    /// v bytes through each link, as for `time`. L = base + i max(α_inside, o) + j α_between, j = r (N − 1) steps
+    /// between nodes and i the others, o the network's overhead for each step; over several nodes a large
+    /// all-reduce with Simple counts L several times (a plateau). B is that of the narrowest link times a factor of
+    /// the protocol, up to its cap. A broadcast and a reduce take p steps.
+    /// Source: ncclTopoTuneModel in NCCL's src/graph/tuning.cc; constants from the catalog.
+    fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
+        let shape = Shape::of(call.kind, placement)?;
+        let (constants, protocol, several) = (placement.nccl, call.protocol, placement.nodes > 1);
+        let (link, channels) = (placement.ring_bandwidth(), placement.channels() as f64);
+        let bandwidth = match protocol {
+            Protocol::LowLatency => (constants.factors.ring_ll * link).min(placement.cap(&constants.caps.ll)),
+            Protocol::LowLatency128 => (constants.factors.ring_ll128 * link)
+                .min(channels * placement.cap(&constants.caps.ring_ll128)),
+            Protocol::Simple => link,
+        };
+        let (inside, between) = placement.ring_steps(protocol);
+        let mut latency = protocol.time(&constants.base.ring);
+        if shape.chain {
+            let table = if protocol == Protocol::Simple { placement.tree_steps(protocol).0 } else { inside };
+            latency += placement.ranks as f64 * table;
+        } else {
+            let overhead = match (several, protocol) {
+                (false, _) => Seconds::ZERO,
+                (true, Protocol::Simple) => 3.0 * constants.factors.network_overhead.value,
+                (true, _) => constants.factors.network_overhead.value,
+            };
+            let crossings = shape.rounds * (placement.nodes as f64 - 1.0);
+            let steps = shape.rounds * (placement.ranks as f64 - 1.0);
+            latency += (steps - crossings) * inside.max(overhead) + crossings * between;
+        }
+        let piece = call.bytes / (channels * placement.ranks as f64);
+        if several
+            && protocol == Protocol::Simple
+            && call.kind == CollectiveKind::AllReduce
+            && piece >= Bytes::new(64.0)
+        {
+            latency = constants.factors.ring_plateau.of(placement.generation) * latency;
+        }
+        Some(latency + shape.volume(call.bytes, placement.ranks) / bandwidth)
+    }
+
+    /// T = T₀ + r [c α_between + (p − 1 − c) α_inside] + V + 2 √(d V) + 2 n / (p M),  V = v / β
+    ///
+    /// p ranks on N nodes, n bytes, r = 2 rounds for an all-reduce and 1 else; α latency of a step, β what the
+    /// protocol reaches of the narrowest link in one direction; a piece crosses between nodes c = min(N, p − 1)
+    /// times in a round (N > 1). v = r (p − 1)/p n goes through each link, n in a broadcast or a reduce, which are
+    /// pipelined. T₀ is the start of the GPU's kernel and NCCL's base latency. With Simple inside a node the pieces
+    /// fill the links only after a while: d is the link's ramp. M is what a GPU's memory reaches: each rank also
+    /// reads and writes one piece in its own memory, which shows in small groups on fast links; where peers leave
+    /// pieces in host memory, it reads the last one from there.
     /// Assumes that no other flow shares the links.
-    /// Source: Patarasuk & Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117–124, for the first part; the copy
+    /// Source: Patarasuk & Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117–124, for steps and volume; the copy
     /// explains why 2 A100s reach 0.86 of the bus bandwidth of 8 (VIA-Research/vTrain trace/a100).
-    fn time(&self, kind: CollectiveKind, bytes: Bytes, placement: &Placement) -> Option<Seconds> {
+    fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
+        let shape = Shape::of(call.kind, placement)?;
         let steps = placement.ranks.saturating_sub(1);
-        let (rounds, steps) = match kind {
-            CollectiveKind::AllReduce | CollectiveKind::Barrier => (2.0, steps),
-            CollectiveKind::SendReceive => (1.0, steps.min(1)),
-            _ => (1.0, steps),
-        };
         let crossings = if placement.nodes > 1 { placement.nodes.min(steps) } else { 0 };
-        let between = placement.between.map_or(Seconds::ZERO, |link| link.latency);
-        let latency = crossings as f64 * between + (steps - crossings) as f64 * placement.inside.latency;
-        let piece = bytes / placement.ranks.max(1) as f64;
-        let transfer = match kind {
-            CollectiveKind::Barrier => Seconds::ZERO,
-            CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::SendReceive => {
-                bytes / placement.ring_bandwidth()
-            }
-            _ => steps as f64 * (piece / placement.ring_bandwidth()),
+        let (inside, between) = placement.ring_steps(call.protocol);
+        let latency = crossings as f64 * between + (steps - crossings) as f64 * inside;
+        let transfer =
+            shape.volume(call.bytes, placement.ranks) / placement.reached(placement.ring_bandwidth(), call);
+        let ramp = match (call.protocol, placement.nodes) {
+            (Protocol::Simple, 1) => placement.ramp,
+            _ => Seconds::ZERO,
         };
-        Some(STARTUP + rounds * (latency + transfer) + 2.0 * piece / placement.memory)
+        let piece = call.bytes / placement.ranks as f64;
+        let own = match (shape.chain, placement.staging) {
+            (true, _) => Seconds::ZERO,
+            (false, Some(staging)) => piece / staging,
+            (false, None) => 2.0 * piece / placement.memory,
+        };
+        let start = placement.start + call.protocol.time(&placement.nccl.base.ring);
+        Some(start + shape.rounds * latency + ramped(transfer, ramp) + own)
+    }
+}
+
+/// How often data go around.
+struct Shape {
+    rounds: f64,
+    /// From one end of the ring to the other in one stream, not in as many pieces as there are ranks.
+    chain: bool,
+}
+
+impl Shape {
+    fn of(kind: CollectiveKind, placement: &Placement) -> Option<Self> {
+        let (rounds, chain) = match kind {
+            CollectiveKind::AllReduce | CollectiveKind::Barrier => (2.0, false),
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter => (1.0, false),
+            CollectiveKind::Broadcast | CollectiveKind::Reduce => (1.0, true),
+            CollectiveKind::AllToAll | CollectiveKind::SendReceive => return None,
+        };
+        (placement.ranks > 1).then_some(Self { rounds, chain })
+    }
+
+    /// Bytes through each link.
+    fn volume(&self, bytes: Bytes, ranks: usize) -> Bytes {
+        let part = if self.chain { 1.0 } else { (ranks as f64 - 1.0) / ranks as f64 };
+        self.rounds * part * bytes
     }
 }

@@ -68,6 +68,16 @@ fn check_node(node: &Node) -> Result<(), Fault> {
     at_least("node.interconnect.bandwidth", &interconnect.bandwidth.value, SLOWEST_LINK)?;
     part("node.interconnect.efficiency", interconnect.efficiency.value)?;
     short("node.interconnect.latency", interconnect.latency.value)?;
+    if let Some(ramp) = &interconnect.ramp {
+        short("node.interconnect.ramp", ramp.value)?;
+    }
+    if let Some(staging) = &interconnect.staging {
+        at_least("node.interconnect.staging", &staging.value, SLOWEST_LINK)?;
+    }
+    if let Some(zero) = interconnect.rings.iter().position(|rings| *rings == 0) {
+        let allowed = format!("at least 1 ring through {} GPUs", zero + 2);
+        return Err(fault("node.interconnect.rings", "0".into(), &allowed));
+    }
     if let Some(in_switch) = &interconnect.in_switch {
         part("node.interconnect.in_switch.efficiency", in_switch.efficiency.value)?;
         short("node.interconnect.in_switch.latency", in_switch.latency.value)?;
@@ -101,6 +111,9 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     ];
     for (key, achieved) in parts {
         part(&format!("node.gpu.achieved.{key}"), achieved.value)?;
+    }
+    if let Some(start) = &gpu.achieved.collective_start {
+        short("node.gpu.achieved.collective_start", start.value)?;
     }
     short("node.gpu.achieved.kernel_overhead", gpu.achieved.kernel_overhead.value)
 }

@@ -19,6 +19,7 @@ use super::document::Document;
 use super::{Cluster, Fabric, Node};
 use crate::catalog;
 use crate::error::SpecError;
+use crate::nccl::Nccl;
 use std::borrow::Cow;
 use std::path::Path;
 use toml::Spanned;
@@ -65,7 +66,14 @@ impl Cluster {
             Cluster { nodes: count.unwrap_or(whole.nodes), ..whole }
         } else if catalog::names("nodes").contains(&name) {
             let (nodes, node) = (count.unwrap_or(1), Node::from_name(name)?);
-            Cluster { name: text.into(), nodes, fabric: Fabric::non_blocking(), node, profile: None }
+            Cluster {
+                name: text.into(),
+                nodes,
+                fabric: Fabric::non_blocking(),
+                nccl: Nccl::default(),
+                node,
+                profile: None,
+            }
         } else {
             let mut known = catalog::names("clusters");
             known.extend(catalog::names("nodes"));

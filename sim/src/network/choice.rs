@@ -1,0 +1,109 @@
+//! What NCCL is asked to do, what may be forced on it, and what it chooses.
+
+use std::fmt;
+use std::str::FromStr;
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::nccl::{ByProtocol, BytesByProtocol};
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// How the receiver learns that data have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// Every second word is a flag: the fastest for small messages, half of the bandwidth. NCCL's LL.
+    LowLatency,
+    /// Eight of 128 bytes are a flag; needs stores of 128 bytes to arrive whole. NCCL's LL128.
+    LowLatency128,
+    /// No flags in the data but a counter after each piece: all of the bandwidth. NCCL's Simple.
+    Simple,
+}
+
+/// A collective as one algorithm is asked for it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call {
+    /// Which collective.
+    pub kind: CollectiveKind,
+    /// Size of the tensor; see `CollectiveKind`.
+    pub bytes: Bytes,
+    /// With which protocol.
+    pub protocol: Protocol,
+    /// With how many channels; none: as many as are useful.
+    pub channels: Option<usize>,
+}
+
+/// What is not left to NCCL's choice: its NCCL_ALGO, NCCL_PROTO and NCCL_NCHANNELS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Forced {
+    /// Name of the algorithm.
+    pub algorithm: Option<&'static str>,
+    /// The protocol.
+    pub protocol: Option<Protocol>,
+    /// How many channels, at least 1.
+    pub channels: Option<usize>,
+}
+
+/// How a collective is done, and how long it takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// Name of the algorithm.
+    pub algorithm: &'static str,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Channels in use.
+    pub channels: usize,
+    /// Time from the call to the end.
+    pub time: Seconds,
+}
+
+impl Protocol {
+    /// Every protocol, in the order of tables.
+    pub const ALL: [Protocol; 3] = [Protocol::LowLatency, Protocol::LowLatency128, Protocol::Simple];
+
+    /// NCCL's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::LowLatency => "LL",
+            Protocol::LowLatency128 => "LL128",
+            Protocol::Simple => "Simple",
+        }
+    }
+
+    /// This protocol's entry of a table of times.
+    pub(super) fn time(self, table: &ByProtocol) -> Seconds {
+        match self {
+            Protocol::LowLatency => table.ll.value,
+            Protocol::LowLatency128 => table.ll128.value,
+            Protocol::Simple => table.simple.value,
+        }
+    }
+
+    /// This protocol's entry of a table of sizes.
+    pub(super) fn bytes(self, table: &BytesByProtocol) -> Bytes {
+        match self {
+            Protocol::LowLatency => table.ll.value,
+            Protocol::LowLatency128 => table.ll128.value,
+            Protocol::Simple => table.simple.value,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = SpecError;
+
+    /// Reads NCCL's names in any case.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let meant = |protocol: &Protocol| protocol.name().eq_ignore_ascii_case(text);
+        Protocol::ALL.into_iter().find(meant).ok_or_else(|| SpecError::BadValue {
+            origin: "argument".into(),
+            key: "protocol".into(),
+            value: format!("`{text}`"),
+            allowed: format!("there are {}", Protocol::ALL.map(Protocol::name).join(", ")),
+        })
+    }
+}
