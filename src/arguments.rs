@@ -1,5 +1,9 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
+mod network;
+
+pub use network::{GroupArguments, NetworkArguments, Sizes};
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trainwright_planner::KEPT;
@@ -19,6 +23,7 @@ Examples:
   trainwright plan --model llama-3-70b --cluster dgx-h100:16 --seq 8192 --global-batch 512
   trainwright plan --model my/config.json --cluster my-cluster.toml --seq 4096 --global-batch 1024 --out plan.toml
   trainwright simulate plan.toml --trace step.json
+  trainwright network --cluster dgx-h100:4 --collective all_reduce --bytes 8..8G --png busbw.png
   trainwright show models";
 
 /// Forecasts how a model trains on a cluster, and finds the plan that trains it fastest.
@@ -37,6 +42,8 @@ pub enum Command {
     Plan(Box<PlanArguments>),
     /// Simulate one step of a plan, op by op
     Simulate(SimulateArguments),
+    /// Forecast a collective by size, as nccl-tests prints it, beside measurements
+    Network(Box<NetworkArguments>),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
 }
@@ -68,6 +75,9 @@ pub struct PlanArguments {
     /// Let each rank update its weights without waiting for the norm of all gradients
     #[arg(long)]
     pub no_gradient_clipping: bool,
+    /// A profile of the cluster's network, as `network --write-profile` writes it
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<String>,
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
@@ -123,6 +133,9 @@ pub struct PinArguments {
 pub struct SimulateArguments {
     /// The plan's TOML file; `-` is standard input
     pub plan: String,
+    /// A profile of the cluster's network, as `network --write-profile` writes it, instead of the plan's
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<String>,
     /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,

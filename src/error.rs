@@ -6,6 +6,7 @@ use thiserror::Error;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
+use trainwright_traces::nccl_tests::LogError;
 
 /// How the program ends; the number is its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,9 @@ pub enum CliError {
         /// What is wrong with it.
         source: SpecError,
     },
+    /// A log that cannot be used.
+    #[error("--log: {0}")]
+    Log(#[from] LogError),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
@@ -105,7 +109,8 @@ fn prefix(argument: &Option<&str>) -> String {
 /// Clap's message without the usage that follows it, its lines joined.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing: plan, simulate or show; `trainwright --help` explains them".into();
+        return "a command is missing: plan, simulate, network or show; `trainwright --help` explains them"
+            .into();
     }
     let text = error.to_string();
     let message = text.lines().take_while(|line| !line.starts_with("Usage:"));

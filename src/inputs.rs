@@ -1,11 +1,13 @@
 //! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
 
+pub mod network;
+
 use crate::arguments::{PinArguments, PlanArguments};
 use crate::error::CliError;
 use std::fs::File;
 use std::io::{self, Read};
 use trainwright_planner::{Pins, Question};
-use trainwright_spec::cluster::{Cluster, Gpu};
+use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
@@ -27,8 +29,7 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others.
 pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
-    let cluster = Cluster::reference(&arguments.cluster)
-        .map_err(|error| CliError::of_input(Some("--cluster"), error))?;
+    let cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
     let question = Question {
         model: model(&arguments.model)?,
         job: Job {
@@ -47,14 +48,35 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
     Ok(question)
 }
 
-/// The plan in a file, checked; `-` is standard input.
+/// A cluster, with the profile that measured its network if there is one.
+fn cluster(reference: &str, profile: Option<&str>) -> Result<Cluster, CliError> {
+    let cluster =
+        Cluster::reference(reference).map_err(|error| CliError::of_input(Some("--cluster"), error))?;
+    match profile {
+        Some(path) => with_profile(cluster, path),
+        None => Ok(cluster),
+    }
+}
+
+/// A cluster with the profile in a file instead of its own.
+fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
+    let text = text(Some("--profile"), path)?;
+    NetworkProfile::from_toml(&text, path)
+        .and_then(|profile| cluster.with_profile(profile, path))
+        .map_err(|error| CliError::of_input(Some("--profile"), error))
+}
+
+/// The plan in a file, checked, with the profile of its cluster's network if one is given; `-` is standard input.
 ///
 /// # Errors
 /// `Reading`, or what is wrong in the file with line or key.
-pub fn plan(path: &str) -> Result<Plan, CliError> {
+pub fn plan(path: &str, profile: Option<&str>) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let plan = Plan::from_toml(&text(None, path)?, origin);
-    let plan = plan.map_err(|error| CliError::of_input(None, error))?;
+    let mut plan = plan.map_err(|error| CliError::of_input(None, error))?;
+    if let Some(path) = profile {
+        plan.cluster = with_profile(plan.cluster, path)?;
+    }
     let allowed = simulation_allowed(plan.microbatches(), &plan.model)
         .and_then(|()| duration_allowed(&plan.model, &plan.job, &plan.cluster));
     match allowed {

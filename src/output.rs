@@ -13,6 +13,31 @@ pub fn columns() -> usize {
     console::Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns).max(40))
 }
 
+/// Whether one of the files that the arguments name goes to standard output.
+///
+/// # Errors
+/// `Argument` if standard output is wanted twice, or another file is.
+pub fn stdout_is_taken(files: &[(&str, &Option<String>)], json: bool) -> Result<bool, CliError> {
+    let given = files.iter().filter_map(|(argument, path)| Some((*argument, path.as_deref()?)));
+    let given: Vec<(&str, &str)> = given.collect();
+    let refuse = |argument: &str, path: &str, allowed: String| {
+        Err(CliError::Argument { argument: argument.into(), value: path.into(), allowed })
+    };
+    let takers: Vec<&str> =
+        given.iter().filter(|(_, path)| *path == "-").map(|(argument, _)| *argument).collect();
+    if let [first, rest @ ..] = takers.as_slice()
+        && let Some(other) = rest.first().copied().or(json.then_some("--json"))
+    {
+        return refuse(first, "-", format!("with `{other}` standard output is taken: name a file"));
+    }
+    for (index, (argument, path)) in given.iter().enumerate() {
+        if let Some((earlier, _)) = given[..index].iter().find(|(_, other)| other == path) {
+            return refuse(argument, path, format!("`{earlier}` writes that file too: name another"));
+        }
+    }
+    Ok(!takers.is_empty())
+}
+
 /// Prints to standard output. A reader that has seen enough and closed it is no error.
 ///
 /// # Errors

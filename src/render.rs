@@ -3,6 +3,7 @@
 pub mod catalog;
 pub mod forecast;
 pub mod json;
+pub mod network;
 pub mod plans;
 pub mod refusal;
 mod stages;

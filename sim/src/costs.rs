@@ -1,8 +1,10 @@
 //! What an op costs: the seam between a program and the hardware it runs on.
 
 mod cluster;
+mod measured;
 
 pub use cluster::ClusterCosts;
+pub use measured::{measured_sweep, measured_time};
 
 use crate::engine::{Load, Traffic};
 use trainwright_spec::collective::CollectiveKind;

@@ -12,6 +12,7 @@
 mod check;
 mod document;
 mod fabric;
+mod profile;
 mod read;
 mod wiring;
 
@@ -19,6 +20,7 @@ pub(crate) use check::{Fault, check};
 pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
 };
+pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 pub use wiring::{Bridges, Pairs, Wiring};
 
 use crate::nccl::Nccl;
@@ -43,6 +45,9 @@ pub struct Cluster {
     pub nccl: Nccl,
     /// Each node.
     pub node: Node,
+    /// Collectives that were measured on it; where there are none, times follow from its links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<NetworkProfile>,
 }
 
 /// A server with several GPUs.

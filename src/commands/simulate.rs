@@ -17,8 +17,9 @@ use trainwright_traces::timeline::Timeline;
 /// # Errors
 /// Bad input and files that cannot be read or written.
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
-    let alone = stdout_is_taken(arguments)?;
-    let plan = inputs::plan(&arguments.plan)?;
+    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let plan = inputs::plan(&arguments.plan, arguments.profile.as_deref())?;
     let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline);
@@ -32,32 +33,6 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     }
     written?;
     Ok(if forecast.fits { Outcome::Done } else { Outcome::NothingFits })
-}
-
-/// Whether a file goes to standard output; only one of all that is asked for can.
-fn stdout_is_taken(arguments: &SimulateArguments) -> Result<bool, CliError> {
-    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
-    let takers: Vec<&str> =
-        files.iter().filter(|(_, path)| path.as_deref() == Some("-")).map(|(name, _)| *name).collect();
-    match takers.as_slice() {
-        [first, ..] if arguments.json || takers.len() > 1 => Err(CliError::Argument {
-            argument: (*first).into(),
-            value: "-".into(),
-            allowed: format!(
-                "with `{}` standard output is taken: name a file",
-                takers.get(1).copied().unwrap_or("--json")
-            ),
-        }),
-        takers => {
-            if let (Some(trace), Some(svg)) = (&arguments.trace, &arguments.svg)
-                && trace == svg
-            {
-                let allowed = "`--trace` writes that file too: name another".into();
-                return Err(CliError::Argument { argument: "--svg".into(), value: svg.clone(), allowed });
-            }
-            Ok(!takers.is_empty())
-        }
-    }
 }
 
 fn write_files(arguments: &SimulateArguments, plan: &Plan, timeline: &Timeline) -> Result<(), CliError> {

@@ -16,14 +16,30 @@
 //!
 //! `simulate`: `{ "forecast": {…}, "plan": {…} }`.
 //!
+//! `network`:
+//!
+//! ```json
+//! { "cluster",
+//!   "sweeps": [ { "collective", "ranks": [ rank ], "nodes", "bus_factor", "nccl",
+//!                 "rows": [ { "bytes", "time_s", "algorithm_bandwidth_bytes_per_s", "bus_bandwidth_bytes_per_s",
+//!                             "algorithm", "protocol", "channels", "measured_s", "error" } ],
+//!                 "measured": [ { "name", "source", "software", "gpu", "date", "times": [ [ bytes, s ] ] } ] } ] }
+//! ```
+//!
+//! `algorithm`, `protocol` and `channels` are null where the time is a profile's; `measured_s` is the median of what was measured of the size,
+//! `error` the forecast over it, less one; both are null without any.
+//!
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
 //! quantities of the hardware are text with a unit.
 
+use super::network::{Row, Table};
+use crate::inputs::network::Measured;
 use serde::Serialize;
 use trainwright_planner::{Alternative, BrokenLimit, Found, Infeasible, Question, Search};
 use trainwright_sim::Forecast;
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::Seconds;
+use trainwright_spec::units::{BytesPerSecond, Seconds};
 
 /// Plans that fit.
 pub fn found(question: &Question, found: &Found) -> String {
@@ -54,6 +70,31 @@ pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
     })
 }
 
+/// Collectives by size.
+pub fn network(tables: &[Table]) -> String {
+    let row = |table: &Table, row: &Row| SweepRow {
+        bytes: row.bytes.get() as u64,
+        time: row.time,
+        algorithm_bandwidth: row.algorithm_bandwidth(),
+        bus_bandwidth: row.algorithm_bandwidth() * table.bus_factor(),
+        algorithm: row.choice.map(|choice| choice.algorithm),
+        protocol: row.choice.map(|choice| choice.protocol.name()),
+        channels: row.choice.map(|choice| choice.channels),
+        measured: row.measured,
+        error: row.error(),
+    };
+    let sweeps = tables.iter().map(|table| SweepAnswer {
+        collective: table.sweep.collective,
+        ranks: &table.sweep.ranks,
+        nodes: table.nodes(),
+        bus_factor: table.bus_factor(),
+        nccl: table.cluster.nccl.name(),
+        rows: table.rows.iter().map(|of| row(table, of)).collect(),
+        measured: &table.sweep.measured,
+    });
+    print(&NetworkAnswer { cluster: &tables[0].cluster.name, sweeps: sweeps.collect() })
+}
+
 /// The forecast of a plan.
 pub fn forecast(plan: &Plan, forecast: &Forecast) -> String {
     print(&ForecastAnswer { forecast, plan })
@@ -81,6 +122,40 @@ struct InfeasibleAnswer<'a> {
 struct ForecastAnswer<'a> {
     forecast: &'a Forecast,
     plan: &'a Plan,
+}
+
+#[derive(Serialize)]
+struct NetworkAnswer<'a> {
+    cluster: &'a str,
+    sweeps: Vec<SweepAnswer<'a>>,
+}
+
+#[derive(Serialize)]
+struct SweepAnswer<'a> {
+    collective: CollectiveKind,
+    ranks: &'a [usize],
+    nodes: usize,
+    bus_factor: f64,
+    nccl: &'static str,
+    rows: Vec<SweepRow>,
+    measured: &'a [Measured],
+}
+
+#[derive(Serialize)]
+struct SweepRow {
+    bytes: u64,
+    #[serde(rename = "time_s")]
+    time: Seconds,
+    #[serde(rename = "algorithm_bandwidth_bytes_per_s")]
+    algorithm_bandwidth: BytesPerSecond,
+    #[serde(rename = "bus_bandwidth_bytes_per_s")]
+    bus_bandwidth: BytesPerSecond,
+    algorithm: Option<&'static str>,
+    protocol: Option<&'static str>,
+    channels: Option<usize>,
+    #[serde(rename = "measured_s")]
+    measured: Option<Seconds>,
+    error: Option<f64>,
 }
 
 #[derive(Serialize)]

@@ -3,6 +3,7 @@
 use crate::{Folder, program, small_plan};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use trainwright_spec::units::Seconds;
 
 #[test]
 fn the_page_has_the_figures_of_the_json_answer() {
@@ -16,7 +17,7 @@ fn the_page_has_the_figures_of_the_json_answer() {
     let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
     let forecast = |key: &str| answer["forecast"][key].as_f64().unwrap();
     for figure in [
-        format!("step time       {:.1} ms", 1e3 * forecast("step_time_s")),
+        format!("step time       {}\n", Seconds::new(forecast("step_time_s"))),
         format!("MFU             {:.1} % (all attention", 100.0 * forecast("mfu_full_attention")),
         format!("{:.1} % (causal attention halved)", 100.0 * forecast("mfu_causal_attention")),
         format!("HFU             {:.1} %", 100.0 * forecast("hfu")),

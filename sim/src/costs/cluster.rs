@@ -1,6 +1,6 @@
 //! Costs from the published and measured figures of a cluster.
 
-use super::Costs;
+use super::{Costs, measured_sweep, measured_time};
 use crate::engine::{Load, Traffic};
 use crate::network::{Link, Placement};
 use crate::{compute, network};
@@ -9,7 +9,8 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Group, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// The analytic costs of a cluster: kernels from the GPU's figures, communication from its links.
+/// The costs of a cluster: kernels from the GPU's figures, communication from its links, or from its profile where
+/// it has measured the collective.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterCosts<'a> {
     /// The hardware.
@@ -22,7 +23,11 @@ impl Costs for ClusterCosts<'_> {
     }
 
     fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
-        network::collective_time(kind, bytes, &group.ranks, self.cluster)
+        let forecast = |bytes| network::collective_time(kind, bytes, &group.ranks, self.cluster);
+        match measured_sweep(kind, &group.ranks, self.cluster) {
+            Some(sweep) if bytes > Bytes::ZERO => measured_time(sweep, bytes, forecast),
+            _ => forecast(bytes),
+        }
     }
 
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {

@@ -3,7 +3,7 @@
 mod fabric;
 mod wiring;
 
-use super::{Cluster, Gpu, Interconnect, Node, Shape};
+use super::{Cluster, Gpu, Interconnect, NetworkProfile, Node, Shape};
 use crate::sourced::{Quantity, print_quantity};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -38,7 +38,21 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
         let allowed = format!("{} nodes can only work together over NICs or a `fabric.torus`", cluster.nodes);
         return Err(fault("node.nics", "missing".into(), &allowed));
     }
-    Ok(())
+    match &cluster.profile {
+        Some(profile) => check_profile(profile, cluster),
+        None => Ok(()),
+    }
+}
+
+fn check_profile(profile: &NetworkProfile, cluster: &Cluster) -> Result<(), Fault> {
+    profile.check().map_err(|fault| Fault { key: format!("profile.{}", fault.key), ..fault })?;
+    let (gpus, measured) = (cluster.node.gpus.value, profile.gpus_per_node);
+    if gpus == measured {
+        return Ok(());
+    }
+    let allowed =
+        format!("the profile is of {}, and a node of {} has {gpus} GPUs", profile.cluster, cluster.name);
+    Err(fault("profile.gpus_per_node", measured.to_string(), &allowed))
 }
 
 fn check_node(node: &Node) -> Result<(), Fault> {
@@ -159,6 +173,6 @@ fn unjoined(vertices: usize, edges: impl Iterator<Item = (usize, usize)>) -> Opt
     (0..vertices).find(|vertex| find(&mut root, *vertex) != 0)
 }
 
-fn fault(key: &str, value: String, allowed: &str) -> Fault {
+pub(super) fn fault(key: &str, value: String, allowed: &str) -> Fault {
     Fault { key: key.into(), value, allowed: allowed.into() }
 }

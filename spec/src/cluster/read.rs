@@ -66,7 +66,14 @@ impl Cluster {
             Cluster { nodes: count.unwrap_or(whole.nodes), ..whole }
         } else if catalog::names("nodes").contains(&name) {
             let (nodes, node) = (count.unwrap_or(1), Node::from_name(name)?);
-            Cluster { name: text.into(), nodes, fabric: Fabric::non_blocking(), nccl: Nccl::default(), node }
+            Cluster {
+                name: text.into(),
+                nodes,
+                fabric: Fabric::non_blocking(),
+                nccl: Nccl::default(),
+                node,
+                profile: None,
+            }
         } else {
             let mut known = catalog::names("clusters");
             known.extend(catalog::names("nodes"));

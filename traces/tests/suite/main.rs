@@ -3,5 +3,7 @@
 mod chrome;
 mod draft;
 mod draw;
+mod nccl_tests;
 mod picture;
+mod plot;
 mod report;

@@ -1,0 +1,188 @@
+//! `network`: a collective over a group by size, forecast and measured.
+
+use crate::arguments::NetworkArguments;
+use crate::error::{CliError, Outcome};
+use crate::inputs::network::{self as inputs, Measured, Question, Sweep};
+use crate::output;
+use crate::render::{json, network as page};
+use page::{Row, Table};
+use trainwright_sim::costs::{measured_sweep, measured_time};
+use trainwright_sim::network::{ALGORITHMS, Forced, Placement, Protocol};
+use trainwright_spec::cluster::{Cluster, MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
+use trainwright_spec::units::Seconds;
+use trainwright_traces::nccl_tests::{self, LoggedGroup};
+use trainwright_traces::plot::{Curve, Mark, SweepPlot, png, svg};
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input and files that cannot be read or written.
+pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
+    let files = [
+        ("--write-profile", &arguments.write_profile),
+        ("--svg", &arguments.svg),
+        ("--png", &arguments.png),
+        ("--write-log", &arguments.write_log),
+    ];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let question = inputs::question(arguments)?;
+    let tables = question.sweeps.iter().map(|sweep| table(&question.cluster, sweep, arguments));
+    let tables = tables.collect::<Result<Vec<Table>, CliError>>()?;
+    let profile = arguments.write_profile.as_ref().map(|_| profile(&question, arguments)).transpose()?;
+    if let [_, _, ..] = tables.as_slice()
+        && let Some((argument, Some(path))) = files[1..].iter().find(|(_, path)| path.is_some())
+    {
+        let groups: Vec<String> = tables.iter().map(Table::title).collect();
+        let allowed = format!("the log has several sweeps ({}): choose one", groups.join("; "));
+        return Err(CliError::Argument { argument: (*argument).into(), value: path.clone(), allowed });
+    }
+    // The files first, so that a reader who closes standard output early does not lose them.
+    let written = write_files(arguments, &tables, profile.as_ref());
+    if arguments.json {
+        output::print(&json::network(&tables))?;
+    } else if !alone {
+        output::print(&page::page(&tables))?;
+    }
+    written?;
+    match arguments.write_profile.as_deref() {
+        Some(path) if !alone && !arguments.json => output::print(&page::next_step(path, &question.cluster))?,
+        _ => {}
+    }
+    Ok(Outcome::Done)
+}
+
+/// The forecast of a sweep beside what was measured.
+fn table<'a>(
+    cluster: &'a Cluster,
+    sweep: &'a Sweep,
+    arguments: &NetworkArguments,
+) -> Result<Table<'a>, CliError> {
+    let placement = Placement::new(&sweep.ranks, cluster);
+    let forced = arguments.forced.choice();
+    let profile = measured_sweep(sweep.collective, &sweep.ranks, cluster);
+    let rows = sweep.sizes.iter().map(|&bytes| {
+        let measured = median(sweep.measured.iter().filter_map(|measured| measured.time(bytes)).collect());
+        if let (true, Some(profile)) = (forced == Forced::default(), profile) {
+            let forecast = |bytes| placement.collective_time(sweep.collective, bytes);
+            let time = measured_time(profile, bytes, forecast);
+            return Ok(Row { bytes, time, choice: None, measured });
+        }
+        let choice = placement.choose(sweep.collective, bytes, &forced);
+        let choice = choice.ok_or_else(|| cannot(&forced, sweep, &placement))?;
+        Ok(Row { bytes, time: choice.time, choice: Some(choice), measured })
+    });
+    let rows = rows.collect::<Result<_, CliError>>()?;
+    Ok(Table { cluster, sweep, rows })
+}
+
+/// What was asked for cannot be done; this can.
+fn cannot(forced: &Forced, sweep: &Sweep, placement: &Placement) -> CliError {
+    let does = |algorithm, protocol: &Protocol| {
+        let only = Forced { algorithm: Some(algorithm), protocol: Some(*protocol), channels: None };
+        placement.choose(sweep.collective, sweep.sizes[0], &only).is_some()
+    };
+    let able = ALGORITHMS.iter().filter_map(|algorithm| {
+        let protocols = Protocol::ALL.iter().filter(|protocol| does(algorithm.name(), protocol));
+        let names: Vec<&str> = protocols.map(|protocol| protocol.name()).collect();
+        (!names.is_empty()).then(|| format!("{} ({})", algorithm.name(), names.join(", ")))
+    });
+    let (group, able) = (page::group(sweep, placement.nodes), able.collect::<Vec<_>>().join(", "));
+    let allowed = format!("{} over {group} can be done by {able}", sweep.collective);
+    let (argument, value) = match (forced.algorithm, forced.protocol) {
+        (Some(algorithm), Some(protocol)) => {
+            ("--algorithm` with `--protocol", format!("{algorithm} with {protocol}"))
+        }
+        (Some(algorithm), None) => ("--algorithm", algorithm.into()),
+        (None, protocol) => {
+            ("--protocol", protocol.map_or_else(String::new, |protocol| protocol.to_string()))
+        }
+    };
+    CliError::Argument { argument: argument.into(), value, allowed }
+}
+
+/// The middle one; the lower one of two.
+fn median(mut times: Vec<Seconds>) -> Option<Seconds> {
+    times.sort_by(|a, b| a.get().total_cmp(&b.get()));
+    times.get(times.len().saturating_sub(1) / 2).copied()
+}
+
+fn write_files(
+    arguments: &NetworkArguments,
+    tables: &[Table],
+    profile: Option<&NetworkProfile>,
+) -> Result<(), CliError> {
+    if let (Some(path), Some(profile)) = (&arguments.write_profile, profile) {
+        output::write("--write-profile", path, |out| out.write_all(profile.to_toml().as_bytes()))?;
+    }
+    let [table] = tables else { return Ok(()) };
+    if let Some(path) = &arguments.svg {
+        output::write("--svg", path, |out| out.write_all(svg(&plot(table)).as_bytes()))?;
+    }
+    if let Some(path) = &arguments.png {
+        output::write("--png", path, |out| out.write_all(&png(&plot(table))))?;
+    }
+    if let Some(path) = &arguments.write_log {
+        output::write("--write-log", path, |out| out.write_all(log(table).as_bytes()))?;
+    }
+    Ok(())
+}
+
+fn plot(table: &Table) -> SweepPlot {
+    let forecast = Curve {
+        name: "forecast".into(),
+        mark: Mark::Line,
+        points: table.rows.iter().map(|row| (row.bytes, row.time)).collect(),
+    };
+    let measured = table.sweep.measured.iter().map(|measured: &Measured| Curve {
+        name: format!("measured: {}", measured.name),
+        mark: Mark::Points,
+        points: measured.times.clone(),
+    });
+    SweepPlot {
+        title: table.title(),
+        bus_factor: table.bus_factor(),
+        curves: std::iter::once(forecast).chain(measured).collect(),
+    }
+}
+
+fn log(table: &Table) -> String {
+    let ranks = table.sweep.ranks.len();
+    let times: Vec<_> = table.rows.iter().map(|row| (row.bytes, row.time)).collect();
+    nccl_tests::write(&nccl_tests::Forecast {
+        collective: table.sweep.collective,
+        group: table.sweep.shape.unwrap_or(LoggedGroup { nodes: 1, ranks_per_node: ranks, groups: 1 }),
+        gpu: &table.cluster.node.gpu.name,
+        times: &times,
+    })
+}
+
+/// What the log measured, for `--profile`.
+fn profile(question: &Question, arguments: &NetworkArguments) -> Result<NetworkProfile, CliError> {
+    let first = question.sweeps.iter().find_map(|sweep| sweep.measured.first());
+    let sweeps = question.sweeps.iter().filter_map(|sweep| {
+        let (shape, measured) = (sweep.shape?, sweep.measured.first()?);
+        Some(MeasuredSweep {
+            collective: sweep.collective,
+            nodes: shape.nodes,
+            ranks_per_node: shape.ranks_per_node,
+            groups: shape.groups,
+            rows: measured.times.iter().map(|&(bytes, time)| MeasuredTime { bytes, time }).collect(),
+        })
+    });
+    let profile = NetworkProfile {
+        kind: ProfileKind::Network,
+        cluster: question.cluster.name.clone(),
+        gpus_per_node: question.cluster.node.gpus.value,
+        gpu: first.and_then(|measured| measured.gpu.clone()),
+        date: first.and_then(|measured| measured.date.clone()),
+        versions: first.and_then(|measured| measured.software.clone()),
+        source: first.map_or_else(String::new, |measured| measured.source.clone()),
+        sweeps: sweeps.collect(),
+    };
+    // What is written can be read: a log may have times that no profile may have.
+    let origin = arguments.log.as_deref().unwrap_or_default();
+    match question.cluster.clone().with_profile(profile.clone(), origin) {
+        Ok(_) => Ok(profile),
+        Err(error) => Err(CliError::of_input(Some("--log"), error)),
+    }
+}

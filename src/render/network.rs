@@ -1,0 +1,193 @@
+//! Collectives by size, as nccl-tests prints them, beside measurements.
+
+use super::table::Column;
+use super::words::{count, grouped, wrap};
+use crate::inputs::network::Sweep;
+use Column::{Left, Right};
+use std::fmt::Write;
+use trainwright_sim::network::Choice;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
+
+/// A sweep with its forecast.
+pub struct Table<'a> {
+    /// The hardware.
+    pub cluster: &'a Cluster,
+    /// What was asked, and measured.
+    pub sweep: &'a Sweep,
+    /// Each size.
+    pub rows: Vec<Row>,
+}
+
+/// One size.
+pub struct Row {
+    /// The size.
+    pub bytes: Bytes,
+    /// The forecast.
+    pub time: Seconds,
+    /// How it is done in the forecast; none where the time is the profile's.
+    pub choice: Option<Choice>,
+    /// The median of what was measured of this size.
+    pub measured: Option<Seconds>,
+}
+
+impl Row {
+    /// Size over time.
+    pub fn algorithm_bandwidth(&self) -> BytesPerSecond {
+        self.bytes / self.time
+    }
+
+    /// Forecast over measurement, less one.
+    pub fn error(&self) -> Option<f64> {
+        self.measured.map(|measured| self.time / measured - 1.0)
+    }
+}
+
+impl Table<'_> {
+    /// `all-reduce over 16 GPUs on 2 nodes of dgx-a100:2`
+    pub fn title(&self) -> String {
+        format!("{} over {} of {}", self.sweep.collective, group(self.sweep, self.nodes()), self.cluster.name)
+    }
+
+    /// Nodes that the group is on.
+    pub fn nodes(&self) -> usize {
+        let gpus = self.cluster.node.gpus.value;
+        self.sweep.ranks.chunk_by(|a, b| a / gpus == b / gpus).count()
+    }
+
+    /// Bus bandwidth over algorithm bandwidth.
+    pub fn bus_factor(&self) -> f64 {
+        self.sweep.collective.bus_factor(self.sweep.ranks.len())
+    }
+
+    /// Whether the forecast shares the NICs with siblings of the group.
+    fn has_siblings(&self) -> bool {
+        self.nodes() > 1 && self.sweep.ranks.len() < self.nodes() * self.cluster.node.gpus.value
+    }
+}
+
+/// `16 GPUs on 2 nodes`
+pub fn group(sweep: &Sweep, nodes: usize) -> String {
+    format!("{} on {}", count(sweep.ranks.len(), "GPU"), count(nodes, "node"))
+}
+
+/// Every table, with how to read it.
+pub fn page(tables: &[Table]) -> String {
+    let texts: Vec<String> = tables.iter().map(one).collect();
+    texts.join("\n")
+}
+
+/// What to do with a profile.
+pub fn next_step(path: &str, cluster: &Cluster) -> String {
+    format!(
+        "\nThe measured times are in {path}; `plan`, `simulate` and `network` take them with `--profile {path}` for nodes \
+         of {} GPUs.\n",
+        cluster.node.gpus.value
+    )
+}
+
+fn one(table: &Table) -> String {
+    let is_measured = table.rows.iter().any(|row| row.measured.is_some());
+    let mut columns = vec![
+        Right("size (B)"),
+        Right("time (µs)"),
+        Right("algbw (GB/s)"),
+        Right("busbw (GB/s)"),
+        Left("algorithm"),
+        Left("protocol"),
+        Right("channels"),
+    ];
+    if is_measured {
+        columns.extend([Right("measured (µs)"), Right("error (%)")]);
+    }
+    let rows = table.rows.iter().map(|row| {
+        let algorithm = row.algorithm_bandwidth();
+        let mut cells = vec![
+            grouped(row.bytes.get()),
+            microseconds(row.time),
+            gigabytes(algorithm),
+            gigabytes(algorithm * table.bus_factor()),
+        ];
+        cells.extend(match row.choice {
+            Some(choice) => {
+                [choice.algorithm.into(), choice.protocol.to_string(), choice.channels.to_string()]
+            }
+            None => ["profile".into(), "-".into(), "-".into()],
+        });
+        if is_measured {
+            cells.push(row.measured.map_or_else(|| "-".into(), microseconds));
+            cells.push(row.error().map_or_else(|| "-".into(), signed_percent));
+        }
+        cells
+    });
+    let mut page = table.title() + "\n\n" + &super::table::table(&columns, rows.collect());
+    page.push_str(&wrap(
+        &format!(
+            "algbw: size / time; busbw: algbw × {}, what each GPU's link carries",
+            factor(table.bus_factor())
+        ),
+        0,
+    ));
+    let profile = table.rows.iter().any(|row| row.choice.is_none());
+    let chosen = if profile {
+        "the profile's times".into()
+    } else {
+        format!("as NCCL {} does it", table.cluster.nccl)
+    };
+    let siblings = if table.has_siblings() {
+        ", while the other GPUs of these nodes do the same and share the NICs"
+    } else {
+        ""
+    };
+    page.push_str(&wrap(&format!("forecast: {chosen}{siblings}"), 0));
+    sources(table, &mut page);
+    page
+}
+
+fn sources(table: &Table, page: &mut String) {
+    for measured in &table.sweep.measured {
+        let mut text = format!("measured: {}", measured.name);
+        let more = [&measured.gpu, &measured.software, &measured.date];
+        for word in more.into_iter().flatten() {
+            let _ = write!(text, ", {word}");
+        }
+        if measured.source != measured.name {
+            let _ = write!(text, " ({})", measured.source);
+        }
+        page.push_str(&wrap(&text, 2));
+        if measured.alone {
+            let text = "The measured group had the NICs of its nodes for itself. In training it has not, so that the simulator \
+                        does not take these times from a profile.";
+            page.push_str(&wrap(text, 0));
+        }
+    }
+    if table.sweep.measured.len() > 1 {
+        page.push_str("The table has the median of each size.\n");
+    }
+}
+
+fn microseconds(time: Seconds) -> String {
+    decimals(time.get() * 1e6, 2)
+}
+
+fn gigabytes(bandwidth: BytesPerSecond) -> String {
+    decimals(bandwidth.get() / 1e9, 2)
+}
+
+/// Percent with a sign and one decimal; what rounds to zero is `+0.0`.
+fn signed_percent(part: f64) -> String {
+    let tenths = (1000.0 * part).round();
+    format!("{:+.1}", if tenths == 0.0 { 0.0 } else { tenths / 10.0 })
+}
+
+/// With as many decimals as say something: `1.875`, `1`.
+fn factor(factor: f64) -> String {
+    format!("{factor:.4}").trim_end_matches('0').trim_end_matches('.').into()
+}
+
+/// Fewer decimals for large numbers: five digits say enough.
+fn decimals(value: f64, most: usize) -> String {
+    let digits = value.abs().max(1.0).log10().floor() as usize + 1;
+    let decimals = most.min(5usize.saturating_sub(digits));
+    format!("{value:.decimals$}")
+}
