@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use trainwright_sim::costs::{ClusterCosts, Costs};
 use trainwright_sim::engine::{Graph, Load, OpId, Timing, Traffic, Use};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::program::{Axis, CollectiveKind, Group};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::program::{Axis, Group};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 #[derive(Deserialize)]
