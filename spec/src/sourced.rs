@@ -111,13 +111,15 @@ pub fn parse_quantity<T: Quantity>(text: &str) -> Result<T, String> {
     let (number, unit) = text.split_at(digits);
     let scale = T::UNITS.iter().find(|(name, _)| *name == unit.trim()).map(|(_, scale)| *scale);
     let number = number.replace('_', "").parse::<f64>().ok();
-    number.zip(scale).and_then(|(number, scale)| T::from_base(number * scale)).ok_or_else(|| {
-        let units: Vec<&str> = T::UNITS.iter().map(|(name, _)| *name).collect();
-        match units.is_empty() {
-            true => format!("`{text}` is not a plain number"),
-            false => format!("`{text}` is not a number followed by one of {}", units.join(", ")),
+    match number.zip(scale) {
+        Some((number, scale)) => T::from_base(number * scale)
+            .ok_or_else(|| format!("`{text}` is out of range: neither negative nor endless is allowed")),
+        None if T::UNITS.is_empty() => Err(format!("`{text}` is not a plain number")),
+        None => {
+            let units: Vec<&str> = T::UNITS.iter().map(|(name, _)| *name).collect();
+            Err(format!("`{text}` is not a number followed by one of {}", units.join(", ")))
         }
-    })
+    }
 }
 
 /// Writes a quantity so that `parse_quantity` gives the same bits back: in the first unit in which it is short.

@@ -288,6 +288,10 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
     fabric("pod_nodes = 2", "`pod_nodes` needs `oversubscription` beside it");
     fabric("hop_latency = -1", "`fabric.hop_latency`: -1 is out of range");
     fabric(
+        "hop_latency = \"-1 us\"",
+        "`fabric.hop_latency`: `-1 us` is out of range: neither negative nor endless",
+    );
+    fabric(
         "oversubscription = 2\ntorus = { dims = [8] }",
         "a fabric has one shape, here are `torus` and `oversubscription`",
     );
