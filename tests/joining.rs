@@ -1,6 +1,8 @@
 //! Simulating by calls, with ops joined, against simulating by ops: on random programs, whatever lowering makes.
 
 mod common;
+#[path = "common/undisturbed.rs"]
+mod undisturbed;
 
 use common::Draft;
 use proptest::prelude::*;
@@ -16,6 +18,7 @@ use trainwright_spec::program::{
     Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
 };
 use trainwright_spec::units::{Bytes, Seconds};
+use undisturbed::Undisturbed;
 
 /// Takes as many seconds as there are bytes.
 struct ByteCosts;
@@ -129,7 +132,7 @@ fn joined_ops_are_slowed_as_much_as_single_ones() {
         },
     ];
     for draft in drafts {
-        let plan = megatron(draft).try_plan().unwrap();
+        let plan = megatron(draft).plan();
         let program = lower(&plan);
         let costs = ClusterCosts { cluster: &plan.cluster };
         let [by_op, by_call] =
@@ -144,22 +147,5 @@ fn joined_ops_are_slowed_as_much_as_single_ones() {
         // There is something to get wrong.
         assert!(slowed > 0.005, "{:?}", plan.mesh);
         assert!(apart.abs() < 0.01, "{:?}: {by_op} by ops, {by_call} by calls", plan.mesh);
-    }
-}
-
-/// The same durations, but nothing slows anything.
-struct Undisturbed<'a>(ClusterCosts<'a>);
-
-impl Costs for Undisturbed<'_> {
-    fn kernel(&self, kernel: &Kernel) -> Seconds {
-        self.0.kernel(kernel)
-    }
-
-    fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
-        self.0.collective(kind, bytes, group)
-    }
-
-    fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
-        self.0.message(bytes, from, to)
     }
 }

@@ -231,7 +231,8 @@ fn every_timeline_of_random_plans_is_possible() {
         updates_come_last(&timeline);
         memory_returns_to_what_is_resident(&timeline, &program);
         shares_add_up(&timeline);
-        assert_eq!(step_time(&program, &costs).unwrap(), timeline.duration);
+        let joined = step_time(&program, &costs).unwrap().0 as f64 / timeline.duration.0 as f64;
+        assert!((0.99..=1.01).contains(&joined), "joined ops take {joined} of the time of single ones");
         Ok(())
     });
     tried.unwrap();

@@ -400,4 +400,41 @@ mod tests {
         graph.wait(second, first);
         assert_eq!(graph.run().unwrap_err(), Deadlock { stuck: 2, ops: 3, first: 1 });
     }
+
+    /// Adds an op on a queue of its own that does something with a device.
+    fn add_loaded(graph: &mut Graph, timing: Timing, device: u32, load: Load) -> OpId {
+        let queue = graph.add_queue();
+        let op = graph.add(queue, timing);
+        let uses = graph.add_uses(&[Use { device, load }]);
+        graph.set_uses(op, uses);
+        op
+    }
+
+    #[test]
+    fn a_kernel_goes_on_at_the_rate_that_communication_leaves() {
+        let mut graph = Graph::default();
+        let kernel = Load { multiprocessor_bound: 1.0, ..Load::default() };
+        let half = Load::communication(Traffic { multiprocessors: 0.5, ..Traffic::default() });
+        add_loaded(&mut graph, takes(100), 0, kernel);
+        let first = add_loaded(&mut graph, takes(20), 0, half);
+        let second = add_loaded(&mut graph, takes(20), 0, half);
+        graph.wait(second, first);
+        add_loaded(&mut graph, takes(100), 1, kernel);
+        // At half the rate until 40, when 80 are left.
+        assert_eq!(ends(&graph), [120, 20, 40, 100]);
+    }
+
+    #[test]
+    fn a_meeting_is_as_slow_as_its_slowest_member() {
+        let mut graph = Graph::default();
+        let link = Load::communication(Traffic { inside: 1.0, ..Traffic::default() });
+        let meeting = graph.add_meeting(2);
+        for device in [0, 1] {
+            add_loaded(&mut graph, Timing::Meets(meeting, Picoseconds(20)), device, link);
+        }
+        add_loaded(&mut graph, takes(10), 1, link);
+        add_loaded(&mut graph, takes(5), 0, Load::default());
+        // On device 1 both get half of the link until 20, when the meeting has done 10 of 20 on both devices.
+        assert_eq!(ends(&graph), [30, 30, 20, 5]);
+    }
 }

@@ -110,8 +110,16 @@ impl Flat {
             match node.inside {
                 // The kernels first, then the communication that they do not hide: the order inside is not told.
                 Some(Inside { compute, overlapped }) => {
-                    let kernels = Span { end: span.start + compute, ..span };
-                    let start = kernels.end - overlapped;
+                    // What slows it is spread evenly over it.
+                    let slowed = |time: Picoseconds| match node.action {
+                        NodeAction::Local(alone) if alone != span.end - span.start => {
+                            let slowness = (span.end - span.start).0 as f64 / alone.0 as f64;
+                            Picoseconds((time.0 as f64 * slowness).round() as u64)
+                        }
+                        _ => time,
+                    };
+                    let kernels = Span { end: span.start + slowed(compute), ..span };
+                    let start = kernels.end - slowed(overlapped);
                     let activity = Activity::Communication(Axis::Tensor);
                     spans.push(kernels);
                     spans.push(Span { stream: Stream::Tensor, activity, start, ..span });
