@@ -1,7 +1,8 @@
 //! Costs of ops that do not mind what runs beside them.
 
 use trainwright_sim::costs::{ClusterCosts, Costs};
-use trainwright_spec::program::{CollectiveKind, Group, Kernel};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::program::{Group, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// The durations of a cluster, but nothing slows anything.
