@@ -87,7 +87,7 @@ const MARGIN: f64 = 0.3;
 fn step_times_of_korthikanti_2022_are_met_within_15_percent() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/published/training.csv");
     let rows = csv::Reader::from_path(path).unwrap().into_deserialize().map(Result::unwrap);
-    let mut tried = 0;
+    let (mut tried, mut worse) = (0, Vec::new());
     for row in rows.filter(|row: &Row| row.id.starts_with("korthikanti22")) {
         let Some(measured) = row.measured_step_time_s else { continue };
         let plan = plan(&row);
@@ -102,13 +102,11 @@ fn step_times_of_korthikanti_2022_are_met_within_15_percent() {
             100.0 * forecast.report.mean.bubble_share,
         );
         let (_, today) = TODAY.iter().find(|(id, _)| *id == row.id).expect("a row of TODAY");
-        assert!(error.abs() <= 0.15, "{}", row.id);
-        assert!(
-            100.0 * error.abs() <= today.abs() + MARGIN,
-            "{}: {error} is worse than today's {today} %",
-            row.id
-        );
+        if error.abs() > 0.15 || 100.0 * error.abs() > today.abs() + MARGIN {
+            worse.push(format!("{}: {:+.1} % after {today:+.1} %", row.id, 100.0 * error));
+        }
         tried += 1;
     }
     assert_eq!(tried, TODAY.len());
+    assert!(worse.is_empty(), "beyond 15 % or worse than today:\n{}", worse.join("\n"));
 }
