@@ -142,6 +142,8 @@ impl Graph {
     /// Sets what an op does with devices. An op without is alone wherever it runs.
     pub fn set_uses(&mut self, op: OpId, uses: UseRange) {
         if uses.count > 0 {
+            let ops = self.timings.capacity();
+            self.uses_of_ops.reserve_exact(ops - self.uses_of_ops.len().min(ops));
             self.uses_of_ops.resize(self.timings.len(), UseRange::default());
             self.uses_of_ops[op as usize] = uses;
         }
