@@ -67,6 +67,7 @@ impl Row {
             cluster: cluster.into(),
             nodes: nodes.parse().unwrap(),
             ranks: ranks.parse().unwrap(),
+            // Libraries of their own measure other operations.
             kind: kind.parse().ok()?,
             bytes: Bytes::new(bytes.parse().unwrap()),
             time: Seconds::new(time.parse::<f64>().unwrap() * 1e-6),
@@ -158,11 +159,80 @@ fn print(title: &str, errors: &BTreeMap<String, Vec<f64>>) {
 
 /// Median and 90th percentile of the error of messages of 1 MB and more, in percent.
 #[rustfmt::skip]
-const TODAY: [(&str, f64, f64); 0] = [
+const TODAY: [(&str, f64, f64); 69] = [
+    ("aws-g4dn, 2 nodes, all-reduce", 5.2, 6.9),
+    ("aws-g6, 2 GPUs, all-gather", 0.2, 0.5),
+    ("aws-g6, 4 GPUs, all-gather", 0.4, 0.7),
+    ("aws-g6, 8 GPUs, all-gather", 0.6, 0.9),
+    ("aws-p3, 4 GPUs, all-gather", 37.1, 37.9),
+    ("aws-p3, 8 GPUs, all-gather", 3.9, 5.8),
+    ("aws-p4d, 2 GPUs, all-gather", 5.2, 10.1),
+    ("aws-p4d, 4 GPUs, all-gather", 2.3, 5.7),
+    ("aws-p4d, 8 GPUs, all-gather", 2.4, 5.5),
+    ("aws-p5, 2 GPUs, send-receive", 7.0, 10.9),
+    ("aws-p5, 2 nodes, all-reduce", 5.7, 25.5),
+    ("aws-p5, 3 nodes, send-receive", 1.4, 15.9),
+    ("aws-p5, 4 nodes, all-to-all", 12.9, 20.4),
+    ("aws-p5, 4 nodes, send-receive", 1.9, 17.7),
+    ("aws-p5, 5 and more nodes, all-reduce", 8.9, 18.0),
+    ("aws-p5, 5 and more nodes, all-to-all", 5.6, 14.6),
+    ("aws-p5, 5 and more nodes, send-receive", 1.1, 9.7),
+    ("aws-p5, 8 GPUs, all-reduce", 3.8, 10.3),
+    ("aws-p5, 8 GPUs, all-to-all", 3.0, 7.0),
+    ("aws-p6-b200, 4 GPUs, all-reduce", 0.3, 0.3),
+    ("aws-p6-b200, 4 nodes, all-reduce", 6.0, 20.1),
+    ("aws-p6-b200, 5 GPUs, all-reduce", 0.0, 0.0),
+    ("aws-p6-b200, 6 GPUs, all-reduce", 1.3, 1.3),
+    ("aws-p6-b200, 7 GPUs, all-reduce", 0.5, 0.5),
+    ("aws-p6-b200, 8 GPUs, all-reduce", 1.2, 1.2),
+    ("azure-nd-h100-v5, 8 GPUs, all-reduce", 4.8, 12.9),
+    ("dgx-1v, 2 GPUs, all-reduce", 1.2, 7.9),
+    ("dgx-1v, 2 GPUs, all-to-all", 4.6, 5.5),
+    ("dgx-1v, 2 GPUs, reduce-scatter", 16.6, 20.5),
+    ("dgx-1v, 3 GPUs, all-reduce", 7.6, 15.9),
+    ("dgx-1v, 4 GPUs, all-gather", 6.3, 11.2),
+    ("dgx-1v, 4 GPUs, all-reduce", 6.5, 13.6),
+    ("dgx-1v, 4 GPUs, reduce-scatter", 9.6, 12.0),
+    ("dgx-1v, 6 GPUs, all-reduce", 6.7, 14.9),
+    ("dgx-1v, 7 GPUs, all-reduce", 2.9, 9.0),
+    ("dgx-1v, 8 GPUs, all-gather", 1.7, 7.7),
+    ("dgx-1v, 8 GPUs, all-reduce", 6.4, 14.8),
+    ("dgx-1v, 8 GPUs, all-to-all", 11.6, 15.9),
+    ("dgx-1v, 8 GPUs, reduce-scatter", 3.3, 6.2),
+    ("dgx-1v-roce, 2 nodes, all-reduce", 2.1, 21.9),
+    ("dgx-a100, 2 GPUs, all-reduce", 4.1, 6.2),
+    ("dgx-a100, 2 nodes, all-reduce", 3.8, 6.8),
+    ("dgx-a100, 3 GPUs, all-reduce", 3.6, 7.9),
+    ("dgx-a100, 4 GPUs, all-reduce", 2.1, 9.0),
+    ("dgx-a100, 4 nodes, all-reduce", 8.2, 20.4),
+    ("dgx-a100, 5 GPUs, all-reduce", 2.2, 13.4),
+    ("dgx-a100, 6 GPUs, all-reduce", 2.4, 10.8),
+    ("dgx-a100, 7 GPUs, all-reduce", 2.4, 10.3),
+    ("dgx-a100, 8 GPUs, all-reduce", 3.1, 11.3),
+    ("dgx-a100-40gb, 8 GPUs, all-reduce", 1.4, 7.3),
+    ("dgx-a100-40gb, 8 GPUs, all-to-all", 5.2, 14.8),
+    ("dgx-a100-40gb, 8 GPUs, broadcast", 2.0, 11.5),
+    ("dgx-a100-40gb, 8 GPUs, reduce", 2.1, 12.0),
+    ("dgx-b200, 8 GPUs, all-reduce", 0.2, 0.2),
+    ("dgx-h100, 8 GPUs, all-reduce", 3.5, 9.6),
+    ("gcp-a3-mega, 2 nodes, all-gather", 2.9, 11.6),
+    ("gcp-a3-ultra, 2 nodes, all-gather", 3.1, 6.9),
+    ("gcp-a3-ultra, 5 and more nodes, all-reduce", 3.9, 24.5),
+    ("h100-pcie-pair, 2 GPUs, all-reduce", 3.4, 3.4),
+    ("hgx-a100-4nic, 3 nodes, all-reduce", 9.5, 10.0),
+    ("mi300x-8, 2 GPUs, all-reduce", 5.6, 5.6),
+    ("mi300x-8, 2 nodes, all-reduce", 0.9, 2.5),
+    ("mi300x-8, 8 GPUs, all-reduce", 10.9, 10.9),
+    ("oci-bm-gpu-h100, 2 nodes, all-reduce", 3.2, 7.2),
+    ("pcie-1080-ti, 2 GPUs, all-reduce", 6.8, 7.0),
+    ("pcie-1080-ti, 4 GPUs, all-reduce", 4.6, 5.1),
+    ("pcie-p100, 2 GPUs, all-reduce", 5.5, 15.7),
+    ("pcie-p100, 4 GPUs, all-reduce", 1.3, 20.3),
+    ("pcie-p100, 8 GPUs, all-reduce", 1.5, 19.8),
 ];
 
-/// Machines that miss a target, with what they have today.
-const MISSED: [(&str, f64, f64); 0] = [];
+/// Machines that miss a target, with what they have today: groups of 4 V100s, whose wiring the source does not state.
+const MISSED: [(&str, f64, f64); 1] = [("aws-p3", 27.9, 37.6)];
 
 #[test]
 fn large_messages_are_met_as_well_as_today() {
@@ -217,7 +287,7 @@ fn small_messages_are_within_a_factor_of_one_and_a_half() {
 }
 
 /// Percent of small messages within a factor of 1.5 today; 75 is the target.
-const SMALL_WITHIN: usize = 75;
+const SMALL_WITHIN: usize = 92;
 
 /// Rows that are left out: how many for which reason, and what the model makes of them.
 #[test]

@@ -157,6 +157,9 @@ pub struct Nics {
     /// What NICs and fabric add to each step of a collective beside the library's own part; twice with the Simple
     /// protocol, whose receiver also flushes.
     pub latency: Sourced<Seconds>,
+    /// The latency that their driver tells NCCL, which counts with it when it chooses; left out: it tells none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_latency: Option<Sourced<Seconds>>,
 }
 
 fn in_order() -> bool {

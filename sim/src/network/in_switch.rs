@@ -50,7 +50,7 @@ impl Algorithm for NvlsTree {
         can(call, placement, 2)?;
         let (nvls, between) = (&placement.nccl.nvls, placement.between?);
         let levels = f64::from(placement.nodes.ilog2());
-        let latency = nvls.inside.value + 2.0 * levels * (nvls.between.value + between.latency);
+        let latency = nvls.inside.value + 2.0 * levels * (nvls.between.value + placement.reported);
         let bandwidth = placement.inside.bandwidth.min(between.bandwidth / visits(placement));
         Some(latency + call.bytes / (efficiency(placement) * bandwidth))
     }
@@ -65,7 +65,7 @@ impl Algorithm for NvlsTree {
         let (latency, bandwidth) = can(call, placement, 2)?;
         let between = placement.between?;
         let levels = f64::from(placement.nodes.next_power_of_two().ilog2());
-        let step = placement.tree_steps(Protocol::LowLatency).1;
+        let step = placement.tree_crossing(Protocol::LowLatency, between.latency);
         let depth = latency + 2.0 * levels * step;
         Some(pipelined(depth, call.bytes, bandwidth.min(between.bandwidth / visits(placement))))
     }

@@ -49,6 +49,8 @@ pub struct Placement {
     pub generation: Generation,
     /// What NCCL counts with.
     pub nccl: &'static Constants,
+    /// The latency of the NICs that NCCL counts with.
+    pub(super) reported: Seconds,
     transport: Transport,
     ordered: bool,
 }
@@ -111,6 +113,7 @@ impl Placement {
             start: seconds(&node.gpu.achieved.collective_start),
             generation: node.gpu.generation,
             nccl: cluster.nccl.constants(),
+            reported: node.nics.as_ref().map_or(Seconds::ZERO, |nics| seconds(&nics.reported_latency)),
             transport: interconnect.transport,
             ordered: node.nics.as_ref().is_none_or(|nics| nics.ordered),
         }
@@ -139,20 +142,32 @@ impl Placement {
             || (self.transport == Transport::NvLink && (self.nodes == 1 || self.ordered))
     }
 
-    /// Time of a ring's step inside a node and between nodes.
-    ///
-    /// Inside, NCCL's times scale with the link's own; between nodes the network adds its latency, twice with
-    /// Simple, whose receiver also flushes. With one rank in each node NCCL counts the steps of a tree.
-    pub(super) fn ring_steps(&self, protocol: Protocol) -> (Seconds, Seconds) {
-        let network = &self.nccl.steps.network;
-        let table = if self.ranks == self.nodes { &network.tree } else { &network.ring };
-        (self.inside_step(protocol, |table| &table.ring), self.between_step(protocol.time(table), protocol))
+    /// Time of a ring's step inside a node, where NCCL's times scale with the link's own.
+    pub(super) fn ring_step(&self, protocol: Protocol) -> Seconds {
+        self.inside_step(protocol, |table| &table.ring)
     }
 
-    /// Time of a tree's step inside a node and between nodes; see `ring_steps`.
-    pub(super) fn tree_steps(&self, protocol: Protocol) -> (Seconds, Seconds) {
-        let network = protocol.time(&self.nccl.steps.network.tree);
-        (self.inside_step(protocol, |table| &table.tree), self.between_step(network, protocol))
+    /// Time of a tree's step inside a node.
+    pub(super) fn tree_step(&self, protocol: Protocol) -> Seconds {
+        self.inside_step(protocol, |table| &table.tree)
+    }
+
+    /// Time of a ring's step between nodes: NCCL's own part and what the network adds, twice with Simple, whose
+    /// receiver also flushes. With one rank in each node NCCL counts the steps of a tree.
+    pub(super) fn ring_crossing(&self, protocol: Protocol, latency: Seconds) -> Seconds {
+        let network = &self.nccl.steps.network;
+        let table = if self.ranks == self.nodes { &network.tree } else { &network.ring };
+        crossing(protocol.time(table), protocol, latency)
+    }
+
+    /// Time of a tree's step between nodes.
+    pub(super) fn tree_crossing(&self, protocol: Protocol, latency: Seconds) -> Seconds {
+        crossing(protocol.time(&self.nccl.steps.network.tree), protocol, latency)
+    }
+
+    /// What the network adds to a step.
+    pub(super) fn latency(&self) -> Seconds {
+        self.between.map_or(Seconds::ZERO, |between| between.latency)
     }
 
     /// A cap for these GPUs on this many nodes.
@@ -193,13 +208,12 @@ impl Placement {
         let scale = self.inside.latency / table.ring.simple.value;
         scale * protocol.time(algorithm(table))
     }
+}
 
-    fn between_step(&self, network: Seconds, protocol: Protocol) -> Seconds {
-        let latency = self.between.map_or(Seconds::ZERO, |between| between.latency);
-        match protocol {
-            Protocol::Simple => network + 2.0 * latency,
-            _ => network + latency,
-        }
+fn crossing(own: Seconds, protocol: Protocol, latency: Seconds) -> Seconds {
+    match protocol {
+        Protocol::Simple => own + 2.0 * latency,
+        _ => own + latency,
     }
 }
 

@@ -31,10 +31,11 @@ impl Algorithm for Ring {
                 .min(channels * placement.cap(&constants.caps.ring_ll128)),
             Protocol::Simple => link,
         };
-        let (inside, between) = placement.ring_steps(protocol);
+        let inside = placement.ring_step(protocol);
+        let between = placement.ring_crossing(protocol, placement.reported);
         let mut latency = protocol.time(&constants.base.ring);
         if shape.chain {
-            let table = if protocol == Protocol::Simple { placement.tree_steps(protocol).0 } else { inside };
+            let table = if protocol == Protocol::Simple { placement.tree_step(protocol) } else { inside };
             latency += placement.ranks as f64 * table;
         } else {
             let overhead = match (several, protocol) {
@@ -73,7 +74,8 @@ impl Algorithm for Ring {
         let shape = Shape::of(call.kind, placement)?;
         let steps = placement.ranks.saturating_sub(1);
         let crossings = if placement.nodes > 1 { placement.nodes.min(steps) } else { 0 };
-        let (inside, between) = placement.ring_steps(call.protocol);
+        let inside = placement.ring_step(call.protocol);
+        let between = placement.ring_crossing(call.protocol, placement.latency());
         let latency = crossings as f64 * between + (steps - crossings) as f64 * inside;
         let transfer =
             shape.volume(call.bytes, placement.ranks) / placement.reached(placement.ring_bandwidth(), call);

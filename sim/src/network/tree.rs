@@ -46,7 +46,8 @@ impl Algorithm for Tree {
             units if units < 1.0 => 1.0,
             units => corrections.get(units.log2() as usize).copied().unwrap_or(1.0),
         };
-        let (inside, between) = placement.tree_steps(call.protocol);
+        let inside = placement.tree_step(call.protocol);
+        let between = placement.tree_crossing(call.protocol, placement.reported);
         let depth = 2.0 * (chain(placement) * inside + f64::from(placement.nodes.ilog2()) * between);
         let latency = call.protocol.time(&constants.base.tree) + depth;
         Some(latency + 2.0 * call.bytes / (unbalanced * correction * bandwidth))
@@ -63,7 +64,8 @@ impl Algorithm for Tree {
         if !can(call.kind, placement) {
             return None;
         }
-        let (inside, between) = placement.tree_steps(call.protocol);
+        let inside = placement.tree_step(call.protocol);
+        let between = placement.tree_crossing(call.protocol, placement.latency());
         let levels = f64::from(placement.nodes.next_power_of_two().ilog2());
         let depth = 2.0 * (chain(placement) * inside + levels * between);
         let start = placement.start + call.protocol.time(&placement.nccl.base.tree);

@@ -87,6 +87,9 @@ fn check_node(node: &Node) -> Result<(), Fault> {
         at_least("node.nics.bandwidth", &nics.bandwidth.value, SLOWEST_LINK)?;
         part("node.nics.efficiency", nics.efficiency.value)?;
         short("node.nics.latency", nics.latency.value)?;
+        if let Some(reported) = &nics.reported_latency {
+            short("node.nics.reported_latency", reported.value)?;
+        }
     }
     check_gpu(&node.gpu)
 }
