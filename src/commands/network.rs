@@ -45,7 +45,7 @@ pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
     }
     written?;
     match arguments.write_profile.as_deref() {
-        Some(path) if !alone && !arguments.json => output::print(&page::next_step(path, &question.cluster))?,
+        Some(path) if !alone && !arguments.json => output::print(&page::next_step(path))?,
         _ => {}
     }
     Ok(Outcome::Done)

@@ -51,6 +51,9 @@ pub struct Measured {
     pub gpu: Option<String>,
     /// The day, as far as known.
     pub date: Option<String>,
+    /// What the host took of each time, as far as known.
+    #[serde(rename = "host_s")]
+    pub host: Seconds,
     /// Whether the group left GPUs of its nodes idle that the forecast has at work.
     pub alone: bool,
     /// Sizes, ascending, with their times.
@@ -165,6 +168,7 @@ fn measured(origin: &str, sweeps: &[&LoggedSweep], alone: bool) -> Measured {
         software: first.software.clone(),
         gpu: first.gpu.clone(),
         date: first.date.clone(),
+        host: Seconds::ZERO,
         alone,
         times: medians(rows.collect()),
     }
@@ -204,6 +208,7 @@ fn published_sweeps(
         software: Some(rows[0].software.clone()),
         gpu: None,
         date: None,
+        host: rows[0].host,
         alone: false,
         times: medians(rows.iter().map(|row| (row.bytes, row.time)).collect()),
     });

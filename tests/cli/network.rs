@@ -99,8 +99,7 @@ fn a_log_is_compared_and_becomes_a_profile_that_everything_uses() {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert!(ran.stdout.contains("\nmeasured: run.log, GPU, NCCL 2.20.5+cuda12.4\n"), "{}", ran.stdout);
     assert!(ran.stdout.ends_with(
-        "\nThe measured times are in measured.toml; `plan`, `simulate` and `network` take them with `--profile \
-         measured.toml` for nodes of 8 GPUs.\n"
+        "\nThe times are in measured.toml; `plan`, `simulate` and `network` use them with `--profile measured.toml`.\n"
     ));
     let compared = json(&folder, "--cluster dgx-a100:2 --log run.log");
     let measured: Vec<f64> =
