@@ -27,12 +27,6 @@ pub struct NetworkArguments {
     /// What each size of a range is multiplied by
     #[arg(long, value_name = "N", default_value = "2", value_parser = factor, allow_negative_numbers = true)]
     pub factor: usize,
-    /// Who takes part.
-    #[command(flatten)]
-    pub group: GroupArguments,
-    /// What is not left to NCCL.
-    #[command(flatten)]
-    pub forced: ForcedArguments,
     /// A log of nccl-tests to compare with; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub log: Option<String>,
@@ -42,10 +36,10 @@ pub struct NetworkArguments {
     /// A profile of the cluster's network, whose times are then used where it has them
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
-    /// Write a plot
+    /// Write a plot as SVG
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,
-    /// Write a plot
+    /// Write a plot as PNG
     #[arg(long, value_name = "FILE")]
     pub png: Option<String>,
     /// Write the forecast as nccl-tests would print it
@@ -54,6 +48,12 @@ pub struct NetworkArguments {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+    /// Who takes part.
+    #[command(flatten)]
+    pub group: GroupArguments,
+    /// What is not left to NCCL.
+    #[command(flatten)]
+    pub forced: ForcedArguments,
 }
 
 /// Who takes part in a collective.

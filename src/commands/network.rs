@@ -10,7 +10,7 @@ use trainwright_sim::costs::{measured_sweep, measured_time};
 use trainwright_sim::network::{ALGORITHMS, Forced, Placement, Protocol};
 use trainwright_spec::cluster::{Cluster, MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 use trainwright_spec::units::Seconds;
-use trainwright_traces::nccl_tests::{self, LoggedGroup};
+use trainwright_traces::nccl_tests;
 use trainwright_traces::plot::{Curve, Mark, SweepPlot, png, svg};
 
 /// Runs the command.
@@ -45,7 +45,7 @@ pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
     }
     written?;
     match arguments.write_profile.as_deref() {
-        Some(path) if !alone && !arguments.json => output::print(&page::next_step(path, &question.cluster))?,
+        Some(path) if !alone && !arguments.json => output::print(&page::next_step(path))?,
         _ => {}
     }
     Ok(Outcome::Done)
@@ -146,11 +146,12 @@ fn plot(table: &Table) -> SweepPlot {
 }
 
 fn log(table: &Table) -> String {
-    let ranks = table.sweep.ranks.len();
+    let gpus = table.cluster.node.gpus.value;
+    let ranks: Vec<_> = table.sweep.ranks.iter().map(|rank| (rank / gpus, rank % gpus)).collect();
     let times: Vec<_> = table.rows.iter().map(|row| (row.bytes, row.time)).collect();
     nccl_tests::write(&nccl_tests::Forecast {
         collective: table.sweep.collective,
-        group: table.sweep.shape.unwrap_or(LoggedGroup { nodes: 1, ranks_per_node: ranks, groups: 1 }),
+        ranks: &ranks,
         gpu: &table.cluster.node.gpu.name,
         times: &times,
     })

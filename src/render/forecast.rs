@@ -14,7 +14,7 @@ use trainwright_traces::timeline::Timeline;
 /// Everything that a person wants to know of a plan; the drawing fills `columns`.
 pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usize) -> String {
     let Plan { model, cluster, job, stack, .. } = plan;
-    let mut page = wrap(&asked(model, &cluster.name, cluster.gpus(), job, &stack.name), 0);
+    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
     page.push_str(&wrap(&choices(plan), 0));
     page.push_str(&heading("Forecast of a step"));
     page.push_str(&figures(plan, forecast));

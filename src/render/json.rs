@@ -23,11 +23,12 @@
 //!   "sweeps": [ { "collective", "ranks": [ rank ], "nodes", "bus_factor", "nccl",
 //!                 "rows": [ { "bytes", "time_s", "algorithm_bandwidth_bytes_per_s", "bus_bandwidth_bytes_per_s",
 //!                             "algorithm", "protocol", "channels", "measured_s", "error" } ],
-//!                 "measured": [ { "name", "source", "software", "gpu", "date", "times": [ [ bytes, s ] ] } ] } ] }
+//!                 "measured": [ { "name", "source", "software", "gpu", "date", "host_s", "alone",
+//!                                 "times": [ [ bytes, s ] ] } ] } ] }
 //! ```
 //!
-//! `algorithm`, `protocol` and `channels` are null where the time is a profile's; `measured_s` is the median of what was measured of the size,
-//! `error` the forecast over it, less one; both are null without any.
+//! `algorithm`, `protocol` and `channels` are null where the time is a profile's; `measured_s` is the median of what
+//! was measured of the size, `error` the forecast over it, less one; both are null without any.
 //!
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
 //! quantities of the hardware are text with a unit.

@@ -78,12 +78,8 @@ pub fn page(tables: &[Table]) -> String {
 }
 
 /// What to do with a profile.
-pub fn next_step(path: &str, cluster: &Cluster) -> String {
-    format!(
-        "\nThe measured times are in {path}; `plan`, `simulate` and `network` take them with `--profile {path}` for nodes \
-         of {} GPUs.\n",
-        cluster.node.gpus.value
-    )
+pub fn next_step(path: &str) -> String {
+    format!("\nThe times are in {path}; `plan`, `simulate` and `network` use them with `--profile {path}`.\n")
 }
 
 fn one(table: &Table) -> String {
@@ -150,6 +146,9 @@ fn sources(table: &Table, page: &mut String) {
         let more = [&measured.gpu, &measured.software, &measured.date];
         for word in more.into_iter().flatten() {
             let _ = write!(text, ", {word}");
+        }
+        if measured.host > Seconds::ZERO {
+            let _ = write!(text, ", {} of each time are the host's", measured.host);
         }
         if measured.source != measured.name {
             let _ = write!(text, " ({})", measured.source);

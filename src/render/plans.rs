@@ -15,7 +15,7 @@ use trainwright_traces::timeline::Timeline;
 pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: usize) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
-    let mut page = wrap(&asked(model, &cluster.name, cluster.gpus(), job, &stack.name), 0);
+    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
     page.push_str(&headline(best));
     page.push_str(&heading(&format!(

@@ -9,7 +9,7 @@ use trainwright_planner::{Infeasible, Question};
 /// Everything that a person wants to know.
 pub fn page(question: &Question, infeasible: &Infeasible) -> String {
     let Question { model, cluster, job, stack, .. } = question;
-    let mut page = wrap(&asked(model, &cluster.name, cluster.gpus(), job, &stack.name), 0);
+    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Nothing fits"));
     let columns = [Left("plans"), Left("limit"), Right("needs"), Right("has"), Right("lacks")];
     let rows = infeasible.broken.iter().map(|broken| {

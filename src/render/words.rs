@@ -1,6 +1,7 @@
 //! Plans, jobs and quantities in words. Every page uses these, so that they all say it alike.
 
 use trainwright_sim::Forecast;
+use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::RankMemory;
 use trainwright_spec::mesh::Mesh;
@@ -22,17 +23,26 @@ pub fn mesh(mesh: &Mesh) -> String {
 }
 
 /// What is trained, on what, how much and with what.
-pub fn question(model: &Model, cluster: &str, gpus: usize, job: &Job, stack: &str) -> String {
+pub fn question(model: &Model, cluster: &Cluster, job: &Job, stack: &str) -> String {
     format!(
-        "{} ({}) on {cluster} ({}), {} sequences of {} tokens a step, {}, {}, {stack}",
+        "{} ({}) on {} ({}), {} sequences of {} tokens a step, {}, {}, {stack}",
         model.name,
         parameters(model),
-        count(gpus, "GPU"),
+        place(cluster),
+        count(cluster.gpus(), "GPU"),
         grouped(job.global_batch as f64),
         grouped(job.sequence as f64),
         job.precision,
         job.optimizer,
     )
+}
+
+/// A cluster's name, and where its measured network times are from.
+fn place(cluster: &Cluster) -> String {
+    match &cluster.profile {
+        Some(profile) => format!("{} with the network times of {}", cluster.name, profile.source),
+        None => cluster.name.clone(),
+    }
 }
 
 /// `70.6 billion parameters`, for experts also how many a token visits.

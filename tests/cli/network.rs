@@ -99,8 +99,7 @@ fn a_log_is_compared_and_becomes_a_profile_that_everything_uses() {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert!(ran.stdout.contains("\nmeasured: run.log, GPU, NCCL 2.20.5+cuda12.4\n"), "{}", ran.stdout);
     assert!(ran.stdout.ends_with(
-        "\nThe measured times are in measured.toml; `plan`, `simulate` and `network` take them with `--profile \
-         measured.toml` for nodes of 8 GPUs.\n"
+        "\nThe times are in measured.toml; `plan`, `simulate` and `network` use them with `--profile measured.toml`.\n"
     ));
     let compared = json(&folder, "--cluster dgx-a100:2 --log run.log");
     let measured: Vec<f64> =
@@ -145,6 +144,8 @@ fn plans_are_simulated_with_the_profile() {
     };
     let (plain, slow) = (step("plan.toml"), step("plan.toml --profile slow.toml"));
     assert!(plain < 1.0 && slow > 100.0, "{plain} s and {slow} s");
+    let page = folder.run("simulate plan.toml --profile slow.toml").stdout;
+    assert!(page.contains(" on dgx-a100 with the network times of made up (8 GPUs), "), "{page}");
 
     let arguments = "plan --model gpt2-medium --cluster dgx-a100 --seq 1024 --global-batch 16 --tensor 2 --pipeline 2 \
                      --data 2 --micro-batch 1 --sequence-parallel true --schedule 1f1b --quiet --out -";
@@ -153,6 +154,33 @@ fn plans_are_simulated_with_the_profile() {
     folder.write("planned.toml", &planned.stdout);
     assert!(planned.stdout.contains("[cluster.profile]"), "{}", planned.stdout);
     assert!(step("planned.toml") > 100.0, "a plan carries the profile that it was made with");
+}
+
+/// One GPU of each of two nodes: alone with all NICs, or beside groups of the other GPUs.
+#[test]
+fn a_group_that_had_its_nodes_for_itself_is_none_of_training() {
+    let folder = Folder::new();
+    let rank = |rank: usize, group: usize, node: usize| {
+        format!("#  Rank {rank} Group {group} Pid 1 on node-{node} device 0 [0x0f] GPU\n")
+    };
+    let header = "# all_gather_perf\n# Using devices\n";
+    let rows = "# size count type time algbw busbw error\n1048576 131072 float 77 13.6 6.8 N/A\n";
+    let note = "The measured group had the NICs of its nodes for itself.";
+    let check = |name: &str, ranks: Vec<String>, alone: bool| {
+        folder.write("run.log", &format!("{header}{}{rows}", ranks.concat()));
+        let page =
+            folder.run(&format!("network --cluster dgx-a100:2 --log run.log --write-profile {name}")).stdout;
+        assert_eq!(page.contains(note), alone, "{page}");
+        let of =
+            format!("--cluster dgx-a100:2 --collective all_gather --bytes 1M --ranks 3,11 --profile {name}");
+        assert_eq!(
+            times(&json(&folder, &of)) == [77.0],
+            !alone,
+            "the simulator takes those of siblings only"
+        );
+    };
+    check("alone.toml", vec![rank(0, 0, 0), rank(1, 0, 1)], true);
+    check("siblings.toml", (0..16).map(|index| rank(index, index % 8, index / 8)).collect(), false);
 }
 
 #[test]

@@ -7,6 +7,9 @@
 //!           └─► picture  the pipeline as SVG
 //! ```
 //!
+//! What others measured is read and drawn here too: logs of nccl-tests (`nccl_tests`), the published sweeps that ship
+//! with the program (`published`), and plots of collectives by size (`plot`).
+//!
 //! Nothing here knows whether a timeline was simulated or measured, and nothing here touches a terminal or a file.
 
 mod actions;

@@ -1,6 +1,5 @@
 //! Writing a log, so that what reads those of nccl-tests can read a forecast.
 
-use super::LoggedGroup;
 use std::fmt::Write;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
@@ -10,8 +9,8 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub struct Forecast<'a> {
     /// Which collective.
     pub collective: CollectiveKind,
-    /// Who takes part, as if there were no other group.
-    pub group: LoggedGroup,
+    /// Node and device of each rank.
+    pub ranks: &'a [(usize, usize)],
     /// What the ranks are.
     pub gpu: &'a str,
     /// Sizes and times.
@@ -23,8 +22,8 @@ const ELEMENT: f64 = 4.0;
 
 /// Writes a log. Both halves have the same times: a forecast does not tell buffers apart.
 pub fn write(forecast: &Forecast) -> String {
-    let Forecast { collective, group, gpu, times } = forecast;
-    let ranks = group.nodes * group.ranks_per_node;
+    let Forecast { collective, gpu, times, .. } = forecast;
+    let ranks = forecast.ranks.len();
     let program = program(*collective);
     let size = |row: Option<&(Bytes, Seconds)>| row.map_or(0.0, |(bytes, _)| bytes.get());
     let mut log = format!(
@@ -34,8 +33,7 @@ pub fn write(forecast: &Forecast) -> String {
         size(times.first()),
         size(times.last()),
     );
-    for rank in 0..ranks {
-        let (node, device) = (rank / group.ranks_per_node, rank % group.ranks_per_node);
+    for (rank, (node, device)) in forecast.ranks.iter().enumerate() {
         let host = format!("node-{node}");
         let _ = writeln!(
             log,

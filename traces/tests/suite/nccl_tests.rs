@@ -226,16 +226,17 @@ fn what_cannot_be_used_is_refused_with_its_line() {
 #[test]
 fn a_forecast_is_written_as_nccl_tests_would_and_read_back() {
     let group = LoggedGroup { nodes: 2, ranks_per_node: 8, groups: 1 };
+    let ranks: Vec<(usize, usize)> = (0..16).map(|rank| (rank / 8, rank % 8)).collect();
     let times = [(8.0, 21.37), (1048576.0, 123.4), (8589934592.0, 1234567.0)];
     let times = times.map(|(bytes, time)| (Bytes::new(bytes), Seconds::new(time * 1e-6)));
     for kind in CollectiveKind::ALL.into_iter().filter(|kind| *kind != Barrier) {
-        let text = write(&Forecast { collective: kind, group, gpu: "a100-80gb-sxm", times: &times });
+        let text = write(&Forecast { collective: kind, ranks: &ranks, gpu: "a100-80gb-sxm", times: &times });
         let sweep = one(&text);
         assert_eq!((sweep.collective, sweep.group), (Some(kind), Some(group)), "{text}");
         let expected = [(8.0, 21.37), (1048576.0, 123.4), (8589934592.0, 1234567.0)];
         assert_eq!(self::times(&sweep), expected, "{text}");
     }
-    let text = write(&Forecast { collective: AllReduce, group, gpu: "a100-80gb-sxm", times: &times });
+    let text = write(&Forecast { collective: AllReduce, ranks: &ranks, gpu: "a100-80gb-sxm", times: &times });
     // 1 MiB in 123.4 µs are 8.497 GB/s, times 2 · 15/16 = 15.932.
     let row = "     1048576        262144     float     sum      -1   123.40    8.50   15.93     N/A   123.40    8.50   \
                15.93     N/A";
