@@ -187,18 +187,18 @@ const TODAY: [(&str, f64, f64); 69] = [
     ("aws-p6-b200, 8 GPUs, all-reduce", 1.2, 1.2),
     ("azure-nd-h100-v5, 8 GPUs, all-reduce", 4.8, 12.9),
     ("dgx-1v, 2 GPUs, all-reduce", 1.2, 7.9),
-    ("dgx-1v, 2 GPUs, all-to-all", 4.6, 5.5),
-    ("dgx-1v, 2 GPUs, reduce-scatter", 16.6, 20.5),
+    ("dgx-1v, 2 GPUs, all-to-all", 5.3, 52.3),
+    ("dgx-1v, 2 GPUs, reduce-scatter", 18.7, 34.4),
     ("dgx-1v, 3 GPUs, all-reduce", 7.6, 15.9),
-    ("dgx-1v, 4 GPUs, all-gather", 6.3, 11.2),
+    ("dgx-1v, 4 GPUs, all-gather", 8.3, 40.1),
     ("dgx-1v, 4 GPUs, all-reduce", 6.5, 13.6),
-    ("dgx-1v, 4 GPUs, reduce-scatter", 9.6, 12.0),
+    ("dgx-1v, 4 GPUs, reduce-scatter", 10.4, 29.2),
     ("dgx-1v, 6 GPUs, all-reduce", 6.7, 14.9),
     ("dgx-1v, 7 GPUs, all-reduce", 2.9, 9.0),
-    ("dgx-1v, 8 GPUs, all-gather", 1.7, 7.7),
+    ("dgx-1v, 8 GPUs, all-gather", 3.3, 41.7),
     ("dgx-1v, 8 GPUs, all-reduce", 6.4, 14.8),
-    ("dgx-1v, 8 GPUs, all-to-all", 11.6, 15.9),
-    ("dgx-1v, 8 GPUs, reduce-scatter", 3.3, 6.2),
+    ("dgx-1v, 8 GPUs, all-to-all", 8.9, 15.8),
+    ("dgx-1v, 8 GPUs, reduce-scatter", 4.4, 32.9),
     ("dgx-1v-roce, 2 nodes, all-reduce", 2.1, 21.9),
     ("dgx-a100, 2 GPUs, all-reduce", 4.1, 6.2),
     ("dgx-a100, 2 nodes, all-reduce", 3.8, 6.8),
@@ -231,8 +231,9 @@ const TODAY: [(&str, f64, f64); 69] = [
     ("pcie-p100, 8 GPUs, all-reduce", 1.5, 19.8),
 ];
 
-/// Machines that miss a target, with what they have today: groups of 4 V100s, whose wiring the source does not state.
-const MISSED: [(&str, f64, f64); 1] = [("aws-p3", 27.9, 37.6)];
+/// Machines that miss a target, with what they have today: groups of 4 V100s, whose wiring the source does not state,
+/// and lists of tensors whose times jump (traces/published/README.md).
+const MISSED: [(&str, f64, f64); 2] = [("aws-p3", 27.9, 37.6), ("dgx-1v", 7.0, 33.2)];
 
 #[test]
 fn large_messages_are_met_as_well_as_today() {
