@@ -17,6 +17,7 @@ mod ring;
 pub mod steps;
 pub mod topology;
 mod tree;
+mod uplinks;
 
 pub use choice::{Call, Choice, Forced, Protocol};
 pub use direct::Direct;

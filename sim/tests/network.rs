@@ -489,3 +489,43 @@ fn protocols_are_read_by_their_names() {
     let message = "LL64".parse::<Protocol>().unwrap_err().to_string();
     assert!(message.contains("`LL64`") && message.contains("LL, LL128, Simple"), "{message}");
 }
+
+/// Four nodes of 40 GB/s on a fabric, two of their ranks as a group on some nodes: GB/s between them, and what a step
+/// takes there in µs.
+#[test]
+fn the_fabric_leaves_what_it_can_carry() {
+    let check = |fabric: &str, nodes: &[usize], bandwidth: f64, latency: f64| {
+        let tables = "[fabric]\noversubscription = 4\npod_nodes = 2\n";
+        let text = FOUR_NODES.replace(tables, "") + fabric;
+        let cluster = Cluster::from_toml(&text, "fabric.toml").unwrap();
+        let ranks: Vec<usize> = nodes.iter().flat_map(|node| [4 * node, 4 * node + 1]).collect();
+        let between = Placement::new(&ranks, &cluster).between.unwrap();
+        let case = format!("{nodes:?} on {fabric}");
+        assert!((between.bandwidth.get() / 1e9 - bandwidth).abs() < 1e-9, "{case}: {}", between.bandwidth);
+        close(between.latency, latency, &case);
+    };
+    // Half of a node's GPUs have half of its 40 GB/s.
+    check("", &[0, 1, 2, 3], 20.0, 10.0);
+    // Two levels, each link between switches 2 µs: two of them to the neighbour's leaf, four to the other pod.
+    let levels = "[fabric]\nhop_latency = \"2 us\"\n[[fabric.fat_tree.levels]]\nnodes = 1\noversubscription = 1\n\
+                  [[fabric.fat_tree.levels]]\nnodes = 2\noversubscription = 4\n";
+    check(levels, &[0, 1], 20.0, 14.0);
+    check(levels, &[0, 1, 2, 3], 10.0, 18.0);
+    check(levels, &[0, 2], 5.0, 18.0);
+    // A chain of switches, the middle one of 10 GB/s: the ring of all four nodes crosses it once in each direction
+    // with the whole 40 GB/s of a node; so does the ring of two.
+    let cable = |ends: [&str; 2], bandwidth: usize| {
+        format!("[[fabric.links]]\nbetween = {ends:?}\nbandwidth = \"{bandwidth} GB/s\"\nlatency = \"3 us\"\n")
+    };
+    let chain = [
+        cable(["node0", "a"], 40),
+        cable(["node1", "a"], 40),
+        cable(["node2", "b"], 40),
+        cable(["node3", "b"], 40),
+        cable(["a", "b"], 10),
+    ]
+    .concat();
+    check(&chain, &[0, 1], 20.0, 16.0);
+    check(&chain, &[0, 1, 2, 3], 5.0, 19.0);
+    check(&chain, &[1, 3], 5.0, 19.0);
+}

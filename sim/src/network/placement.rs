@@ -1,8 +1,9 @@
 //! Where the ranks of a group are, which share of the cluster's links they have, and what NCCL makes of them.
 
+use super::uplinks::Way;
 use super::{Call, Protocol};
 use trainwright_spec::cluster::{
-    Cluster, Generation, InSwitchReduction, Interconnect, Nics, Taper, Transport, Wiring,
+    Cluster, Generation, InSwitchReduction, Interconnect, Nics, Transport, Wiring,
 };
 use trainwright_spec::nccl::{ByAlgorithm, ByProtocol, Cap, Constants};
 use trainwright_spec::sourced::Sourced;
@@ -61,10 +62,9 @@ impl Placement {
     /// Achieved bandwidths are the published ones times their efficiency. The NICs of a node are shared evenly by
     /// its g GPUs. A group with k ranks on a node (the fewest of its nodes) so gets
     ///
-    /// β = k/g · (count · bandwidth · efficiency) · min(1, m / oversubscription)
+    /// β = k/g · (count · bandwidth · efficiency) · share
     ///
-    /// where m counts its nodes in the pod that has the fewest: of m nodes in a ring only one sends out of the pod
-    /// in each direction, so that oversubscribed uplinks hurt only groups with few nodes in each pod.
+    /// with the share of it that the fabric lets through (`Way`).
     /// Nodes without NICs, as those of a torus, have their GPUs' own links between them.
     /// Directly wired GPUs have (k − 1)/(g − 1) of their bandwidth towards the k − 1 others of the group, or as many
     /// links as there are rings through the group.
@@ -89,7 +89,8 @@ impl Placement {
                 None => (full * gpus as f64, interconnect.latency.value),
             };
             let share = ranks_per_node as f64 / gpus as f64;
-            Link { bandwidth: all * share * uplink_share(ranks, cluster), latency }
+            let way = Way::through(ranks, cluster);
+            Link { bandwidth: all * share * way.share, latency: latency + way.latency }
         });
         let (ring, pair, exchange) = wired_shares(interconnect, ranks_per_node, gpus);
         let reducing = |reduction: &InSwitchReduction| Link {
@@ -254,22 +255,8 @@ fn wired_shares(interconnect: &Interconnect, ranks: usize, gpus: usize) -> (f64,
     }
 }
 
-/// The part of its NICs' bandwidth that a group keeps on its way through the fabric.
-fn uplink_share(ranks: &[usize], cluster: &Cluster) -> f64 {
-    let gpus = cluster.node.gpus.value;
-    let share = |taper: &Taper| {
-        let pod = gpus * taper.nodes;
-        let sizes = ranks.chunk_by(|a, b| a / pod == b / pod).map(|pod| groups(pod, gpus).0);
-        match (sizes.clone().count(), sizes.min().unwrap_or(0)) {
-            (1, _) => 1.0,
-            (_, fewest) => (fewest as f64 / taper.oversubscription.value).min(1.0),
-        }
-    };
-    cluster.fabric.tapers().iter().map(share).fold(1.0, f64::min)
-}
-
 /// On how many nodes sorted ranks are, and how many are on the node that has the fewest.
-fn groups(ranks: &[usize], gpus: usize) -> (usize, usize) {
+pub(super) fn groups(ranks: &[usize], gpus: usize) -> (usize, usize) {
     let sizes = ranks.chunk_by(|a, b| a / gpus == b / gpus).map(<[usize]>::len);
     (sizes.clone().count(), sizes.min().unwrap_or(0))
 }

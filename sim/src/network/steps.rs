@@ -113,8 +113,7 @@ impl SideBySide<'_> {
                 latencies.push(topology.path(&route).0);
             }
         }
-        let links: Vec<flow::Link> =
-            topology.links().iter().map(|link| flow::Link::shared(link.bandwidth)).collect();
+        let links = topology.shared();
         let ends = match folding {
             Folding::Unfolded => ends(links, &flows)?,
             Folding::Folded => {
