@@ -503,3 +503,19 @@ fn the_examples_of_the_guide_are_read_and_joined() {
         }
     }
 }
+
+/// What an interconnect of the catalog says of rings, which is measured, is what a search finds in its wiring for the
+/// first GPUs of a node, and for two that two links join. The first five, not measured, have a ring over PCIe only.
+#[test]
+fn the_catalog_counts_the_rings_that_its_wiring_has() {
+    let cluster = Cluster::from_name("dgx-1v").unwrap();
+    let topology = Topology::new(&cluster);
+    for (size, said) in (2..).zip(&cluster.node.interconnect.rings) {
+        let group = if size == 2 { vec![0, 3] } else { (0..size).collect() };
+        let rings = topology.rings(&group).unwrap();
+        match size {
+            5 => assert_eq!(rings.kind, LinkKind::Host),
+            _ => assert_eq!((rings.kind, rings.cycles.len()), (LinkKind::Interconnect, *said), "{size} GPUs"),
+        }
+    }
+}
