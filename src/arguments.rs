@@ -2,7 +2,7 @@
 
 mod network;
 
-pub use network::{GroupArguments, NetworkArguments, Sizes};
+pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
