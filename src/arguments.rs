@@ -177,6 +177,18 @@ pub enum List {
     Stacks,
     /// Optimizers
     Optimizers,
+    /// Links between the GPUs of a node
+    Interconnects,
+    /// Network cards
+    Nics,
+    /// Patterns of the network between nodes
+    Fabrics,
+    /// Group operations
+    Collectives,
+    /// Ways to do a collective, for `network --algorithm`
+    Algorithms,
+    /// Versions of NCCL
+    Nccl,
 }
 
 /// No more than the planner ranks.
