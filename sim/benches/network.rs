@@ -42,7 +42,13 @@ fn all_reduce(algorithm: &dyn Algorithm, layout: Layout) -> Steps {
     algorithm.steps(CollectiveKind::AllReduce, layout).expect("both do all-reduces")
 }
 
-fn bench(bencher: Bencher, algorithm: &dyn Algorithm, layout: Layout, groups: &[Vec<usize>], folding: Folding) {
+fn bench(
+    bencher: Bencher,
+    algorithm: &dyn Algorithm,
+    layout: Layout,
+    groups: &[Vec<usize>],
+    folding: Folding,
+) {
     let steps = all_reduce(algorithm, layout);
     LazyLock::force(&TOPOLOGY);
     bencher.bench_local(|| time(&steps, groups, folding));

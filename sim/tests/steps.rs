@@ -223,7 +223,7 @@ fn lists_need_switches_that_add_and_a_group_of_some_size() {
         &InSwitch,
         CollectiveKind::AllReduce,
         "dgx-a100:2",
-        "the switches of nvlink3-nvswitch only pass on, and the algorithm needs some that add",
+        "nvlink3-nvswitch has no switches that add, which the algorithm needs",
     );
     let many =
         "it would have more than 2000000 transfers to simulate: take a smaller group, or another algorithm";

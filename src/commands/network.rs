@@ -79,7 +79,7 @@ fn table<'a>(
             return Ok(Row { bytes, time, how: How::Profile, measured });
         }
         let choice = placement.choose(sweep.collective, bytes, &forced);
-        let choice = choice.ok_or_else(|| cannot(&forced, sweep, &placement))?;
+        let choice = choice.ok_or_else(|| cannot(&forced, sweep, cluster, &placement))?;
         Ok(Row { bytes, time: choice.time, how: How::Nccl(choice), measured })
     });
     let rows = rows.collect::<Result<_, CliError>>()?;
@@ -87,7 +87,7 @@ fn table<'a>(
 }
 
 /// What was asked for cannot be done; this can.
-fn cannot(forced: &Forced, sweep: &Sweep, placement: &Placement) -> CliError {
+fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placement) -> CliError {
     let does = |algorithm, protocol: &Protocol| {
         let only = Forced { algorithm: Some(algorithm), protocol: Some(*protocol), channels: None };
         placement.choose(sweep.collective, sweep.sizes[0], &only).is_some()
@@ -98,7 +98,7 @@ fn cannot(forced: &Forced, sweep: &Sweep, placement: &Placement) -> CliError {
         (!names.is_empty()).then(|| format!("{} ({})", algorithm.name(), names.join(", ")))
     });
     let (group, able) = (page::group(sweep, placement.nodes), able.collect::<Vec<_>>().join(", "));
-    let by_steps = by_steps::able(sweep).join(", ");
+    let by_steps = by_steps::able(sweep, cluster, &Topology::new(cluster)).join(", ");
     let allowed = format!(
         "{} over {group} can be done by {able}, and with `--by-steps` by {by_steps}",
         sweep.collective

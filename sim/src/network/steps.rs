@@ -50,8 +50,8 @@ pub enum StepsError {
         /// Which switches.
         switches: &'static str,
     },
-    /// The list needs switches that add and copy, and those that are there only pass on.
-    #[error("the switches of {interconnect} only pass on, and the algorithm needs some that add")]
+    /// The list needs switches in the node that add and copy.
+    #[error("{interconnect} has no switches that add, which the algorithm needs")]
     NoReduction {
         /// The kind of the interconnect.
         interconnect: String,

@@ -6,7 +6,7 @@ use crate::render::network::{self as page, BySteps, How, Row};
 use trainwright_sim::network::steps::{Groups, StepsError};
 use trainwright_sim::network::topology::Topology;
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::collective::{ALGORITHMS, Algorithm, Layout};
+use trainwright_spec::collective::{ALGORITHMS, Algorithm};
 
 /// The forecast of each size.
 ///
@@ -29,11 +29,11 @@ pub(super) fn rows(
     };
     let lists = asked.lists(cluster, topology).map_err(|error| match error {
         StepsError::NoReduction { .. } | StepsError::NoSwitch { .. } => {
-            refuse(format!("{error}; {}", others(sweep, cluster)))
+            refuse(format!("{error}; {}", others(sweep, cluster, topology)))
         }
         error => refuse(error.to_string()),
     })?;
-    let lists = lists.ok_or_else(|| refuse(others(sweep, cluster)))?;
+    let lists = lists.ok_or_else(|| refuse(others(sweep, cluster, topology)))?;
     let row = |bytes| {
         let timed = lists.time(bytes);
         let how = How::Steps { algorithm: algorithm.name(), pieces: timed.pieces };
@@ -43,16 +43,19 @@ pub(super) fn rows(
     Ok((sweep.sizes.iter().copied().map(row).collect(), by_steps))
 }
 
-fn others(sweep: &Sweep, cluster: &Cluster) -> String {
-    let (group, able) = (page::group(sweep, page::nodes(sweep, cluster)), able(sweep).join(", "));
+/// What else does the collective over such a group on this cluster.
+fn others(sweep: &Sweep, cluster: &Cluster, topology: &Topology) -> String {
+    let group = page::group(sweep, page::nodes(sweep, cluster));
+    let able = able(sweep, cluster, topology).join(", ");
     format!("step by step {} over {group} can be done by {able}", sweep.collective)
 }
 
-/// The algorithms whose lists do the collective over such a group, wherever they run.
-pub(super) fn able(sweep: &Sweep) -> Vec<&'static str> {
-    let layout = Layout::new(sweep.ranks.len(), per_node(sweep), 1);
+/// The algorithms that can do a sweep's collective on the cluster.
+pub(super) fn able(sweep: &Sweep, cluster: &Cluster, topology: &Topology) -> Vec<&'static str> {
+    let (ranks, per_node) = ([sweep.ranks.clone()], per_node(sweep));
     let does = |algorithm: &&&dyn Algorithm| {
-        layout.as_ref().is_ok_and(|layout| algorithm.steps(sweep.collective, *layout).is_some())
+        let group = Groups { algorithm: **algorithm, kind: sweep.collective, ranks: &ranks, per_node };
+        group.is_possible(cluster, topology)
     };
     ALGORITHMS.iter().filter(does).map(|algorithm| algorithm.name()).collect()
 }

@@ -78,10 +78,7 @@ impl Groups<'_> {
             }
             chunks = Some(steps.chunks());
             lists.switches = steps.switches().to_vec();
-            let interconnect = &cluster.node.interconnect;
-            if interconnect.in_switch.is_none() && lists.adds(|switch| matches!(switch, Switch::Node(_))) {
-                return Err(StepsError::NoReduction { interconnect: interconnect.kind.clone() });
-            }
+            self.find_switches(&steps, cluster, topology)?;
             let traffic = self.traffic(&steps)?;
             let channels = if traffic.uneven { self.channels() } else { self.ranks.to_vec() };
             transfers += channels.len() * traffic.transfers;
@@ -97,6 +94,28 @@ impl Groups<'_> {
             lists.cuts.push(Cut { pieces, part, costs: run.costs(topology, Folding::Folded)? });
         }
         Ok(Some(lists))
+    }
+
+    /// Whether the algorithm can do the collective over such a group on that cluster, however long it takes.
+    pub fn is_possible(&self, cluster: &Cluster, topology: &Topology) -> bool {
+        let Some(first) = self.ranks.first() else { return false };
+        let layout = Layout::new(first.len(), self.per_node, 1);
+        let steps = layout.ok().and_then(|layout| self.algorithm.steps(self.kind, layout));
+        steps.is_some_and(|steps| self.find_switches(&steps, cluster, topology).is_ok())
+    }
+
+    /// The switches that add are where the list needs them.
+    fn find_switches(&self, steps: &Steps, cluster: &Cluster, topology: &Topology) -> Result<(), StepsError> {
+        let needs = |which: fn(&Switch) -> bool| steps.switches().iter().any(which);
+        let interconnect = &cluster.node.interconnect;
+        if needs(|switch| matches!(switch, Switch::Node(_))) && interconnect.in_switch.is_none() {
+            return Err(StepsError::NoReduction { interconnect: interconnect.kind.clone() });
+        }
+        let gpu = self.ranks[0][0];
+        if needs(|switch| *switch == Switch::Fabric) && topology.fabric_switch(gpu).is_none() {
+            return Err(StepsError::NoSwitch { gpu, switches: "switches of the fabric" });
+        }
+        Ok(())
     }
 
     fn channels(&self) -> Vec<Vec<usize>> {
@@ -161,10 +180,6 @@ impl Lists {
 
     /// Whether the fabric's switches have to add, which the catalog says of none.
     pub fn needs_fabric_to_add(&self) -> bool {
-        self.adds(|switch| *switch == Switch::Fabric)
-    }
-
-    fn adds(&self, which: impl Fn(&Switch) -> bool) -> bool {
-        self.switches.iter().any(which)
+        self.switches.contains(&Switch::Fabric)
     }
 }
