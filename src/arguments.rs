@@ -2,7 +2,7 @@
 
 mod network;
 
-pub use network::{GroupArguments, NetworkArguments, Sizes};
+pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -177,6 +177,18 @@ pub enum List {
     Stacks,
     /// Optimizers
     Optimizers,
+    /// Links between the GPUs of a node
+    Interconnects,
+    /// Network cards
+    Nics,
+    /// Patterns of the network between nodes
+    Fabrics,
+    /// Group operations
+    Collectives,
+    /// Ways to do a collective, for `network --algorithm`
+    Algorithms,
+    /// Versions of NCCL
+    Nccl,
 }
 
 /// No more than the planner ranks.

@@ -1,6 +1,7 @@
 //! Step lists timed on topologies: by hand, folded against unfolded, many groups at once.
 
-use trainwright_sim::network::steps::{Folding, SideBySide, StepsError, channels};
+use trainwright_sim::network::Placement;
+use trainwright_sim::network::steps::{Folding, Groups, Lists, SideBySide, StepsError, channels};
 use trainwright_sim::network::topology::Topology;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::{
@@ -159,4 +160,75 @@ fn an_algorithm_needs_its_switches() {
     let ranks = [(0..8).collect::<Vec<_>>()];
     let error = time((&InSwitch, CollectiveKind::AllReduce), layout, 1.0, &ranks, &topology).unwrap_err();
     assert_eq!(error.to_string(), "GPU 0 is not joined to switches of its node, which the algorithm needs");
+}
+
+/// What `algorithm` takes over whole nodes of `cluster`.
+fn lists(algorithm: &dyn Algorithm, kind: CollectiveKind, cluster: &Cluster) -> Result<Lists, StepsError> {
+    let ranks = [(0..cluster.gpus()).collect()];
+    let groups = Groups { algorithm, kind, ranks: &ranks, per_node: cluster.node.gpus.value };
+    Ok(groups.lists(cluster, &Topology::new(cluster))?.expect("the algorithm does this"))
+}
+
+#[test]
+fn lists_are_laid_out_as_they_are_fastest() {
+    use CollectiveKind::AllReduce;
+    let cluster = cluster(2, "{ oversubscription = 1 }");
+    let check = |algorithm: &dyn Algorithm, kind, megabytes: f64, pieces: usize, expected: f64| {
+        let timed = lists(algorithm, kind, &cluster).unwrap().time(Bytes::new(megabytes * 1e6));
+        let start = Placement::new(&[0, 1], &cluster).start;
+        let microseconds = (timed.time - start).get() * 1e6;
+        assert!((microseconds - expected).abs() < 1e-6 * expected, "{}: {microseconds} µs", algorithm.name());
+        assert_eq!(timed.pieces, pieces, "{}", algorithm.name());
+    };
+    // 40 MB take 2000 µs through one NIC, of which a node has two. Four rings of 10 MB cross each seam twice on each
+    // NIC: 14 steps of an eighth, 2 · 62.5 µs.
+    check(&Ring, AllReduce, 40.0, 1, 14.0 * (10.0 + 125.0));
+    // Two levels use all NICs with one list: a quarter in the node 100 µs, an eighth over half of a NIC 500 µs.
+    check(&TwoLevel, AllReduce, 40.0, 1, 2.0 * 3.0 * 101.0 + 2.0 * (10.0 + 500.0));
+    // Chains of 7 hops in m pieces take 6 + m steps: whole where only latency counts, in many pieces where it does not.
+    check_pieces(&cluster, 1.0, 1);
+    check_pieces(&cluster, 4e9, 64);
+}
+
+fn check_pieces(cluster: &Cluster, bytes: f64, expected: usize) {
+    let timed = lists(&Ring, CollectiveKind::Broadcast, cluster).unwrap().time(Bytes::new(bytes));
+    assert_eq!(timed.pieces, expected, "{bytes} bytes");
+}
+
+/// One run gives the time of every size: it is what a run of that size has.
+#[test]
+fn costs_hold_for_every_size() {
+    let topology = Topology::new(&cluster(4, "{ oversubscription = 3, pod_nodes = 2 }"));
+    let groups = [(0..16).collect::<Vec<_>>()];
+    for algorithm in [&Ring as &dyn Algorithm, &HalvingDoubling, &TwoLevel, &ParameterServer, &CollNet] {
+        let steps = algorithm.steps(CollectiveKind::AllReduce, Layout::new(16, 4, 2).unwrap()).unwrap();
+        let run = |bytes| SideBySide { steps: &steps, bytes, groups: &groups, overhead: Seconds::new(1e-6) };
+        let costs = run(Bytes::GIB).costs(&topology, Folding::Folded).unwrap();
+        for bytes in [8.0, 1e5, 1e8, 1e11].map(Bytes::new) {
+            let (scaled, own) = (costs.time(bytes), run(bytes).time(&topology, Folding::Folded).unwrap());
+            // A run rounds every flow to a picosecond.
+            let off = (scaled.get() - own.get()).abs();
+            assert!(off <= 1e-6 * own.get(), "{} of {bytes:?}: {scaled} for {own}", algorithm.name());
+        }
+    }
+}
+
+#[test]
+fn lists_need_switches_that_add_and_a_group_of_some_size() {
+    let refuse = |algorithm: &dyn Algorithm, kind, cluster: &str, expected: &str| {
+        let error = lists(algorithm, kind, &Cluster::from_name(cluster).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    };
+    refuse(
+        &InSwitch,
+        CollectiveKind::AllReduce,
+        "dgx-a100:2",
+        "nvlink3-nvswitch has no switches that add, which the algorithm needs",
+    );
+    let many =
+        "it would have more than 2000000 transfers to simulate: take a smaller group, or another algorithm";
+    refuse(&Direct, CollectiveKind::AllToAll, "dgx-h100:512", many);
+    refuse(&Pairwise, CollectiveKind::AllToAll, "dgx-h100:512", many);
+    let on_h100 = lists(&InSwitch, CollectiveKind::AllReduce, &Cluster::from_name("dgx-h100").unwrap());
+    assert!(!on_h100.unwrap().needs_fabric_to_add());
 }

@@ -25,10 +25,15 @@ pub fn names(folder: &str) -> Vec<&'static str> {
 /// `UnknownName` with the nearest names; `kind` is the word for one entry, `model` for the folder `models`, or the
 /// name of a folder.
 pub fn text(kind: &'static str, name: &str) -> Result<&'static str, SpecError> {
-    let folder = if CATALOG.get_dir(kind).is_some() { kind.into() } else { format!("{kind}s") };
+    let folder = folder(kind);
     CATALOG.get_file(format!("{folder}/{name}.toml")).and_then(|file| file.contents_utf8()).ok_or_else(|| {
         SpecError::UnknownName { kind, name: name.into(), nearest: nearest(name, names(&folder).into_iter()) }
     })
+}
+
+/// The word for all entries, by the word for one.
+pub(crate) fn folder(kind: &str) -> String {
+    if CATALOG.get_dir(kind).is_some() { kind.into() } else { format!("{kind}s") }
 }
 
 /// Up to three of `names` that are spelt most like `name`, the closest first.

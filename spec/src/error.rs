@@ -1,5 +1,6 @@
 //! Everything that can be wrong with what a person hands in.
 
+use crate::catalog::folder;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -8,7 +9,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SpecError {
     /// A name that the catalog does not have.
-    #[error("unknown {kind} `{name}`{}; `trainwright show {kind}s` lists all", nearest_names(.nearest))]
+    #[error("unknown {kind} `{name}`{}; `trainwright show {}` lists all", nearest_names(.nearest), folder(kind))]
     UnknownName {
         /// What was looked up: `model`, `cluster`, …
         kind: &'static str,

@@ -5,7 +5,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use trainwright_sim::network::{ALGORITHMS, Forced, Protocol};
 use trainwright_spec::catalog;
-use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::collective::{self, CollectiveKind};
 use trainwright_spec::nccl::Nccl;
 use trainwright_spec::units::Bytes;
 
@@ -85,9 +85,15 @@ impl GroupArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Instead of what NCCL would choose")]
 pub struct ForcedArguments {
-    /// This algorithm
-    #[arg(long, value_parser = algorithms(), conflicts_with = "profile")]
+    /// This algorithm: one of NCCL's, or else one that is timed step by step on the cluster's links
+    #[arg(long, value_name = "NAME", value_parser = algorithms(), conflicts_with = "profile")]
     pub algorithm: Option<&'static str>,
+    /// The algorithm step by step even where NCCL has one of that name
+    #[arg(long, requires = "algorithm", conflicts_with_all = ["protocol", "channels"])]
+    pub by_steps: bool,
+    /// By steps, with as many such groups at once as fill the cluster
+    #[arg(long, requires = "algorithm", conflicts_with_all = ["protocol", "channels", "ranks"])]
+    pub side_by_side: bool,
     /// This protocol
     #[arg(long, value_parser = one_of(&Protocol::ALL, Protocol::name), conflicts_with = "profile")]
     pub protocol: Option<Protocol>,
@@ -100,7 +106,7 @@ pub struct ForcedArguments {
 }
 
 impl ForcedArguments {
-    /// What of the choice is made.
+    /// What of NCCL's choice is made.
     pub fn choice(&self) -> Forced {
         Forced { algorithm: self.algorithm, protocol: self.protocol, channels: self.channels }
     }
@@ -185,7 +191,12 @@ fn collective(text: &str) -> Result<CollectiveKind, String> {
 }
 
 fn algorithms() -> impl TypedValueParser<Value = &'static str> {
-    let names = || ALGORITHMS.iter().map(|algorithm| algorithm.name());
+    let names = || {
+        let nccl: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name()).collect();
+        let by_steps = collective::ALGORITHMS.iter().map(|algorithm| algorithm.name());
+        let others: Vec<&str> = by_steps.filter(|name| !nccl.contains(name)).collect();
+        nccl.into_iter().chain(others)
+    };
     PossibleValuesParser::new(names())
         .map(move |text| names().find(|name| *name == text).expect("the accepted names are the algorithms'"))
 }

@@ -1,15 +1,17 @@
 //! `network`: a collective over a group by size, forecast and measured.
 
+mod by_steps;
+
 use crate::arguments::NetworkArguments;
 use crate::error::{CliError, Outcome};
 use crate::inputs::network::{self as inputs, Measured, Question, Sweep};
 use crate::output;
 use crate::render::{json, network as page};
-use page::{Row, Table};
+use page::{How, Row, Table};
 use trainwright_sim::costs::{measured_sweep, measured_time};
+use trainwright_sim::network::topology::Topology;
 use trainwright_sim::network::{ALGORITHMS, Forced, Placement, Protocol};
 use trainwright_spec::cluster::{Cluster, MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
-use trainwright_spec::units::Seconds;
 use trainwright_traces::nccl_tests;
 use trainwright_traces::plot::{Curve, Mark, SweepPlot, png, svg};
 
@@ -26,7 +28,16 @@ pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
     ];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let question = inputs::question(arguments)?;
-    let tables = question.sweeps.iter().map(|sweep| table(&question.cluster, sweep, arguments));
+    let topology = question.by_steps.as_ref().map(|_| Topology::new(&question.cluster));
+    let tables =
+        question.sweeps.iter().map(|sweep| match question.by_steps.as_ref().zip(topology.as_ref()) {
+            None => table(&question.cluster, sweep, arguments),
+            Some((by_steps, topology)) => {
+                let cluster = &question.cluster;
+                let (rows, by_steps) = by_steps::rows(by_steps, sweep, cluster, topology)?;
+                Ok(Table { cluster, sweep, rows, by_steps: Some(by_steps) })
+            }
+        });
     let tables = tables.collect::<Result<Vec<Table>, CliError>>()?;
     let profile = arguments.write_profile.as_ref().map(|_| profile(&question, arguments)).transpose()?;
     if let [_, _, ..] = tables.as_slice()
@@ -61,22 +72,22 @@ fn table<'a>(
     let forced = arguments.forced.choice();
     let profile = measured_sweep(sweep.collective, &sweep.ranks, cluster);
     let rows = sweep.sizes.iter().map(|&bytes| {
-        let measured = median(sweep.measured.iter().filter_map(|measured| measured.time(bytes)).collect());
+        let measured = sweep.measured_time(bytes);
         if let (true, Some(profile)) = (forced == Forced::default(), profile) {
             let forecast = |bytes| placement.collective_time(sweep.collective, bytes);
             let time = measured_time(profile, bytes, forecast);
-            return Ok(Row { bytes, time, choice: None, measured });
+            return Ok(Row { bytes, time, how: How::Profile, measured });
         }
         let choice = placement.choose(sweep.collective, bytes, &forced);
-        let choice = choice.ok_or_else(|| cannot(&forced, sweep, &placement))?;
-        Ok(Row { bytes, time: choice.time, choice: Some(choice), measured })
+        let choice = choice.ok_or_else(|| cannot(&forced, sweep, cluster, &placement))?;
+        Ok(Row { bytes, time: choice.time, how: How::Nccl(choice), measured })
     });
     let rows = rows.collect::<Result<_, CliError>>()?;
-    Ok(Table { cluster, sweep, rows })
+    Ok(Table { cluster, sweep, rows, by_steps: None })
 }
 
 /// What was asked for cannot be done; this can.
-fn cannot(forced: &Forced, sweep: &Sweep, placement: &Placement) -> CliError {
+fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placement) -> CliError {
     let does = |algorithm, protocol: &Protocol| {
         let only = Forced { algorithm: Some(algorithm), protocol: Some(*protocol), channels: None };
         placement.choose(sweep.collective, sweep.sizes[0], &only).is_some()
@@ -87,7 +98,11 @@ fn cannot(forced: &Forced, sweep: &Sweep, placement: &Placement) -> CliError {
         (!names.is_empty()).then(|| format!("{} ({})", algorithm.name(), names.join(", ")))
     });
     let (group, able) = (page::group(sweep, placement.nodes), able.collect::<Vec<_>>().join(", "));
-    let allowed = format!("{} over {group} can be done by {able}", sweep.collective);
+    let by_steps = by_steps::able(sweep, cluster, &Topology::new(cluster)).join(", ");
+    let allowed = format!(
+        "{} over {group} can be done by {able}, and with `--by-steps` by {by_steps}",
+        sweep.collective
+    );
     let (argument, value) = match (forced.algorithm, forced.protocol) {
         (Some(algorithm), Some(protocol)) => {
             ("--algorithm` with `--protocol", format!("{algorithm} with {protocol}"))
@@ -98,12 +113,6 @@ fn cannot(forced: &Forced, sweep: &Sweep, placement: &Placement) -> CliError {
         }
     };
     CliError::Argument { argument: argument.into(), value, allowed }
-}
-
-/// The middle one; the lower one of two.
-fn median(mut times: Vec<Seconds>) -> Option<Seconds> {
-    times.sort_by(|a, b| a.get().total_cmp(&b.get()));
-    times.get(times.len().saturating_sub(1) / 2).copied()
 }
 
 fn write_files(

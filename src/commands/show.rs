@@ -3,7 +3,7 @@
 use crate::arguments::{List, ShowArguments};
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::render::catalog as lists;
+use crate::render::catalog::{self as lists, network};
 use trainwright_spec::catalog;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::optimizer::optimizer;
@@ -31,6 +31,12 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Stacks => lists::stacks(),
         List::Schedules => Ok(lists::schedules()),
         List::Optimizers => Ok(lists::optimizers()),
+        List::Interconnects => network::interconnects(),
+        List::Nics => network::nics(),
+        List::Fabrics => network::fabrics(),
+        List::Collectives => network::collectives(),
+        List::Algorithms => network::algorithms(),
+        List::Nccl => network::nccl(),
     }
 }
 
@@ -44,5 +50,11 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Stacks => file("stack"),
         List::Schedules => schedule(name).map(lists::schedule_entry),
         List::Optimizers => optimizer(name).map(lists::optimizer_entry),
+        List::Interconnects => file("interconnect"),
+        List::Nics => file("nic"),
+        List::Fabrics => network::fabric_entry(name),
+        List::Collectives => network::collective_entry(name),
+        List::Algorithms => network::algorithm_entry(name),
+        List::Nccl => file("nccl"),
     }
 }

@@ -1,6 +1,9 @@
 //! Arguments become collectives over groups by size, with what was measured of them.
 
+mod by_steps;
 mod group;
+
+pub use by_steps::ByStepsQuestion;
 
 use super::{cluster, refuse, text};
 use crate::arguments::{NetworkArguments, Sizes};
@@ -21,6 +24,8 @@ pub struct Question {
     pub cluster: Cluster,
     /// Collectives over groups: one, or as many as the log has.
     pub sweeps: Vec<Sweep>,
+    /// The algorithm whose steps are timed; none: as NCCL does it.
+    pub by_steps: Option<ByStepsQuestion>,
 }
 
 /// A collective over a group, by size.
@@ -60,6 +65,16 @@ pub struct Measured {
     pub times: Vec<(Bytes, Seconds)>,
 }
 
+impl Sweep {
+    /// The median of what was measured of exactly this size; the lower one of two.
+    pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
+        let mut times: Vec<Seconds> =
+            self.measured.iter().filter_map(|measured| measured.time(bytes)).collect();
+        times.sort_by(|a, b| a.get().total_cmp(&b.get()));
+        times.get(times.len().saturating_sub(1) / 2).copied()
+    }
+}
+
 impl Measured {
     /// The time of exactly this size.
     pub fn time(&self, bytes: Bytes) -> Option<Seconds> {
@@ -82,11 +97,12 @@ pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
         let allowed = "it moves no data, so that there are no sizes to go through".into();
         return Err(refuse("--collective", CollectiveKind::Barrier, allowed));
     }
+    let by_steps = by_steps::question(&arguments.forced)?;
     let sweeps = match &arguments.log {
         Some(path) => of_log(arguments, &cluster, path)?,
         None => vec![of_arguments(arguments, &cluster)?],
     };
-    Ok(Question { cluster, sweeps })
+    Ok(Question { cluster, sweeps, by_steps })
 }
 
 fn of_arguments(arguments: &NetworkArguments, cluster: &Cluster) -> Result<Sweep, CliError> {

@@ -1,5 +1,7 @@
 //! What the catalog and the registries have, as tables, and single entries of the registries as TOML.
 
+pub mod network;
+
 use super::table::{Column, cut_table, wrapped_table};
 use super::words::billions;
 use Column::{Left, Right};

@@ -20,20 +20,21 @@
 //!
 //! ```json
 //! { "cluster",
-//!   "sweeps": [ { "collective", "ranks": [ rank ], "nodes", "bus_factor", "nccl",
+//!   "sweeps": [ { "collective", "ranks": [ rank ], "nodes", "groups", "bus_factor", "nccl",
 //!                 "rows": [ { "bytes", "time_s", "algorithm_bandwidth_bytes_per_s", "bus_bandwidth_bytes_per_s",
-//!                             "algorithm", "protocol", "channels", "measured_s", "error" } ],
+//!                             "algorithm", "protocol", "channels", "pieces", "measured_s", "error" } ],
 //!                 "measured": [ { "name", "source", "software", "gpu", "date", "host_s", "alone",
 //!                                 "times": [ [ bytes, s ] ] } ] } ] }
 //! ```
 //!
-//! `algorithm`, `protocol` and `channels` are null where the time is a profile's; `measured_s` is the median of what
+//! `algorithm`, `protocol` and `channels` are null where the time is a profile's, the latter two where it is of a list
+//! of steps, which alone has `pieces`; `groups` work at once, as far as they are simulated; `measured_s` is the median of what
 //! was measured of the size, `error` the forecast over it, less one; both are null without any.
 //!
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
 //! quantities of the hardware are text with a unit.
 
-use super::network::{Row, Table};
+use super::network::{How, Row, Table};
 use crate::inputs::network::Measured;
 use serde::Serialize;
 use trainwright_planner::{Alternative, BrokenLimit, Found, Infeasible, Question, Search};
@@ -78,9 +79,13 @@ pub fn network(tables: &[Table]) -> String {
         time: row.time,
         algorithm_bandwidth: row.algorithm_bandwidth(),
         bus_bandwidth: row.algorithm_bandwidth() * table.bus_factor(),
-        algorithm: row.choice.map(|choice| choice.algorithm),
-        protocol: row.choice.map(|choice| choice.protocol.name()),
-        channels: row.choice.map(|choice| choice.channels),
+        algorithm: row.how.algorithm(),
+        protocol: row.how.choice().map(|choice| choice.protocol.name()),
+        channels: row.how.choice().map(|choice| choice.channels),
+        pieces: match row.how {
+            How::Steps { pieces, .. } => Some(pieces),
+            _ => None,
+        },
         measured: row.measured,
         error: row.error(),
     };
@@ -88,6 +93,7 @@ pub fn network(tables: &[Table]) -> String {
         collective: table.sweep.collective,
         ranks: &table.sweep.ranks,
         nodes: table.nodes(),
+        groups: table.groups(),
         bus_factor: table.bus_factor(),
         nccl: table.cluster.nccl.name(),
         rows: table.rows.iter().map(|of| row(table, of)).collect(),
@@ -136,6 +142,7 @@ struct SweepAnswer<'a> {
     collective: CollectiveKind,
     ranks: &'a [usize],
     nodes: usize,
+    groups: usize,
     bus_factor: f64,
     nccl: &'static str,
     rows: Vec<SweepRow>,
@@ -154,6 +161,7 @@ struct SweepRow {
     algorithm: Option<&'static str>,
     protocol: Option<&'static str>,
     channels: Option<usize>,
+    pieces: Option<usize>,
     #[serde(rename = "measured_s")]
     measured: Option<Seconds>,
     error: Option<f64>,

@@ -17,6 +17,16 @@ pub struct Table<'a> {
     pub sweep: &'a Sweep,
     /// Each size.
     pub rows: Vec<Row>,
+    /// What was timed step by step; none: as NCCL does it.
+    pub by_steps: Option<BySteps>,
+}
+
+/// What was timed step by step.
+pub struct BySteps {
+    /// How many groups work at once.
+    pub groups: usize,
+    /// Whether the algorithm takes the fabric's switches to add.
+    pub fabric_adds: bool,
 }
 
 /// One size.
@@ -25,10 +35,44 @@ pub struct Row {
     pub bytes: Bytes,
     /// The forecast.
     pub time: Seconds,
-    /// How it is done in the forecast; none where the time is the profile's.
-    pub choice: Option<Choice>,
+    /// How it is done in the forecast.
+    pub how: How,
     /// The median of what was measured of this size.
     pub measured: Option<Seconds>,
+}
+
+/// How a collective is done in the forecast.
+pub enum How {
+    /// As when it was measured for the profile.
+    Profile,
+    /// As NCCL does it.
+    Nccl(Choice),
+    /// By a list of steps.
+    Steps {
+        /// Whose.
+        algorithm: &'static str,
+        /// Into how many pieces the tensor is cut.
+        pieces: usize,
+    },
+}
+
+impl How {
+    /// What NCCL does.
+    pub fn choice(&self) -> Option<&Choice> {
+        match self {
+            How::Nccl(choice) => Some(choice),
+            _ => None,
+        }
+    }
+
+    /// The algorithm, where it is known.
+    pub fn algorithm(&self) -> Option<&'static str> {
+        match self {
+            How::Profile => None,
+            How::Nccl(choice) => Some(choice.algorithm),
+            How::Steps { algorithm, .. } => Some(algorithm),
+        }
+    }
 }
 
 impl Row {
@@ -46,13 +90,22 @@ impl Row {
 impl Table<'_> {
     /// `all-reduce over 16 GPUs on 2 nodes of dgx-a100:2`
     pub fn title(&self) -> String {
-        format!("{} over {} of {}", self.sweep.collective, group(self.sweep, self.nodes()), self.cluster.name)
+        let group = group(self.sweep, self.nodes());
+        let title = format!("{} over {group} of {}", self.sweep.collective, self.cluster.name);
+        match &self.by_steps {
+            Some(BySteps { groups: 2.., .. }) => format!("{title}, {} groups side by side", self.groups()),
+            _ => title,
+        }
     }
 
     /// Nodes that the group is on.
     pub fn nodes(&self) -> usize {
-        let gpus = self.cluster.node.gpus.value;
-        self.sweep.ranks.chunk_by(|a, b| a / gpus == b / gpus).count()
+        nodes(self.sweep, self.cluster)
+    }
+
+    /// Groups that work at once, as far as they are simulated.
+    pub fn groups(&self) -> usize {
+        self.by_steps.as_ref().map_or(1, |by_steps| by_steps.groups)
     }
 
     /// Bus bandwidth over algorithm bandwidth.
@@ -64,6 +117,12 @@ impl Table<'_> {
     fn has_siblings(&self) -> bool {
         self.nodes() > 1 && self.sweep.ranks.len() < self.nodes() * self.cluster.node.gpus.value
     }
+}
+
+/// Nodes that a group is on.
+pub fn nodes(sweep: &Sweep, cluster: &Cluster) -> usize {
+    let gpus = cluster.node.gpus.value;
+    sweep.ranks.chunk_by(|a, b| a / gpus == b / gpus).count()
 }
 
 /// `16 GPUs on 2 nodes`
@@ -104,11 +163,11 @@ fn one(table: &Table) -> String {
             gigabytes(algorithm),
             gigabytes(algorithm * table.bus_factor()),
         ];
-        cells.extend(match row.choice {
+        cells.extend(match row.how.choice() {
             Some(choice) => {
                 [choice.algorithm.into(), choice.protocol.to_string(), choice.channels.to_string()]
             }
-            None => ["profile".into(), "-".into(), "-".into()],
+            None => [row.how.algorithm().unwrap_or("profile").into(), "-".into(), "-".into()],
         });
         if is_measured {
             cells.push(row.measured.map_or_else(|| "-".into(), microseconds));
@@ -124,7 +183,31 @@ fn one(table: &Table) -> String {
         ),
         0,
     ));
-    let profile = table.rows.iter().any(|row| row.choice.is_none());
+    page.push_str(&wrap(&format!("forecast: {}", made(table)), 0));
+    sources(table, &mut page);
+    page
+}
+
+/// How the forecast is made.
+fn made(table: &Table) -> String {
+    if let Some(BySteps { groups, fabric_adds }) = table.by_steps {
+        let others = match groups {
+            1 if table.nodes() > 1 => "; nothing else uses them",
+            1 => "",
+            _ => ", which all groups share",
+        };
+        let pieces = table.rows.iter().filter_map(|row| match row.how {
+            How::Steps { pieces, .. } => Some(pieces),
+            _ => None,
+        });
+        let pieces = match pieces.max() {
+            Some(most @ 2..) => format!("; pipelined in up to {most} pieces"),
+            _ => String::new(),
+        };
+        let adds = if fabric_adds { "; as if the fabric's switches could add" } else { "" };
+        return format!("step by step over the cluster's links{others}{pieces}{adds}");
+    }
+    let profile = table.rows.iter().any(|row| matches!(row.how, How::Profile));
     let chosen = if profile {
         "the profile's times".into()
     } else {
@@ -135,9 +218,7 @@ fn one(table: &Table) -> String {
     } else {
         ""
     };
-    page.push_str(&wrap(&format!("forecast: {chosen}{siblings}"), 0));
-    sources(table, &mut page);
-    page
+    chosen + siblings
 }
 
 fn sources(table: &Table, page: &mut String) {

@@ -1,6 +1,7 @@
 //! The program as people run it: arguments in, text, files and exit codes out.
 
 mod bad_input;
+mod by_steps;
 mod network;
 mod plan;
 mod show;

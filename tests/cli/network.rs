@@ -23,7 +23,7 @@ fn log() -> String {
     )
 }
 
-fn json(folder: &Folder, arguments: &str) -> Value {
+pub fn json(folder: &Folder, arguments: &str) -> Value {
     let ran = folder.run(&format!("network {arguments} --json"));
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
     serde_json::from_str(&ran.stdout).unwrap()
@@ -118,7 +118,7 @@ fn a_log_is_compared_and_becomes_a_profile_that_everything_uses() {
     assert_eq!(other, times(&json(&folder, &of(""))), "a group that was not measured");
     let forced = folder.run(&format!("network {}", of("--profile measured.toml --algorithm ring")));
     assert!(
-        forced.stderr.contains("'--profile <FILE>' cannot be used with '--algorithm <ALGORITHM>'"),
+        forced.stderr.contains("'--profile <FILE>' cannot be used with '--algorithm <NAME>'"),
         "{}",
         forced.stderr
     );
@@ -371,7 +371,59 @@ fn what_nccl_would_choose_can_be_forced() {
     refuse("--nccl 2.1", "invalid value '2.1' for '--nccl <VERSION>' [possible values: 2.12, ");
     refuse(
         "--algorithm trea",
-        "invalid value 'trea' for '--algorithm <ALGORITHM>' [possible values: ring, tree, ",
+        "invalid value 'trea' for '--algorithm <NAME>' [possible values: ring, tree, ",
+    );
+}
+
+#[test]
+fn a_network_that_cannot_be_is_refused_with_its_line() {
+    let folder = Folder::new();
+    let check = |text: &str, message: &str| {
+        folder.write("own.toml", text);
+        let ran = folder.run("network --cluster own.toml --collective all_reduce");
+        let expected = (format!("error: --cluster: own.toml:{message}\n"), 2, String::new());
+        assert_eq!((ran.stderr, ran.code, ran.stdout), expected);
+    };
+    let cable = |node: usize, bandwidth: &str, latency: &str| {
+        format!(
+            "[[fabric.links]]\nbetween = [\"node{node}\", \"leaf\"]\nbandwidth = {bandwidth}\nlatency = {latency}\n"
+        )
+    };
+    let own = |cables: [String; 2]| format!("nodes = 3\nnode = \"dgx-a100\"\n{}", cables.concat());
+    let good = || cable(0, "\"50 GB/s\"", "\"1 us\"");
+    check(
+        &own([good(), cable(1, "\"50 GB/s\"", "\"1 us\"")]),
+        "3: `fabric.links` is not joining node2.nic0 to node0.nic0; every NIC must be joined to every other",
+    );
+    check(
+        &own([good(), cable(1, "\"0 GB/s\"", "\"1 us\"")]),
+        "9: `fabric.links.1.bandwidth` is 0 GB/s; at least 0.001 GB/s",
+    );
+    check(
+        &own([good(), cable(1, "\"50 GB/s\"", "\"-1 us\"")]),
+        "10: `fabric.links.1.latency`: `-1 us` is out of range: neither negative nor endless is allowed",
+    );
+    let node = |interconnect: &str, nics: &str| {
+        format!(
+            "nodes = 2\n[node]\ngpu = \"a100-80gb-sxm\"\ngpus = 4\ninterconnect = {interconnect}\nnics = {{ kind = \"infiniband-hdr\", count = 4{nics} }}\n"
+        )
+    };
+    check(
+        &node("{ kind = \"nvlink3-direct\", wiring = { pairs = { links = [[0, 1, 4], [2, 3, 4]] } } }", ""),
+        "5: `node.interconnect.wiring.pairs.links` is not joining GPU 2 to GPU 0; every GPU must be joined to every \
+         other; a `node.host` (PCIe) can join what links do not",
+    );
+    check(
+        &node("\"nvlink3-direct\"", ", bandwidth = 0"),
+        "6: `node.nics.bandwidth` is 0 GB/s; at least 0.001 GB/s",
+    );
+    check(
+        &node("\"nvlink3-direct\"", ", latency = -0.001"),
+        "6: `node.nics.latency`: -0.001 is out of range",
+    );
+    check(
+        &node("{ kind = \"nvlink3-direct\", bandwidth = \"0 B/s\" }", ""),
+        "5: `node.interconnect.bandwidth` is 0 GB/s; at least 0.001 GB/s",
     );
 }
 

@@ -1,7 +1,10 @@
 //! `show`.
 
 use crate::Folder;
+use trainwright_sim::network;
 use trainwright_spec::catalog;
+use trainwright_spec::cluster::Fabric;
+use trainwright_spec::collective::{ALGORITHMS, CollectiveKind};
 use trainwright_spec::optimizer::OPTIMIZERS;
 use trainwright_spec::schedule::SCHEDULES;
 
@@ -24,11 +27,56 @@ fn every_entry_is_listed_and_printed_with_a_source() {
         let table: toml::Table = entry.stdout.parse().unwrap();
         assert!(entry.stdout.contains("source = \"") && !table.is_empty(), "{}", entry.stdout);
     };
-    for list in ["models", "gpus", "clusters", "nodes", "stacks"] {
+    for list in ["models", "gpus", "clusters", "nodes", "stacks", "interconnects", "nics", "nccl"] {
         check(list, catalog::names(list));
     }
     check("schedules", SCHEDULES.iter().map(|schedule| schedule.name()).collect());
     check("optimizers", OPTIMIZERS.iter().map(|optimizer| optimizer.name()).collect());
+    check("fabrics", Fabric::KINDS.map(|(kind, _)| kind).to_vec());
+}
+
+/// Who does what: the tables of both say the same, and an algorithm is printed with its steps.
+#[test]
+fn algorithms_and_collectives_are_listed_with_each_other() {
+    let folder = Folder::new();
+    let entry = |list: &str, name: &str| -> toml::Table {
+        let shown = folder.run(&format!("show {list} {name}"));
+        assert_eq!((shown.code, shown.stderr.as_str()), (0, ""), "{list} {name}");
+        shown.stdout.parse().unwrap()
+    };
+    let has = |table: &toml::Table, key: &str, name: &str| {
+        table[key].as_array().unwrap().iter().any(|value| value.as_str() == Some(name))
+    };
+    let by_steps = ALGORITHMS.iter().map(|algorithm| algorithm.name());
+    let names: Vec<&str> =
+        network::ALGORITHMS.iter().map(|algorithm| algorithm.name()).chain(by_steps).collect();
+    let [algorithms, collectives] =
+        ["algorithms", "collectives"].map(|list| folder.run(&format!("show {list}")).stdout);
+    for name in names {
+        assert!(algorithms.lines().any(|line| line.split_whitespace().next() == Some(name)), "{algorithms}");
+        let algorithm = entry("algorithms", name);
+        let mut done = 0;
+        for kind in CollectiveKind::ALL.map(CollectiveKind::name) {
+            let collective = entry("collectives", kind);
+            for key in ["nccl", "by_steps"] {
+                assert_eq!(has(&algorithm, key, kind), has(&collective, key, name), "{name} {key} {kind}");
+                done += usize::from(has(&algorithm, key, kind));
+            }
+        }
+        assert!(done > 0, "{name} does nothing");
+    }
+    for kind in CollectiveKind::ALL.map(CollectiveKind::name) {
+        assert!(collectives.lines().any(|line| line.starts_with(kind)), "{collectives}");
+    }
+    // The part of each rank arrives there last.
+    let ring = entry("algorithms", "ring");
+    let first = ring["example"]["steps"].as_str().unwrap().lines().next().unwrap().to_string();
+    assert_eq!(first, "0→1 add 3  1→2 add 0  2→3 add 1  3→0 add 2");
+    let unknown = folder.run("show algorithms rng");
+    assert_eq!(
+        (unknown.code, unknown.stderr.as_str()),
+        (2, "error: unknown algorithm `rng` (nearest: ring); `trainwright show algorithms` lists all\n")
+    );
 }
 
 #[test]

@@ -7,6 +7,10 @@
 //! This is the long way to a time: for any algorithm, on any fabric, and for many groups at once. Nothing here knows
 //! NCCL, what a collective is for, or how a route is found.
 
+mod lists;
+
+pub use lists::{Groups, Lists, Timed};
+
 use super::topology::{LinkId, Topology};
 use crate::flow::{self, Flow, Network, fold};
 use thiserror::Error;
@@ -46,6 +50,20 @@ pub enum StepsError {
         /// Which switches.
         switches: &'static str,
     },
+    /// The list needs switches in the node that add and copy.
+    #[error("{interconnect} has no switches that add, which the algorithm needs")]
+    NoReduction {
+        /// The kind of the interconnect.
+        interconnect: String,
+    },
+    /// Making or sharing out all transfers would take longer than anyone waits.
+    #[error(
+        "it would have more than {most} transfers to simulate: take a smaller group, or another algorithm"
+    )]
+    TooMany {
+        /// How many are allowed.
+        most: usize,
+    },
     /// A transfer cannot get through.
     #[error(transparent)]
     Flow(#[from] flow::Error),
@@ -78,29 +96,37 @@ impl SideBySide<'_> {
     /// # Errors
     /// `StepsError` where a transfer cannot get through.
     pub fn time(&self, topology: &Topology, folding: Folding) -> Result<Seconds, StepsError> {
-        let mut known: Vec<(Vec<Message>, Seconds)> = Vec::new();
-        let mut total = Seconds::ZERO;
-        for phase in self.steps.phases() {
-            let messages = messages(phase);
-            let time = match known.iter().find(|(same, _)| *same == messages) {
-                Some((_, time)) => *time,
-                None => {
-                    let time = self.step_time(&messages, topology, folding)?;
-                    known.push((messages, time));
-                    time
-                }
-            };
-            total += phase.steps() as f64 * (self.overhead + time);
-        }
-        Ok(total)
+        Ok(self.costs(topology, folding)?.time(self.bytes))
     }
 
-    fn step_time(
+    /// The same for any size: all flows of a step start together, so that their times grow as their amounts do.
+    ///
+    /// # Errors
+    /// As `time`.
+    pub fn costs(&self, topology: &Topology, folding: Folding) -> Result<Costs, StepsError> {
+        let mut known: Vec<(Vec<Message>, Vec<Arrival>)> = Vec::new();
+        let mut phases = Vec::new();
+        for phase in self.steps.phases() {
+            let messages = messages(phase);
+            let arrivals = match known.iter().find(|(same, _)| *same == messages) {
+                Some((_, arrivals)) => arrivals.clone(),
+                None => {
+                    let arrivals = latest(self.arrivals(&messages, topology, folding)?);
+                    known.push((messages, arrivals.clone()));
+                    arrivals
+                }
+            };
+            phases.push((phase.steps(), arrivals));
+        }
+        Ok(Costs { bytes: self.bytes, overhead: self.overhead, phases })
+    }
+
+    fn arrivals(
         &self,
         messages: &[Message],
         topology: &Topology,
         folding: Folding,
-    ) -> Result<Seconds, StepsError> {
+    ) -> Result<Vec<Arrival>, StepsError> {
         let chunk = self.steps.chunk(self.bytes);
         let (mut flows, mut latencies) = (Vec::new(), Vec::new());
         let mut route = Vec::new();
@@ -122,8 +148,8 @@ impl SideBySide<'_> {
                 folded.classes.iter().map(|class| of_class[*class as usize]).collect()
             }
         };
-        let arrivals = ends.into_iter().zip(latencies).map(|(end, latency)| Seconds::from(end) + latency);
-        Ok(arrivals.fold(Seconds::ZERO, Seconds::max))
+        let arrivals = ends.into_iter().zip(latencies);
+        Ok(arrivals.map(|(end, latency)| Arrival { latency, transfer: end.into() }).collect())
     }
 
     /// The links from one member of a group to another.
@@ -150,6 +176,50 @@ impl SideBySide<'_> {
         };
         links.ok_or(StepsError::NoSwitch { gpu, switches })
     }
+}
+
+/// What a step list takes, by the size of the collective.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Costs {
+    /// The size for which the transfers' times are given.
+    bytes: Bytes,
+    overhead: Seconds,
+    /// Steps of each phase, and the arrivals that can be the last of one.
+    phases: Vec<(usize, Vec<Arrival>)>,
+}
+
+/// A transfer's two parts, of which the second one grows with the size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Arrival {
+    latency: Seconds,
+    transfer: Seconds,
+}
+
+impl Costs {
+    /// Time of a collective of that size; see `SideBySide::time`.
+    pub fn time(&self, bytes: Bytes) -> Seconds {
+        let scale = if bytes == self.bytes { 1.0 } else { bytes / self.bytes };
+        let step = |arrivals: &[Arrival]| {
+            let times = arrivals.iter().map(|arrival| arrival.latency + scale * arrival.transfer);
+            times.fold(Seconds::ZERO, Seconds::max)
+        };
+        self.phases.iter().map(|(steps, arrivals)| *steps as f64 * (self.overhead + step(arrivals))).sum()
+    }
+}
+
+/// Those arrivals that no other one exceeds in both parts: whatever the size, one of them is the last.
+fn latest(mut arrivals: Vec<Arrival>) -> Vec<Arrival> {
+    arrivals.sort_by(|a, b| {
+        let longest_first = b.transfer.get().total_cmp(&a.transfer.get());
+        longest_first.then(b.latency.get().total_cmp(&a.latency.get()))
+    });
+    let mut latest: Vec<Arrival> = Vec::new();
+    for arrival in arrivals {
+        if latest.last().is_none_or(|last| arrival.latency > last.latency) {
+            latest.push(arrival);
+        }
+    }
+    latest
 }
 
 fn messages(phase: &Phase) -> Vec<Message> {

@@ -156,6 +156,21 @@ pub struct Taper {
 }
 
 impl Fabric {
+    /// Every pattern: the word for it, and what it is.
+    pub const KINDS: [(&'static str, &'static str); 5] = [
+        (
+            "fat-tree",
+            "groups of nodes within groups of nodes, each with a way out that may be narrower than its NICs",
+        ),
+        (
+            "rail-optimised",
+            "a leaf switch for each NIC of the nodes of a pod, and spines that join the leaves",
+        ),
+        ("dragonfly", "groups of routers, all groups joined to each other"),
+        ("torus", "each GPU joined to two neighbours in each dim by its own links, without NICs"),
+        ("links", "switches and links that a person wrote down one by one"),
+    ];
+
     /// A fabric that carries all that the NICs can send.
     pub fn non_blocking() -> Self {
         let source = "assumed non-blocking: nothing else was said";
