@@ -515,7 +515,9 @@ fn the_fabric_leaves_what_it_can_carry() {
     // A chain of switches, the middle one of 10 GB/s: the ring of all four nodes crosses it once in each direction
     // with the whole 40 GB/s of a node; so does the ring of two.
     let cable = |ends: [&str; 2], bandwidth: usize| {
-        format!("[[fabric.links]]\nbetween = {ends:?}\nbandwidth = \"{bandwidth} GB/s\"\nlatency = \"3 us\"\n")
+        format!(
+            "[[fabric.links]]\nbetween = {ends:?}\nbandwidth = \"{bandwidth} GB/s\"\nlatency = \"3 us\"\n"
+        )
     };
     let chain = [
         cable(["node0", "a"], 40),
