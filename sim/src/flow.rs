@@ -31,6 +31,7 @@
 
 mod batch;
 mod earliest;
+mod link_state;
 mod network;
 mod rates;
 mod ready;
