@@ -120,8 +120,11 @@ impl LinkState {
     }
 
     /// Has this link looked at, which does not agree, if no level below `floor` has changed.
+    #[inline]
     pub fn look_later(&mut self, load: &Load, ready: &mut ReadyLinks, link: u32, floor: f64) {
-        self.is_rough |= load.is_rough();
+        if load.is_rough() {
+            self.is_rough = true;
+        }
         if !ready.waits(link) {
             ready.push(self.expected_level(load, floor), link);
         }
