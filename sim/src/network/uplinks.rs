@@ -104,7 +104,7 @@ fn siblings(homes: &[usize], nodes: usize) -> Vec<Vec<usize>> {
     let stride = homes[1] - homes[0];
     let is_even = homes.windows(2).all(|two| two[1] - two[0] == stride);
     let block = stride * homes.len();
-    if !is_even || nodes % block != 0 {
+    if !is_even || !nodes.is_multiple_of(block) {
         return vec![homes.to_vec()];
     }
     let starts = (0..nodes).step_by(block).flat_map(|first| (0..stride).map(move |shift| first + shift));
