@@ -70,6 +70,46 @@ fn the_table_has_the_figures_of_the_json_answer() {
     }
 }
 
+/// The error is that of the forecast of just what was measured: by the NCCL that was, with what the method adds.
+#[test]
+fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
+    let folder = Folder::new();
+    let row = |arguments: &str, bytes: u64| {
+        let answer = json(&folder, &format!("{arguments} --bytes {bytes}"));
+        let row = answer["sweeps"][0]["rows"][0].clone();
+        let of = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
+        let error = of("compared_s") / of("measured_s") - 1.0;
+        assert!((of("error") - error).abs() < 1e-12, "{row}");
+        [of("time_s"), of("compared_s"), of("measured_s")].map(|time| 1e6 * time)
+    };
+    let near = |[time, compared]: [f64; 2], added: f64| {
+        assert!((compared - time - added).abs() < 1e-6, "{time} and {added} µs are not {compared} µs");
+    };
+    // 106 µs of the host, NCCL 2.27.
+    let blocking = "--cluster aws-p6-b200:4 --collective all_reduce";
+    let [newest, compared, _] = row(blocking, 134_217_728);
+    let [stated, same, _] = row(&format!("{blocking} --nccl 2.27"), 134_217_728);
+    assert!(compared == same && newest != stated, "{newest}, {stated}, {compared}, {same} µs");
+    near([stated, compared], 106.0);
+    let page = folder.run(&format!("network {blocking} --bytes 128M")).stdout.replace("\n  ", " ");
+    let counted = "; held against the forecast as NCCL 2.27 does it, with 106 µs of the host in each call\n";
+    assert!(page.contains(counted), "{page}");
+    // Eight launches of 10.8 µs, of which an A100 takes the start anyway.
+    let gpu = trainwright_spec::cluster::Cluster::from_name("dgx-a100-40gb").unwrap().node.gpu;
+    let start = 1e6 * gpu.achieved.collective_start.map_or(0.0, |start| start.value.get());
+    let [time, compared, _] = row("--cluster dgx-a100-40gb --collective all_to_all", 1_048_576);
+    near([time, compared], 8.0 * 10.8 - start);
+    // nccl-tests measures no more than the collective.
+    let [time, compared, _] = row("--cluster dgx-a100:2 --collective all_reduce", 1 << 30);
+    near([time, compared], 0.0);
+    // What was measured of other sizes says of which.
+    let page = folder.run("network --cluster pcie-p100 --gpus 2 --collective all_reduce --bytes 1M").stdout;
+    for others in ["400,000 to 258,000,000", "67,108,864"] {
+        let others = format!("; of none of these sizes, but of {others} B\n");
+        assert!(!page.contains("error") && page.replace("\n  ", " ").contains(&others), "{page}");
+    }
+}
+
 #[test]
 fn groups_are_as_they_are_asked_for() {
     let folder = Folder::new();
