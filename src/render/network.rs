@@ -221,10 +221,10 @@ fn made(table: &Table) -> String {
         return format!("step by step over the cluster's links{others}{pieces}{adds}");
     }
     let profile = table.rows.iter().any(|row| matches!(row.how, How::Profile));
-    let chosen = if profile {
-        "the profile's times".into()
-    } else {
-        format!("as NCCL {} does it", table.cluster.nccl)
+    let chosen = match &table.cluster.profile {
+        Some(of) if profile => format!("the times of {}, measured on {}", of.source, of.cluster),
+        Some(_) => format!("as NCCL {} does it; no time of the profile counts here", table.cluster.nccl),
+        None => format!("as NCCL {} does it", table.cluster.nccl),
     };
     let siblings = if table.has_siblings() {
         ", while the other GPUs of these nodes do the same and share the NICs"

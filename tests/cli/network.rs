@@ -156,6 +156,13 @@ fn a_log_is_compared_and_becomes_a_profile_that_everything_uses() {
     assert_eq!(with["sweeps"][0]["rows"][0]["algorithm"], Value::Null);
     let other = times(&json(&folder, &of("--profile measured.toml")));
     assert_eq!(other, times(&json(&folder, &of(""))), "a group that was not measured");
+    for (group, said) in [
+        ("--nodes 2", "the times of run.log, measured on dgx-a100:2"),
+        ("", "as NCCL 2.30 does it; no time of the profile counts here"),
+    ] {
+        let page = folder.run(&format!("network {}", of(&format!("{group} --profile measured.toml")))).stdout;
+        assert!(page.contains(&format!("\nforecast: {said}\n")), "{page}");
+    }
     let forced = folder.run(&format!("network {}", of("--profile measured.toml --algorithm ring")));
     assert!(
         forced.stderr.contains("'--profile <FILE>' cannot be used with '--algorithm <NAME>'"),
@@ -333,6 +340,16 @@ fn what_makes_no_sense_is_said_in_one_line() {
         "--gpus 8 --nodes 2 --ranks-per-node 2",
         "`--gpus` is 8; `--nodes` 2 times `--ranks-per-node` 2 are 4",
     );
+    check_two(
+        "--ranks 0-7",
+        "invalid value '0-7' for '--ranks <N,N>': it must be a whole number from 0 to 10000000; more of them with commas \
+         between",
+    );
+    check_two(
+        "--bytes -5",
+        "invalid value '-5' for '--bytes <SIZES>': `-5` is no size: a whole number of bytes from 1 to 1024T, where 64K \
+         is 64 times 1024",
+    );
     check_two("--ranks 3", "`--ranks` is 3; a group of one rank has nothing to communicate");
     check_two("--ranks 3,3", "`--ranks` is 3,3; rank 3 is there twice");
     check_two("--ranks 3,16", "`--ranks` is 3,16; dgx-a100:2 has ranks 0 to 15, not 16");
@@ -364,6 +381,10 @@ fn what_makes_no_sense_is_said_in_one_line() {
     check(
         "--cluster dgx-a100 --log run.log",
         "`--log` is run.log; it is of 2 nodes with 8 ranks each, dgx-a100 has 1 with 8",
+    );
+    check(
+        "--cluster rtx-4090 --log run.log",
+        "`--log` is run.log; it is of 2 nodes with 8 ranks each, rtx-4090 has 1 with 1",
     );
     check_two(
         "--profile other.toml",
