@@ -103,8 +103,8 @@ fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
     let [time, compared, _] = row("--cluster dgx-a100:2 --collective all_reduce", 1 << 30);
     near([time, compared], 0.0);
     // What was measured of other sizes says of which.
-    let page = folder.run("network --cluster pcie-p100 --gpus 2 --collective all_reduce --bytes 1M").stdout;
-    for others in ["400,000 to 258,000,000", "67,108,864"] {
+    for (node, others) in [("dgx-a100", "1,048,576 to 1,073,741,824"), ("dgx-b200", "40,160,460")] {
+        let page = folder.run(&format!("network --cluster {node} --collective all_reduce --bytes 1K")).stdout;
         let others = format!("; of none of these sizes, but of {others} B\n");
         assert!(!page.contains("error") && page.replace("\n  ", " ").contains(&others), "{page}");
     }
