@@ -261,24 +261,41 @@ fn a_message_by_hand() {
 
 #[test]
 fn an_all_to_all_by_hand() {
-    let cluster = four_nodes();
-    let time = |megabytes: f64, ranks: std::ops::Range<usize>| {
-        let placement = Placement::new(&ranks.collect::<Vec<_>>(), &cluster);
+    let mut cluster = four_nodes();
+    let time = |cluster: &Cluster, megabytes: f64, ranks: std::ops::Range<usize>| {
+        let placement = Placement::new(&ranks.collect::<Vec<_>>(), cluster);
         Direct.time(&call(AllToAll, megabytes, Protocol::Simple), &placement).unwrap()
     };
     // One node: three of four parts of 40 MB at 100 GB/s.
-    close(time(40.0, 0..4), MESSAGE + 300.0, "one node");
-    // Two nodes: half of 40 MB leaves the node at 10 GB/s for each GPU, 2000 µs; the ramp of the network.
-    let ramp = 2.0 * (2000.0 * RAMP).sqrt();
-    close(time(40.0, 0..8), MESSAGE + 20.0 + 2000.0 + ramp, "two nodes");
-    // Empty messages: the host sends 4 of them at 5.4 µs, longer than the 20 µs of the network.
-    close(time(0.0, 0..8), MESSAGE + 4.0 * 5.4, "empty messages");
+    close(time(&cluster, 40.0, 0..4), MESSAGE + 300.0, "one node");
+    // Two nodes: half of 40 MB leaves the node at 10 GB/s for each GPU, 2000 µs.
+    close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0, "two nodes");
+    close(time(&cluster, 0.0, 0..8), MESSAGE + 20.0, "empty messages");
+    // NICs with a ramp of 5 µs: 2 √(5 · 2000) = 200 µs more.
+    let nics = cluster.node.nics.as_mut().unwrap();
+    nics.exchange_ramp = Some(sourced(Seconds::new(5e-6)));
+    nics.message_time = Some(sourced(Seconds::new(6e-6)));
+    close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0 + 200.0, "two nodes with a ramp");
+    // The host sends 4 empty messages at 6 µs, longer than the 20 µs of the network.
+    close(time(&cluster, 0.0, 0..8), MESSAGE + 4.0 * 6.0, "empty messages at 6 µs");
 }
 
-/// Microseconds of the ramp of NCCL's messages between nodes.
-const RAMP: f64 = 69.0;
+/// Over 40 ranks NCCL has one channel to a peer; only NICs that say what it carries are held to that.
+#[test]
+fn only_nics_with_a_cap_hold_a_channel_to_it() {
+    let time = |cluster: &str, bytes: f64| {
+        let cluster = Cluster::from_name(cluster).unwrap();
+        let placement = Placement::new(&(0..64).collect::<Vec<_>>(), &cluster);
+        let share = placement.between.unwrap().bandwidth / 8.0;
+        (Direct.time(&call(SendReceive, bytes, Protocol::Simple), &placement).unwrap(), share)
+    };
+    let (large, share) = time("dgx-h100:8", 1000.0);
+    close(large - time("dgx-h100:8", 0.0).0, 1e15 / share.get(), "1 GB over InfiniBand");
+    assert!(share > BytesPerSecond::new(48e9));
+}
 
-/// NCCL opens two channels of 21.5 GB/s to each peer for up to 32 ranks and one beyond, of the 47 GB/s of a GPU.
+/// NCCL opens two channels to each peer for up to 32 ranks and one beyond; with EFA each carries 21.5 of the 47 GB/s
+/// that a GPU has.
 #[test]
 fn channels_to_a_peer_halve_with_the_ranks() {
     let cluster = Cluster::from_name("aws-p5:16").unwrap();
@@ -515,7 +532,9 @@ fn the_fabric_leaves_what_it_can_carry() {
     // A chain of switches, the middle one of 10 GB/s: the ring of all four nodes crosses it once in each direction
     // with the whole 40 GB/s of a node; so does the ring of two.
     let cable = |ends: [&str; 2], bandwidth: usize| {
-        format!("[[fabric.links]]\nbetween = {ends:?}\nbandwidth = \"{bandwidth} GB/s\"\nlatency = \"3 us\"\n")
+        format!(
+            "[[fabric.links]]\nbetween = {ends:?}\nbandwidth = \"{bandwidth} GB/s\"\nlatency = \"3 us\"\n"
+        )
     };
     let chain = [
         cable(["node0", "a"], 40),

@@ -155,6 +155,15 @@ pub struct Nics {
     /// The latency that their driver tells NCCL, which counts with it when it chooses; left out: it tells none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_latency: Option<Sourced<Seconds>>,
+    /// Time of the host's thread for each message of an all-to-all to another node; left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_time: Option<Sourced<Seconds>>,
+    /// Time by which the messages of an all-to-all fill the NICs, as an interconnect's `ramp`; left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange_ramp: Option<Sourced<Seconds>>,
+    /// What one channel of a send-receive carries to another node; left out: all of a GPU's share of the NICs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel_bandwidth: Option<Sourced<BytesPerSecond>>,
 }
 
 fn in_order() -> bool {

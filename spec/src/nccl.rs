@@ -214,12 +214,6 @@ pub struct BytesByProtocol {
 pub struct Direct {
     /// Time before the first byte.
     pub start: Sourced<Seconds>,
-    /// Time of the host's thread for each message to another node.
-    pub message: Sourced<Seconds>,
-    /// Time by which messages to other nodes fill the NICs, as an interconnect's `ramp`.
-    pub ramp: Sourced<Seconds>,
-    /// Bandwidth of a channel to another node.
-    pub channel: Sourced<BytesPerSecond>,
     /// Channels to all peers together.
     pub channels: Sourced<usize>,
     /// Channels to one peer on another node, at most.

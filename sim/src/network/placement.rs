@@ -52,6 +52,12 @@ pub struct Placement {
     pub nccl: &'static Constants,
     /// The latency of the NICs that NCCL counts with.
     pub(super) reported: Seconds,
+    /// See `Nics::message_time`.
+    pub(super) message: Seconds,
+    /// See `Nics::exchange_ramp`.
+    pub(super) exchange_ramp: Seconds,
+    /// See `Nics::channel_bandwidth`.
+    pub(super) network_channel: Option<BytesPerSecond>,
     transport: Transport,
     ordered: bool,
 }
@@ -99,6 +105,9 @@ impl Placement {
         };
         let seconds =
             |time: &Option<Sourced<Seconds>>| time.as_ref().map_or(Seconds::ZERO, |time| time.value);
+        let of_nics = |time: fn(&Nics) -> &Option<Sourced<Seconds>>| {
+            node.nics.as_ref().map_or(Seconds::ZERO, |nics| seconds(time(nics)))
+        };
         Self {
             ranks: ranks.len(),
             nodes,
@@ -114,7 +123,14 @@ impl Placement {
             start: seconds(&node.gpu.achieved.collective_start),
             generation: node.gpu.generation,
             nccl: cluster.nccl.constants(),
-            reported: node.nics.as_ref().map_or(Seconds::ZERO, |nics| seconds(&nics.reported_latency)),
+            reported: of_nics(|nics| &nics.reported_latency),
+            message: of_nics(|nics| &nics.message_time),
+            exchange_ramp: of_nics(|nics| &nics.exchange_ramp),
+            network_channel: node
+                .nics
+                .as_ref()
+                .and_then(|nics| nics.channel_bandwidth.as_ref())
+                .map(|b| b.value),
             transport: interconnect.transport,
             ordered: node.nics.as_ref().is_none_or(|nics| nics.ordered),
         }

@@ -63,7 +63,9 @@ fn over_links(ranks: &[usize], cluster: &Cluster) -> Way {
             alone.push(topology.link(*first).bandwidth.get());
             let path = route.iter().map(|link| (*link, 1.0)).collect();
             let flow = Flow { amount: 1.0, path, cap: None };
-            flows.push(network.start(Picoseconds::ZERO, flow).expect("links have bandwidth: checked when read"));
+            flows.push(
+                network.start(Picoseconds::ZERO, flow).expect("links have bandwidth: checked when read"),
+            );
         }
     }
     let kept = flows.into_iter().zip(alone).map(|(flow, alone)| network.rate(flow) / alone);

@@ -67,8 +67,16 @@ fn check_node(node: &Node) -> Result<(), Fault> {
         at_least("node.nics.bandwidth", &nics.bandwidth.value, SLOWEST_LINK)?;
         part("node.nics.efficiency", nics.efficiency.value)?;
         short("node.nics.latency", nics.latency.value)?;
-        if let Some(reported) = &nics.reported_latency {
-            short("node.nics.reported_latency", reported.value)?;
+        let times = [
+            ("reported_latency", &nics.reported_latency),
+            ("message_time", &nics.message_time),
+            ("exchange_ramp", &nics.exchange_ramp),
+        ];
+        for (key, time) in times.iter().filter_map(|(key, time)| Some((key, time.as_ref()?))) {
+            short(&format!("node.nics.{key}"), time.value)?;
+        }
+        if let Some(channel) = &nics.channel_bandwidth {
+            at_least("node.nics.channel_bandwidth", &channel.value, SLOWEST_LINK)?;
         }
     }
     check_gpu(&node.gpu)
