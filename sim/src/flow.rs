@@ -32,6 +32,7 @@
 mod batch;
 mod earliest;
 mod fold;
+mod link_state;
 mod network;
 mod rates;
 mod ready;

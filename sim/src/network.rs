@@ -18,6 +18,7 @@ pub mod steps;
 pub mod topology;
 mod tree;
 mod uplinks;
+mod wired;
 
 pub use choice::{Call, Choice, Forced, Protocol};
 pub use direct::Direct;

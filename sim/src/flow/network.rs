@@ -53,7 +53,12 @@ struct Served {
     since: Picoseconds,
     /// The level since then.
     level: f64,
+    /// The lowest mark of the flows that it holds back, infinite if there are none; `UNKNOWN` if that one left.
+    first_mark: f64,
 }
+
+/// Not above any mark.
+const UNKNOWN: f64 = f64::NEG_INFINITY;
 
 impl Network {
     /// Links without flows; `LinkId` is the place in the list.
@@ -65,7 +70,7 @@ impl Network {
             slots: Vec::new(),
             free_slots: Vec::new(),
             accounts: Vec::new(),
-            served: vec![Served { amount: 0.0, since: Picoseconds::ZERO, level: 0.0 }; links.len()],
+            served: vec![Served::NOTHING; links.len()],
             link_ends: EarliestEnd::new(links.len()),
             cap_ends: EarliestEnd::new(1),
             is_stale: false,
@@ -222,6 +227,7 @@ impl Network {
                 has_mark && served.reaches(account.mark - served.amount) <= now
             };
             self.due.extend(self.rates.held_back(link).filter(due));
+            self.served[link as usize].first_mark = UNKNOWN;
             self.link_ends.set(link, NEVER);
         }
         while self.cap_ends.time() == now {
@@ -255,13 +261,19 @@ impl Network {
                     account.mark -= self.rates.cap(*slot) * elapsed(account.since, now);
                     self.cap_ends.set(*slot, NEVER);
                 }
-                Limit::Link(link) => account.mark -= self.served[link as usize].by(now),
+                Limit::Link(link) => {
+                    let served = &mut self.served[link as usize];
+                    if account.mark <= served.first_mark {
+                        served.first_mark = UNKNOWN;
+                    }
+                    account.mark -= served.by(now);
+                }
             }
             account.limit = Limit::None;
         }
         for link in self.rates.changed_links() {
             let served = &mut self.served[*link as usize];
-            *served = Served { amount: served.by(now), since: now, level: self.rates.level(*link) };
+            (served.amount, served.since, served.level) = (served.by(now), now, self.rates.level(*link));
         }
         for slot in self.rates.moved_flows() {
             let account = &mut self.accounts[*slot as usize];
@@ -277,17 +289,25 @@ impl Network {
                     let end = now + time(account.mark / self.rates.cap(*slot));
                     self.cap_ends.set(*slot, end);
                 }
-                Limit::Link(link) => account.mark += self.served[link as usize].amount,
+                Limit::Link(link) => {
+                    let served = &mut self.served[link as usize];
+                    account.mark += served.amount;
+                    served.first_mark = served.first_mark.min(account.mark);
+                }
             }
         }
         for link in self.rates.changed_links() {
             let served = &mut self.served[*link as usize];
-            let marks = self.rates.held_back(*link).map(|slot| self.accounts[slot as usize].mark);
-            let first = marks.fold(f64::INFINITY, f64::min);
-            let end = if first == f64::INFINITY { NEVER } else { served.reaches(first - served.amount) };
-            if first == f64::INFINITY {
-                *served = Served { amount: 0.0, since: now, level: 0.0 };
+            if served.first_mark == UNKNOWN {
+                let marks = self.rates.held_back(*link).map(|slot| self.accounts[slot as usize].mark);
+                served.first_mark = marks.fold(f64::INFINITY, f64::min);
             }
+            let end = if served.first_mark == f64::INFINITY {
+                *served = Served { since: now, ..Served::NOTHING };
+                NEVER
+            } else {
+                served.reaches(served.first_mark - served.amount)
+            };
             self.link_ends.set(*link, end);
         }
         self.rates.forget_changes();
@@ -295,6 +315,9 @@ impl Network {
 }
 
 impl Served {
+    const NOTHING: Self =
+        Self { amount: 0.0, since: Picoseconds::ZERO, level: 0.0, first_mark: f64::INFINITY };
+
     /// What each flow has been served by an instant.
     fn by(&self, now: Picoseconds) -> f64 {
         self.amount + self.level * elapsed(self.since, now)

@@ -18,13 +18,11 @@
 //!
 //! Nothing here knows amounts or time.
 
+mod levels;
+
+use self::levels::{Candidate, Mode};
+use super::link_state::{LinkState, Load, Member};
 use super::ready::ReadyLinks;
-
-/// Sums of a link that differ by less than this part of its capacity are equal: rounding is a thousandth of it.
-const TOLERANCE: f64 = 1e-12;
-
-/// Sums so many times the capacity have lost digits that matter once the sum is small again.
-const ROUGH: f64 = 16.0;
 
 /// What holds a flow back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +35,6 @@ pub(super) enum Limit {
     Link(u32),
 }
 
-/// A flow on a link.
-#[derive(Debug, Clone, Copy)]
-struct Member {
-    flow: u32,
-    /// Where the link is in `hops`.
-    hop: u32,
-    weight: f64,
-}
-
 /// A link on the path of a flow.
 #[derive(Debug, Clone, Copy)]
 struct Hop {
@@ -53,22 +42,6 @@ struct Hop {
     /// Where the flow is among the members of the link.
     member: u32,
     weight: f64,
-}
-
-/// All that a change of a rate must look at, in one line of the processor's cache.
-#[derive(Debug)]
-#[repr(align(64))]
-struct LinkState {
-    capacity: f64,
-    level: f64,
-    /// Σ w r over flows that something else holds back, and how many they are.
-    elsewhere: f64,
-    elsewhere_flows: u32,
-    /// Σ w over flows that this link holds back, or nothing yet, and how many they are: the first of its members.
-    here: f64,
-    here_flows: u32,
-    /// Whether `elsewhere` has been so great that its rounding may matter.
-    is_rough: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -83,8 +56,9 @@ struct FlowState {
 /// Flows in slots, which their owner numbers and uses again.
 #[derive(Debug)]
 pub(super) struct Rates {
+    /// By link, as `links`.
+    loads: Vec<Load>,
     links: Vec<LinkState>,
-    members: Vec<Vec<Member>>,
     flows: Vec<FlowState>,
     hops: Vec<Hop>,
     /// Room in `hops` that ended flows leave, by its length.
@@ -95,30 +69,12 @@ pub(super) struct Rates {
     is_changed: Vec<bool>,
     /// Flows that something else holds back than before; some more than once.
     moved_flows: Vec<u32>,
-    /// Flows that may be held back by the link that is looked at and are not, or the other way round.
+    /// Flows that the link that is looked at may hold back too.
     candidates: Vec<Candidate>,
-    /// How many of them, the first, the link holds back.
-    held_candidates: usize,
+    /// Flows that the link that is looked at no longer holds back.
+    slower_flows: Vec<u32>,
     active: usize,
     started: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    flow: u32,
-    weight: f64,
-    /// The rate without the link, and what would hold the flow back.
-    demand: f64,
-    limit: Limit,
-}
-
-/// How levels are put right.
-#[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    /// From the levels that were there, until all agree.
-    Repair,
-    /// From none, each level found once.
-    Anew,
 }
 
 impl Rates {
@@ -126,7 +82,7 @@ impl Rates {
     pub(super) fn new(capacities: impl Iterator<Item = f64>) -> Self {
         let links: Vec<_> = capacities.map(LinkState::empty).collect();
         Self {
-            members: vec![Vec::new(); links.len()],
+            loads: links.iter().map(|link| Load::none(link.capacity)).collect(),
             ready: ReadyLinks::new(links.len()),
             is_changed: vec![false; links.len()],
             links,
@@ -136,7 +92,7 @@ impl Rates {
             changed_links: Vec::new(),
             moved_flows: Vec::new(),
             candidates: Vec::new(),
-            held_candidates: 0,
+            slower_flows: Vec::new(),
             active: 0,
             started: 0,
         }
@@ -155,13 +111,12 @@ impl Rates {
     }
 
     pub(super) fn level(&self, link: u32) -> f64 {
-        self.links[link as usize].level
+        self.loads[link as usize].level
     }
 
     /// The flows that a link holds back.
     pub(super) fn held_back(&self, link: u32) -> impl Iterator<Item = u32> {
-        let here = self.links[link as usize].here_flows as usize;
-        self.members[link as usize][..here].iter().map(|member| member.flow)
+        self.links[link as usize].here_members().iter().map(|member| member.flow)
     }
 
     /// Links whose level or flows changed since `forget_changes`, each once.
@@ -189,21 +144,20 @@ impl Rates {
         let cap = if path.iter().all(|hop| cap < alone(hop)) { cap } else { f64::INFINITY };
         let (mut rate, mut limit) = unhindered(cap);
         for (link, _) in path {
-            if self.links[*link as usize].level < rate {
-                (rate, limit) = (self.links[*link as usize].level, Limit::Link(*link));
+            let level = self.level(*link);
+            if level < rate {
+                (rate, limit) = (level, Limit::Link(*link));
             }
         }
         for (place, (link, weight)) in path.iter().enumerate() {
             let (link, weight, hop) = (*link, *weight, first_hop + place as u32);
-            let members = &mut self.members[link as usize];
-            self.hops[hop as usize] = Hop { link, member: members.len() as u32, weight };
-            members.push(Member { flow, hop, weight });
+            let state = &mut self.links[link as usize];
+            self.hops[hop as usize] = Hop { link, member: state.members.len() as u32, weight };
+            state.members.push(Member { flow, hop, weight });
             if limit.is_here(link) {
                 self.join(hop);
-            } else {
-                self.links[link as usize].count(weight * rate);
-                self.links[link as usize].elsewhere_flows += 1;
             }
+            self.loads[link as usize].sum += weight * finite(rate);
             self.touch(link, rate);
         }
         let state = FlowState { rate, limit, cap, first_hop, hops: path.len() as u32 };
@@ -227,12 +181,14 @@ impl Rates {
             let Hop { link, weight, .. } = self.hops[hop as usize];
             if limit.is_here(link) {
                 self.leave(hop);
-            } else {
-                self.links[link as usize].uncount(weight * rate);
             }
-            let last = self.members[link as usize].len() as u32 - 1;
+            let last = self.links[link as usize].members.len() as u32 - 1;
             self.swap_members(hop, last);
-            self.members[link as usize].pop();
+            let state = &mut self.links[link as usize];
+            state.members.pop();
+            let is_idle = state.members.is_empty();
+            let load = &mut self.loads[link as usize];
+            load.sum = if is_idle { 0.0 } else { load.sum - weight * rate };
             self.touch(link, rate);
         }
         if let Limit::Link(link) = limit {
@@ -251,220 +207,6 @@ impl Rates {
         }
     }
 
-    /// Puts links right from the lowest level up; false if that takes longer than to begin anew.
-    fn put_right(&mut self, mode: Mode) -> bool {
-        let mut patience = 4 * self.links.len() + 64;
-        while let Some(link) = self.ready.pop() {
-            let old = self.links[link as usize].level;
-            if mode == Mode::Anew && old.is_finite() {
-                continue;
-            }
-            if mode == Mode::Repair {
-                patience -= 1;
-                if patience == 0 {
-                    return false;
-                }
-            }
-            if self.links[link as usize].is_rough {
-                self.refresh(link);
-            }
-            let state = &self.links[link as usize];
-            if state.agrees() {
-                continue;
-            }
-            let expected = state.expected_level(f64::NEG_INFINITY);
-            if expected > self.ready.lowest() {
-                self.ready.push(expected, link);
-                continue;
-            }
-            let level = self.fair_level(link);
-            if level.min(old) > self.ready.lowest() {
-                self.ready.push(level.min(old), link);
-                continue;
-            }
-            self.set_level(link, level);
-        }
-        true
-    }
-
-    /// Forgets all levels and rates.
-    fn forget_levels(&mut self) {
-        self.ready.clear();
-        for flow in &mut self.flows {
-            (flow.rate, flow.limit) = unhindered(flow.cap);
-        }
-        for link in 0..self.links.len() as u32 {
-            if self.members[link as usize].is_empty() {
-                continue;
-            }
-            let state = &mut self.links[link as usize];
-            *state = LinkState::empty(state.capacity);
-            for place in 0..self.members[link as usize].len() {
-                let Member { flow, hop, weight } = self.members[link as usize][place];
-                let FlowState { rate, limit, .. } = self.flows[flow as usize];
-                self.moved_flows.push(flow);
-                if limit == Limit::None {
-                    self.join(hop);
-                } else {
-                    self.links[link as usize].count(weight * rate);
-                    self.links[link as usize].elsewhere_flows += 1;
-                }
-            }
-            let expected = self.links[link as usize].expected_level(f64::NEG_INFINITY);
-            self.ready.push(expected, link);
-            self.mark_changed(link);
-        }
-    }
-
-    /// Sums anew what flows that something else holds back take of a link.
-    fn refresh(&mut self, link: u32) {
-        let state = &mut self.links[link as usize];
-        let others = &self.members[link as usize][state.here_flows as usize..];
-        let parts = others.iter().map(|Member { flow, weight, .. }| weight * self.flows[*flow as usize].rate);
-        state.elsewhere = parts.sum();
-        state.is_rough = false;
-    }
-
-    /// The level of a link that does not agree, given those of all others; leaves in `candidates` the flows that may
-    /// change sides, first those that the link will hold back.
-    fn fair_level(&mut self, link: u32) -> f64 {
-        let old = self.links[link as usize].level;
-        let LinkState { capacity, mut elsewhere, mut here, here_flows, .. } = self.links[link as usize];
-        let members = &self.members[link as usize];
-        let (here_members, other_members) = members.split_at(here_flows as usize);
-        let mut candidates = std::mem::take(&mut self.candidates);
-        candidates.clear();
-        let mut level = if here_flows > 0 { (capacity - elsewhere) / here } else { f64::MIN };
-        // Flows that the link holds back whatever its level.
-        let mut kept = 0;
-        if here_flows == 0 && elsewhere <= capacity * (1.0 + TOLERANCE) {
-            level = f64::INFINITY;
-        } else if level > old {
-            candidates.extend(here_members.iter().map(|Member { flow, weight, .. }| {
-                let (demand, limit) = self.demand(*flow, link);
-                Candidate { flow: *flow, weight: *weight, demand, limit }
-            }));
-        } else {
-            kept = here_flows;
-            elsewhere = 0.0;
-            for Member { flow, weight, .. } in other_members {
-                let FlowState { rate, limit, .. } = self.flows[*flow as usize];
-                if rate > level {
-                    candidates.push(Candidate { flow: *flow, weight: *weight, demand: rate, limit });
-                    here += weight;
-                } else {
-                    elsewhere += weight * rate;
-                }
-            }
-            level = (capacity - elsewhere) / here;
-        }
-        // To let go of a flow that is slower than the level raises the level.
-        let mut held = candidates.len();
-        loop {
-            let before = held;
-            let mut place = 0;
-            while place < held {
-                let Candidate { weight, demand, .. } = candidates[place];
-                if demand < level {
-                    held -= 1;
-                    candidates.swap(place, held);
-                    elsewhere += weight * demand;
-                    here -= weight;
-                } else {
-                    place += 1;
-                }
-            }
-            if held == before {
-                break;
-            }
-            level = if held + kept as usize == 0 { f64::INFINITY } else { (capacity - elsewhere) / here };
-        }
-        self.held_candidates = held;
-        self.candidates = candidates;
-        level
-    }
-
-    /// The rate that a flow would have without a link, and what would hold it back.
-    fn demand(&self, flow: u32, without: u32) -> (f64, Limit) {
-        let state = &self.flows[flow as usize];
-        let mut demand = unhindered(state.cap);
-        for Hop { link, .. } in &self.hops[state.path()] {
-            let level = self.links[*link as usize].level;
-            if level < demand.0 && *link != without {
-                demand = (level, Limit::Link(*link));
-            }
-        }
-        demand
-    }
-
-    /// Sets the level that `fair_level` has found, and the rates that follow.
-    fn set_level(&mut self, link: u32, level: f64) {
-        let old = std::mem::replace(&mut self.links[link as usize].level, level);
-        self.mark_changed(link);
-        let candidates = std::mem::take(&mut self.candidates);
-        let (held, free) = candidates.split_at(self.held_candidates);
-        if level > old {
-            for Candidate { flow, demand, limit, .. } in free {
-                self.set_rate(*flow, *demand, *limit, link);
-            }
-            for Candidate { flow, .. } in held {
-                self.set_rate(*flow, level, Limit::Link(link), link);
-            }
-        } else {
-            for place in 0..self.links[link as usize].here_flows as usize {
-                let flow = self.members[link as usize][place].flow;
-                self.set_rate(flow, level, Limit::Link(link), link);
-            }
-            for Candidate { flow, .. } in held {
-                self.set_rate(*flow, level, Limit::Link(link), link);
-            }
-        }
-        self.candidates = candidates;
-    }
-
-    /// Sets the rate of a flow and tells all its links; the one that brought it about needs no look.
-    fn set_rate(&mut self, flow: u32, rate: f64, limit: Limit, cause: u32) {
-        let state = &mut self.flows[flow as usize];
-        let (old_rate, old_limit) = (state.rate, state.limit);
-        (state.rate, state.limit) = (rate, limit);
-        let path = state.path();
-        if limit == old_limit {
-            for hop in path {
-                let Hop { link, weight, .. } = self.hops[hop];
-                if link != cause {
-                    self.links[link as usize].count(weight * (rate - old_rate));
-                    self.touch(link, old_rate.min(rate));
-                }
-            }
-            return;
-        }
-        for hop in path {
-            let Hop { link, weight, .. } = self.hops[hop];
-            match (old_limit.is_here(link), limit.is_here(link)) {
-                (true, false) => {
-                    self.leave(hop as u32);
-                    self.links[link as usize].count(weight * rate);
-                    self.links[link as usize].elsewhere_flows += 1;
-                }
-                (false, true) => {
-                    self.links[link as usize].uncount(weight * old_rate);
-                    self.join(hop as u32);
-                }
-                (false, false) => self.links[link as usize].count(weight * (rate - old_rate)),
-                (true, true) => {}
-            }
-            if link != cause {
-                self.touch(link, old_rate.min(rate));
-            }
-        }
-        self.moved_flows.push(flow);
-        for limit in [limit, old_limit] {
-            if let Limit::Link(link) = limit {
-                self.mark_changed(link);
-            }
-        }
-    }
-
     /// Puts a flow among those that a link holds back.
     fn join(&mut self, hop: u32) {
         let Hop { link, weight, .. } = self.hops[hop as usize];
@@ -472,6 +214,7 @@ impl Rates {
         let place = state.here_flows;
         state.here += weight;
         state.here_flows += 1;
+        state.set_range(&mut self.loads[link as usize]);
         self.swap_members(hop, place);
     }
 
@@ -482,6 +225,7 @@ impl Rates {
         state.here_flows -= 1;
         state.here = if state.here_flows == 0 { 0.0 } else { state.here - weight };
         let place = state.here_flows;
+        state.set_range(&mut self.loads[link as usize]);
         self.swap_members(hop, place);
     }
 
@@ -491,7 +235,7 @@ impl Rates {
         if member == place {
             return;
         }
-        let members = &mut self.members[link as usize];
+        let members = &mut self.links[link as usize].members;
         members.swap(member as usize, place as usize);
         let other = members[member as usize].hop;
         self.hops[other as usize].member = member;
@@ -501,9 +245,9 @@ impl Rates {
     /// Has a link looked at if it no longer agrees; no level below `floor` has changed.
     #[inline]
     fn touch(&mut self, link: u32, floor: f64) {
-        let state = &self.links[link as usize];
-        if (state.is_rough || !state.agrees()) && !self.ready.waits(link) {
-            self.ready.push(state.expected_level(floor), link);
+        let load = &self.loads[link as usize];
+        if load.needs_look() {
+            self.links[link as usize].look_later(load, &mut self.ready, link, floor);
         }
     }
 
@@ -531,6 +275,11 @@ fn unhindered(cap: f64) -> (f64, Limit) {
     (cap, if cap.is_finite() { Limit::Cap } else { Limit::None })
 }
 
+/// What a flow takes at a rate; nothing as long as it has none.
+fn finite(rate: f64) -> f64 {
+    if rate.is_finite() { rate } else { 0.0 }
+}
+
 impl Limit {
     /// Whether a link counts a flow with this limit as its own.
     fn is_here(self, link: u32) -> bool {
@@ -541,49 +290,5 @@ impl Limit {
 impl FlowState {
     fn path(&self) -> std::ops::Range<usize> {
         self.first_hop as usize..(self.first_hop + self.hops) as usize
-    }
-}
-
-impl LinkState {
-    fn empty(capacity: f64) -> Self {
-        Self {
-            capacity,
-            level: f64::INFINITY,
-            elsewhere: 0.0,
-            elsewhere_flows: 0,
-            here: 0.0,
-            here_flows: 0,
-            is_rough: false,
-        }
-    }
-
-    /// Adds what flows that something else holds back take more.
-    fn count(&mut self, part: f64) {
-        self.elsewhere += part;
-        self.is_rough |= self.elsewhere > ROUGH * self.capacity;
-    }
-
-    /// Takes out a flow that something else holds back; an empty sum is exactly zero.
-    fn uncount(&mut self, part: f64) {
-        self.elsewhere_flows -= 1;
-        self.elsewhere = if self.elsewhere_flows == 0 { 0.0 } else { self.elsewhere - part };
-    }
-
-    /// Whether a level is what the sums say.
-    fn agrees(&self) -> bool {
-        if self.here_flows > 0 {
-            (self.capacity - self.elsewhere - self.level * self.here).abs() <= self.capacity * TOLERANCE
-        } else {
-            self.level == f64::INFINITY && self.elsewhere <= self.capacity * (1.0 + TOLERANCE)
-        }
-    }
-
-    /// From which level on a link that does not agree may change others, if no level below `floor` has changed.
-    fn expected_level(&self, floor: f64) -> f64 {
-        if self.here_flows > 0 {
-            self.level.min((self.capacity - self.elsewhere) / self.here)
-        } else {
-            self.level.min(floor)
-        }
     }
 }

@@ -25,9 +25,8 @@ impl Algorithm for Direct {
     /// α what NICs and fabric add to a step. A send-receive is V = n / β: β the links to one peer, between nodes one GPU's share
     /// of the NICs, up to what its channels carry on those NICs, without ramp; between nodes all messages but those of the last
     /// rank of a node are faster. An all-to-all of p ranks, k of them on each node, is
-    /// V = max((k − 1) n / (p β_inside), (p − k) n / (p β_share)); for each of the p − k messages to other nodes the
-    /// host's thread needs m, whatever their size.
-    /// Assumes that no other flow shares the links.
+    /// V = max((k − 1) n / (p β_inside), n / β_away), β_away = p β_share / (p − k) where no fabric is narrower than the
+    /// NICs (`Way`); for each of the p − k messages to other nodes the host's thread needs m, whatever their size.
     /// Source: volumes from nccl-tests src/alltoall.cu and src/sendrecv.cu; the shape from the rows aws-p5 of
     /// traces/published/collectives.csv, which grow with the ranks on other nodes at small sizes.
     fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
@@ -50,7 +49,7 @@ impl Algorithm for Direct {
             }
             (CollectiveKind::AllToAll, None) => Some(start + ramped(inside(call, placement), placement.ramp)),
             (CollectiveKind::AllToAll, Some(between)) => {
-                let away = (p - k) / p * call.bytes / (between.bandwidth / k);
+                let away = call.bytes / placement.away;
                 let transfer = ramped(away.max(inside(call, placement)), placement.exchange_ramp);
                 let messages = (p - k) * placement.message;
                 Some(start + messages.max(2.0 * between.latency + transfer))

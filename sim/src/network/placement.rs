@@ -1,10 +1,9 @@
 //! Where the ranks of a group are, which share of the cluster's links they have, and what NCCL makes of them.
 
 use super::uplinks::Way;
+use super::wired::Wired;
 use super::{Call, Protocol};
-use trainwright_spec::cluster::{
-    Cluster, Generation, InSwitchReduction, Interconnect, Nics, Transport, Wiring,
-};
+use trainwright_spec::cluster::{Cluster, Generation, InSwitchReduction, Nics, Shape, Transport};
 use trainwright_spec::nccl::{ByAlgorithm, ByProtocol, Cap, Constants};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
@@ -38,6 +37,8 @@ pub struct Placement {
     pub pair: BytesPerSecond,
     /// One GPU's bandwidth to all others of the group in its node when each has something for each.
     pub exchange: BytesPerSecond,
+    /// Bytes of an all-to-all's tensor for each second that its way between nodes takes.
+    pub away: BytesPerSecond,
     /// See `Interconnect::ramp`.
     pub ramp: Seconds,
     /// See `Interconnect::staging`.
@@ -71,9 +72,8 @@ impl Placement {
     /// β = k/g · (count · bandwidth · efficiency) · share
     ///
     /// with the share of it that the fabric lets through (`Way`).
-    /// Nodes without NICs, as those of a torus, have their GPUs' own links between them.
-    /// Directly wired GPUs have (k − 1)/(g − 1) of their bandwidth towards the k − 1 others of the group, or as many
-    /// links as there are rings through the group.
+    /// Nodes of a torus have their GPUs' own links between them.
+    /// Inside the node, see `Wired`.
     ///
     /// # Panics
     /// If a rank is not on the cluster.
@@ -89,16 +89,19 @@ impl Placement {
         let (nodes, ranks_per_node) = groups(ranks, gpus);
         let interconnect = &node.interconnect;
         let full = interconnect.bandwidth.value * interconnect.efficiency.value;
-        let between = (nodes > 1).then(|| {
-            let (all, latency) = match &node.nics {
-                Some(nics) => (achieved(nics), nics.latency.value),
-                None => (full * gpus as f64, interconnect.latency.value),
-            };
-            let share = ranks_per_node as f64 / gpus as f64;
-            let way = Way::through(ranks, cluster);
-            Link { bandwidth: all * share * way.share, latency: latency + way.latency }
+        let (all, latency) = match (&cluster.fabric.shape, &node.nics) {
+            (Shape::Torus(_), _) | (_, None) => (full * gpus as f64, interconnect.latency.value),
+            (_, Some(nics)) => (achieved(nics), nics.latency.value),
+        };
+        let of_gpu = all / gpus as f64;
+        let way = (nodes > 1).then(|| Way::through(ranks, cluster));
+        let between = way.map(|way| Link {
+            bandwidth: of_gpu * ranks_per_node as f64 * way.ring,
+            latency: latency + way.latency,
         });
-        let (ring, pair, exchange) = wired_shares(interconnect, ranks_per_node, gpus);
+        let local = ranks.chunk_by(|a, b| a / gpus == b / gpus).find(|local| local.len() == ranks_per_node);
+        let local: Vec<usize> = local.unwrap_or_default().iter().map(|rank| rank % gpus).collect();
+        let wired = Wired::new(&local, cluster);
         let reducing = |reduction: &InSwitchReduction| Link {
             bandwidth: interconnect.bandwidth.value * reduction.efficiency.value,
             latency: reduction.latency.value,
@@ -112,13 +115,14 @@ impl Placement {
             ranks: ranks.len(),
             nodes,
             ranks_per_node,
-            inside: Link { bandwidth: full * ring, latency: interconnect.latency.value },
+            inside: Link { bandwidth: wired.ring, latency: wired.over.latency.value },
             between,
             in_switch: interconnect.in_switch.as_ref().map(reducing),
-            pair: full * pair,
-            exchange: full * exchange,
-            ramp: seconds(&interconnect.ramp),
-            staging: interconnect.staging.as_ref().map(|staging| staging.value),
+            pair: wired.pair,
+            exchange: wired.exchange,
+            away: way.map_or(of_gpu, |way| of_gpu / way.exchange),
+            ramp: seconds(&wired.over.ramp),
+            staging: wired.over.staging.as_ref().map(|staging| staging.value),
             memory: node.gpu.memory_bandwidth.value * node.gpu.achieved.memory.value,
             start: seconds(&node.gpu.achieved.collective_start),
             generation: node.gpu.generation,
@@ -131,7 +135,7 @@ impl Placement {
                 .as_ref()
                 .and_then(|nics| nics.channel_bandwidth.as_ref())
                 .map(|b| b.value),
-            transport: interconnect.transport,
+            transport: wired.over.transport,
             ordered: node.nics.as_ref().is_none_or(|nics| nics.ordered),
         }
     }
@@ -251,24 +255,6 @@ pub(super) fn ramped(transfer: Seconds, ramp: Seconds) -> Seconds {
 
 fn achieved(nics: &Nics) -> BytesPerSecond {
     nics.bandwidth.value * nics.efficiency.value * nics.count.value as f64
-}
-
-/// The parts of its bandwidth that a GPU has on rings through the group's others in its node, towards one of them,
-/// and towards all of them at once.
-fn wired_shares(interconnect: &Interconnect, ranks: usize, gpus: usize) -> (f64, f64, f64) {
-    let peers = gpus.saturating_sub(1).max(1) as f64;
-    match (&interconnect.wiring, interconnect.rings.as_slice()) {
-        (Wiring::Switched | Wiring::Bridges(_), _) => (1.0, 1.0, 1.0),
-        (Wiring::Direct | Wiring::Pairs(_), []) => {
-            let share = ranks.saturating_sub(1).max(1) as f64 / peers;
-            (share, 1.0 / peers, share)
-        }
-        (Wiring::Direct | Wiring::Pairs(_), rings @ [pair, ..]) => {
-            let links = *rings.last().expect("it has a first") as f64;
-            let through = rings[ranks.saturating_sub(2).min(rings.len() - 1)] as f64;
-            (through / links, *pair as f64 / links, *pair as f64 / links)
-        }
-    }
 }
 
 /// On how many nodes sorted ranks are, and how many are on the node that has the fewest.

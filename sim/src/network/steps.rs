@@ -106,12 +106,13 @@ impl SideBySide<'_> {
     pub fn costs(&self, topology: &Topology, folding: Folding) -> Result<Costs, StepsError> {
         let mut known: Vec<(Vec<Message>, Vec<Arrival>)> = Vec::new();
         let mut phases = Vec::new();
+        let links = topology.shared();
         for phase in self.steps.phases() {
             let messages = messages(phase);
             let arrivals = match known.iter().find(|(same, _)| *same == messages) {
                 Some((_, arrivals)) => arrivals.clone(),
                 None => {
-                    let arrivals = latest(self.arrivals(&messages, topology, folding)?);
+                    let arrivals = latest(self.arrivals(&messages, topology, &links, folding)?);
                     known.push((messages, arrivals.clone()));
                     arrivals
                 }
@@ -125,6 +126,7 @@ impl SideBySide<'_> {
         &self,
         messages: &[Message],
         topology: &Topology,
+        links: &[flow::Link],
         folding: Folding,
     ) -> Result<Vec<Arrival>, StepsError> {
         let chunk = self.steps.chunk(self.bytes);
@@ -139,11 +141,10 @@ impl SideBySide<'_> {
                 latencies.push(topology.path(&route).0);
             }
         }
-        let links = topology.shared();
         let ends = match folding {
-            Folding::Unfolded => ends(links, &flows)?,
+            Folding::Unfolded => ends(links.to_vec(), &flows)?,
             Folding::Folded => {
-                let folded = fold(&links, &flows);
+                let folded = fold(links, &flows);
                 let of_class = ends(folded.links, &folded.flows)?;
                 folded.classes.iter().map(|class| of_class[*class as usize]).collect()
             }

@@ -19,22 +19,20 @@ pub fn slow_completion_times(links: &[Link], transfers: &[Transfer]) -> Vec<f64>
     let mut now = 0.0;
     while !(waiting.is_empty() && moving.is_empty()) {
         let rates = slow_rates(links, transfers, &moving.iter().map(|it| it.flow).collect::<Vec<_>>());
-        let times = moving.iter().zip(&rates).map(|(it, rate)| it.remaining / rate);
-        let end = now + times.fold(f64::INFINITY, f64::min);
-        let next = waiting.last().map_or(end, |flow| end.min(start(*flow)));
-        for (it, rate) in moving.iter_mut().zip(&rates) {
-            it.remaining -= rate * (next - now);
-        }
-        now = next;
-        moving.retain(|it| {
-            let amount = transfers[it.flow].amount.get();
-            let ends_now = it.remaining <= 1e-12 * amount;
-            if ends_now {
+        let times: Vec<f64> = moving.iter().zip(&rates).map(|(it, rate)| it.remaining / rate).collect();
+        let first = times.iter().copied().fold(f64::INFINITY, f64::min);
+        let step = waiting.last().map_or(first, |flow| first.min(start(*flow) - now));
+        now += step;
+        let mut still = Vec::new();
+        for ((it, rate), time) in moving.into_iter().zip(rates).zip(times) {
+            if time <= step * (1.0 + 1e-12) {
                 ends[it.flow] = now;
+            } else {
+                still.push(Moving { remaining: it.remaining - rate * step, ..it });
             }
-            !ends_now
-        });
-        while let Some(flow) = waiting.pop_if(|flow| start(*flow) <= now) {
+        }
+        moving = still;
+        while let Some(flow) = waiting.pop_if(|flow| start(*flow) <= now * (1.0 + 1e-15)) {
             moving.push(Moving { flow, remaining: transfers[flow].amount.get() });
         }
     }
