@@ -29,12 +29,18 @@ pub use tree::Tree;
 
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::nccl::Constants;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// One way to do a collective.
 pub trait Algorithm: Sync {
     /// The name in tables.
     fn name(&self) -> &'static str;
+
+    /// Whether a version of NCCL knows it.
+    fn is_in(&self, _version: &Constants) -> bool {
+        true
+    }
 
     /// The time that NCCL expects, by which it chooses; none where the algorithm cannot do it.
     fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds>;

@@ -422,6 +422,25 @@ fn what_is_forced_is_done_or_refused() {
     check(&placement("aws-p5:2"), AllReduce, protocol(Protocol::LowLatency128), None);
 }
 
+/// NVLS came after 2.12, which reduces by rings and trees even on switches that can.
+#[test]
+fn an_old_version_does_not_reduce_in_the_switches() {
+    for (nodes, forced) in [("dgx-h100", "nvls"), ("dgx-h100:2", "nvls-tree")] {
+        let mut cluster = Cluster::from_name(nodes).unwrap();
+        let ranks: Vec<usize> = (0..cluster.gpus()).collect();
+        let mut choose = |version: &str, algorithm| {
+            cluster.nccl = Nccl::from_name(version).unwrap();
+            let forced = Forced { algorithm, ..Forced::default() };
+            let choice = Placement::new(&ranks, &cluster).choose(AllReduce, Bytes::new(1e9), &forced);
+            choice.map(|choice| choice.algorithm)
+        };
+        assert_eq!(choose("2.18", None), Some(forced));
+        assert_eq!(choose("2.18", Some(forced)), Some(forced));
+        assert_eq!(choose("2.12", None), Some("ring"));
+        assert_eq!(choose("2.12", Some(forced)), None);
+    }
+}
+
 /// A version's constants count: the base latency of a ring with LL is 3.6 µs in 2.12 and 6.6 µs later.
 #[test]
 fn the_version_of_nccl_counts() {

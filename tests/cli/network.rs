@@ -367,6 +367,10 @@ fn what_nccl_would_choose_can_be_forced() {
         "--algorithm tree --protocol LL",
         "`--algorithm` with `--protocol` is tree with LL; all-gather over 16 GPUs on 2 nodes can be done by ring (",
     );
+    refuse(
+        "--algorithm nvls-tree --nccl 2.12",
+        "`--algorithm` is nvls-tree; NCCL 2.12 does not have it, 2.18 is the first of the catalog's versions that does; ",
+    );
     refuse("--channels 1000", "`--channels` is 1000; NCCL 2.30 has at most ");
     refuse("--nccl 2.1", "invalid value '2.1' for '--nccl <VERSION>' [possible values: 2.12, ");
     refuse(
