@@ -40,7 +40,7 @@ pub struct Cluster {
     pub nodes: usize,
     /// What joins the nodes beyond their NICs.
     pub fabric: Fabric,
-    /// The library that does its collectives; left out: the newest version of the catalog.
+    /// The version of NCCL by which its collectives are chosen; left out: the newest of the catalog.
     #[serde(default)]
     pub nccl: Nccl,
     /// Each node.
@@ -176,9 +176,13 @@ fn in_order() -> bool {
 pub struct Gpu {
     /// Name in the catalog.
     pub name: String,
-    /// Which rows of the collective library's tables it reads.
-    #[serde(default)]
+    /// Which rows of NCCL's tables count for it; for a device that runs another library, those of the NVIDIA GPUs whose
+    /// choices are taken for its own.
     pub generation: Generation,
+    /// The library that does its collectives where that is not NCCL: `rccl`, `xla`, …; for people. Nothing is known
+    /// here of how such a library chooses: times are those that it would take as NCCL would choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
     /// Memory that the vendor's driver reports; as sold where no report is known.
     pub memory: Sourced<Bytes>,
     /// Published bandwidth of the memory.
@@ -228,8 +232,8 @@ pub struct Achieved {
     pub collective_start: Option<Sourced<Seconds>>,
 }
 
-/// A GPU's generation, as far as NCCL tells them apart. Other vendors' GPUs count as the one of their year.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+/// A GPU's generation, as far as NCCL tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Generation {
     /// Volta, Turing and all before.
@@ -237,7 +241,6 @@ pub enum Generation {
     /// Ampere.
     Ampere,
     /// Ada Lovelace and Hopper.
-    #[default]
     Hopper,
     /// Blackwell.
     Blackwell,

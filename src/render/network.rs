@@ -211,7 +211,7 @@ fn made(table: &Table) -> String {
     let chosen = if profile {
         "the profile's times".into()
     } else {
-        format!("as NCCL {} does it", table.cluster.nccl)
+        as_nccl(table.cluster)
     };
     let siblings = if table.has_siblings() {
         ", while the other GPUs of these nodes do the same and share the NICs"
@@ -219,6 +219,15 @@ fn made(table: &Table) -> String {
         ""
     };
     chosen + siblings
+}
+
+/// By whose choice; that of another library is not known.
+fn as_nccl(cluster: &Cluster) -> String {
+    let (nccl, gpu) = (cluster.nccl, &cluster.node.gpu);
+    match &gpu.library {
+        None => format!("as NCCL {nccl} does it"),
+        Some(library) => format!("as NCCL {nccl} would do it; {} has {library} instead", gpu.name),
+    }
 }
 
 fn sources(table: &Table, page: &mut String) {
