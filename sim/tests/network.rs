@@ -422,6 +422,27 @@ fn what_is_forced_is_done_or_refused() {
     check(&placement("aws-p5:2"), AllReduce, protocol(Protocol::LowLatency128), None);
 }
 
+/// With nothing to do what is forced is still what is named, or refused where it does not exist.
+#[test]
+fn forced_without_work_as_with_it() {
+    let cluster = Cluster::from_name("dgx-a100").unwrap();
+    let check = |ranks: &[usize], algorithm, protocol, expected: Option<(&str, &str, usize)>| {
+        let forced = Forced { algorithm, protocol, channels: Some(3) };
+        for kind in [AllReduce, Barrier] {
+            let choice = Placement::new(ranks, &cluster).choose(kind, Bytes::ZERO, &forced);
+            let named = choice.map(|choice| (choice.algorithm, choice.protocol.name(), choice.channels));
+            assert_eq!(named, expected, "{kind} {ranks:?} {forced:?}");
+            let free = choice.is_none_or(|choice| choice.time == Seconds::ZERO);
+            assert_eq!(free, kind == AllReduce || ranks.len() == 1 || expected.is_none(), "{kind} {ranks:?}");
+        }
+    };
+    for ranks in [&[2][..], &[2, 3]] {
+        check(ranks, Some("tree"), Some(Protocol::Simple), Some(("tree", "Simple", 3)));
+        check(ranks, Some("ring"), Some(Protocol::LowLatency128), Some(("ring", "LL128", 3)));
+        check(ranks, Some("butterfly"), None, None);
+    }
+}
+
 /// NVLS came after 2.12, which reduces by rings and trees even on switches that can.
 #[test]
 fn an_old_version_does_not_reduce_in_the_switches() {

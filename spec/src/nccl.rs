@@ -103,17 +103,8 @@ pub struct ByGeneration<T> {
     ampere: T,
     hopper: T,
     blackwell: T,
-}
-
-/// Bandwidths by generation and by how many nodes a group is on.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cap {
-    volta: ByNodes,
-    ampere: ByNodes,
-    hopper: ByNodes,
-    blackwell: ByNodes,
-    /// Where they are from.
+    /// Where they are from; left out where the table around them says it.
+    #[serde(default)]
     pub source: String,
 }
 
@@ -131,13 +122,13 @@ pub struct ByNodes {
 #[serde(deny_unknown_fields)]
 pub struct Caps {
     /// LL, all channels together.
-    pub ll: Cap,
+    pub ll: ByGeneration<ByNodes>,
     /// A channel of a ring with LL128.
-    pub ring_ll128: Cap,
+    pub ring_ll128: ByGeneration<ByNodes>,
     /// A channel of a tree with LL128.
-    pub tree_ll128: Cap,
+    pub tree_ll128: ByGeneration<ByNodes>,
     /// A channel of a tree.
-    pub tree: Cap,
+    pub tree: ByGeneration<ByNodes>,
 }
 
 /// Parts of the links' bandwidth that NCCL expects, and of latencies.
@@ -300,31 +291,25 @@ impl From<Nccl> for String {
     }
 }
 
-impl<T: Copy> ByGeneration<T> {
+impl<T> ByGeneration<T> {
     /// That of one generation.
-    pub fn of(&self, generation: Generation) -> T {
+    pub fn of(&self, generation: Generation) -> &T {
         match generation {
-            Generation::Volta => self.volta,
-            Generation::Ampere => self.ampere,
-            Generation::Hopper => self.hopper,
-            Generation::Blackwell => self.blackwell,
-        }
-    }
-}
-
-impl Cap {
-    /// That of one generation on this many nodes.
-    pub fn of(&self, generation: Generation, nodes: usize) -> BytesPerSecond {
-        let row = match generation {
             Generation::Volta => &self.volta,
             Generation::Ampere => &self.ampere,
             Generation::Hopper => &self.hopper,
             Generation::Blackwell => &self.blackwell,
-        };
+        }
+    }
+}
+
+impl ByNodes {
+    /// That of a group on this many nodes.
+    pub fn on(&self, nodes: usize) -> BytesPerSecond {
         match nodes {
-            0 | 1 => row.one_node.value,
-            2 => row.two_nodes.value,
-            _ => row.more_nodes.value,
+            0 | 1 => self.one_node.value,
+            2 => self.two_nodes.value,
+            _ => self.more_nodes.value,
         }
     }
 }

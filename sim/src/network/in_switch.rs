@@ -58,8 +58,8 @@ impl Algorithm for NvlsTree {
     fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
         can(call, placement, 2)?;
         let (nvls, between) = (placement.nccl.nvls.as_ref()?, placement.between?);
-        let levels = f64::from(placement.nodes.ilog2());
-        let latency = nvls.inside.value + 2.0 * levels * (nvls.between.value + placement.reported);
+        let step = nvls.between.value + placement.reported;
+        let latency = nvls.inside.value + 2.0 * placement.expected_tree_depth() * step;
         let bandwidth = placement.inside.bandwidth.min(between.bandwidth / visits(placement));
         Some(latency + call.bytes / (efficiency(nvls, placement) * bandwidth))
     }
@@ -73,9 +73,8 @@ impl Algorithm for NvlsTree {
     fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
         let (latency, bandwidth) = can(call, placement, 2)?;
         let between = placement.between?;
-        let levels = f64::from(placement.nodes.next_power_of_two().ilog2());
         let step = placement.tree_crossing(Protocol::LowLatency, between.latency);
-        let depth = latency + 2.0 * levels * step;
+        let depth = latency + 2.0 * placement.tree_depth() * step;
         Some(pipelined(depth, call.bytes, bandwidth.min(between.bandwidth / visits(placement))))
     }
 }

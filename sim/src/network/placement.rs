@@ -4,7 +4,7 @@ use super::uplinks::Way;
 use super::wired::Wired;
 use super::{Call, Protocol};
 use trainwright_spec::cluster::{Cluster, Generation, InSwitchReduction, Nics, Shape, Transport};
-use trainwright_spec::nccl::{ByAlgorithm, ByProtocol, Cap, Constants};
+use trainwright_spec::nccl::{ByAlgorithm, ByGeneration, ByNodes, ByProtocol, Constants};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
@@ -186,23 +186,39 @@ impl Placement {
         crossing(protocol.time(&self.nccl.steps.network.tree), protocol, latency)
     }
 
+    /// How deep NCCL's trees over N nodes are: ⌈log₂ N⌉. Of 14 nodes the longest way to the root, 1 > 2 > 4 > 8 > 0,
+    /// has 4 steps.
+    ///
+    /// Source: the drawing above ncclGetBtree in NCCL's src/graph/trees.cc.
+    pub(super) fn tree_depth(&self) -> f64 {
+        f64::from(self.nodes.next_power_of_two().ilog2())
+    }
+
+    /// How deep NCCL takes them for when it chooses: ⌊log₂ N⌋, one too few where N is no power of 2.
+    ///
+    /// Source: log2i(nNodes) in NCCL's src/graph/tuning.cc.
+    pub(super) fn expected_tree_depth(&self) -> f64 {
+        f64::from(self.nodes.ilog2())
+    }
+
     /// What the network adds to a step.
     pub(super) fn latency(&self) -> Seconds {
         self.between.map_or(Seconds::ZERO, |between| between.latency)
     }
 
     /// A cap for these GPUs on this many nodes.
-    pub(super) fn cap(&self, cap: &Cap) -> BytesPerSecond {
-        cap.of(self.generation, self.nodes)
+    pub(super) fn cap(&self, caps: &ByGeneration<ByNodes>) -> BytesPerSecond {
+        caps.of(self.generation).on(self.nodes)
     }
 
     /// What a channel carries with a protocol.
     pub(super) fn channel(&self, protocol: Protocol) -> BytesPerSecond {
         let caps = &self.nccl.caps;
+        let in_a_node = |caps: &ByGeneration<ByNodes>| caps.of(self.generation).on(1);
         match protocol {
-            Protocol::LowLatency => caps.ll.of(self.generation, 1) / self.nccl.channels.most.value as f64,
-            Protocol::LowLatency128 => caps.ring_ll128.of(self.generation, 1),
-            Protocol::Simple => caps.tree.of(self.generation, 1),
+            Protocol::LowLatency => in_a_node(&caps.ll) / self.nccl.channels.most.value as f64,
+            Protocol::LowLatency128 => in_a_node(&caps.ring_ll128),
+            Protocol::Simple => in_a_node(&caps.tree),
         }
     }
 
