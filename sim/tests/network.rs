@@ -4,7 +4,7 @@ use trainwright_sim::network::{
     ALGORITHMS, Algorithm, Call, Direct, Forced, Nvls, NvlsTree, Placement, Protocol, Ring, Tree,
     collective_time, message_time,
 };
-use trainwright_spec::cluster::{Cluster, Wiring};
+use trainwright_spec::cluster::{Cluster, Rings, Wiring};
 use trainwright_spec::collective::CollectiveKind::{
     self, AllGather, AllReduce, AllToAll, Barrier, Broadcast, Reduce, ReduceScatter, SendReceive,
 };
@@ -205,7 +205,7 @@ fn directly_wired_groups_have_the_links_among_them() {
     // 10 MB over one of three links: 300 µs.
     close(message_time(Bytes::new(10e6), 0, 1, &cluster), MESSAGE + 300.0, "message over one link");
     // As many links as there are rings: 2, 1 and 4 of 4.
-    cluster.node.interconnect.rings = vec![2, 1, 4];
+    cluster.node.interconnect.rings = Some(Rings { through: vec![2, 1, 4], source: "test".into() });
     for (ranks, gigabytes) in [(2, 50.0), (3, 25.0), (4, 100.0)] {
         let placement = Placement::new(&(0..ranks).collect::<Vec<_>>(), &cluster);
         assert!((placement.ring_bandwidth().get() / 1e9 - gigabytes).abs() < 1e-9, "{ranks} of 4 GPUs");

@@ -21,7 +21,7 @@ pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
 };
 pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
-pub use wiring::{Bridges, Pairs, Wiring};
+pub use wiring::{Bridges, Pairs, Rings, Wiring};
 
 use crate::nccl::Nccl;
 use crate::precision::Precision;
@@ -83,9 +83,9 @@ pub struct Interconnect {
     /// What its steps cost the library that does collectives.
     #[serde(default)]
     pub transport: Transport,
-    /// Disjoint rings through groups of 2, 3, … of its GPUs, each as wide as one link; left out: as `wiring` says.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rings: Vec<usize>,
+    /// Rings as they were measured; left out: as `wiring` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rings: Option<Rings>,
     /// Published bandwidth of all of one GPU's links together, in one direction.
     pub bandwidth: Sourced<BytesPerSecond>,
     /// Links that a GPU has, each with an equal part of `bandwidth`; left out: as many as the wiring uses. Only for

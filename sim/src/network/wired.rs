@@ -36,7 +36,8 @@ impl<'a> Wired<'a> {
             exchange: full * exchange,
         };
         let peers = gpus.saturating_sub(1).max(1) as f64;
-        match (&interconnect.wiring, interconnect.rings.as_slice()) {
+        let measured = interconnect.rings.as_ref().map_or(&[][..], |rings| &rings.through);
+        match (&interconnect.wiring, measured) {
             (Wiring::Switched, _) => parts(1.0, 1.0, 1.0),
             _ if ranks < 2 => parts(1.0, 1.0, 1.0),
             (_, rings @ [pair, ..]) => {

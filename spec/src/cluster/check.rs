@@ -92,9 +92,15 @@ fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Faul
     if let Some(staging) = &interconnect.staging {
         at_least(&format!("{key}.staging"), &staging.value, SLOWEST_LINK)?;
     }
-    if let Some(zero) = interconnect.rings.iter().position(|rings| *rings == 0) {
-        let allowed = format!("at least 1 ring through {} GPUs", zero + 2);
-        return Err(fault(&format!("{key}.rings"), "0".into(), &allowed));
+    if let Some(rings) = &interconnect.rings {
+        let key = format!("{key}.rings.through");
+        if rings.through.is_empty() {
+            return Err(fault(&key, "empty".into(), "a number of rings through 2 GPUs, 3, and so on"));
+        }
+        if let Some(zero) = rings.through.iter().position(|rings| *rings == 0) {
+            let allowed = format!("at least 1 ring through {} GPUs", zero + 2);
+            return Err(fault(&key, "0".into(), &allowed));
+        }
     }
     if let Some(in_switch) = &interconnect.in_switch {
         part(&format!("{key}.in_switch.efficiency"), in_switch.efficiency.value)?;
