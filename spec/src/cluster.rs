@@ -246,7 +246,19 @@ pub enum Generation {
     Blackwell,
 }
 
+impl Interconnect {
+    /// What large collectives reach over all of one GPU's links together.
+    pub fn achieved(&self) -> BytesPerSecond {
+        self.bandwidth.value * self.efficiency.value
+    }
+}
+
 impl Nics {
+    /// What large collectives reach over all of a node's cards together.
+    pub fn achieved(&self) -> BytesPerSecond {
+        self.bandwidth.value * self.efficiency.value * self.count.value as f64
+    }
+
     /// Ways out of a node of `gpus` GPUs that each serve an equal run of them: its cards, or where there are more of
     /// them than GPUs, one bundle of cards for each GPU.
     pub fn ports(&self, gpus: usize) -> usize {

@@ -208,11 +208,7 @@ fn made(table: &Table) -> String {
         return format!("step by step over the cluster's links{others}{pieces}{adds}");
     }
     let profile = table.rows.iter().any(|row| matches!(row.how, How::Profile));
-    let chosen = if profile {
-        "the profile's times".into()
-    } else {
-        as_nccl(table.cluster)
-    };
+    let chosen = if profile { "the profile's times".into() } else { as_nccl(table.cluster) };
     let siblings = if table.has_siblings() {
         ", while the other GPUs of these nodes do the same and share the NICs"
     } else {

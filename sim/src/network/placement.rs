@@ -88,10 +88,10 @@ impl Placement {
         assert!(last.is_none_or(|home| home < cluster.nodes), "a rank is not on {}", cluster.name);
         let (nodes, ranks_per_node) = groups(ranks, gpus);
         let interconnect = &node.interconnect;
-        let full = interconnect.bandwidth.value * interconnect.efficiency.value;
+        let full = interconnect.achieved();
         let (all, latency) = match (&cluster.fabric.shape, &node.nics) {
             (Shape::Torus(_), _) | (_, None) => (full * gpus as f64, interconnect.latency.value),
-            (_, Some(nics)) => (achieved(nics), nics.latency.value),
+            (_, Some(nics)) => (nics.achieved(), nics.latency.value),
         };
         let of_gpu = all / gpus as f64;
         let way = (nodes > 1).then(|| Way::through(ranks, cluster));
@@ -267,10 +267,6 @@ pub(super) fn pipelined(depth: Seconds, amount: Bytes, bandwidth: BytesPerSecond
 /// Time of a transfer whose pieces, the larger the message the larger, have to fill the links first: V + 2 √(d V).
 pub(super) fn ramped(transfer: Seconds, ramp: Seconds) -> Seconds {
     transfer + Seconds::new(2.0 * (ramp.get() * transfer.get()).sqrt())
-}
-
-fn achieved(nics: &Nics) -> BytesPerSecond {
-    nics.bandwidth.value * nics.efficiency.value * nics.count.value as f64
 }
 
 /// On how many nodes sorted ranks are, and how many are on the node that has the fewest.

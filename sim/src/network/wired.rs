@@ -28,7 +28,7 @@ impl<'a> Wired<'a> {
     pub fn new(group: &[usize], cluster: &'a Cluster) -> Self {
         let node = &cluster.node;
         let (interconnect, gpus, ranks) = (&node.interconnect, node.gpus.value, group.len());
-        let full = interconnect.bandwidth.value * interconnect.efficiency.value;
+        let full = interconnect.achieved();
         let parts = |ring: f64, pair: f64, exchange: f64| Self {
             over: interconnect,
             ring: full * ring,
