@@ -294,6 +294,18 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
         assert!(!message.contains('\n'), "{fabric}: {message}");
     };
     fabric(
+        "fat_tree.levels = [{ nodes = 1, oversubscription = 1, uplinks = 10000001 }]",
+        "`fabric.fat_tree.levels.0.uplinks` is 10000001; at most 10000000 links between switches in all, here are ",
+    );
+    fabric(
+        "fat_tree.levels = [{ nodes = 1000000000000000, oversubscription = 1 }]",
+        "`fabric.fat_tree.levels.0.nodes` is 1000000000000000; at most 10000000",
+    );
+    fabric(
+        "dragonfly = { nodes_per_router = 1, routers_per_group = 10000, routing = \"minimal\" }",
+        "`fabric.dragonfly.routers_per_group` is 10000; at most 10000000 links between switches in all, here are ",
+    );
+    fabric(
         "oversubscripton = 2",
         "`fabric.oversubscripton`: unknown field `oversubscripton`, expected one of",
     );

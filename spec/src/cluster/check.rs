@@ -32,7 +32,7 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
             format!("at most {MOST_GPUS} GPUs in all, here each node has {}", cluster.node.gpus.value);
         return Err(fault("nodes", cluster.nodes.to_string(), &allowed));
     }
-    check_node(&cluster.node)?;
+    check_node(&cluster.node, cluster.nodes)?;
     fabric::check(cluster)?;
     if cluster.nodes > 1 && cluster.node.nics.is_none() && !matches!(cluster.fabric.shape, Shape::Torus(_)) {
         let allowed = format!("{} nodes can only work together over NICs or a `fabric.torus`", cluster.nodes);
@@ -55,13 +55,13 @@ fn check_profile(profile: &NetworkProfile, cluster: &Cluster) -> Result<(), Faul
     Err(fault("profile.gpus_per_node", measured.to_string(), &allowed))
 }
 
-fn check_node(node: &Node) -> Result<(), Fault> {
+fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
     at_least_one("node.gpus", node.gpus.value)?;
     check_interconnect("node.interconnect", &node.interconnect)?;
     if let Some(host) = &node.host {
         check_interconnect("node.host", host)?;
     }
-    wiring::check(node)?;
+    wiring::check(node, nodes)?;
     if let Some(nics) = &node.nics {
         at_least_one("node.nics.count", nics.count.value)?;
         at_least("node.nics.bandwidth", &nics.bandwidth.value, SLOWEST_LINK)?;
