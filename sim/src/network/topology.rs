@@ -304,8 +304,8 @@ impl Site<'_> {
 }
 
 fn add(links: &mut Vec<Link>, link: Link) -> LinkId {
-    let id = u32::try_from(links.len())
-        .expect("10 million GPUs, the most that `Cluster` allows, have fewer links");
+    let id =
+        u32::try_from(links.len()).expect("`Cluster` refuses what has more links than that when it is read");
     links.push(link);
     LinkId(id)
 }
