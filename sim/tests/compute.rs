@@ -23,6 +23,7 @@ fn round_gpu() -> Gpu {
     toml::from_str(
         r#"
         name = "round"
+        generation = "ampere"
         memory = "80 GiB"
         memory_bandwidth = "2 TB/s"
         multiprocessors = 108

@@ -202,7 +202,7 @@ fn algorithms() -> impl TypedValueParser<Value = &'static str> {
 }
 
 fn versions() -> impl TypedValueParser<Value = Nccl> {
-    PossibleValuesParser::new(catalog::names("nccl")).try_map(|name| name.parse::<Nccl>())
+    PossibleValuesParser::new(Nccl::all().map(Nccl::name)).try_map(|name| name.parse::<Nccl>())
 }
 
 #[cfg(test)]

@@ -125,6 +125,10 @@ fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placeme
         "{} over {group} can be done by {able}, and with `--by-steps` by {by_steps}",
         sweep.collective
     );
+    let allowed = match forced.algorithm.and_then(|algorithm| newer(algorithm, cluster)) {
+        Some(newer) => format!("{newer}; {allowed}"),
+        None => allowed,
+    };
     let (argument, value) = match (forced.algorithm, forced.protocol) {
         (Some(algorithm), Some(protocol)) => {
             ("--algorithm` with `--protocol", format!("{algorithm} with {protocol}"))
@@ -135,6 +139,17 @@ fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placeme
         }
     };
     CliError::Argument { argument: argument.into(), value, allowed }
+}
+
+/// Which version of NCCL is the first to know an algorithm that the cluster's does not; none if its own does.
+fn newer(algorithm: &str, cluster: &Cluster) -> Option<String> {
+    let algorithm = ALGORITHMS.iter().find(|known| known.name() == algorithm)?;
+    if algorithm.is_in(cluster.nccl.constants()) {
+        return None;
+    }
+    let first = Nccl::all().find(|version| algorithm.is_in(version.constants()))?;
+    let older = cluster.nccl;
+    Some(format!("NCCL {older} does not have it, {first} is the first of the catalog's versions that does"))
 }
 
 fn write_files(

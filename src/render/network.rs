@@ -223,8 +223,8 @@ fn made(table: &Table) -> String {
     let profile = table.rows.iter().any(|row| matches!(row.how, How::Profile));
     let chosen = match &table.cluster.profile {
         Some(of) if profile => format!("the times of {}, measured on {}", of.source, of.cluster),
-        Some(_) => format!("as NCCL {} does it; no time of the profile counts here", table.cluster.nccl),
-        None => format!("as NCCL {} does it", table.cluster.nccl),
+        Some(_) => format!("{}; no time of the profile counts here", as_nccl(table.cluster)),
+        None => as_nccl(table.cluster),
     };
     let siblings = if table.has_siblings() {
         ", while the other GPUs of these nodes do the same and share the NICs"
@@ -232,6 +232,15 @@ fn made(table: &Table) -> String {
         ""
     };
     chosen + siblings
+}
+
+/// By whose choice; that of another library is not known.
+fn as_nccl(cluster: &Cluster) -> String {
+    let (nccl, gpu) = (cluster.nccl, &cluster.node.gpu);
+    match &gpu.library {
+        None => format!("as NCCL {nccl} does it"),
+        Some(library) => format!("as NCCL {nccl} would do it; {} has {library} instead", gpu.name),
+    }
 }
 
 fn sources(table: &Table, page: &mut String) {

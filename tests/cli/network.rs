@@ -415,6 +415,13 @@ fn what_nccl_would_choose_can_be_forced() {
     assert_eq!(json(&folder, &arguments("all_reduce", "--nccl 2.12"))["sweeps"][0]["nccl"], "2.12");
     assert_ne!(free["sweeps"][0]["nccl"], "2.12");
 
+    // A device that runs another library is told as what it is.
+    let of = |node: &str| {
+        folder.run(&format!("network --cluster {node} --collective all_reduce --bytes 1M --nccl 2.30")).stdout
+    };
+    assert!(of("dgx-a100").contains("forecast: as NCCL 2.30 does it\n"));
+    assert!(of("mi300x-8").contains("forecast: as NCCL 2.30 would do it; mi300x has rccl instead\n"));
+
     let refuse = |forced: &str, message: &str| {
         let ran = folder.run(&format!("network {}", arguments("all_gather", forced)));
         assert!(ran.stderr.starts_with(&format!("error: {message}")), "{}", ran.stderr);
@@ -427,6 +434,10 @@ fn what_nccl_would_choose_can_be_forced() {
     refuse(
         "--algorithm tree --protocol LL",
         "`--algorithm` with `--protocol` is tree with LL; all-gather over 16 GPUs on 2 nodes can be done by ring (",
+    );
+    refuse(
+        "--algorithm nvls-tree --nccl 2.12",
+        "`--algorithm` is nvls-tree; NCCL 2.12 does not have it, 2.18 is the first of the catalog's versions that does; ",
     );
     refuse("--channels 1000", "`--channels` is 1000; NCCL 2.30 has at most ");
     refuse("--nccl 2.1", "invalid value '2.1' for '--nccl <VERSION>' [possible values: 2.12, ");

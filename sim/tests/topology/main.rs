@@ -1,6 +1,7 @@
 //! Topologies: routes by hand, bandwidth of whole fabrics, rings of the links between pairs, and every entry of the
 //! catalog.
 
+mod carried;
 mod catalog;
 mod fabrics;
 mod node;

@@ -27,7 +27,7 @@ fn paths_inside_a_node_by_hand() {
     // One PCIe switch; two sockets: lane, switch, sockets, switch, lane.
     check("p100-pcie-8", 0, 3, [0, 2, 0, 0]);
     check("p100-pcie-8", 3, 4, [0, 5, 0, 0]);
-    check("gtx-1080ti-4", 1, 2, [0, 4, 0, 0]);
+    check("gtx-1080-ti-4", 1, 2, [0, 4, 0, 0]);
     check("rtx-4090-8", 0, 3, [0, 2, 0, 0]);
     check("rtx-4090-8", 0, 4, [0, 3, 0, 0]);
     check("tpu-v4-host", 0, 3, [2, 0, 0, 0]);
