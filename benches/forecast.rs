@@ -79,7 +79,7 @@ static GPT3: LazyLock<Plan> = LazyLock::new(|| {
         sequence_parallel: true,
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],
-        mesh: Mesh { tensor: 8, pipeline: 16, data: 8 },
+        mesh: Mesh::new(8, 16, 8),
         job: job(2048, 1536),
         stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),
         cluster: Cluster::from_name("dgx-a100:128").expect("a node of the catalog"),

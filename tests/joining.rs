@@ -42,7 +42,7 @@ impl Costs for ByteCosts {
 
 /// Programs of one rank that nothing has lowered: ops on three streams that wait for any earlier ones of their call.
 fn programs() -> impl Strategy<Value = Program> {
-    let op = (select(vec![Stream::Compute, Stream::Tensor, Stream::Data]), 0usize..5, any::<[bool; 10]>());
+    let op = (select(vec![Stream::Compute, Stream::Layer, Stream::Data]), 0usize..5, any::<[bool; 10]>());
     let segments = prop::collection::vec(prop::collection::vec(op, 1..10), 1..4);
     let calls = prop::collection::vec(any::<Index>(), 1..6);
     (segments, calls).prop_map(|(segments, calls)| {
@@ -56,7 +56,7 @@ fn programs() -> impl Strategy<Value = Program> {
                     pass: Pass::Forward,
                     stream: *stream,
                     work: match stream {
-                        Stream::Tensor => collective(Axis::Tensor),
+                        Stream::Layer => collective(Axis::Tensor),
                         Stream::Data => collective(Axis::Data),
                         _ => Work::Compute(Kernel::Streaming {
                             access: Access::Elementwise,
@@ -77,7 +77,11 @@ fn programs() -> impl Strategy<Value = Program> {
             stands_for: 2,
             pipeline_rank: 0,
             pipeline: vec![0],
-            groups: [Some(0), Some(1), None, None],
+            groups: Axis::ALL.map(|axis| match axis {
+                Axis::Tensor => Some(0),
+                Axis::Data => Some(1),
+                _ => None,
+            }),
             resident: Vec::new(),
             calls: calls.collect(),
         };

@@ -202,7 +202,7 @@ fn kernels_wait_for_collectives(program: &Program) {
                     }
                     kernels += 1;
                 }
-                Stream::Tensor => collectives.push((index, kernels)),
+                Stream::Layer => collectives.push((index, kernels)),
                 _ => {}
             }
             earlier.push(own);

@@ -62,7 +62,7 @@ impl Candidate {
 
     /// In words: `tensor 8, pipeline 4, data 4, microbatch 1`.
     pub fn words(&self) -> String {
-        let Mesh { tensor, pipeline, data } = self.mesh;
+        let Mesh { tensor, pipeline, data, .. } = self.mesh;
         format!("tensor {tensor}, pipeline {pipeline}, data {data}, microbatch {}", self.micro_batch)
     }
 }
@@ -157,7 +157,7 @@ fn meshes(question: &Question) -> Vec<Mesh> {
         divisors(gpus / tensor)
             .into_iter()
             .filter(|pipeline| pinned(&pins.pipeline, pipeline) && pipeline_allowed(model, *pipeline).is_ok())
-            .map(move |pipeline| Mesh { tensor, pipeline, data: gpus / tensor / pipeline })
+            .map(move |pipeline| Mesh::new(tensor, pipeline, gpus / tensor / pipeline))
             .filter(|mesh| pinned(&pins.data, &mesh.data) && job.global_batch.is_multiple_of(mesh.data))
             .collect::<Vec<_>>()
     };

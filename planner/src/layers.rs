@@ -142,21 +142,26 @@ fn model_cost(question: &Question, candidate: &Candidate, costs: &impl Costs) ->
 
 /// How long a segment takes on a rank of its own.
 fn segment_time(plan: &Plan, segment: Segment, costs: &impl Costs) -> Result<Seconds, Deadlock> {
-    let ranks = plan.mesh.group(0, Axis::Tensor);
-    let mut groups = [None; Axis::ALL.len()];
-    groups[Axis::Tensor as usize] = (ranks.len() > 1).then_some(0);
+    let mut groups = Vec::new();
+    let own = Axis::ALL.map(|axis| {
+        let ranks = plan.mesh.group(0, axis);
+        (ranks.len() > 1).then(|| {
+            groups.push(Group { axis, ranks, members: vec![0] });
+            groups.len() - 1
+        })
+    });
     let program = Program {
         segments: vec![segment],
         ranks: vec![RankProgram {
             rank: 0,
-            stands_for: ranks.len(),
+            stands_for: plan.mesh.ranks(),
             pipeline_rank: 0,
             pipeline: vec![0],
-            groups,
+            groups: own,
             resident: Vec::new(),
             calls: vec![Call { segment: 0, action: None }],
         }],
-        groups: vec![Group { axis: Axis::Tensor, ranks, members: vec![0] }],
+        groups,
     };
     step_time(&program, costs).map(Seconds::from)
 }

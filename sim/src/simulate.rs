@@ -109,7 +109,7 @@ impl Flat {
             }
             match node.inside {
                 // The kernels first, then the communication that they do not hide: the order inside is not told.
-                Some(Inside { compute, overlapped }) => {
+                Some(Inside { compute, overlapped, axis }) => {
                     // What slows it is spread evenly over it.
                     let slowed = |time: Picoseconds| match node.action {
                         NodeAction::Local(alone) if alone != span.end - span.start => {
@@ -120,9 +120,9 @@ impl Flat {
                     };
                     let kernels = Span { end: span.start + slowed(compute), ..span };
                     let start = kernels.end - slowed(overlapped);
-                    let activity = Activity::Communication(Axis::Tensor);
+                    let activity = Activity::Communication(axis);
                     spans.push(kernels);
-                    spans.push(Span { stream: Stream::Tensor, activity, start, ..span });
+                    spans.push(Span { stream: Stream::Layer, activity, start, ..span });
                 }
                 None => spans.push(span),
             }

@@ -45,8 +45,10 @@ pub(crate) struct Node {
 pub(crate) struct Inside {
     /// While a kernel runs.
     pub compute: Picoseconds,
-    /// The part of it during which the tensor axis communicates too. It communicates also in the time without kernels.
+    /// The part of it during which an axis inside the layer communicates too. One does also in the time without kernels.
     pub overlapped: Picoseconds,
+    /// The first of those axes.
+    pub axis: Axis,
 }
 
 /// What a node does, with its duration on one rank.
@@ -195,13 +197,13 @@ fn action<C: Costs>(
     }
 }
 
-/// Joins runs of local nodes on the compute and tensor streams into pieces between the points where something else
+/// Joins runs of local nodes on the compute and layer streams into pieces between the points where something else
 /// waits for them or they wait for something else.
 ///
 /// Inside a run every start is fixed relative to the run's, because nothing outside delays it; what slows a piece as a
 /// whole slows what is in it, as if that were spread evenly over the piece. That holds if the run
 /// begins with a kernel, all its collectives wait for something in it, and both streams are idle when it begins: none
-/// is returned when a run has a collective that could start before it, or leaves the tensor stream busy after its
+/// is returned when a run has a collective that could start before it, or leaves the layer stream busy after its
 /// last kernel.
 fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node>> {
     let mut watched = vec![false; nodes.len()];
@@ -270,10 +272,8 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
 
 /// Whether a node can be joined with others.
 fn is_local(node: &Node) -> bool {
-    let tensor = Activity::Communication(Axis::Tensor);
-    matches!(node.action, NodeAction::Local(_))
-        && matches!(node.stream, Stream::Compute | Stream::Tensor)
-        && (node.activity == Activity::Compute || node.activity == tensor)
+    let is_inside = node.activity == Activity::Compute || node.stream == Stream::Layer;
+    matches!(node.action, NodeAction::Local(_)) && is_inside
 }
 
 /// Takes an outside node over as it is.
@@ -290,13 +290,18 @@ fn inside<'a>(
     window: Range<Picoseconds>,
 ) -> (Inside, Load) {
     let (mut compute, mut communication) = (Picoseconds::ZERO, Picoseconds::ZERO);
+    let mut axis = None;
     let mut mixture = Mixture::default();
     for (node, own) in nodes {
         let (start, end) = (own.start.max(window.start), own.end.min(window.end));
         if start < end {
             match node.activity {
                 Activity::Compute => compute += end - start,
-                Activity::Communication(_) | Activity::Wait => communication += end - start,
+                Activity::Communication(over) => {
+                    communication += end - start;
+                    axis = axis.or(Some(over));
+                }
+                Activity::Wait => communication += end - start,
             }
             mixture.add(&node.load, (end - start).0 as f64);
         }
@@ -304,7 +309,8 @@ fn inside<'a>(
     let time = window.end - window.start;
     let exposed = time - compute;
     let overlapped = Picoseconds(communication.0.saturating_sub(exposed.0)).min(compute);
-    (Inside { compute, overlapped }, mixture.over(time.0 as f64))
+    let axis = axis.unwrap_or(Axis::Tensor);
+    (Inside { compute, overlapped, axis }, mixture.over(time.0 as f64))
 }
 
 pub(crate) fn activity(work: &Work) -> Activity {
@@ -315,7 +321,7 @@ pub(crate) fn activity(work: &Work) -> Activity {
     }
 }
 
-/// When each local node of a run starts and ends, counted from the run's start; none if the tensor stream could start
+/// When each local node of a run starts and ends, counted from the run's start; none if the layer stream could start
 /// before the run or ends last.
 fn local_windows(
     nodes: &[Node],
@@ -329,7 +335,7 @@ fn local_windows(
         let node = &nodes[index];
         let NodeAction::Local(time) = node.action else { continue };
         let mut waited = node.after.iter().filter(|earlier| run.contains(&(**earlier as usize))).peekable();
-        if node.stream == Stream::Tensor && waited.peek().is_none() {
+        if node.stream == Stream::Layer && waited.peek().is_none() {
             return None;
         }
         let (stream, other) = match node.stream {
@@ -367,7 +373,7 @@ fn local_windows(
             run.clone().filter(|index| is_local(&nodes[*index]) && nodes[*index].stream == stream);
         on_stream.map(|index| windows[index - run.start].end).max().unwrap_or(Picoseconds::ZERO)
     };
-    (last(Stream::Tensor) <= last(Stream::Compute)).then_some(windows)
+    (last(Stream::Layer) <= last(Stream::Compute)).then_some(windows)
 }
 
 /// The windows of a run whose two streams slow each other.

@@ -51,7 +51,7 @@ fn plan(row: &Row) -> Plan {
         sequence_parallel: row.sequence_parallel == "yes",
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
-        mesh: Mesh { tensor: row.tp, pipeline: row.pp, data: row.dp },
+        mesh: Mesh::new(row.tp, row.pp, row.dp),
         job: Job {
             sequence: row.seq_len,
             global_batch: row.global_batch,

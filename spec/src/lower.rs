@@ -19,7 +19,7 @@ pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
 use crate::memory::stages_memory;
-use crate::mesh::{Coordinates, Mesh};
+use crate::mesh::{Coordinates, Stride};
 use crate::plan::Plan;
 use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
 use crate::schedule::ActionKind;
@@ -28,31 +28,55 @@ use stage::Variant;
 /// The program of one rank for each class of ranks that do the same at the same times. The plan must have passed
 /// `Plan::check`.
 ///
-/// With T tensor, D data ranks and g GPUs in a node:
+/// With g GPUs in a node, s from a rank of a group to the next and n ranks in it, S ranks in a stage:
 ///
-/// - The ranks of a tensor group are alike if each group lies in one node or fills whole ones: T divides g, or g
-///   divides T. Then the data ranks are alike too if the next stage, T·D ranks further, is in another node for all
-///   of them or for none: T·D ≥ g, or T·D divides g.
-/// - Otherwise some have links that others lack. Where the groups' places in the nodes repeat, after lcm(T, g) ranks,
-///   data ranks are alike again.
+/// - The groups of an axis lie alike in the nodes if s divides g or g divides s (so do those that begin at
+///   neighbouring ranks), and s·n divides g or g divides s·n, or is S (so do those further on).
+/// - Messages between stages are alike if the next stage, S ranks further, is in another node for all of them or for
+///   none: S ≥ g, or S divides g.
+/// - Where both hold for all axes, one rank speaks for a stage. Otherwise the places of the groups in the nodes
+///   repeat after a number of ranks that g and all s·n divide, and ranks are alike again.
 pub fn lower(plan: &Plan) -> Program {
-    let Mesh { tensor, data, .. } = plan.mesh;
+    let mesh = &plan.mesh;
     let gpus = plan.cluster.node.gpus.value;
-    let stage = tensor * data;
-    let tensor_alike = gpus.is_multiple_of(tensor) || tensor.is_multiple_of(gpus);
-    let data_alike = tensor_alike && (stage >= gpus || gpus.is_multiple_of(stage));
-    let repeat = (1..gpus).find(|groups| (groups * tensor).is_multiple_of(gpus)).unwrap_or(gpus);
-    let tensor_ranks = if tensor_alike { 1 } else { tensor };
-    let data_ranks = match (data_alike, data.is_multiple_of(repeat)) {
+    let stage = mesh.stage_ranks();
+    let divides = |one: usize, other: usize| one.is_multiple_of(other) || other.is_multiple_of(one);
+    let blocks = || {
+        let inside = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Pipeline);
+        inside.filter_map(|axis| mesh.stride(axis)).filter(|groups| groups.count > 1)
+    };
+    let tensor_alike = divides(gpus, mesh.tensor);
+    let all_alike = tensor_alike
+        && (stage >= gpus || gpus.is_multiple_of(stage))
+        && blocks().all(|Stride { stride, count }| {
+            divides(gpus, stride) && (stride * count == stage || divides(gpus, stride * count))
+        });
+    // No group but their own tells the ranks of a tensor group apart.
+    let tensor_whole = mesh.tensor_rows == 1 && mesh.expert_tensor() == mesh.tensor;
+    let repeat = blocks()
+        .map(|groups| groups.stride * groups.count)
+        .filter(|block| *block < stage)
+        .fold(least_common_multiple(gpus, mesh.tensor), least_common_multiple)
+        / mesh.tensor;
+    let tensor_ranks = if all_alike || tensor_alike && tensor_whole { 1 } else { mesh.tensor };
+    let copies = match (all_alike, mesh.weight_copies()) {
         (true, _) => 1,
-        (false, true) => repeat,
-        (false, false) => data,
+        (false, copies) if copies.is_multiple_of(repeat) => repeat,
+        (false, copies) => copies,
     };
     let speaks = |rank: &usize| {
-        let at = plan.mesh.coordinates(*rank);
-        at.tensor < tensor_ranks && at.data < data_ranks
+        let within = rank % stage;
+        within % mesh.tensor < tensor_ranks && within / mesh.tensor < copies
     };
-    lower_ranks(plan, (0..plan.mesh.ranks()).filter(speaks).collect())
+    lower_ranks(plan, (0..mesh.ranks()).filter(speaks).collect())
+}
+
+fn least_common_multiple(one: usize, other: usize) -> usize {
+    let (mut a, mut b) = (one, other);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    one / a * other
 }
 
 /// The program of every rank: what `lower` gives, without use of symmetry.
@@ -114,8 +138,7 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
             let at = plan.mesh.coordinates(rank);
             let own_groups = Axis::ALL.map(|axis| {
                 let members = plan.mesh.group(rank, axis);
-                let apart = axis == Axis::Embedding && !members.contains(&rank);
-                if members.len() < 2 || apart {
+                if members.len() < 2 || !members.contains(&rank) {
                     return None;
                 }
                 let known = groups.iter().position(|group| group.axis == axis && group.ranks == members);

@@ -204,8 +204,30 @@ pub struct Group {
 pub enum Axis {
     /// Ranks that share each layer.
     Tensor,
-    /// Ranks with the same weights and other data.
+    /// A row of the grid that tensor ranks form in 2-D, 2.5-D and 3-D tensor parallelism.
+    TensorRow,
+    /// A column of that grid.
+    TensorColumn,
+    /// The same place in each layer of that grid.
+    TensorDepth,
+    /// Ranks that share each sequence.
+    Context,
+    /// Neighbouring ones of them, which exchange heads.
+    ContextInner,
+    /// The same place in each set of those.
+    ContextOuter,
+    /// Ranks that share each expert.
+    ExpertTensor,
+    /// Ranks that share the experts of a layer.
+    Expert,
+    /// Ranks with the same experts and other tokens.
+    ExpertData,
+    /// Ranks with the same weights and other tokens: other sequences, or other parts of the same.
     Data,
+    /// Ranks of the data axis that split the training state among them.
+    Shard,
+    /// Ranks with the same part of it.
+    Replica,
     /// Ranks that hold successive layers.
     Pipeline,
     /// The first and the last rank of a pipeline, which both hold the tied embedding.
@@ -214,13 +236,40 @@ pub enum Axis {
 
 impl Axis {
     /// Every axis, in the order of `RankProgram::groups`.
-    pub const ALL: [Axis; 4] = [Axis::Tensor, Axis::Data, Axis::Pipeline, Axis::Embedding];
+    pub const ALL: [Axis; 15] = [
+        Axis::Tensor,
+        Axis::TensorRow,
+        Axis::TensorColumn,
+        Axis::TensorDepth,
+        Axis::Context,
+        Axis::ContextInner,
+        Axis::ContextOuter,
+        Axis::ExpertTensor,
+        Axis::Expert,
+        Axis::ExpertData,
+        Axis::Data,
+        Axis::Shard,
+        Axis::Replica,
+        Axis::Pipeline,
+        Axis::Embedding,
+    ];
 
     /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Axis::Tensor => "tensor",
+            Axis::TensorRow => "tensor-row",
+            Axis::TensorColumn => "tensor-column",
+            Axis::TensorDepth => "tensor-depth",
+            Axis::Context => "context",
+            Axis::ContextInner => "context-inner",
+            Axis::ContextOuter => "context-outer",
+            Axis::ExpertTensor => "expert-tensor",
+            Axis::Expert => "expert",
+            Axis::ExpertData => "expert-data",
             Axis::Data => "data",
+            Axis::Shard => "shard",
+            Axis::Replica => "replica",
             Axis::Pipeline => "pipeline",
             Axis::Embedding => "embedding",
         }
@@ -233,8 +282,8 @@ impl Axis {
 pub enum Stream {
     /// Kernels, and communication that the software does not overlap with them.
     Compute,
-    /// Collectives of the tensor axis.
-    Tensor,
+    /// Collectives inside a layer: those of the tensor, context and expert axes.
+    Layer,
     /// Collectives of the data axis.
     Data,
     /// Messages to other stages.
@@ -246,13 +295,13 @@ pub enum Stream {
 impl Stream {
     /// Every stream, in drawing order.
     pub const ALL: [Stream; 5] =
-        [Stream::Compute, Stream::Tensor, Stream::Data, Stream::Send, Stream::Receive];
+        [Stream::Compute, Stream::Layer, Stream::Data, Stream::Send, Stream::Receive];
 
     /// The name in traces.
     pub fn name(self) -> &'static str {
         match self {
             Stream::Compute => "compute",
-            Stream::Tensor => "tensor",
+            Stream::Layer => "layer",
             Stream::Data => "data",
             Stream::Send => "send",
             Stream::Receive => "receive",

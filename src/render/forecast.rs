@@ -99,20 +99,16 @@ fn times(forecast: &Forecast) -> String {
         Right("bubble %"),
         Right("exposed"),
         Right("exposed %"),
-        Right("tensor"),
-        Right("data"),
-        Right("pipeline"),
-        Right("embedding"),
-        Right("overlapped"),
     ];
+    let reports = || by_pipeline_rank(forecast).map(|report| &report.time);
+    let moves = |axis: &Axis| reports().any(|time| !time.communication[*axis as usize].is_zero());
+    let axes: Vec<Axis> = Axis::ALL.into_iter().filter(moves).collect();
+    let axis_columns = axes.iter().map(|axis| Right(axis.name())).chain([Right("overlapped")]);
+    let columns: Vec<_> = columns.into_iter().chain(axis_columns).collect();
     let unit = Unit::of(forecast);
     let step = forecast.report.step_time;
     let rows = by_pipeline_rank(forecast).map(|report| {
         let time = &report.time;
-        let exposed = |axis: Axis| {
-            let axes = time.communication.iter().filter(|own| own.axis == axis);
-            axes.map(|own| own.exposed).sum::<Picoseconds>()
-        };
         let overlapped = time.communication.iter().map(|axis| axis.overlapped).sum::<Picoseconds>();
         let mut cells = vec![
             unit.print(time.compute),
@@ -121,7 +117,7 @@ fn times(forecast: &Forecast) -> String {
             unit.print(time.exposed),
             percent(share(time.exposed, step)),
         ];
-        cells.extend(Axis::ALL.map(|axis| unit.print(exposed(axis))));
+        cells.extend(axes.iter().map(|axis| unit.print(time.communication[*axis as usize].exposed)));
         cells.push(unit.print(overlapped));
         (report.pipeline_rank, cells)
     });

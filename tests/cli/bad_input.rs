@@ -189,7 +189,7 @@ fn plans() {
     check(
         "mesh.toml",
         2,
-        "mesh.toml: `mesh` is 3 x 2 x 2 = 12 ranks; tensor x pipeline x data must be the cluster's 8 GPUs",
+        "mesh.toml: `mesh` is 3 x 2 x 1 x 2 = 12 ranks; tensor x pipeline x context x data must be the cluster's 8 GPUs",
     );
     check(
         "batch.toml",

@@ -87,7 +87,7 @@ fn small_plan() -> Plan {
         sequence_parallel: true,
         data_sharding: DataSharding::Zero1,
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
-        mesh: Mesh { tensor: 2, pipeline: 2, data: 2 },
+        mesh: Mesh::new(2, 2, 2),
         job: Job {
             sequence: 1024,
             global_batch: 16,

@@ -85,7 +85,7 @@ impl Draft {
             sequence_parallel: self.sequence_parallel,
             data_sharding: self.data_sharding,
             stages: (0..stages).map(stage).collect(),
-            mesh: Mesh { tensor, pipeline, data },
+            mesh: Mesh::new(tensor, pipeline, data),
             job: Job {
                 sequence: self.sequence,
                 global_batch: data * self.micro_batch * self.microbatches,

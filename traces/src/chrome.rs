@@ -114,10 +114,23 @@ fn category(activity: Activity) -> &'static str {
     use trainwright_spec::program::Axis;
     match activity {
         Activity::Compute => "compute",
-        Activity::Communication(Axis::Tensor) => "communication,tensor",
-        Activity::Communication(Axis::Data) => "communication,data",
-        Activity::Communication(Axis::Pipeline) => "communication,pipeline",
-        Activity::Communication(Axis::Embedding) => "communication,embedding",
+        Activity::Communication(axis) => match axis {
+            Axis::Tensor => "communication,tensor",
+            Axis::TensorRow => "communication,tensor-row",
+            Axis::TensorColumn => "communication,tensor-column",
+            Axis::TensorDepth => "communication,tensor-depth",
+            Axis::Context => "communication,context",
+            Axis::ContextInner => "communication,context-inner",
+            Axis::ContextOuter => "communication,context-outer",
+            Axis::ExpertTensor => "communication,expert-tensor",
+            Axis::Expert => "communication,expert",
+            Axis::ExpertData => "communication,expert-data",
+            Axis::Data => "communication,data",
+            Axis::Shard => "communication,shard",
+            Axis::Replica => "communication,replica",
+            Axis::Pipeline => "communication,pipeline",
+            Axis::Embedding => "communication,embedding",
+        },
         Activity::Wait => "wait",
     }
 }

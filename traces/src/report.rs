@@ -62,7 +62,8 @@ pub struct TimeShares {
     pub bubble: Picoseconds,
     /// The bubble as a part of the step time, 0 to 1.
     pub bubble_share: f64,
-    /// For each axis, in the order of `Axis::ALL`.
+    /// For each axis, in the order of `Axis::ALL`; written are those that communicate.
+    #[serde(serialize_with = "communicating")]
     pub communication: [AxisTime; Axis::ALL.len()],
 }
 
@@ -81,6 +82,13 @@ pub struct AxisTime {
     /// times of all axes add up.
     #[serde(rename = "exposed_s", serialize_with = "in_seconds")]
     pub exposed: Picoseconds,
+}
+
+impl AxisTime {
+    /// Whether no data moved.
+    pub fn is_zero(&self) -> bool {
+        self.total == Picoseconds::ZERO
+    }
 }
 
 /// How much memory a rank held.
@@ -159,26 +167,30 @@ impl TimeShares {
 
 /// Sorts the instants of a rank's step by what it does in them, and adds up.
 fn rank_time(timeline: &Timeline, rank: usize) -> TimeShares {
-    let mut with_kernel = [Picoseconds::ZERO; Axes::SETS];
-    let mut without_kernel = [Picoseconds::ZERO; Axes::SETS];
+    // Of each set of axes that ever move data together: for how long, beside a kernel and without one.
+    let mut moving: Vec<(Axes, [Picoseconds; 2])> = Vec::new();
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
-        let times = if stretch.computing.is_some() { &mut with_kernel } else { &mut without_kernel };
-        times[stretch.communicating.0 as usize] += stretch.length();
+        let axes = stretch.communicating;
+        let known = moving.iter().position(|(known, _)| *known == axes).unwrap_or_else(|| {
+            moving.push((axes, [Picoseconds::ZERO; 2]));
+            moving.len() - 1
+        });
+        moving[known].1[usize::from(stretch.computing.is_none())] += stretch.length();
     });
 
-    let sum = |times: &[Picoseconds; Axes::SETS], counts: &dyn Fn(Axes) -> bool| -> Picoseconds {
-        (0..Axes::SETS).filter(|&set| counts(Axes(set as u8))).map(|set| times[set]).sum()
+    let sum = |alone: usize, counts: &dyn Fn(Axes) -> bool| -> Picoseconds {
+        moving.iter().filter(|(axes, _)| counts(*axes)).map(|(_, times)| times[alone]).sum()
     };
     let communication = Axis::ALL.map(|axis| {
-        let overlapped = sum(&with_kernel, &|axes| axes.contains(axis));
+        let overlapped = sum(0, &|axes| axes.contains(axis));
         AxisTime {
             axis,
-            total: overlapped + sum(&without_kernel, &|axes| axes.contains(axis)),
+            total: overlapped + sum(1, &|axes| axes.contains(axis)),
             overlapped,
-            exposed: sum(&without_kernel, &|axes| axes.first() == Some(axis)),
+            exposed: sum(1, &|axes| axes.first() == Some(axis)),
         }
     });
-    TimeShares::new(timeline.duration, with_kernel.into_iter().sum(), communication)
+    TimeShares::new(timeline.duration, sum(0, &|_| true), communication)
 }
 
 /// The mean over all ranks, each of the timeline's counted as often as it stands for one.
@@ -252,6 +264,10 @@ fn span_at(spans: &[Span], time: Picoseconds) -> Option<&Span> {
 /// Divides rather than multiplies by 10⁻¹², which no `f64` is: `0.0012` and not `0.0012000000000000001`.
 fn in_seconds<S: Serializer>(time: &Picoseconds, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.0 as f64 / 1e12)
+}
+
+fn communicating<S: Serializer>(axes: &[AxisTime], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(axes.iter().filter(|axis| !axis.is_zero()))
 }
 
 fn as_text<S: Serializer>(action: &Option<Action>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -23,12 +23,9 @@ impl Stretch<'_> {
 
 /// A set of axes: bit `i` stands for `Axis::ALL[i]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Axes(pub u8);
+pub(crate) struct Axes(u32);
 
 impl Axes {
-    /// How many sets there are.
-    pub const SETS: usize = 1 << Axis::ALL.len();
-
     pub fn insert(&mut self, axis: Axis) {
         self.0 |= 1 << axis as u8;
     }

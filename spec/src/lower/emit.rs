@@ -2,7 +2,7 @@
 
 use super::part::{Part, Step};
 use crate::plan::Recompute;
-use crate::program::{Allocation, Axis, MemoryKind, Op, Pass, Stream, Work};
+use crate::program::{Allocation, MemoryKind, Op, Pass, Stream, Work};
 use crate::units::Bytes;
 
 /// An op list under construction.
@@ -74,10 +74,10 @@ impl Emitter {
                 self.allocate(op, MemoryKind::Buffers, working);
                 self.free(op, MemoryKind::Buffers, working);
             }
-            Step::Collective { module, kind, bytes, beside_next } => {
-                let work = Work::Collective { kind, axis: Axis::Tensor, bytes };
+            Step::Collective { module, kind, axis, bytes, beside_next } => {
+                let work = Work::Collective { kind, axis, bytes };
                 let after = self.last_kernel.iter().chain(&self.due).copied().collect();
-                let op = self.push(module, pass, Stream::Tensor, work, after);
+                let op = self.push(module, pass, Stream::Layer, work, after);
                 match beside_next && self.overlap {
                     true => self.beside.push(op),
                     false => self.due.push(op),

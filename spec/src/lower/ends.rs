@@ -4,6 +4,7 @@ use super::elementwise::norm;
 use super::part::{Input, Part, Shape, Step, column, leave, replicated};
 use crate::collective::CollectiveKind;
 use crate::model::{Model, Position};
+use crate::program::Axis;
 use crate::units::Bytes;
 
 /// The embedding: look-up in this rank's part of the vocabulary, sum over the tensor axis, positions, dropout.
@@ -78,6 +79,7 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     let exchange = Step::Collective {
         module: "reduce loss",
         kind: CollectiveKind::AllReduce,
+        axis: Axis::Tensor,
         bytes: Bytes::new(4.0 * shape.tokens() as f64),
         beside_next: false,
     };

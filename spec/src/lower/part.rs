@@ -3,7 +3,7 @@
 use crate::collective::CollectiveKind;
 use crate::plan::Plan;
 use crate::precision::Precision;
-use crate::program::{Access, Kernel};
+use crate::program::{Access, Axis, Kernel};
 use crate::stack::Stack;
 use crate::units::Bytes;
 
@@ -94,12 +94,14 @@ pub(crate) enum Step {
         /// Temporary memory.
         working: Bytes,
     },
-    /// A collective of the tensor axis.
+    /// A collective inside the layer.
     Collective {
         /// Name of the span.
         module: &'static str,
         /// Which operation.
         kind: CollectiveKind,
+        /// Over which axis.
+        axis: Axis,
         /// Size of the whole tensor.
         bytes: Bytes,
         /// Whether the next kernel need not wait for it: only the one after that.
@@ -164,6 +166,7 @@ pub(crate) fn column(
     let gather = |beside_next| Step::Collective {
         module: "gather sequence",
         kind: CollectiveKind::AllGather,
+        axis: Axis::Tensor,
         bytes: whole,
         beside_next,
     };
@@ -181,7 +184,8 @@ pub(crate) fn column(
         let kind =
             if shape.sequence_parallel { CollectiveKind::ReduceScatter } else { CollectiveKind::AllReduce };
         let module = "reduce gradient";
-        part.backward.push(Step::Collective { module, kind, bytes: whole, beside_next: true });
+        let axis = Axis::Tensor;
+        part.backward.push(Step::Collective { module, kind, axis, bytes: whole, beside_next: true });
     }
     let weight = weight_gradient(shape, module, 1, [inner, own, tokens]);
     part.backward.extend(weight.map(|step| step.holding(gathered)));
@@ -222,7 +226,8 @@ pub(crate) fn leave(shape: &Shape, whole: Bytes, part: &mut Part) {
         true => (CollectiveKind::ReduceScatter, Some(CollectiveKind::AllGather)),
         false => (CollectiveKind::AllReduce, None),
     };
-    let step = |module, kind| Step::Collective { module, kind, bytes: whole, beside_next: false };
+    let axis = Axis::Tensor;
+    let step = |module, kind| Step::Collective { module, kind, axis, bytes: whole, beside_next: false };
     part.forward.push(step("reduce output", forward));
     part.backward.extend(backward.map(|kind| step("gather gradient", kind)));
 }

@@ -3,6 +3,7 @@
 use super::{DataSharding, Plan, Recompute};
 use crate::cluster::{self, Fault};
 use crate::error::SpecError;
+use crate::mesh::Mesh;
 use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::{OPTIMIZERS, optimizer};
 use crate::schedule::{SCHEDULES, schedule};
@@ -36,6 +37,12 @@ impl Plan {
             ("mesh.tensor", self.mesh.tensor),
             ("mesh.pipeline", self.mesh.pipeline),
             ("mesh.data", self.mesh.data),
+            ("mesh.context", self.mesh.context),
+            ("mesh.context_inner", self.mesh.context_inner),
+            ("mesh.expert", self.mesh.expert),
+            ("mesh.expert_tensor", self.mesh.expert_tensor()),
+            ("mesh.tensor_rows", self.mesh.tensor_rows),
+            ("mesh.shard", self.mesh.shard()),
             ("micro_batch", self.micro_batch),
             ("virtual_stages", self.virtual_stages),
             ("job.sequence", self.job.sequence),
@@ -44,18 +51,39 @@ impl Plan {
             ("cluster.node.gpus", self.cluster.node.gpus.value),
             ("stack.vocabulary_multiple", self.stack.vocabulary_multiple.value),
         ];
-        sizes.into_iter().try_for_each(|(key, value)| must_count(key, value))
+        sizes.into_iter().try_for_each(|(key, value)| must_count(key, value))?;
+        self.check_divisions()
+    }
+
+    /// Whether the axes that divide others do so evenly.
+    fn check_divisions(&self) -> Result<(), Fault> {
+        let mesh = &self.mesh;
+        let square = mesh.tensor_rows * mesh.tensor_rows;
+        let experts = mesh.expert * mesh.expert_tensor();
+        let divides = |key: &str, value: usize, part: usize, what: &str, whole: usize| match whole
+            .is_multiple_of(part)
+        {
+            true => Ok(()),
+            false => bad(key, value.to_string(), format!("{part} must divide {what} = {whole}")),
+        };
+        divides("mesh.context_inner", mesh.context_inner, mesh.context_inner, "mesh.context", mesh.context)?;
+        divides("mesh.tensor_rows", mesh.tensor_rows, square, "mesh.tensor", mesh.tensor)?;
+        divides("mesh.expert", mesh.expert, experts, "the ranks of a stage", mesh.stage_ranks())?;
+        divides("mesh.shard", mesh.shard(), mesh.shard(), "mesh.context x mesh.data", mesh.weight_copies())
     }
 
     fn check_hardware(&self) -> Result<(), Fault> {
         cluster::check(&self.cluster)
             .map_err(|fault| Fault { key: format!("cluster.{}", fault.key), ..fault })?;
         if self.mesh.ranks() != self.cluster.gpus() {
-            let product = format!("{} x {} x {}", self.mesh.tensor, self.mesh.pipeline, self.mesh.data);
+            let Mesh { tensor, pipeline, context, data, .. } = self.mesh;
             return bad(
                 "mesh",
-                format!("{product} = {} ranks", self.mesh.ranks()),
-                format!("tensor x pipeline x data must be the cluster's {} GPUs", self.cluster.gpus()),
+                format!("{tensor} x {pipeline} x {context} x {data} = {} ranks", self.mesh.ranks()),
+                format!(
+                    "tensor x pipeline x context x data must be the cluster's {} GPUs",
+                    self.cluster.gpus()
+                ),
             );
         }
         let gpu = &self.cluster.node.gpu;

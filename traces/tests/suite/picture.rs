@@ -66,9 +66,9 @@ fn heights_in_a_box_are_shares_of_its_time() {
     let over_tensor = Activity::Communication(Axis::Tensor);
     draft.call(0, "0B0");
     draft.span_of(Pass::Recompute, Stream::Compute, Activity::Compute, 0, 20);
-    draft.span(Stream::Tensor, over_tensor, 20, 30).compute(30, 50);
+    draft.span(Stream::Layer, over_tensor, 20, 30).compute(30, 50);
     draft.span_of(Pass::Recompute, Stream::Compute, Activity::Compute, 50, 60);
-    draft.span(Stream::Tensor, over_tensor, 60, 70).compute(70, 90);
+    draft.span(Stream::Layer, over_tensor, 60, 70).compute(70, 90);
     draft.span(Stream::Compute, Activity::Wait, 90, 95).compute(95, 100);
     check(
         &draft.finish(),
