@@ -99,10 +99,9 @@ fn passes_follow_the_data(timeline: &Timeline, program: &Program, plan: &Plan) {
         let Action { stage, kind, .. } = action;
         let before = match kind {
             ActionKind::Forward => stage.checked_sub(1).map(|stage| Action { stage, ..action }),
-            ActionKind::Backward if stage + 1 == plan.stages.len() => {
-                Some(Action { kind: ActionKind::Forward, ..action })
-            }
-            ActionKind::Backward => Some(Action { stage: stage + 1, ..action }),
+            ActionKind::Weight => Some(Action { kind: ActionKind::Input, ..action }),
+            _ if stage + 1 == plan.stages.len() => Some(Action { kind: ActionKind::Forward, ..action }),
+            _ => Some(Action { stage: stage + 1, ..action }),
         };
         if let Some(before) = before {
             assert!(extents[&(replica, before)].1 <= start, "{action} starts before {before} ends");

@@ -294,7 +294,7 @@ fn pipelines(
     let schedules = match (&pins.schedule, mesh.pipeline) {
         (Some(name), _) => vec![schedule(name).map_err(|error| error.to_string())?],
         (None, 1) => vec![schedule("1f1b").map_err(|error| error.to_string())?],
-        (None, _) => SCHEDULES.to_vec(),
+        (None, _) => SCHEDULES.iter().copied().filter(|schedule| schedule.searched()).collect(),
     };
     let mut found = Vec::new();
     let mut refused = None;

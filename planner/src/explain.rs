@@ -82,7 +82,7 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
         choices
             .push(Choice::of(format!("pipeline {pipeline}"), move |other| other.mesh.pipeline == pipeline));
     }
-    for schedule in SCHEDULES.iter().map(|schedule| schedule.name()) {
+    for schedule in SCHEDULES.iter().filter(|schedule| schedule.searched()).map(|schedule| schedule.name()) {
         if mesh.pipeline > 1 && schedule != won.schedule {
             let same = move |other: &Candidate| other.schedule == schedule && other.mesh == mesh;
             choices.push(Choice::of(format!("schedule {schedule}, same mesh"), same));

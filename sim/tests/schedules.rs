@@ -7,10 +7,14 @@ use trainwright_spec::program::{
     Access, Allocation, Axis, Call, Channel, Group, Kernel, MemoryKind, Op, Pass, Program, RankProgram,
     Segment, Stream, Work,
 };
-use trainwright_spec::schedule::{ActionKind, PipelineShape, Schedule, schedule};
+use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
+use trainwright_spec::schedule::{
+    Action, ActionKind, ActionLists, PipelineShape, SCHEDULES, Schedule, schedule,
+};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 use trainwright_traces::draw::{Style, draw};
 use trainwright_traces::report::Report;
+use trainwright_traces::timeline::Timeline;
 
 /// A kernel takes as many seconds as it reads bytes; messages take no time.
 struct UnitCosts;
@@ -37,14 +41,23 @@ fn op(stream: Stream, work: Work, after: Vec<usize>) -> Op {
     Op { module: "unit", layer: None, pass: Pass::Forward, stream, work, after, allocates, frees }
 }
 
-/// A pass of a stage: receive, one kernel, send. Forward of all a rank's stages takes 1, backward 2, and each
-/// microbatch of a stage keeps 1/v byte from forward to backward.
+/// A pass of a stage: receive, one kernel, send. F, I and W of all a rank's stages take 1 each, and each microbatch of
+/// a stage keeps 1/v byte from forward to the end of backward.
 fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kind: ActionKind) -> Segment {
     let part = 1.0 / shape.virtual_stages as f64;
     let kept = vec![Allocation { kind: MemoryKind::Activations, bytes: Bytes::new(part) }];
     let rank_of = |stage| schedule.rank_of(stage, shape);
-    let (below, above) = (stage.checked_sub(1), Some(stage + 1).filter(|above| *above < shape.stages()));
+    // Stages of one copy follow each other.
+    let in_copy = stage % shape.stages();
+    let below = (in_copy > 0).then(|| stage - 1);
+    let above = (in_copy + 1 < shape.stages()).then_some(stage + 1);
     let bytes = Bytes::ZERO;
+    let away = |other: &usize| rank_of(*other) != rank_of(stage);
+    let (below, above) = (below.filter(away), above.filter(away));
+    let gradient_in =
+        above.map(|from| Work::Receive { channel: Channel::Gradient(from), from: rank_of(from), bytes });
+    let gradient_out =
+        below.map(|to| Work::Send { channel: Channel::Gradient(stage), to: rank_of(to), bytes });
     let (receive, send, time, allocates, frees) = match kind {
         ActionKind::Forward => (
             below.map(|from| Work::Receive {
@@ -57,13 +70,9 @@ fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kin
             kept,
             Vec::new(),
         ),
-        ActionKind::Backward => (
-            above.map(|from| Work::Receive { channel: Channel::Gradient(from), from: rank_of(from), bytes }),
-            below.map(|to| Work::Send { channel: Channel::Gradient(stage), to: rank_of(to), bytes }),
-            2.0 * part,
-            Vec::new(),
-            kept,
-        ),
+        ActionKind::Backward => (gradient_in, gradient_out, 2.0 * part, Vec::new(), kept),
+        ActionKind::Input => (gradient_in, gradient_out, part, Vec::new(), Vec::new()),
+        ActionKind::Weight => (None, None, part, Vec::new(), kept),
     };
     let mut ops: Vec<Op> = receive.map(|work| op(Stream::Receive, work, Vec::new())).into_iter().collect();
     let kernel =
@@ -76,27 +85,28 @@ fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kin
 }
 
 fn unit_program(schedule: &dyn Schedule, shape: PipelineShape) -> Program {
-    let kinds = [ActionKind::Forward, ActionKind::Backward];
-    let stages = 0..shape.stages();
+    let kinds = ActionKind::ALL;
+    let stages = 0..schedule.copies() * shape.stages();
     let segments =
         stages.flat_map(|stage| kinds.map(|kind| unit_segment(schedule, shape, stage, kind))).collect();
-    let rank = |rank| RankProgram {
+    let index = |kind| kinds.iter().position(|other| *other == kind).unwrap();
+    let rank = |(rank, actions): (usize, Vec<Action>)| RankProgram {
         rank,
         stands_for: 1,
         pipeline_rank: rank,
         pipeline: (0..shape.ranks).collect(),
         groups: [None; Axis::ALL.len()],
         resident: Vec::new(),
-        calls: schedule
-            .actions(rank, shape)
+        calls: actions
             .into_iter()
             .map(|action| Call {
-                segment: 2 * action.stage + usize::from(action.kind == ActionKind::Backward),
+                segment: kinds.len() * action.stage + index(action.kind),
                 action: Some(action),
             })
             .collect(),
     };
-    Program { segments, ranks: (0..shape.ranks).map(rank).collect(), groups: Vec::new() }
+    let ranks = schedule.lists(shape).ranks.into_iter().enumerate().map(rank).collect();
+    Program { segments, ranks, groups: Vec::new() }
 }
 
 /// What a simulated timeline shows: bubble as a part of the step, and each rank's peak of kept microbatches.
@@ -111,15 +121,16 @@ fn measure(schedule: &dyn Schedule, shape: PipelineShape) -> (f64, Vec<f64>) {
     for bubble in &bubbles {
         assert!((bubble - bubbles[0]).abs() < 1e-9, "equal stages idle equally: {bubbles:?}");
     }
-    let peak = |rank: u32| {
-        let changes = timeline.memory.iter().filter(|change| change.rank == rank);
-        let held = changes.scan(0.0, |held, change| {
-            *held += change.bytes.get();
-            Some(*held)
-        });
-        held.fold(0.0, f64::max)
-    };
-    (bubbles[0], (0..shape.ranks as u32).map(peak).collect())
+    (bubbles[0], (0..shape.ranks as u32).map(|rank| peak_held(&timeline, rank)).collect())
+}
+
+fn peak_held(timeline: &Timeline, rank: u32) -> f64 {
+    let changes = timeline.memory.iter().filter(|change| change.rank == rank);
+    let held = changes.scan(0.0, |held, change| {
+        *held += change.bytes.get();
+        Some(*held)
+    });
+    held.fold(0.0, f64::max)
 }
 
 fn near(value: f64, expected: f64, case: &str) {
@@ -185,6 +196,65 @@ fn makespans_are_the_published_ones() {
     check("interleaved", 8, 2, 32, 106.5);
     check("interleaved", 8, 4, 32, 101.25);
     check("interleaved", 8, 2, 8, 34.5);
+}
+
+#[test]
+fn every_schedule_is_simulated_as_the_ideal_run_has_it() {
+    for schedule in SCHEDULES {
+        let mut tried = 0;
+        for ranks in [1, 2, 3, 4, 6, 8] {
+            for virtual_stages in [1, 2, 4] {
+                for microbatches in [1, 2, 4, 5, 12, 16] {
+                    let shape = PipelineShape { ranks, virtual_stages, microbatches };
+                    if schedule.check(shape).is_err() {
+                        continue;
+                    }
+                    tried += 1;
+                    let case = format!("{} {shape:?}", schedule.name());
+                    let timeline =
+                        simulate(&unit_program(*schedule, shape), &UnitCosts, Detail::Ops).unwrap();
+                    // Programs run joint passes one after the other.
+                    let lists = ActionLists::from_iter(schedule.lists(shape).ranks);
+                    let run = ideal::run(&lists, &Times::equal(shape, PassTimes::unit())).unwrap();
+                    near(Seconds::from(timeline.duration).get(), run.makespan.get(), &case);
+                    for (rank, peak) in run.peak.iter().enumerate() {
+                        near(peak_held(&timeline, rank as u32), peak / virtual_stages as f64, &case);
+                    }
+                }
+            }
+        }
+        assert!(tried >= 5, "{}: {tried}", schedule.name());
+    }
+}
+
+/// The drawings of all schedules: `TRAINWRIGHT_BLESS=1` writes what is there now.
+#[test]
+fn every_schedule_looks_as_in_the_golden_drawings() {
+    let mut drawings = String::from(
+        "F = I = W = 1 of a rank's stages together, B = I + W; one cell per unit, half a unit for two stages on a rank.\n",
+    );
+    for schedule in SCHEDULES {
+        let shapes = [(2, 6), (1, 6), (2, 8), (1, 8)];
+        let shapes = shapes.map(|(virtual_stages, microbatches)| PipelineShape {
+            ranks: if microbatches == 8 { 4 } else { 3 },
+            virtual_stages,
+            microbatches,
+        });
+        let shape = shapes.into_iter().find(|shape| schedule.check(*shape).is_ok()).unwrap();
+        let timeline = simulate(&unit_program(*schedule, shape), &UnitCosts, Detail::Ops).unwrap();
+        let unit = Picoseconds::from(Seconds::new(1.0 / shape.virtual_stages as f64));
+        let PipelineShape { ranks, virtual_stages, microbatches } = shape;
+        drawings.push_str(&format!(
+            "\n{}, {ranks} ranks, {virtual_stages} stages on each, {microbatches} microbatches\n{}",
+            schedule.name(),
+            draw(&timeline, &Style::exact(unit)),
+        ));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/schedules.txt");
+    if std::env::var_os("TRAINWRIGHT_BLESS").is_some() {
+        std::fs::write(path, &drawings).unwrap();
+    }
+    assert_eq!(drawings, std::fs::read_to_string(path).unwrap());
 }
 
 #[test]

@@ -119,6 +119,9 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
                     ActionKind::Backward => {
                         backward[action.stage][usize::from(action.microbatch + 1 == shape.microbatches)]
                     }
+                    ActionKind::Input | ActionKind::Weight => {
+                        unreachable!("`Plan::check` takes schedules with whole backward passes only")
+                    }
                 };
                 Call { segment, action: Some(action) }
             });

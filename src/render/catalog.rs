@@ -13,7 +13,7 @@ use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, state_bytes};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule};
+use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule, text};
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Bytes;
 
@@ -188,9 +188,13 @@ pub fn stacks() -> Result<String, SpecError> {
 /// Every schedule.
 pub fn schedules() -> String {
     let rows = SCHEDULES.iter();
-    let rows = rows.map(|schedule| [schedule.name(), schedule.summary(), schedule.source()]);
+    let rows =
+        rows.map(|schedule| [schedule.name(), schedule.bubble(), schedule.summary(), schedule.source()]);
     let rows = rows.map(|row| row.map(str::to_string).into()).collect();
-    wrapped_table(&[Left("schedule"), Left("summary"), Left("source")], rows)
+    let columns = [Left("schedule"), Left("bubble over work"), Left("summary"), Left("source")];
+    wrapped_table(&columns, rows)
+        + "p pipeline ranks, v stages on each, m microbatches; F, I, W: time of forward, gradient of the input, of the \
+           weights\n"
 }
 
 /// Every optimizer.
@@ -219,16 +223,12 @@ pub fn schedule_entry(schedule: &dyn Schedule) -> String {
         virtual_stages: shape.virtual_stages,
         microbatches: shape.microbatches,
         bubble_over_work: schedule.bubble_over_work(shape),
-        actions: (0..shape.ranks)
-            .map(|rank| {
-                let actions = schedule.actions(rank, shape).into_iter();
-                actions.map(|action| action.to_string()).collect::<Vec<_>>().join(" ")
-            })
-            .collect(),
+        actions: text::lines(&schedule.lists(shape)),
     });
     print(&ScheduleEntry {
         name: schedule.name(),
         summary: schedule.summary(),
+        bubble: schedule.bubble(),
         source: schedule.source(),
         example,
     })
@@ -246,10 +246,11 @@ pub fn optimizer_entry(optimizer: &dyn Optimizer) -> String {
 }
 
 #[derive(Serialize)]
-struct ScheduleEntry {
-    name: &'static str,
-    summary: &'static str,
-    source: &'static str,
+struct ScheduleEntry<'a> {
+    name: &'a str,
+    summary: &'a str,
+    bubble: &'a str,
+    source: &'a str,
     example: Option<Example>,
 }
 

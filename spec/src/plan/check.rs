@@ -133,6 +133,12 @@ impl Plan {
             );
         };
         schedule.check(shape).or_else(|reason| bad("schedule", format!("`{}`", self.schedule), reason))?;
+        if !schedule.searched() {
+            let known = SCHEDULES.iter().filter(|schedule| schedule.searched());
+            let known: Vec<&str> = known.map(|schedule| schedule.name()).collect();
+            let allowed = format!("plans can run {}", known.join(", "));
+            return bad("schedule", format!("`{}`", self.schedule), allowed);
+        }
         if self.stages.len() != shape.stages() {
             return bad(
                 "stages",
