@@ -169,7 +169,8 @@ fn gathers(plan: &Plan) -> bool {
     plan.shards_optimizer() && plan.stack.overlap_weight_gather
 }
 
-/// Whether the last backward pass reduces gradients over the data axis.
+/// Whether the last backward pass reduces gradients over the ranks that hold the same weights.
 fn reduces(plan: &Plan) -> bool {
-    plan.mesh.data > 1 && plan.stack.overlap_gradient_reduction
+    let held_again = [Axis::Data, Axis::ExpertData].iter().any(|axis| plan.mesh.size(*axis) > 1);
+    held_again && plan.stack.overlap_gradient_reduction
 }

@@ -4,7 +4,7 @@ use crate::lower::part::Shape;
 use crate::lower::{Stage, own_stages};
 use crate::optimizer::state_bytes;
 use crate::plan::Plan;
-use crate::program::{Allocation, MemoryKind};
+use crate::program::{Allocation, Axis, MemoryKind};
 use crate::schedule::peak_in_flight;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,13 @@ pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
     (plan.job.precision.storage_bytes(), Shape::of(plan).gradient_bytes(), optimizer / shards)
 }
 
+/// Bytes of optimizer state for each parameter of a routed expert on a rank: ZeRO-1 divides them by the ranks that
+/// hold the same expert.
+fn apart_optimizer(plan: &Plan) -> Bytes {
+    let shards = if plan.shards_optimizer() { plan.mesh.size(Axis::ExpertData) as f64 } else { 1.0 };
+    state_bytes(plan.job.optimizer(), plan.job.precision) / shards
+}
+
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline];
@@ -88,13 +95,15 @@ fn rank_memory(
     let own = || own_stages(plan, stages, pipeline_rank);
     let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
     let (weights, gradients, optimizer) = state_per_parameter(plan);
+    let routed = own().map(Stage::routed).sum::<u64>() as f64;
+    let apart = if plan.mesh.experts_apart() { routed } else { 0.0 };
     let activations: Bytes = own().map(|stage| kept[stage.index] * in_flight[stage.index] as f64).sum();
     let temporaries = own().map(Stage::backward_peak).fold(Bytes::ZERO, Bytes::max);
     let lost = plan.stack.fragmentation.value * (activations + temporaries);
     RankMemory {
         weights: weights * parameters,
         gradients: gradients * parameters,
-        optimizer: optimizer * parameters,
+        optimizer: optimizer * (parameters - apart) + apart_optimizer(plan) * apart,
         activations,
         temporaries,
         overhead: fixed_overhead(plan) + lost,

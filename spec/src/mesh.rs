@@ -105,6 +105,16 @@ impl Mesh {
         self.expert_tensor.unwrap_or(self.tensor)
     }
 
+    /// Whether the ranks that hold the same of an expert are others than those that hold the same of a dense layer.
+    pub fn experts_apart(&self) -> bool {
+        self.stride(Axis::ExpertData) != self.stride(Axis::Data)
+    }
+
+    /// Ranks in each group of an axis; of the embedding's, both ends.
+    pub fn size(&self, axis: Axis) -> usize {
+        self.stride(axis).map_or(self.pipeline.min(2), |groups| groups.count)
+    }
+
     /// Ranks of the data axis that split the training state among them.
     pub fn shard(&self) -> usize {
         self.shard.unwrap_or(self.weight_copies())

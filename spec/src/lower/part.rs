@@ -18,6 +18,10 @@ pub(crate) struct Shape<'a> {
     pub hidden: usize,
     /// Ranks of the tensor axis.
     pub tensor: usize,
+    /// Ranks of the expert axis.
+    pub expert: usize,
+    /// Ranks of the expert-tensor axis.
+    pub expert_tensor: usize,
     /// Whether norms and dropouts work on 1/t of the tokens.
     pub sequence_parallel: bool,
     /// Precision of matrix products.
@@ -36,6 +40,8 @@ impl<'a> Shape<'a> {
             sequence: plan.job.sequence,
             hidden: plan.model.hidden,
             tensor: plan.mesh.tensor,
+            expert: plan.mesh.expert,
+            expert_tensor: plan.mesh.expert_tensor(),
             sequence_parallel: plan.sequence_parallel && plan.mesh.tensor > 1,
             precision: plan.job.precision,
             dropout: plan.model.dropout,

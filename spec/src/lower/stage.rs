@@ -36,7 +36,9 @@ pub(crate) struct Layer {
     pub recompute: Recompute,
     /// Parameters on one rank.
     pub parameters: u64,
-    /// Those of them that every rank of the tensor axis holds.
+    /// Those of them that belong to routed experts.
+    pub routed: u64,
+    /// Those of the others that every rank of the tensor axis holds.
     pub replicated: u64,
 }
 
@@ -68,7 +70,7 @@ impl Layer {
     /// A block.
     fn of_block(shape: &Shape, index: usize, block: &Block, recompute: Recompute) -> Self {
         let weights = block.weights(shape.hidden);
-        Layer::new(Some(index), block_parts(shape, block), recompute, &weights, shape.tensor)
+        Layer::new(Some(index), block_parts(shape, block), recompute, &weights, shape)
     }
 
     fn new(
@@ -76,23 +78,23 @@ impl Layer {
         parts: Vec<Part>,
         recompute: Recompute,
         weights: &[crate::model::weights::Weight],
-        tensor: usize,
+        shape: &Shape,
     ) -> Self {
         use crate::model::weights::Split;
-        let parameters = weights.iter().map(|weight| weight.elements_on_rank(tensor)).sum();
-        let replicated = weights
-            .iter()
-            .filter(|weight| weight.split == Split::Replicated)
-            .map(|weight| weight.total())
-            .sum();
-        Layer { block, parts: parts.into(), recompute, parameters, replicated }
+        let routed = weights.iter().filter(|weight| weight.routed);
+        let routed: u64 = routed.map(|weight| weight.routed_on_rank(shape.expert, shape.expert_tensor)).sum();
+        let others = || weights.iter().filter(|weight| !weight.routed);
+        let dense: u64 = others().map(|weight| weight.elements_on_rank(shape.tensor)).sum();
+        let replicated =
+            others().filter(|weight| weight.split == Split::Replicated).map(|weight| weight.total()).sum();
+        Layer { block, parts: parts.into(), recompute, parameters: dense + routed, routed, replicated }
     }
 
     /// The embedding.
     pub fn embedding(shape: &Shape, model: &Model) -> Self {
         let vocabulary = shape.stack.padded_vocabulary(model.vocab, shape.tensor);
         let weights = model.embedding_weights(vocabulary);
-        Layer::new(None, embedding_parts(shape, model), Recompute::None, &weights, shape.tensor)
+        Layer::new(None, embedding_parts(shape, model), Recompute::None, &weights, shape)
     }
 
     /// The head; `copy` says whether it holds a copy of a tied embedding because the embedding is on another rank.
@@ -103,7 +105,7 @@ impl Layer {
         if copy && model.head.tied {
             weights.extend(model.embedding_weights(vocabulary).into_iter().take(1));
         }
-        Layer::new(None, head_parts(shape, model), Recompute::None, &weights, shape.tensor)
+        Layer::new(None, head_parts(shape, model), Recompute::None, &weights, shape)
     }
 
     /// Its costs as a stage of its own, without messages.
@@ -187,6 +189,11 @@ impl Stage {
         self.layers().map(|layer| layer.parameters).sum()
     }
 
+    /// Those of them that belong to routed experts.
+    pub fn routed(&self) -> u64 {
+        self.layers().map(|layer| layer.routed).sum()
+    }
+
     /// Forward of one microbatch. The data variant begins with gathering the weights, bucket by bucket.
     pub fn forward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
@@ -219,19 +226,22 @@ impl Stage {
         if self.index + 1 < self.stages {
             receive(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index + 1), self.index + 1);
         }
-        let mut waiting = 0u64;
+        let (mut waiting, mut routed) = (0u64, 0u64);
         let layers = self.layers().count();
         for (number, layer) in self.layers().rev().enumerate() {
             emitter.layer = layer.block;
             emitter.backward(&layer.parts, layer.recompute);
             emitter.layer = None;
             waiting += layer.parameters;
+            routed += layer.routed;
             let full = waiting >= plan.bucket_parameters() as u64 || number + 1 == layers;
             if variant == Variant::Data && full {
-                let work = reduce_gradients(plan, waiting);
                 let after = emitter.frontier();
-                emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after);
-                waiting = 0;
+                for (axis, parameters) in held_again(plan, waiting, routed) {
+                    let work = reduce_gradients(plan, axis, parameters);
+                    emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after.clone());
+                }
+                (waiting, routed) = (0, 0);
             }
         }
         if self.index > 0 {
@@ -243,35 +253,51 @@ impl Stage {
     /// Gathers the weights of each bucket of layers; returns the first layer of each bucket and its op.
     fn gather_weights(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
         let mut gathers = Vec::new();
-        let (mut first, mut waiting) = (0, 0u64);
+        let (mut first, mut waiting, mut routed) = (0, 0u64, 0u64);
         let layers: Vec<&Layer> = self.layers().collect();
         for (number, layer) in layers.iter().enumerate() {
             waiting += layer.parameters;
+            routed += layer.routed;
             if waiting >= plan.bucket_parameters() as u64 || number + 1 == layers.len() {
-                let work = gather_weights(plan, waiting);
-                let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
-                gathers.push((first, op));
-                (first, waiting) = (number + 1, 0);
+                for (axis, parameters) in held_again(plan, waiting, routed) {
+                    let work = gather_weights(plan, axis, parameters);
+                    let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
+                    gathers.push((first, op));
+                }
+                (first, waiting, routed) = (number + 1, 0, 0);
             }
         }
         gathers
     }
 }
 
-/// The data axis's sum of the gradients of `parameters`: to all, or to each its part where the optimizer is sharded.
-pub(crate) fn reduce_gradients(plan: &Plan, parameters: u64) -> Work {
+/// The axes along which ranks hold the same of `parameters`, `routed` of them of routed experts, with how many: an
+/// expert's weights are on other ranks than the dense ones unless its ranks are those of the tensor axis.
+pub(crate) fn held_again(
+    plan: &Plan,
+    parameters: u64,
+    routed: u64,
+) -> impl Iterator<Item = (Axis, u64)> + use<> {
+    let apart = if plan.mesh.experts_apart() { routed } else { 0 };
+    let mesh = plan.mesh;
+    let pairs = [(Axis::Data, parameters - apart), (Axis::ExpertData, apart)];
+    pairs.into_iter().filter(move |(axis, parameters)| *parameters > 0 && mesh.size(*axis) > 1)
+}
+
+/// The sum of the gradients of `parameters` along an axis: to all, or to each its part where the optimizer is sharded.
+pub(crate) fn reduce_gradients(plan: &Plan, axis: Axis, parameters: u64) -> Work {
     let kind = match plan.data_sharding {
         DataSharding::None => CollectiveKind::AllReduce,
         DataSharding::Zero1 => CollectiveKind::ReduceScatter,
     };
     let bytes = Shape::of(plan).gradient_bytes() * parameters as f64;
-    Work::Collective { kind, axis: Axis::Data, bytes }
+    Work::Collective { kind, axis, bytes }
 }
 
-/// The data axis's exchange of updated weights where the optimizer is sharded.
-pub(crate) fn gather_weights(plan: &Plan, parameters: u64) -> Work {
+/// The exchange of updated weights along an axis where the optimizer is sharded.
+pub(crate) fn gather_weights(plan: &Plan, axis: Axis, parameters: u64) -> Work {
     let bytes = plan.job.precision.storage_bytes() * parameters as f64;
-    Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Data, bytes }
+    Work::Collective { kind: CollectiveKind::AllGather, axis, bytes }
 }
 
 /// Whether messages between stages travel beside compute.

@@ -2,7 +2,7 @@
 
 use super::emit::Emitter;
 use super::part::Shape;
-use super::stage::{Stage, gather_weights, reduce_gradients};
+use super::stage::{Stage, gather_weights, held_again, reduce_gradients};
 use super::{gathers, reduces};
 use crate::collective::CollectiveKind;
 use crate::optimizer::update_traffic;
@@ -15,6 +15,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     let shape = Shape::of(plan);
     let own = own_stages(plan, stages, pipeline_rank);
     let parameters: u64 = own.clone().map(Stage::parameters).sum();
+    let routed: u64 = own.clone().map(Stage::routed).sum();
     let replicated: u64 = own.flat_map(Stage::layers).map(|layer| layer.replicated).sum();
     let gradient = shape.gradient_bytes();
     let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
@@ -24,8 +25,10 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     if reduces(plan) {
         let join = emitter.push("gradients reduced", Pass::Update, Stream::Data, Work::Join, Vec::new());
         emitter.wait_for(join);
-    } else if plan.mesh.data > 1 {
-        emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, parameters));
+    } else {
+        for (axis, parameters) in held_again(plan, parameters, routed) {
+            emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, axis, parameters));
+        }
     }
     // Norms and other whole weights saw only this rank's part of the sequence.
     if shape.sequence_parallel && replicated > 0 {
@@ -39,8 +42,14 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         let work = all_reduce(Axis::Embedding, gradient * elements as f64);
         emitter.in_line("reduce embedding", Pass::Update, work);
     }
-    let updated =
-        if plan.shards_optimizer() { parameters.div_ceil(plan.mesh.data as u64) } else { parameters };
+    let updated = match plan.shards_optimizer() {
+        true => {
+            let apart = if plan.mesh.experts_apart() { routed } else { 0 };
+            let shards = |axis| plan.mesh.size(axis) as u64;
+            (parameters - apart).div_ceil(shards(Axis::Data)) + apart.div_ceil(shards(Axis::ExpertData))
+        }
+        false => parameters,
+    };
     let updated = updated as f64;
     if plan.job.gradient_clipping {
         let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
@@ -50,6 +59,9 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
             (Axis::Tensor, plan.mesh.tensor > 1),
             (Axis::Pipeline, plan.mesh.pipeline > 1),
             (Axis::Data, plan.shards_optimizer()),
+            (Axis::ExpertTensor, plan.mesh.experts_apart() && plan.mesh.expert_tensor() > 1),
+            (Axis::Expert, plan.mesh.expert > 1),
+            (Axis::ExpertData, plan.mesh.experts_apart() && plan.shards_optimizer()),
         ];
         for (axis, _) in parts.into_iter().filter(|(_, divided)| *divided) {
             emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
@@ -61,7 +73,9 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     let update = streaming(Access::Elementwise, read * updated, written * updated);
     emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
     if plan.shards_optimizer() && !gathers(plan) {
-        emitter.in_line("gather weights", Pass::Update, gather_weights(plan, parameters));
+        for (axis, parameters) in held_again(plan, parameters, routed) {
+            emitter.in_line("gather weights", Pass::Update, gather_weights(plan, axis, parameters));
+        }
     }
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
 }
