@@ -42,6 +42,8 @@ pub enum Command {
     Plan(Box<PlanArguments>),
     /// Simulate one step of a plan, op by op
     Simulate(SimulateArguments),
+    /// Forecast every run of a table
+    Predict(PredictArguments),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
     /// List what the catalog has, or print one entry of it with its sources
@@ -148,6 +150,16 @@ pub struct SimulateArguments {
     /// Columns of the drawing [default: those of the terminal, 100 without one]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     pub width: Option<usize>,
+}
+
+/// Arguments of `predict`.
+#[derive(Debug, Args)]
+pub struct PredictArguments {
+    /// A CSV with a row for each run: model, hardware, plan and batch; `-` is standard input
+    pub cases: String,
+    /// Write the table with its forecasts to this CSV; `-` is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub out: String,
 }
 
 /// Arguments of `show`.

@@ -7,6 +7,7 @@ use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
 use trainwright_traces::nccl_tests::LogError;
+use trainwright_traces::training::TableError;
 
 /// How the program ends; the number is its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +69,9 @@ pub enum CliError {
     /// A log that cannot be used.
     #[error("--log: {0}")]
     Log(#[from] LogError),
+    /// A table of runs that cannot be used.
+    #[error("{0}")]
+    Table(#[from] TableError),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),

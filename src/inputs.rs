@@ -16,6 +16,7 @@ use trainwright_spec::plan::{Plan, pipeline_allowed, sequence_allowed, tensor_de
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, schedule};
 use trainwright_spec::stack::Stack;
+use trainwright_traces::training::Table;
 
 /// Larger than any configuration or plan; it keeps a device file from filling the memory.
 const MOST_BYTES: u64 = 64 << 20;
@@ -87,6 +88,14 @@ pub fn plan(path: &str, profile: Option<&str>) -> Result<Plan, CliError> {
             Err(CliError::of_input(None, source))
         }
     }
+}
+
+/// A table of runs; `-` is standard input.
+///
+/// # Errors
+/// `Reading`, or what is wrong with it as a whole.
+pub fn table(path: &str) -> Result<Table, CliError> {
+    Ok(Table::read(text(None, path)?.as_bytes())?)
 }
 
 /// Whether a step of so many microbatches can be simulated op by op.

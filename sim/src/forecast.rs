@@ -57,33 +57,65 @@ pub struct Forecast {
 /// Steps of more ops than this are simulated call by call: their timelines would take gigabytes.
 const MOST_OPS: usize = 3_000_000;
 
-/// Microbatches, in pipelines, beyond which `step_time_for_ranking` extrapolates.
+/// Microbatches, in pipelines, beyond which times are extrapolated.
 const MANY_PIPELINES: usize = 6;
 
-/// The step time of a plan, for ranking many.
-///
-/// With m > 6 p microbatches, from two shorter steps: T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)),
-/// a = 4 p + m mod p.
-///
-/// p pipeline ranks. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
-/// filling and draining take the same time however many there are. Tests hold it to the whole step.
+/// The step time of a plan, for ranking many: that of `quick_forecast`.
 ///
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
+    let [step] = extrapolated(plan, |plan| Ok([step_time(&lower(plan), costs)?]))?;
+    Ok(step)
+}
+
+/// Where the time of a step goes, in the mean over ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuickForecast {
+    /// The step.
+    pub step_time: Picoseconds,
+    /// Its part without kernels and communication.
+    pub bubble: Picoseconds,
+    /// Its part with communication but no kernel.
+    pub exposed: Picoseconds,
+}
+
+/// Times of a step, call by call and for long steps extrapolated, for the forecast of many.
+///
+/// # Errors
+/// `Deadlock` if the schedule's actions wait for each other.
+pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, Deadlock> {
+    let [step_time, bubble, exposed] = extrapolated(plan, |plan| {
+        let timeline = simulate(&lower(plan), costs, Detail::Calls)?;
+        let mean = Report::new(&timeline).mean;
+        Ok([timeline.duration, mean.bubble, mean.exposed])
+    })?;
+    Ok(QuickForecast { step_time, bubble, exposed })
+}
+
+/// Times of a step of m microbatches; with m > 6 p from two shorter steps:
+/// T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)), a = 4 p + m mod p.
+///
+/// p pipeline ranks. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
+/// filling and draining take the same time however many there are. Tests hold it to the whole step.
+fn extrapolated<const N: usize>(
+    plan: &Plan,
+    times: impl Fn(&Plan) -> Result<[Picoseconds; N], Deadlock>,
+) -> Result<[Picoseconds; N], Deadlock> {
     let (p, m) = (plan.mesh.pipeline, plan.microbatches());
     if m <= MANY_PIPELINES * p {
-        return step_time(&lower(plan), costs);
+        return times(plan);
     }
     let with = |microbatches: usize| {
         let mut shorter = plan.clone();
         shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
-        step_time(&lower(&shorter), costs)
+        times(&shorter)
     };
     let few = 4 * p + m % p;
     let (short, long) = (with(few)?, with(few + p)?);
     let rounds = ((m - few - p) / p) as u64;
-    Ok(Picoseconds(long.0 + rounds * long.0.saturating_sub(short.0)))
+    let more = |index: usize| long[index].0.saturating_sub(short[index].0);
+    Ok(std::array::from_fn(|index| Picoseconds(long[index].0 + rounds * more(index))))
 }
 
 /// Kernel time of the recompute pass, in the mean over ranks.

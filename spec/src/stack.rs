@@ -18,6 +18,12 @@ pub struct Stack {
     pub summary: String,
     /// Where its behaviour is documented.
     pub source: String,
+    /// How tables of runs name it: the beginnings of their names for software.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frameworks: Vec<String>,
+    /// From when on those names mean it, as `2022-05`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub since: String,
     /// Whether it has Megatron's sequence parallelism.
     pub sequence_parallel: bool,
     /// Whether it can split the optimizer state over the data axis.
@@ -92,6 +98,24 @@ impl Stack {
             message: error.to_string(),
         })?;
         Ok(Stack { name: name.into(), ..stack })
+    }
+
+    /// The stack that a table of runs means by a name at a date (`2023-11-05`, or less of it; none: today): of those
+    /// with the longest beginning of that name the newest that is no newer, else the oldest. None if none has the name.
+    pub fn from_framework(name: &str, date: &str) -> Option<Stack> {
+        let stacks = catalog::names("stacks").into_iter().filter_map(|name| Stack::from_name(name).ok());
+        let matched = |stack: &Stack| {
+            let begins = |own: &&String| name.to_lowercase().starts_with(&own.to_lowercase());
+            stack.frameworks.iter().filter(begins).map(String::len).max()
+        };
+        let known: Vec<(usize, Stack)> = stacks.filter_map(|stack| Some((matched(&stack)?, stack))).collect();
+        let longest = known.iter().map(|(length, _)| *length).max()?;
+        let mut alike: Vec<Stack> =
+            known.into_iter().filter(|(length, _)| *length == longest).map(|(_, stack)| stack).collect();
+        alike.sort_by(|one, other| one.since.cmp(&other.since));
+        let newer = alike.iter().position(|stack| !date.is_empty() && stack.since.as_str() > date);
+        let index = newer.unwrap_or(alike.len()).saturating_sub(1);
+        Some(alike.swap_remove(index))
     }
 
     /// In which precision gradients are accumulated when weights are in `weights`.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What others measured is read and drawn here too: logs of nccl-tests (`nccl_tests`), the published sweeps that ship
-//! with the program (`published`), and plots of collectives by size (`plot`).
+//! with the program (`published`), tables of training runs (`training`), and plots of collectives by size (`plot`).
 //!
 //! Nothing here knows whether a timeline was simulated or measured, and nothing here touches a terminal or a file.
 
@@ -23,3 +23,4 @@ pub mod published;
 pub mod report;
 mod sweep;
 pub mod timeline;
+pub mod training;
