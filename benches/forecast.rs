@@ -76,6 +76,7 @@ static GPT3: LazyLock<Plan> = LazyLock::new(|| {
         micro_batch: 1,
         schedule: "interleaved".into(),
         virtual_stages: 6,
+        tensor_scheme: "1d".into(),
         sequence_parallel: true,
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],

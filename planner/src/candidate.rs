@@ -49,6 +49,7 @@ impl Candidate {
             micro_batch: self.micro_batch,
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
+            tensor_scheme: "1d".into(),
             sequence_parallel: self.sequence_parallel,
             data_sharding: self.data_sharding,
             stages,

@@ -48,6 +48,7 @@ fn plan(row: &Row) -> Plan {
         micro_batch: row.micro_batch,
         schedule: if virtual_stages > 1 { "interleaved" } else { "1f1b" }.into(),
         virtual_stages,
+        tensor_scheme: "1d".into(),
         sequence_parallel: row.sequence_parallel == "yes",
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],

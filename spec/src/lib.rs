@@ -17,4 +17,5 @@ pub mod program;
 pub mod schedule;
 pub mod sourced;
 pub mod stack;
+pub mod tensor;
 pub mod units;

@@ -4,7 +4,7 @@ use crate::lower::part::Shape;
 use crate::lower::{Stage, own_stages};
 use crate::optimizer::state_bytes;
 use crate::plan::Plan;
-use crate::program::{Allocation, MemoryKind};
+use crate::program::{Allocation, Axis, MemoryKind};
 use crate::schedule::peak_in_flight;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,9 @@ pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline];
-    let communicators = axes.iter().filter(|ranks| **ranks > 1).count() as f64;
+    let grid = [Axis::TensorRow, Axis::TensorColumn, Axis::TensorDepth];
+    let grid = grid.map(|axis| plan.mesh.stride(axis).map_or(1, |groups| groups.count));
+    let communicators = axes.iter().chain(&grid).filter(|ranks| **ranks > 1).count() as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
 

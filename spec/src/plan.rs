@@ -11,6 +11,7 @@ use crate::mesh::Mesh;
 use crate::model::{Block, Model};
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
+use crate::tensor::{Between, Pieces, TensorGrid, TensorScheme, tensor_scheme};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -27,6 +28,9 @@ pub struct Plan {
     pub virtual_stages: usize,
     /// Whether what lies between the tensor-parallel layers is split along the sequence (Megatron's).
     pub sequence_parallel: bool,
+    /// Name of the way in which the ranks of the tensor axis share a layer.
+    #[serde(default = "one_dimensional", skip_serializing_if = "is_one_dimensional")]
+    pub tensor_scheme: String,
     /// What of the optimizer is split over the data axis.
     pub data_sharding: DataSharding,
     /// The blocks of each stage and what of them is computed again in backward, in the order of execution.
@@ -41,6 +45,14 @@ pub struct Plan {
     pub cluster: Cluster,
     /// What is trained.
     pub model: Model,
+}
+
+fn one_dimensional() -> String {
+    "1d".into()
+}
+
+fn is_one_dimensional(scheme: &str) -> bool {
+    scheme == "1d"
 }
 
 /// What data-parallel ranks split among them.
@@ -165,6 +177,27 @@ impl Plan {
     /// If the name is unknown, which `check` has excluded.
     pub fn schedule(&self) -> &'static dyn Schedule {
         schedule(&self.schedule).expect("a checked plan has a known schedule")
+    }
+
+    /// How the tensor axis shares a layer.
+    ///
+    /// # Panics
+    /// If the name is unknown, which `check` has excluded.
+    pub fn tensor_scheme(&self) -> &'static dyn TensorScheme {
+        tensor_scheme(&self.tensor_scheme).expect("a checked plan has a known tensor scheme")
+    }
+
+    /// The ranks of the tensor axis.
+    pub fn tensor_grid(&self) -> TensorGrid {
+        let Mesh { tensor, tensor_rows, .. } = self.mesh;
+        let splits_sequence = self.sequence_parallel && tensor > 1;
+        TensorGrid {
+            ranks: tensor,
+            rows: tensor_rows,
+            depth: tensor / (tensor_rows * tensor_rows),
+            between: if splits_sequence { Between::Sequence } else { Between::Whole },
+            pieces: if self.stack.overlap_tensor_pieces { Pieces::Beside } else { Pieces::Waited },
+        }
     }
 
     /// Whether the data axis splits the optimizer state.

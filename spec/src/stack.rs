@@ -34,6 +34,10 @@ pub struct Stack {
     pub gradient_precision: Option<Precision>,
     /// Whether the tensor axis's reduction in backward runs beside the weight-gradient product.
     pub overlap_tensor_backward: bool,
+    /// Whether what the ranks of the tensor axis exchange goes piece by piece beside the pieces of its products: along
+    /// a ring with sequence parallelism, block by block in a grid.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overlap_tensor_pieces: bool,
     /// Whether activations between stages travel beside the compute of other microbatches.
     pub overlap_pipeline: PipelineOverlap,
     /// Whether each tensor rank sends 1/t of the activations and gathers them again on the other side.

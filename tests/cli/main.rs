@@ -84,6 +84,7 @@ fn small_plan() -> Plan {
         micro_batch: 1,
         schedule: "1f1b".into(),
         virtual_stages: 1,
+        tensor_scheme: "1d".into(),
         sequence_parallel: true,
         data_sharding: DataSharding::Zero1,
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],

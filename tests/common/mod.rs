@@ -31,6 +31,9 @@ pub struct Draft {
     /// Blocks at the beginning of each stage that are computed again whole, whatever `recompute` says.
     pub full_blocks: usize,
     pub sequence_parallel: bool,
+    pub tensor_scheme: &'static str,
+    /// Rows of the tensor ranks' grid.
+    pub tensor_rows: usize,
     pub data_sharding: DataSharding,
     pub precision: Precision,
 }
@@ -52,6 +55,8 @@ impl Draft {
             recompute: Recompute::None,
             full_blocks: 0,
             sequence_parallel: false,
+            tensor_scheme: "1d",
+            tensor_rows: 1,
             data_sharding: DataSharding::None,
             precision: Precision::Fp16,
         }
@@ -83,9 +88,10 @@ impl Draft {
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
+            tensor_scheme: self.tensor_scheme.into(),
             data_sharding: self.data_sharding,
             stages: (0..stages).map(stage).collect(),
-            mesh: Mesh::new(tensor, pipeline, data),
+            mesh: Mesh { tensor_rows: self.tensor_rows, ..Mesh::new(tensor, pipeline, data) },
             job: Job {
                 sequence: self.sequence,
                 global_batch: data * self.micro_batch * self.microbatches,

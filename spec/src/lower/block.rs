@@ -1,7 +1,7 @@
 //! A block as the list of its parts.
 
 use super::attention::attention;
-use super::elementwise::{add_residual, norm};
+use super::elementwise::{add_residual, hidden_norm};
 use super::feed_forward::{experts, feed_forward};
 use super::part::{Input, Part, Shape};
 use crate::model::{Block, Mlp};
@@ -9,7 +9,7 @@ use crate::model::{Block, Mlp};
 /// The parts of a block in the order of forward. Norms come before what they feed; a post-norm block has the same
 /// parts in another order, hence the same costs.
 pub(crate) fn block_parts(shape: &Shape, block: &Block) -> Vec<Part> {
-    let norm = || norm(shape, shape.own_tokens(), shape.hidden);
+    let norm = || hidden_norm(shape, block.norm);
     let mlp = |input, leaves| match &block.mlp {
         Mlp::Dense(mlp) => feed_forward(shape, mlp, input, leaves),
         Mlp::Experts(layer) => experts(shape, layer),

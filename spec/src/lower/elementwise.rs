@@ -1,7 +1,8 @@
 //! Norms, activations, dropout and residual additions: bound by memory.
 
 use super::part::{Part, Shape, Step};
-use crate::model::FeedForward;
+use crate::collective::CollectiveKind;
+use crate::model::{FeedForward, Norm};
 use crate::units::Bytes;
 
 /// A norm over the last dim of this rank's `tokens`; it keeps its input.
@@ -19,10 +20,36 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
     }
 }
 
+/// A norm over the hidden dim. Where ranks hold parts of it they sum two fp32 numbers per token, both ways: Σ x and
+/// Σ x² forward, and in backward the sums of the gradient and of its product with the normalised input; a root mean
+/// square needs the second of each (Xu et al. 2021, arXiv 2104.05343, section 3.2.2).
+pub(crate) fn hidden_norm(shape: &Shape, kind: Norm) -> Part {
+    let (tokens, width) = (shape.own_tokens(), shape.own_hidden());
+    let mut part = norm(shape, tokens, width);
+    if let Some(axis) = shape.scheme.hidden_axis() {
+        let numbers = if kind == Norm::RmsNorm { 1 } else { 2 };
+        let read = shape.activations(tokens * width);
+        let sum = |module, read| {
+            let bytes = Bytes::new(4.0 * (numbers * tokens) as f64);
+            let exchange = Step::Collective {
+                module: "reduce norm statistics",
+                kind: CollectiveKind::AllReduce,
+                axis,
+                bytes,
+                beside_next: false,
+            };
+            [Step::reduction(module, read, bytes), exchange]
+        };
+        part.forward.splice(0..0, sum("norm statistics", read));
+        part.backward.splice(1..1, sum("norm statistics", 2.0 * read));
+    }
+    part
+}
+
 /// Bias, dropout and the addition of the residual; it keeps the dropout's mask, a byte per element. Backward sums the
 /// bias's gradient, and adds the gradient that came past the sublayer to the one that came through it.
 pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
-    let elements = shape.own_tokens() * shape.hidden;
+    let elements = shape.own_tokens() * shape.own_hidden();
     let size = shape.activations(elements);
     let mask = if shape.dropout { Bytes::new(elements as f64) } else { Bytes::ZERO };
     let forward = match (shape.stack.fused_elementwise, shape.dropout) {

@@ -1,32 +1,34 @@
 //! What stands before the first and after the last block.
 
-use super::elementwise::norm;
-use super::part::{Input, Part, Shape, Step, column, leave, replicated};
+use super::elementwise::hidden_norm;
+use super::part::{Part, Shape, Step, head, lowered, replicated};
 use crate::collective::CollectiveKind;
-use crate::model::{Model, Position};
-use crate::program::Axis;
+use crate::model::{Model, Norm, Position};
 use crate::units::Bytes;
 
 /// The embedding: look-up in this rank's part of the vocabulary, sum over the tensor axis, positions, dropout.
 pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
-    let tokens = shape.tokens();
     let width = model.embedding.width.unwrap_or(shape.hidden);
-    let whole = shape.activations(tokens * width);
-    let gradients = shape.gradient_bytes() * (tokens * width) as f64;
-    let mut look_up = Part {
-        forward: vec![Step::streaming("embedding", whole, whole)],
-        backward: Vec::new(),
+    let vocabulary = shape.stack.padded_vocabulary(model.vocab, shape.tensor);
+    let steps = shape.scheme.look_up(&shape.grid, shape.all_tokens(), [vocabulary, width]);
+    let found = shape.activations(steps.tokens * steps.width);
+    let gradients = shape.gradient_bytes() * (steps.tokens * steps.width) as f64;
+    let around = |steps: &[Vec<_>; 2], own| {
+        let [before, after] = [0, 1].map(|side| lowered(shape, "embedding", &steps[side]));
+        [before, vec![own], after].concat()
+    };
+    let look_up = Part {
+        forward: around(&steps.forward, Step::streaming("embedding", found, found)),
+        backward: around(&steps.backward, Step::streaming("embedding", found + gradients, gradients)),
         // Token ids, 8 bytes each.
-        kept: Bytes::new(8.0 * tokens as f64),
+        kept: Bytes::new(8.0 * steps.tokens as f64),
         core: None,
     };
-    leave(shape, whole, &mut look_up);
-    look_up.backward.push(Step::streaming("embedding", whole + gradients, gradients));
     let mut parts = vec![look_up];
     if model.embedding.width.is_some() {
         parts.push(replicated(shape, "embedding projection", width, shape.hidden));
     }
-    let elements = shape.own_tokens() * shape.hidden;
+    let elements = shape.own_tokens() * shape.own_hidden();
     let own = shape.activations(elements);
     let added = usize::from(matches!(model.embedding.position, Position::Learned(_)))
         + usize::from(model.embedding.token_types > 0);
@@ -34,8 +36,8 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         let add = vec![Step::streaming("positions", (1.0 + added as f64) * own, own)];
         parts.push(Part { forward: add.clone(), backward: add, ..Part::default() });
     }
-    if model.embedding.norm.is_some() {
-        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+    if let Some(norm) = model.embedding.norm {
+        parts.push(hidden_norm(shape, norm));
     }
     if shape.dropout {
         let mask = Bytes::new(elements as f64);
@@ -52,19 +54,19 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
 /// The head: final norm, projection to this rank's part of the vocabulary, cross entropy over all parts.
 pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     let mut parts = Vec::new();
-    if model.final_norm.is_some() {
-        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+    if let Some(norm) = model.final_norm {
+        parts.push(hidden_norm(shape, norm));
     }
     if model.head.transform {
         parts.push(replicated(shape, "transform", shape.hidden, shape.hidden));
-        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+        parts.push(hidden_norm(shape, Norm::LayerNorm));
     }
     let width = model.embedding.width.unwrap_or(shape.hidden);
     if width != shape.hidden {
         parts.push(replicated(shape, "head projection", shape.hidden, width));
     }
     let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
-    parts.push(column(shape, "logits", Input::Region, [width, own_vocabulary], model.head.bias));
+    parts.push(head(shape, [width, own_vocabulary], model.head.bias));
     parts.push(cross_entropy(shape, own_vocabulary));
     parts
 }
@@ -79,7 +81,7 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     let exchange = Step::Collective {
         module: "reduce loss",
         kind: CollectiveKind::AllReduce,
-        axis: Axis::Tensor,
+        axis: shape.scheme.vocabulary_axis(),
         bytes: Bytes::new(4.0 * shape.tokens() as f64),
         beside_next: false,
     };

@@ -5,12 +5,13 @@ use crate::plan::Plan;
 use crate::precision::Precision;
 use crate::program::{Access, Axis, Kernel};
 use crate::stack::Stack;
+use crate::tensor::{LayerStep, Linear, Parts, Role, TensorGrid, TensorScheme};
 use crate::units::Bytes;
 
 /// The sizes every part is made for: one microbatch on one rank.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape<'a> {
-    /// Sequences.
+    /// Sequences on a rank.
     pub batch: usize,
     /// Tokens in each.
     pub sequence: usize,
@@ -18,6 +19,12 @@ pub(crate) struct Shape<'a> {
     pub hidden: usize,
     /// Ranks of the tensor axis.
     pub tensor: usize,
+    /// How they share a layer.
+    pub scheme: &'static dyn TensorScheme,
+    /// In which grid.
+    pub grid: TensorGrid,
+    /// In how many parts that cuts what is on a rank.
+    pub parts: Parts,
     /// Whether norms and dropouts work on 1/t of the tokens.
     pub sequence_parallel: bool,
     /// Precision of matrix products.
@@ -31,11 +38,16 @@ pub(crate) struct Shape<'a> {
 impl<'a> Shape<'a> {
     /// The sizes of one microbatch of `plan`.
     pub fn of(plan: &'a Plan) -> Self {
+        let (scheme, grid) = (plan.tensor_scheme(), plan.tensor_grid());
+        let parts = scheme.parts(&grid);
         Self {
-            batch: plan.micro_batch,
+            batch: plan.micro_batch / parts.batch,
             sequence: plan.job.sequence,
             hidden: plan.model.hidden,
             tensor: plan.mesh.tensor,
+            scheme,
+            grid,
+            parts,
             sequence_parallel: plan.sequence_parallel && plan.mesh.tensor > 1,
             precision: plan.job.precision,
             dropout: plan.model.dropout,
@@ -43,14 +55,29 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Tokens of a microbatch.
+    /// Tokens of a microbatch on this rank.
     pub fn tokens(&self) -> usize {
         self.batch * self.sequence
     }
 
     /// Tokens that this rank's norms and dropouts see.
     pub fn own_tokens(&self) -> usize {
-        if self.sequence_parallel { self.tokens().div_ceil(self.tensor) } else { self.tokens() }
+        self.tokens().div_ceil(self.parts.sequence)
+    }
+
+    /// Width of what they see.
+    pub fn own_hidden(&self) -> usize {
+        self.hidden / self.parts.hidden
+    }
+
+    /// Whether every rank of the tensor axis has all that lies between layers.
+    pub fn is_whole(&self) -> bool {
+        self.parts.batch * self.parts.sequence * self.parts.hidden == 1
+    }
+
+    /// Tokens of a microbatch on all ranks.
+    pub fn all_tokens(&self) -> usize {
+        self.tokens() * self.parts.batch
     }
 
     /// Size of `elements` activations.
@@ -65,7 +92,7 @@ impl<'a> Shape<'a> {
 
     /// How many of `whole` equal pieces this rank has.
     pub fn share(&self, whole: usize) -> usize {
-        whole.div_ceil(self.tensor)
+        whole.div_ceil(self.parts.width)
     }
 }
 
@@ -139,20 +166,9 @@ impl Step {
     }
 }
 
-/// Where a column-parallel product's input comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Input {
-    /// From the residual stream: enters the tensor-parallel region here.
-    Region,
-    /// The same tensor as an earlier product's, which has gathered it and keeps it.
-    Shared,
-}
+pub(crate) use crate::tensor::{Input, Output};
 
-/// A product whose weight is cut by column: every rank computes its part of the output from the whole input.
-///
-/// Backward reduces the input's gradient over the tensor axis beside the weight's gradient. With sequence
-/// parallelism the input is gathered in forward and once more in backward, and the gradient reduce-scattered.
-/// Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2.
+/// A product whose weight is cut by column: from (tokens × `inner`) to this rank's (tokens × `own`).
 pub(crate) fn column(
     shape: &Shape,
     module: &'static str,
@@ -160,61 +176,67 @@ pub(crate) fn column(
     [inner, own]: [usize; 2],
     bias: bool,
 ) -> Part {
-    let tokens = shape.tokens();
-    let whole = shape.activations(tokens * inner);
-    let enters = input == Input::Region && shape.tensor > 1;
-    let gather = |beside_next| Step::Collective {
-        module: "gather sequence",
-        kind: CollectiveKind::AllGather,
-        axis: Axis::Tensor,
-        bytes: whole,
-        beside_next,
-    };
-    let mut part = Part::default();
-    let mut gathered = Bytes::ZERO;
-    if enters && shape.sequence_parallel {
-        part.forward.push(gather(false));
-        part.backward.push(gather(true));
-        gathered = whole;
-    }
-    let product = |size| Step::gemm(module, 1, size, shape.precision).holding(gathered);
-    part.forward.push(product([tokens, own, inner]));
-    part.backward.push(product([tokens, inner, own]));
-    if enters {
-        let kind =
-            if shape.sequence_parallel { CollectiveKind::ReduceScatter } else { CollectiveKind::AllReduce };
-        let module = "reduce gradient";
-        let axis = Axis::Tensor;
-        part.backward.push(Step::Collective { module, kind, axis, bytes: whole, beside_next: true });
-    }
-    let weight = weight_gradient(shape, module, 1, [inner, own, tokens]);
-    part.backward.extend(weight.map(|step| step.holding(gathered)));
-    if bias {
-        let gradient = shape.activations(tokens * own);
-        part.backward.push(Step::reduction("bias gradient", gradient, Bytes::ZERO));
-    }
-    part.kept = match input {
-        Input::Region if shape.sequence_parallel => shape.activations(shape.own_tokens() * inner),
-        Input::Region => whole,
-        Input::Shared => Bytes::ZERO,
-    };
+    let mut part = linear(shape, module, Role::Column(input), [inner, own * shape.parts.width]);
+    part.backward.extend(bias.then(|| bias_gradient(shape, own)));
     part
 }
 
-/// A product whose weight is cut by row: every rank's output is a summand of the whole.
-///
-/// `leaves` says whether the sum is taken here; parallel blocks add attention and MLP first and sum once.
+/// A product whose weight is cut by row: from this rank's (tokens × `own`) to (tokens × `outer`).
 pub(crate) fn row(shape: &Shape, module: &'static str, leaves: bool, own: usize, outer: usize) -> Part {
-    let tokens = shape.tokens();
-    let whole = shape.activations(tokens * outer);
-    let mut part = Part { kept: shape.activations(tokens * own), ..Part::default() };
-    part.forward.push(Step::gemm(module, 1, [tokens, outer, own], shape.precision));
-    if leaves {
-        leave(shape, whole, &mut part);
-    }
-    part.backward.push(Step::gemm(module, 1, [tokens, own, outer], shape.precision));
-    part.backward.extend(weight_gradient(shape, module, 1, [own, outer, tokens]));
+    let output = if leaves { Output::Leaves } else { Output::Added };
+    linear(shape, module, Role::Row(output), [own * shape.parts.width, outer])
+}
+
+/// The product with the output embedding: from (tokens × `inner`) to this rank's (tokens × `own`) logits.
+pub(crate) fn head(shape: &Shape, [inner, own]: [usize; 2], bias: bool) -> Part {
+    let mut part = linear(shape, "logits", Role::Head, [inner, own * shape.parts.width]);
+    part.backward.extend(bias.then(|| bias_gradient(shape, own)));
     part
+}
+
+fn bias_gradient(shape: &Shape, own: usize) -> Step {
+    let gradient = shape.activations(shape.tokens() * own);
+    Step::reduction("bias gradient", gradient, Bytes::ZERO)
+}
+
+/// A linear layer as the scheme runs it; backward makes the input's gradient first, then the weight's.
+fn linear(shape: &Shape, module: &'static str, role: Role, [inner, outer]: [usize; 2]) -> Part {
+    let layer = Linear { tokens: shape.all_tokens(), inner, outer, role };
+    let steps = shape.scheme.linear(&shape.grid, &layer);
+    let mut part = Part {
+        forward: lowered(shape, module, &steps.forward),
+        backward: lowered(shape, module, &steps.input_gradient),
+        kept: shape.activations(steps.kept),
+        core: None,
+    };
+    match steps.weight_gradient[..] {
+        [LayerStep::Product { size, held }] => {
+            let held = shape.activations(held);
+            part.backward.extend(weight_gradient(shape, module, 1, size).map(|step| step.holding(held)));
+        }
+        // What is summed over ranks first cannot be added to the accumulated gradient by the product itself.
+        _ => {
+            part.backward.extend(lowered(shape, module, &steps.weight_gradient));
+            part.backward.push(accumulation(shape, steps.weight));
+        }
+    }
+    part
+}
+
+/// A scheme's steps as ops.
+pub(crate) fn lowered(shape: &Shape, module: &'static str, steps: &[LayerStep]) -> Vec<Step> {
+    let lowered = |step: &LayerStep| match *step {
+        LayerStep::Collective { name, kind, axis, elements, beside_next } => {
+            Step::Collective { module: name, kind, axis, bytes: shape.activations(elements), beside_next }
+        }
+        LayerStep::Product { size, held } => {
+            Step::gemm(module, 1, size, shape.precision).holding(shape.activations(held))
+        }
+        LayerStep::Sum { parts, elements } => {
+            Step::reduction("sum pieces", shape.activations(parts * elements), shape.activations(elements))
+        }
+    };
+    steps.iter().map(lowered).collect()
 }
 
 /// The end of a tensor-parallel region: the sum of the ranks' outputs, whole or scattered along the sequence.
@@ -253,19 +275,20 @@ pub(crate) fn weight_gradient(
     count: usize,
     size: [usize; 3],
 ) -> impl Iterator<Item = Step> {
-    let gradient = shape.gradient_bytes();
-    let elements = (count * size[0] * size[1]) as f64;
     let product = match Step::gemm(module, count, size, shape.precision) {
         Step::Kernel { module, kernel, .. } if shape.stack.fused_gradient_accumulation => {
             Step::Kernel { module, kernel, working: Bytes::ZERO }
         }
         other => other,
     };
-    let add = Step::streaming(
-        "accumulate gradient",
-        (shape.precision.storage_bytes() + gradient) * elements,
-        gradient * elements,
-    );
+    let add = accumulation(shape, count * size[0] * size[1]);
     let add = (!shape.stack.fused_gradient_accumulation).then_some(add);
     std::iter::once(product).chain(add)
+}
+
+/// The pass that adds a gradient to the accumulated one.
+fn accumulation(shape: &Shape, elements: usize) -> Step {
+    let (gradient, elements) = (shape.gradient_bytes(), elements as f64);
+    let read = (shape.precision.storage_bytes() + gradient) * elements;
+    Step::streaming("accumulate gradient", read, gradient * elements)
 }

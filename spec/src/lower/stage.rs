@@ -5,6 +5,7 @@ use super::emit::{Emitter, backward_peak, kept};
 use super::ends::{embedding_parts, head_parts};
 use super::part::{Part, Shape};
 use crate::collective::CollectiveKind;
+use crate::model::weights::Weight;
 use crate::model::{Block, Model};
 use crate::plan::{DataSharding, Plan, Recompute};
 use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
@@ -36,8 +37,8 @@ pub(crate) struct Layer {
     pub recompute: Recompute,
     /// Parameters on one rank.
     pub parameters: u64,
-    /// Those of them that every rank of the tensor axis holds.
-    pub replicated: u64,
+    /// How many of them have gradients of which the ranks of an axis hold summands after backward.
+    pub summands: Vec<(Axis, u64)>,
 }
 
 /// Whether a segment carries the data axis's collectives.
@@ -68,31 +69,36 @@ impl Layer {
     /// A block.
     fn of_block(shape: &Shape, index: usize, block: &Block, recompute: Recompute) -> Self {
         let weights = block.weights(shape.hidden);
-        Layer::new(Some(index), block_parts(shape, block), recompute, &weights, shape.tensor)
+        Layer::new(Some(index), block_parts(shape, block), recompute, &weights, shape)
     }
 
     fn new(
         block: Option<usize>,
         parts: Vec<Part>,
         recompute: Recompute,
-        weights: &[crate::model::weights::Weight],
-        tensor: usize,
+        weights: &[Weight],
+        shape: &Shape,
     ) -> Self {
-        use crate::model::weights::Split;
-        let parameters = weights.iter().map(|weight| weight.elements_on_rank(tensor)).sum();
-        let replicated = weights
-            .iter()
-            .filter(|weight| weight.split == Split::Replicated)
-            .map(|weight| weight.total())
-            .sum();
-        Layer { block, parts: parts.into(), recompute, parameters, replicated }
+        let on_rank = |weight: &Weight| shape.scheme.elements_on_rank(&shape.grid, weight);
+        let summands = |axis: Axis| {
+            let summed =
+                weights.iter().filter(|weight| shape.scheme.summed_over(&shape.grid, weight).contains(&axis));
+            (axis, summed.map(on_rank).sum::<u64>())
+        };
+        Layer {
+            block,
+            parts: parts.into(),
+            recompute,
+            parameters: weights.iter().map(on_rank).sum(),
+            summands: Axis::ALL.into_iter().map(summands).filter(|(_, elements)| *elements > 0).collect(),
+        }
     }
 
     /// The embedding.
     pub fn embedding(shape: &Shape, model: &Model) -> Self {
         let vocabulary = shape.stack.padded_vocabulary(model.vocab, shape.tensor);
         let weights = model.embedding_weights(vocabulary);
-        Layer::new(None, embedding_parts(shape, model), Recompute::None, &weights, shape.tensor)
+        Layer::new(None, embedding_parts(shape, model), Recompute::None, &weights, shape)
     }
 
     /// The head; `copy` says whether it holds a copy of a tied embedding because the embedding is on another rank.
@@ -103,7 +109,7 @@ impl Layer {
         if copy && model.head.tied {
             weights.extend(model.embedding_weights(vocabulary).into_iter().take(1));
         }
-        Layer::new(None, head_parts(shape, model), Recompute::None, &weights, shape.tensor)
+        Layer::new(None, head_parts(shape, model), Recompute::None, &weights, shape)
     }
 
     /// Its costs as a stage of its own, without messages.
@@ -286,7 +292,7 @@ fn overlaps_messages(plan: &Plan) -> bool {
 /// Whether each tensor rank sends its part of a message that all of them have whole.
 fn scatters(plan: &Plan) -> bool {
     let shape = Shape::of(plan);
-    shape.tensor > 1 && !shape.sequence_parallel && plan.stack.scatter_gather_pipeline
+    shape.tensor > 1 && shape.is_whole() && plan.stack.scatter_gather_pipeline
 }
 
 /// Size of a message between neighbouring stages if it stands in line with the kernels; none if it travels beside them.
@@ -296,7 +302,7 @@ pub fn messages_in_line(plan: &Plan) -> Option<Bytes> {
 
 fn message_bytes(plan: &Plan) -> Bytes {
     let shape = Shape::of(plan);
-    let whole = shape.activations(shape.own_tokens() * shape.hidden);
+    let whole = shape.activations(shape.own_tokens() * shape.own_hidden());
     if scatters(plan) { whole / shape.tensor as f64 } else { whole }
 }
 

@@ -9,13 +9,17 @@ use crate::optimizer::update_traffic;
 use crate::plan::Plan;
 use crate::program::{Access, Axis, Kernel, Pass, Segment, Stream, Work};
 use crate::units::Bytes;
+use std::collections::BTreeMap;
 
 /// The last call of `pipeline_rank`.
 pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
     let shape = Shape::of(plan);
     let own = own_stages(plan, stages, pipeline_rank);
     let parameters: u64 = own.clone().map(Stage::parameters).sum();
-    let replicated: u64 = own.flat_map(Stage::layers).map(|layer| layer.replicated).sum();
+    let mut summands: BTreeMap<Axis, u64> = BTreeMap::new();
+    for (axis, elements) in own.flat_map(Stage::layers).flat_map(|layer| &layer.summands) {
+        *summands.entry(*axis).or_default() += elements;
+    }
     let gradient = shape.gradient_bytes();
     let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
     let streaming = |access, read, written| Kernel::Streaming { access, read, written };
@@ -27,15 +31,16 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     } else if plan.mesh.data > 1 {
         emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, parameters));
     }
-    // Norms and other whole weights saw only this rank's part of the sequence.
-    if shape.sequence_parallel && replicated > 0 {
-        let work = all_reduce(Axis::Tensor, gradient * replicated as f64);
+    // Norms and other weights that several ranks hold saw only this rank's tokens.
+    for (axis, elements) in summands {
+        let work = all_reduce(axis, gradient * elements as f64);
         emitter.in_line("reduce norm gradients", Pass::Update, work);
     }
     let ends = pipeline_rank == 0 || pipeline_rank + 1 == plan.mesh.pipeline;
     if plan.model.head.tied && plan.mesh.pipeline > 1 && ends {
         let vocabulary = shape.stack.padded_vocabulary(plan.model.vocab, shape.tensor);
-        let elements = plan.model.embedding_weights(vocabulary)[0].elements_on_rank(shape.tensor);
+        let table = plan.model.embedding_weights(vocabulary)[0];
+        let elements = shape.scheme.elements_on_rank(&shape.grid, &table);
         let work = all_reduce(Axis::Embedding, gradient * elements as f64);
         emitter.in_line("reduce embedding", Pass::Update, work);
     }

@@ -1,5 +1,7 @@
 //! Which plans are legal.
 
+mod tensor;
+
 use super::{DataSharding, Plan, Recompute};
 use crate::cluster::{self, Fault};
 use crate::error::SpecError;
@@ -21,6 +23,7 @@ impl Plan {
             .check_sizes()
             .and_then(|()| self.check_hardware())
             .and_then(|()| check_model(&self.model))
+            .and_then(|()| self.check_tensor())
             .and_then(|()| self.check_job())
             .and_then(|()| self.check_pipeline())
             .and_then(|()| self.check_stack());
@@ -118,8 +121,7 @@ impl Plan {
         }
         sequence_allowed(&self.model, self.job.sequence)
             .or_else(|allowed| bad("job.sequence", self.job.sequence.to_string(), allowed))?;
-        tensor_degree_allowed(&self.model, self.mesh.tensor)
-            .or_else(|allowed| bad("mesh.tensor", self.mesh.tensor.to_string(), allowed))
+        Ok(())
     }
 
     fn check_pipeline(&self) -> Result<(), Fault> {
