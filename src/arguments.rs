@@ -175,6 +175,8 @@ pub enum List {
     Schedules,
     /// Training software
     Stacks,
+    /// Ways to share a layer among the ranks of the tensor axis
+    TensorSchemes,
     /// Optimizers
     Optimizers,
     /// Links between the GPUs of a node

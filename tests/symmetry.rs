@@ -24,6 +24,13 @@ fn drafts() -> Vec<Draft> {
     let llama = |mesh| Draft { blocks: 4, ..Draft::of("llama-7b", mesh) };
     let zero1 = DataSharding::Zero1;
     let interleaved = |draft| Draft { schedule: "interleaved", virtual_stages: 2, ..draft };
+    let grid = |tensor_scheme, tensor_rows, draft| Draft {
+        tensor_scheme,
+        tensor_rows,
+        micro_batch: tensor_rows * tensor_rows,
+        microbatches: 4,
+        ..draft
+    };
     let of_4_gpus = |draft| Draft { gpus_per_node: 4, ..draft };
     vec![
         gpt2([1, 1, 1]),
@@ -53,6 +60,11 @@ fn drafts() -> Vec<Draft> {
         of_4_gpus(gpt2([6, 2, 1])),
         // The same, with places that repeat after 12 ranks.
         of_4_gpus(Draft { data_sharding: zero1, ..gpt2([3, 2, 8]) }),
+        // Grids of tensor ranks: in a node, over several, and in places that differ.
+        grid("2d", 2, gpt2([4, 2, 2])),
+        of_4_gpus(grid("2.5d", 2, gpt2([8, 1, 2]))),
+        of_4_gpus(grid("3d", 2, Draft { data_sharding: zero1, ..llama([8, 2, 2]) })),
+        of_4_gpus(grid("2d", 3, gpt2([9, 1, 4]))),
     ]
 }
 

@@ -189,15 +189,10 @@ impl Plan {
 
     /// The ranks of the tensor axis.
     pub fn tensor_grid(&self) -> TensorGrid {
-        let Mesh { tensor, tensor_rows, .. } = self.mesh;
-        let splits_sequence = self.sequence_parallel && tensor > 1;
-        TensorGrid {
-            ranks: tensor,
-            rows: tensor_rows,
-            depth: tensor / (tensor_rows * tensor_rows),
-            between: if splits_sequence { Between::Sequence } else { Between::Whole },
-            pieces: if self.stack.overlap_tensor_pieces { Pieces::Beside } else { Pieces::Waited },
-        }
+        let splits_sequence = self.sequence_parallel && self.mesh.tensor > 1;
+        let between = if splits_sequence { Between::Sequence } else { Between::Whole };
+        let pieces = if self.stack.overlap_tensor_pieces { Pieces::Beside } else { Pieces::Waited };
+        TensorGrid::of(&self.mesh, between, pieces)
     }
 
     /// Whether the data axis splits the optimizer state.

@@ -103,6 +103,14 @@ pub struct TensorGrid {
     pub pieces: Pieces,
 }
 
+impl TensorGrid {
+    /// Of the tensor axis of a mesh.
+    pub fn of(mesh: &Mesh, between: Between, pieces: Pieces) -> Self {
+        let (ranks, rows) = (mesh.tensor, mesh.tensor_rows);
+        TensorGrid { ranks, rows, depth: ranks / (rows * rows), between, pieces }
+    }
+}
+
 /// What a 1-D scheme holds between layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Between {

@@ -8,6 +8,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
+use trainwright_spec::tensor::tensor_scheme;
 
 /// Runs the command.
 ///
@@ -30,6 +31,7 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Nodes => lists::nodes(),
         List::Stacks => lists::stacks(),
         List::Schedules => Ok(lists::schedules()),
+        List::TensorSchemes => Ok(lists::tensor_schemes()),
         List::Optimizers => Ok(lists::optimizers()),
         List::Interconnects => network::interconnects(),
         List::Nics => network::nics(),
@@ -49,6 +51,7 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Nodes => file("node"),
         List::Stacks => file("stack"),
         List::Schedules => schedule(name).map(lists::schedule_entry),
+        List::TensorSchemes => tensor_scheme(name).map(lists::tensor_scheme_entry),
         List::Optimizers => optimizer(name).map(lists::optimizer_entry),
         List::Interconnects => file("interconnect"),
         List::Nics => file("nic"),

@@ -9,12 +9,16 @@ use serde::Serialize;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, state_bytes};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule};
 use trainwright_spec::stack::Stack;
+use trainwright_spec::tensor::{
+    Between, Input, Linear, Output, Pieces, Role, TENSOR_SCHEMES, TensorGrid, TensorScheme,
+};
 use trainwright_spec::units::Bytes;
 
 /// Every preset.
@@ -193,6 +197,14 @@ pub fn schedules() -> String {
     wrapped_table(&[Left("schedule"), Left("summary"), Left("source")], rows)
 }
 
+/// Every tensor scheme.
+pub fn tensor_schemes() -> String {
+    let rows = TENSOR_SCHEMES.iter();
+    let rows = rows.map(|scheme| [scheme.name(), scheme.summary(), scheme.source()]);
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    wrapped_table(&[Left("scheme"), Left("summary"), Left("source")], rows)
+}
+
 /// Every optimizer.
 pub fn optimizers() -> String {
     let rows = OPTIMIZERS.iter().map(|optimizer| {
@@ -234,6 +246,35 @@ pub fn schedule_entry(schedule: &dyn Schedule) -> String {
     })
 }
 
+/// A tensor scheme with what the four products of a GPT block move on the least of its grids.
+pub fn tensor_scheme_entry(scheme: &dyn TensorScheme) -> String {
+    let grids =
+        [(4, 1), (4, 2), (8, 2)].map(|(tensor, rows)| Mesh { tensor_rows: rows, ..Mesh::new(tensor, 1, 1) });
+    let (tokens, hidden) = (8192, 4096);
+    let example = grids.into_iter().find(|mesh| scheme.check(mesh).is_ok()).map(|mesh| {
+        let Mesh { tensor, tensor_rows, .. } = mesh;
+        let grid = TensorGrid::of(&mesh, Between::Whole, Pieces::Waited);
+        let column = |outer| Linear { tokens, inner: hidden, outer, role: Role::Column(Input::Region) };
+        let row = |inner| Linear { tokens, inner, outer: hidden, role: Role::Row(Output::Leaves) };
+        let layers = [column(3 * hidden), row(hidden), column(4 * hidden), row(4 * hidden)];
+        let volumes = layers.map(|layer| scheme.volume(&grid, &layer));
+        GridExample {
+            tensor,
+            tensor_rows,
+            tokens,
+            hidden,
+            forward_elements_received: volumes.iter().map(|volume| volume.forward).sum(),
+            backward_elements_received: volumes.iter().map(|volume| volume.backward).sum(),
+        }
+    });
+    print(&TensorSchemeEntry {
+        name: scheme.name(),
+        summary: scheme.summary(),
+        source: scheme.source(),
+        gpt_block: example,
+    })
+}
+
 /// An optimizer with its bytes.
 pub fn optimizer_entry(optimizer: &dyn Optimizer) -> String {
     print(&OptimizerEntry {
@@ -260,6 +301,24 @@ struct Example {
     microbatches: usize,
     bubble_over_work: f64,
     actions: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct TensorSchemeEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    gpt_block: Option<GridExample>,
+}
+
+#[derive(Serialize)]
+struct GridExample {
+    tensor: usize,
+    tensor_rows: usize,
+    tokens: usize,
+    hidden: usize,
+    forward_elements_received: f64,
+    backward_elements_received: f64,
 }
 
 #[derive(Serialize)]
