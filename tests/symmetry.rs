@@ -127,9 +127,10 @@ fn every_rank_does_what_its_class_does() {
         assert_eq!(all.ranks.len(), plan.mesh.ranks(), "{case}");
         assert_eq!(classes.ranks.iter().map(|track| track.stands_for).sum::<usize>(), plan.mesh.ranks());
         assert_eq!(hardware_flops(&lower(&plan)), hardware_flops(&lower_every_rank(&plan)), "{case}");
-        if plan.stack.overlap_tensor_pieces {
+        let grid = plan.mesh.tensor_rows > 1 && plan.stack.overlap_tensor_backward;
+        if plan.stack.overlap_tensor_pieces || grid {
             // What starts at one moment on several ranks of a group changes their speeds one after the other, each
-            // change rounded to a picosecond, which pieces do often: the step is the same to a nanosecond.
+            // change rounded to a picosecond. With much beside the kernels the step is the same to a nanosecond.
             assert!(classes.duration.0.abs_diff(all.duration.0) <= 1000, "{case}");
             continue;
         }
