@@ -123,8 +123,8 @@ pub struct PinArguments {
     /// What data-parallel ranks split: nothing, or the optimizer's state
     #[arg(long, value_parser = one_of(&[DataSharding::None, DataSharding::Zero1], DataSharding::name))]
     pub data_sharding: Option<DataSharding>,
-    /// What every block computes again in backward
-    #[arg(long, value_parser = one_of(&Recompute::ALL, Recompute::name))]
+    /// What every block computes again in backward: full, selective, none, or pieces as in selective(norm+activation)
+    #[arg(long, value_name = "CHOICE")]
     pub recompute: Option<Recompute>,
 }
 

@@ -263,7 +263,8 @@ fn layouts(question: &Question, mesh: Mesh) -> Result<Vec<(bool, DataSharding)>,
     if pins.data_sharding == Some(DataSharding::Zero1) && !stack.sharded_optimizer {
         return Err(format!("stack {} has no sharded optimizer", stack.name));
     }
-    if pins.recompute == Some(Recompute::Selective) && !stack.selective_recompute {
+    let selective = pins.recompute.is_some_and(|choice| choice.name() == "selective");
+    if selective && !stack.selective_recompute {
         return Err(format!("stack {} has no selective recompute", stack.name));
     }
     if pins.data_sharding == Some(DataSharding::Zero1) && mesh.data == 1 {

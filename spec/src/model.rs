@@ -89,6 +89,9 @@ pub struct Attention {
     pub mask: Mask,
     /// Whether queries and keys are rotated by position.
     pub rotary: bool,
+    /// Columns of each query and key head that are rotated; all of them if not given. Latent attention has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary_head_dim: Option<usize>,
     /// Bias on the query, key and value projections.
     pub qkv_bias: bool,
     /// Bias on the output projection.

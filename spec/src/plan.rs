@@ -1,8 +1,10 @@
 //! Every choice about how a job runs, in one file that stands alone.
 
 mod check;
+mod recompute;
 
 pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
 
 use crate::cluster::Cluster;
 use crate::error::SpecError;
@@ -12,8 +14,6 @@ use crate::model::{Block, Model};
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 /// A complete description of a training run: the choices, and what they were made for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,85 +60,6 @@ impl DataSharding {
             DataSharding::None => "none",
             DataSharding::Zero1 => "zero1",
         }
-    }
-}
-
-/// What a block computes again in backward instead of keeping it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Recompute {
-    /// The whole block from its input.
-    Full,
-    /// The attention core: scores, softmax, dropout, values.
-    Selective,
-    /// Nothing.
-    None,
-}
-
-impl Recompute {
-    /// Every choice.
-    pub const ALL: [Recompute; 3] = [Recompute::Full, Recompute::Selective, Recompute::None];
-
-    /// The name in plans, arguments and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Recompute::Full => "full",
-            Recompute::Selective => "selective",
-            Recompute::None => "none",
-        }
-    }
-}
-
-/// The blocks of a stage, each with its recompute choice; written `2 full, 8 none`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct StageBlocks(pub Vec<Recompute>);
-
-impl fmt::Display for StageBlocks {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let runs: Vec<String> =
-            self.0.chunk_by(|a, b| a == b).map(|run| format!("{} {}", run.len(), run[0].name())).collect();
-        f.pad(&runs.join(", "))
-    }
-}
-
-impl FromStr for StageBlocks {
-    type Err = String;
-
-    /// Reads `2 full, 8 none`.
-    ///
-    /// # Errors
-    /// Says what is wrong with the text.
-    fn from_str(text: &str) -> Result<Self, String> {
-        const MOST: usize = 100_000;
-        let mut blocks = Vec::new();
-        for run in text.split(',').map(str::trim).filter(|run| !run.is_empty()) {
-            let (count, name) = run.split_once(' ').unwrap_or((run, "none"));
-            let count: usize = count
-                .parse()
-                .ok()
-                .filter(|count| *count <= MOST)
-                .ok_or_else(|| format!("`{run}` does not begin with a number of blocks"))?;
-            let recompute = Recompute::ALL
-                .into_iter()
-                .find(|recompute| recompute.name() == name.trim())
-                .ok_or_else(|| format!("`{run}` ends in none of full, selective, none"))?;
-            blocks.extend(std::iter::repeat_n(recompute, count));
-        }
-        Ok(StageBlocks(blocks))
-    }
-}
-
-impl TryFrom<String> for StageBlocks {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<StageBlocks> for String {
-    fn from(blocks: StageBlocks) -> String {
-        blocks.to_string()
     }
 }
 
@@ -215,29 +136,5 @@ pub(crate) fn one_line(error: &toml::de::Error, text: &str) -> String {
             format!("line {line}, column {column}: {message}")
         }
         None => message,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stage_blocks_are_printed_as_runs_and_read_back() {
-        let check = |text: &str, printed: &str, count: usize| {
-            let blocks: StageBlocks = text.parse().unwrap();
-            assert_eq!((blocks.to_string().as_str(), blocks.0.len()), (printed, count));
-        };
-        check("2 full, 8 none", "2 full, 8 none", 10);
-        check("3", "3 none", 3);
-        check("1 full,1 full, 1 selective", "2 full, 1 selective", 3);
-        check("", "", 0);
-        for (text, part) in [
-            ("x full", "does not begin with a number"),
-            ("2 half", "ends in none of full"),
-            ("999999999 none", "does not begin with a number"),
-        ] {
-            assert!(text.parse::<StageBlocks>().unwrap_err().contains(part), "{text}");
-        }
     }
 }

@@ -92,15 +92,13 @@ fn recompute(plan: &Plan) -> String {
 }
 
 fn recompute_of<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> String {
-    let blocks = || stages.clone().flat_map(|stage| stage.0.iter());
-    let counts = Recompute::ALL
-        .map(|choice| (choice.name(), blocks().filter(|block| **block == choice).count()))
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .collect::<Vec<_>>();
+    let mut chosen: Vec<Recompute> = stages.flat_map(|stage| stage.0.iter().copied()).collect();
+    chosen.sort_unstable();
+    let counts: Vec<(String, usize)> =
+        chosen.chunk_by(|a, b| a == b).map(|equal| (equal[0].to_string(), equal.len())).collect();
     match counts.as_slice() {
         [] => "-".into(),
-        [(name, _)] => (*name).into(),
+        [(name, _)] => name.clone(),
         several => {
             several.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(" ")
         }

@@ -1,8 +1,9 @@
 //! Attention: projections, the core in one kernel or several, and DeepSeek's latent form.
 
 use super::elementwise::norm;
-use super::part::{Input, Part, Shape, Step, column, replicated, row};
+use super::part::{Again, Input, Part, Role, Shape, Step, column, replicated, row};
 use crate::model::{Attention, Latent, Mask};
+use crate::plan::Piece;
 use crate::program::{Direction, Kernel};
 use crate::stack::AttentionKernel;
 use crate::units::Bytes;
@@ -45,25 +46,50 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
         )],
         Some(latent) => latent_projections(shape, attention, latent, &own),
     };
-    let rotated = shape.activations(shape.tokens() * (own.query + own.key));
+    let normed = shape.activations(shape.tokens() * (own.query + own.key));
     if attention.qk_norm {
         parts.push(Part {
-            forward: vec![Step::reduction("qk norm", rotated, rotated)],
-            backward: vec![Step::reduction("qk norm", 2.0 * rotated, rotated)],
-            kept: rotated,
-            core: None,
+            forward: vec![Step::reduction("qk norm", normed, normed)],
+            backward: vec![Step::reduction("qk norm", 2.0 * normed, normed)],
+            kept: normed,
+            ..Part::default()
         });
     }
     if attention.rotary {
+        let rotated = shape.activations(shape.tokens() * rotated_width(attention, &own));
         let rotate = vec![Step::streaming("rotary", rotated, rotated)];
-        parts.push(Part { forward: rotate.clone(), backward: rotate, ..Part::default() });
+        let mut part = Part { forward: rotate.clone(), backward: rotate, ..Part::default() };
+        if attention.latent.is_some() {
+            part.join(Piece::UpProjection, Role::Runs, Bytes::ZERO);
+        }
+        parts.push(part);
     }
-    parts.push(match shape.stack.attention {
+    let mut core = match shape.stack.attention {
         AttentionKernel::Flash => fused_core(shape, attention, &own),
         AttentionKernel::FusedSoftmax | AttentionKernel::Unfused => unfused_core(shape, attention, &own),
-    });
+    };
+    if attention.latent.is_some() {
+        core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &own));
+    }
+    parts.push(core);
     parts.push(row(shape, "projection", leaves, own.heads * attention.value_head_dim, shape.hidden));
     parts
+}
+
+/// Columns of queries and keys that are rotated by position.
+///
+/// (a + k) r, with a query and k key heads on this rank and r rotated columns of each. With latent attention the keys
+/// have one rotary part for all heads, which every rank has: (a + 1) r (arXiv 2405.04434, section 2.1.3).
+fn rotated_width(attention: &Attention, own: &Own) -> usize {
+    match &attention.latent {
+        Some(latent) => (own.heads + 1) * latent.rotary_head_dim,
+        None => (own.heads + own.kv_heads) * attention.rotary_head_dim.unwrap_or(attention.head_dim),
+    }
+}
+
+/// Queries, keys and values of this rank's heads.
+fn core_inputs(shape: &Shape, own: &Own) -> Bytes {
+    shape.activations(shape.tokens() * (own.query + own.key + own.value))
 }
 
 /// Queries through a low rank if there is one, keys and values through another; the down-projections are on every
@@ -75,14 +101,23 @@ fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own
         Some(rank) => {
             parts.push(replicated(shape, "q down", shape.hidden, rank));
             parts.push(norm(shape, tokens, rank));
-            parts.push(column(shape, "q up", Input::Region, [rank, own.query], false));
+            let mut up = column(shape, "q up", Input::Region, [rank, own.query], false);
+            up.join(Piece::UpProjection, Role::First, Bytes::ZERO);
+            parts.push(up);
         }
         None => parts.push(column(shape, "q", Input::Region, [shape.hidden, own.query], false)),
     }
-    let up = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
-    parts.push(replicated(shape, "kv down", shape.hidden, latent.kv_rank + latent.rotary_head_dim));
+    let width = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
+    // Its input is that of the queries' projection, which keeps it.
+    let mut down = replicated(shape, "kv down", shape.hidden, latent.kv_rank + latent.rotary_head_dim);
+    down.kept = Bytes::ZERO;
+    down.join(Piece::Norm, Role::Reads, Bytes::ZERO);
+    parts.push(down);
     parts.push(norm(shape, tokens, latent.kv_rank));
-    parts.push(column(shape, "kv up", Input::Region, [latent.kv_rank, up], false));
+    let mut up = column(shape, "kv up", Input::Region, [latent.kv_rank, width], false);
+    let role = if latent.query_rank.is_some() { Role::Runs } else { Role::First };
+    up.join(Piece::UpProjection, role, Bytes::ZERO);
+    parts.push(up);
     parts
 }
 
@@ -102,14 +137,14 @@ fn fused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
         precision: shape.precision,
     };
     let output = shape.activations(shape.tokens() * own.heads * attention.value_head_dim);
-    let inputs = shape.activations(shape.tokens() * (own.query + own.key + own.value));
+    let inputs = core_inputs(shape, own);
     let statistics = Bytes::new(4.0 * (shape.tokens() * own.heads) as f64);
     let step = |direction, working| Step::Kernel { module: "attention", kernel: call(direction), working };
     Part {
         forward: vec![step(Direction::Forward, output)],
         backward: vec![step(Direction::Backward, inputs), join_gradients(inputs)],
         kept: inputs + statistics,
-        core: Some(statistics),
+        again: vec![core(statistics)],
     }
 }
 
@@ -146,12 +181,17 @@ fn unfused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
     backward.push(Step::reduction("softmax", 2.0 * scores, scores));
     backward.extend([gemm("scores", [s, d, s]), gemm("scores", [s, d, s])]);
 
-    let inputs = shape.activations(shape.tokens() * (own.query + own.key + own.value));
+    let inputs = core_inputs(shape, own);
     backward.push(join_gradients(inputs));
 
     let dropped = if shape.dropout { scores } else { Bytes::ZERO };
     let squares = scores + dropped + mask;
-    Part { forward, backward, kept: inputs + squares, core: Some(squares) }
+    Part { forward, backward, kept: inputs + squares, again: vec![core(squares)] }
+}
+
+/// What the core does not keep when it is computed again: all but queries, keys and values.
+fn core(dropped: Bytes) -> Again {
+    Again { piece: Piece::Core, role: Role::First, dropped }
 }
 
 /// The gradients of queries, keys and values are copied into one tensor, the output's gradient of their projection.

@@ -1,7 +1,8 @@
 //! Norms, activations, dropout and residual additions: bound by memory.
 
-use super::part::{Part, Shape, Step};
+use super::part::{Again, Part, Role, Shape, Step};
 use crate::model::FeedForward;
+use crate::plan::Piece;
 use crate::units::Bytes;
 
 /// A norm over the last dim of this rank's `tokens`; it keeps its input.
@@ -15,7 +16,7 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
             Step::reduction("norm", 2.0 * size, size),
         ],
         kept: size,
-        core: None,
+        again: Vec::new(),
     }
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
     if bias {
         backward.push(Step::reduction("bias gradient", size, Bytes::ZERO));
     }
-    Part { forward, backward, kept: mask, core: None }
+    Part { forward, backward, kept: mask, again: Vec::new() }
 }
 
 /// The nonlinearity between the matrices of a feed-forward layer, over `rows` of this rank's `width` columns; it
@@ -53,7 +54,7 @@ pub(crate) fn activation(shape: &Shape, mlp: &FeedForward, rows: usize, width: u
         forward: vec![Step::streaming("activation", inputs * size, size)],
         backward: vec![Step::streaming("activation", (inputs + 1.0) * size, inputs * size)],
         kept: inputs * size,
-        core: None,
+        again: vec![Again { piece: Piece::Activation, role: Role::First, dropped: Bytes::ZERO }],
     };
     if !shape.stack.fused_elementwise {
         if mlp.bias {
@@ -64,6 +65,7 @@ pub(crate) fn activation(shape: &Shape, mlp: &FeedForward, rows: usize, width: u
             part.forward.push(Step::streaming("gate", 2.0 * size, size));
             part.backward.push(Step::streaming("gate", 3.0 * size, 2.0 * size));
             part.kept += size;
+            part.again[0].dropped = size;
         }
     }
     part

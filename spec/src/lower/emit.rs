@@ -1,7 +1,7 @@
 //! Turns parts into ops: who waits for whom, and what is allocated and freed.
 
-use super::part::{Part, Step};
-use crate::plan::Recompute;
+use super::part::{Part, Role, Step};
+use crate::plan::{Piece, Recompute};
 use crate::program::{Allocation, MemoryKind, Op, Pass, Stream, Work};
 use crate::units::Bytes;
 
@@ -127,21 +127,76 @@ impl Emitter {
                 self.run_forward(Pass::Recompute, part, again);
             }
         }
-        for part in parts.iter().rev() {
-            if let (Recompute::Selective, Some(dropped)) = (recompute, part.core) {
-                self.run_forward(Pass::Recompute, part, dropped);
+        let pieces = pieces_again(parts, recompute);
+        for (index, part) in parts.iter().enumerate().rev() {
+            for piece in pieces.iter().filter(|piece| piece.before == index) {
+                let mut remade = piece.dropped;
+                for run in &piece.runs {
+                    self.run_forward(Pass::Recompute, &parts[*run], std::mem::take(&mut remade));
+                }
             }
             self.run_backward(part);
         }
     }
 }
 
+/// A piece of a list of parts that is computed again by itself.
+#[derive(Debug)]
+struct PieceAgain {
+    /// The part before whose backward it is computed again.
+    before: usize,
+    /// The parts that run again.
+    runs: Vec<usize>,
+    /// Those and the parts that read what they make.
+    members: Vec<usize>,
+    /// What is made again.
+    dropped: Bytes,
+}
+
+/// The pieces of a list of parts that a choice computes again one by one, in the order of forward.
+///
+/// A piece is made again just before the first backward that needs it: that of its last part, or, where it is read
+/// by a part that runs again for another piece, when that one is made.
+fn pieces_again(parts: &[Part], recompute: Recompute) -> Vec<PieceAgain> {
+    let mut pieces: Vec<(Piece, PieceAgain)> = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        for again in part.chosen(recompute.pieces()) {
+            if again.role == Role::First {
+                let none =
+                    PieceAgain { before: 0, runs: Vec::new(), members: Vec::new(), dropped: Bytes::ZERO };
+                pieces.push((again.piece, none));
+            }
+            let own = pieces.iter_mut().rev().find(|(piece, _)| *piece == again.piece);
+            let (_, own) = own.expect("a piece begins with its first part");
+            own.before = index;
+            own.members.push(index);
+            own.dropped += again.dropped;
+            if again.role != Role::Reads {
+                own.runs.push(index);
+            }
+        }
+    }
+    let mut pieces: Vec<PieceAgain> = pieces.into_iter().map(|(_, piece)| piece).collect();
+    pieces.sort_by_key(|piece| piece.members[0]);
+    // Later pieces read what earlier ones make, so one pass from the last to the first settles all.
+    for later in (0..pieces.len()).rev() {
+        for earlier in 0..later {
+            if pieces[earlier].members.iter().any(|member| pieces[later].runs.contains(member)) {
+                pieces[earlier].before = pieces[earlier].before.max(pieces[later].before);
+            }
+        }
+    }
+    pieces
+}
+
 /// What a part keeps from forward to backward: with full recompute only the block's input, which its first part
-/// keeps; with selective recompute all but the attention core's inner tensors.
+/// keeps; else all but what its pieces drop.
 pub(crate) fn kept_in_forward(index: usize, part: &Part, recompute: Recompute) -> Bytes {
     match recompute {
-        Recompute::None => part.kept,
-        Recompute::Selective => part.kept - part.core.unwrap_or(Bytes::ZERO),
+        Recompute::None | Recompute::Selective | Recompute::Pieces(_) => {
+            let dropped = part.chosen(recompute.pieces()).map(|again| again.dropped);
+            dropped.fold(part.kept, |kept, dropped| kept - dropped)
+        }
         Recompute::Full if index == 0 => part.kept,
         Recompute::Full => Bytes::ZERO,
     }

@@ -18,7 +18,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         backward: Vec::new(),
         // Token ids, 8 bytes each.
         kept: Bytes::new(8.0 * tokens as f64),
-        core: None,
+        again: Vec::new(),
     };
     leave(shape, whole, &mut look_up);
     look_up.backward.push(Step::streaming("embedding", whole + gradients, gradients));
@@ -43,7 +43,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
             forward: vec![Step::streaming("dropout", own, own + mask)],
             backward: vec![Step::streaming("dropout", own + mask, own)],
             kept: mask,
-            core: None,
+            again: Vec::new(),
         });
     }
     parts
@@ -91,5 +91,5 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));
-    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, core: None }
+    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, again: Vec::new() }
 }

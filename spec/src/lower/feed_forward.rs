@@ -1,17 +1,20 @@
 //! Feed-forward layers, dense and of experts.
 
 use super::elementwise::activation;
-use super::part::{Input, Part, Shape, Step, column, leave, replicated, row, weight_gradient};
+use super::part::{Input, Part, Role, Shape, Step, column, leave, replicated, row, weight_gradient};
 use crate::model::{Experts, FeedForward};
+use crate::plan::Piece;
 use crate::units::Bytes;
 
 /// The parts of a dense feed-forward layer. `leaves` as for `row`.
 pub(crate) fn feed_forward(shape: &Shape, mlp: &FeedForward, input: Input, leaves: bool) -> Vec<Part> {
     let own = shape.share(mlp.width);
+    let mut second = row(shape, "fc2", leaves, own, shape.hidden);
+    second.join(Piece::Activation, Role::Reads, second.kept);
     vec![
         column(shape, "fc1", input, [shape.hidden, columns(mlp) * own], mlp.bias),
         activation(shape, mlp, shape.tokens(), own),
-        row(shape, "fc2", leaves, own, shape.hidden),
+        second,
     ]
 }
 
@@ -32,7 +35,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         forward: vec![Step::streaming("dispatch", moved, moved)],
         backward: vec![Step::streaming("dispatch", moved, whole)],
         kept: Bytes::ZERO,
-        core: None,
+        again: Vec::new(),
     };
     let mut enter = Part::default();
     leave(shape, whole, &mut enter);
@@ -48,21 +51,25 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
             forward: vec![product([rows, outer, inner])],
             backward,
             kept: shape.activations(visits * inner),
-            core: None,
+            again: Vec::new(),
         }
     };
     parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own));
     parts.push(activation(shape, &experts.expert, visits, own));
-    parts.push(grouped("expert fc2", own, shape.hidden));
+    let mut second = grouped("expert fc2", own, shape.hidden);
+    second.join(Piece::Activation, Role::Reads, second.kept);
+    parts.push(second);
     if let Some(shared) = &experts.shared {
-        parts.extend(feed_forward(shape, shared, Input::Shared, false));
+        let mut shared = feed_forward(shape, shared, Input::Shared, false);
+        shared[0].join(Piece::Norm, Role::Reads, Bytes::ZERO);
+        parts.extend(shared);
     }
     let mut combine = Part {
         forward: vec![Step::streaming("combine", moved, whole)],
         backward: Vec::new(),
         // The experts' outputs, for the gradient of the gates.
         kept: moved,
-        core: None,
+        again: Vec::new(),
     };
     leave(shape, whole, &mut combine);
     combine.backward.push(Step::streaming("combine", whole + moved, moved));
@@ -77,7 +84,7 @@ fn top_k(shape: &Shape, experts: &Experts) -> Part {
         forward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
         backward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
         kept: scores,
-        core: None,
+        again: Vec::new(),
     }
 }
 

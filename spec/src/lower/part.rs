@@ -1,7 +1,7 @@
 //! The parts of a block as data: what each runs forward and backward, and what it keeps in between.
 
 use crate::collective::CollectiveKind;
-use crate::plan::Plan;
+use crate::plan::{Piece, Pieces, Plan};
 use crate::precision::Precision;
 use crate::program::{Access, Axis, Kernel};
 use crate::stack::Stack;
@@ -84,8 +84,45 @@ pub(crate) struct Part {
     pub backward: Vec<Step>,
     /// What forward keeps for backward.
     pub kept: Bytes,
-    /// In the attention core: the part of `kept` that selective recompute does not keep.
-    pub core: Option<Bytes>,
+    /// The pieces that it belongs to: what it does when one of them is computed again.
+    pub again: Vec<Again>,
+}
+
+/// A part's place in a piece that can be computed again by itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Again {
+    /// Which piece.
+    pub piece: Piece,
+    /// Whether its forward runs again.
+    pub role: Role,
+    /// What of its `kept` is not kept then.
+    pub dropped: Bytes,
+}
+
+/// What a part has to do with a piece. The parts of a piece follow each other, perhaps with others between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The first whose forward runs again.
+    First,
+    /// Its forward runs again too.
+    Runs,
+    /// It only reads what those make.
+    Reads,
+}
+
+impl Part {
+    /// Adds it to a piece.
+    pub fn join(&mut self, piece: Piece, role: Role, dropped: Bytes) {
+        self.again.push(Again { piece, role, dropped });
+    }
+
+    /// Its places in the pieces of a recompute choice. The whole feed-forward part contains its activation.
+    pub fn chosen(&self, pieces: Pieces) -> impl Iterator<Item = &Again> {
+        let within = |piece| self.again.iter().any(|again| again.piece == piece && pieces.contains(piece));
+        let contained = within(Piece::Mlp) || within(Piece::Experts);
+        let chosen = self.again.iter().filter(move |again| pieces.contains(again.piece));
+        chosen.filter(move |again| !(contained && again.piece == Piece::Activation))
+    }
 }
 
 /// One op of a part.
@@ -247,7 +284,7 @@ pub(crate) fn replicated(shape: &Shape, module: &'static str, inner: usize, oute
         forward: vec![Step::gemm(module, 1, [tokens, outer, inner], shape.precision)],
         backward,
         kept: shape.activations(tokens * inner),
-        core: None,
+        again: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which plans are legal.
 
-use super::{DataSharding, Plan, Recompute};
+use super::{DataSharding, Piece, Plan, Recompute};
 use crate::cluster::{self, Fault};
 use crate::error::SpecError;
 use crate::mesh::Mesh;
@@ -171,11 +171,30 @@ impl Plan {
                 lacks("sharded optimizer"),
             );
         }
-        let selective = self.stages.iter().any(|stage| stage.0.contains(&Recompute::Selective));
-        if selective && !self.stack.selective_recompute {
+        let chosen: Vec<Recompute> = self.stages.iter().flat_map(|stage| stage.0.iter().copied()).collect();
+        if chosen.iter().any(|choice| choice.name() == "selective") && !self.stack.selective_recompute {
             return bad("stages", "`selective` in some".into(), lacks("selective recompute"));
         }
-        Ok(())
+        pieces_allowed(&self.model, &chosen)
+            .or_else(|(choice, allowed)| bad("stages", format!("`{choice}` in some"), allowed))
+    }
+}
+
+/// Whether some block of `model` has each piece that the choices name.
+fn pieces_allowed(model: &Model, chosen: &[Recompute]) -> Result<(), (Recompute, String)> {
+    let blocks = || model.blocks.iter().map(|run| &run.block);
+    let has = |piece| match piece {
+        Piece::Core | Piece::Norm | Piece::Activation => true,
+        Piece::Mlp => blocks().any(|block| matches!(block.mlp, Mlp::Dense(_))),
+        Piece::Experts => blocks().any(|block| matches!(block.mlp, Mlp::Experts(_))),
+        Piece::UpProjection => blocks().any(|block| block.attention.latent.is_some()),
+    };
+    let known: Vec<&str> = Piece::ALL.into_iter().filter(|piece| has(*piece)).map(Piece::name).collect();
+    let lacking =
+        |choice: &&Recompute| matches!(choice, Recompute::Pieces(pieces) if !pieces.iter().all(has));
+    match chosen.iter().find(lacking) {
+        Some(choice) => Err((*choice, format!("the blocks of {} have {}", model.name, known.join(", ")))),
+        None => Ok(()),
     }
 }
 
