@@ -23,6 +23,9 @@ pub struct Mesh {
     /// Ranks that share the experts of a layer.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub expert: usize,
+    /// Neighbouring ones of them that are in one node, for dispatchers that tell nodes apart.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub expert_inner: usize,
     /// Ranks that share each expert; left out: as many as share each layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_tensor: Option<usize>,
@@ -78,6 +81,7 @@ impl Mesh {
             data,
             context: 1,
             expert: 1,
+            expert_inner: 1,
             expert_tensor: None,
             tensor_rows: 1,
             context_inner: 1,
@@ -150,6 +154,10 @@ impl Mesh {
             Axis::ContextOuter => of(self.tensor * self.context_inner, self.context / self.context_inner),
             Axis::ExpertTensor => of(1, self.expert_tensor()),
             Axis::Expert => of(self.expert_tensor(), self.expert),
+            Axis::ExpertInner => of(self.expert_tensor(), self.expert_inner),
+            Axis::ExpertOuter => {
+                of(self.expert_tensor() * self.expert_inner, self.expert / self.expert_inner)
+            }
             Axis::ExpertData => of(experts, self.stage_ranks() / experts),
             Axis::Data => of(self.tensor, self.weight_copies()),
             Axis::Shard => of(self.tensor, self.shard()),
