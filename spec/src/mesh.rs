@@ -206,6 +206,7 @@ mod tests {
             context: 4,
             context_inner: 2,
             expert: 4,
+            expert_inner: 2,
             expert_tensor: Some(1),
             shard: Some(4),
             ..Mesh::new(2, 2, 2)
@@ -220,7 +221,11 @@ mod tests {
         check(19, Axis::Shard, &[17, 19, 21, 23]);
         check(19, Axis::Replica, &[19, 27]);
         check(19, Axis::Expert, &[16, 17, 18, 19]);
+        check(19, Axis::ExpertInner, &[18, 19]);
+        check(19, Axis::ExpertOuter, &[17, 19]);
         check(19, Axis::ExpertData, &[19, 23, 27, 31]);
+        assert!(mesh.experts_apart() && !Mesh { expert: 2, ..mesh }.experts_apart());
+        assert!(!Mesh::new(2, 2, 2).experts_apart());
         check(19, Axis::ExpertTensor, &[19]);
         let grid = Mesh { tensor_rows: 2, ..Mesh::new(8, 1, 1) };
         assert_eq!(grid.group(6, Axis::TensorRow), [6, 7]);

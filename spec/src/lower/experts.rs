@@ -28,7 +28,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     if region {
         leave(shape, whole, &mut enter);
     }
-    dispatch.forward = [enter.backward, there("dispatch", &moves, Weighed::No)].concat();
+    dispatch.forward = [enter.backward, there(shape, "dispatch", &moves, Weighed::No)].concat();
     dispatch.backward = [back("dispatch", &moves), enter.forward].concat();
     parts.push(dispatch);
 
@@ -56,7 +56,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     if region {
         leave(shape, whole, &mut combine);
     }
-    combine.backward.extend(there("combine", &moves, Weighed::Yes));
+    combine.backward.extend(there(shape, "combine", &moves, Weighed::Yes));
     parts.push(combine);
     parts
 }
@@ -148,8 +148,10 @@ enum Weighed {
     No,
 }
 
-/// From own tokens to the experts' rows.
-fn there(module: &'static str, moves: &[Move], weighed: Weighed) -> Vec<Step> {
+/// From own tokens to the experts' rows, in the precision that the software sends them in.
+fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) -> Vec<Step> {
+    let element = shape.activations(1);
+    let sent = shape.stack.dispatch_element.as_ref().map_or(element, |size| size.value) / element;
     let mut gathered = Bytes::ZERO;
     let step = |each: &Move| match *each {
         Move::Copy { tokens, copies } => {
@@ -159,7 +161,7 @@ fn there(module: &'static str, moves: &[Move], weighed: Weighed) -> Vec<Step> {
         Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows),
         Move::Exchange { kind, axis, bytes } => {
             gathered = bytes;
-            Step::Collective { module, kind, axis, bytes, beside_next: false }
+            Step::Collective { module, kind, axis, bytes: sent * bytes, beside_next: false }
         }
     };
     moves.iter().map(step).collect()
