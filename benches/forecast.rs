@@ -80,6 +80,7 @@ static GPT3: LazyLock<Plan> = LazyLock::new(|| {
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],
         mesh: Mesh::new(8, 16, 8),
+        experts: Default::default(),
         job: job(2048, 1536),
         stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),
         cluster: Cluster::from_name("dgx-a100:128").expect("a node of the catalog"),

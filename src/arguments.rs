@@ -136,6 +136,9 @@ pub struct SimulateArguments {
     /// A profile of the cluster's network, as `network --write-profile` writes it, instead of the plan's
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
+    /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
+    #[arg(long, value_name = "FILE")]
+    pub expert_load: Option<String>,
     /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,
@@ -177,6 +180,8 @@ pub enum List {
     Stacks,
     /// Optimizers
     Optimizers,
+    /// Ways to bring tokens to their experts
+    Dispatchers,
     /// Links between the GPUs of a node
     Interconnects,
     /// Network cards

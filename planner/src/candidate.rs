@@ -53,6 +53,7 @@ impl Candidate {
             data_sharding: self.data_sharding,
             stages,
             mesh: self.mesh,
+            experts: Default::default(),
             job: question.job.clone(),
             stack: question.stack.clone(),
             cluster: question.cluster.clone(),

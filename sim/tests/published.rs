@@ -52,6 +52,7 @@ fn plan(row: &Row) -> Plan {
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
         mesh: Mesh::new(row.tp, row.pp, row.dp),
+        experts: Default::default(),
         job: Job {
             sequence: row.seq_len,
             global_batch: row.global_batch,

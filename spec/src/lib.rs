@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod cluster;
 pub mod collective;
 pub mod error;
+pub mod experts;
 pub mod job;
 pub mod lower;
 pub mod memory;

@@ -9,6 +9,7 @@ mod block;
 mod elementwise;
 mod emit;
 mod ends;
+mod experts;
 mod feed_forward;
 pub(crate) mod part;
 mod stage;

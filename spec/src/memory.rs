@@ -67,8 +67,10 @@ fn apart_optimizer(plan: &Plan) -> Bytes {
 
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
-    let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline];
-    let communicators = axes.iter().filter(|ranks| **ranks > 1).count() as f64;
+    let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
+    let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
+    let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline].into_iter().chain(experts);
+    let communicators = axes.filter(|ranks| *ranks > 1).count() as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
 

@@ -23,6 +23,9 @@ pub struct Mesh {
     /// Ranks that share the experts of a layer.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub expert: usize,
+    /// Neighbouring ones of them that are in one node, for dispatchers that tell nodes apart.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub expert_inner: usize,
     /// Ranks that share each expert; left out: as many as share each layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_tensor: Option<usize>,
@@ -78,6 +81,7 @@ impl Mesh {
             data,
             context: 1,
             expert: 1,
+            expert_inner: 1,
             expert_tensor: None,
             tensor_rows: 1,
             context_inner: 1,
@@ -150,6 +154,10 @@ impl Mesh {
             Axis::ContextOuter => of(self.tensor * self.context_inner, self.context / self.context_inner),
             Axis::ExpertTensor => of(1, self.expert_tensor()),
             Axis::Expert => of(self.expert_tensor(), self.expert),
+            Axis::ExpertInner => of(self.expert_tensor(), self.expert_inner),
+            Axis::ExpertOuter => {
+                of(self.expert_tensor() * self.expert_inner, self.expert / self.expert_inner)
+            }
             Axis::ExpertData => of(experts, self.stage_ranks() / experts),
             Axis::Data => of(self.tensor, self.weight_copies()),
             Axis::Shard => of(self.tensor, self.shard()),
@@ -198,6 +206,7 @@ mod tests {
             context: 4,
             context_inner: 2,
             expert: 4,
+            expert_inner: 2,
             expert_tensor: Some(1),
             shard: Some(4),
             ..Mesh::new(2, 2, 2)
@@ -212,7 +221,11 @@ mod tests {
         check(19, Axis::Shard, &[17, 19, 21, 23]);
         check(19, Axis::Replica, &[19, 27]);
         check(19, Axis::Expert, &[16, 17, 18, 19]);
+        check(19, Axis::ExpertInner, &[18, 19]);
+        check(19, Axis::ExpertOuter, &[17, 19]);
         check(19, Axis::ExpertData, &[19, 23, 27, 31]);
+        assert!(mesh.experts_apart() && !Mesh { expert: 2, ..mesh }.experts_apart());
+        assert!(!Mesh::new(2, 2, 2).experts_apart());
         check(19, Axis::ExpertTensor, &[19]);
         let grid = Mesh { tensor_rows: 2, ..Mesh::new(8, 1, 1) };
         assert_eq!(grid.group(6, Axis::TensorRow), [6, 7]);

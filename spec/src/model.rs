@@ -180,6 +180,19 @@ pub struct Experts {
     pub shared_gate: bool,
     /// A correction bias per expert in the router (DeepSeek-V3).
     pub router_bias: bool,
+    /// Experts in groups of which a token visits only some (DeepSeek's device- and node-limited routing).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_limit: Option<GroupLimit>,
+}
+
+/// Groups of experts of which a token visits only some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupLimit {
+    /// Groups, each of as many experts.
+    pub groups: usize,
+    /// How many of them a token visits at most.
+    pub per_token: usize,
 }
 
 /// What stands before the first block.

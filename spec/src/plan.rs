@@ -8,6 +8,7 @@ pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
 
 use crate::cluster::Cluster;
 use crate::error::SpecError;
+use crate::experts::Routing;
 use crate::job::Job;
 use crate::mesh::Mesh;
 use crate::model::{Block, Model};
@@ -33,6 +34,9 @@ pub struct Plan {
     pub stages: Vec<StageBlocks>,
     /// Ranks along each axis.
     pub mesh: Mesh,
+    /// How tokens come to their experts.
+    #[serde(default, skip_serializing_if = "Routing::is_default")]
+    pub experts: Routing,
     /// How much is trained.
     pub job: Job,
     /// The software.

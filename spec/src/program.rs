@@ -220,6 +220,10 @@ pub enum Axis {
     ExpertTensor,
     /// Ranks that share the experts of a layer.
     Expert,
+    /// Neighbouring ones of them in one node.
+    ExpertInner,
+    /// The same place in each of those nodes.
+    ExpertOuter,
     /// Ranks with the same experts and other tokens.
     ExpertData,
     /// Ranks with the same weights and other tokens: other sequences, or other parts of the same.
@@ -236,7 +240,7 @@ pub enum Axis {
 
 impl Axis {
     /// Every axis, in the order of `RankProgram::groups`.
-    pub const ALL: [Axis; 15] = [
+    pub const ALL: [Axis; 17] = [
         Axis::Tensor,
         Axis::TensorRow,
         Axis::TensorColumn,
@@ -246,6 +250,8 @@ impl Axis {
         Axis::ContextOuter,
         Axis::ExpertTensor,
         Axis::Expert,
+        Axis::ExpertInner,
+        Axis::ExpertOuter,
         Axis::ExpertData,
         Axis::Data,
         Axis::Shard,
@@ -266,6 +272,8 @@ impl Axis {
             Axis::ContextOuter => "context-outer",
             Axis::ExpertTensor => "expert-tensor",
             Axis::Expert => "expert",
+            Axis::ExpertInner => "expert-inner",
+            Axis::ExpertOuter => "expert-outer",
             Axis::ExpertData => "expert-data",
             Axis::Data => "data",
             Axis::Shard => "shard",

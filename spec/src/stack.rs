@@ -54,6 +54,9 @@ pub struct Stack {
     pub communicator_memory: Sourced<Bytes>,
     /// Memory lost to the allocator's rounding and fragmentation, as a part of activations and temporaries.
     pub fragmentation: Sourced<f64>,
+    /// Size of an activation's or gradient's element on its way to an expert, where it is not that of activations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_element: Option<Sourced<Bytes>>,
 }
 
 /// When messages between stages travel beside compute.
@@ -124,6 +127,8 @@ mod tests {
                 &stack.communicator_memory.source,
                 &stack.fragmentation.source,
             ];
+            let dispatch = stack.dispatch_element.iter().map(|size| &size.source);
+            let sources = sources.into_iter().chain(dispatch).collect::<Vec<_>>();
             assert!(sources.iter().all(|source| !source.is_empty()), "{name} lacks a source");
             let written = toml::to_string(&stack).unwrap();
             assert_eq!(toml::from_str::<Stack>(&written).unwrap(), stack, "{name}");

@@ -6,6 +6,7 @@ use crate::output;
 use crate::render::catalog::{self as lists, network};
 use trainwright_spec::catalog;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
 
@@ -31,6 +32,7 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Stacks => lists::stacks(),
         List::Schedules => Ok(lists::schedules()),
         List::Optimizers => Ok(lists::optimizers()),
+        List::Dispatchers => Ok(lists::dispatchers()),
         List::Interconnects => network::interconnects(),
         List::Nics => network::nics(),
         List::Fabrics => network::fabrics(),
@@ -50,6 +52,7 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Stacks => file("stack"),
         List::Schedules => schedule(name).map(lists::schedule_entry),
         List::Optimizers => optimizer(name).map(lists::optimizer_entry),
+        List::Dispatchers => dispatcher(name).map(lists::dispatcher_entry),
         List::Interconnects => file("interconnect"),
         List::Nics => file("nic"),
         List::Fabrics => network::fabric_entry(name),

@@ -19,7 +19,8 @@ use trainwright_traces::timeline::Timeline;
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let plan = inputs::plan(&arguments.plan, arguments.profile.as_deref())?;
+    let (profile, load) = (arguments.profile.as_deref(), arguments.expert_load.as_deref());
+    let plan = inputs::plan(&arguments.plan, profile, load)?;
     let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline);

@@ -9,6 +9,7 @@ use serde::Serialize;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::{DISPATCHERS, Dispatcher, Move, Visits};
 use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, state_bytes};
@@ -214,6 +215,50 @@ pub fn optimizers() -> String {
         + "bf16, fp32: bytes of state per parameter, fp32 master weights included\n"
 }
 
+/// Every dispatcher.
+pub fn dispatchers() -> String {
+    let rows = DISPATCHERS.iter();
+    let rows = rows.map(|dispatcher| [dispatcher.name(), dispatcher.summary(), dispatcher.source()]);
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    wrapped_table(&[Left("dispatcher"), Left("summary"), Left("source")], rows)
+        + "T tokens of a rank, each to k experts; h hidden width, e bytes of an element, E expert ranks\n"
+}
+
+/// A dispatcher with its moves for DeepSeek-V3's experts.
+pub fn dispatcher_entry(dispatcher: &dyn Dispatcher) -> String {
+    let (own, per_token, expert, inner) = (4096, 8, 64, 8);
+    let visits = Visits {
+        token: Bytes::new(2.0 * 7168.0),
+        own,
+        sent: own * per_token,
+        rows: own * per_token,
+        node_rows: 4.0 * own as f64,
+        expert,
+        inner,
+        expert_tensor: 1,
+    };
+    let exchange = |each: Move| match each {
+        Move::Exchange { kind, axis, bytes } => {
+            Some(DispatcherExchange { collective: kind.name(), axis: axis.name(), bytes: bytes.get() })
+        }
+        Move::Copy { .. } | Move::Sort(_) => None,
+    };
+    print(&DispatcherEntry {
+        name: dispatcher.name(),
+        summary: dispatcher.summary(),
+        source: dispatcher.source(),
+        example: DispatcherExample {
+            tokens: own,
+            per_token,
+            nodes_per_token: 4,
+            hidden: 7168,
+            expert,
+            expert_inner: inner,
+            exchanges: dispatcher.moves(&visits).into_iter().filter_map(exchange).collect(),
+        },
+    })
+}
+
 /// A schedule with its actions on a small pipeline.
 pub fn schedule_entry(schedule: &dyn Schedule) -> String {
     let shapes = [1, 2].map(|virtual_stages| PipelineShape { ranks: 4, virtual_stages, microbatches: 8 });
@@ -261,6 +306,32 @@ struct Example {
     microbatches: usize,
     bubble_over_work: f64,
     actions: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct DispatcherEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    example: DispatcherExample,
+}
+
+#[derive(Serialize)]
+struct DispatcherExample {
+    tokens: usize,
+    per_token: usize,
+    nodes_per_token: usize,
+    hidden: usize,
+    expert: usize,
+    expert_inner: usize,
+    exchanges: Vec<DispatcherExchange>,
+}
+
+#[derive(Serialize)]
+struct DispatcherExchange {
+    collective: &'static str,
+    axis: &'static str,
+    bytes: f64,
 }
 
 #[derive(Serialize)]

@@ -17,9 +17,10 @@ pub fn heading(text: &str) -> String {
     format!("\n{}\n", console::style(text).bold())
 }
 
-/// `tensor 8 × pipeline 4 × data 4`
+/// `tensor 8 × pipeline 4 × data 4`, and how experts are spread over these ranks: `, expert 8`
 pub fn mesh(mesh: &Mesh) -> String {
-    format!("tensor {} × pipeline {} × data {}", mesh.tensor, mesh.pipeline, mesh.data)
+    let experts = if mesh.expert > 1 { format!(", expert {}", mesh.expert) } else { String::new() };
+    format!("tensor {} × pipeline {} × data {}{experts}", mesh.tensor, mesh.pipeline, mesh.data)
 }
 
 /// What is trained, on what, how much and with what.

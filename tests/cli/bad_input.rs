@@ -272,7 +272,7 @@ fn names_of_the_catalog() {
     check(
         "model",
         "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, schedules, stacks, \
-         optimizers, interconnects, nics, fabrics, collectives, algorithms, nccl]; a similar value exists: 'models'",
+         optimizers, dispatchers, interconnects, nics, fabrics, collectives, algorithms, nccl]; a similar value exists: 'models'",
     );
     check(
         "gpus h100",

@@ -88,6 +88,7 @@ fn small_plan() -> Plan {
         data_sharding: DataSharding::Zero1,
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
         mesh: Mesh::new(2, 2, 2),
+        experts: Default::default(),
         job: Job {
             sequence: 1024,
             global_batch: 16,

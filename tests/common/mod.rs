@@ -86,6 +86,7 @@ impl Draft {
             data_sharding: self.data_sharding,
             stages: (0..stages).map(stage).collect(),
             mesh: Mesh::new(tensor, pipeline, data),
+            experts: Default::default(),
             job: Job {
                 sequence: self.sequence,
                 global_batch: data * self.micro_batch * self.microbatches,

@@ -124,6 +124,8 @@ fn category(activity: Activity) -> &'static str {
             Axis::ContextOuter => "communication,context-outer",
             Axis::ExpertTensor => "communication,expert-tensor",
             Axis::Expert => "communication,expert",
+            Axis::ExpertInner => "communication,expert-inner",
+            Axis::ExpertOuter => "communication,expert-outer",
             Axis::ExpertData => "communication,expert-data",
             Axis::Data => "communication,data",
             Axis::Shard => "communication,shard",

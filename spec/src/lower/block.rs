@@ -2,7 +2,8 @@
 
 use super::attention::attention;
 use super::elementwise::{add_residual, norm};
-use super::feed_forward::{experts, feed_forward};
+use super::experts::experts;
+use super::feed_forward::feed_forward;
 use super::part::{Input, Part, Role, Shape};
 use crate::model::{Block, Mlp};
 use crate::plan::Piece;

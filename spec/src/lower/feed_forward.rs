@@ -1,10 +1,9 @@
-//! Feed-forward layers, dense and of experts.
+//! Dense feed-forward layers.
 
 use super::elementwise::activation;
-use super::part::{Input, Part, Role, Shape, Step, column, leave, replicated, row, weight_gradient};
-use crate::model::{Experts, FeedForward};
+use super::part::{Input, Part, Role, Shape, column, row};
+use crate::model::FeedForward;
 use crate::plan::Piece;
-use crate::units::Bytes;
 
 /// The parts of a dense feed-forward layer. `leaves` as for `row`.
 pub(crate) fn feed_forward(shape: &Shape, mlp: &FeedForward, input: Input, leaves: bool) -> Vec<Part> {
@@ -18,77 +17,7 @@ pub(crate) fn feed_forward(shape: &Shape, mlp: &FeedForward, input: Input, leave
     ]
 }
 
-/// The parts of a mixture of experts: router, dispatch, the experts' matrices as grouped products, combination.
-///
-/// Every rank of the tensor axis holds 1/t of each expert, and tokens spread evenly over the experts.
-pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
-    let tokens = shape.tokens();
-    let visits = tokens * experts.per_token;
-    let rows = visits.div_ceil(experts.count);
-    let own = shape.share(experts.expert.width);
-    let whole = shape.activations(tokens * shape.hidden);
-    let moved = shape.activations(visits * shape.hidden);
-
-    let mut parts = vec![replicated(shape, "router", shape.hidden, experts.count), top_k(shape, experts)];
-    // Entering the region: the tokens are gathered, then copied to where their experts read them.
-    let mut dispatch = Part {
-        forward: vec![Step::streaming("dispatch", moved, moved)],
-        backward: vec![Step::streaming("dispatch", moved, whole)],
-        kept: Bytes::ZERO,
-        again: Vec::new(),
-    };
-    let mut enter = Part::default();
-    leave(shape, whole, &mut enter);
-    dispatch.forward.splice(0..0, enter.backward);
-    dispatch.backward.extend(enter.forward);
-    parts.push(dispatch);
-
-    let grouped = |module, inner: usize, outer: usize| {
-        let product = |size| Step::gemm(module, experts.count, size, shape.precision);
-        let mut backward = vec![product([rows, inner, outer])];
-        backward.extend(weight_gradient(shape, module, experts.count, [inner, outer, rows]));
-        Part {
-            forward: vec![product([rows, outer, inner])],
-            backward,
-            kept: shape.activations(visits * inner),
-            again: Vec::new(),
-        }
-    };
-    parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own));
-    parts.push(activation(shape, &experts.expert, visits, own));
-    let mut second = grouped("expert fc2", own, shape.hidden);
-    second.join(Piece::Activation, Role::Reads, second.kept);
-    parts.push(second);
-    if let Some(shared) = &experts.shared {
-        let mut shared = feed_forward(shape, shared, Input::Shared, false);
-        shared[0].join(Piece::Norm, Role::Reads, Bytes::ZERO);
-        parts.extend(shared);
-    }
-    let mut combine = Part {
-        forward: vec![Step::streaming("combine", moved, whole)],
-        backward: Vec::new(),
-        // The experts' outputs, for the gradient of the gates.
-        kept: moved,
-        again: Vec::new(),
-    };
-    leave(shape, whole, &mut combine);
-    combine.backward.push(Step::streaming("combine", whole + moved, moved));
-    parts.push(combine);
-    parts
-}
-
-/// The router's softmax and choice of experts, in fp32.
-fn top_k(shape: &Shape, experts: &Experts) -> Part {
-    let scores = Bytes::new(4.0 * (shape.own_tokens() * experts.count) as f64);
-    Part {
-        forward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
-        backward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
-        kept: scores,
-        again: Vec::new(),
-    }
-}
-
 /// Matrices of the first layer: a gated one has two side by side.
-fn columns(mlp: &FeedForward) -> usize {
+pub(crate) fn columns(mlp: &FeedForward) -> usize {
     if mlp.gated { 2 } else { 1 }
 }

@@ -1,6 +1,8 @@
 //! The parts of a block as data: what each runs forward and backward, and what it keeps in between.
 
 use crate::collective::CollectiveKind;
+use crate::experts::Routing;
+use crate::mesh::Mesh;
 use crate::plan::{Piece, Pieces, Plan};
 use crate::precision::Precision;
 use crate::program::{Access, Axis, Kernel};
@@ -18,10 +20,12 @@ pub(crate) struct Shape<'a> {
     pub hidden: usize,
     /// Ranks of the tensor axis.
     pub tensor: usize,
-    /// Ranks of the expert axis.
-    pub expert: usize,
-    /// Ranks of the expert-tensor axis.
-    pub expert_tensor: usize,
+    /// All axes.
+    pub mesh: &'a Mesh,
+    /// How tokens come to their experts.
+    pub routing: &'a Routing,
+    /// Index of the block that is lowered.
+    pub layer: usize,
     /// Whether norms and dropouts work on 1/t of the tokens.
     pub sequence_parallel: bool,
     /// Precision of matrix products.
@@ -40,8 +44,9 @@ impl<'a> Shape<'a> {
             sequence: plan.job.sequence,
             hidden: plan.model.hidden,
             tensor: plan.mesh.tensor,
-            expert: plan.mesh.expert,
-            expert_tensor: plan.mesh.expert_tensor(),
+            mesh: &plan.mesh,
+            routing: &plan.experts,
+            layer: 0,
             sequence_parallel: plan.sequence_parallel && plan.mesh.tensor > 1,
             precision: plan.job.precision,
             dropout: plan.model.dropout,
@@ -166,7 +171,7 @@ impl Step {
     }
 
     /// The same with more temporary memory, if it is a kernel.
-    fn holding(self, more: Bytes) -> Step {
+    pub fn holding(self, more: Bytes) -> Step {
         match self {
             Step::Kernel { module, kernel, working } => {
                 Step::Kernel { module, kernel, working: working + more }

@@ -5,6 +5,7 @@ use super::emit::{Emitter, backward_peak, kept};
 use super::ends::{embedding_parts, head_parts};
 use super::part::{Part, Shape};
 use crate::collective::CollectiveKind;
+use crate::experts::Load;
 use crate::model::{Block, Model};
 use crate::plan::{DataSharding, Plan, Recompute};
 use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
@@ -70,6 +71,7 @@ impl Layer {
     /// A block.
     fn of_block(shape: &Shape, index: usize, block: &Block, recompute: Recompute) -> Self {
         let weights = block.weights(shape.hidden);
+        let shape = &Shape { layer: index, ..*shape };
         Layer::new(Some(index), block_parts(shape, block), recompute, &weights, shape)
     }
 
@@ -82,7 +84,8 @@ impl Layer {
     ) -> Self {
         use crate::model::weights::Split;
         let routed = weights.iter().filter(|weight| weight.routed);
-        let routed: u64 = routed.map(|weight| weight.routed_on_rank(shape.expert, shape.expert_tensor)).sum();
+        let routed: u64 =
+            routed.map(|weight| weight.routed_on_rank(shape.mesh.expert, shape.mesh.expert_tensor())).sum();
         let others = || weights.iter().filter(|weight| !weight.routed);
         let dense: u64 = others().map(|weight| weight.elements_on_rank(shape.tensor)).sum();
         let replicated =
@@ -148,10 +151,12 @@ impl Stage {
     pub fn all(plan: &Plan) -> Vec<Stage> {
         let shape = Shape::of(plan);
         let stages = plan.stages.len();
-        // Equal blocks share their parts.
+        // Equal blocks share their parts, if their experts have equally much to do.
+        let alike = plan.experts.load == Load::Balanced;
         let mut known: Vec<(*const Block, Layer)> = Vec::new();
         let mut layer = |index: usize, block: &Block, recompute| {
             let pointer: *const Block = block;
+            known.retain(|(other, layer)| alike || *other != pointer || layer.block == Some(index));
             if !known.iter().any(|(other, _)| *other == pointer) {
                 known.push((pointer, Layer::of_block(&shape, index, block, recompute)));
             }

@@ -1,5 +1,7 @@
 //! Which plans are legal.
 
+mod experts;
+
 use super::{DataSharding, Piece, Plan, Recompute};
 use crate::cluster::{self, Fault};
 use crate::error::SpecError;
@@ -21,6 +23,7 @@ impl Plan {
             .check_sizes()
             .and_then(|()| self.check_hardware())
             .and_then(|()| check_model(&self.model))
+            .and_then(|()| self.check_experts())
             .and_then(|()| self.check_job())
             .and_then(|()| self.check_pipeline())
             .and_then(|()| self.check_stack());
@@ -40,6 +43,7 @@ impl Plan {
             ("mesh.context", self.mesh.context),
             ("mesh.context_inner", self.mesh.context_inner),
             ("mesh.expert", self.mesh.expert),
+            ("mesh.expert_inner", self.mesh.expert_inner),
             ("mesh.expert_tensor", self.mesh.expert_tensor()),
             ("mesh.tensor_rows", self.mesh.tensor_rows),
             ("mesh.shard", self.mesh.shard()),
@@ -68,6 +72,7 @@ impl Plan {
         };
         divides("mesh.context_inner", mesh.context_inner, mesh.context_inner, "mesh.context", mesh.context)?;
         divides("mesh.tensor_rows", mesh.tensor_rows, square, "mesh.tensor", mesh.tensor)?;
+        divides("mesh.expert_inner", mesh.expert_inner, mesh.expert_inner, "mesh.expert", mesh.expert)?;
         divides("mesh.expert", mesh.expert, experts, "the ranks of a stage", mesh.stage_ranks())?;
         divides("mesh.shard", mesh.shard(), mesh.shard(), "mesh.context x mesh.data", mesh.weight_copies())
     }

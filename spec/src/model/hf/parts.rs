@@ -132,7 +132,15 @@ pub fn routed(config: &Config, count_key: &str, expert: FeedForward) -> Result<E
         let allowed = format!("it cannot exceed `{count_key}`, {count}");
         return Err(config.bad("num_experts_per_tok", &allowed));
     }
-    Ok(Experts { count, per_token, expert, shared: None, shared_gate: false, router_bias: false })
+    Ok(Experts {
+        count,
+        per_token,
+        expert,
+        shared: None,
+        shared_gate: false,
+        router_bias: false,
+        group_limit: None,
+    })
 }
 
 /// A token embedding as wide as the residual stream, and positions.
