@@ -49,6 +49,7 @@ fn plan(row: &Row) -> Plan {
         schedule: if virtual_stages > 1 { "interleaved" } else { "1f1b" }.into(),
         virtual_stages,
         sequence_parallel: row.sequence_parallel == "yes",
+        context_scheme: "ring".into(),
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
         mesh: Mesh::new(row.tp, row.pp, row.dp),

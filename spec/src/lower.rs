@@ -5,6 +5,7 @@
 //! finishes the step: what was not overlapped, gradient norm, optimizer.
 
 mod attention;
+mod attention_core;
 mod block;
 mod elementwise;
 mod emit;
@@ -168,5 +169,5 @@ fn gathers(plan: &Plan) -> bool {
 
 /// Whether the last backward pass reduces gradients over the data axis.
 fn reduces(plan: &Plan) -> bool {
-    plan.mesh.data > 1 && plan.stack.overlap_gradient_reduction
+    plan.mesh.weight_copies() > 1 && plan.stack.overlap_gradient_reduction
 }

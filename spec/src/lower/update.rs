@@ -24,7 +24,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     if reduces(plan) {
         let join = emitter.push("gradients reduced", Pass::Update, Stream::Data, Work::Join, Vec::new());
         emitter.wait_for(join);
-    } else if plan.mesh.data > 1 {
+    } else if plan.mesh.weight_copies() > 1 {
         emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, parameters));
     }
     // Norms and other whole weights saw only this rank's part of the sequence.
@@ -39,8 +39,11 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         let work = all_reduce(Axis::Embedding, gradient * elements as f64);
         emitter.in_line("reduce embedding", Pass::Update, work);
     }
-    let updated =
-        if plan.shards_optimizer() { parameters.div_ceil(plan.mesh.data as u64) } else { parameters };
+    let updated = if plan.shards_optimizer() {
+        parameters.div_ceil(plan.mesh.weight_copies() as u64)
+    } else {
+        parameters
+    };
     let updated = updated as f64;
     if plan.job.gradient_clipping {
         let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
