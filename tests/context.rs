@@ -122,6 +122,20 @@ fn volumes_are_those_of_the_papers() {
             }
         }
     }
+    // Latent attention sends its heads as they are after the up-projections: keys 192 wide, values 128.
+    let latent = |context_scheme| Draft {
+        blocks: 2,
+        sequence: 4096,
+        stack: "megatron-core",
+        context: [4, 1],
+        context_scheme,
+        ..Draft::of("deepseek-v2", [8, 1, 1])
+    };
+    let token = |widths: usize| (4096 * 128 / 8 * widths) as f64 * 3.0 / 4.0;
+    let ring = token(192 + 128);
+    check(&latent("ring"), vec![(SendReceive, ring)], vec![(SendReceive, 2.0 * ring)]);
+    let exchanged = token(192 + 192 + 128 + 128) / 4.0;
+    check(&latent("ulysses"), vec![(AllToAll, exchanged)], vec![(AllToAll, exchanged)]);
     // With fewer key-value heads than ranks, each is sent to several: as if there were as many heads as ranks.
     let few = Draft {
         blocks: 2,
@@ -196,7 +210,9 @@ fn one_rank_speaks_for_all() {
         let (classes, all) = (lower(&plan), lower_every_rank(&plan));
         assert!(classes.ranks.len() < all.ranks.len(), "{case}");
         let time = |program| simulate(program, &costs, Detail::Ops).unwrap().duration;
-        assert_eq!(time(&classes), time(&all), "{case}");
+        // Each change of what runs beside an op rounds its end to a picosecond, and every rank of a meeting does so.
+        let (of_classes, of_all) = (time(&classes), time(&all));
+        assert!(of_classes.0.abs_diff(of_all.0) <= 1000, "{case}: {of_classes} for {of_all}");
         assert_eq!(hardware_flops(&classes), hardware_flops(&all), "{case}");
         // The fast way slows a joined op as a whole.
         let (by_op, by_call) = (time(&classes), step_time(&classes, &costs).unwrap());

@@ -2,6 +2,9 @@
 //!
 //! Nothing in the costs was fitted to these rows.
 
+#[path = "published/sequence_parallel.rs"]
+mod sequence_parallel;
+
 use serde::Deserialize;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;

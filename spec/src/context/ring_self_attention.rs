@@ -15,7 +15,8 @@ use crate::stack::AttentionKernel;
 /// Forward sends (c − 1)/c · b s (k + v), backward three times that: 8 (c − 1)/c b s h in all where k = v = h.
 ///
 /// c ranks, b sequences of s tokens, k and v the widths of all key and all value heads. The parts of the sequence are
-/// in order, and masked-out scores are computed too.
+/// in order, and masked-out scores are computed too. As the authors' code does, each part of the scores is copied into
+/// the whole, and each part of a gradient or an output added to what was zero before, also where there is but one.
 #[derive(Debug)]
 pub(super) struct RingSelfAttention;
 
@@ -44,9 +45,16 @@ impl ContextScheme for RingSelfAttention {
     fn forward(&self, layer: &SharedAttention) -> Vec<Step> {
         let own = layer.own_sequence();
         let (d, dv) = (layer.head_dim, layer.value_head_dim);
-        let mut steps = round(layer, "keys", layer.key(), [own, own, d], None);
+        let place = Step::Reorder { elements: layer.scores() / layer.ranks };
+        let mut steps = round(layer, "keys", layer.key(), [own, own, d], place);
         steps.push(Step::Softmax { queries: own, keys: layer.sequence });
-        steps.extend(round(layer, "values", layer.value(), [own, dv, own], Some(layer.output())));
+        steps.extend(round(
+            layer,
+            "values",
+            layer.value(),
+            [own, dv, own],
+            Step::Add { elements: layer.output() },
+        ));
         steps
     }
 
@@ -54,10 +62,12 @@ impl ContextScheme for RingSelfAttention {
         let (own, all) = (layer.own_sequence(), layer.sequence);
         let (d, dv) = (layer.head_dim, layer.value_head_dim);
         let mut steps = reduced(layer, "values", layer.value(), [all, dv, own]);
-        steps.extend(round(layer, "values", layer.value(), [own, own, dv], None));
+        let add = |elements| Step::Add { elements };
+        let scores = layer.scores() / layer.ranks;
+        steps.extend(round(layer, "values", layer.value(), [own, own, dv], add(scores)));
         steps.push(Step::Softmax { queries: own, keys: all });
         steps.extend(reduced(layer, "keys", layer.key(), [all, d, own]));
-        steps.extend(round(layer, "keys", layer.key(), [own, d, own], Some(layer.query())));
+        steps.extend(round(layer, "keys", layer.key(), [own, d, own], add(layer.query())));
         steps
     }
 
@@ -67,16 +77,14 @@ impl ContextScheme for RingSelfAttention {
     }
 }
 
-/// A product with the part that a rank has, then with each that comes; where they are summands of one result, of
-/// `result` elements, each is added.
+/// A product with the part that a rank has, then with each that comes; what becomes of its result is `then`.
 fn round(
     layer: &SharedAttention,
     with: &'static str,
     part: usize,
     size: [usize; 3],
-    result: Option<usize>,
+    then: Step,
 ) -> Vec<Step> {
-    let mut steps = Vec::new();
     let pass_on = Exchange {
         what: with,
         kind: CollectiveKind::SendReceive,
@@ -84,13 +92,14 @@ fn round(
         elements: part,
         beside_next: false,
     };
+    let mut steps = Vec::new();
     for step in 0..layer.ranks {
         if step > 0 {
             steps.push(Step::Exchange(pass_on));
         }
-        let (received, added_up) = if step > 0 { (part, result.unwrap_or(0)) } else { (0, 0) };
-        steps.push(Step::Product { with, size, held: received + added_up });
-        steps.extend(result.filter(|_| step > 0).map(|elements| Step::Add { elements }));
+        let added_up = if let Step::Add { elements } = then { elements } else { 0 };
+        let received = if step > 0 { part } else { 0 };
+        steps.extend([Step::Product { with, size, held: received + added_up }, then]);
     }
     steps
 }
