@@ -77,6 +77,7 @@ static GPT3: LazyLock<Plan> = LazyLock::new(|| {
         schedule: "interleaved".into(),
         virtual_stages: 6,
         sequence_parallel: true,
+        context_scheme: "ring".into(),
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],
         mesh: Mesh::new(8, 16, 8),

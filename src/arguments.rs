@@ -176,6 +176,9 @@ pub enum List {
     Nodes,
     /// Pipeline schedules
     Schedules,
+    /// Ways to share attention among the ranks of the context axis
+    #[value(alias = "context")]
+    ContextSchemes,
     /// Training software
     Stacks,
     /// Optimizers

@@ -50,6 +50,7 @@ impl Candidate {
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
+            context_scheme: "ring".into(),
             data_sharding: self.data_sharding,
             stages,
             mesh: self.mesh,

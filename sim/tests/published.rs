@@ -2,6 +2,9 @@
 //!
 //! Nothing in the costs was fitted to these rows.
 
+#[path = "published/sequence_parallel.rs"]
+mod sequence_parallel;
+
 use serde::Deserialize;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
@@ -49,6 +52,7 @@ fn plan(row: &Row) -> Plan {
         schedule: if virtual_stages > 1 { "interleaved" } else { "1f1b" }.into(),
         virtual_stages,
         sequence_parallel: row.sequence_parallel == "yes",
+        context_scheme: "ring".into(),
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
         mesh: Mesh::new(row.tp, row.pp, row.dp),

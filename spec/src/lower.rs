@@ -5,6 +5,7 @@
 //! finishes the step: what was not overlapped, gradient norm, optimizer.
 
 mod attention;
+mod attention_core;
 mod block;
 mod elementwise;
 mod emit;

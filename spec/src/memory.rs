@@ -53,7 +53,7 @@ impl RankMemory {
 /// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones; ZeRO-1 over d ranks divides the
 /// optimizer's by d (Rajbhandari et al. 2020, arXiv 1910.02054).
 pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
-    let shards = if plan.shards_optimizer() { plan.mesh.data as f64 } else { 1.0 };
+    let shards = if plan.shards_optimizer() { plan.mesh.weight_copies() as f64 } else { 1.0 };
     let optimizer = state_bytes(plan.job.optimizer(), plan.job.precision);
     (plan.job.precision.storage_bytes(), Shape::of(plan).gradient_bytes(), optimizer / shards)
 }
@@ -69,8 +69,8 @@ fn apart_optimizer(plan: &Plan) -> Bytes {
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
     let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
-    let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline].into_iter().chain(experts);
-    let communicators = axes.filter(|ranks| *ranks > 1).count() as f64;
+    let own = [plan.mesh.tensor, plan.mesh.weight_copies(), plan.mesh.pipeline, plan.mesh.context];
+    let communicators = own.into_iter().chain(experts).filter(|ranks| *ranks > 1).count() as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
 

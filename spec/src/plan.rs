@@ -7,6 +7,7 @@ pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed}
 pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
 
 use crate::cluster::Cluster;
+use crate::context::{ContextScheme, context_scheme};
 use crate::error::SpecError;
 use crate::experts::Routing;
 use crate::job::Job;
@@ -28,6 +29,9 @@ pub struct Plan {
     pub virtual_stages: usize,
     /// Whether what lies between the tensor-parallel layers is split along the sequence (Megatron's).
     pub sequence_parallel: bool,
+    /// How the ranks of the context axis share attention.
+    #[serde(default = "ring", skip_serializing_if = "is_ring")]
+    pub context_scheme: String,
     /// What of the optimizer is split over the data axis.
     pub data_sharding: DataSharding,
     /// The blocks of each stage and what of them is computed again in backward, in the order of execution.
@@ -45,6 +49,14 @@ pub struct Plan {
     pub cluster: Cluster,
     /// What is trained.
     pub model: Model,
+}
+
+fn ring() -> String {
+    "ring".into()
+}
+
+fn is_ring(scheme: &String) -> bool {
+    scheme == "ring"
 }
 
 /// What data-parallel ranks split among them.
@@ -92,14 +104,23 @@ impl Plan {
         schedule(&self.schedule).expect("a checked plan has a known schedule")
     }
 
+    /// How the ranks of the context axis share attention.
+    ///
+    /// # Panics
+    /// If the name is unknown, which `check` has excluded.
+    pub fn context_scheme(&self) -> &'static dyn ContextScheme {
+        context_scheme(&self.context_scheme).expect("a checked plan has a known context scheme")
+    }
+
     /// Whether the data axis splits the optimizer state.
     pub fn shards_optimizer(&self) -> bool {
-        self.data_sharding == DataSharding::Zero1 && self.mesh.data > 1
+        self.data_sharding == DataSharding::Zero1 && self.mesh.weight_copies() > 1
     }
 
     /// Parameters in a bucket of gradients.
     pub fn bucket_parameters(&self) -> usize {
-        let for_ranks = self.stack.bucket_parameters_per_data_rank.value.saturating_mul(self.mesh.data);
+        let for_ranks =
+            self.stack.bucket_parameters_per_data_rank.value.saturating_mul(self.mesh.weight_copies());
         self.stack.bucket_parameters.value.max(for_ranks)
     }
 

@@ -5,6 +5,7 @@ use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::render::catalog::{self as lists, network};
 use trainwright_spec::catalog;
+use trainwright_spec::context::context_scheme;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
@@ -31,6 +32,7 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Nodes => lists::nodes(),
         List::Stacks => lists::stacks(),
         List::Schedules => Ok(lists::schedules()),
+        List::ContextSchemes => Ok(lists::context_schemes()),
         List::Optimizers => Ok(lists::optimizers()),
         List::Dispatchers => Ok(lists::dispatchers()),
         List::Interconnects => network::interconnects(),
@@ -51,6 +53,7 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Nodes => file("node"),
         List::Stacks => file("stack"),
         List::Schedules => schedule(name).map(lists::schedule_entry),
+        List::ContextSchemes => context_scheme(name).map(lists::context_scheme_entry),
         List::Optimizers => optimizer(name).map(lists::optimizer_entry),
         List::Dispatchers => dispatcher(name).map(lists::dispatcher_entry),
         List::Interconnects => file("interconnect"),

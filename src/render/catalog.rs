@@ -8,14 +8,15 @@ use Column::{Left, Right};
 use serde::Serialize;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node};
+use trainwright_spec::context::{CONTEXT_SCHEMES, ContextScheme, SharedAttention, Step};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{DISPATCHERS, Dispatcher, Move, Visits};
 use trainwright_spec::model::preset::{preset, presets};
-use trainwright_spec::model::{Mlp, Model};
+use trainwright_spec::model::{Mask, Mlp, Model};
 use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, state_bytes};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule, text};
-use trainwright_spec::stack::Stack;
+use trainwright_spec::stack::{AttentionKernel, Stack};
 use trainwright_spec::units::Bytes;
 
 /// Every preset.
@@ -198,6 +199,17 @@ pub fn schedules() -> String {
            weights\n"
 }
 
+/// Every context scheme.
+pub fn context_schemes() -> String {
+    let rows = CONTEXT_SCHEMES.iter();
+    let rows = rows.map(|scheme| [scheme.name(), scheme.summary(), scheme.formula(), scheme.source()]);
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    let columns = [Left("scheme"), Left("summary"), Left("each rank sends"), Left("source")];
+    wrapped_table(&columns, rows)
+        + "elements for each layer and microbatch: c context ranks, of which u exchange heads and r = c/u are left, b \
+           sequences of s tokens; h, k, v widths of all query, key, value heads\n"
+}
+
 /// Every optimizer.
 pub fn optimizers() -> String {
     let rows = OPTIMIZERS.iter().map(|optimizer| {
@@ -279,6 +291,46 @@ pub fn schedule_entry(schedule: &dyn Schedule) -> String {
     })
 }
 
+/// A context scheme with the steps of a small layer.
+pub fn context_scheme_entry(scheme: &dyn ContextScheme) -> String {
+    let layer = |inner| SharedAttention {
+        batch: 1,
+        sequence: 4096,
+        heads: 16,
+        kv_heads: 4,
+        head_dim: 128,
+        value_head_dim: 128,
+        mask: Mask::Causal,
+        ranks: 4,
+        inner,
+    };
+    let allowed = |layer: &SharedAttention| scheme.check(layer, AttentionKernel::Flash).is_ok();
+    let layer = [layer(2), layer(1)].into_iter().find(allowed);
+    let example = layer.map(|layer| {
+        let steps = |steps: Vec<Step>| steps.iter().map(ToString::to_string).collect();
+        let volume = scheme.volume(&layer);
+        ContextExample {
+            sequence: layer.sequence,
+            heads: layer.heads,
+            kv_heads: layer.kv_heads,
+            head_dim: layer.head_dim,
+            context: layer.ranks,
+            context_inner: layer.inner,
+            sent_forward: volume.forward,
+            sent_backward: volume.backward,
+            forward: steps(scheme.forward(&layer)),
+            backward: steps(scheme.backward(&layer)),
+        }
+    });
+    print(&ContextEntry {
+        name: scheme.name(),
+        summary: scheme.summary(),
+        source: scheme.source(),
+        formula: scheme.formula(),
+        example,
+    })
+}
+
 /// An optimizer with its bytes.
 pub fn optimizer_entry(optimizer: &dyn Optimizer) -> String {
     print(&OptimizerEntry {
@@ -332,6 +384,29 @@ struct DispatcherExchange {
     collective: &'static str,
     axis: &'static str,
     bytes: f64,
+}
+
+#[derive(Serialize)]
+struct ContextEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    formula: &'static str,
+    example: Option<ContextExample>,
+}
+
+#[derive(Serialize)]
+struct ContextExample {
+    sequence: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    context: usize,
+    context_inner: usize,
+    sent_forward: usize,
+    sent_backward: usize,
+    forward: Vec<String>,
+    backward: Vec<String>,
 }
 
 #[derive(Serialize)]

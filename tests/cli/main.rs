@@ -85,6 +85,7 @@ fn small_plan() -> Plan {
         schedule: "1f1b".into(),
         virtual_stages: 1,
         sequence_parallel: true,
+        context_scheme: "ring".into(),
         data_sharding: DataSharding::Zero1,
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
         mesh: Mesh::new(2, 2, 2),

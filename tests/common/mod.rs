@@ -31,6 +31,9 @@ pub struct Draft {
     /// Blocks at the beginning of each stage that are computed again whole, whatever `recompute` says.
     pub full_blocks: usize,
     pub sequence_parallel: bool,
+    /// Ranks of the context axis, and of its inner one.
+    pub context: [usize; 2],
+    pub context_scheme: &'static str,
     pub data_sharding: DataSharding,
     pub precision: Precision,
 }
@@ -52,6 +55,8 @@ impl Draft {
             recompute: Recompute::None,
             full_blocks: 0,
             sequence_parallel: false,
+            context: [1, 1],
+            context_scheme: "ring",
             data_sharding: DataSharding::None,
             precision: Precision::Fp16,
         }
@@ -60,7 +65,8 @@ impl Draft {
     /// The plan, if there is such a one.
     pub fn try_plan(&self) -> Result<Plan, SpecError> {
         let [tensor, pipeline, data] = self.mesh;
-        let ranks = tensor * pipeline * data;
+        let [context, context_inner] = self.context;
+        let ranks = tensor * pipeline * data * context;
         let gpus = self.gpus_per_node.min(ranks);
         let mut cluster = Cluster::from_name(&format!("dgx-a100:{}", ranks.div_ceil(gpus)))?;
         cluster.node.gpus.value = gpus;
@@ -83,9 +89,10 @@ impl Draft {
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
+            context_scheme: self.context_scheme.into(),
             data_sharding: self.data_sharding,
             stages: (0..stages).map(stage).collect(),
-            mesh: Mesh::new(tensor, pipeline, data),
+            mesh: Mesh { context, context_inner, ..Mesh::new(tensor, pipeline, data) },
             experts: Default::default(),
             job: Job {
                 sequence: self.sequence,

@@ -1,11 +1,10 @@
-//! Attention: projections, the core in one kernel or several, and DeepSeek's latent form.
+//! Attention: projections, and DeepSeek's latent form of them, around the core.
 
+use super::attention_core::core;
 use super::elementwise::norm;
-use super::part::{Again, Input, Part, Role, Shape, Step, column, replicated, row};
-use crate::model::{Attention, Latent, Mask};
+use super::part::{Input, Part, Role, Shape, Step, column, replicated, row};
+use crate::model::{Attention, Latent};
 use crate::plan::Piece;
-use crate::program::{Direction, Kernel};
-use crate::stack::AttentionKernel;
 use crate::units::Bytes;
 
 /// What one rank holds of an attention layer.
@@ -23,13 +22,8 @@ impl Own {
         let heads = shape.share(attention.heads);
         let kv_heads = shape.share(attention.kv_heads);
         let key = kv_heads * attention.head_dim;
-        Own {
-            heads,
-            kv_heads,
-            query: heads * attention.head_dim,
-            key,
-            value: kv_heads * attention.value_head_dim,
-        }
+        let value = kv_heads * attention.value_head_dim;
+        Own { heads, kv_heads, query: heads * attention.head_dim, key, value }
     }
 }
 
@@ -64,10 +58,7 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
         }
         parts.push(part);
     }
-    let mut core = match shape.stack.attention {
-        AttentionKernel::Flash => fused_core(shape, attention, &own),
-        AttentionKernel::FusedSoftmax | AttentionKernel::Unfused => unfused_core(shape, attention, &own),
-    };
+    let mut core = core(shape, attention);
     if attention.latent.is_some() {
         core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &own));
     }
@@ -119,82 +110,4 @@ fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own
     up.join(Piece::UpProjection, role, Bytes::ZERO);
     parts.push(up);
     parts
-}
-
-/// One kernel forward, one backward; keeps queries, keys, values and fp32 softmax statistics. Its output is the
-/// projection's input and kept there.
-fn fused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
-    let call = |direction| Kernel::FusedAttention {
-        direction,
-        batch: shape.batch,
-        heads: own.heads,
-        kv_heads: own.kv_heads,
-        queries: shape.sequence,
-        keys: shape.sequence,
-        head_dim: attention.head_dim,
-        value_head_dim: attention.value_head_dim,
-        mask: attention.mask,
-        precision: shape.precision,
-    };
-    let output = shape.activations(shape.tokens() * own.heads * attention.value_head_dim);
-    let inputs = core_inputs(shape, own);
-    let statistics = Bytes::new(4.0 * (shape.tokens() * own.heads) as f64);
-    let step = |direction, working| Step::Kernel { module: "attention", kernel: call(direction), working };
-    Part {
-        forward: vec![step(Direction::Forward, output)],
-        backward: vec![step(Direction::Backward, inputs), join_gradients(inputs)],
-        kept: inputs + statistics,
-        again: vec![core(statistics)],
-    }
-}
-
-/// Scores in memory: Q Kᵀ, softmax, dropout, P V; keeps queries, keys, values and the s × s tensors, which with
-/// dropout are 5 a s² b bytes in 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1).
-fn unfused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
-    let s = shape.sequence;
-    let count = shape.batch * own.heads;
-    let (d, dv) = (attention.head_dim, attention.value_head_dim);
-    let gemm = |module, size| Step::gemm(module, count, size, shape.precision);
-    let scores = shape.activations(count * s * s);
-    let mask = if shape.dropout { Bytes::new((count * s * s) as f64) } else { Bytes::ZERO };
-    let visible = attention.mask.visible_pairs(s, s) / (s * s) as f64;
-
-    let mut forward = vec![gemm("scores", [s, s, d])];
-    match shape.stack.attention {
-        AttentionKernel::FusedSoftmax => forward.push(Step::reduction("softmax", visible * scores, scores)),
-        _ => {
-            forward.push(Step::streaming("scale", scores, scores));
-            if attention.mask != Mask::Full {
-                forward.push(Step::streaming("mask", scores, scores));
-            }
-            forward.push(Step::reduction("softmax", scores, scores));
-        }
-    }
-    let mut backward = vec![gemm("values", [s, s, dv]), gemm("values", [s, dv, s])];
-    if shape.dropout {
-        forward.push(Step::streaming("score dropout", scores, scores + mask));
-        backward.push(Step::streaming("score dropout", scores + mask, scores));
-    }
-    // The heads' outputs are brought into one row per token.
-    let output = shape.activations(shape.tokens() * own.heads * dv);
-    forward.extend([gemm("values", [s, dv, s]), Step::streaming("join heads", output, output)]);
-    backward.push(Step::reduction("softmax", 2.0 * scores, scores));
-    backward.extend([gemm("scores", [s, d, s]), gemm("scores", [s, d, s])]);
-
-    let inputs = core_inputs(shape, own);
-    backward.push(join_gradients(inputs));
-
-    let dropped = if shape.dropout { scores } else { Bytes::ZERO };
-    let squares = scores + dropped + mask;
-    Part { forward, backward, kept: inputs + squares, again: vec![core(squares)] }
-}
-
-/// What the core does not keep when it is computed again: all but queries, keys and values.
-fn core(dropped: Bytes) -> Again {
-    Again { piece: Piece::Core, role: Role::First, dropped }
-}
-
-/// The gradients of queries, keys and values are copied into one tensor, the output's gradient of their projection.
-fn join_gradients(inputs: Bytes) -> Step {
-    Step::streaming("join gradients", inputs, inputs)
 }

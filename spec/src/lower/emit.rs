@@ -2,7 +2,7 @@
 
 use super::part::{Part, Role, Step};
 use crate::plan::{Piece, Recompute};
-use crate::program::{Allocation, MemoryKind, Op, Pass, Stream, Work};
+use crate::program::{Allocation, Axis, MemoryKind, Op, Pass, Stream, Work};
 use crate::units::Bytes;
 
 /// An op list under construction.
@@ -21,7 +21,8 @@ pub(crate) struct Emitter {
 }
 
 impl Emitter {
-    /// An empty list; `overlap` says whether the software lets `beside_next` collectives run beside a kernel.
+    /// An empty list; `overlap` says whether the software lets the tensor axis's `beside_next` collectives run beside a
+    /// kernel.
     pub fn new(overlap: bool) -> Self {
         Self { ops: Vec::new(), layer: None, overlap, last_kernel: None, due: Vec::new(), beside: Vec::new() }
     }
@@ -78,7 +79,8 @@ impl Emitter {
                 let work = Work::Collective { kind, axis, bytes };
                 let after = self.last_kernel.iter().chain(&self.due).copied().collect();
                 let op = self.push(module, pass, Stream::Layer, work, after);
-                match beside_next && self.overlap {
+                // What the stack leaves open is the tensor axis's; context schemes say themselves what overlaps.
+                match beside_next && (self.overlap || axis != Axis::Tensor) {
                     true => self.beside.push(op),
                     false => self.due.push(op),
                 }

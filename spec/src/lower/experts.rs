@@ -117,7 +117,7 @@ fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
             vec![replicated(shape, "router", shape.hidden, experts.count), scores_of(shape.own_tokens())]
         }
         Gate::Sentence => {
-            let means = Shape { sequence: 1, sequence_parallel: false, ..*shape };
+            let means = Shape { sequence: 1, context: 1, sequence_parallel: false, ..*shape };
             vec![
                 mean_of_tokens(shape),
                 replicated(&means, "router", shape.hidden, experts.count),

@@ -1,6 +1,7 @@
 //! The parts of a block as data: what each runs forward and backward, and what it keeps in between.
 
 use crate::collective::CollectiveKind;
+use crate::context::ContextScheme;
 use crate::experts::Routing;
 use crate::mesh::Mesh;
 use crate::plan::{Piece, Pieces, Plan};
@@ -14,8 +15,14 @@ use crate::units::Bytes;
 pub(crate) struct Shape<'a> {
     /// Sequences.
     pub batch: usize,
-    /// Tokens in each.
+    /// Tokens in each, over all ranks of the context axis.
     pub sequence: usize,
+    /// Ranks of the context axis.
+    pub context: usize,
+    /// Ranks of its inner axis.
+    pub context_inner: usize,
+    /// How they share attention.
+    pub context_scheme: &'static dyn ContextScheme,
     /// Width of the residual stream.
     pub hidden: usize,
     /// Ranks of the tensor axis.
@@ -42,6 +49,9 @@ impl<'a> Shape<'a> {
         Self {
             batch: plan.micro_batch,
             sequence: plan.job.sequence,
+            context: plan.mesh.context,
+            context_inner: plan.mesh.context_inner,
+            context_scheme: plan.context_scheme(),
             hidden: plan.model.hidden,
             tensor: plan.mesh.tensor,
             mesh: &plan.mesh,
@@ -54,9 +64,9 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Tokens of a microbatch.
+    /// Tokens of a microbatch that this rank's context axis does not give to others.
     pub fn tokens(&self) -> usize {
-        self.batch * self.sequence
+        self.batch * self.sequence / self.context
     }
 
     /// Tokens that this rank's norms and dropouts see.

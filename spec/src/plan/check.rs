@@ -4,7 +4,9 @@ mod experts;
 
 use super::{DataSharding, Piece, Plan, Recompute};
 use crate::cluster::{self, Fault};
+use crate::context::{CONTEXT_SCHEMES, Refusal, context_scheme};
 use crate::error::SpecError;
+use crate::lower::part::Shape;
 use crate::mesh::Mesh;
 use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::{OPTIMIZERS, optimizer};
@@ -26,6 +28,7 @@ impl Plan {
             .and_then(|()| self.check_experts())
             .and_then(|()| self.check_job())
             .and_then(|()| self.check_pipeline())
+            .and_then(|()| self.check_context())
             .and_then(|()| self.check_stack());
         found.map_err(|Fault { key, value, allowed }| SpecError::BadValue {
             origin: origin.into(),
@@ -158,6 +161,29 @@ impl Plan {
         }
         pipeline_allowed(&self.model, shape.stages())
             .or_else(|allowed| bad("mesh.pipeline", self.mesh.pipeline.to_string(), allowed))
+    }
+
+    /// Whether the context axis can share the attention of every block.
+    fn check_context(&self) -> Result<(), Fault> {
+        let Ok(scheme) = context_scheme(&self.context_scheme) else {
+            let known: Vec<&str> = CONTEXT_SCHEMES.iter().map(|scheme| scheme.name()).collect();
+            let allowed = format!("known are {}", known.join(", "));
+            return bad("context_scheme", format!("`{}`", self.context_scheme), allowed);
+        };
+        for block in self.model.blocks.iter().map(|run| &run.block) {
+            for attention in std::iter::once(&block.attention).chain(&block.cross_attention) {
+                let layer = Shape::of(self).shared_attention(attention);
+                scheme.check(&layer, self.stack.attention).or_else(|Refusal { key, allowed }| {
+                    let value = match key {
+                        "mesh.context" => self.mesh.context.to_string(),
+                        "mesh.context_inner" => self.mesh.context_inner.to_string(),
+                        _ => format!("`{}`", self.context_scheme),
+                    };
+                    bad(key, value, allowed)
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn check_stack(&self) -> Result<(), Fault> {
