@@ -9,7 +9,8 @@ use crate::program::Axis;
 ///
 /// A rank sends (N − 1)/N · T · D · h · e bytes between nodes and (g − 1)/g · T · k · h · e inside its node each way: N
 /// nodes of g = E/N ranks, D ≤ min(N, k) the nodes that a token's experts are on (`nodes_of_a_token`). An all-to-all
-/// among all ranks sends (E − g)/E · T · k · h · e between nodes.
+/// among all ranks sends (E − g)/E · T · k · h · e between nodes. That a token is copied in the node it comes to is
+/// counted as one pass over the copies, before they leave.
 pub struct ByNode;
 
 impl Dispatcher for ByNode {
