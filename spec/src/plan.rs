@@ -1,8 +1,10 @@
 //! Every choice about how a job runs, in one file that stands alone.
 
 mod check;
+mod schedule_choice;
 
 pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use schedule_choice::ScheduleChoice;
 
 use crate::cluster::Cluster;
 use crate::error::SpecError;
@@ -21,8 +23,8 @@ use std::str::FromStr;
 pub struct Plan {
     /// Sequences in a microbatch of one data rank.
     pub micro_batch: usize,
-    /// Name of the pipeline schedule.
-    pub schedule: String,
+    /// The pipeline schedule.
+    pub schedule: ScheduleChoice,
     /// Stages on each pipeline rank.
     pub virtual_stages: usize,
     /// Whether what lies between the tensor-parallel layers is split along the sequence (Megatron's).
@@ -163,8 +165,11 @@ impl Plan {
     ///
     /// # Panics
     /// If the name is unknown, which `check` has excluded.
-    pub fn schedule(&self) -> &'static dyn Schedule {
-        schedule(&self.schedule).expect("a checked plan has a known schedule")
+    pub fn schedule(&self) -> &dyn Schedule {
+        match &self.schedule {
+            ScheduleChoice::Named(name) => schedule(name).expect("a checked plan has a known schedule"),
+            ScheduleChoice::Actions(custom) => &**custom,
+        }
     }
 
     /// Whether the data axis splits the optimizer state.

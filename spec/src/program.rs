@@ -232,11 +232,13 @@ pub enum Axis {
     Pipeline,
     /// The first and the last rank of a pipeline, which both hold the tied embedding.
     Embedding,
+    /// Two ranks as far from the ends of a pipeline that runs in both directions, which hold the same stages.
+    Mirror,
 }
 
 impl Axis {
     /// Every axis, in the order of `RankProgram::groups`.
-    pub const ALL: [Axis; 15] = [
+    pub const ALL: [Axis; 16] = [
         Axis::Tensor,
         Axis::TensorRow,
         Axis::TensorColumn,
@@ -252,6 +254,7 @@ impl Axis {
         Axis::Replica,
         Axis::Pipeline,
         Axis::Embedding,
+        Axis::Mirror,
     ];
 
     /// The name in tables.
@@ -272,6 +275,7 @@ impl Axis {
             Axis::Replica => "replica",
             Axis::Pipeline => "pipeline",
             Axis::Embedding => "embedding",
+            Axis::Mirror => "mirror",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Attention: projections, the core in one kernel or several, and DeepSeek's latent form.
 
 use super::elementwise::norm;
-use super::part::{Input, Part, Shape, Step, column, replicated, row};
+use super::part::{Half, Input, Part, Shape, Step, column, replicated, row};
 use crate::model::{Attention, Latent, Mask};
 use crate::program::{Direction, Kernel};
 use crate::stack::AttentionKernel;
@@ -104,7 +104,12 @@ fn fused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
     let output = shape.activations(shape.tokens() * own.heads * attention.value_head_dim);
     let inputs = shape.activations(shape.tokens() * (own.query + own.key + own.value));
     let statistics = Bytes::new(4.0 * (shape.tokens() * own.heads) as f64);
-    let step = |direction, working| Step::Kernel { module: "attention", kernel: call(direction), working };
+    let step = |direction, working| Step::Kernel {
+        module: "attention",
+        kernel: call(direction),
+        working,
+        half: Half::Input,
+    };
     Part {
         forward: vec![step(Direction::Forward, output)],
         backward: vec![step(Direction::Backward, inputs), join_gradients(inputs)],
