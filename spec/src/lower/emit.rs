@@ -206,7 +206,7 @@ pub(crate) fn input_peak(parts: &[Part], recompute: Recompute) -> Bytes {
             if recompute == Recompute::Selective { part.core.unwrap_or(Bytes::ZERO) } else { Bytes::ZERO };
         held += part.output_gradient().unwrap_or(Bytes::ZERO);
         peak = peak.max(held);
-        held = held - if part.output_gradient().is_none() { part.kept } else { Bytes::ZERO };
+        held -= if part.output_gradient().is_none() { part.kept } else { Bytes::ZERO };
     }
     peak + largest_temporary(parts)
 }

@@ -220,7 +220,7 @@ impl Stage {
         let beside = self.layers().map(|layer| temporary_beside_input(&layer.parts));
         let mut peak = beside.fold(Bytes::ZERO, Bytes::max);
         for layer in self.layers().rev() {
-            before = before - kept(&layer.parts, layer.recompute);
+            before -= kept(&layer.parts, layer.recompute);
             peak = peak.max(before + input_peak(&layer.parts, layer.recompute) + after - most);
             after += held_between(&layer.parts);
         }
