@@ -35,7 +35,7 @@ impl Candidate {
 
     /// Makes these choices in a plan that answers the same question.
     pub fn apply_to(&self, plan: &mut Plan) {
-        self.schedule.clone_into(&mut plan.schedule);
+        plan.schedule = self.schedule.into();
         plan.mesh = self.mesh;
         plan.micro_batch = self.micro_batch;
         plan.virtual_stages = self.virtual_stages;
@@ -305,7 +305,15 @@ fn pipelines(
         for virtual_stages in virtual_stage_counts(layers, mesh.pipeline, pins.virtual_stages) {
             let shape = PipelineShape { ranks: mesh.pipeline, virtual_stages, microbatches };
             let stages = mesh.pipeline.saturating_mul(virtual_stages);
-            match schedule.check(shape).and_then(|()| pipeline_allowed(&question.model, stages)) {
+            let clipped = question.job.gradient_clipping && mesh.pipeline > 1 && !schedule.flushes();
+            let updates = match clipped {
+                true => Err(format!("schedule `{}` does not go with gradient clipping", schedule.name())),
+                false => Ok(()),
+            };
+            match updates
+                .and_then(|()| schedule.check(shape))
+                .and_then(|()| pipeline_allowed(&question.model, stages))
+            {
                 Ok(()) => found.push((schedule.name(), virtual_stages)),
                 Err(reason) => refused = Some(reason),
             }

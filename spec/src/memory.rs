@@ -5,7 +5,7 @@ use crate::lower::{Stage, own_stages};
 use crate::optimizer::state_bytes;
 use crate::plan::Plan;
 use crate::program::{Allocation, Axis, MemoryKind};
-use crate::schedule::peak_in_flight;
+use crate::schedule::{Action, ActionKind};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// Weights, gradients and optimizer state stay for the whole step; activations are those of the microbatches in
 /// flight at the schedule's peak; buffers hold what backward computes again, the largest temporary, communicators,
-/// libraries and what the allocator loses.
+/// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
+/// from the first one to it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct RankMemory {
     /// Weights in the precision of the matrix products.
@@ -70,7 +71,9 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
     let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
     let own = [plan.mesh.tensor, plan.mesh.weight_copies(), plan.mesh.pipeline, plan.mesh.context];
-    let communicators = own.into_iter().chain(experts).filter(|ranks| *ranks > 1).count() as f64;
+    let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
+    let communicators =
+        (own.into_iter().chain(experts).filter(|ranks| *ranks > 1).count() + mirror) as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
 
@@ -81,29 +84,63 @@ pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
 
 /// The closed form for every pipeline rank of a plan with these stages.
 pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
-    let kept: Vec<Bytes> = stages.iter().map(Stage::kept).collect();
-    let in_flight = peak_in_flight(plan.schedule(), plan.pipeline_shape(), |stage| kept[stage].get());
-    let rank = |rank| rank_memory(plan, stages, &kept, &in_flight, rank);
-    (0..plan.mesh.pipeline).map(rank).collect()
+    let held: Vec<Held> = stages.iter().map(Held::of).collect();
+    let lists = plan.schedule().lists(plan.pipeline_shape()).ranks;
+    lists
+        .iter()
+        .enumerate()
+        .map(|(rank, actions)| rank_memory(plan, stages, &held, (rank, actions)))
+        .collect()
+}
+
+/// What one microbatch holds of a stage.
+struct Held {
+    /// From forward to backward, or to its first half.
+    kept: Bytes,
+    /// Between the halves of backward.
+    between: Bytes,
+}
+
+impl Held {
+    fn of(stage: &Stage) -> Self {
+        Held { kept: stage.kept(), between: stage.held_between() }
+    }
+
+    /// What an action adds to it.
+    fn change(&self, kind: ActionKind) -> Bytes {
+        match kind {
+            ActionKind::Forward => self.kept,
+            ActionKind::Backward => Bytes::ZERO - self.kept,
+            ActionKind::Input => self.between - self.kept,
+            ActionKind::Weight => Bytes::ZERO - self.between,
+        }
+    }
 }
 
 fn rank_memory(
     plan: &Plan,
     stages: &[Stage],
-    kept: &[Bytes],
-    in_flight: &[usize],
-    pipeline_rank: usize,
+    held: &[Held],
+    (pipeline_rank, actions): (usize, &Vec<Action>),
 ) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
     let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
     let (weights, gradients, optimizer) = state_per_parameter(plan);
     let routed = own().map(Stage::routed).sum::<u64>() as f64;
     let apart = if plan.mesh.experts_apart() { routed } else { 0.0 };
-    let activations: Bytes = own().map(|stage| kept[stage.index] * in_flight[stage.index] as f64).sum();
-    let temporaries = own().map(Stage::backward_peak).fold(Bytes::ZERO, Bytes::max);
+    let levels = actions.iter().scan(Bytes::ZERO, |level, action| {
+        *level += held[action.stage].change(action.kind);
+        Some(*level)
+    });
+    let activations = levels.fold(Bytes::ZERO, Bytes::max);
+    let runs = |kind| actions.iter().any(|action| action.kind == kind);
+    let most = |of: fn(&Stage) -> Bytes| own().map(of).fold(Bytes::ZERO, Bytes::max);
+    let whole = if runs(ActionKind::Backward) { most(Stage::backward_peak) } else { Bytes::ZERO };
+    let halves = if runs(ActionKind::Input) { most(Stage::halves_peak) } else { Bytes::ZERO };
+    let temporaries = whole.max(halves);
     let lost = plan.stack.fragmentation.value * (activations + temporaries);
     RankMemory {
-        weights: weights * parameters,
+        weights: weights * parameters * plan.schedule().weight_versions() as f64,
         gradients: gradients * parameters,
         optimizer: optimizer * (parameters - apart) + apart_optimizer(plan) * apart,
         activations,

@@ -163,7 +163,7 @@ impl Mesh {
             Axis::Shard => of(self.tensor, self.shard()),
             Axis::Replica => of(self.tensor * self.shard(), self.weight_copies() / self.shard()),
             Axis::Pipeline => of(self.stage_ranks(), self.pipeline),
-            Axis::Embedding => None,
+            Axis::Embedding | Axis::Mirror => None,
         }
     }
 
@@ -174,10 +174,14 @@ impl Mesh {
             let first = rank - rank / stride % count * stride;
             return (0..count).map(|place| first + place * stride).collect();
         }
-        let first = rank % self.stage_ranks();
-        let mut ends = vec![first, first + (self.pipeline - 1) * self.stage_ranks()];
-        ends.dedup();
-        ends
+        let within = rank % self.stage_ranks();
+        let last = self.pipeline - 1;
+        let place = if axis == Axis::Mirror { rank / self.stage_ranks() } else { 0 };
+        let mut pair = [place.min(last - place), place.max(last - place)]
+            .map(|at| within + at * self.stage_ranks())
+            .to_vec();
+        pair.dedup();
+        pair
     }
 }
 
@@ -195,6 +199,8 @@ mod tests {
         check(5, Axis::Pipeline, &[1, 5, 9]);
         check(1, Axis::Embedding, &[1, 9]);
         check(5, Axis::Embedding, &[1, 9]);
+        check(9, Axis::Mirror, &[1, 9]);
+        check(5, Axis::Mirror, &[5]);
         for rank in 0..mesh.ranks() {
             assert_eq!(mesh.rank(mesh.coordinates(rank)), rank);
         }

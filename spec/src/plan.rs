@@ -2,9 +2,11 @@
 
 mod check;
 mod recompute;
+mod schedule_choice;
 
 pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
 pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
+pub use schedule_choice::ScheduleChoice;
 
 use crate::cluster::Cluster;
 use crate::context::{ContextScheme, context_scheme};
@@ -23,8 +25,8 @@ use serde::{Deserialize, Serialize};
 pub struct Plan {
     /// Sequences in a microbatch of one data rank.
     pub micro_batch: usize,
-    /// Name of the pipeline schedule.
-    pub schedule: String,
+    /// The pipeline schedule.
+    pub schedule: ScheduleChoice,
     /// Stages on each pipeline rank.
     pub virtual_stages: usize,
     /// Whether what lies between the tensor-parallel layers is split along the sequence (Megatron's).
@@ -100,8 +102,11 @@ impl Plan {
     ///
     /// # Panics
     /// If the name is unknown, which `check` has excluded.
-    pub fn schedule(&self) -> &'static dyn Schedule {
-        schedule(&self.schedule).expect("a checked plan has a known schedule")
+    pub fn schedule(&self) -> &dyn Schedule {
+        match &self.schedule {
+            ScheduleChoice::Named(name) => schedule(name).expect("a checked plan has a known schedule"),
+            ScheduleChoice::Actions(custom) => &**custom,
+        }
     }
 
     /// How the ranks of the context axis share attention.

@@ -236,11 +236,13 @@ pub enum Axis {
     Pipeline,
     /// The first and the last rank of a pipeline, which both hold the tied embedding.
     Embedding,
+    /// Two ranks as far from the ends of a pipeline that runs in both directions, which hold the same stages.
+    Mirror,
 }
 
 impl Axis {
     /// Every axis, in the order of `RankProgram::groups`.
-    pub const ALL: [Axis; 17] = [
+    pub const ALL: [Axis; 18] = [
         Axis::Tensor,
         Axis::TensorRow,
         Axis::TensorColumn,
@@ -258,6 +260,7 @@ impl Axis {
         Axis::Replica,
         Axis::Pipeline,
         Axis::Embedding,
+        Axis::Mirror,
     ];
 
     /// The name in tables.
@@ -280,6 +283,7 @@ impl Axis {
             Axis::Replica => "replica",
             Axis::Pipeline => "pipeline",
             Axis::Embedding => "embedding",
+            Axis::Mirror => "mirror",
         }
     }
 }

@@ -111,7 +111,7 @@ fn ranking(ranked: &[Ranked]) -> String {
             plan.mesh.data.to_string(),
             plan.virtual_stages.to_string(),
             plan.micro_batch.to_string(),
-            plan.schedule.clone(),
+            plan.schedule.to_string(),
             if plan.sequence_parallel { "yes" } else { "no" }.into(),
             match plan.data_sharding {
                 DataSharding::None => "-".into(),

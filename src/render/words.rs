@@ -69,7 +69,7 @@ pub fn billions(count: u64) -> String {
 pub fn choices(plan: &Plan) -> String {
     let mut parts = vec![mesh(&plan.mesh)];
     parts.push(match plan.virtual_stages {
-        1 => plan.schedule.clone(),
+        1 => plan.schedule.to_string(),
         stages => format!("{} with {stages} stages per rank", plan.schedule),
     });
     parts.push(format!(

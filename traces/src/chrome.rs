@@ -132,6 +132,7 @@ fn category(activity: Activity) -> &'static str {
             Axis::Replica => "communication,replica",
             Axis::Pipeline => "communication,pipeline",
             Axis::Embedding => "communication,embedding",
+            Axis::Mirror => "communication,mirror",
         },
         Activity::Wait => "wait",
     }

@@ -52,6 +52,7 @@ fn plan(row: &Row) -> Plan {
         schedule: "1f1b".into(),
         virtual_stages: 1,
         sequence_parallel: false,
+        experts: Default::default(),
         context_scheme: if shared { "ring-self-attention" } else { "ring" }.into(),
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![Recompute::None; model.layers() / STAGES]); STAGES],

@@ -1,6 +1,6 @@
 //! The attention core: what its context scheme says, in kernels of the stack.
 
-use super::part::{Again, Part, Role, Shape, Step};
+use super::part::{Again, Half, Part, Role, Shape, Step};
 use crate::context::{SharedAttention, Step as Shared, Tile};
 use crate::model::{Attention, Mask};
 use crate::plan::Piece;
@@ -134,7 +134,7 @@ impl Kernels<'_> {
             }
         };
         let working = self.shape.activations(layer.batch * result + tile.held);
-        Step::Kernel { module: "attention", kernel, working }
+        Step::Kernel { module: "attention", kernel, working, half: Half::Input }
     }
 
     /// Several kernels with the scores in memory between them.

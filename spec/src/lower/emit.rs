@@ -1,6 +1,6 @@
 //! Turns parts into ops: who waits for whom, and what is allocated and freed.
 
-use super::part::{Part, Role, Step};
+use super::part::{Half, Part, Role, Step};
 use crate::plan::{Piece, Recompute};
 use crate::program::{Allocation, Axis, MemoryKind, Op, Pass, Stream, Work};
 use crate::units::Bytes;
@@ -70,7 +70,7 @@ impl Emitter {
 
     fn step(&mut self, pass: Pass, step: &Step) {
         match *step {
-            Step::Kernel { module, kernel, working } => {
+            Step::Kernel { module, kernel, working, .. } => {
                 let op = self.in_line(module, pass, Work::Compute(kernel));
                 self.allocate(op, MemoryKind::Buffers, working);
                 self.free(op, MemoryKind::Buffers, working);
@@ -114,6 +114,17 @@ impl Emitter {
         self.free(last, MemoryKind::Activations, part.kept);
     }
 
+    /// Runs the first half of a part's backward steps. What forward kept is given back at its end unless the second
+    /// half needs it; then the output's gradient is held too.
+    fn run_input(&mut self, part: &Part) {
+        let first = self.ops.len();
+        part.backward_half(Half::Input).iter().for_each(|step| self.step(Pass::Backward, step));
+        match part.output_gradient() {
+            Some(gradient) => self.allocate(first, MemoryKind::Activations, gradient),
+            None => self.free(self.ops.len().saturating_sub(1), MemoryKind::Activations, part.kept),
+        }
+    }
+
     /// Forward of a list of parts.
     pub fn forward(&mut self, parts: &[Part], recompute: Recompute) {
         for (index, part) in parts.iter().enumerate() {
@@ -123,6 +134,25 @@ impl Emitter {
 
     /// Backward of a list of parts: what was not kept is computed again first.
     pub fn backward(&mut self, parts: &[Part], recompute: Recompute) {
+        self.back(parts, recompute, Self::run_backward);
+    }
+
+    /// The first half of backward of a list of parts, with what is computed again.
+    pub fn input(&mut self, parts: &[Part], recompute: Recompute) {
+        self.back(parts, recompute, Self::run_input);
+    }
+
+    /// The second half: the weights' gradients.
+    pub fn weight(&mut self, parts: &[Part]) {
+        for part in parts.iter().rev() {
+            if let Some(gradient) = part.output_gradient() {
+                part.backward_half(Half::Weight).iter().for_each(|step| self.step(Pass::Backward, step));
+                self.free(self.ops.len() - 1, MemoryKind::Activations, part.kept + gradient);
+            }
+        }
+    }
+
+    fn back(&mut self, parts: &[Part], recompute: Recompute, run: impl Fn(&mut Self, &Part)) {
         if recompute == Recompute::Full {
             for (index, part) in parts.iter().enumerate() {
                 let again = part.kept - kept_in_forward(index, part, recompute);
@@ -137,7 +167,7 @@ impl Emitter {
                     self.run_forward(Pass::Recompute, &parts[*run], std::mem::take(&mut remade));
                 }
             }
-            self.run_backward(part);
+            run(self, part);
         }
     }
 }
@@ -216,10 +246,42 @@ pub(crate) fn backward_peak(parts: &[Part], recompute: Recompute) -> Bytes {
     all - kept(parts, recompute) + largest_temporary(parts)
 }
 
+/// What a list of parts holds between the halves of backward: of each part with products its input and the gradient
+/// of its output.
+pub(crate) fn held_between(parts: &[Part]) -> Bytes {
+    parts.iter().filter_map(|part| Some(part.kept + part.output_gradient()?)).sum()
+}
+
+/// The most that the first half of backward of a list of parts holds, temporaries included, of which forward kept a
+/// part.
+pub(crate) fn input_peak(parts: &[Part], recompute: Recompute) -> Bytes {
+    let all: Bytes = parts.iter().map(|part| part.kept).sum();
+    let mut held = if recompute == Recompute::Full { all } else { kept(parts, recompute) };
+    let mut peak = held;
+    let pieces = pieces_again(parts, recompute);
+    for (index, part) in parts.iter().enumerate().rev() {
+        let made = pieces.iter().filter(|piece| piece.before == index);
+        held += made.map(|piece| piece.dropped).sum::<Bytes>();
+        held += part.output_gradient().unwrap_or(Bytes::ZERO);
+        peak = peak.max(held);
+        held -= if part.output_gradient().is_none() { part.kept } else { Bytes::ZERO };
+    }
+    peak + largest_temporary(parts)
+}
+
+/// The largest temporary of a list of parts in forward and in the second half of backward.
+pub(crate) fn temporary_beside_input(parts: &[Part]) -> Bytes {
+    let weights = |part: &Part| part.backward_half(Half::Weight);
+    let steps = parts.iter().flat_map(|part| part.forward.iter().copied().chain(weights(part)));
+    steps.map(|step| temporary(&step)).fold(Bytes::ZERO, Bytes::max)
+}
+
+fn temporary(step: &Step) -> Bytes {
+    if let Step::Kernel { working, .. } = step { *working } else { Bytes::ZERO }
+}
+
 /// The largest temporary of any step.
 pub(crate) fn largest_temporary(parts: &[Part]) -> Bytes {
     let steps = parts.iter().flat_map(|part| part.forward.iter().chain(&part.backward));
-    steps
-        .map(|step| if let Step::Kernel { working, .. } = step { *working } else { Bytes::ZERO })
-        .fold(Bytes::ZERO, Bytes::max)
+    steps.map(temporary).fold(Bytes::ZERO, Bytes::max)
 }

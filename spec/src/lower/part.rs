@@ -140,6 +140,58 @@ impl Part {
     }
 }
 
+impl Part {
+    /// The steps of one half of backward, in order.
+    ///
+    /// A collective that stands before the part's first kernel without being waited for by it brings what the product
+    /// of the weight's gradient reads; it goes with that. One that would run beside a kernel of the other half has
+    /// nothing to hide behind.
+    pub fn backward_half(&self, half: Half) -> Vec<Step> {
+        let is_kernel = |step: &Step| matches!(step, Step::Kernel { .. });
+        let first_kernel = self.backward.iter().position(is_kernel).unwrap_or(self.backward.len());
+        let half_of = |index: usize| match self.backward[index] {
+            Step::Kernel { half, .. } => half,
+            Step::Collective { beside_next: true, .. } if index < first_kernel => Half::Weight,
+            Step::Collective { .. } => Half::Input,
+        };
+        let own = (0..self.backward.len()).filter(|index| half_of(*index) == half);
+        own.map(|index| match self.backward[index] {
+            Step::Collective { module, kind, axis, bytes, beside_next } => {
+                let hides = index + 1 == self.backward.len() || half_of(index + 1) == half;
+                Step::Collective { module, kind, axis, bytes, beside_next: beside_next && hides }
+            }
+            kernel @ Step::Kernel { .. } => kernel,
+        })
+        .collect()
+    }
+
+    /// What the second half of backward needs of the first: for each product (inner × rows) · (rows × outer) that makes
+    /// a weight's gradient the gradient of its output, rows × outer. None if there is no second half; then nothing
+    /// that forward kept is needed after the first. Else it is: a part with products keeps their input.
+    pub fn output_gradient(&self) -> Option<Bytes> {
+        let size = |step: &Step| match step {
+            Step::Kernel {
+                kernel: Kernel::Gemm { count, n, k, precision, .. }, half: Half::Weight, ..
+            } => Some(precision.storage_bytes() * (count * n * k) as f64),
+            _ => None,
+        };
+        self.backward.iter().filter_map(size).reduce(|sum, size| sum + size)
+    }
+}
+
+/// The halves of a backward pass, which some schedules run apart.
+///
+/// The matrix products that make weights' gradients, and what adds those up, are the second half. All else is the
+/// first, also the gradients of norms, biases and the embedding: they take little time, and read what only lives while
+/// the first half runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// Leads to the gradient of the input.
+    Input,
+    /// Makes the gradients of weights.
+    Weight,
+}
+
 /// One op of a part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
@@ -151,6 +203,8 @@ pub(crate) enum Step {
         kernel: Kernel,
         /// Temporary memory.
         working: Bytes,
+        /// Which half of backward it belongs to.
+        half: Half,
     },
     /// A collective inside the layer.
     Collective {
@@ -171,20 +225,20 @@ impl Step {
     /// A kernel that goes through memory element by element.
     pub fn streaming(module: &'static str, read: Bytes, written: Bytes) -> Step {
         let kernel = Kernel::Streaming { access: Access::Elementwise, read, written };
-        Step::Kernel { module, kernel, working: written }
+        Step::Kernel { module, kernel, working: written, half: Half::Input }
     }
 
     /// A kernel that sums along a dim.
     pub fn reduction(module: &'static str, read: Bytes, written: Bytes) -> Step {
         let kernel = Kernel::Streaming { access: Access::Reduction, read, written };
-        Step::Kernel { module, kernel, working: written }
+        Step::Kernel { module, kernel, working: written, half: Half::Input }
     }
 
     /// The same with more temporary memory, if it is a kernel.
     pub fn holding(self, more: Bytes) -> Step {
         match self {
-            Step::Kernel { module, kernel, working } => {
-                Step::Kernel { module, kernel, working: working + more }
+            Step::Kernel { module, kernel, working, half } => {
+                Step::Kernel { module, kernel, working: working + more, half }
             }
             collective @ Step::Collective { .. } => collective,
         }
@@ -193,7 +247,12 @@ impl Step {
     /// A matrix product of activations: (m × k) · (k × n), `count` times.
     pub fn gemm(module: &'static str, count: usize, [m, n, k]: [usize; 3], precision: Precision) -> Step {
         let working = precision.storage_bytes() * (count * m * n) as f64;
-        Step::Kernel { module, kernel: Kernel::Gemm { count, m, n, k, precision }, working }
+        Step::Kernel {
+            module,
+            kernel: Kernel::Gemm { count, m, n, k, precision },
+            working,
+            half: Half::Input,
+        }
     }
 }
 
@@ -315,7 +374,7 @@ pub(crate) fn weight_gradient(
     let elements = (count * size[0] * size[1]) as f64;
     let product = match Step::gemm(module, count, size, shape.precision) {
         Step::Kernel { module, kernel, .. } if shape.stack.fused_gradient_accumulation => {
-            Step::Kernel { module, kernel, working: Bytes::ZERO }
+            Step::Kernel { module, kernel, working: Bytes::ZERO, half: Half::Input }
         }
         other => other,
     };
@@ -325,5 +384,10 @@ pub(crate) fn weight_gradient(
         gradient * elements,
     );
     let add = (!shape.stack.fused_gradient_accumulation).then_some(add);
-    std::iter::once(product).chain(add)
+    std::iter::once(product).chain(add).map(|step| match step {
+        Step::Kernel { module, kernel, working, .. } => {
+            Step::Kernel { module, kernel, working, half: Half::Weight }
+        }
+        collective @ Step::Collective { .. } => collective,
+    })
 }

@@ -1,7 +1,7 @@
 //! The segments of one pipeline stage.
 
 use super::block::block_parts;
-use super::emit::{Emitter, backward_peak, kept};
+use super::emit::{Emitter, backward_peak, held_between, input_peak, kept, temporary_beside_input};
 use super::ends::{embedding_parts, head_parts};
 use super::part::{Part, Shape};
 use crate::collective::CollectiveKind;
@@ -13,9 +13,12 @@ use crate::stack::PipelineOverlap;
 use crate::units::Bytes;
 
 /// A stage, lowered as far as its parts.
+#[derive(Clone)]
 pub(crate) struct Stage {
-    /// Its number.
+    /// Its number among the stages of one copy.
     pub index: usize,
+    /// Its number in actions: copies of the stages follow each other.
+    pub number: usize,
     /// The embedding, on the first stage.
     pub embedding: Option<Layer>,
     /// Its blocks.
@@ -50,6 +53,17 @@ pub(crate) enum Variant {
     Plain,
     /// It does: the first forward, the last backward.
     Data,
+}
+
+/// How much of backward a segment does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BackwardPart {
+    /// All of it.
+    Whole,
+    /// What leads to the input's gradient.
+    Input,
+    /// The gradients of weights.
+    Weight,
 }
 
 /// What one layer costs on one rank: for the planner, which composes stages from layers.
@@ -141,14 +155,24 @@ impl StageCost {
 
     /// Costs of the head.
     pub fn of_head(plan: &Plan) -> StageCost {
-        let layer = Layer::head(&Shape::of(plan), &plan.model, plan.mesh.pipeline > 1);
+        let layer = Layer::head(&Shape::of(plan), &plan.model, ends_apart(plan));
         layer.cost(plan.stack.overlap_tensor_backward)
     }
 }
 
 impl Stage {
-    /// Every stage of a plan.
+    /// Every stage of a plan, by its number in actions.
     pub fn all(plan: &Plan) -> Vec<Stage> {
+        let one = Stage::one_copy(plan);
+        let copies = 0..plan.schedule().copies();
+        let copy = |copy: usize| {
+            let number = copy * one.len();
+            one.iter().map(move |stage| Stage { number: number + stage.index, ..stage.clone() })
+        };
+        copies.flat_map(copy).collect()
+    }
+
+    fn one_copy(plan: &Plan) -> Vec<Stage> {
         let shape = Shape::of(plan);
         let stages = plan.stages.len();
         // Equal blocks share their parts, if their experts have equally much to do.
@@ -166,9 +190,10 @@ impl Stage {
         let blocks = plan.stage_blocks();
         let stage = |(index, blocks): (usize, &Vec<(usize, &Block, Recompute)>)| Stage {
             index,
+            number: index,
             embedding: (index == 0).then(|| Layer::embedding(&shape, &plan.model)),
             blocks: blocks.iter().map(|(at, block, recompute)| layer(*at, block, *recompute)).collect(),
-            head: (index + 1 == stages).then(|| Layer::head(&shape, &plan.model, plan.mesh.pipeline > 1)),
+            head: (index + 1 == stages).then(|| Layer::head(&shape, &plan.model, ends_apart(plan))),
             stages,
         };
         blocks.iter().enumerate().map(stage).collect()
@@ -189,6 +214,26 @@ impl Stage {
         self.layers().map(|layer| backward_peak(&layer.parts, layer.recompute)).fold(Bytes::ZERO, Bytes::max)
     }
 
+    /// What one microbatch holds between the halves of backward.
+    pub fn held_between(&self) -> Bytes {
+        self.layers().map(|layer| held_between(&layer.parts)).sum()
+    }
+
+    /// The most that a pass of one microbatch holds beyond what is held before or after it, if backward runs in
+    /// halves: the first half what it computes again and has not given back yet, and all of them their temporaries.
+    pub fn halves_peak(&self) -> Bytes {
+        let (mut before, mut after) = (self.kept(), Bytes::ZERO);
+        let most = before.max(self.held_between());
+        let beside = self.layers().map(|layer| temporary_beside_input(&layer.parts));
+        let mut peak = beside.fold(Bytes::ZERO, Bytes::max);
+        for layer in self.layers().rev() {
+            before -= kept(&layer.parts, layer.recompute);
+            peak = peak.max(before + input_peak(&layer.parts, layer.recompute) + after - most);
+            after += held_between(&layer.parts);
+        }
+        peak
+    }
+
     /// Parameters on one rank.
     pub fn parameters(&self) -> u64 {
         self.layers().map(|layer| layer.parameters).sum()
@@ -207,7 +252,8 @@ impl Stage {
             Variant::Plain => Vec::new(),
         };
         if self.index > 0 {
-            receive(plan, &mut emitter, Pass::Forward, Channel::Activation(self.index - 1), self.index - 1);
+            let message = Message { pass: Pass::Forward, channel: Channel::Activation(self.number - 1) };
+            receive(plan, &mut emitter, message, self.number);
         }
         for (number, layer) in self.layers().enumerate() {
             emitter.layer = layer.block;
@@ -220,22 +266,30 @@ impl Stage {
         }
         emitter.layer = None;
         if self.index + 1 < self.stages {
-            send(plan, &mut emitter, Pass::Forward, Channel::Activation(self.index), self.index + 1);
+            let message = Message { pass: Pass::Forward, channel: Channel::Activation(self.number) };
+            send(plan, &mut emitter, message, self.number + 1);
         }
-        Segment { name: format!("stage {} forward", self.index), ops: emitter.ops }
+        Segment { name: format!("stage {} forward", self.number), ops: emitter.ops }
     }
 
-    /// Backward of one microbatch. The data variant reduces the gradients, bucket by bucket, as they are complete.
-    pub fn backward(&self, plan: &Plan, variant: Variant) -> Segment {
+    /// Backward of one microbatch, or a half of it. The data variant reduces the gradients, bucket by bucket, as they
+    /// are complete.
+    pub fn backward(&self, plan: &Plan, part: BackwardPart, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
-        if self.index + 1 < self.stages {
-            receive(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index + 1), self.index + 1);
+        let moves_gradients = part != BackwardPart::Weight;
+        if moves_gradients && self.index + 1 < self.stages {
+            let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number + 1) };
+            receive(plan, &mut emitter, message, self.number);
         }
         let (mut waiting, mut routed) = (0u64, 0u64);
         let layers = self.layers().count();
         for (number, layer) in self.layers().rev().enumerate() {
             emitter.layer = layer.block;
-            emitter.backward(&layer.parts, layer.recompute);
+            match part {
+                BackwardPart::Whole => emitter.backward(&layer.parts, layer.recompute),
+                BackwardPart::Input => emitter.input(&layer.parts, layer.recompute),
+                BackwardPart::Weight => emitter.weight(&layer.parts),
+            }
             emitter.layer = None;
             waiting += layer.parameters;
             routed += layer.routed;
@@ -249,10 +303,16 @@ impl Stage {
                 (waiting, routed) = (0, 0);
             }
         }
-        if self.index > 0 {
-            send(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index), self.index - 1);
+        if moves_gradients && self.index > 0 {
+            let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number) };
+            send(plan, &mut emitter, message, self.number - 1);
         }
-        Segment { name: format!("stage {} backward", self.index), ops: emitter.ops }
+        let name = match part {
+            BackwardPart::Whole => "backward",
+            BackwardPart::Input => "input gradient",
+            BackwardPart::Weight => "weight gradient",
+        };
+        Segment { name: format!("stage {} {name}", self.number), ops: emitter.ops }
     }
 
     /// Gathers the weights of each bucket of layers; returns the first layer of each bucket and its op.
@@ -331,9 +391,16 @@ fn message_bytes(plan: &Plan) -> Bytes {
     if scatters(plan) { whole / shape.tensor as f64 } else { whole }
 }
 
-fn send(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, to_stage: usize) {
-    let to = plan.schedule().rank_of(to_stage, plan.pipeline_shape());
-    if to == own_rank(plan, channel) {
+/// A message between two stages.
+#[derive(Clone, Copy)]
+struct Message {
+    pass: Pass,
+    channel: Channel,
+}
+
+fn send(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, to_stage: usize) {
+    let to = rank_of(plan, to_stage);
+    if to == sender(plan, channel) {
         return;
     }
     let work = Work::Send { channel, to, bytes: message_bytes(plan) };
@@ -348,13 +415,9 @@ fn send(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, to_sta
     }
 }
 
-fn receive(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, from_stage: usize) {
-    let from = plan.schedule().rank_of(from_stage, plan.pipeline_shape());
-    let own = match channel {
-        Channel::Activation(stage) => stage + 1,
-        Channel::Gradient(stage) => stage - 1,
-    };
-    if from == plan.schedule().rank_of(own, plan.pipeline_shape()) {
+fn receive(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, own_stage: usize) {
+    let from = sender(plan, channel);
+    if from == rank_of(plan, own_stage) {
         return;
     }
     let work = Work::Receive { channel, from, bytes: message_bytes(plan) };
@@ -377,7 +440,16 @@ fn receive(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, fro
 }
 
 /// The pipeline rank that sends on `channel`.
-fn own_rank(plan: &Plan, channel: Channel) -> usize {
+fn sender(plan: &Plan, channel: Channel) -> usize {
     let (Channel::Activation(stage) | Channel::Gradient(stage)) = channel;
+    rank_of(plan, stage)
+}
+
+fn rank_of(plan: &Plan, stage: usize) -> usize {
     plan.schedule().rank_of(stage, plan.pipeline_shape())
+}
+
+/// Whether the embedding and the head are on different ranks, so that each needs a copy of a weight that they share.
+pub(crate) fn ends_apart(plan: &Plan) -> bool {
+    rank_of(plan, 0) != rank_of(plan, plan.pipeline_shape().stages() - 1)
 }

@@ -2,7 +2,7 @@
 
 use super::emit::Emitter;
 use super::part::Shape;
-use super::stage::{Stage, gather_weights, held_again, reduce_gradients};
+use super::stage::{Stage, ends_apart, gather_weights, held_again, reduce_gradients};
 use super::{gathers, reduces};
 use crate::collective::CollectiveKind;
 use crate::optimizer::update_traffic;
@@ -35,8 +35,16 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         let work = all_reduce(Axis::Tensor, gradient * replicated as f64);
         emitter.in_line("reduce norm gradients", Pass::Update, work);
     }
+    // Both copies of a stage have seen half of the microbatches.
+    let both_ways = plan.schedule().copies() > 1;
+    if both_ways && plan.mesh.pipeline > 1 {
+        let shards = if plan.shards_optimizer() { plan.mesh.data as f64 } else { 1.0 };
+        let work = all_reduce(Axis::Mirror, gradient * parameters as f64 / shards);
+        emitter.in_line("reduce copies", Pass::Update, work);
+    }
+    // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
     let ends = pipeline_rank == 0 || pipeline_rank + 1 == plan.mesh.pipeline;
-    if plan.model.head.tied && plan.mesh.pipeline > 1 && ends {
+    if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
         let vocabulary = shape.stack.padded_vocabulary(plan.model.vocab, shape.tensor);
         let elements = plan.model.embedding_weights(vocabulary)[0].elements_on_rank(shape.tensor);
         let work = all_reduce(Axis::Embedding, gradient * elements as f64);
@@ -87,5 +95,5 @@ pub(crate) fn own_stages<'a>(
     pipeline_rank: usize,
 ) -> impl Iterator<Item = &'a Stage> + Clone {
     let shape = plan.pipeline_shape();
-    stages.iter().filter(move |stage| plan.schedule().rank_of(stage.index, shape) == pipeline_rank)
+    stages.iter().filter(move |stage| plan.schedule().rank_of(stage.number, shape) == pipeline_rank)
 }

@@ -2,7 +2,7 @@
 
 mod experts;
 
-use super::{DataSharding, Piece, Plan, Recompute};
+use super::{DataSharding, Piece, Plan, Recompute, ScheduleChoice};
 use crate::cluster::{self, Fault};
 use crate::context::{CONTEXT_SCHEMES, Refusal, context_scheme};
 use crate::error::SpecError;
@@ -132,20 +132,26 @@ impl Plan {
 
     fn check_pipeline(&self) -> Result<(), Fault> {
         let shape = self.pipeline_shape();
-        let Ok(schedule) = schedule(&self.schedule) else {
+        if let ScheduleChoice::Named(name) = &self.schedule
+            && schedule(name).is_err()
+        {
             let known: Vec<&str> = SCHEDULES.iter().map(|schedule| schedule.name()).collect();
-            return bad(
-                "schedule",
-                format!("`{}`", self.schedule),
-                format!("known are {}", known.join(", ")),
-            );
-        };
+            return bad("schedule", format!("`{name}`"), format!("known are {}", known.join(", ")));
+        }
+        let schedule = self.schedule();
         schedule.check(shape).or_else(|reason| bad("schedule", format!("`{}`", self.schedule), reason))?;
-        if !schedule.searched() {
-            let known = SCHEDULES.iter().filter(|schedule| schedule.searched());
-            let known: Vec<&str> = known.map(|schedule| schedule.name()).collect();
-            let allowed = format!("plans can run {}", known.join(", "));
-            return bad("schedule", format!("`{}`", self.schedule), allowed);
+        if !schedule.flushes() && self.job.gradient_clipping && self.mesh.pipeline > 1 {
+            let allowed = format!(
+                "schedule `{}` has no moment at which the norm of all gradients is known: it must be false",
+                self.schedule
+            );
+            return bad("job.gradient_clipping", "true".into(), allowed);
+        }
+        let ends = [0, shape.stages() - 1].map(|stage| schedule.rank_of(stage, shape));
+        if self.model.head.tied && ends[0] != ends[1] && ends != [0, self.mesh.pipeline - 1] {
+            let allowed = "the first stage must be on the first rank and the last stage on the last or the same \
+                           rank: they share the embedding";
+            return bad("schedule", format!("`{}`", self.schedule), allowed.into());
         }
         if self.stages.len() != shape.stages() {
             return bad(
