@@ -3,6 +3,7 @@
 pub mod catalog;
 pub mod cluster;
 pub mod collective;
+pub mod data;
 pub mod error;
 pub mod job;
 pub mod lower;

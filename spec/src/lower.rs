@@ -1,11 +1,12 @@
 //! From a plan to its program.
 //!
-//! Each stage becomes a few segments: forward, backward, and variants of them that carry the data axis's
-//! collectives (the first forward gathers weights, the last backward reduces gradients). A last segment per rank
+//! Each stage becomes a few segments: forward, backward, and variants of them that carry what the data axis does once a
+//! step (the first forward gathers weights, the last backward reduces gradients). A last segment per rank
 //! finishes the step: what was not overlapped, gradient norm, optimizer.
 
 mod attention;
 mod block;
+pub(crate) mod data;
 mod elementwise;
 mod emit;
 mod ends;
@@ -98,14 +99,28 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         .iter()
         .map(|stage| {
             let plain = add(stage.forward(plan, Variant::Plain));
-            [plain, if gathers(plan) { add(stage.forward(plan, Variant::Data)) } else { plain }]
+            [
+                plain,
+                if data::first_forward_differs(plan) {
+                    add(stage.forward(plan, Variant::Data))
+                } else {
+                    plain
+                },
+            ]
         })
         .collect();
     let backward: Vec<[usize; 2]> = stages
         .iter()
         .map(|stage| {
             let plain = add(stage.backward(plan, Variant::Plain));
-            [plain, if reduces(plan) { add(stage.backward(plan, Variant::Data)) } else { plain }]
+            [
+                plain,
+                if data::last_backward_differs(plan) {
+                    add(stage.backward(plan, Variant::Data))
+                } else {
+                    plain
+                },
+            ]
         })
         .collect();
     let update: Vec<usize> =
@@ -159,14 +174,4 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         })
         .collect();
     Program { segments, ranks: rank_programs, groups }
-}
-
-/// Whether the first forward pass gathers weights that the data axis holds in parts.
-fn gathers(plan: &Plan) -> bool {
-    plan.shards_optimizer() && plan.stack.overlap_weight_gather
-}
-
-/// Whether the last backward pass reduces gradients over the data axis.
-fn reduces(plan: &Plan) -> bool {
-    plan.mesh.data > 1 && plan.stack.overlap_gradient_reduction
 }

@@ -1,10 +1,12 @@
 //! Memory of a rank in closed form.
 
+use crate::data::{Divided, Reshard};
+use crate::lower::data::{Copies, buckets, divisor, whole_gradients, whole_weights};
 use crate::lower::part::Shape;
 use crate::lower::{Stage, own_stages};
 use crate::optimizer::state_bytes;
 use crate::plan::Plan;
-use crate::program::{Allocation, MemoryKind};
+use crate::program::{Allocation, Axis, MemoryKind};
 use crate::schedule::peak_in_flight;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -28,12 +30,23 @@ pub struct RankMemory {
     pub temporaries: Bytes,
     /// Libraries, communicators, fragmentation: held all the time.
     pub overhead: Bytes,
+    /// Whole weights that are gathered from parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gathered: Bytes,
+    /// Whole gradients before they are reduced to parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreduced: Bytes,
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
 }
 
 impl RankMemory {
     /// Everything.
     pub fn total(&self) -> Bytes {
-        self.weights + self.gradients + self.optimizer + self.activations + self.temporaries + self.overhead
+        let state = self.weights + self.gradients + self.optimizer;
+        state + self.activations + self.temporaries + self.overhead + (self.gathered + self.unreduced)
     }
 
     /// What is held during the whole step.
@@ -48,19 +61,46 @@ impl RankMemory {
     }
 }
 
-/// Bytes of weights, gradients and optimizer state for each parameter on a rank: (weights, gradients, optimizer).
+/// What each parameter on a rank takes during the whole step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StateBytes {
+    /// Its weight.
+    pub weights: Bytes,
+    /// Its accumulated gradient.
+    pub gradients: Bytes,
+    /// Its master weight and moments.
+    pub optimizer: Bytes,
+}
+
+impl StateBytes {
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.gradients + self.optimizer
+    }
+}
+
+/// Bytes of weights, gradients and optimizer state for each parameter that the ranks of `axis` have in common.
 ///
-/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones; ZeRO-1 over d ranks divides the
-/// optimizer's by d (Rajbhandari et al. 2020, arXiv 1910.02054).
-pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
-    let shards = if plan.shards_optimizer() { plan.mesh.data as f64 } else { 1.0 };
-    let optimizer = state_bytes(plan.job.optimizer(), plan.job.precision);
-    (plan.job.precision.storage_bytes(), Shape::of(plan).gradient_bytes(), optimizer / shards)
+/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
+/// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
+/// in every microbatch they stay whole until the last.
+pub fn state_per_parameter(plan: &Plan, axis: Axis) -> StateBytes {
+    let ranks = divisor(plan, axis) as f64;
+    let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
+    StateBytes {
+        weights: part(plan.divides(Divided::Weights), plan.job.precision.storage_bytes()),
+        gradients: part(plan.shards_gradients(), Shape::of(plan).gradient_bytes()),
+        optimizer: part(plan.shards_optimizer(), state_bytes(plan.job.optimizer(), plan.job.precision)),
+    }
 }
 
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
-    let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline];
+    let [shard, replica] = match plan.mesh.shard {
+        Some(shard) => [shard, plan.mesh.weight_copies() / shard],
+        None => [plan.mesh.data, 1],
+    };
+    let axes = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline];
     let communicators = axes.iter().filter(|ranks| **ranks > 1).count() as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
@@ -86,17 +126,58 @@ fn rank_memory(
     pipeline_rank: usize,
 ) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
-    let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
-    let (weights, gradients, optimizer) = state_per_parameter(plan);
+    let held = |state: fn(&StateBytes) -> Bytes| -> Bytes {
+        let copies = Copies::of_all(own().flat_map(Stage::layers));
+        copies
+            .iter()
+            .map(|(axis, parameters)| state(&state_per_parameter(plan, axis)) * parameters as f64)
+            .sum()
+    };
     let activations: Bytes = own().map(|stage| kept[stage.index] * in_flight[stage.index] as f64).sum();
     let temporaries = own().map(Stage::backward_peak).fold(Bytes::ZERO, Bytes::max);
-    let lost = plan.stack.fragmentation.value * (activations + temporaries);
+    let gathered = gathered_peak(plan, own());
+    let unreduced = own().map(|stage| unreduced_peak(plan, stage)).fold(Bytes::ZERO, Bytes::max);
+    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced));
     RankMemory {
-        weights: weights * parameters,
-        gradients: gradients * parameters,
-        optimizer: optimizer * parameters,
+        weights: held(|state| state.weights),
+        gradients: held(|state| state.gradients),
+        optimizer: held(|state| state.optimizer),
         activations,
         temporaries,
         overhead: fixed_overhead(plan) + lost,
+        gathered,
+        unreduced,
     }
+}
+
+/// The most gathered weights at once: those in use and as many units as are gathered ahead, or all of them where they are
+/// kept from pass to pass.
+fn gathered_peak<'a>(plan: &Plan, stages: impl Iterator<Item = &'a Stage>) -> Bytes {
+    if !plan.divides(Divided::Weights) {
+        return Bytes::ZERO;
+    }
+    let units = |stage: &Stage| -> Vec<Bytes> {
+        stage.layers().map(|layer| whole_weights(plan, &Copies::of(layer))).collect()
+    };
+    if plan.reshard() != Reshard::AfterForward {
+        return stages.flat_map(units).sum();
+    }
+    stages.map(|stage| most_together(&units(stage), 1 + plan.prefetch())).fold(Bytes::ZERO, Bytes::max)
+}
+
+/// The most gradients that a stage has not yet reduced to parts: those of the bucket that is being computed, and of the
+/// one before while it is being reduced.
+fn unreduced_peak(plan: &Plan, stage: &Stage) -> Bytes {
+    if !plan.shards_gradients() {
+        return Bytes::ZERO;
+    }
+    let buckets = buckets(plan, stage.layers().rev());
+    let whole: Vec<Bytes> = buckets.iter().map(|(_, copies)| whole_gradients(plan, copies)).collect();
+    most_together(&whole, if plan.stack.overlap_gradient_reduction { 2 } else { 1 })
+}
+
+/// The largest sum of `count` neighbours.
+fn most_together(sizes: &[Bytes], count: usize) -> Bytes {
+    let windows = sizes.windows(count.clamp(1, sizes.len().max(1)));
+    windows.map(|window| window.iter().copied().sum()).fold(Bytes::ZERO, Bytes::max)
 }

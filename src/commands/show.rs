@@ -5,6 +5,7 @@ use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::render::catalog::{self as lists, network};
 use trainwright_spec::catalog;
+use trainwright_spec::data::data_scheme;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
@@ -30,6 +31,7 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Nodes => lists::nodes(),
         List::Stacks => lists::stacks(),
         List::Schedules => Ok(lists::schedules()),
+        List::DataSchemes => Ok(lists::data_schemes()),
         List::Optimizers => Ok(lists::optimizers()),
         List::Interconnects => network::interconnects(),
         List::Nics => network::nics(),
@@ -49,6 +51,7 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Nodes => file("node"),
         List::Stacks => file("stack"),
         List::Schedules => schedule(name).map(lists::schedule_entry),
+        List::DataSchemes => data_scheme(name).map(lists::data_scheme_entry),
         List::Optimizers => optimizer(name).map(lists::optimizer_entry),
         List::Interconnects => file("interconnect"),
         List::Nics => file("nic"),

@@ -8,6 +8,7 @@ use Column::{Left, Right};
 use serde::Serialize;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node};
+use trainwright_spec::data::{DATA_SCHEMES, DataScheme, Divided, Reduction, Reshard};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{Mlp, Model};
@@ -191,6 +192,49 @@ pub fn schedules() -> String {
     let rows = rows.map(|schedule| [schedule.name(), schedule.summary(), schedule.source()]);
     let rows = rows.map(|row| row.map(str::to_string).into()).collect();
     wrapped_table(&[Left("schedule"), Left("summary"), Left("source")], rows)
+}
+
+/// Every data-parallel scheme.
+pub fn data_schemes() -> String {
+    let rows = DATA_SCHEMES.iter().map(|scheme| {
+        let divided = divided(*scheme).into();
+        vec![scheme.name().to_string(), divided, scheme.summary().to_string(), scheme.source().to_string()]
+    });
+    let columns = [Left("scheme"), Left("divided"), Left("summary"), Left("source")];
+    wrapped_table(&columns, rows.collect())
+        + "divided: what each rank holds only a part of; O optimizer state, G gradients, W weights\n"
+}
+
+fn divided(scheme: &dyn DataScheme) -> &'static str {
+    match scheme.divides() {
+        Divided::Nothing => "-",
+        Divided::Optimizer => "O",
+        Divided::Gradients => "OG",
+        Divided::Weights => "OGW",
+    }
+}
+
+/// A data-parallel scheme with what it divides.
+pub fn data_scheme_entry(scheme: &dyn DataScheme) -> String {
+    print(&DataSchemeEntry {
+        name: scheme.name(),
+        summary: scheme.summary(),
+        source: scheme.source(),
+        divided: divided(scheme),
+        reduces: scheme.reduction(),
+        reshards: (scheme.divides() == Divided::Weights).then(|| scheme.reshard()),
+    })
+}
+
+#[derive(Serialize)]
+struct DataSchemeEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    divided: &'static str,
+    reduces: Reduction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reshards: Option<Reshard>,
 }
 
 /// Every optimizer.

@@ -1,12 +1,13 @@
 //! Plans for the tests of the whole: every choice that a test does not make has a default.
 
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::{DATA_SCHEMES, DataOptions};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
@@ -31,7 +32,9 @@ pub struct Draft {
     /// Blocks at the beginning of each stage that are computed again whole, whatever `recompute` says.
     pub full_blocks: usize,
     pub sequence_parallel: bool,
-    pub data_sharding: DataSharding,
+    pub data_sharding: &'static str,
+    pub data: DataOptions,
+    pub shard: Option<usize>,
     pub precision: Precision,
 }
 
@@ -52,7 +55,9 @@ impl Draft {
             recompute: Recompute::None,
             full_blocks: 0,
             sequence_parallel: false,
-            data_sharding: DataSharding::None,
+            data_sharding: "none",
+            data: DataOptions::default(),
+            shard: None,
             precision: Precision::Fp16,
         }
     }
@@ -83,9 +88,10 @@ impl Draft {
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
-            data_sharding: self.data_sharding,
+            data_sharding: self.data_sharding.into(),
             stages: (0..stages).map(stage).collect(),
-            mesh: Mesh::new(tensor, pipeline, data),
+            data: self.data,
+            mesh: Mesh { shard: self.shard, ..Mesh::new(tensor, pipeline, data) },
             job: Job {
                 sequence: self.sequence,
                 global_batch: data * self.micro_batch * self.microbatches,
@@ -109,5 +115,12 @@ impl Draft {
 
 /// The stack with every feature that a plan can ask for: what these tests look at does not depend on who has it.
 fn able(stack: Stack) -> Stack {
-    Stack { sequence_parallel: true, sharded_optimizer: true, selective_recompute: true, ..stack }
+    let data_schemes = DATA_SCHEMES.iter().map(|scheme| scheme.name().into()).collect();
+    Stack {
+        sequence_parallel: true,
+        sharded_optimizer: true,
+        selective_recompute: true,
+        data_schemes,
+        ..stack
+    }
 }

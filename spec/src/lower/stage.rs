@@ -1,12 +1,13 @@
 //! The segments of one pipeline stage.
 
 use super::block::block_parts;
+use super::data::{Gathers, Reductions, buckets, gathers, gathers_updated};
 use super::emit::{Emitter, backward_peak, kept};
 use super::ends::{embedding_parts, head_parts};
 use super::part::{Part, Shape};
 use crate::collective::CollectiveKind;
 use crate::model::{Block, Model};
-use crate::plan::{DataSharding, Plan, Recompute};
+use crate::plan::{Plan, Recompute};
 use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
 use crate::stack::PipelineOverlap;
 use crate::units::Bytes;
@@ -168,7 +169,7 @@ impl Stage {
     }
 
     /// Its layers in the order of forward.
-    pub fn layers(&self) -> impl DoubleEndedIterator<Item = &Layer> {
+    pub fn layers(&self) -> impl DoubleEndedIterator<Item = &Layer> + Clone {
         self.embedding.iter().chain(&self.blocks).chain(&self.head)
     }
 
@@ -182,29 +183,28 @@ impl Stage {
         self.layers().map(|layer| backward_peak(&layer.parts, layer.recompute)).fold(Bytes::ZERO, Bytes::max)
     }
 
-    /// Parameters on one rank.
-    pub fn parameters(&self) -> u64 {
-        self.layers().map(|layer| layer.parameters).sum()
-    }
-
-    /// Forward of one microbatch. The data variant begins with gathering the weights, bucket by bucket.
+    /// Forward of one microbatch. Where the ranks of the data axis hold parts of the weights it gathers them layer by
+    /// layer; where they have updated parts of them the data variant begins with gathering those, bucket by bucket.
     pub fn forward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
-        let gathers = match variant {
-            Variant::Data => self.gather_weights(plan, &mut emitter),
-            Variant::Plain => Vec::new(),
+        let updated = match variant {
+            Variant::Data if gathers_updated(plan) => self.gather_updated(plan, &mut emitter),
+            _ => Vec::new(),
         };
+        let mut weights = Gathers::begin(plan, (Pass::Forward, variant), self.layers(), &mut emitter);
         if self.index > 0 {
             receive(plan, &mut emitter, Pass::Forward, Channel::Activation(self.index - 1), self.index - 1);
         }
         for (number, layer) in self.layers().enumerate() {
             emitter.layer = layer.block;
-            for (first_layer, gather) in &gathers {
+            for (first_layer, gather) in &updated {
                 if *first_layer == number {
                     emitter.wait_for(*gather);
                 }
             }
+            weights.enter(number, &mut emitter);
             emitter.forward(&layer.parts, layer.recompute);
+            weights.leave(number, &mut emitter);
         }
         emitter.layer = None;
         if self.index + 1 < self.stages {
@@ -213,65 +213,44 @@ impl Stage {
         Segment { name: format!("stage {} forward", self.index), ops: emitter.ops }
     }
 
-    /// Backward of one microbatch. The data variant reduces the gradients, bucket by bucket, as they are complete.
+    /// Backward of one microbatch. The data variant, or each, reduces the gradients, bucket by bucket, as they are
+    /// complete.
     pub fn backward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
+        let layers = || self.layers().rev();
+        let mut weights = Gathers::begin(plan, (Pass::Backward, variant), layers(), &mut emitter);
+        let mut gradients = Reductions::of(plan, variant, layers());
         if self.index + 1 < self.stages {
             receive(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index + 1), self.index + 1);
         }
-        let mut waiting = 0u64;
-        let layers = self.layers().count();
-        for (number, layer) in self.layers().rev().enumerate() {
+        for (number, layer) in layers().enumerate() {
+            weights.enter(number, &mut emitter);
+            gradients.enter(number, &mut emitter);
+            let first = emitter.ops.len();
             emitter.layer = layer.block;
             emitter.backward(&layer.parts, layer.recompute);
             emitter.layer = None;
-            waiting += layer.parameters;
-            let full = waiting >= plan.bucket_parameters() as u64 || number + 1 == layers;
-            if variant == Variant::Data && full {
-                let work = reduce_gradients(plan, waiting);
-                let after = emitter.frontier();
-                emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after);
-                waiting = 0;
-            }
+            gradients.leave(number, first, &mut emitter);
+            weights.leave(number, &mut emitter);
         }
         if self.index > 0 {
             send(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index), self.index - 1);
         }
+        gradients.end(&mut emitter);
         Segment { name: format!("stage {} backward", self.index), ops: emitter.ops }
     }
 
-    /// Gathers the weights of each bucket of layers; returns the first layer of each bucket and its op.
-    fn gather_weights(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
-        let mut gathers = Vec::new();
-        let (mut first, mut waiting) = (0, 0u64);
-        let layers: Vec<&Layer> = self.layers().collect();
-        for (number, layer) in layers.iter().enumerate() {
-            waiting += layer.parameters;
-            if waiting >= plan.bucket_parameters() as u64 || number + 1 == layers.len() {
-                let work = gather_weights(plan, waiting);
+    /// Gathers the updated weights of each bucket of layers; returns the first layer of each bucket with its ops.
+    fn gather_updated(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
+        let mut ops = Vec::new();
+        for (first, copies) in buckets(plan, self.layers()) {
+            for work in gathers(plan, &copies) {
                 let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
-                gathers.push((first, op));
-                (first, waiting) = (number + 1, 0);
+                ops.push((first, op));
             }
         }
-        gathers
+        ops
     }
-}
-
-/// The data axis's sum of the gradients of `parameters`: to all, or to each its part where the optimizer is sharded.
-pub(crate) fn reduce_gradients(plan: &Plan, parameters: u64) -> Work {
-    let kind = match plan.data_sharding {
-        DataSharding::None => CollectiveKind::AllReduce,
-        DataSharding::Zero1 => CollectiveKind::ReduceScatter,
-    };
-    let bytes = Shape::of(plan).gradient_bytes() * parameters as f64;
-    Work::Collective { kind, axis: Axis::Data, bytes }
-}
-
-/// The data axis's exchange of updated weights where the optimizer is sharded.
-pub(crate) fn gather_weights(plan: &Plan, parameters: u64) -> Work {
-    let bytes = plan.job.precision.storage_bytes() * parameters as f64;
-    Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Data, bytes }
 }
 
 /// Whether messages between stages travel beside compute.

@@ -1,12 +1,13 @@
 //! Which plans are legal.
 
-use super::{DataSharding, Plan, Recompute};
+use super::{Plan, Recompute};
 use crate::cluster::{self, Fault};
+use crate::data::{DATA_SCHEMES, DataChoices, Divided, Reshard, data_scheme};
 use crate::error::SpecError;
 use crate::mesh::Mesh;
 use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::{OPTIMIZERS, optimizer};
-use crate::schedule::{SCHEDULES, schedule};
+use crate::schedule::{SCHEDULES, peak_in_flight, schedule};
 
 /// The most of anything a plan may count; beyond it a number is a slip of the pen.
 pub const MOST: usize = 10_000_000;
@@ -23,7 +24,8 @@ impl Plan {
             .and_then(|()| check_model(&self.model))
             .and_then(|()| self.check_job())
             .and_then(|()| self.check_pipeline())
-            .and_then(|()| self.check_stack());
+            .and_then(|()| self.check_stack())
+            .and_then(|()| self.check_data());
         found.map_err(|Fault { key, value, allowed }| SpecError::BadValue {
             origin: origin.into(),
             key,
@@ -158,18 +160,57 @@ impl Plan {
         if self.sequence_parallel && !self.stack.sequence_parallel {
             return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));
         }
-        if self.data_sharding != DataSharding::None && !self.stack.sharded_optimizer {
-            return bad(
-                "data_sharding",
-                format!("`{}`", self.data_sharding.name()),
-                lacks("sharded optimizer"),
-            );
-        }
         let selective = self.stages.iter().any(|stage| stage.0.contains(&Recompute::Selective));
         if selective && !self.stack.selective_recompute {
             return bad("stages", "`selective` in some".into(), lacks("selective recompute"));
         }
         Ok(())
+    }
+
+    fn check_data(&self) -> Result<(), Fault> {
+        let name = &self.data_sharding;
+        let refuse = |allowed: String| bad("data_sharding", format!("`{name}`"), allowed);
+        let Ok(scheme) = data_scheme(name) else {
+            let known: Vec<&str> = DATA_SCHEMES.iter().map(|scheme| scheme.name()).collect();
+            return refuse(format!("known are {}", known.join(", ")));
+        };
+        if !self.stack.has_data_scheme(name) {
+            let what = if name == "zero1" { "sharded optimizer" } else { "such data-parallel scheme" };
+            return refuse(format!("stack {} has no {what}", self.stack.name));
+        }
+        if let Some(prefetch) = self.data.prefetch
+            && prefetch > MOST
+        {
+            return bad("data.prefetch", prefetch.to_string(), format!("it must be at most {MOST}"));
+        }
+        let copies = self.mesh.weight_copies();
+        if let Some(servers) = self.data.servers
+            && !(1..=copies).contains(&servers)
+        {
+            let allowed = format!("it must be from 1 to mesh.context x mesh.data = {copies}");
+            return bad("data.servers", servers.to_string(), allowed);
+        }
+        let choices = DataChoices { options: self.data, shard: self.mesh.shard };
+        if let Err((key, allowed)) = scheme.check(&choices) {
+            return bad(key, format!("not what `{name}` allows"), allowed);
+        }
+        self.check_reshard(scheme.divides())
+    }
+
+    /// Weights that are kept until a microbatch's backward need that no other microbatch is in flight: with several of
+    /// them, its end is not the last use.
+    fn check_reshard(&self, divided: Divided) -> Result<(), Fault> {
+        let shape = self.pipeline_shape();
+        let one_at_a_time = || shape.stages() == 1 && peak_in_flight(self.schedule(), shape, |_| 1.0) == [1];
+        let keeps = divided == Divided::Weights && self.reshard() == Reshard::AfterBackward;
+        match keeps && !one_at_a_time() {
+            false => Ok(()),
+            true => bad(
+                "data.reshard",
+                "`after-backward`".into(),
+                "with several microbatches in flight it must be after-forward or after-step".into(),
+            ),
+        }
     }
 }
 
