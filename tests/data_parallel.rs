@@ -174,35 +174,37 @@ fn pipelines() -> Vec<Draft> {
 
 #[test]
 fn the_closed_form_of_memory_is_the_simulated_peak() {
-    let grid = all(&gpt2(4)).into_iter().chain(pipelines());
-    let mut exact = 0;
-    for draft in grid {
+    let (mut exact, mut wrong) = (0, Vec::new());
+    for draft in all(&gpt2(4)).into_iter().chain(pipelines()) {
         for overlap in [true, false] {
             let mut plan = draft.plan();
             plan.stack.overlap_gradient_reduction = overlap;
             let closed = plan_memory(&plan);
             for rank in Report::new(&timeline(&plan)).ranks {
                 let closed = closed[rank.pipeline_rank];
-                let case = format!("{}, overlap {overlap}, rank {}", case(&plan), rank.rank);
+                let weights = closed.weights + closed.gathered;
+                let mut check = |what: &str, found: Bytes, least: Bytes, most: Bytes| {
+                    if !(least * (1.0 - 1e-9)..=most * (1.0 + 1e-9)).contains(&found) {
+                        let case = format!("{}, overlap {overlap}, rank {}", case(&plan), rank.rank);
+                        wrong.push(format!("{what} {found} of {least} to {most}: {case}"));
+                    }
+                };
                 let peak = |kind: MemoryKind| rank.memory.kinds[kind as usize].peak;
-                near(peak(MemoryKind::Gradients), closed.gradients + closed.unreduced, &case);
-                near(peak(MemoryKind::Optimizer), closed.optimizer, &case);
+                let gradients = closed.gradients + closed.unreduced;
+                check("gradients", peak(MemoryKind::Gradients), gradients, gradients);
+                check("optimizer", peak(MemoryKind::Optimizer), closed.optimizer, closed.optimizer);
                 // Units further ahead than one are held only if they come faster than those before are used.
-                let (found, most) = (peak(MemoryKind::Weights), closed.weights + closed.gathered);
-                assert!(found.get() <= most.get() * (1.0 + 1e-9), "{case}: {found} of {most}");
-                if plan.prefetch() <= 1 {
-                    near(found, most, &case);
-                    exact += 1;
-                }
-                assert!(closed.total() >= rank.memory.peak - Bytes::new(5.0), "{case}");
-                assert!(
-                    closed.total() <= 1.05 * rank.memory.peak,
-                    "{case}: {}",
-                    closed.total() / rank.memory.peak
-                );
+                let certain = plan.prefetch() <= 1;
+                let least = |bytes: Bytes, part: f64| if certain { bytes * part } else { Bytes::ZERO };
+                check("weights", peak(MemoryKind::Weights), least(weights, 1.0), weights);
+                // The report rounds to whole bytes.
+                let total = closed.total() + Bytes::new(MemoryKind::ALL.len() as f64);
+                check("all", rank.memory.peak, least(closed.total(), 1.0 / 1.05), total);
+                exact += usize::from(certain);
             }
         }
     }
+    assert!(wrong.is_empty(), "{} of {exact}: {:#?}", wrong.len(), &wrong[..wrong.len().min(40)]);
     assert!(exact > 100);
 }
 

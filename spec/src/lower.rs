@@ -8,7 +8,7 @@ mod attention;
 mod block;
 pub(crate) mod data;
 mod elementwise;
-mod emit;
+pub(crate) mod emit;
 mod ends;
 mod feed_forward;
 pub(crate) mod part;

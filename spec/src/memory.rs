@@ -1,7 +1,9 @@
 //! Memory of a rank in closed form.
 
-use crate::data::{Divided, Reshard};
-use crate::lower::data::{Copies, buckets, divisor, whole_gradients, whole_weights};
+mod divided;
+
+use crate::data::Divided;
+use crate::lower::data::{Copies, divisor};
 use crate::lower::part::Shape;
 use crate::lower::{Stage, own_stages};
 use crate::optimizer::state_bytes;
@@ -9,6 +11,7 @@ use crate::plan::Plan;
 use crate::program::{Allocation, Axis, MemoryKind};
 use crate::schedule::peak_in_flight;
 use crate::units::Bytes;
+use divided::Whole;
 use serde::{Deserialize, Serialize};
 
 /// The peak memory of one rank by kind.
@@ -36,6 +39,9 @@ pub struct RankMemory {
     /// Whole gradients before they are reduced to parts, at their peak.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreduced: Bytes,
+    /// By how much activations, temporaries and these two at their peaks are more than the most of them together.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart: Bytes,
 }
 
 fn is_zero(bytes: &Bytes) -> bool {
@@ -46,7 +52,11 @@ impl RankMemory {
     /// Everything.
     pub fn total(&self) -> Bytes {
         let state = self.weights + self.gradients + self.optimizer;
-        state + self.activations + self.temporaries + self.overhead + (self.gathered + self.unreduced)
+        state
+            + self.activations
+            + self.temporaries
+            + self.overhead
+            + (self.gathered + self.unreduced - self.apart)
     }
 
     /// What is held during the whole step.
@@ -135,9 +145,8 @@ fn rank_memory(
     };
     let activations: Bytes = own().map(|stage| kept[stage.index] * in_flight[stage.index] as f64).sum();
     let temporaries = own().map(Stage::backward_peak).fold(Bytes::ZERO, Bytes::max);
-    let gathered = gathered_peak(plan, own());
-    let unreduced = own().map(|stage| unreduced_peak(plan, stage)).fold(Bytes::ZERO, Bytes::max);
-    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced));
+    let Whole { gathered, unreduced, apart } = Whole::of(plan, own(), temporaries);
+    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
     RankMemory {
         weights: held(|state| state.weights),
         gradients: held(|state| state.gradients),
@@ -147,37 +156,6 @@ fn rank_memory(
         overhead: fixed_overhead(plan) + lost,
         gathered,
         unreduced,
+        apart,
     }
-}
-
-/// The most gathered weights at once: those in use and as many units as are gathered ahead, or all of them where they are
-/// kept from pass to pass.
-fn gathered_peak<'a>(plan: &Plan, stages: impl Iterator<Item = &'a Stage>) -> Bytes {
-    if !plan.divides(Divided::Weights) {
-        return Bytes::ZERO;
-    }
-    let units = |stage: &Stage| -> Vec<Bytes> {
-        stage.layers().map(|layer| whole_weights(plan, &Copies::of(layer))).collect()
-    };
-    if plan.reshard() != Reshard::AfterForward {
-        return stages.flat_map(units).sum();
-    }
-    stages.map(|stage| most_together(&units(stage), 1 + plan.prefetch())).fold(Bytes::ZERO, Bytes::max)
-}
-
-/// The most gradients that a stage has not yet reduced to parts: those of the bucket that is being computed, and of the
-/// one before while it is being reduced.
-fn unreduced_peak(plan: &Plan, stage: &Stage) -> Bytes {
-    if !plan.shards_gradients() {
-        return Bytes::ZERO;
-    }
-    let buckets = buckets(plan, stage.layers().rev());
-    let whole: Vec<Bytes> = buckets.iter().map(|(_, copies)| whole_gradients(plan, copies)).collect();
-    most_together(&whole, if plan.stack.overlap_gradient_reduction { 2 } else { 1 })
-}
-
-/// The largest sum of `count` neighbours.
-fn most_together(sizes: &[Bytes], count: usize) -> Bytes {
-    let windows = sizes.windows(count.clamp(1, sizes.len().max(1)));
-    windows.map(|window| window.iter().copied().sum()).fold(Bytes::ZERO, Bytes::max)
 }

@@ -193,7 +193,7 @@ pub(crate) fn first_forward_differs(plan: &Plan) -> bool {
 /// Whether the last backward pass is another than the rest.
 pub(crate) fn last_backward_differs(plan: &Plan) -> bool {
     let keeps = plan.divides(Divided::Weights) && plan.reshard() == Reshard::AfterStep;
-    plan.mesh.weight_copies() > 1 && plan.stack.overlap_gradient_reduction || keeps
+    reduces(plan, Variant::Data) && plan.reduction() == Reduction::LastMicrobatch || keeps
 }
 
 /// The buckets whose gradients are reduced together, of layers in the order of their backward: their first layers' numbers
@@ -290,7 +290,6 @@ impl Gathers {
 /// The reductions of gradients in one backward pass of a stage.
 pub(crate) struct Reductions<'a> {
     plan: &'a Plan,
-    variant: Variant,
     buckets: Vec<(usize, Copies)>,
     /// The last op of each bucket's reduction so far.
     done: Vec<Option<usize>>,
@@ -306,7 +305,7 @@ impl<'a> Reductions<'a> {
             true => vec![(0, Copies::of_all(layers))],
             false => Vec::new(),
         };
-        Self { plan, variant, buckets, done: Vec::new(), layers: count }
+        Self { plan, buckets, done: Vec::new(), layers: count }
     }
 
     /// Before the ops of a layer: what must wait until there is room for its gradients.
@@ -349,9 +348,9 @@ impl<'a> Reductions<'a> {
         self.done.push(last);
     }
 
-    /// At the end of the pass: the next one does not begin before all is reduced. After the last pass the update waits.
+    /// At the end of the pass: where each reduces its gradients, the next one does not begin before that is done.
     pub fn end(&self, emitter: &mut Emitter) {
-        let every = self.plan.reduction() == Reduction::EveryMicrobatch && self.variant == Variant::Plain;
+        let every = self.plan.reduction() == Reduction::EveryMicrobatch;
         if every && self.plan.stack.overlap_gradient_reduction && !self.done.is_empty() {
             self.done.iter().flatten().for_each(|op| emitter.wait_for(*op));
             emitter.in_line("gradients reduced", Pass::Backward, Work::Join);
@@ -359,9 +358,10 @@ impl<'a> Reductions<'a> {
     }
 }
 
-/// What gathering `copies` takes: the whole of all that is divided.
+/// What gathering `copies` takes: the whole of all that is divided; nothing where weights are not.
 pub(crate) fn whole_weights(plan: &Plan, copies: &Copies) -> Bytes {
-    let divided = copies.on_several(plan).filter(|(sharing, _)| sharing.shard > 1);
+    let gathered = plan.divides(Divided::Weights);
+    let divided = copies.on_several(plan).filter(|(sharing, _)| gathered && sharing.shard > 1);
     divided.map(|(_, parameters)| plan.job.precision.storage_bytes() * parameters).sum()
 }
 
