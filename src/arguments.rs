@@ -8,8 +8,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trainwright_planner::KEPT;
 use trainwright_spec::catalog;
+use trainwright_spec::data::DATA_SCHEMES;
 use trainwright_spec::optimizer::OPTIMIZERS;
-use trainwright_spec::plan::{DataSharding, Recompute};
+use trainwright_spec::plan::Recompute;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::SCHEDULES;
 
@@ -120,9 +121,9 @@ pub struct PinArguments {
     /// Whether norms and dropouts are split along the sequence
     #[arg(long, value_name = "true|false")]
     pub sequence_parallel: Option<bool>,
-    /// What data-parallel ranks split: nothing, or the optimizer's state
-    #[arg(long, value_parser = one_of(&[DataSharding::None, DataSharding::Zero1], DataSharding::name))]
-    pub data_sharding: Option<DataSharding>,
+    /// What data-parallel ranks split (see `show data-schemes`)
+    #[arg(long, value_parser = data_schemes())]
+    pub data_sharding: Option<String>,
     /// What every block computes again in backward: full, selective, none, or pieces as in selective(norm+activation)
     #[arg(long, value_name = "CHOICE")]
     pub recompute: Option<Recompute>,
@@ -179,6 +180,8 @@ pub enum List {
     /// Ways to share attention among the ranks of the context axis
     #[value(alias = "context")]
     ContextSchemes,
+    /// Data-parallel schemes
+    DataSchemes,
     /// Training software
     Stacks,
     /// Optimizers
@@ -234,6 +237,10 @@ fn optimizers() -> PossibleValuesParser {
 
 fn schedules() -> PossibleValuesParser {
     PossibleValuesParser::new(SCHEDULES.iter().map(|schedule| schedule.name()))
+}
+
+fn data_schemes() -> PossibleValuesParser {
+    PossibleValuesParser::new(DATA_SCHEMES.iter().map(|scheme| scheme.name()))
 }
 
 fn stacks() -> PossibleValuesParser {

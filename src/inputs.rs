@@ -161,7 +161,7 @@ fn pins(arguments: &PinArguments) -> Pins {
         micro_batch: arguments.micro_batch,
         schedule: arguments.schedule.clone(),
         sequence_parallel: arguments.sequence_parallel,
-        data_sharding: arguments.data_sharding,
+        data_sharding: arguments.data_sharding.clone(),
         recompute: arguments.recompute,
     }
 }

@@ -7,7 +7,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate};
 use trainwright_spec::lower::lower;
 use trainwright_spec::memory::plan_memory;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::MemoryKind;
 use trainwright_spec::units::Bytes;
 use trainwright_traces::report::Report;
@@ -36,10 +36,10 @@ fn grid() -> Vec<Draft> {
         ("dualpipev", 2),
     ];
     let stacks = [
-        ("megatron-lm-2021", false, DataSharding::None),
-        ("megatron-lm-2022", true, DataSharding::None),
-        ("megatron-core", true, DataSharding::Zero1),
-        ("pytorch-eager", false, DataSharding::Zero1),
+        ("megatron-lm-2021", false, "none"),
+        ("megatron-lm-2022", true, "none"),
+        ("megatron-core", true, "zero1"),
+        ("pytorch-eager", false, "zero1"),
     ];
     let models = [
         Draft::of("gpt2-xl", [1, 4, 2]),

@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod cluster;
 pub mod collective;
 pub mod context;
+pub mod data;
 pub mod error;
 pub mod experts;
 pub mod job;

@@ -1,14 +1,15 @@
 //! From a plan to its program.
 //!
-//! Each stage becomes a few segments: forward, backward, and variants of them that carry the data axis's
-//! collectives (the first forward gathers weights, the last backward reduces gradients). A last segment per rank
+//! Each stage becomes a few segments: forward, backward, and variants of them that carry what the data axis does once a
+//! step (the first forward gathers weights, the last backward reduces gradients). A last segment per rank
 //! finishes the step: what was not overlapped, gradient norm, optimizer.
 
 mod attention;
 mod attention_core;
 mod block;
+pub(crate) mod data;
 mod elementwise;
-mod emit;
+pub(crate) mod emit;
 mod ends;
 mod experts;
 mod feed_forward;
@@ -111,8 +112,8 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
     // the kinds of passes that the schedule does not run.
     let mut pass_of = |kind: ActionKind| -> Vec<[usize; 2]> {
         let varies = match kind {
-            ActionKind::Forward => gathers(plan),
-            ActionKind::Backward | ActionKind::Weight => reduces(plan),
+            ActionKind::Forward => data::first_forward_differs(plan),
+            ActionKind::Backward | ActionKind::Weight => data::last_backward_differs(plan),
             ActionKind::Input => false,
         };
         let make = |stage: &Stage, variant| match kind {
@@ -218,15 +219,4 @@ impl Carriers {
         let positions = |found: BTreeMap<(usize, usize), usize>| found.into_values().collect();
         Carriers { first: positions(first), last: positions(last), updates: ends.into_values().collect() }
     }
-}
-
-/// Whether the first forward pass gathers weights that the data axis holds in parts.
-fn gathers(plan: &Plan) -> bool {
-    plan.shards_optimizer() && plan.stack.overlap_weight_gather
-}
-
-/// Whether the last backward pass reduces gradients over the ranks that hold the same weights.
-fn reduces(plan: &Plan) -> bool {
-    let held_again = [Axis::Data, Axis::ExpertData].iter().any(|axis| plan.mesh.size(*axis) > 1);
-    held_again && plan.stack.overlap_gradient_reduction
 }

@@ -1,5 +1,9 @@
 //! Memory of a rank in closed form.
 
+mod divided;
+
+use crate::data::Divided;
+use crate::lower::data::{Copies, divisor};
 use crate::lower::part::Shape;
 use crate::lower::{Stage, own_stages};
 use crate::optimizer::state_bytes;
@@ -7,6 +11,7 @@ use crate::plan::Plan;
 use crate::program::{Allocation, Axis, MemoryKind};
 use crate::schedule::{Action, ActionKind};
 use crate::units::Bytes;
+use divided::Whole;
 use serde::{Deserialize, Serialize};
 
 /// The peak memory of one rank by kind.
@@ -29,12 +34,30 @@ pub struct RankMemory {
     pub temporaries: Bytes,
     /// Libraries, communicators, fragmentation: held all the time.
     pub overhead: Bytes,
+    /// Whole weights that are gathered from parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gathered: Bytes,
+    /// Whole gradients before they are reduced to parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreduced: Bytes,
+    /// By how much activations, temporaries and these two at their peaks are more than the most of them together.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart: Bytes,
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
 }
 
 impl RankMemory {
     /// Everything.
     pub fn total(&self) -> Bytes {
-        self.weights + self.gradients + self.optimizer + self.activations + self.temporaries + self.overhead
+        let state = self.weights + self.gradients + self.optimizer;
+        state
+            + self.activations
+            + self.temporaries
+            + self.overhead
+            + (self.gathered + self.unreduced - self.apart)
     }
 
     /// What is held during the whole step.
@@ -49,28 +72,48 @@ impl RankMemory {
     }
 }
 
-/// Bytes of weights, gradients and optimizer state for each parameter on a rank: (weights, gradients, optimizer).
-///
-/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones; ZeRO-1 over d ranks divides the
-/// optimizer's by d (Rajbhandari et al. 2020, arXiv 1910.02054).
-pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
-    let shards = if plan.shards_optimizer() { plan.mesh.weight_copies() as f64 } else { 1.0 };
-    let optimizer = state_bytes(plan.job.optimizer(), plan.job.precision);
-    (plan.job.precision.storage_bytes(), Shape::of(plan).gradient_bytes(), optimizer / shards)
+/// What each parameter on a rank takes during the whole step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StateBytes {
+    /// Its weight.
+    pub weights: Bytes,
+    /// Its accumulated gradient.
+    pub gradients: Bytes,
+    /// Its master weight and moments.
+    pub optimizer: Bytes,
 }
 
-/// Bytes of optimizer state for each parameter of a routed expert on a rank: ZeRO-1 divides them by the ranks that
-/// hold the same expert.
-fn apart_optimizer(plan: &Plan) -> Bytes {
-    let shards = if plan.shards_optimizer() { plan.mesh.size(Axis::ExpertData) as f64 } else { 1.0 };
-    state_bytes(plan.job.optimizer(), plan.job.precision) / shards
+impl StateBytes {
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.gradients + self.optimizer
+    }
+}
+
+/// Bytes of weights, gradients and optimizer state for each parameter that the ranks of `axis` have in common.
+///
+/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
+/// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
+/// in every microbatch they stay whole until the last.
+pub fn state_per_parameter(plan: &Plan, axis: Axis) -> StateBytes {
+    let ranks = divisor(plan, axis) as f64;
+    let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
+    StateBytes {
+        weights: part(plan.divides(Divided::Weights), plan.job.precision.storage_bytes()),
+        gradients: part(plan.shards_gradients(), Shape::of(plan).gradient_bytes()),
+        optimizer: part(plan.shards_optimizer(), state_bytes(plan.job.optimizer(), plan.job.precision)),
+    }
 }
 
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
+    let [shard, replica] = match plan.mesh.shard {
+        Some(shard) => [shard, plan.mesh.weight_copies() / shard],
+        None => [plan.mesh.weight_copies(), 1],
+    };
     let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
     let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
-    let own = [plan.mesh.tensor, plan.mesh.weight_copies(), plan.mesh.pipeline, plan.mesh.context];
+    let own = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline, plan.mesh.context];
     let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
     let communicators =
         (own.into_iter().chain(experts).filter(|ranks| *ranks > 1).count() + mirror) as f64;
@@ -124,10 +167,13 @@ fn rank_memory(
     (pipeline_rank, actions): (usize, &Vec<Action>),
 ) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
-    let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
-    let (weights, gradients, optimizer) = state_per_parameter(plan);
-    let routed = own().map(Stage::routed).sum::<u64>() as f64;
-    let apart = if plan.mesh.experts_apart() { routed } else { 0.0 };
+    let state = |of: fn(&StateBytes) -> Bytes| -> Bytes {
+        let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
+        copies
+            .iter()
+            .map(|(axis, parameters)| of(&state_per_parameter(plan, axis)) * parameters as f64)
+            .sum()
+    };
     let levels = actions.iter().scan(Bytes::ZERO, |level, action| {
         *level += held[action.stage].change(action.kind);
         Some(*level)
@@ -138,13 +184,17 @@ fn rank_memory(
     let whole = if runs(ActionKind::Backward) { most(Stage::backward_peak) } else { Bytes::ZERO };
     let halves = if runs(ActionKind::Input) { most(Stage::halves_peak) } else { Bytes::ZERO };
     let temporaries = whole.max(halves);
-    let lost = plan.stack.fragmentation.value * (activations + temporaries);
+    let Whole { gathered, unreduced, apart } = Whole::of(plan, own(), temporaries);
+    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
     RankMemory {
-        weights: weights * parameters * plan.schedule().weight_versions() as f64,
-        gradients: gradients * parameters,
-        optimizer: optimizer * (parameters - apart) + apart_optimizer(plan) * apart,
+        weights: state(|state| state.weights) * plan.schedule().weight_versions() as f64,
+        gradients: state(|state| state.gradients),
+        optimizer: state(|state| state.optimizer),
         activations,
         temporaries,
         overhead: fixed_overhead(plan) + lost,
+        gathered,
+        unreduced,
+        apart,
     }
 }

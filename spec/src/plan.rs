@@ -10,6 +10,7 @@ pub use schedule_choice::ScheduleChoice;
 
 use crate::cluster::Cluster;
 use crate::context::{ContextScheme, context_scheme};
+use crate::data::{DataOptions, DataScheme, Divided, Exchange, Reduction, Reshard, StepSizes, data_scheme};
 use crate::error::SpecError;
 use crate::experts::Routing;
 use crate::job::Job;
@@ -34,10 +35,13 @@ pub struct Plan {
     /// How the ranks of the context axis share attention.
     #[serde(default = "ring", skip_serializing_if = "is_ring")]
     pub context_scheme: String,
-    /// What of the optimizer is split over the data axis.
-    pub data_sharding: DataSharding,
+    /// Name of the data-parallel scheme: what of the training state is split over the data axis.
+    pub data_sharding: String,
     /// The blocks of each stage and what of them is computed again in backward, in the order of execution.
     pub stages: Vec<StageBlocks>,
+    /// How the data-parallel scheme does it, as far as that is not left to it.
+    #[serde(default, skip_serializing_if = "DataOptions::is_default")]
+    pub data: DataOptions,
     /// Ranks along each axis.
     pub mesh: Mesh,
     /// How tokens come to their experts.
@@ -59,26 +63,6 @@ fn ring() -> String {
 
 fn is_ring(scheme: &String) -> bool {
     scheme == "ring"
-}
-
-/// What data-parallel ranks split among them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DataSharding {
-    /// Nothing: each holds all (DDP).
-    None,
-    /// The optimizer state (ZeRO-1, Megatron's distributed optimizer).
-    Zero1,
-}
-
-impl DataSharding {
-    /// The name in plans, arguments and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            DataSharding::None => "none",
-            DataSharding::Zero1 => "zero1",
-        }
-    }
 }
 
 impl Plan {
@@ -117,9 +101,63 @@ impl Plan {
         context_scheme(&self.context_scheme).expect("a checked plan has a known context scheme")
     }
 
+    /// The data-parallel scheme.
+    ///
+    /// # Panics
+    /// If the name is unknown, which `check` has excluded.
+    pub fn data_scheme(&self) -> &'static dyn DataScheme {
+        data_scheme(&self.data_sharding).expect("a checked plan has a known data-parallel scheme")
+    }
+
+    /// Whether the data axis splits this part of the training state.
+    pub fn divides(&self, what: Divided) -> bool {
+        self.data_scheme().divides() >= what && self.mesh.shard() > 1
+    }
+
     /// Whether the data axis splits the optimizer state.
     pub fn shards_optimizer(&self) -> bool {
-        self.data_sharding == DataSharding::Zero1 && self.mesh.weight_copies() > 1
+        self.divides(Divided::Optimizer)
+    }
+
+    /// Whether a rank holds its part of the gradients only: where they are divided, and reduced as soon as they are
+    /// complete.
+    pub fn shards_gradients(&self) -> bool {
+        self.divides(Divided::Gradients) && self.reduction() == Reduction::EveryMicrobatch
+    }
+
+    /// When gathered weights are given up.
+    pub fn reshard(&self) -> Reshard {
+        self.data.reshard.unwrap_or(self.data_scheme().reshard())
+    }
+
+    /// When gradients are reduced.
+    pub fn reduction(&self) -> Reduction {
+        self.data.reduce.unwrap_or(self.data_scheme().reduction())
+    }
+
+    /// Units of weights gathered ahead.
+    pub fn prefetch(&self) -> usize {
+        self.data.prefetch.unwrap_or(1)
+    }
+
+    /// Ranks of the data axis that are parameter servers; none where there are no such.
+    pub fn servers(&self) -> Option<usize> {
+        (self.data_scheme().exchange() == Exchange::Servers).then(|| self.data.servers.unwrap_or(1))
+    }
+
+    /// What the volume of a step on the data axis depends on, for a rank with `parameters`.
+    pub fn step_sizes(&self, parameters: u64) -> StepSizes {
+        let gradient = self.stack.gradient_precision(self.job.precision).storage_bytes();
+        StepSizes {
+            weights: self.job.precision.storage_bytes() * parameters as f64,
+            gradients: gradient * parameters as f64,
+            shard: self.mesh.shard(),
+            replicas: self.mesh.weight_copies() / self.mesh.shard(),
+            microbatches: self.microbatches(),
+            reshard: self.reshard(),
+            reduction: self.reduction(),
+            servers: self.servers().unwrap_or(1),
+        }
     }
 
     /// Parameters in a bucket of gradients.

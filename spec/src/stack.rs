@@ -22,6 +22,9 @@ pub struct Stack {
     pub sequence_parallel: bool,
     /// Whether it can split the optimizer state over the data axis.
     pub sharded_optimizer: bool,
+    /// The data-parallel schemes it has beside `none` and, with a sharded optimizer, `zero1`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data_schemes: Vec<String>,
     /// Whether it can recompute the attention core alone.
     pub selective_recompute: bool,
     /// How attention is computed.
@@ -95,6 +98,15 @@ impl Stack {
             message: error.to_string(),
         })?;
         Ok(Stack { name: name.into(), ..stack })
+    }
+
+    /// Whether it has the data-parallel scheme of that name.
+    pub fn has_data_scheme(&self, name: &str) -> bool {
+        match name {
+            "none" => true,
+            "zero1" => self.sharded_optimizer,
+            other => self.data_schemes.iter().any(|own| own == other),
+        }
     }
 
     /// In which precision gradients are accumulated when weights are in `weights`.

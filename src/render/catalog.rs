@@ -9,6 +9,7 @@ use serde::Serialize;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node};
 use trainwright_spec::context::{CONTEXT_SCHEMES, ContextScheme, SharedAttention, Step};
+use trainwright_spec::data::{DATA_SCHEMES, DataScheme, Divided, Reduction, Reshard};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{DISPATCHERS, Dispatcher, Move, Visits};
 use trainwright_spec::model::preset::{preset, presets};
@@ -208,6 +209,49 @@ pub fn context_schemes() -> String {
     wrapped_table(&columns, rows)
         + "elements for each layer and microbatch: c context ranks, of which u exchange heads and r = c/u are left, b \
            sequences of s tokens; h, k, v widths of all query, key, value heads\n"
+}
+
+/// Every data-parallel scheme.
+pub fn data_schemes() -> String {
+    let rows = DATA_SCHEMES.iter().map(|scheme| {
+        let divided = divided(*scheme).into();
+        vec![scheme.name().to_string(), divided, scheme.summary().to_string(), scheme.source().to_string()]
+    });
+    let columns = [Left("scheme"), Left("divided"), Left("summary"), Left("source")];
+    wrapped_table(&columns, rows.collect())
+        + "divided: what each rank holds only a part of; O optimizer state, G gradients, W weights\n"
+}
+
+fn divided(scheme: &dyn DataScheme) -> &'static str {
+    match scheme.divides() {
+        Divided::Nothing => "-",
+        Divided::Optimizer => "O",
+        Divided::Gradients => "OG",
+        Divided::Weights => "OGW",
+    }
+}
+
+/// A data-parallel scheme with what it divides.
+pub fn data_scheme_entry(scheme: &dyn DataScheme) -> String {
+    print(&DataSchemeEntry {
+        name: scheme.name(),
+        summary: scheme.summary(),
+        source: scheme.source(),
+        divided: divided(scheme),
+        reduces: scheme.reduction(),
+        reshards: (scheme.divides() == Divided::Weights).then(|| scheme.reshard()),
+    })
+}
+
+#[derive(Serialize)]
+struct DataSchemeEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    divided: &'static str,
+    reduces: Reduction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reshards: Option<Reshard>,
 }
 
 /// Every optimizer.

@@ -6,7 +6,7 @@ use trainwright_spec::job::Job;
 use trainwright_spec::memory::RankMemory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Picoseconds};
 
 /// Columns of running text.
@@ -80,8 +80,8 @@ pub fn choices(plan: &Plan) -> String {
     if plan.sequence_parallel {
         parts.push("sequence parallel".into());
     }
-    if plan.data_sharding == DataSharding::Zero1 {
-        parts.push("zero1".into());
+    if plan.data_sharding != "none" {
+        parts.push(plan.data_sharding.clone());
     }
     parts.push(format!("recompute {}", recompute(plan)));
     parts.join(", ")

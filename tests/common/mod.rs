@@ -1,12 +1,13 @@
 //! Plans for the tests of the whole: every choice that a test does not make has a default.
 
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::{DATA_SCHEMES, DataOptions};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
@@ -34,7 +35,9 @@ pub struct Draft {
     /// Ranks of the context axis, and of its inner one.
     pub context: [usize; 2],
     pub context_scheme: &'static str,
-    pub data_sharding: DataSharding,
+    pub data_sharding: &'static str,
+    pub data: DataOptions,
+    pub shard: Option<usize>,
     pub precision: Precision,
 }
 
@@ -57,7 +60,9 @@ impl Draft {
             sequence_parallel: false,
             context: [1, 1],
             context_scheme: "ring",
-            data_sharding: DataSharding::None,
+            data_sharding: "none",
+            data: DataOptions::default(),
+            shard: None,
             precision: Precision::Fp16,
         }
     }
@@ -90,9 +95,10 @@ impl Draft {
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
             context_scheme: self.context_scheme.into(),
-            data_sharding: self.data_sharding,
+            data_sharding: self.data_sharding.into(),
             stages: (0..stages).map(stage).collect(),
-            mesh: Mesh { context, context_inner, ..Mesh::new(tensor, pipeline, data) },
+            data: self.data,
+            mesh: Mesh { context, context_inner, shard: self.shard, ..Mesh::new(tensor, pipeline, data) },
             experts: Default::default(),
             job: Job {
                 sequence: self.sequence,
@@ -117,5 +123,12 @@ impl Draft {
 
 /// The stack with every feature that a plan can ask for: what these tests look at does not depend on who has it.
 fn able(stack: Stack) -> Stack {
-    Stack { sequence_parallel: true, sharded_optimizer: true, selective_recompute: true, ..stack }
+    let data_schemes = DATA_SCHEMES.iter().map(|scheme| scheme.name().into()).collect();
+    Stack {
+        sequence_parallel: true,
+        sharded_optimizer: true,
+        selective_recompute: true,
+        data_schemes,
+        ..stack
+    }
 }

@@ -10,7 +10,8 @@ use trainwright_spec::memory::plan_memory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Position;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::data::DataOptions;
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Bytes;
@@ -54,7 +55,8 @@ fn plan(row: &Row) -> Plan {
         sequence_parallel: false,
         experts: Default::default(),
         context_scheme: if shared { "ring-self-attention" } else { "ring" }.into(),
-        data_sharding: DataSharding::None,
+        data_sharding: "none".into(),
+        data: DataOptions::default(),
         stages: vec![StageBlocks(vec![Recompute::None; model.layers() / STAGES]); STAGES],
         mesh: Mesh { context, ..Mesh::new(tensor, STAGES, 1) },
         job: Job {

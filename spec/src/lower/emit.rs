@@ -54,6 +54,11 @@ impl Emitter {
         self.last_kernel.iter().chain(&self.due).chain(&self.beside).copied().collect()
     }
 
+    /// The last op on the compute stream.
+    pub fn last_kernel(&self) -> Option<usize> {
+        self.last_kernel
+    }
+
     /// Makes the next kernel wait for an op.
     pub fn wait_for(&mut self, op: usize) {
         self.due.push(op);
@@ -88,13 +93,15 @@ impl Emitter {
         }
     }
 
-    fn allocate(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
+    /// Memory that an op takes when it starts.
+    pub fn allocate(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
         if bytes > Bytes::ZERO {
             self.ops[op].allocates.push(Allocation { kind, bytes });
         }
     }
 
-    fn free(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
+    /// Memory that an op gives back when it ends.
+    pub fn free(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
         if bytes > Bytes::ZERO {
             self.ops[op].frees.push(Allocation { kind, bytes });
         }

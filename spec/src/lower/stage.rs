@@ -1,13 +1,14 @@
 //! The segments of one pipeline stage.
 
 use super::block::block_parts;
+use super::data::{Gathers, Reductions, buckets, gathers, gathers_updated};
 use super::emit::{Emitter, backward_peak, held_between, input_peak, kept, temporary_beside_input};
 use super::ends::{embedding_parts, head_parts};
 use super::part::{Part, Shape};
 use crate::collective::CollectiveKind;
 use crate::experts::Load;
 use crate::model::{Block, Model};
-use crate::plan::{DataSharding, Plan, Recompute};
+use crate::plan::{Plan, Recompute};
 use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
 use crate::stack::PipelineOverlap;
 use crate::units::Bytes;
@@ -200,7 +201,7 @@ impl Stage {
     }
 
     /// Its layers in the order of forward.
-    pub fn layers(&self) -> impl DoubleEndedIterator<Item = &Layer> {
+    pub fn layers(&self) -> impl DoubleEndedIterator<Item = &Layer> + Clone {
         self.embedding.iter().chain(&self.blocks).chain(&self.head)
     }
 
@@ -234,35 +235,29 @@ impl Stage {
         peak
     }
 
-    /// Parameters on one rank.
-    pub fn parameters(&self) -> u64 {
-        self.layers().map(|layer| layer.parameters).sum()
-    }
-
-    /// Those of them that belong to routed experts.
-    pub fn routed(&self) -> u64 {
-        self.layers().map(|layer| layer.routed).sum()
-    }
-
-    /// Forward of one microbatch. The data variant begins with gathering the weights, bucket by bucket.
+    /// Forward of one microbatch. Where the ranks of the data axis hold parts of the weights it gathers them layer by
+    /// layer; where they have updated parts of them the data variant begins with gathering those, bucket by bucket.
     pub fn forward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
-        let gathers = match variant {
-            Variant::Data => self.gather_weights(plan, &mut emitter),
-            Variant::Plain => Vec::new(),
+        let updated = match variant {
+            Variant::Data if gathers_updated(plan) => self.gather_updated(plan, &mut emitter),
+            _ => Vec::new(),
         };
+        let mut weights = Gathers::begin(plan, (Pass::Forward, variant), self.layers(), &mut emitter);
         if self.index > 0 {
             let message = Message { pass: Pass::Forward, channel: Channel::Activation(self.number - 1) };
             receive(plan, &mut emitter, message, self.number);
         }
         for (number, layer) in self.layers().enumerate() {
             emitter.layer = layer.block;
-            for (first_layer, gather) in &gathers {
+            for (first_layer, gather) in &updated {
                 if *first_layer == number {
                     emitter.wait_for(*gather);
                 }
             }
+            weights.enter(number, &mut emitter);
             emitter.forward(&layer.parts, layer.recompute);
+            weights.leave(number, &mut emitter);
         }
         emitter.layer = None;
         if self.index + 1 < self.stages {
@@ -272,18 +267,25 @@ impl Stage {
         Segment { name: format!("stage {} forward", self.number), ops: emitter.ops }
     }
 
-    /// Backward of one microbatch, or a half of it. The data variant reduces the gradients, bucket by bucket, as they
-    /// are complete.
+    /// Backward of one microbatch, or a half of it. The data variant, or each, reduces the gradients, bucket by bucket,
+    /// as they are complete.
     pub fn backward(&self, plan: &Plan, part: BackwardPart, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
+        let layers = || self.layers().rev();
         let moves_gradients = part != BackwardPart::Weight;
+        let mut weights = Gathers::begin(plan, (Pass::Backward, variant), layers(), &mut emitter);
+        let mut gradients = match part {
+            BackwardPart::Whole | BackwardPart::Weight => Reductions::of(plan, variant, layers()),
+            BackwardPart::Input => Reductions::none(plan),
+        };
         if moves_gradients && self.index + 1 < self.stages {
             let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number + 1) };
             receive(plan, &mut emitter, message, self.number);
         }
-        let (mut waiting, mut routed) = (0u64, 0u64);
-        let layers = self.layers().count();
-        for (number, layer) in self.layers().rev().enumerate() {
+        for (number, layer) in layers().enumerate() {
+            weights.enter(number, &mut emitter);
+            gradients.enter(number, &mut emitter);
+            let first = emitter.ops.len();
             emitter.layer = layer.block;
             match part {
                 BackwardPart::Whole => emitter.backward(&layer.parts, layer.recompute),
@@ -291,22 +293,14 @@ impl Stage {
                 BackwardPart::Weight => emitter.weight(&layer.parts),
             }
             emitter.layer = None;
-            waiting += layer.parameters;
-            routed += layer.routed;
-            let full = waiting >= plan.bucket_parameters() as u64 || number + 1 == layers;
-            if variant == Variant::Data && full {
-                let after = emitter.frontier();
-                for (axis, parameters) in held_again(plan, waiting, routed) {
-                    let work = reduce_gradients(plan, axis, parameters);
-                    emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after.clone());
-                }
-                (waiting, routed) = (0, 0);
-            }
+            gradients.leave(number, first, &mut emitter);
+            weights.leave(number, &mut emitter);
         }
         if moves_gradients && self.index > 0 {
             let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number) };
             send(plan, &mut emitter, message, self.number - 1);
         }
+        gradients.end(&mut emitter);
         let name = match part {
             BackwardPart::Whole => "backward",
             BackwardPart::Input => "input gradient",
@@ -315,54 +309,17 @@ impl Stage {
         Segment { name: format!("stage {} {name}", self.number), ops: emitter.ops }
     }
 
-    /// Gathers the weights of each bucket of layers; returns the first layer of each bucket and its op.
-    fn gather_weights(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
-        let mut gathers = Vec::new();
-        let (mut first, mut waiting, mut routed) = (0, 0u64, 0u64);
-        let layers: Vec<&Layer> = self.layers().collect();
-        for (number, layer) in layers.iter().enumerate() {
-            waiting += layer.parameters;
-            routed += layer.routed;
-            if waiting >= plan.bucket_parameters() as u64 || number + 1 == layers.len() {
-                for (axis, parameters) in held_again(plan, waiting, routed) {
-                    let work = gather_weights(plan, axis, parameters);
-                    let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
-                    gathers.push((first, op));
-                }
-                (first, waiting, routed) = (number + 1, 0, 0);
+    /// Gathers the updated weights of each bucket of layers; returns the first layer of each bucket with its ops.
+    fn gather_updated(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
+        let mut ops = Vec::new();
+        for (first, copies) in buckets(plan, self.layers()) {
+            for work in gathers(plan, &copies) {
+                let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
+                ops.push((first, op));
             }
         }
-        gathers
+        ops
     }
-}
-
-/// The axes along which ranks hold the same of `parameters`, `routed` of them of routed experts, with how many: an
-/// expert's weights are on other ranks than the dense ones unless its ranks are those of the tensor axis.
-pub(crate) fn held_again(
-    plan: &Plan,
-    parameters: u64,
-    routed: u64,
-) -> impl Iterator<Item = (Axis, u64)> + use<> {
-    let apart = if plan.mesh.experts_apart() { routed } else { 0 };
-    let mesh = plan.mesh;
-    let pairs = [(Axis::Data, parameters - apart), (Axis::ExpertData, apart)];
-    pairs.into_iter().filter(move |(axis, parameters)| *parameters > 0 && mesh.size(*axis) > 1)
-}
-
-/// The sum of the gradients of `parameters` along an axis: to all, or to each its part where the optimizer is sharded.
-pub(crate) fn reduce_gradients(plan: &Plan, axis: Axis, parameters: u64) -> Work {
-    let kind = match plan.data_sharding {
-        DataSharding::None => CollectiveKind::AllReduce,
-        DataSharding::Zero1 => CollectiveKind::ReduceScatter,
-    };
-    let bytes = Shape::of(plan).gradient_bytes() * parameters as f64;
-    Work::Collective { kind, axis, bytes }
-}
-
-/// The exchange of updated weights along an axis where the optimizer is sharded.
-pub(crate) fn gather_weights(plan: &Plan, axis: Axis, parameters: u64) -> Work {
-    let bytes = plan.job.precision.storage_bytes() * parameters as f64;
-    Work::Collective { kind: CollectiveKind::AllGather, axis, bytes }
 }
 
 /// Whether messages between stages travel beside compute.

@@ -1,10 +1,11 @@
 //! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer.
 
+use super::data::{Copies, gathers, gathers_updated, held_again, reductions, shard_axis};
 use super::emit::Emitter;
 use super::part::Shape;
-use super::stage::{Stage, ends_apart, gather_weights, held_again, reduce_gradients};
-use super::{gathers, reduces};
+use super::stage::{Stage, ends_apart};
 use crate::collective::CollectiveKind;
+use crate::data::{Divided, Reduction};
 use crate::optimizer::update_traffic;
 use crate::plan::Plan;
 use crate::program::{Access, Axis, Kernel, Pass, Segment, Stream, Work};
@@ -14,32 +15,33 @@ use crate::units::Bytes;
 pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
     let shape = Shape::of(plan);
     let own = own_stages(plan, stages, pipeline_rank);
-    let parameters: u64 = own.clone().map(Stage::parameters).sum();
-    let routed: u64 = own.clone().map(Stage::routed).sum();
+    let copies = Copies::of_all(plan, own.clone().flat_map(Stage::layers));
     let replicated: u64 = own.flat_map(Stage::layers).map(|layer| layer.replicated).sum();
     let gradient = shape.gradient_bytes();
     let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
     let streaming = |access, read, written| Kernel::Streaming { access, read, written };
     let mut emitter = Emitter::new(false);
 
-    if reduces(plan) {
+    let several = held_again(plan);
+    if several && plan.stack.overlap_gradient_reduction {
         let join = emitter.push("gradients reduced", Pass::Update, Stream::Data, Work::Join, Vec::new());
         emitter.wait_for(join);
-    } else {
-        for (axis, parameters) in held_again(plan, parameters, routed) {
-            emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, axis, parameters));
+    } else if several && plan.reduction() == Reduction::LastMicrobatch {
+        for work in reductions(plan, &copies) {
+            emitter.in_line("reduce gradients", Pass::Update, work);
         }
     }
+    // A rank sums what it still holds of the gradients.
+    let held = if plan.shards_gradients() { gradient / plan.mesh.shard() as f64 } else { gradient };
     // Norms and other whole weights saw only this rank's part of the sequence.
     if shape.sequence_parallel && replicated > 0 {
-        let work = all_reduce(Axis::Tensor, gradient * replicated as f64);
+        let work = all_reduce(Axis::Tensor, held * replicated as f64);
         emitter.in_line("reduce norm gradients", Pass::Update, work);
     }
     // Both copies of a stage have seen half of the microbatches.
     let both_ways = plan.schedule().copies() > 1;
     if both_ways && plan.mesh.pipeline > 1 {
-        let shards = if plan.shards_optimizer() { plan.mesh.data as f64 } else { 1.0 };
-        let work = all_reduce(Axis::Mirror, gradient * parameters as f64 / shards);
+        let work = all_reduce(Axis::Mirror, gradient * copies.updated(plan) as f64);
         emitter.in_line("reduce copies", Pass::Update, work);
     }
     // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
@@ -47,18 +49,10 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
         let vocabulary = shape.stack.padded_vocabulary(plan.model.vocab, shape.tensor);
         let elements = plan.model.embedding_weights(vocabulary)[0].elements_on_rank(shape.tensor);
-        let work = all_reduce(Axis::Embedding, gradient * elements as f64);
+        let work = all_reduce(Axis::Embedding, held * elements as f64);
         emitter.in_line("reduce embedding", Pass::Update, work);
     }
-    let updated = match plan.shards_optimizer() {
-        true => {
-            let apart = if plan.mesh.experts_apart() { routed } else { 0 };
-            let shards = |axis| plan.mesh.size(axis) as u64;
-            (parameters - apart).div_ceil(shards(Axis::Data)) + apart.div_ceil(shards(Axis::ExpertData))
-        }
-        false => parameters,
-    };
-    let updated = updated as f64;
+    let updated = copies.updated(plan) as f64;
     if plan.job.gradient_clipping {
         let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
         emitter.in_line("gradient norm", Pass::Update, Work::Compute(norm));
@@ -66,7 +60,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         let parts = [
             (Axis::Tensor, plan.mesh.tensor > 1),
             (Axis::Pipeline, plan.mesh.pipeline > 1),
-            (Axis::Data, plan.shards_optimizer()),
+            (shard_axis(plan), plan.shards_optimizer()),
             (Axis::ExpertTensor, plan.mesh.experts_apart() && plan.mesh.expert_tensor() > 1),
             (Axis::Expert, plan.mesh.expert > 1),
             (Axis::ExpertData, plan.mesh.experts_apart() && plan.shards_optimizer()),
@@ -80,9 +74,9 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     let (read, written) = update_traffic(plan.job.optimizer(), plan.job.precision, gradient);
     let update = streaming(Access::Elementwise, read * updated, written * updated);
     emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
-    if plan.shards_optimizer() && !gathers(plan) {
-        for (axis, parameters) in held_again(plan, parameters, routed) {
-            emitter.in_line("gather weights", Pass::Update, gather_weights(plan, axis, parameters));
+    if plan.shards_optimizer() && !plan.divides(Divided::Weights) && !gathers_updated(plan) {
+        for work in gathers(plan, &copies) {
+            emitter.in_line("gather weights", Pass::Update, work);
         }
     }
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }

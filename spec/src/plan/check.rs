@@ -1,8 +1,9 @@
 //! Which plans are legal.
 
+mod data;
 mod experts;
 
-use super::{DataSharding, Piece, Plan, Recompute, ScheduleChoice};
+use super::{Piece, Plan, Recompute, ScheduleChoice};
 use crate::cluster::{self, Fault};
 use crate::context::{CONTEXT_SCHEMES, Refusal, context_scheme};
 use crate::error::SpecError;
@@ -29,7 +30,8 @@ impl Plan {
             .and_then(|()| self.check_job())
             .and_then(|()| self.check_pipeline())
             .and_then(|()| self.check_context())
-            .and_then(|()| self.check_stack());
+            .and_then(|()| self.check_stack())
+            .and_then(|()| self.check_data());
         found.map_err(|Fault { key, value, allowed }| SpecError::BadValue {
             origin: origin.into(),
             key,
@@ -200,13 +202,6 @@ impl Plan {
         let lacks = |what: &str| format!("stack {} has no {what}", self.stack.name);
         if self.sequence_parallel && !self.stack.sequence_parallel {
             return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));
-        }
-        if self.data_sharding != DataSharding::None && !self.stack.sharded_optimizer {
-            return bad(
-                "data_sharding",
-                format!("`{}`", self.data_sharding.name()),
-                lacks("sharded optimizer"),
-            );
         }
         let chosen: Vec<Recompute> = self.stages.iter().flat_map(|stage| stage.0.iter().copied()).collect();
         if chosen.iter().any(|choice| choice.name() == "selective") && !self.stack.selective_recompute {
