@@ -171,6 +171,7 @@ fn a_block_keeps_what_korthikanti_2022_says() {
             Recompute::None => sbh * (whole + 24.0 / t + scores),
             Recompute::Selective => sbh * (whole + 24.0 / t),
             Recompute::Full => sbh * whole / 5.0,
+            Recompute::Pieces(_) => unreachable!("not among `Recompute::ALL`"),
         };
         let kept = StageCost::of_block(&plan, block, recompute).kept;
         let case = format!("{model} t = {tensor}, {}, {sequence_parallel}", recompute.name());

@@ -58,6 +58,14 @@ pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
     (plan.job.precision.storage_bytes(), Shape::of(plan).gradient_bytes(), optimizer / shards)
 }
 
+/// Bytes of the copies of a weight that products below 16 bits read.
+fn quantised_bytes(plan: &Plan) -> Bytes {
+    let precision = plan.job.precision;
+    precision
+        .quantisation()
+        .map_or(Bytes::ZERO, |quantisation| quantisation.copies as f64 * precision.operand_bytes())
+}
+
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline];
@@ -87,12 +95,13 @@ fn rank_memory(
 ) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
     let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
+    let quantised = own().map(Stage::quantised).sum::<u64>() as f64;
     let (weights, gradients, optimizer) = state_per_parameter(plan);
     let activations: Bytes = own().map(|stage| kept[stage.index] * in_flight[stage.index] as f64).sum();
     let temporaries = own().map(Stage::backward_peak).fold(Bytes::ZERO, Bytes::max);
     let lost = plan.stack.fragmentation.value * (activations + temporaries);
     RankMemory {
-        weights: weights * parameters,
+        weights: weights * parameters + quantised_bytes(plan) * quantised,
         gradients: gradients * parameters,
         optimizer: optimizer * parameters,
         activations,

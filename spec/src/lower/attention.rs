@@ -1,10 +1,10 @@
 //! Attention: projections, the core in one kernel or several, and DeepSeek's latent form.
 
 use super::elementwise::norm;
-use super::part::{Again, Input, Part, Role, Shape, Step, column, replicated, row};
+use super::part::{Again, Input, Part, Role, Shape, Step, column, replicated, replicated_beside, row};
 use crate::model::{Attention, Latent, Mask};
 use crate::plan::Piece;
-use crate::program::{Direction, Kernel};
+use crate::program::{Direction, FlashVersion, Kernel};
 use crate::stack::AttentionKernel;
 use crate::units::Bytes;
 
@@ -64,9 +64,9 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
         }
         parts.push(part);
     }
-    let mut core = match shape.stack.attention {
-        AttentionKernel::Flash => fused_core(shape, attention, &own),
-        AttentionKernel::FusedSoftmax | AttentionKernel::Unfused => unfused_core(shape, attention, &own),
+    let mut core = match shape.stack.attention.version() {
+        Some(version) => fused_core(shape, attention, &own, version),
+        None => unfused_core(shape, attention, &own),
     };
     if attention.latent.is_some() {
         core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &own));
@@ -109,8 +109,8 @@ fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own
     }
     let width = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
     // Its input is that of the queries' projection, which keeps it.
-    let mut down = replicated(shape, "kv down", shape.hidden, latent.kv_rank + latent.rotary_head_dim);
-    down.kept = Bytes::ZERO;
+    let compressed = latent.kv_rank + latent.rotary_head_dim;
+    let mut down = replicated_beside(shape, "kv down", shape.hidden, compressed);
     down.join(Piece::Norm, Role::Reads, Bytes::ZERO);
     parts.push(down);
     parts.push(norm(shape, tokens, latent.kv_rank));
@@ -123,7 +123,7 @@ fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own
 
 /// One kernel forward, one backward; keeps queries, keys, values and fp32 softmax statistics. Its output is the
 /// projection's input and kept there.
-fn fused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
+fn fused_core(shape: &Shape, attention: &Attention, own: &Own, version: FlashVersion) -> Part {
     let call = |direction| Kernel::FusedAttention {
         direction,
         batch: shape.batch,
@@ -134,17 +134,22 @@ fn fused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
         head_dim: attention.head_dim,
         value_head_dim: attention.value_head_dim,
         mask: attention.mask,
-        precision: shape.precision,
+        precision: shape.precision.base(),
+        version,
     };
     let output = shape.activations(shape.tokens() * own.heads * attention.value_head_dim);
     let inputs = core_inputs(shape, own);
     let statistics = Bytes::new(4.0 * (shape.tokens() * own.heads) as f64);
+    // The projection keeps the output only quantised.
+    let unquantised = if shape.precision.quantisation().is_some() { output } else { Bytes::ZERO };
+    let inner = statistics + unquantised;
     let step = |direction, working| Step::Kernel { module: "attention", kernel: call(direction), working };
     Part {
         forward: vec![step(Direction::Forward, output)],
         backward: vec![step(Direction::Backward, inputs), join_gradients(inputs)],
-        kept: inputs + statistics,
-        again: vec![core(statistics)],
+        kept: inputs + inner,
+        again: vec![core(inner)],
+        ..Part::default()
     }
 }
 
@@ -154,7 +159,7 @@ fn unfused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
     let s = shape.sequence;
     let count = shape.batch * own.heads;
     let (d, dv) = (attention.head_dim, attention.value_head_dim);
-    let gemm = |module, size| Step::gemm(module, count, size, shape.precision);
+    let gemm = |module, size| Step::gemm(module, count, size, shape.precision.base());
     let scores = shape.activations(count * s * s);
     let mask = if shape.dropout { Bytes::new((count * s * s) as f64) } else { Bytes::ZERO };
     let visible = attention.mask.visible_pairs(s, s) / (s * s) as f64;
@@ -186,7 +191,7 @@ fn unfused_core(shape: &Shape, attention: &Attention, own: &Own) -> Part {
 
     let dropped = if shape.dropout { scores } else { Bytes::ZERO };
     let squares = scores + dropped + mask;
-    Part { forward, backward, kept: inputs + squares, again: vec![core(squares)] }
+    Part { forward, backward, kept: inputs + squares, again: vec![core(squares)], ..Part::default() }
 }
 
 /// What the core does not keep when it is computed again: all but queries, keys and values.

@@ -1,7 +1,7 @@
 //! Feed-forward layers, dense and of experts.
 
 use super::elementwise::activation;
-use super::part::{Input, Part, Role, Shape, Step, column, leave, replicated, row, weight_gradient};
+use super::part::{Input, Part, Role, Shape, Step, column, grouped, leave, replicated, row};
 use crate::model::{Experts, FeedForward};
 use crate::plan::Piece;
 use crate::units::Bytes;
@@ -29,13 +29,14 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     let whole = shape.activations(tokens * shape.hidden);
     let moved = shape.activations(visits * shape.hidden);
 
-    let mut parts = vec![replicated(shape, "router", shape.hidden, experts.count), top_k(shape, experts)];
+    let mut parts =
+        vec![replicated(&shape.base(), "router", shape.hidden, experts.count), top_k(shape, experts)];
     // Entering the region: the tokens are gathered, then copied to where their experts read them.
     let mut dispatch = Part {
         forward: vec![Step::streaming("dispatch", moved, moved)],
         backward: vec![Step::streaming("dispatch", moved, whole)],
         kept: Bytes::ZERO,
-        again: Vec::new(),
+        ..Part::default()
     };
     let mut enter = Part::default();
     leave(shape, whole, &mut enter);
@@ -44,15 +45,9 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     parts.push(dispatch);
 
     let grouped = |module, inner: usize, outer: usize| {
-        let product = |size| Step::gemm(module, experts.count, size, shape.precision);
-        let mut backward = vec![product([rows, inner, outer])];
-        backward.extend(weight_gradient(shape, module, experts.count, [inner, outer, rows]));
-        Part {
-            forward: vec![product([rows, outer, inner])],
-            backward,
-            kept: shape.activations(visits * inner),
-            again: Vec::new(),
-        }
+        let mut part = grouped(shape, module, experts.count, rows, [inner, outer]);
+        part.kept = shape.operands(visits * inner);
+        part
     };
     parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own));
     parts.push(activation(shape, &experts.expert, visits, own));
@@ -69,7 +64,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         backward: Vec::new(),
         // The experts' outputs, for the gradient of the gates.
         kept: moved,
-        again: Vec::new(),
+        ..Part::default()
     };
     leave(shape, whole, &mut combine);
     combine.backward.push(Step::streaming("combine", whole + moved, moved));
@@ -84,7 +79,7 @@ fn top_k(shape: &Shape, experts: &Experts) -> Part {
         forward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
         backward: vec![Step::reduction("top-k", 2.0 * scores, scores)],
         kept: scores,
-        again: Vec::new(),
+        ..Part::default()
     }
 }
 

@@ -1,13 +1,14 @@
 //! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer.
 
 use super::emit::Emitter;
-use super::part::Shape;
+use super::part::{Shape, Step, quantise};
 use super::stage::{Stage, gather_weights, reduce_gradients};
 use super::{gathers, reduces};
 use crate::collective::CollectiveKind;
 use crate::optimizer::update_traffic;
 use crate::plan::Plan;
 use crate::program::{Access, Axis, Kernel, Pass, Segment, Stream, Work};
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
 /// The last call of `pipeline_rank`.
@@ -58,10 +59,25 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         emitter.in_line("clip", Pass::Update, Work::Compute(scale));
     }
     let (read, written) = update_traffic(plan.job.optimizer(), plan.job.precision, gradient);
+    let launches = match plan.stack.optimizer {
+        Fusion::Fused => 1,
+        Fusion::Separate => {
+            own_stages(plan, stages, pipeline_rank).flat_map(Stage::layers).map(|layer| layer.tensors).sum()
+        }
+    };
+    let updated = updated / launches as f64;
     let update = streaming(Access::Elementwise, read * updated, written * updated);
-    emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+    for _ in 0..launches {
+        emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+    }
     if plan.shards_optimizer() && !gathers(plan) {
         emitter.in_line("gather weights", Pass::Update, gather_weights(plan, parameters));
+    }
+    let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
+    for step in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
+        if let Step::Kernel { kernel, .. } = step {
+            emitter.in_line("quantise weights", Pass::Update, Work::Compute(kernel));
+        }
     }
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
 }
