@@ -136,6 +136,9 @@ pub struct SimulateArguments {
     /// A profile of the cluster's network, as `network --write-profile` writes it, instead of the plan's
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
+    /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
+    #[arg(long, value_parser = stacks())]
+    pub stack: Option<String>,
     /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,

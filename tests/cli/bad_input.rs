@@ -45,7 +45,7 @@ fn arguments_by_themselves() {
     }
     check(
         &format!("{plan} --seq 8 --global-batch 8 --precision bf17"),
-        "invalid value 'bf17' for '--precision <PRECISION>' [possible values: fp32, tf32, fp16, bf16, fp8]; \
+        "invalid value 'bf17' for '--precision <PRECISION>' [possible values: fp32, tf32, fp16, bf16, fp8, fp8-block, mxfp8, nvfp4, int8]; \
          a similar value exists: 'bf16'",
     );
     check(
