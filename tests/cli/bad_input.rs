@@ -82,7 +82,7 @@ fn arguments_beside_each_other() {
         "--data 8 --micro-batch 2",
         "`--global-batch` is 8; it must divide by `--data` 8 x `--micro-batch` 2 = 16",
     );
-    check("--precision fp8", "`--precision` is fp8; a100-80gb-sxm computes in fp32, tf32, fp16, bf16");
+    check("--precision fp8", "`--precision` is fp8; a100-80gb-sxm computes in fp32, tf32, fp16, bf16, int8");
     check("--out - --json", "`--out` is -; with `--json` standard output is taken: name a file");
 }
 
