@@ -140,6 +140,9 @@ pub struct SimulateArguments {
     /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
     #[arg(long, value_name = "FILE")]
     pub expert_load: Option<String>,
+    /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
+    #[arg(long, value_parser = stacks())]
+    pub stack: Option<String>,
     /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,

@@ -16,7 +16,7 @@ use trainwright_spec::context::CONTEXT_SCHEMES;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::memory::plan_memory;
 use trainwright_spec::model::{Mask, Position};
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{Axis, MemoryKind, Op, Pass, Work};
 use trainwright_spec::units::Bytes;
 use trainwright_traces::report::Report;
@@ -169,7 +169,7 @@ fn grid() -> Vec<Draft> {
                         context_scheme: scheme,
                         microbatches: 4,
                         sequence_parallel: mesh[0] > 1,
-                        data_sharding: if mesh[1] > 1 { DataSharding::Zero1 } else { DataSharding::None },
+                        data_sharding: if mesh[1] > 1 { "zero1" } else { "none" },
                         ..Draft::of("llama-3-8b", mesh)
                     };
                     // A stack that stores the scores has no ring: that refusal is tested with the schemes.

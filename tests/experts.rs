@@ -15,7 +15,7 @@ use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::memory::plan_memory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::{Experts, GroupLimit, Mlp};
-use trainwright_spec::plan::{DataSharding, Plan, StageBlocks};
+use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Kernel, MemoryKind, Op, Pass, Work};
 use trainwright_spec::stack::Stack;
@@ -27,7 +27,7 @@ fn mixtral(mesh: [usize; 3], [expert, expert_tensor]: [usize; 2]) -> Plan {
         blocks: 2,
         sequence: 1024,
         sequence_parallel: mesh[0] > 1,
-        data_sharding: DataSharding::Zero1,
+        data_sharding: "zero1",
         microbatches: 4,
         ..Draft::of("mixtral-8x7b", mesh)
     };
@@ -182,7 +182,7 @@ fn deepseek(dispatcher: &str) -> Plan {
     let blocks = |stage: usize| if [0, 14, 15].contains(&stage) { 3 } else { 4 };
     let mut plan = Plan {
         micro_batch: 1,
-        data_sharding: DataSharding::Zero1,
+        data_sharding: "zero1".into(),
         cluster: Cluster::from_name("deepseek-v3").unwrap(),
         stages: (0..16).map(|stage| StageBlocks(vec![draft.stages[0].0[0]; blocks(stage)])).collect(),
         mesh: Mesh { expert: 64, ..Mesh::new(1, 16, 128) },

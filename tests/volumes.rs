@@ -291,3 +291,52 @@ fn stages_send_bsh_over_each_boundary() {
         }
     }
 }
+
+#[test]
+fn an_encoder_decoder_sends_two_tensors_while_a_later_block_reads_the_encoder() {
+    // T5 base, 12 encoder and 12 decoder blocks. Encoder stages pass on their activations and the decoder's embedded
+    // tokens, decoder stages theirs and the encoder's output: 2 b s h e bytes forward and as many backward, over every
+    // boundary, also the one between the two; over a boundary that only the head is behind, b s h e.
+    let check = |pipeline: usize, stages: &[usize], tensors: &[u64]| {
+        let draft = Draft {
+            sequence: 512,
+            micro_batch: 2,
+            microbatches: 4,
+            stack: "pytorch-eager",
+            ..Draft::of("t5-base", [1, pipeline, 1])
+        };
+        let mut plan = draft.plan();
+        plan.stages = stages.iter().map(|count| format!("{count} none").parse().unwrap()).collect();
+        plan.check("draft").unwrap();
+        let program = lower(&plan);
+        let mut sent = vec![[0u64; 2]; pipeline - 1];
+        for rank in &program.ranks {
+            for op in step(&program, rank) {
+                if let Work::Send { channel, bytes, .. } = op.work {
+                    match channel {
+                        Channel::Activation(stage) => sent[stage][0] += bytes.get() as u64,
+                        Channel::Gradient(stage) => sent[stage - 1][1] += bytes.get() as u64,
+                    }
+                }
+            }
+        }
+        let bsh = 2 * 512 * 768 * 2;
+        let expected: Vec<[u64; 2]> = tensors.iter().map(|count| [4 * count * bsh; 2]).collect();
+        assert_eq!(sent, expected, "{stages:?}");
+    };
+    check(2, &[12, 12], &[2]);
+    check(4, &[6, 6, 6, 6], &[2, 2, 2]);
+    check(4, &[5, 9, 6, 4], &[2, 2, 2]);
+    check(3, &[12, 12, 0], &[2, 1]);
+}
+
+#[test]
+fn decoder_stages_keep_the_encoder_output_once() {
+    // Each of the three stages with decoder blocks keeps b s h e bytes of it for all of them.
+    let draft = |pipeline| Draft { sequence: 512, ..Draft::of("t5-base", [1, pipeline, 1]) };
+    let kept = |pipeline| -> f64 {
+        let plan = Draft { microbatches: 1, ..draft(pipeline) }.plan();
+        trainwright_spec::memory::plan_memory(&plan).iter().map(|rank| rank.activations.get()).sum()
+    };
+    assert_eq!(kept(6) - kept(1), (3.0 - 1.0) * 512.0 * 768.0 * 2.0);
+}

@@ -25,6 +25,7 @@ pub use wiring::{Bridges, Pairs, Rings, Wiring};
 
 use crate::nccl::Nccl;
 use crate::precision::Precision;
+use crate::program::FlashVersion;
 use crate::sourced::Sourced;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -230,6 +231,19 @@ pub struct Achieved {
     /// Time from the call of a collective to its first step, beside the library's own part; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective_start: Option<Sourced<Seconds>>,
+    /// What given generations of fused attention reach, of which the figures above are the best.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attention: BTreeMap<FlashVersion, AttentionReached>,
+}
+
+/// Parts of the peak that a generation of fused attention reaches, as `Achieved` has them of the best.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionReached {
+    /// Forward.
+    pub forward: Sourced<f64>,
+    /// Backward.
+    pub backward: Sourced<f64>,
 }
 
 /// A GPU's generation, as far as NCCL tells them apart.

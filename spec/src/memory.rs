@@ -105,6 +105,14 @@ pub fn state_per_parameter(plan: &Plan, axis: Axis) -> StateBytes {
     }
 }
 
+/// Bytes of the copies of a weight that products below 16 bits read.
+fn quantised_bytes(plan: &Plan) -> Bytes {
+    let precision = plan.job.precision;
+    precision
+        .quantisation()
+        .map_or(Bytes::ZERO, |quantisation| quantisation.copies as f64 * precision.operand_bytes())
+}
+
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let [shard, replica] = match plan.mesh.shard {
@@ -186,8 +194,10 @@ fn rank_memory(
     let temporaries = whole.max(halves);
     let Whole { gathered, unreduced, apart } = Whole::of(plan, own(), temporaries);
     let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
+    let quantised = own().map(Stage::quantised).sum::<u64>() as f64;
     RankMemory {
-        weights: state(|state| state.weights) * plan.schedule().weight_versions() as f64,
+        weights: (state(|state| state.weights) + quantised_bytes(plan) * quantised)
+            * plan.schedule().weight_versions() as f64,
         gradients: state(|state| state.gradients),
         optimizer: state(|state| state.optimizer),
         activations,

@@ -249,4 +249,9 @@ impl Model {
     pub fn layers(&self) -> usize {
         self.blocks.iter().map(|run| run.count).sum()
     }
+
+    /// Whether it is an encoder-decoder: some block reads the encoder's output.
+    pub fn decodes(&self) -> bool {
+        self.blocks.iter().any(|run| run.block.cross_attention.is_some())
+    }
 }

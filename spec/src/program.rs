@@ -385,6 +385,8 @@ pub enum Kernel {
         mask: Mask,
         /// Precision of the operands.
         precision: Precision,
+        /// Which generation of the kernel.
+        version: FlashVersion,
     },
     /// Anything bound by memory: reads, computes little, writes.
     Streaming {
@@ -395,6 +397,35 @@ pub enum Kernel {
         /// Bytes written.
         written: Bytes,
     },
+}
+
+/// A generation of FlashAttention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FlashVersion {
+    /// The best that there is for the GPU.
+    #[serde(rename = "best")]
+    Best,
+    /// Dao et al. 2022, arXiv 2205.14135.
+    #[serde(rename = "flash-1")]
+    First,
+    /// Dao 2023, arXiv 2307.08691.
+    #[serde(rename = "flash-2")]
+    Second,
+    /// Shah et al. 2024, arXiv 2407.08608.
+    #[serde(rename = "flash-3")]
+    Third,
+}
+
+impl FlashVersion {
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlashVersion::Best => "best",
+            FlashVersion::First => "flash-1",
+            FlashVersion::Second => "flash-2",
+            FlashVersion::Third => "flash-3",
+        }
+    }
 }
 
 /// How a memory-bound kernel goes through memory.

@@ -74,6 +74,10 @@ pub fn gpus() -> Result<String, SpecError> {
         Right("fp16"),
         Right("bf16"),
         Right("fp8"),
+        Right("fp8-block"),
+        Right("mxfp8"),
+        Right("nvfp4"),
+        Right("int8"),
         Left("source"),
     ];
     let rows = catalog::names("gpus").into_iter().map(|name| {
@@ -90,7 +94,7 @@ pub fn gpus() -> Result<String, SpecError> {
         row.push(gpu.memory.source);
         Ok(row)
     });
-    Ok(list(&columns, rows)? + "fp32 to fp8: published dense peak in TFLOP/s; GB/s: of the memory\n")
+    Ok(list(&columns, rows)? + "fp32 to int8: published dense peak in TFLOP/s; GB/s: of the memory\n")
 }
 
 fn gpu(name: &str) -> Result<Gpu, SpecError> {

@@ -9,7 +9,7 @@ use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::stack::Stack;
+use trainwright_spec::stack::{AttentionKernel, Stack};
 
 /// The choices of a plan, to be written as `Draft { schedule: "gpipe", ..Draft::of("gpt2", [2, 2, 2]) }`.
 #[derive(Debug, Clone)]
@@ -121,14 +121,20 @@ impl Draft {
     }
 }
 
-/// The stack with every feature that a plan can ask for: what these tests look at does not depend on who has it.
+/// The stack with every feature that a plan can ask for: what these tests look at does not depend on who has it, nor on
+/// the generation of attention, of which A100 has no third.
 fn able(stack: Stack) -> Stack {
     let data_schemes = DATA_SCHEMES.iter().map(|scheme| scheme.name().into()).collect();
+    let attention = match stack.attention {
+        AttentionKernel::Flash3 => AttentionKernel::Flash,
+        other => other,
+    };
     Stack {
         sequence_parallel: true,
         sharded_optimizer: true,
         selective_recompute: true,
         data_schemes,
+        attention,
         ..stack
     }
 }

@@ -130,6 +130,11 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     for (key, achieved) in parts {
         part(&format!("node.gpu.achieved.{key}"), achieved.value)?;
     }
+    for (version, reached) in &gpu.achieved.attention {
+        let key = format!("node.gpu.achieved.attention.{}", version.name());
+        part(&format!("{key}.forward"), reached.forward.value)?;
+        part(&format!("{key}.backward"), reached.backward.value)?;
+    }
     if let Some(start) = &gpu.achieved.collective_start {
         short("node.gpu.achieved.collective_start", start.value)?;
     }

@@ -2,7 +2,7 @@
 
 use super::attention_core::core;
 use super::elementwise::norm;
-use super::part::{Input, Part, Role, Shape, Step, column, replicated, row};
+use super::part::{Input, Part, Role, Shape, Step, column, replicated, replicated_beside, row};
 use crate::model::{Attention, Latent};
 use crate::plan::Piece;
 use crate::units::Bytes;
@@ -100,8 +100,8 @@ fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own
     }
     let width = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
     // Its input is that of the queries' projection, which keeps it.
-    let mut down = replicated(shape, "kv down", shape.hidden, latent.kv_rank + latent.rotary_head_dim);
-    down.kept = Bytes::ZERO;
+    let compressed = latent.kv_rank + latent.rotary_head_dim;
+    let mut down = replicated_beside(shape, "kv down", shape.hidden, compressed);
     down.join(Piece::Norm, Role::Reads, Bytes::ZERO);
     parts.push(down);
     parts.push(norm(shape, tokens, latent.kv_rank));

@@ -4,7 +4,7 @@ use super::part::{Again, Half, Part, Role, Shape, Step};
 use crate::context::{SharedAttention, Step as Shared, Tile};
 use crate::model::{Attention, Mask};
 use crate::plan::Piece;
-use crate::program::{Direction, Kernel};
+use crate::program::{Direction, FlashVersion, Kernel};
 use crate::stack::AttentionKernel;
 use crate::units::Bytes;
 
@@ -40,7 +40,7 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
     };
     let steps = scheme.forward(&layer);
     let stores_scores = steps.iter().any(|step| match step {
-        Shared::Attend(_) => shape.stack.attention != AttentionKernel::Flash,
+        Shared::Attend(_) => shape.stack.attention.version().is_none(),
         step => matches!(step, Shared::Softmax { .. }),
     });
     let mut forward = lowered(Direction::Forward, steps);
@@ -60,10 +60,15 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
             let (scores, mask) = scores(shape, layer.scores());
             scores + if shape.dropout { scores + mask } else { Bytes::ZERO }
         }
-        false => Bytes::new(4.0 * layer.rows() as f64),
+        false => {
+            // The projection keeps the output only quantised.
+            let quantised = shape.precision.quantisation().is_some();
+            let output = if quantised { shape.activations(layer.output()) } else { Bytes::ZERO };
+            Bytes::new(4.0 * layer.rows() as f64) + output
+        }
     };
     let again = Again { piece: Piece::Core, role: Role::First, dropped: kept - inputs + inner };
-    Part { forward, backward, kept: kept + inner, again: vec![again] }
+    Part { forward, backward, kept: kept + inner, again: vec![again], ..Part::default() }
 }
 
 /// Bytes of that many scores, and of the mask of their dropout.
@@ -90,9 +95,9 @@ impl Kernels<'_> {
                 bytes: bytes(exchange.elements),
                 beside_next: exchange.beside_next,
             }],
-            Shared::Attend(tile) => match self.shape.stack.attention {
-                AttentionKernel::Flash => vec![self.fused(&tile)],
-                AttentionKernel::FusedSoftmax | AttentionKernel::Unfused => self.unfused(&tile),
+            Shared::Attend(tile) => match self.shape.stack.attention.version() {
+                Some(version) => vec![self.fused(&tile, version)],
+                None => self.unfused(&tile),
             },
             Shared::Product { with, size, held } => {
                 let module = if with == "keys" { "scores" } else { "values" };
@@ -112,7 +117,7 @@ impl Kernels<'_> {
     }
 
     /// One kernel that never stores the scores.
-    fn fused(&self, tile: &Tile) -> Step {
+    fn fused(&self, tile: &Tile, version: FlashVersion) -> Step {
         let layer = self.layer;
         let kernel = Kernel::FusedAttention {
             direction: self.direction,
@@ -124,7 +129,8 @@ impl Kernels<'_> {
             head_dim: layer.head_dim,
             value_head_dim: layer.value_head_dim,
             mask: tile.mask,
-            precision: self.shape.precision,
+            precision: self.shape.precision.base(),
+            version,
         };
         let result = match self.direction {
             Direction::Forward => tile.heads * tile.queries * layer.value_head_dim,
@@ -158,7 +164,7 @@ impl Kernels<'_> {
     }
 
     fn product(&self, module: &'static str, heads: usize, size: [usize; 3]) -> Step {
-        Step::gemm(module, self.layer.batch * heads, size, self.shape.precision)
+        Step::gemm(module, self.layer.batch * heads, size, self.shape.precision.base())
     }
 
     /// All between the two products over that many scores, of which a part is visible.
@@ -174,7 +180,7 @@ impl Kernels<'_> {
         }
         match self.shape.stack.attention {
             AttentionKernel::FusedSoftmax => steps.push(Step::reduction("softmax", visible * scores, scores)),
-            AttentionKernel::Unfused | AttentionKernel::Flash => {
+            _ => {
                 steps.push(Step::streaming("scale", scores, scores));
                 if self.layer.mask != Mask::Full {
                     steps.push(Step::streaming("mask", scores, scores));

@@ -2,7 +2,7 @@
 
 use super::elementwise::activation;
 use super::feed_forward::{columns, feed_forward};
-use super::part::{Input, Part, Role, Shape, Step, leave, replicated, weight_gradient};
+use super::part::{Input, Part, Role, Shape, Step, grouped, leave, replicated};
 use crate::collective::CollectiveKind;
 use crate::experts::{Gate, Move, Visits, nodes_of_a_token};
 use crate::model::Experts;
@@ -36,15 +36,9 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     let count = experts.count / visits.expert;
     let rows = visits.rows.div_ceil(count);
     let grouped = |module, inner: usize, outer: usize| {
-        let product = |size| Step::gemm(module, count, size, shape.precision);
-        let mut backward = vec![product([rows, inner, outer])];
-        backward.extend(weight_gradient(shape, module, count, [inner, outer, rows]));
-        Part {
-            forward: vec![product([rows, outer, inner])],
-            backward,
-            kept: shape.activations(visits.rows * inner),
-            again: Vec::new(),
-        }
+        let mut part = grouped(shape, module, count, rows, [inner, outer]);
+        part.kept = shape.operands(visits.rows * inner);
+        part
     };
     parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own));
     parts.push(activation(shape, &experts.expert, visits.rows, own));
@@ -110,17 +104,17 @@ fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
     let scores_of = |rows: usize| {
         let scores = Bytes::new(4.0 * (rows * experts.count) as f64);
         let step = vec![Step::reduction("top-k", 2.0 * scores, scores)];
-        Part { forward: step.clone(), backward: step, kept: scores, again: Vec::new() }
+        Part { forward: step.clone(), backward: step, kept: scores, ..Part::default() }
     };
     match shape.routing.gate {
         Gate::Token => {
-            vec![replicated(shape, "router", shape.hidden, experts.count), scores_of(shape.own_tokens())]
+            vec![replicated(&shape.base(), "router", shape.hidden, experts.count), scores_of(shape.own_tokens())]
         }
         Gate::Sentence => {
             let means = Shape { sequence: 1, context: 1, sequence_parallel: false, ..*shape };
             vec![
                 mean_of_tokens(shape),
-                replicated(&means, "router", shape.hidden, experts.count),
+                replicated(&means.base(), "router", shape.hidden, experts.count),
                 scores_of(shape.batch),
             ]
         }

@@ -5,7 +5,7 @@ use crate::context::ContextScheme;
 use crate::experts::Routing;
 use crate::mesh::Mesh;
 use crate::plan::{Piece, Pieces, Plan};
-use crate::precision::Precision;
+use crate::precision::{Precision, Quantisation};
 use crate::program::{Access, Axis, Kernel};
 use crate::stack::Stack;
 use crate::units::Bytes;
@@ -74,6 +74,16 @@ impl<'a> Shape<'a> {
         if self.sequence_parallel { self.tokens().div_ceil(self.tensor) } else { self.tokens() }
     }
 
+    /// The same for what is not computed below 16 bits.
+    pub fn base(&self) -> Self {
+        Self { precision: self.precision.base(), ..*self }
+    }
+
+    /// Size of `elements` activations as an operand of a product, which is how the product keeps them.
+    pub fn operands(&self, elements: usize) -> Bytes {
+        self.precision.operand_bytes() * elements as f64
+    }
+
     /// Size of `elements` activations.
     pub fn activations(&self, elements: usize) -> Bytes {
         self.precision.storage_bytes() * elements as f64
@@ -101,6 +111,8 @@ pub(crate) struct Part {
     pub kept: Bytes,
     /// The pieces that it belongs to: what it does when one of them is computed again.
     pub again: Vec<Again>,
+    /// Elements of its weights that are kept quantised beside what the optimizer updates.
+    pub quantised_weights: u64,
 }
 
 /// A part's place in a piece that can be computed again by itself.
@@ -279,24 +291,30 @@ pub(crate) fn column(
 ) -> Part {
     let tokens = shape.tokens();
     let whole = shape.activations(tokens * inner);
+    let operand = shape.operands(tokens * inner);
     let enters = input == Input::Region && shape.tensor > 1;
     let gather = |beside_next| Step::Collective {
         module: "gather sequence",
         kind: CollectiveKind::AllGather,
         axis: Axis::Tensor,
-        bytes: whole,
+        bytes: operand,
         beside_next,
     };
-    let mut part = Part::default();
+    let mut part = Part { quantised_weights: quantised(shape, 1, inner, own), ..Part::default() };
     let mut gathered = Bytes::ZERO;
+    if input == Input::Region {
+        let own_tokens = if enters { shape.own_tokens() } else { tokens };
+        part.forward.extend(quantise(shape, shape.precision, own_tokens * inner));
+    }
+    part.backward.extend(quantise(shape, shape.precision.of_backward(), tokens * own));
     if enters && shape.sequence_parallel {
         part.forward.push(gather(false));
         part.backward.push(gather(true));
-        gathered = whole;
+        gathered = operand;
     }
-    let product = |size| Step::gemm(module, 1, size, shape.precision).holding(gathered);
-    part.forward.push(product([tokens, own, inner]));
-    part.backward.push(product([tokens, inner, own]));
+    let product = |size, precision| Step::gemm(module, 1, size, precision).holding(gathered);
+    part.forward.push(product([tokens, own, inner], shape.precision));
+    part.backward.push(product([tokens, inner, own], shape.precision.of_backward()));
     if enters {
         let kind =
             if shape.sequence_parallel { CollectiveKind::ReduceScatter } else { CollectiveKind::AllReduce };
@@ -304,6 +322,7 @@ pub(crate) fn column(
         let axis = Axis::Tensor;
         part.backward.push(Step::Collective { module, kind, axis, bytes: whole, beside_next: true });
     }
+    part.backward.extend(restore(shape, tokens * inner));
     let weight = weight_gradient(shape, module, 1, [inner, own, tokens]);
     part.backward.extend(weight.map(|step| step.holding(gathered)));
     if bias {
@@ -311,8 +330,8 @@ pub(crate) fn column(
         part.backward.push(Step::reduction("bias gradient", gradient, Bytes::ZERO));
     }
     part.kept = match input {
-        Input::Region if shape.sequence_parallel => shape.activations(shape.own_tokens() * inner),
-        Input::Region => whole,
+        Input::Region if shape.sequence_parallel => shape.operands(shape.own_tokens() * inner),
+        Input::Region => operand,
         Input::Shared => Bytes::ZERO,
     };
     part
@@ -324,12 +343,19 @@ pub(crate) fn column(
 pub(crate) fn row(shape: &Shape, module: &'static str, leaves: bool, own: usize, outer: usize) -> Part {
     let tokens = shape.tokens();
     let whole = shape.activations(tokens * outer);
-    let mut part = Part { kept: shape.activations(tokens * own), ..Part::default() };
+    let mut part = Part {
+        kept: shape.operands(tokens * own),
+        quantised_weights: quantised(shape, 1, own, outer),
+        ..Part::default()
+    };
+    part.forward.extend(quantise(shape, shape.precision, tokens * own));
     part.forward.push(Step::gemm(module, 1, [tokens, outer, own], shape.precision));
     if leaves {
         leave(shape, whole, &mut part);
     }
-    part.backward.push(Step::gemm(module, 1, [tokens, own, outer], shape.precision));
+    part.backward.extend(quantise(shape, shape.precision.of_backward(), tokens * outer));
+    part.backward.push(Step::gemm(module, 1, [tokens, own, outer], shape.precision.of_backward()));
+    part.backward.extend(restore(shape, tokens * own));
     part.backward.extend(weight_gradient(shape, module, 1, [own, outer, tokens]));
     part
 }
@@ -351,15 +377,60 @@ pub(crate) fn leave(shape: &Shape, whole: Bytes, part: &mut Part) {
 
 /// A product whose weight every rank holds whole, over this rank's own tokens.
 pub(crate) fn replicated(shape: &Shape, module: &'static str, inner: usize, outer: usize) -> Part {
-    let tokens = shape.own_tokens();
-    let mut backward = vec![Step::gemm(module, 1, [tokens, inner, outer], shape.precision)];
-    backward.extend(weight_gradient(shape, module, 1, [inner, outer, tokens]));
-    Part {
-        forward: vec![Step::gemm(module, 1, [tokens, outer, inner], shape.precision)],
-        backward,
-        kept: shape.activations(tokens * inner),
-        again: Vec::new(),
-    }
+    grouped(shape, module, 1, shape.own_tokens(), [inner, outer])
+}
+
+/// The same over an input that another product has quantised and keeps.
+pub(crate) fn replicated_beside(shape: &Shape, module: &'static str, inner: usize, outer: usize) -> Part {
+    let mut part = replicated(shape, module, inner, outer);
+    part.forward.drain(..quantise(shape, shape.precision, shape.own_tokens() * inner).count());
+    Part { kept: Bytes::ZERO, ..part }
+}
+
+/// `count` products alike, each of `rows` with a weight of its own that is `inner` by `outer`.
+pub(crate) fn grouped(
+    shape: &Shape,
+    module: &'static str,
+    count: usize,
+    rows: usize,
+    [inner, outer]: [usize; 2],
+) -> Part {
+    let precision = shape.precision;
+    let mut part = Part {
+        kept: shape.operands(count * rows * inner),
+        quantised_weights: quantised(shape, count, inner, outer),
+        ..Part::default()
+    };
+    part.forward.extend(quantise(shape, precision, count * rows * inner));
+    part.forward.push(Step::gemm(module, count, [rows, outer, inner], precision));
+    part.backward.extend(quantise(shape, precision.of_backward(), count * rows * outer));
+    part.backward.push(Step::gemm(module, count, [rows, inner, outer], precision.of_backward()));
+    part.backward.extend(restore(shape, count * rows * inner));
+    part.backward.extend(weight_gradient(shape, module, count, [inner, outer, rows]));
+    part
+}
+
+/// The kernels that make `elements` activations operands of products in `precision`; none if they are as they are.
+pub(crate) fn quantise(shape: &Shape, precision: Precision, elements: usize) -> impl Iterator<Item = Step> {
+    let stored = shape.activations(elements);
+    let steps = move |quantisation: Quantisation| {
+        let operands = precision.operand_bytes() * (quantisation.copies * elements) as f64;
+        let maximum = Step::reduction("find maximum", stored, Bytes::ZERO);
+        let maximum = quantisation.maximum_first.then_some(maximum);
+        maximum.into_iter().chain([Step::streaming("quantise", stored, operands)])
+    };
+    precision.quantisation().into_iter().flat_map(steps)
+}
+
+/// The kernel that makes `elements` kept operands what backward's products read, if those are wider.
+fn restore(shape: &Shape, elements: usize) -> Option<Step> {
+    let wider = shape.precision.of_backward() != shape.precision;
+    wider.then(|| Step::streaming("restore", shape.operands(elements), shape.activations(elements)))
+}
+
+/// Elements of `count` weights that are kept quantised.
+fn quantised(shape: &Shape, count: usize, inner: usize, outer: usize) -> u64 {
+    if shape.precision.quantisation().is_some() { (count * inner * outer) as u64 } else { 0 }
 }
 
 /// The product that makes a weight's gradient, and the pass that adds it to the accumulated one unless the product
@@ -372,7 +443,7 @@ pub(crate) fn weight_gradient(
 ) -> impl Iterator<Item = Step> {
     let gradient = shape.gradient_bytes();
     let elements = (count * size[0] * size[1]) as f64;
-    let product = match Step::gemm(module, count, size, shape.precision) {
+    let product = match Step::gemm(module, count, size, shape.precision.of_backward()) {
         Step::Kernel { module, kernel, .. } if shape.stack.fused_gradient_accumulation => {
             Step::Kernel { module, kernel, working: Bytes::ZERO, half: Half::Input }
         }

@@ -45,6 +45,10 @@ pub(crate) struct Layer {
     pub routed: u64,
     /// Those of the others that every rank of the tensor axis holds.
     pub replicated: u64,
+    /// Tensors that they form.
+    pub tensors: u64,
+    /// Those of them that are kept quantised as well.
+    pub quantised: u64,
 }
 
 /// Whether a segment carries the data axis's collectives.
@@ -105,7 +109,16 @@ impl Layer {
         let dense: u64 = others().map(|weight| weight.elements_on_rank(shape.tensor)).sum();
         let replicated =
             others().filter(|weight| weight.split == Split::Replicated).map(|weight| weight.total()).sum();
-        Layer { block, parts: parts.into(), recompute, parameters: dense + routed, routed, replicated }
+        Layer {
+            block,
+            recompute,
+            parameters: dense + routed,
+            routed,
+            replicated,
+            tensors: weights.iter().map(|weight| weight.copies).sum(),
+            quantised: parts.iter().map(|part| part.quantised_weights).sum(),
+            parts: parts.into(),
+        }
     }
 
     /// The embedding.
@@ -124,6 +137,13 @@ impl Layer {
             weights.extend(model.embedding_weights(vocabulary).into_iter().take(1));
         }
         Layer::new(None, head_parts(shape, model), Recompute::None, &weights, shape)
+    }
+
+    /// Makes it the one decoder block of its stage that keeps what all of them read.
+    fn keep_encoder_output(&mut self, shape: &Shape) {
+        let mut parts = (*self.parts).clone();
+        parts[0].kept += shape.activations(shape.own_tokens() * shape.hidden);
+        self.parts = parts.into();
     }
 
     /// Its costs as a stage of its own, without messages.
@@ -178,24 +198,34 @@ impl Stage {
         let stages = plan.stages.len();
         // Equal blocks share their parts, if their experts have equally much to do.
         let alike = plan.experts.load == Load::Balanced;
-        let mut known: Vec<(*const Block, Layer)> = Vec::new();
+        let mut known: Vec<((*const Block, bool), Layer)> = Vec::new();
         let mut layer = |index: usize, block: &Block, recompute| {
-            let pointer: *const Block = block;
-            known.retain(|(other, layer)| alike || *other != pointer || layer.block == Some(index));
-            if !known.iter().any(|(other, _)| *other == pointer) {
-                known.push((pointer, Layer::of_block(&shape, index, block, recompute)));
+            let base = plan.stack.base_blocks.as_ref().is_some_and(|kept| kept.keep(index, &plan.model));
+            let kind = (std::ptr::from_ref(block), base);
+            known.retain(|(other, layer)| alike || *other != kind || layer.block == Some(index));
+            if !known.iter().any(|(other, _)| *other == kind) {
+                let shape = if base { &shape.base() } else { &shape };
+                known.push((kind, Layer::of_block(shape, index, block, recompute)));
             }
-            let (_, layer) = known.iter().find(|(other, _)| *other == pointer).expect("it was just added");
+            let (_, layer) = known.iter().find(|(other, _)| *other == kind).expect("it was just added");
             Layer { block: Some(index), recompute, ..layer.clone() }
         };
         let blocks = plan.stage_blocks();
-        let stage = |(index, blocks): (usize, &Vec<(usize, &Block, Recompute)>)| Stage {
-            index,
-            number: index,
-            embedding: (index == 0).then(|| Layer::embedding(&shape, &plan.model)),
-            blocks: blocks.iter().map(|(at, block, recompute)| layer(*at, block, *recompute)).collect(),
-            head: (index + 1 == stages).then(|| Layer::head(&shape, &plan.model, ends_apart(plan))),
-            stages,
+        let stage = |(index, blocks): (usize, &Vec<(usize, &Block, Recompute)>)| {
+            let mut layers: Vec<Layer> =
+                blocks.iter().map(|(at, block, recompute)| layer(*at, block, *recompute)).collect();
+            let crossing = blocks.iter().position(|(_, block, _)| block.cross_attention.is_some());
+            if let Some(first) = crossing {
+                layers[first].keep_encoder_output(&shape);
+            }
+            Stage {
+                index,
+                number: index,
+                embedding: (index == 0).then(|| Layer::embedding(&shape, &plan.model)),
+                blocks: layers,
+                head: (index + 1 == stages).then(|| Layer::head(&shape, &plan.model, ends_apart(plan))),
+                stages,
+            }
         };
         blocks.iter().enumerate().map(stage).collect()
     }
@@ -218,6 +248,11 @@ impl Stage {
     /// What one microbatch holds between the halves of backward.
     pub fn held_between(&self) -> Bytes {
         self.layers().map(|layer| held_between(&layer.parts)).sum()
+    }
+
+    /// Parameters on one rank that are kept quantised as well.
+    pub fn quantised(&self) -> u64 {
+        self.layers().map(|layer| layer.quantised).sum()
     }
 
     /// The most that a pass of one microbatch holds beyond what is held before or after it, if backward runs in
@@ -337,14 +372,26 @@ fn scatters(plan: &Plan) -> bool {
     shape.tensor > 1 && !shape.sequence_parallel && plan.stack.scatter_gather_pipeline
 }
 
-/// Size of a message between neighbouring stages if it stands in line with the kernels; none if it travels beside them.
+/// Size of a message between the first stages if it stands in line with the kernels; none if it travels beside them.
 pub fn messages_in_line(plan: &Plan) -> Option<Bytes> {
-    (!overlaps_messages(plan)).then(|| message_bytes(plan))
+    (!overlaps_messages(plan)).then(|| message_bytes(plan, 1))
 }
 
-fn message_bytes(plan: &Plan) -> Bytes {
+/// Tensors of b s h elements that enter a stage forward, and whose gradients leave it backward.
+///
+/// In an encoder-decoder two, as long as a later block reads the encoder's output: that and the decoder's activations;
+/// before the decoder, the encoder's activations and the decoder's embedded tokens, which the first stage looks up too.
+fn tensors_into(plan: &Plan, stage: usize) -> usize {
+    let before: usize = plan.stages.iter().take(stage).map(|blocks| blocks.0.len()).sum();
+    let runs = plan.model.blocks.iter();
+    let blocks = runs.flat_map(|run| std::iter::repeat_n(&run.block, run.count));
+    if blocks.skip(before).any(|block| block.cross_attention.is_some()) { 2 } else { 1 }
+}
+
+fn message_bytes(plan: &Plan, into_stage: usize) -> Bytes {
     let shape = Shape::of(plan);
-    let whole = shape.activations(shape.own_tokens() * shape.hidden);
+    let tensors = tensors_into(plan, into_stage);
+    let whole = shape.activations(tensors * shape.own_tokens() * shape.hidden);
     if scatters(plan) { whole / shape.tensor as f64 } else { whole }
 }
 
@@ -360,7 +407,7 @@ fn send(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, 
     if to == sender(plan, channel) {
         return;
     }
-    let work = Work::Send { channel, to, bytes: message_bytes(plan) };
+    let work = Work::Send { channel, to, bytes: message_bytes(plan, stage_entered(channel)) };
     match overlaps_messages(plan) {
         true => {
             let after = emitter.frontier();
@@ -377,7 +424,7 @@ fn receive(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Messag
     if from == rank_of(plan, own_stage) {
         return;
     }
-    let work = Work::Receive { channel, from, bytes: message_bytes(plan) };
+    let work = Work::Receive { channel, from, bytes: message_bytes(plan, stage_entered(channel)) };
     match overlaps_messages(plan) {
         true => {
             let op = emitter.push("receive", pass, Stream::Receive, work, Vec::new());
@@ -389,10 +436,19 @@ fn receive(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Messag
     }
     if scatters(plan) {
         let shape = Shape::of(plan);
-        let bytes = shape.activations(shape.tokens() * shape.hidden);
+        let tensors = tensors_into(plan, stage_entered(channel));
+        let bytes = shape.activations(tensors * shape.tokens() * shape.hidden);
         let work = Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Tensor, bytes };
         // The pass cannot begin without it, and the passes before do not know of it.
         emitter.in_line("gather message", pass, work);
+    }
+}
+
+/// The stage that a message enters forward, or whose input's gradient it is.
+fn stage_entered(channel: Channel) -> usize {
+    match channel {
+        Channel::Activation(stage) => stage + 1,
+        Channel::Gradient(stage) => stage,
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::data::{Copies, gathers, gathers_updated, held_again, reductions, shard_axis};
 use super::emit::Emitter;
-use super::part::Shape;
+use super::part::{Shape, Step, quantise};
 use super::stage::{Stage, ends_apart};
 use crate::collective::CollectiveKind;
 use crate::data::{Divided, Reduction};
 use crate::optimizer::update_traffic;
 use crate::plan::Plan;
 use crate::program::{Access, Axis, Kernel, Pass, Segment, Stream, Work};
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
 /// The last call of `pipeline_rank`.
@@ -72,11 +73,26 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         emitter.in_line("clip", Pass::Update, Work::Compute(scale));
     }
     let (read, written) = update_traffic(plan.job.optimizer(), plan.job.precision, gradient);
+    let launches = match plan.stack.optimizer {
+        Fusion::Fused => 1,
+        Fusion::Separate => {
+            own_stages(plan, stages, pipeline_rank).flat_map(Stage::layers).map(|layer| layer.tensors).sum()
+        }
+    };
+    let updated = updated / launches as f64;
     let update = streaming(Access::Elementwise, read * updated, written * updated);
-    emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+    for _ in 0..launches {
+        emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+    }
     if plan.shards_optimizer() && !plan.divides(Divided::Weights) && !gathers_updated(plan) {
         for work in gathers(plan, &copies) {
             emitter.in_line("gather weights", Pass::Update, work);
+        }
+    }
+    let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
+    for step in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
+        if let Step::Kernel { kernel, .. } = step {
+            emitter.in_line("quantise weights", Pass::Update, Work::Compute(kernel));
         }
     }
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }

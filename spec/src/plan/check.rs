@@ -11,6 +11,7 @@ use crate::lower::part::Shape;
 use crate::mesh::Mesh;
 use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::{OPTIMIZERS, optimizer};
+use crate::program::FlashVersion;
 use crate::schedule::{SCHEDULES, schedule};
 
 /// The most of anything a plan may count; beyond it a number is a slip of the pen.
@@ -97,7 +98,8 @@ impl Plan {
             );
         }
         let gpu = &self.cluster.node.gpu;
-        if !gpu.peak.contains_key(&self.job.precision) {
+        let precision = self.job.precision;
+        if ![precision, precision.base()].iter().all(|needed| gpu.peak.contains_key(needed)) {
             let known: Vec<&str> = gpu.peak.keys().map(|precision| precision.name()).collect();
             let allowed = format!("{} computes in {}", gpu.name, known.join(", "));
             return bad("job.precision", self.job.precision.to_string(), allowed);
@@ -203,6 +205,14 @@ impl Plan {
         if self.sequence_parallel && !self.stack.sequence_parallel {
             return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));
         }
+        let gpu = &self.cluster.node.gpu;
+        let known = &gpu.achieved.attention;
+        let version = self.stack.attention.version().filter(|version| *version != FlashVersion::Best);
+        if let Some(version) = version.filter(|version| !known.contains_key(version)) {
+            let names = std::iter::once("flash").chain(known.keys().map(|version| version.name()));
+            let allowed = format!("{} has figures of {}", gpu.name, names.collect::<Vec<_>>().join(", "));
+            return bad("stack.attention", format!("`{}`", version.name()), allowed);
+        }
         let chosen: Vec<Recompute> = self.stages.iter().flat_map(|stage| stage.0.iter().copied()).collect();
         if chosen.iter().any(|choice| choice.name() == "selective") && !self.stack.selective_recompute {
             return bad("stages", "`selective` in some".into(), lacks("selective recompute"));
@@ -307,13 +317,6 @@ pub fn tensor_degree_allowed(model: &Model, tensor: usize) -> Result<(), String>
 pub fn pipeline_allowed(model: &Model, stages: usize) -> Result<(), String> {
     if stages > model.layers() {
         return Err(format!("{stages} stages are more than the model's {} blocks", model.layers()));
-    }
-    let crosses = model.blocks.iter().any(|run| run.block.cross_attention.is_some());
-    if crosses && stages > 1 {
-        return Err(
-            "an encoder-decoder is not cut into stages: every decoder block reads the encoder's output"
-                .into(),
-        );
     }
     Ok(())
 }
