@@ -198,11 +198,11 @@ fn deepseek(dispatcher: &str) -> Plan {
 }
 
 fn mixture(plan: &Plan) -> &Experts {
-    let mixtures = plan.model.blocks.iter().filter_map(|run| match &run.block.mlp {
+    let mut mixtures = plan.model.blocks.iter().filter_map(|run| match &run.block.mlp {
         Mlp::Experts(experts) => Some(experts),
         Mlp::Dense(_) => None,
     });
-    mixtures.last().unwrap()
+    mixtures.next().unwrap()
 }
 
 #[test]
