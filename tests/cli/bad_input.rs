@@ -271,8 +271,8 @@ fn names_of_the_catalog() {
     check("", "the following required arguments were not provided: <LIST>");
     check(
         "model",
-        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, schedules, stacks, \
-         optimizers, interconnects, nics, fabrics, collectives, algorithms, nccl]; a similar value exists: 'models'",
+        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, schedules, \
+         context-schemes, stacks, optimizers, interconnects, nics, fabrics, collectives, algorithms, nccl]; a similar value exists: 'models'",
     );
     check(
         "gpus h100",
