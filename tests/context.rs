@@ -15,7 +15,7 @@ use trainwright_spec::collective::CollectiveKind::{
 use trainwright_spec::context::CONTEXT_SCHEMES;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::memory::plan_memory;
-use trainwright_spec::model::{Mask, Position};
+use trainwright_spec::model::Mask;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{Axis, MemoryKind, Op, Pass, Work};
 use trainwright_spec::units::Bytes;
@@ -283,7 +283,7 @@ fn a_ring_hides_behind_long_parts_of_a_sequence_and_not_behind_short_ones() {
     // A step computes 2 · 2 d (s/c)² / 2 a flops and sends 2 · 2 (s/c) k bytes: hidden if s/c is long enough (2310.01889,
     // section 3.2).
     let exposed = |sequence| {
-        let mut draft = Draft {
+        let draft = Draft {
             blocks: 2,
             sequence,
             stack: "megatron-core",
@@ -291,7 +291,6 @@ fn a_ring_hides_behind_long_parts_of_a_sequence_and_not_behind_short_ones() {
             context: [4, 1],
             ..Draft::of("llama-7b", [1, 1, 1])
         };
-        draft.model.embedding.position = Position::Rotary;
         let plan = draft.plan();
         let timeline =
             simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();

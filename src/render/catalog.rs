@@ -211,8 +211,8 @@ pub fn context_schemes() -> String {
     let rows = rows.map(|row| row.map(str::to_string).into()).collect();
     let columns = [Left("scheme"), Left("summary"), Left("each rank sends"), Left("source")];
     wrapped_table(&columns, rows)
-        + "elements for each layer and microbatch: c context ranks, of which u exchange heads and r = c/u are left, b \
-           sequences of s tokens; h, k, v widths of all query, key, value heads\n"
+        + "elements for each layer and microbatch: c context ranks, u of them inner ones, r = c/u; b sequences of s tokens;\n\
+           h, k, v: widths of all query, key, value heads of a tensor rank\n"
 }
 
 /// Every data-parallel scheme.
@@ -355,7 +355,7 @@ pub fn context_scheme_entry(scheme: &dyn ContextScheme) -> String {
     let allowed = |layer: &SharedAttention| scheme.check(layer, AttentionKernel::Flash).is_ok();
     let layer = [layer(2), layer(1)].into_iter().find(allowed);
     let example = layer.map(|layer| {
-        let steps = |steps: Vec<Step>| steps.iter().map(ToString::to_string).collect();
+        let steps = |steps: Vec<Step>| steps.iter().map(|step| format!("{step}\n")).collect();
         let volume = scheme.volume(&layer);
         ContextExample {
             sequence: layer.sequence,
@@ -453,8 +453,8 @@ struct ContextExample {
     context_inner: usize,
     sent_forward: usize,
     sent_backward: usize,
-    forward: Vec<String>,
-    backward: Vec<String>,
+    forward: String,
+    backward: String,
 }
 
 #[derive(Serialize)]

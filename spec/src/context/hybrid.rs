@@ -67,7 +67,7 @@ impl ContextScheme for Hybrid {
     }
 
     fn source(&self) -> &'static str {
-        "Fang and Zhao 2024, USP, arXiv 2405.07719; Gu et al. 2024, LoongTrain, arXiv 2406.18485; Megatron-Core, hierarchical_context_parallel_sizes"
+        "Fang and Zhao 2024, USP, arXiv 2405.07719; Gu et al. 2024, LoongTrain, arXiv 2406.18485; Megatron-Core, hierarchical context parallelism"
     }
 
     fn formula(&self) -> &'static str {
