@@ -11,7 +11,7 @@ use trainwright_sim::{Detail, hardware_flops, simulate, step_time, step_time_for
 use trainwright_spec::catalog;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::mesh::Coordinates;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::Axis;
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::chrome::write_chrome;
@@ -23,7 +23,7 @@ use undisturbed::Undisturbed;
 fn drafts() -> Vec<Draft> {
     let gpt2 = |mesh| Draft { blocks: 4, ..Draft::of("gpt2", mesh) };
     let llama = |mesh| Draft { blocks: 4, ..Draft::of("llama-7b", mesh) };
-    let zero1 = DataSharding::Zero1;
+    let zero1 = "zero1";
     let interleaved = |draft| Draft { schedule: "interleaved", virtual_stages: 2, ..draft };
     let grid = |tensor_scheme, tensor_rows, draft| Draft {
         tensor_scheme,
@@ -88,7 +88,7 @@ fn case(plan: &Plan) -> String {
         mesh.pipeline,
         mesh.data,
         plan.schedule,
-        plan.data_sharding.name(),
+        plan.data_sharding,
         if plan.sequence_parallel { "sequence parallel" } else { "whole sequences" },
     )
 }
@@ -127,7 +127,8 @@ fn every_rank_does_what_its_class_does() {
         assert_eq!(all.ranks.len(), plan.mesh.ranks(), "{case}");
         assert_eq!(classes.ranks.iter().map(|track| track.stands_for).sum::<usize>(), plan.mesh.ranks());
         assert_eq!(hardware_flops(&lower(&plan)), hardware_flops(&lower_every_rank(&plan)), "{case}");
-        let grid = plan.mesh.tensor_rows > 1 && plan.stack.overlap_tensor_backward;
+        let beside = plan.stack.overlap_tensor_backward || plan.stack.overlap_gradient_reduction;
+        let grid = plan.mesh.tensor_rows > 1 && beside;
         if plan.stack.overlap_tensor_pieces || grid {
             // What starts at one moment on several ranks of a group changes their speeds one after the other, each
             // change rounded to a picosecond. With much beside the kernels the step is the same to a nanosecond.

@@ -12,7 +12,8 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::lower::lower;
 use trainwright_spec::memory::plan_memory;
 use trainwright_spec::model::{Mlp, Model, Position};
-use trainwright_spec::plan::{Plan, Recompute};
+use trainwright_spec::plan::{Piece, Plan, Recompute};
+use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Kernel, Op, Pass, Work};
 use trainwright_spec::tensor::{Input, LayerStep, Linear, Output, Role, TENSOR_SCHEMES, tensor_scheme};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
@@ -258,15 +259,65 @@ fn activations_are_the_closed_form_and_memory_is_its_peak() {
         };
         assert_near((activations(2) - activations(1)).get(), block, &format!("{grid:?}"));
 
-        for recompute in Recompute::ALL {
+        let pieces = [Piece::Norm, Piece::Activation, Piece::Mlp].map(|piece| Recompute::of(&[piece]));
+        for recompute in Recompute::ALL.into_iter().chain(pieces) {
             for stack in ["pytorch-eager", "megatron-core-tp-overlap"] {
                 let plan = Draft { recompute, stack, ..draft(grid) }.plan();
                 let timeline =
                     simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
                 let (closed, peak) =
                     (plan_memory(&plan)[0].total(), Report::new(&timeline).ranks[0].memory.peak);
-                let case = format!("{grid:?} {stack} {}: {closed} for {peak}", recompute.name());
+                let case = format!("{grid:?} {stack} {recompute}: {closed} for {peak}");
                 assert!(closed >= peak - Bytes::new(5.0) && closed <= 1.05 * peak, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn grids_share_a_cluster_with_pipelines_and_divided_state() {
+    // Closed forms of memory against its peak on each pipeline rank; and the rank with the most is not the only one.
+    for grid in [GRIDS[1], GRIDS[3], GRIDS[5]] {
+        for (schedule, virtual_stages) in [("1f1b", 1), ("interleaved", 2), ("chimera", 1)] {
+            for data_sharding in ["none", "zero1", "zero2", "zero3", "fsdp"] {
+                let draft = Draft {
+                    mesh: [grid.1, 2, 2],
+                    schedule,
+                    virtual_stages,
+                    data_sharding,
+                    model: gpt(1024, 16, 4),
+                    blocks: 4,
+                    ..draft(grid)
+                };
+                let Ok(plan) = draft.try_plan() else {
+                    println!(
+                        "{grid:?} {schedule} {data_sharding} {:?}",
+                        draft.try_plan().unwrap_err().to_string()
+                    );
+                    continue;
+                };
+                let costs = ClusterCosts { cluster: &plan.cluster };
+                let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
+                let report = Report::new(&timeline);
+                for (stage, memory) in plan_memory(&plan).iter().enumerate() {
+                    let ranks =
+                        report.ranks.iter().filter(|rank| plan.mesh.coordinates(rank.rank).pipeline == stage);
+                    for rank in ranks {
+                        let (closed, peak) = (memory.total(), rank.memory.peak);
+                        let case =
+                            format!("{grid:?} {schedule} {data_sharding} {stage}: {closed} for {peak}");
+                        if !(closed >= peak - Bytes::new(5.0) && closed <= 1.05 * peak) {
+                            println!("BAD {case}");
+                        }
+                    }
+                }
+                let every =
+                    trainwright_sim::step_time(&trainwright_spec::lower::lower_every_rank(&plan), &costs)
+                        .unwrap();
+                let alike = step_time(&lower(&plan), &costs).unwrap();
+                if every != alike {
+                    println!("DIFF {grid:?} {schedule} {data_sharding} {every} {alike}");
+                }
             }
         }
     }
@@ -327,6 +378,26 @@ fn what_no_grid_can_be_is_refused() {
     let of_model = |name| Draft { model: Draft::of(name, [1, 1, 1]).model, ..square.clone() };
     check(&of_model("mixtral-8x7b"), "it cannot cut the model's experts: use `1d`");
     check(&of_model("bert-base"), "it cannot cut the model's head's own layers: use `1d`");
+    let eight_bits = Draft { precision: Precision::Int8, ..square.clone() };
+    check(&eight_bits, "`job.precision` is `int8`; tensor scheme `2d` computes in 16 bits or more");
+    let halves = Draft { mesh: [4, 2, 1], schedule: "zb-h1", ..square.clone() };
+    check(
+        &halves,
+        "`schedule` is `zb-h1`; tensor scheme `2d` needs a schedule that runs backward as a whole",
+    );
+    check(
+        &Draft { context: [2, 1], ..square.clone() },
+        "`mesh.context` is 2; tensor scheme `2d` leaves sequences whole: it must be 1",
+    );
+    let pieces = Draft { stack: "megatron-core-tp-overlap", sequence_parallel: true, ..of("1d", 4, 1) };
+    check(
+        &Draft { precision: Precision::Int8, ..pieces.clone() },
+        "stack.overlap_tensor_pieces computes in 16 bits or more",
+    );
+    check(
+        &Draft { mesh: [4, 2, 1], schedule: "zb-h1", ..pieces },
+        "stack.overlap_tensor_pieces needs a schedule that runs backward as a whole",
+    );
     let mut few_keys = of_model("llama-2-7b");
     few_keys.model.blocks[0].block.attention.kv_heads = 1;
     check(&few_keys, "`model.blocks.block.attention.kv_heads` is 1; tensor scheme `2d` cuts it in 2 parts");

@@ -7,6 +7,7 @@ pub mod costs;
 pub mod engine;
 pub mod flow;
 mod forecast;
+mod mix;
 pub mod network;
 mod simulate;
 mod template;

@@ -100,12 +100,12 @@ pub struct TensorGrid {
     /// What lies between the layers of a 1-D scheme.
     pub between: Between,
     /// Whether what is exchanged piece by piece travels beside the products.
-    pub pieces: Pieces,
+    pub pieces: Overlap,
 }
 
 impl TensorGrid {
     /// Of the tensor axis of a mesh.
-    pub fn of(mesh: &Mesh, between: Between, pieces: Pieces) -> Self {
+    pub fn of(mesh: &Mesh, between: Between, pieces: Overlap) -> Self {
         let (ranks, rows) = (mesh.tensor, mesh.tensor_rows);
         TensorGrid { ranks, rows, depth: ranks / (rows * rows), between, pieces }
     }
@@ -122,7 +122,7 @@ pub enum Between {
 
 /// How pieces of tensors are exchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pieces {
+pub enum Overlap {
     /// A product waits for all of its operands.
     Waited,
     /// While one piece is multiplied the next one travels.

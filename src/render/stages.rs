@@ -26,8 +26,8 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
     ];
     let rows = forecast.memory.iter().enumerate().map(|(rank, memory)| {
         let kinds = [
-            memory.weights,
-            memory.gradients,
+            memory.weights + memory.gathered,
+            memory.gradients + memory.unreduced,
             memory.optimizer,
             memory.activations,
             memory.temporaries,

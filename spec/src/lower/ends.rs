@@ -1,20 +1,24 @@
 //! What stands before the first and after the last block.
 
 use super::elementwise::hidden_norm;
-use super::part::{Part, Shape, Step, head, lowered, replicated};
+use super::part::{Numbers, Part, Shape, Step, head, lowered, replicated};
 use crate::collective::CollectiveKind;
 use crate::model::{Model, Norm, Position};
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
 /// The embedding: look-up in this rank's part of the vocabulary, sum over the tensor axis, positions, dropout.
 pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
+    let shape = &shape.base();
     let width = model.embedding.width.unwrap_or(shape.hidden);
     let vocabulary = shape.stack.padded_vocabulary(model.vocab, shape.tensor);
     let steps = shape.scheme.look_up(&shape.grid, shape.all_tokens(), [vocabulary, width]);
     let found = shape.activations(steps.tokens * steps.width);
     let gradients = shape.gradient_bytes() * (steps.tokens * steps.width) as f64;
     let around = |steps: &[Vec<_>; 2], own| {
-        let [before, after] = [0, 1].map(|side| lowered(shape, "embedding", &steps[side]));
+        let numbers =
+            Numbers { module: "embedding", product: shape.precision, gathered: shape.activations(1) };
+        let [before, after] = [0, 1].map(|side| lowered(shape, numbers, &steps[side]));
         [before, vec![own], after].concat()
     };
     let look_up = Part {
@@ -22,9 +26,10 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         backward: around(&steps.backward, Step::streaming("embedding", found + gradients, gradients)),
         // Token ids, 8 bytes each.
         kept: Bytes::new(8.0 * steps.tokens as f64),
-        core: None,
+        ..Part::default()
     };
-    let mut parts = vec![look_up];
+    // An encoder-decoder looks up two sequences.
+    let mut parts = vec![look_up; if model.decodes() { 2 } else { 1 }];
     if model.embedding.width.is_some() {
         parts.push(replicated(shape, "embedding projection", width, shape.hidden));
     }
@@ -45,7 +50,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
             forward: vec![Step::streaming("dropout", own, own + mask)],
             backward: vec![Step::streaming("dropout", own + mask, own)],
             kept: mask,
-            core: None,
+            ..Part::default()
         });
     }
     parts
@@ -53,6 +58,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
 
 /// The head: final norm, projection to this rank's part of the vocabulary, cross entropy over all parts.
 pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
+    let shape = &shape.base();
     let mut parts = Vec::new();
     if let Some(norm) = model.final_norm {
         parts.push(hidden_norm(shape, norm));
@@ -86,6 +92,13 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
         beside_next: false,
     };
     let exchange = |steps: &mut Vec<Step>| steps.extend((shape.tensor > 1).then_some(exchange));
+    if shape.stack.cross_entropy == Fusion::Fused {
+        // The maximum and the sum of exponentials in one pass over the logits, which stay for backward.
+        let mut forward = vec![Step::reduction("loss", logits, Bytes::ZERO)];
+        (0..3).for_each(|_| exchange(&mut forward));
+        let backward = vec![Step::streaming("loss", logits, logits)];
+        return Part { forward, backward, kept: logits, ..Part::default() };
+    }
     let mut forward =
         vec![Step::streaming("loss cast", logits, wide), Step::reduction("loss max", wide, Bytes::ZERO)];
     exchange(&mut forward);
@@ -93,5 +106,5 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));
-    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, core: None }
+    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, ..Part::default() }
 }

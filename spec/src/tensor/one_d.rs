@@ -1,7 +1,7 @@
 //! 1-D: weights cut by column, then by row; the sum of the second product's outputs over all tensor ranks.
 
 use super::{
-    Between, Input, LayerStep, Linear, LinearSteps, LookUp, Output, Parts, Pieces, Role, TensorGrid,
+    Between, Input, LayerStep, Linear, LinearSteps, LookUp, Output, Overlap, Parts, Role, TensorGrid,
 };
 use super::{TensorScheme, Volume, beside, collective};
 use crate::collective::CollectiveKind::{AllGather, AllReduce, ReduceScatter, SendReceive};
@@ -168,7 +168,7 @@ fn leave(grid: &TensorGrid, whole: usize) -> [Vec<LayerStep>; 2] {
 }
 
 fn in_pieces(grid: &TensorGrid) -> bool {
-    grid.ranks > 1 && grid.between == Between::Sequence && grid.pieces == Pieces::Beside
+    grid.ranks > 1 && grid.between == Between::Sequence && grid.pieces == Overlap::Beside
 }
 
 /// The product of a gathered tensor, m × k as a whole, of which `held` elements live as long as the product.

@@ -12,7 +12,7 @@
 //! With d layers each holds 1/d of the rows of X and Y, and all of W.
 //! Source: van de Geijn & Watts 1997, Concurrency 9(4), 255–274; Xu et al. 2021, arXiv 2104.05343, section 3.1.
 
-use super::{LayerStep, Linear, LinearSteps, LookUp, Parts, Pieces, Role, TensorGrid, Volume, collective};
+use super::{LayerStep, Linear, LinearSteps, LookUp, Overlap, Parts, Role, TensorGrid, Volume, collective};
 use crate::collective::CollectiveKind::{self, AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
 use crate::program::Axis;
 
@@ -127,8 +127,8 @@ impl Blocks<'_> {
         let mut steps = Vec::new();
         for step in 0..self.grid.rows {
             match self.grid.pieces {
-                Pieces::Waited => steps.extend(&waited),
-                Pieces::Beside => {
+                Overlap::Waited => steps.extend(&waited),
+                Overlap::Beside => {
                     if step == 0 {
                         steps.extend(&waited);
                     }
@@ -144,12 +144,12 @@ impl Blocks<'_> {
     }
 
     fn step(&self, name: &'static str, kind: CollectiveKind, axis: Axis, elements: usize) -> LayerStep {
-        let beside_next = self.grid.pieces == Pieces::Beside;
+        let beside_next = self.grid.pieces == Overlap::Beside;
         LayerStep::Collective { name, kind, axis, elements, beside_next }
     }
 
     fn buffers(&self, elements: usize) -> usize {
-        if self.grid.pieces == Pieces::Beside { 2 * elements } else { elements }
+        if self.grid.pieces == Overlap::Beside { 2 * elements } else { elements }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{bad, tensor_degree_allowed};
 use crate::cluster::Fault;
 use crate::model::{Attention, Block, Mlp, Model};
 use crate::plan::Plan;
-use crate::tensor::{TENSOR_SCHEMES, tensor_scheme};
+use crate::tensor::{Between, Overlap, TENSOR_SCHEMES, tensor_scheme};
 
 impl Plan {
     /// Whether the tensor ranks form the grid of the scheme, and it can cut the model and the microbatch.
@@ -49,6 +49,39 @@ impl Plan {
             Some(what) => {
                 let allowed = format!("it cannot cut the model's {what}: use `1d`");
                 bad("tensor_scheme", format!("`{}`", scheme.name()), allowed)
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Whether the steps of the scheme can run in the plan's precision and in the order of its schedule; all else in
+    /// the plan is legal.
+    ///
+    /// Collectives among the products of a weight's gradient do not go with either half of backward, and nothing says
+    /// how blocks below 16 bits are scaled.
+    pub(super) fn check_tensor_steps(&self) -> Result<(), Fault> {
+        let grid = self.tensor_grid();
+        let in_grid = self.tensor_scheme().parts(&grid).hidden > 1;
+        let in_pieces = grid.pieces == Overlap::Beside && grid.between == Between::Sequence;
+        let what = match (in_grid, in_pieces) {
+            (true, _) => format!("tensor scheme `{}`", self.tensor_scheme),
+            (false, true) => "stack.overlap_tensor_pieces".into(),
+            (false, false) => return Ok(()),
+        };
+        if self.job.precision.quantisation().is_some() {
+            let allowed = format!("{what} computes in 16 bits or more");
+            return bad("job.precision", format!("`{}`", self.job.precision), allowed);
+        }
+        if in_grid && self.mesh.context > 1 {
+            let allowed = format!("{what} leaves sequences whole: it must be 1");
+            return bad("mesh.context", self.mesh.context.to_string(), allowed);
+        }
+        match self.runs_halves() {
+            false => Ok(()),
+            true => {
+                let allowed = format!("{what} needs a schedule that runs backward as a whole");
+                bad("schedule", format!("`{}`", self.schedule), allowed)
             }
         }
     }
