@@ -79,6 +79,8 @@ static GPT3: LazyLock<Plan> = LazyLock::new(|| {
         sequence_parallel: true,
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],
+        state: Default::default(),
+        offload: Default::default(),
         mesh: Mesh::new(8, 16, 8),
         job: job(2048, 1536),
         stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),

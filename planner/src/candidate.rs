@@ -52,6 +52,8 @@ impl Candidate {
             sequence_parallel: self.sequence_parallel,
             data_sharding: self.data_sharding,
             stages,
+            state: Default::default(),
+            offload: Default::default(),
             mesh: self.mesh,
             job: question.job.clone(),
             stack: question.stack.clone(),

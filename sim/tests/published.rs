@@ -51,6 +51,8 @@ fn plan(row: &Row) -> Plan {
         sequence_parallel: row.sequence_parallel == "yes",
         data_sharding: DataSharding::None,
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
+        state: Default::default(),
+        offload: Default::default(),
         mesh: Mesh::new(row.tp, row.pp, row.dp),
         job: Job {
             sequence: row.seq_len,

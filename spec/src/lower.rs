@@ -10,11 +10,12 @@ mod elementwise;
 mod emit;
 mod ends;
 mod feed_forward;
+pub(crate) mod offload;
 pub(crate) mod part;
 mod stage;
 mod update;
 
-pub(crate) use stage::Stage;
+pub(crate) use stage::{Layer, Stage};
 pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
@@ -105,11 +106,14 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         .iter()
         .map(|stage| {
             let plain = add(stage.backward(plan, Variant::Plain));
-            [plain, if reduces(plan) { add(stage.backward(plan, Variant::Data)) } else { plain }]
+            [plain, if reduces(plan) || offload::copies_in_backward(plan) { add(stage.backward(plan, Variant::Data)) } else { plain }]
         })
         .collect();
     let update: Vec<usize> =
         (0..plan.mesh.pipeline).map(|rank| add(update::segment(plan, &stages, rank))).collect();
+    let delayed: Vec<Option<usize>> = (0..plan.mesh.pipeline)
+        .map(|rank| plan.offload.delayed_update.then(|| add(update::delayed(plan, &stages, rank))))
+        .collect();
 
     let calls: Vec<Vec<Call>> = (0..plan.mesh.pipeline)
         .map(|pipeline_rank| {
@@ -122,7 +126,9 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
                 };
                 Call { segment, action: Some(action) }
             });
-            pass.chain([Call { segment: update[pipeline_rank], action: None }]).collect()
+            let outside = |segment| Call { segment, action: None };
+            let before = delayed[pipeline_rank].map(outside);
+            before.into_iter().chain(pass).chain([outside(update[pipeline_rank])]).collect()
         })
         .collect();
 
@@ -159,6 +165,15 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         })
         .collect();
     Program { segments, ranks: rank_programs, groups }
+}
+
+/// Parameters of a layer whose gradients other ranks add to after backward: norms and other whole weights, of which each
+/// rank of the tensor axis saw a part of the sequence, and an embedding that both ends of a pipeline hold.
+fn late_parameters(plan: &Plan, layer: &Layer) -> u64 {
+    let shape = part::Shape::of(plan);
+    let replicated = if shape.sequence_parallel { layer.replicated } else { 0 };
+    let shared = layer.block.is_none() && plan.model.head.tied && plan.mesh.pipeline > 1;
+    replicated + if shared { update::tied_embedding(plan) } else { 0 }
 }
 
 /// Whether the first forward pass gathers weights that the data axis holds in parts.

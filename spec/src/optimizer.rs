@@ -5,6 +5,9 @@ mod lamb;
 mod lars;
 mod momentum;
 mod sgd;
+mod state;
+
+pub use state::{MasterWeights, Moments, StateBytes, StatePrecision};
 
 use crate::catalog::nearest;
 use crate::error::SpecError;
@@ -34,21 +37,19 @@ pub trait Optimizer: Sync {
 
 /// Bytes of state for each parameter: moments, and fp32 master weights where training is in 16 bits.
 pub fn state_bytes(optimizer: &dyn Optimizer, precision: Precision) -> Bytes {
-    optimizer.moment_bytes() + master_bytes(precision)
+    usual(optimizer, precision, precision).optimizer()
 }
 
 /// Bytes moved by a fused update of one parameter: (read, written).
 ///
 /// Reads gradient, weight and moments, writes weight and moments, and the 16-bit copy where there is one.
 pub fn update_traffic(optimizer: &dyn Optimizer, precision: Precision, gradient: Bytes) -> (Bytes, Bytes) {
-    let weight = Bytes::new(4.0);
-    let copy = if precision.needs_master_weights() { precision.storage_bytes() } else { Bytes::ZERO };
-    let read = gradient + weight + optimizer.moment_bytes() + optimizer.extra_traffic();
-    (read, weight + optimizer.moment_bytes() + copy)
+    StateBytes { gradient, ..usual(optimizer, precision, precision) }.update_traffic()
 }
 
-fn master_bytes(precision: Precision) -> Bytes {
-    if precision.needs_master_weights() { Bytes::new(4.0) } else { Bytes::ZERO }
+/// A parameter of fp32 moments and master weights.
+fn usual(optimizer: &dyn Optimizer, precision: Precision, gradients: Precision) -> StateBytes {
+    StateBytes::new(optimizer, precision, gradients, &StatePrecision::default())
 }
 
 /// Every optimizer. A new one is a file in `optimizer/` and a line here.

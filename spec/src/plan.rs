@@ -1,14 +1,17 @@
 //! Every choice about how a job runs, in one file that stands alone.
 
 mod check;
+mod offload;
 
 pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use offload::Offload;
 
 use crate::cluster::Cluster;
 use crate::error::SpecError;
 use crate::job::Job;
 use crate::mesh::Mesh;
 use crate::model::{Block, Model};
+use crate::optimizer::{StateBytes, StatePrecision};
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
 use serde::{Deserialize, Serialize};
@@ -31,6 +34,12 @@ pub struct Plan {
     pub data_sharding: DataSharding,
     /// The blocks of each stage and what of them is computed again in backward, in the order of execution.
     pub stages: Vec<StageBlocks>,
+    /// In which precision gradients, moments and master weights are kept.
+    #[serde(default, skip_serializing_if = "StatePrecision::is_default")]
+    pub state: StatePrecision,
+    /// What lives beside the GPUs.
+    #[serde(default, skip_serializing_if = "Offload::is_none")]
+    pub offload: Offload,
     /// Ranks along each axis.
     pub mesh: Mesh,
     /// How much is trained.
@@ -170,6 +179,13 @@ impl Plan {
     /// Whether the data axis splits the optimizer state.
     pub fn shards_optimizer(&self) -> bool {
         self.data_sharding == DataSharding::Zero1 && self.mesh.data > 1
+    }
+
+    /// What a parameter weighs, if nothing of it is divided.
+    pub fn state_bytes(&self) -> StateBytes {
+        let precision = self.job.precision;
+        let gradients = self.stack.gradient_precision(precision);
+        StateBytes::new(self.job.optimizer(), precision, gradients, &self.state)
     }
 
     /// Parameters in a bucket of gradients.

@@ -85,6 +85,8 @@ impl Draft {
             sequence_parallel: self.sequence_parallel,
             data_sharding: self.data_sharding,
             stages: (0..stages).map(stage).collect(),
+            state: Default::default(),
+            offload: Default::default(),
             mesh: Mesh::new(tensor, pipeline, data),
             job: Job {
                 sequence: self.sequence,

@@ -86,13 +86,15 @@ impl Emitter {
         }
     }
 
-    fn allocate(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
+    /// Takes memory when an op starts.
+    pub fn allocate(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
         if bytes > Bytes::ZERO {
             self.ops[op].allocates.push(Allocation { kind, bytes });
         }
     }
 
-    fn free(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
+    /// Gives memory back when an op ends.
+    pub fn free(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
         if bytes > Bytes::ZERO {
             self.ops[op].frees.push(Allocation { kind, bytes });
         }

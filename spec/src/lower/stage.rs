@@ -3,7 +3,9 @@
 use super::block::block_parts;
 use super::emit::{Emitter, backward_peak, kept};
 use super::ends::{embedding_parts, head_parts};
+use super::offload::Copies;
 use super::part::{Part, Shape};
+use super::reduces;
 use crate::collective::CollectiveKind;
 use crate::model::{Block, Model};
 use crate::plan::{DataSharding, Plan, Recompute};
@@ -86,6 +88,11 @@ impl Layer {
             .map(|weight| weight.total())
             .sum();
         Layer { block, parts: parts.into(), recompute, parameters, replicated }
+    }
+
+    /// Activations that it keeps from forward to backward.
+    pub fn kept(&self) -> Bytes {
+        kept(&self.parts, self.recompute)
     }
 
     /// The embedding.
@@ -190,6 +197,7 @@ impl Stage {
     /// Forward of one microbatch. The data variant begins with gathering the weights, bucket by bucket.
     pub fn forward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
+        let mut copies = Copies::begin(plan, self, Pass::Forward, &mut emitter);
         let gathers = match variant {
             Variant::Data => self.gather_weights(plan, &mut emitter),
             Variant::Plain => Vec::new(),
@@ -204,7 +212,10 @@ impl Stage {
                     emitter.wait_for(*gather);
                 }
             }
+            copies.before(number, &mut emitter);
+            let first = emitter.ops.len();
             emitter.forward(&layer.parts, layer.recompute);
+            copies.after(number, first, &mut emitter);
         }
         emitter.layer = None;
         if self.index + 1 < self.stages {
@@ -213,9 +224,12 @@ impl Stage {
         Segment { name: format!("stage {} forward", self.index), ops: emitter.ops }
     }
 
-    /// Backward of one microbatch. The data variant reduces the gradients, bucket by bucket, as they are complete.
+    /// Backward of one microbatch. The data variant, the last of a step, reduces the gradients, bucket by bucket, as they
+    /// are complete, and copies them to where the optimizer is.
     pub fn backward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
+        let mut copies = Copies::begin(plan, self, Pass::Backward, &mut emitter);
+        let last = variant == Variant::Data;
         if self.index + 1 < self.stages {
             receive(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index + 1), self.index + 1);
         }
@@ -223,16 +237,25 @@ impl Stage {
         let layers = self.layers().count();
         for (number, layer) in self.layers().rev().enumerate() {
             emitter.layer = layer.block;
+            copies.before(number, &mut emitter);
+            let first = emitter.ops.len();
             emitter.backward(&layer.parts, layer.recompute);
+            copies.after(number, first, &mut emitter);
             emitter.layer = None;
             waiting += layer.parameters;
             let full = waiting >= plan.bucket_parameters() as u64 || number + 1 == layers;
-            if variant == Variant::Data && full {
+            if !full {
+                continue;
+            }
+            // What leaves the GPU leaves it reduced.
+            let mut reduced = None;
+            if reduces(plan) && (last || plan.offload.gradients.is_some()) {
                 let work = reduce_gradients(plan, waiting);
                 let after = emitter.frontier();
-                emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after);
-                waiting = 0;
+                reduced = Some(emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after));
             }
+            copies.gradients(number, reduced, last, &mut emitter);
+            waiting = 0;
         }
         if self.index > 0 {
             send(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index), self.index - 1);

@@ -23,7 +23,9 @@ impl Plan {
             .and_then(|()| check_model(&self.model))
             .and_then(|()| self.check_job())
             .and_then(|()| self.check_pipeline())
-            .and_then(|()| self.check_stack());
+            .and_then(|()| self.check_stack())
+            .and_then(|()| self.check_state())
+            .and_then(|()| self.check_offload());
         found.map_err(|Fault { key, value, allowed }| SpecError::BadValue {
             origin: origin.into(),
             key,
@@ -173,7 +175,7 @@ impl Plan {
     }
 }
 
-fn bad(key: &str, value: String, allowed: String) -> Result<(), Fault> {
+pub(super) fn bad(key: &str, value: String, allowed: String) -> Result<(), Fault> {
     Err(Fault { key: key.into(), value, allowed })
 }
 
