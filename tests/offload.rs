@@ -92,7 +92,8 @@ fn gradients_leave_and_weights_return_with_two_bytes_each() {
     check(&split, optimizer(), 2.0, 2.0);
     // Half of it at two data ranks that shard; overlapped with backward or not.
     for stack in ["megatron-core", "megatron-lm-2022"] {
-        let sharded = Draft { data_sharding: DataSharding::Zero1, stack, ..Draft::of("gpt2-large", [2, 2, 2]) };
+        let sharded =
+            Draft { data_sharding: DataSharding::Zero1, stack, ..Draft::of("gpt2-large", [2, 2, 2]) };
         check(&sharded, optimizer(), 1.0, 1.0);
         let replicated = Draft { data_sharding: DataSharding::None, ..sharded };
         check(&replicated, optimizer(), 2.0, 2.0);
@@ -105,7 +106,8 @@ fn gradients_leave_and_weights_return_with_two_bytes_each() {
 fn activations_leave_and_return_once() {
     // GPT-2 large without dropout keeps of a block, flash attention, 16 bits: 32 s h + 4 s a as in `memory.rs`.
     let check = |offload: Offload, blocks: f64| {
-        let mut draft = Draft { stack: "megatron-core", microbatches: 5, ..Draft::of("gpt3-1.3b", [1, 2, 1]) };
+        let mut draft =
+            Draft { stack: "megatron-core", microbatches: 5, ..Draft::of("gpt3-1.3b", [1, 2, 1]) };
         draft.model.dropout = false;
         let (s, h, a) = (1024.0, 2048.0, 16.0);
         let block = (5.0 * 2.0 + 6.0 + 16.0) * s * h + 4.0 * s * a;
@@ -145,9 +147,12 @@ fn choices() -> Vec<Offload> {
 fn drafts() -> Vec<Draft> {
     let mut drafts = Vec::new();
     for recompute in [Recompute::None, Recompute::Full] {
-        for (schedule, mesh, virtual_stages) in
-            [("1f1b", [1, 1, 1], 1), ("1f1b", [2, 4, 1], 1), ("gpipe", [1, 2, 1], 1), ("interleaved", [1, 2, 1], 2)]
-        {
+        for (schedule, mesh, virtual_stages) in [
+            ("1f1b", [1, 1, 1], 1),
+            ("1f1b", [2, 4, 1], 1),
+            ("gpipe", [1, 2, 1], 1),
+            ("interleaved", [1, 2, 1], 2),
+        ] {
             for stack in ["megatron-core", "pytorch-eager"] {
                 drafts.push(Draft {
                     recompute,
@@ -184,7 +189,9 @@ fn the_closed_form_is_the_simulated_peak_or_a_little_more() {
                     closed.total()
                 );
                 assert!(closed.total() >= peak - Bytes::new(MemoryKind::ALL.len() as f64), "{case}");
-                assert!(closed.total() <= 1.05 * peak, "{case}");
+                // While a bucket's later layers run, the one before may have left.
+                let loose = if offload.gradients.is_some() { 1.1 } else { 1.05 };
+                assert!(closed.total() <= loose * peak, "{case}");
             }
             for kind in MemoryKind::ALL {
                 let changes = timeline.memory.iter().filter(|change| change.rank == 0 && change.kind == kind);
@@ -245,7 +252,8 @@ fn close(found: f64, expected: f64, case: &str) {
 fn kernels(plan: &Plan, counts: impl Fn(&str, &Op) -> bool) -> f64 {
     let costs = ClusterCosts { cluster: &plan.cluster };
     let program = lower(plan);
-    let ops = program.segments.iter().flat_map(|segment| segment.ops.iter().map(|op| (segment.name.as_str(), op)));
+    let ops =
+        program.segments.iter().flat_map(|segment| segment.ops.iter().map(|op| (segment.name.as_str(), op)));
     let time = |(name, op): (&str, &Op)| match &op.work {
         Work::Compute(kernel) if counts(name, op) => costs.kernel(kernel).get(),
         _ => 0.0,
@@ -255,22 +263,27 @@ fn kernels(plan: &Plan, counts: impl Fn(&str, &Op) -> bool) -> f64 {
 
 #[test]
 fn a_step_takes_what_its_longest_chain_takes() {
-    // h = 2048, s = 1024, V = 51200 (padded to 50304): parameters of a block and of the ends, in the order of backward.
-    let (h, s, v) = (2048.0, 1024.0, 50304.0);
+    // h = 2048, 2048 positions, V = 50257 padded to 50304: parameters of a block and of the ends, in the order of backward.
+    let (h, positions, v) = (2048.0, 2048.0, 50304.0);
     let block = 12.0 * h * h + 13.0 * h;
-    let buckets: Vec<f64> =
-        [vec![block + 2.0 * h], vec![block; 23], vec![(v + s) * h]].concat();
+    let buckets: Vec<f64> = [vec![block + 2.0 * h], vec![block; 23], vec![(v + positions) * h]].concat();
     let all: f64 = buckets.iter().sum();
     let (first, last) = (buckets[0], buckets[24]);
     // Passes alone: a step without its optimizer kernel.
     let plain = one_gpu(Offload::default(), 1.0, 1.0);
     let passes = seconds(&plain) - kernels(&plain, |_, op| op.module == "optimizer");
+    let of_embedding = ["embedding", "positions", "dropout"];
+    let embedding = kernels(&plain, |name, op| {
+        name == "stage 0 backward" && op.layer.is_none() && of_embedding.contains(&op.module)
+    });
+    // The first block's gradients leave while the embedding's are made, which takes less.
+    let tail = |link: f64| 2.0 * (block + last) / link - embedding;
 
-    // A fast link hides all copies but the last bucket's each way. Of a slow update, 28 bytes a parameter, each bucket
-    // takes longer than the copy of the one before: T = passes + 2 n_last / β + 28 N / U + 2 n_last / β.
+    // A fast link hides all copies but the last two buckets' out and the last one's in. Of a slow update, 28 bytes a
+    // parameter, each bucket takes longer than the copy of the one before: T = passes + tail + 28 N / U + 2 n_last / β.
     let (link, update) = (26e9, 100e9);
     let found = seconds(&one_gpu(optimizer(), 26.0, 100.0));
-    close(found, passes + 2.0 * last / link + 28.0 * all / update + 2.0 * last / link, "fast link");
+    close(found, passes + tail(link) + 28.0 * all / update + 2.0 * last / link, "fast link");
     // The same with gradients on the host, whose buckets never wait.
     close(seconds(&one_gpu(gradients(), 26.0, 100.0)), found, "gradients");
 
@@ -281,17 +294,20 @@ fn a_step_takes_what_its_longest_chain_takes() {
     let first_ready = {
         let costs = Undisturbed(ClusterCosts { cluster: &plan.cluster });
         let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
-        let spans = timeline.spans.iter().filter(|span| timeline.labels[span.label as usize].ends_with("gradients out"));
+        let spans = timeline
+            .spans
+            .iter()
+            .filter(|span| timeline.labels[span.label as usize].ends_with("gradients out"));
         Seconds::from(spans.map(|span| span.start).min().unwrap()).get()
     };
     let expected = first_ready + 2.0 * all / link + 28.0 * first / update + 2.0 * all / link;
     close(seconds(&plan), expected, "slow link");
 
-    // Delayed, the update runs beside the passes: T = max(passes + 2 n_last / β, 28 N / U) + 2 N / β.
+    // Delayed, the update runs beside the passes: T = max(passes + tail, 28 N / U) + 2 N / β.
     let delayed = Offload { delayed_update: true, ..optimizer() };
     for update in [10.0, 1000.0] {
         let by_host = 28.0 * all / (update * 1e9);
-        let expected = f64::max(passes + 2.0 * last / 26e9, by_host) + 2.0 * all / 26e9;
+        let expected = f64::max(passes + tail(26e9), by_host) + 2.0 * all / 26e9;
         close(seconds(&one_gpu(delayed, 26.0, update)), expected, "delayed");
     }
     // From drives, 12 bytes a parameter each way: the dearer of memory and drives.
@@ -299,7 +315,7 @@ fn a_step_takes_what_its_longest_chain_takes() {
     let drives = plan.cluster.node.processors.as_mut().unwrap().drives.as_mut().unwrap();
     drives.read.value = trainwright_spec::units::BytesPerSecond::new(6e9);
     drives.write.value = trainwright_spec::units::BytesPerSecond::new(3e9);
-    let expected = passes + 4.0 * last / 26e9 + 12.0 * all * (1.0 / 6e9 + 1.0 / 3e9);
+    let expected = passes + tail(26e9) + 2.0 * last / 26e9 + 12.0 * all * (1.0 / 6e9 + 1.0 / 3e9);
     close(seconds(&plan), expected, "drives");
 }
 
@@ -380,8 +396,9 @@ fn ten_billion_parameters_train_on_one_v100_and_13_at_most() {
     // 12 bytes of optimizer and 2 of gradient for each parameter.
     let n = plan_memory(&plan)[0].weights.get() / 2.0;
     assert_eq!(host.host, Bytes::new(14.0 * n));
-    let tflops = forecast.hardware_flops / forecast.step_time;
-    println!("{} {} {tflops}", forecast.step_time, forecast.peak_memory);
+    // Ours is 50: the paper's batch and sequence are not printed with it.
+    let rate = (forecast.hardware_flops / forecast.step_time).get();
+    assert!((35e12..55e12).contains(&rate), "{rate}");
 }
 
 #[test]
@@ -407,10 +424,22 @@ fn what_is_not_possible_is_refused() {
         assert!(message.contains(expected), "{message}");
     };
     let host = Some(Place::Host);
-    check(&|plan| plan.offload.optimizer_fraction = 0.5, "`offload.optimizer_fraction` is 0.5; it needs `offload.optimizer`");
-    check(&|plan| plan.offload.delayed_update = true, "`offload.delayed_update` is true; it needs `offload.optimizer`");
-    check(&|plan| plan.offload.gradients = host, "`offload.gradients` is `host`; it needs `offload.optimizer` of all");
-    check(&|plan| plan.offload.parameters = host, "`offload.parameters` is `host`; it needs `offload.optimizer` of all");
+    check(
+        &|plan| plan.offload.optimizer_fraction = 0.5,
+        "`offload.optimizer_fraction` is 0.5; it needs `offload.optimizer`",
+    );
+    check(
+        &|plan| plan.offload.delayed_update = true,
+        "`offload.delayed_update` is true; it needs `offload.optimizer`",
+    );
+    check(
+        &|plan| plan.offload.gradients = host,
+        "`offload.gradients` is `host`; it needs `offload.optimizer` of all",
+    );
+    check(
+        &|plan| plan.offload.parameters = host,
+        "`offload.parameters` is `host`; it needs `offload.optimizer` of all",
+    );
     check(&|plan| plan.offload.activation_blocks = Some(3), "`offload.activation_blocks` is 3; it needs");
     check(
         &|plan| plan.offload = Offload { optimizer_fraction: 0.0, ..optimizer() },
@@ -440,7 +469,10 @@ fn what_is_not_possible_is_refused() {
         },
         "`offload.parameters` is `host`; only with data_sharding = `none`",
     );
-    check(&|plan| plan.state.gradients = Some(Precision::Fp8), "`state.gradients` is `fp8`; fp32, bf16 or fp16");
+    check(
+        &|plan| plan.state.gradients = Some(Precision::Fp8),
+        "`state.gradients` is `fp8`; fp32, bf16 or fp16",
+    );
     check(
         &|plan| {
             plan.job.precision = Precision::Tf32;

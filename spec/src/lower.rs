@@ -106,7 +106,14 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         .iter()
         .map(|stage| {
             let plain = add(stage.backward(plan, Variant::Plain));
-            [plain, if reduces(plan) || offload::copies_in_backward(plan) { add(stage.backward(plan, Variant::Data)) } else { plain }]
+            [
+                plain,
+                if reduces(plan) || offload::copies_in_backward(plan) {
+                    add(stage.backward(plan, Variant::Data))
+                } else {
+                    plain
+                },
+            ]
         })
         .collect();
     let update: Vec<usize> =

@@ -90,11 +90,16 @@ pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
 /// The closed form for every pipeline rank of a plan with these stages.
 pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
     let beside: Vec<Bytes> = stages.iter().map(|stage| stage.kept_beside(plan)).collect();
-    let on_gpu: Vec<Bytes> = stages.iter().zip(&beside).map(|(stage, beside)| stage.kept() - *beside).collect();
+    let on_gpu: Vec<Bytes> =
+        stages.iter().zip(&beside).map(|(stage, beside)| stage.kept() - *beside).collect();
     let (beside, on_gpu) = (InFlight::of(plan, beside), InFlight::of(plan, on_gpu));
     let rank = |rank| {
         let memory = rank_memory(plan, stages, &on_gpu, rank);
-        if plan.offload.is_none() { memory } else { with_offload(plan, stages, &on_gpu, &beside, rank, memory) }
+        if plan.offload.is_none() {
+            memory
+        } else {
+            with_offload(plan, stages, &on_gpu, &beside, rank, memory)
+        }
     };
     (0..plan.mesh.pipeline).map(rank).collect()
 }

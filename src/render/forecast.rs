@@ -2,7 +2,9 @@
 
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::{Column, merge_ranks, table};
-use super::words::{beside, choices, fit, gib, grouped, heading, pairs, percent, question as asked, share, wrap};
+use super::words::{
+    beside, choices, fit, gib, grouped, heading, pairs, percent, question as asked, share, wrap,
+};
 use Column::Right;
 use trainwright_sim::{Detail, Forecast};
 use trainwright_spec::plan::Plan;

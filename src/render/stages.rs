@@ -25,7 +25,8 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
         Right("total"),
         Right("free"),
     ];
-    let beside: [(&str, fn(&RankMemory) -> Bytes); 2] = [("host", |rank| rank.host), ("nvme", |rank| rank.nvme)];
+    let beside: [(&str, fn(&RankMemory) -> Bytes); 2] =
+        [("host", |rank| rank.host), ("nvme", |rank| rank.nvme)];
     let mut beside = beside.to_vec();
     beside.retain(|(_, of)| forecast.memory.iter().any(|rank| of(rank) > Bytes::ZERO));
     columns.extend(beside.iter().map(|(name, _)| Right(name)));

@@ -137,8 +137,9 @@ pub fn fit(plan: &Plan, forecast: &Forecast) -> String {
 /// What a node has too little of for what its ranks offload; none if it has enough.
 fn lacking(beside: &NodeMemory) -> Option<String> {
     let lacks = |what: &str, needs: Bytes, has: Bytes| {
-        (needs > has)
-            .then(|| format!("a node's ranks need {needs} of {what}, it has {has}, {} are lacking", needs - has))
+        (needs > has).then(|| {
+            format!("a node's ranks need {needs} of {what}, it has {has}, {} are lacking", needs - has)
+        })
     };
     lacks("host memory", beside.host, beside.host_capacity)
         .or_else(|| lacks("its drives", beside.nvme, beside.nvme_capacity))

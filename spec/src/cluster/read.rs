@@ -176,8 +176,12 @@ fn complete(
 /// Fills in what a node's interconnect, host, NICs and processors leave to the catalog's entry of their `kind`; a name may stand for
 /// the whole table. A kind that the catalog does not know is the author's own and has to say everything.
 fn complete_links(node: &mut DeTable, path: &str, document: &Document) -> Result<(), SpecError> {
-    let kinds =
-        [("interconnect", "interconnect"), ("host", "interconnect"), ("nics", "nic"), ("processors", "processors")];
+    let kinds = [
+        ("interconnect", "interconnect"),
+        ("host", "interconnect"),
+        ("nics", "nic"),
+        ("processors", "processors"),
+    ];
     for (key, entry) in kinds {
         let Some(value) = node.get_mut(key) else { continue };
         if let DeValue::String(kind) = value.get_ref() {

@@ -168,7 +168,8 @@ impl<'a> Copies<'a> {
         }
         let moved = own_part(self.plan, bucket.gradients(self.plan)) * offload.updated_by_host();
         let after = reduced.map_or_else(|| emitter.frontier(), |reduced| vec![reduced]);
-        let work = Work::Copy { direction: CopyDirection::ToHost, place: offload.gradients_place(), bytes: moved };
+        let work =
+            Work::Copy { direction: CopyDirection::ToHost, place: offload.gradients_place(), bytes: moved };
         let copy = emitter.push("gradients out", self.pass, Stream::ToHost, work, after);
         if offload.gradients.is_some() {
             emitter.free(copy, MemoryKind::Gradients, bucket.gradients(self.plan));
@@ -182,21 +183,25 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Fetches what a layer needs, if there is such a layer, once all that has been emitted has ended.
+    /// Fetches what a layer needs, if there is such a layer, once all that has been emitted has ended. The memory for all
+    /// of it is taken with the first copy.
     fn fetch(&mut self, number: usize, emitter: &mut Emitter) {
         let Some(layer) = self.layers.get(number).copied() else { return };
-        if let Some(place) = self.plan.offload.parameters {
-            let bytes = weights(self.plan, layer);
-            let copy = self.copy("weights in", CopyDirection::FromHost, place, bytes, emitter);
-            emitter.allocate(copy, MemoryKind::Weights, bytes);
-            self.fetched.push(copy);
-        }
-        if let (Some(place), Pass::Backward, true) =
-            (self.plan.offload.activations, self.pass, self.activations[number])
-        {
-            let bytes = layer.kept();
-            let copy = self.copy("activations in", CopyDirection::FromHost, place, bytes, emitter);
-            emitter.allocate(copy, MemoryKind::Activations, bytes);
+        let needs_activations = self.pass == Pass::Backward && self.activations[number];
+        let needed = [
+            ("weights in", MemoryKind::Weights, self.plan.offload.parameters, weights(self.plan, layer)),
+            (
+                "activations in",
+                MemoryKind::Activations,
+                self.plan.offload.activations.filter(|_| needs_activations),
+                layer.kept(),
+            ),
+        ];
+        let mut first = None;
+        for (module, kind, place, bytes) in needed {
+            let Some(place) = place else { continue };
+            let copy = self.copy(module, CopyDirection::FromHost, place, bytes, emitter);
+            emitter.allocate(*first.get_or_insert(copy), kind, bytes);
             self.fetched.push(copy);
         }
     }
@@ -253,8 +258,10 @@ pub(crate) fn host_update(plan: &Plan, bucket: &Bucket) -> HostUpdate {
     let (read, written) = state.update_traffic();
     HostUpdate {
         memory: of_all(read + written),
-        nvme_read: on_drives(offload.optimizer, state.optimizer()) + on_drives(offload.gradients, state.gradient),
-        nvme_written: on_drives(offload.optimizer, state.optimizer()) + on_drives(offload.parameters, state.weight),
+        nvme_read: on_drives(offload.optimizer, state.optimizer())
+            + on_drives(offload.gradients, state.gradient),
+        nvme_written: on_drives(offload.optimizer, state.optimizer())
+            + on_drives(offload.parameters, state.weight),
     }
 }
 
@@ -317,7 +324,9 @@ impl Held {
                 temporaries: backward_peak(&layer.parts, layer.recompute),
             }
         };
-        (0..count).map(at).fold(Held::default(), |most, held| if held.total() > most.total() { held } else { most })
+        (0..count)
+            .map(at)
+            .fold(Held::default(), |most, held| if held.total() > most.total() { held } else { most })
     }
 }
 

@@ -118,11 +118,17 @@ fn copy_late_gradients(plan: &Plan, bytes: Bytes, emitter: &mut Emitter) -> usiz
 
 /// The processors' update, bucket by bucket, and the copy of the new weights into the GPU beside the next bucket's;
 /// returns the last copy. A delayed update has been done during the passes, and its weights come in now.
-fn update_on_host(plan: &Plan, buckets: &[Bucket], after: Vec<usize>, emitter: &mut Emitter) -> Option<usize> {
+fn update_on_host(
+    plan: &Plan,
+    buckets: &[Bucket],
+    after: Vec<usize>,
+    emitter: &mut Emitter,
+) -> Option<usize> {
     let mut last = None;
-    let delayed = plan.offload.delayed_update.then(|| {
-        emitter.push("weights updated", Pass::Update, Stream::Host, Work::Join, after.clone())
-    });
+    let delayed = plan
+        .offload
+        .delayed_update
+        .then(|| emitter.push("weights updated", Pass::Update, Stream::Host, Work::Join, after.clone()));
     for bucket in buckets {
         let updated = delayed.unwrap_or_else(|| {
             let work = Work::HostUpdate(host_update(plan, bucket));

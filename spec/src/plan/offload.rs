@@ -164,8 +164,10 @@ impl Plan {
         if let (Some(place), true) = (offload.gradients, self.mesh.data > 1)
             && !self.stack.overlap_gradient_reduction
         {
-            let allowed =
-                format!("with mesh.data > 1 gradients leave as they are reduced, which stack {} does after backward", self.stack.name);
+            let allowed = format!(
+                "with mesh.data > 1 gradients leave as they are reduced, which stack {} does after backward",
+                self.stack.name
+            );
             return bad("offload.gradients", format!("`{}`", place.name()), allowed);
         }
         if let (Some(place), true) = (offload.parameters, self.shards_optimizer()) {
@@ -192,7 +194,11 @@ impl Plan {
         let precision = self.job.precision;
         if state.master_weights != Default::default() && !precision.needs_master_weights() {
             let allowed = format!("training in {precision} has no master weights");
-            return bad("state.master_weights", format!("{:?}", state.master_weights).to_lowercase(), allowed);
+            return bad(
+                "state.master_weights",
+                format!("`{:?}`", state.master_weights).to_lowercase(),
+                allowed,
+            );
         }
         Ok(())
     }
