@@ -87,6 +87,8 @@ fn small_plan() -> Plan {
         sequence_parallel: true,
         data_sharding: DataSharding::Zero1,
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
+        state: Default::default(),
+        offload: Default::default(),
         mesh: Mesh::new(2, 2, 2),
         job: Job {
             sequence: 1024,
