@@ -11,7 +11,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::catalog;
 use trainwright_spec::lower::lower;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{MemoryKind, Program, Stream, Work};
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -26,7 +26,7 @@ fn drafts() -> impl Strategy<Value = Draft> {
     let choices = (
         (select(Recompute::ALL.to_vec()), 0usize..=2),
         any::<bool>(),
-        select(vec![DataSharding::None, DataSharding::Zero1]),
+        select(vec!["none", "zero1"]),
         select(catalog::names("stacks")),
     );
     let sizes = (0usize..3, 1usize..=6, 1usize..=2, any::<Index>());
@@ -99,10 +99,9 @@ fn passes_follow_the_data(timeline: &Timeline, program: &Program, plan: &Plan) {
         let Action { stage, kind, .. } = action;
         let before = match kind {
             ActionKind::Forward => stage.checked_sub(1).map(|stage| Action { stage, ..action }),
-            ActionKind::Backward if stage + 1 == plan.stages.len() => {
-                Some(Action { kind: ActionKind::Forward, ..action })
-            }
-            ActionKind::Backward => Some(Action { stage: stage + 1, ..action }),
+            ActionKind::Weight => Some(Action { kind: ActionKind::Input, ..action }),
+            _ if stage + 1 == plan.stages.len() => Some(Action { kind: ActionKind::Forward, ..action }),
+            _ => Some(Action { stage: stage + 1, ..action }),
         };
         if let Some(before) = before {
             assert!(extents[&(replica, before)].1 <= start, "{action} starts before {before} ends");
@@ -245,7 +244,7 @@ fn weights_arrive_before_they_are_used_and_gradients_leave_when_they_are_complet
     let draft = Draft {
         blocks: 4,
         stack: "megatron-core",
-        data_sharding: DataSharding::Zero1,
+        data_sharding: "zero1",
         ..Draft::of("llama-7b", [2, 1, 8])
     };
     let mut plan = draft.plan();

@@ -11,7 +11,7 @@ use trainwright_sim::{Detail, hardware_flops, simulate, step_time, step_time_for
 use trainwright_spec::catalog;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::mesh::Coordinates;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::chrome::write_chrome;
 use trainwright_traces::report::Report;
@@ -22,7 +22,7 @@ use undisturbed::Undisturbed;
 fn drafts() -> Vec<Draft> {
     let gpt2 = |mesh| Draft { blocks: 4, ..Draft::of("gpt2", mesh) };
     let llama = |mesh| Draft { blocks: 4, ..Draft::of("llama-7b", mesh) };
-    let zero1 = DataSharding::Zero1;
+    let zero1 = "zero1";
     let interleaved = |draft| Draft { schedule: "interleaved", virtual_stages: 2, ..draft };
     let of_4_gpus = |draft| Draft { gpus_per_node: 4, ..draft };
     vec![
@@ -75,7 +75,7 @@ fn case(plan: &Plan) -> String {
         mesh.pipeline,
         mesh.data,
         plan.schedule,
-        plan.data_sharding.name(),
+        plan.data_sharding,
         if plan.sequence_parallel { "sequence parallel" } else { "whole sequences" },
     )
 }

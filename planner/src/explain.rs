@@ -7,7 +7,7 @@ use crate::stages::stage;
 use crate::verdict::{Alternative, PlannerError, Question, Ranked};
 use rayon::prelude::*;
 use trainwright_sim::{Forecast, forecast};
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::schedule::SCHEDULES;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
@@ -82,7 +82,7 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
         choices
             .push(Choice::of(format!("pipeline {pipeline}"), move |other| other.mesh.pipeline == pipeline));
     }
-    for schedule in SCHEDULES.iter().map(|schedule| schedule.name()) {
+    for schedule in SCHEDULES.iter().filter(|schedule| schedule.searched()).map(|schedule| schedule.name()) {
         if mesh.pipeline > 1 && schedule != won.schedule {
             let same = move |other: &Candidate| other.schedule == schedule && other.mesh == mesh;
             choices.push(Choice::of(format!("schedule {schedule}, same mesh"), same));
@@ -100,8 +100,8 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
     }
     if mesh.data > 1 {
         let (data_sharding, words) = match won.data_sharding {
-            DataSharding::Zero1 => (DataSharding::None, "optimizer not sharded (DDP), same mesh"),
-            DataSharding::None => (DataSharding::Zero1, "optimizer sharded (ZeRO-1), same mesh"),
+            "none" => ("zero1", "optimizer sharded (ZeRO-1), same mesh"),
+            _ => ("none", "optimizer not sharded (DDP), same mesh"),
         };
         let same = Candidate { data_sharding, ..won };
         choices.push(Choice::of(words, move |other| *other == same));

@@ -3,10 +3,10 @@
 use crate::costs::Costs;
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
-use trainwright_spec::lower::lower;
+use trainwright_spec::lower::{lower, lower_steps};
 use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
-use trainwright_spec::plan::Plan;
+use trainwright_spec::plan::{Plan, ScheduleChoice};
 use trainwright_spec::program::{Op, Pass, Program, RankProgram, Work};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 use trainwright_traces::report::Report;
@@ -75,7 +75,11 @@ const MANY_PIPELINES: usize = 6;
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
     let (p, m) = (plan.mesh.pipeline, plan.microbatches());
-    if m <= MANY_PIPELINES * p {
+    if !plan.schedule().flushes() {
+        return interval(plan, costs);
+    }
+    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
+    if m <= MANY_PIPELINES * p || own_actions {
         return step_time(&lower(plan), costs);
     }
     let with = |microbatches: usize| {
@@ -87,6 +91,12 @@ pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseco
     let (short, long) = (with(few)?, with(few + p)?);
     let rounds = ((m - few - p) / p) as u64;
     Ok(Picoseconds(long.0 + rounds * long.0.saturating_sub(short.0)))
+}
+
+/// The time between two updates where steps follow each other without a flush: what the third of three steps adds.
+fn interval(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
+    let [two, three] = [2, 3].map(|steps| step_time(&lower_steps(plan, steps), costs));
+    Ok(Picoseconds(three?.0.saturating_sub(two?.0)))
 }
 
 /// Kernel time of the recompute pass, in the mean over ranks.
@@ -118,7 +128,12 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let detail = if ops > MOST_OPS { Detail::Calls } else { Detail::Ops };
     let timeline = simulate(&program, costs, detail)?;
     let report = Report::new(&timeline);
-    let step_time = Seconds::from(timeline.duration);
+    // One step alone would fill and drain the pipeline; the report shows that step, the figures are of steady ones.
+    let step_time = match plan.schedule().flushes() {
+        true => timeline.duration,
+        false => interval(plan, costs)?,
+    };
+    let step_time = Seconds::from(step_time);
     let batch = plan.job.global_batch as f64;
     let model_flops = |count| batch * plan.model.training_flops(plan.job.sequence, count);
     let gpu = &plan.cluster.node.gpu;

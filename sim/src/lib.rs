@@ -8,6 +8,7 @@ pub mod engine;
 pub mod flow;
 mod forecast;
 pub mod host;
+mod mix;
 pub mod network;
 mod simulate;
 mod template;

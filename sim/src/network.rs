@@ -29,12 +29,18 @@ pub use tree::Tree;
 
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::nccl::Constants;
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// One way to do a collective.
 pub trait Algorithm: Sync {
     /// The name in tables.
     fn name(&self) -> &'static str;
+
+    /// Whether a version of NCCL knows it.
+    fn is_in(&self, _version: &Constants) -> bool {
+        true
+    }
 
     /// The time that NCCL expects, by which it chooses; none where the algorithm cannot do it.
     fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds>;
@@ -48,13 +54,16 @@ pub trait Algorithm: Sync {
     fn channels(&self, call: &Call, placement: &Placement) -> usize {
         call.channels.unwrap_or_else(|| {
             let bytes = call.protocol.bytes(&placement.nccl.channels.bytes);
-            let pieces = match call.protocol {
-                Protocol::LowLatency if self.name() == Ring.name() => placement.ranks,
-                _ => 1,
-            };
-            let useful = (call.bytes / (pieces as f64 * bytes)) as usize;
+            let useful = (call.bytes / (self.pieces(call, placement) as f64 * bytes)) as usize;
             useful.clamp(1, placement.channels())
         })
+    }
+
+    /// Into how many pieces a message is cut before each of them has to be worth a channel.
+    ///
+    /// Source: as `channels`.
+    fn pieces(&self, _call: &Call, _placement: &Placement) -> usize {
+        1
     }
 }
 
@@ -90,38 +99,5 @@ impl Placement {
     pub fn collective_time(&self, kind: CollectiveKind, bytes: Bytes) -> Seconds {
         let choice = self.choose(kind, bytes, &Forced::default());
         choice.expect("the ring or direct messages do every collective").time
-    }
-
-    /// What NCCL would choose for a collective over a tensor of `bytes`: the algorithm and protocol of which it
-    /// expects the least time, among those that `forced` allows; none if that leaves nothing.
-    pub fn choose(&self, kind: CollectiveKind, bytes: Bytes, forced: &Forced) -> Option<Choice> {
-        if self.ranks <= 1 || (bytes == Bytes::ZERO && kind != CollectiveKind::Barrier) {
-            let (algorithm, protocol) = (Ring.name(), Protocol::LowLatency);
-            return Some(Choice { algorithm, protocol, channels: 1, time: Seconds::ZERO });
-        }
-        let mut least: Option<(Seconds, &dyn Algorithm, Call)> = None;
-        for protocol in Protocol::ALL {
-            if forced.protocol.is_some_and(|only| only != protocol) || !self.allows(protocol) {
-                continue;
-            }
-            let call =
-                Call { kind, bytes, protocol, channels: forced.channels.map(|channels| channels.max(1)) };
-            for algorithm in ALGORITHMS {
-                if forced.algorithm.is_some_and(|only| only != algorithm.name()) {
-                    continue;
-                }
-                let Some(expected) = algorithm.expected(&call, self) else { continue };
-                if least.is_none_or(|(time, ..)| expected < time) {
-                    least = Some((expected, algorithm, call));
-                }
-            }
-        }
-        let (_, algorithm, call) = least?;
-        Some(Choice {
-            algorithm: algorithm.name(),
-            protocol: call.protocol,
-            channels: algorithm.channels(&call, self),
-            time: algorithm.time(&call, self)?,
-        })
     }
 }

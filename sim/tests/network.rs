@@ -4,7 +4,7 @@ use trainwright_sim::network::{
     ALGORITHMS, Algorithm, Call, Direct, Forced, Nvls, NvlsTree, Placement, Protocol, Ring, Tree,
     collective_time, message_time,
 };
-use trainwright_spec::cluster::{Cluster, Wiring};
+use trainwright_spec::cluster::{Cluster, Rings, Wiring};
 use trainwright_spec::collective::CollectiveKind::{
     self, AllGather, AllReduce, AllToAll, Barrier, Broadcast, Reduce, ReduceScatter, SendReceive,
 };
@@ -205,7 +205,7 @@ fn directly_wired_groups_have_the_links_among_them() {
     // 10 MB over one of three links: 300 µs.
     close(message_time(Bytes::new(10e6), 0, 1, &cluster), MESSAGE + 300.0, "message over one link");
     // As many links as there are rings: 2, 1 and 4 of 4.
-    cluster.node.interconnect.rings = vec![2, 1, 4];
+    cluster.node.interconnect.rings = Some(Rings { through: vec![2, 1, 4], source: "test".into() });
     for (ranks, gigabytes) in [(2, 50.0), (3, 25.0), (4, 100.0)] {
         let placement = Placement::new(&(0..ranks).collect::<Vec<_>>(), &cluster);
         assert!((placement.ring_bandwidth().get() / 1e9 - gigabytes).abs() < 1e-9, "{ranks} of 4 GPUs");
@@ -261,24 +261,41 @@ fn a_message_by_hand() {
 
 #[test]
 fn an_all_to_all_by_hand() {
-    let cluster = four_nodes();
-    let time = |megabytes: f64, ranks: std::ops::Range<usize>| {
-        let placement = Placement::new(&ranks.collect::<Vec<_>>(), &cluster);
+    let mut cluster = four_nodes();
+    let time = |cluster: &Cluster, megabytes: f64, ranks: std::ops::Range<usize>| {
+        let placement = Placement::new(&ranks.collect::<Vec<_>>(), cluster);
         Direct.time(&call(AllToAll, megabytes, Protocol::Simple), &placement).unwrap()
     };
     // One node: three of four parts of 40 MB at 100 GB/s.
-    close(time(40.0, 0..4), MESSAGE + 300.0, "one node");
-    // Two nodes: half of 40 MB leaves the node at 10 GB/s for each GPU, 2000 µs; the ramp of the network.
-    let ramp = 2.0 * (2000.0 * RAMP).sqrt();
-    close(time(40.0, 0..8), MESSAGE + 20.0 + 2000.0 + ramp, "two nodes");
-    // Empty messages: the host sends 4 of them at 5.4 µs, longer than the 20 µs of the network.
-    close(time(0.0, 0..8), MESSAGE + 4.0 * 5.4, "empty messages");
+    close(time(&cluster, 40.0, 0..4), MESSAGE + 300.0, "one node");
+    // Two nodes: half of 40 MB leaves the node at 10 GB/s for each GPU, 2000 µs.
+    close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0, "two nodes");
+    close(time(&cluster, 0.0, 0..8), MESSAGE + 20.0, "empty messages");
+    // NICs with a ramp of 5 µs: 2 √(5 · 2000) = 200 µs more.
+    let nics = cluster.node.nics.as_mut().unwrap();
+    nics.exchange_ramp = Some(sourced(Seconds::new(5e-6)));
+    nics.message_time = Some(sourced(Seconds::new(6e-6)));
+    close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0 + 200.0, "two nodes with a ramp");
+    // The host sends 4 empty messages at 6 µs, longer than the 20 µs of the network.
+    close(time(&cluster, 0.0, 0..8), MESSAGE + 4.0 * 6.0, "empty messages at 6 µs");
 }
 
-/// Microseconds of the ramp of NCCL's messages between nodes.
-const RAMP: f64 = 69.0;
+/// Over 40 ranks NCCL has one channel to a peer; only NICs that say what it carries are held to that.
+#[test]
+fn only_nics_with_a_cap_hold_a_channel_to_it() {
+    let time = |cluster: &str, bytes: f64| {
+        let cluster = Cluster::from_name(cluster).unwrap();
+        let placement = Placement::new(&(0..64).collect::<Vec<_>>(), &cluster);
+        let share = placement.between.unwrap().bandwidth / 8.0;
+        (Direct.time(&call(SendReceive, bytes, Protocol::Simple), &placement).unwrap(), share)
+    };
+    let (large, share) = time("dgx-h100:8", 1000.0);
+    close(large - time("dgx-h100:8", 0.0).0, 1e15 / share.get(), "1 GB over InfiniBand");
+    assert!(share > BytesPerSecond::new(48e9));
+}
 
-/// NCCL opens two channels of 21.5 GB/s to each peer for up to 32 ranks and one beyond, of the 47 GB/s of a GPU.
+/// NCCL opens two channels to each peer for up to 32 ranks and one beyond; with EFA each carries 21.5 of the 47 GB/s
+/// that a GPU has.
 #[test]
 fn channels_to_a_peer_halve_with_the_ranks() {
     let cluster = Cluster::from_name("aws-p5:16").unwrap();
@@ -403,6 +420,46 @@ fn what_is_forced_is_done_or_refused() {
     check(&h100, AllReduce, algorithm("butterfly"), None);
     check(&placement("aws-g6"), AllReduce, protocol(Protocol::LowLatency128), None);
     check(&placement("aws-p5:2"), AllReduce, protocol(Protocol::LowLatency128), None);
+}
+
+/// With nothing to do what is forced is still what is named, or refused where it does not exist.
+#[test]
+fn forced_without_work_as_with_it() {
+    let cluster = Cluster::from_name("dgx-a100").unwrap();
+    let check = |ranks: &[usize], algorithm, protocol, expected: Option<(&str, &str, usize)>| {
+        let forced = Forced { algorithm, protocol, channels: Some(3) };
+        for kind in [AllReduce, Barrier] {
+            let choice = Placement::new(ranks, &cluster).choose(kind, Bytes::ZERO, &forced);
+            let named = choice.map(|choice| (choice.algorithm, choice.protocol.name(), choice.channels));
+            assert_eq!(named, expected, "{kind} {ranks:?} {forced:?}");
+            let free = choice.is_none_or(|choice| choice.time == Seconds::ZERO);
+            assert_eq!(free, kind == AllReduce || ranks.len() == 1 || expected.is_none(), "{kind} {ranks:?}");
+        }
+    };
+    for ranks in [&[2][..], &[2, 3]] {
+        check(ranks, Some("tree"), Some(Protocol::Simple), Some(("tree", "Simple", 3)));
+        check(ranks, Some("ring"), Some(Protocol::LowLatency128), Some(("ring", "LL128", 3)));
+        check(ranks, Some("butterfly"), None, None);
+    }
+}
+
+/// NVLS came after 2.12, which reduces by rings and trees even on switches that can.
+#[test]
+fn an_old_version_does_not_reduce_in_the_switches() {
+    for (nodes, forced) in [("dgx-h100", "nvls"), ("dgx-h100:2", "nvls-tree")] {
+        let mut cluster = Cluster::from_name(nodes).unwrap();
+        let ranks: Vec<usize> = (0..cluster.gpus()).collect();
+        let mut choose = |version: &str, algorithm| {
+            cluster.nccl = Nccl::from_name(version).unwrap();
+            let forced = Forced { algorithm, ..Forced::default() };
+            let choice = Placement::new(&ranks, &cluster).choose(AllReduce, Bytes::new(1e9), &forced);
+            choice.map(|choice| choice.algorithm)
+        };
+        assert_eq!(choose("2.18", None), Some(forced));
+        assert_eq!(choose("2.18", Some(forced)), Some(forced));
+        assert_eq!(choose("2.12", None), Some("ring"));
+        assert_eq!(choose("2.12", Some(forced)), None);
+    }
 }
 
 /// A version's constants count: the base latency of a ring with LL is 3.6 µs in 2.12 and 6.6 µs later.

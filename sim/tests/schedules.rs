@@ -7,10 +7,14 @@ use trainwright_spec::program::{
     Access, Allocation, Axis, Call, Channel, Group, Kernel, MemoryKind, Op, Pass, Program, RankProgram,
     Segment, Stream, Work,
 };
-use trainwright_spec::schedule::{ActionKind, PipelineShape, Schedule, schedule};
+use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
+use trainwright_spec::schedule::{
+    Action, ActionKind, ActionLists, PipelineShape, SCHEDULES, Schedule, schedule,
+};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 use trainwright_traces::draw::{Style, draw};
 use trainwright_traces::report::Report;
+use trainwright_traces::timeline::Timeline;
 
 /// A kernel takes as many seconds as it reads bytes; messages take no time.
 struct UnitCosts;
@@ -37,14 +41,40 @@ fn op(stream: Stream, work: Work, after: Vec<usize>) -> Op {
     Op { module: "unit", layer: None, pass: Pass::Forward, stream, work, after, allocates, frees }
 }
 
-/// A pass of a stage: receive, one kernel, send. Forward of all a rank's stages takes 1, backward 2, and each
-/// microbatch of a stage keeps 1/v byte from forward to backward.
+/// The same, and a second for each collective.
+struct UnitCollectives;
+
+impl Costs for UnitCollectives {
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        UnitCosts.kernel(kernel)
+    }
+
+    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
+        Seconds::new(1.0)
+    }
+
+    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
+        Seconds::ZERO
+    }
+}
+
+/// A pass of a stage: receive, one kernel, send. F, I and W of all a rank's stages take 1 each, and each microbatch of
+/// a stage keeps 1/v byte from forward to the end of backward.
 fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kind: ActionKind) -> Segment {
     let part = 1.0 / shape.virtual_stages as f64;
     let kept = vec![Allocation { kind: MemoryKind::Activations, bytes: Bytes::new(part) }];
     let rank_of = |stage| schedule.rank_of(stage, shape);
-    let (below, above) = (stage.checked_sub(1), Some(stage + 1).filter(|above| *above < shape.stages()));
+    // Stages of one copy follow each other.
+    let in_copy = stage % shape.stages();
+    let below = (in_copy > 0).then(|| stage - 1);
+    let above = (in_copy + 1 < shape.stages()).then_some(stage + 1);
     let bytes = Bytes::ZERO;
+    let away = |other: &usize| rank_of(*other) != rank_of(stage);
+    let (below, above) = (below.filter(away), above.filter(away));
+    let gradient_in =
+        above.map(|from| Work::Receive { channel: Channel::Gradient(from), from: rank_of(from), bytes });
+    let gradient_out =
+        below.map(|to| Work::Send { channel: Channel::Gradient(stage), to: rank_of(to), bytes });
     let (receive, send, time, allocates, frees) = match kind {
         ActionKind::Forward => (
             below.map(|from| Work::Receive {
@@ -57,13 +87,9 @@ fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kin
             kept,
             Vec::new(),
         ),
-        ActionKind::Backward => (
-            above.map(|from| Work::Receive { channel: Channel::Gradient(from), from: rank_of(from), bytes }),
-            below.map(|to| Work::Send { channel: Channel::Gradient(stage), to: rank_of(to), bytes }),
-            2.0 * part,
-            Vec::new(),
-            kept,
-        ),
+        ActionKind::Backward => (gradient_in, gradient_out, 2.0 * part, Vec::new(), kept),
+        ActionKind::Input => (gradient_in, gradient_out, part, Vec::new(), Vec::new()),
+        ActionKind::Weight => (None, None, part, Vec::new(), kept),
     };
     let mut ops: Vec<Op> = receive.map(|work| op(Stream::Receive, work, Vec::new())).into_iter().collect();
     let kernel =
@@ -76,27 +102,28 @@ fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kin
 }
 
 fn unit_program(schedule: &dyn Schedule, shape: PipelineShape) -> Program {
-    let kinds = [ActionKind::Forward, ActionKind::Backward];
-    let stages = 0..shape.stages();
+    let kinds = ActionKind::ALL;
+    let stages = 0..schedule.copies() * shape.stages();
     let segments =
         stages.flat_map(|stage| kinds.map(|kind| unit_segment(schedule, shape, stage, kind))).collect();
-    let rank = |rank| RankProgram {
+    let index = |kind| kinds.iter().position(|other| *other == kind).unwrap();
+    let rank = |(rank, actions): (usize, Vec<Action>)| RankProgram {
         rank,
         stands_for: 1,
         pipeline_rank: rank,
         pipeline: (0..shape.ranks).collect(),
         groups: [None; Axis::ALL.len()],
         resident: Vec::new(),
-        calls: schedule
-            .actions(rank, shape)
+        calls: actions
             .into_iter()
             .map(|action| Call {
-                segment: 2 * action.stage + usize::from(action.kind == ActionKind::Backward),
+                segment: kinds.len() * action.stage + index(action.kind),
                 action: Some(action),
             })
             .collect(),
     };
-    Program { segments, ranks: (0..shape.ranks).map(rank).collect(), groups: Vec::new() }
+    let ranks = schedule.lists(shape).ranks.into_iter().enumerate().map(rank).collect();
+    Program { segments, ranks, groups: Vec::new() }
 }
 
 /// What a simulated timeline shows: bubble as a part of the step, and each rank's peak of kept microbatches.
@@ -111,15 +138,16 @@ fn measure(schedule: &dyn Schedule, shape: PipelineShape) -> (f64, Vec<f64>) {
     for bubble in &bubbles {
         assert!((bubble - bubbles[0]).abs() < 1e-9, "equal stages idle equally: {bubbles:?}");
     }
-    let peak = |rank: u32| {
-        let changes = timeline.memory.iter().filter(|change| change.rank == rank);
-        let held = changes.scan(0.0, |held, change| {
-            *held += change.bytes.get();
-            Some(*held)
-        });
-        held.fold(0.0, f64::max)
-    };
-    (bubbles[0], (0..shape.ranks as u32).map(peak).collect())
+    (bubbles[0], (0..shape.ranks as u32).map(|rank| peak_held(&timeline, rank)).collect())
+}
+
+fn peak_held(timeline: &Timeline, rank: u32) -> f64 {
+    let changes = timeline.memory.iter().filter(|change| change.rank == rank);
+    let held = changes.scan(0.0, |held, change| {
+        *held += change.bytes.get();
+        Some(*held)
+    });
+    held.fold(0.0, f64::max)
 }
 
 fn near(value: f64, expected: f64, case: &str) {
@@ -188,6 +216,65 @@ fn makespans_are_the_published_ones() {
 }
 
 #[test]
+fn every_schedule_is_simulated_as_the_ideal_run_has_it() {
+    for schedule in SCHEDULES {
+        let mut tried = 0;
+        for ranks in [1, 2, 3, 4, 6, 8] {
+            for virtual_stages in [1, 2, 4] {
+                for microbatches in [1, 2, 4, 5, 12, 16] {
+                    let shape = PipelineShape { ranks, virtual_stages, microbatches };
+                    if schedule.check(shape).is_err() {
+                        continue;
+                    }
+                    tried += 1;
+                    let case = format!("{} {shape:?}", schedule.name());
+                    let timeline =
+                        simulate(&unit_program(*schedule, shape), &UnitCosts, Detail::Ops).unwrap();
+                    // Programs run joint passes one after the other.
+                    let lists = ActionLists::from_iter(schedule.lists(shape).ranks);
+                    let run = ideal::run(&lists, &Times::equal(shape, PassTimes::unit())).unwrap();
+                    near(Seconds::from(timeline.duration).get(), run.makespan.get(), &case);
+                    for (rank, peak) in run.peak.iter().enumerate() {
+                        near(peak_held(&timeline, rank as u32), peak / virtual_stages as f64, &case);
+                    }
+                }
+            }
+        }
+        assert!(tried >= 5, "{}: {tried}", schedule.name());
+    }
+}
+
+/// The drawings of all schedules: `TRAINWRIGHT_BLESS=1` writes what is there now.
+#[test]
+fn every_schedule_looks_as_in_the_golden_drawings() {
+    let mut drawings = String::from(
+        "F = I = W = 1 of a rank's stages together, B = I + W; one cell per unit, half a unit for two stages on a rank.\n",
+    );
+    for schedule in SCHEDULES {
+        let shapes = [(2, 6), (1, 6), (2, 8), (1, 8)];
+        let shapes = shapes.map(|(virtual_stages, microbatches)| PipelineShape {
+            ranks: if microbatches == 8 { 4 } else { 3 },
+            virtual_stages,
+            microbatches,
+        });
+        let shape = shapes.into_iter().find(|shape| schedule.check(*shape).is_ok()).unwrap();
+        let timeline = simulate(&unit_program(*schedule, shape), &UnitCosts, Detail::Ops).unwrap();
+        let unit = Picoseconds::from(Seconds::new(1.0 / shape.virtual_stages as f64));
+        let PipelineShape { ranks, virtual_stages, microbatches } = shape;
+        drawings.push_str(&format!(
+            "\n{}, {ranks} ranks, {virtual_stages} stages on each, {microbatches} microbatches\n{}",
+            schedule.name(),
+            draw(&timeline, &Style::exact(unit)),
+        ));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/schedules.txt");
+    if std::env::var_os("TRAINWRIGHT_BLESS").is_some() {
+        std::fs::write(path, &drawings).unwrap();
+    }
+    assert_eq!(drawings, std::fs::read_to_string(path).unwrap());
+}
+
+#[test]
 fn small_schedules_look_as_they_should() {
     // F = 1, B = 2 of a rank's stages together; one cell per unit, half a unit where a rank has two stages.
     let check = |name: &str, ranks, virtual_stages, microbatches, expected: &[&str]| {
@@ -228,5 +315,46 @@ fn small_schedules_look_as_they_should() {
             "rank 0 | 0F0 0F1 2F0 2F1 0F2 ... 2B0 === 0F3 2B1 === 2F2 0B0 === 2F3 0B1 === ... 2B2 === ... 2B3 === 0B2 === 0B3 ===",
             "rank 1 | ... 1F0 1F1 3F0 3B0 === 3F1 3B1 === 1F2 1B0 === 1F3 1B1 === 3F2 3B2 === 3F3 3B3 === 1B2 === 1B3 === ... ...",
         ],
+    );
+}
+
+/// DeepSpeed's teaching example (www.deepspeed.ai/tutorials/pipeline): 8 microbatches as 2-way data parallel over
+/// pipelines of 2 stages and 4 microbatches each. Gradients are reduced at the end of the step, then weights updated.
+#[test]
+fn data_parallel_pipelines_reduce_gradients_and_then_update() {
+    let shape = PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 4 };
+    let mut program = unit_program(schedule("1f1b").unwrap(), shape);
+    let reduce =
+        Work::Collective { kind: CollectiveKind::AllReduce, axis: Axis::Data, bytes: Bytes::new(1.0) };
+    let kernel =
+        Kernel::Streaming { access: Access::Elementwise, read: Bytes::new(1.0), written: Bytes::ZERO };
+    let ops =
+        vec![op(Stream::Compute, reduce, Vec::new()), op(Stream::Compute, Work::Compute(kernel), vec![0])];
+    program.segments.push(Segment { name: "update".into(), ops });
+    let update = Call { segment: program.segments.len() - 1, action: None };
+    // Rank d + 2 r is rank r of pipeline d.
+    let pipeline = program.ranks.clone();
+    program.ranks.clear();
+    for stage in &pipeline {
+        for data in 0..2 {
+            let mut rank =
+                RankProgram { rank: data + 2 * stage.rank, pipeline: vec![data, data + 2], ..stage.clone() };
+            rank.groups[Axis::Data as usize] = Some(stage.rank);
+            rank.calls.push(update);
+            program.ranks.push(rank);
+        }
+        let ranks = vec![2 * stage.rank, 2 * stage.rank + 1];
+        program.groups.push(Group { axis: Axis::Data, members: ranks.clone(), ranks });
+    }
+    let timeline = simulate(&program, &UnitCollectives, Detail::Ops).unwrap();
+    assert_eq!(
+        draw(&timeline, &Style::exact(Picoseconds::from(Seconds::new(1.0)))).trim_end(),
+        [
+            "rank 0 | F0 F1 .. .. B0 == F2 B1 == F3 B2 == .. B3 == ## ##",
+            "rank 1 | F0 F1 .. .. B0 == F2 B1 == F3 B2 == .. B3 == ## ##",
+            "rank 2 | .. F0 B0 == F1 B1 == F2 B2 == F3 B3 == ## ## .. ..",
+            "rank 3 | .. F0 B0 == F1 B1 == F2 B2 == F3 B3 == ## ## .. ..",
+        ]
+        .join("\n")
     );
 }

@@ -24,10 +24,11 @@ pub use fabric::{
 };
 pub use processors::{Drives, Processors};
 pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
-pub use wiring::{Bridges, Pairs, Wiring};
+pub use wiring::{Bridges, Pairs, Rings, Wiring};
 
 use crate::nccl::Nccl;
 use crate::precision::Precision;
+use crate::program::FlashVersion;
 use crate::sourced::Sourced;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ pub struct Cluster {
     pub nodes: usize,
     /// What joins the nodes beyond their NICs.
     pub fabric: Fabric,
-    /// The library that does its collectives; left out: the newest version of the catalog.
+    /// The version of NCCL by which its collectives are chosen; left out: the newest of the catalog.
     #[serde(default)]
     pub nccl: Nccl,
     /// Each node.
@@ -89,9 +90,9 @@ pub struct Interconnect {
     /// What its steps cost the library that does collectives.
     #[serde(default)]
     pub transport: Transport,
-    /// Disjoint rings through groups of 2, 3, … of its GPUs, each as wide as one link; left out: as `wiring` says.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rings: Vec<usize>,
+    /// Rings as they were measured; left out: as `wiring` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rings: Option<Rings>,
     /// Published bandwidth of all of one GPU's links together, in one direction.
     pub bandwidth: Sourced<BytesPerSecond>,
     /// Links that a GPU has, each with an equal part of `bandwidth`; left out: as many as the wiring uses. Only for
@@ -161,6 +162,15 @@ pub struct Nics {
     /// The latency that their driver tells NCCL, which counts with it when it chooses; left out: it tells none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_latency: Option<Sourced<Seconds>>,
+    /// Time of the host's thread for each message of an all-to-all to another node; left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_time: Option<Sourced<Seconds>>,
+    /// Time by which the messages of an all-to-all fill the NICs, as an interconnect's `ramp`; left out: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange_ramp: Option<Sourced<Seconds>>,
+    /// What one channel of a send-receive carries to another node; left out: all of a GPU's share of the NICs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel_bandwidth: Option<Sourced<BytesPerSecond>>,
 }
 
 fn in_order() -> bool {
@@ -173,9 +183,13 @@ fn in_order() -> bool {
 pub struct Gpu {
     /// Name in the catalog.
     pub name: String,
-    /// Which rows of the collective library's tables it reads.
-    #[serde(default)]
+    /// Which rows of NCCL's tables count for it; for a device that runs another library, those of the NVIDIA GPUs whose
+    /// choices are taken for its own.
     pub generation: Generation,
+    /// The library that does its collectives where that is not NCCL: `rccl`, `xla`, …; for people. Nothing is known
+    /// here of how such a library chooses: times are those that it would take as NCCL would choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
     /// Memory that the vendor's driver reports; as sold where no report is known.
     pub memory: Sourced<Bytes>,
     /// Published bandwidth of the memory.
@@ -223,10 +237,23 @@ pub struct Achieved {
     /// Time from the call of a collective to its first step, beside the library's own part; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective_start: Option<Sourced<Seconds>>,
+    /// What given generations of fused attention reach, of which the figures above are the best.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attention: BTreeMap<FlashVersion, AttentionReached>,
 }
 
-/// A GPU's generation, as far as NCCL tells them apart. Other vendors' GPUs count as the one of their year.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+/// Parts of the peak that a generation of fused attention reaches, as `Achieved` has them of the best.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionReached {
+    /// Forward.
+    pub forward: Sourced<f64>,
+    /// Backward.
+    pub backward: Sourced<f64>,
+}
+
+/// A GPU's generation, as far as NCCL tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Generation {
     /// Volta, Turing and all before.
@@ -234,13 +261,24 @@ pub enum Generation {
     /// Ampere.
     Ampere,
     /// Ada Lovelace and Hopper.
-    #[default]
     Hopper,
     /// Blackwell.
     Blackwell,
 }
 
+impl Interconnect {
+    /// What large collectives reach over all of one GPU's links together.
+    pub fn achieved(&self) -> BytesPerSecond {
+        self.bandwidth.value * self.efficiency.value
+    }
+}
+
 impl Nics {
+    /// What large collectives reach over all of a node's cards together.
+    pub fn achieved(&self) -> BytesPerSecond {
+        self.bandwidth.value * self.efficiency.value * self.count.value as f64
+    }
+
     /// Ways out of a node of `gpus` GPUs that each serve an equal run of them: its cards, or where there are more of
     /// them than GPUs, one bundle of cards for each GPU.
     pub fn ports(&self, gpus: usize) -> usize {

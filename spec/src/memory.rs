@@ -1,17 +1,27 @@
-//! Memory of a rank in closed form, and of what its node has beside the GPUs.
+//! Memory of a rank in closed form, and of its node beside the GPUs.
 
-use crate::lower::offload::{Bucket, Held, late_gradients, own_part};
-use crate::lower::{Layer, Stage, own_stages};
+mod divided;
+mod offloaded;
+
+pub use offloaded::{NodeMemory, node_memory};
+
+use crate::data::Divided;
+use crate::lower::data::{Copies, divisor};
+use crate::lower::{Stage, own_stages};
 use crate::plan::Plan;
-use crate::program::{Allocation, MemoryKind, Place};
-use crate::schedule::peak_in_flight;
+use crate::program::{Allocation, Axis, MemoryKind};
+use crate::schedule::{Action, ActionKind};
 use crate::units::Bytes;
+use divided::Whole;
+use offloaded::with_offload;
 use serde::{Deserialize, Serialize};
 
 /// The peak memory of one rank by kind.
 ///
 /// Weights, gradients and optimizer state stay for the whole step; activations are those of the microbatches in
 /// flight at the schedule's peak; buffers hold what backward computes again, the largest temporary, communicators,
+/// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
+/// from the first one to it.
 /// libraries and what the allocator loses.
 ///
 /// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the fullest moment of a backward
@@ -30,6 +40,15 @@ pub struct RankMemory {
     pub temporaries: Bytes,
     /// Libraries, communicators, fragmentation: held all the time.
     pub overhead: Bytes,
+    /// Whole weights that are gathered from parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gathered: Bytes,
+    /// Whole gradients before they are reduced to parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreduced: Bytes,
+    /// By how much activations, temporaries and these two at their peaks are more than the most of them together.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart: Bytes,
     /// Of `weights`, those that are fetched and dropped again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fetched_weights: Bytes,
@@ -51,7 +70,12 @@ fn is_zero(bytes: &Bytes) -> bool {
 impl RankMemory {
     /// Everything.
     pub fn total(&self) -> Bytes {
-        self.weights + self.gradients + self.optimizer + self.activations + self.temporaries + self.overhead
+        let state = self.weights + self.gradients + self.optimizer;
+        state
+            + self.activations
+            + self.temporaries
+            + self.overhead
+            + (self.gathered + self.unreduced - self.apart)
     }
 
     /// What is held during the whole step.
@@ -66,19 +90,59 @@ impl RankMemory {
     }
 }
 
-/// Bytes of weights, gradients and optimizer state for each parameter on a rank: (weights, gradients, optimizer).
+/// What each parameter on a rank takes during the whole step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ParameterBytes {
+    /// Its weight.
+    pub weights: Bytes,
+    /// Its accumulated gradient.
+    pub gradients: Bytes,
+    /// Its master weight and moments.
+    pub optimizer: Bytes,
+}
+
+impl ParameterBytes {
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.gradients + self.optimizer
+    }
+}
+
+/// Bytes of weights, gradients and optimizer state for each parameter that the ranks of `axis` have in common.
 ///
-/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones; ZeRO-1 over d ranks divides the
-/// optimizer's by d (Rajbhandari et al. 2020, arXiv 1910.02054).
-pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
+/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
+/// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
+/// in every microbatch they stay whole until the last.
+pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
+    let ranks = divisor(plan, axis) as f64;
+    let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
     let state = plan.state_bytes();
-    (state.weight, state.gradient, own_part(plan, state.optimizer()))
+    ParameterBytes {
+        weights: part(plan.divides(Divided::Weights), state.weight),
+        gradients: part(plan.shards_gradients(), state.gradient),
+        optimizer: part(plan.shards_optimizer(), state.optimizer()),
+    }
+}
+
+/// Bytes of the copies of a weight that products below 16 bits read.
+fn quantised_bytes(plan: &Plan) -> Bytes {
+    let precision = plan.job.precision;
+    precision
+        .quantisation()
+        .map_or(Bytes::ZERO, |quantisation| quantisation.copies as f64 * precision.operand_bytes())
 }
 
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
-    let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline];
-    let communicators = axes.iter().filter(|ranks| **ranks > 1).count() as f64;
+    let [shard, replica] = match plan.mesh.shard {
+        Some(shard) => [shard, plan.mesh.weight_copies() / shard],
+        None => [plan.mesh.weight_copies(), 1],
+    };
+    let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
+    let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
+    let own = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline, plan.mesh.context];
+    let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
+    let communicators = (own.into_iter().chain(experts).filter(|ranks| *ranks > 1).count() + mirror) as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
 
@@ -89,173 +153,72 @@ pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
 
 /// The closed form for every pipeline rank of a plan with these stages.
 pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
-    let beside: Vec<Bytes> = stages.iter().map(|stage| stage.kept_beside(plan)).collect();
-    let on_gpu: Vec<Bytes> =
-        stages.iter().zip(&beside).map(|(stage, beside)| stage.kept() - *beside).collect();
-    let (beside, on_gpu) = (InFlight::of(plan, beside), InFlight::of(plan, on_gpu));
-    let rank = |rank| {
-        let memory = rank_memory(plan, stages, &on_gpu, rank);
-        if plan.offload.is_none() {
-            memory
-        } else {
-            with_offload(plan, stages, &on_gpu, &beside, rank, memory)
+    let held: Vec<Held> = stages.iter().map(Held::of).collect();
+    let lists = plan.schedule().lists(plan.pipeline_shape()).ranks;
+    let ranks = lists.iter().enumerate();
+    let memory = ranks.map(|rank| rank_memory(plan, stages, &held, rank)).collect();
+    if plan.offload.is_none() { memory } else { with_offload(plan, stages, memory) }
+}
+
+/// What one microbatch holds of a stage.
+struct Held {
+    /// From forward to backward, or to its first half.
+    kept: Bytes,
+    /// Between the halves of backward.
+    between: Bytes,
+}
+
+impl Held {
+    fn of(stage: &Stage) -> Self {
+        Held { kept: stage.kept(), between: stage.held_between() }
+    }
+
+    /// What an action adds to it.
+    fn change(&self, kind: ActionKind) -> Bytes {
+        match kind {
+            ActionKind::Forward => self.kept,
+            ActionKind::Backward => Bytes::ZERO - self.kept,
+            ActionKind::Input => self.between - self.kept,
+            ActionKind::Weight => Bytes::ZERO - self.between,
         }
-    };
-    (0..plan.mesh.pipeline).map(rank).collect()
-}
-
-/// What each stage keeps of a microbatch, and of how many it does at its rank's peak.
-struct InFlight {
-    kept: Vec<Bytes>,
-    microbatches: Vec<usize>,
-}
-
-impl InFlight {
-    fn of(plan: &Plan, kept: Vec<Bytes>) -> Self {
-        let shape = plan.pipeline_shape();
-        let microbatches = peak_in_flight(plan.schedule(), shape, |stage| kept[stage].get());
-        Self { kept, microbatches }
-    }
-
-    fn bytes(&self, stage: usize) -> Bytes {
-        self.kept[stage] * self.microbatches[stage] as f64
     }
 }
 
-/// The closed form of a rank that holds everything itself but the activations that it offloads.
-fn rank_memory(plan: &Plan, stages: &[Stage], on_gpu: &InFlight, pipeline_rank: usize) -> RankMemory {
+fn rank_memory(
+    plan: &Plan,
+    stages: &[Stage],
+    held: &[Held],
+    (pipeline_rank, actions): (usize, &Vec<Action>),
+) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
-    let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
-    let (weights, gradients, optimizer) = state_per_parameter(plan);
-    let activations: Bytes = own().map(|stage| on_gpu.bytes(stage.index)).sum();
-    let temporaries = own().map(Stage::backward_peak).fold(Bytes::ZERO, Bytes::max);
-    let lost = plan.stack.fragmentation.value * (activations + temporaries);
+    let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
+        let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
+        copies.iter().map(|(axis, parameters)| of(&state_per_parameter(plan, axis)) * parameters as f64).sum()
+    };
+    let levels = actions.iter().scan(Bytes::ZERO, |level, action| {
+        *level += held[action.stage].change(action.kind);
+        Some(*level)
+    });
+    let activations = levels.fold(Bytes::ZERO, Bytes::max);
+    let runs = |kind| actions.iter().any(|action| action.kind == kind);
+    let most = |of: fn(&Stage) -> Bytes| own().map(of).fold(Bytes::ZERO, Bytes::max);
+    let whole = if runs(ActionKind::Backward) { most(Stage::backward_peak) } else { Bytes::ZERO };
+    let halves = if runs(ActionKind::Input) { most(Stage::halves_peak) } else { Bytes::ZERO };
+    let temporaries = whole.max(halves);
+    let Whole { gathered, unreduced, apart } = Whole::of(plan, own(), temporaries);
+    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
+    let quantised = own().map(Stage::quantised).sum::<u64>() as f64;
     RankMemory {
-        weights: weights * parameters,
-        gradients: gradients * parameters,
-        optimizer: optimizer * parameters,
+        weights: (state(|state| state.weights) + quantised_bytes(plan) * quantised)
+            * plan.schedule().weight_versions() as f64,
+        gradients: state(|state| state.gradients),
+        optimizer: state(|state| state.optimizer),
         activations,
         temporaries,
         overhead: fixed_overhead(plan) + lost,
+        gathered,
+        unreduced,
+        apart,
         ..RankMemory::default()
     }
-}
-
-/// The same rank with what is offloaded beside it: on the GPU what one stage's backward holds at its fullest moment, one
-/// of its microbatches among those in flight.
-///
-/// Beside the GPU, for each of the N parameters that the rank updates there: master weight and moments, the
-/// gradients that arrive (twice if updates are delayed, since the last step's are still read), and the weights where
-/// those are fetched. What is on the drives passes through two buckets of host memory.
-fn with_offload(
-    plan: &Plan,
-    stages: &[Stage],
-    on_gpu: &InFlight,
-    beside: &InFlight,
-    pipeline_rank: usize,
-    all: RankMemory,
-) -> RankMemory {
-    let offload = &plan.offload;
-    let own = || own_stages(plan, stages, pipeline_rank);
-    let state = plan.state_bytes();
-    let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
-    let by_host = offload.updated_by_host();
-
-    let (others, held) = own()
-        .map(|stage| {
-            let rest = on_gpu.kept[stage.index] * on_gpu.microbatches[stage.index].saturating_sub(1) as f64;
-            (all.activations - on_gpu.bytes(stage.index) + rest, Held::fullest(plan, stage))
-        })
-        .reduce(|most, next| if next.0 + next.1.total() > most.0 + most.1.total() { next } else { most })
-        .unwrap_or_default();
-    let late = if offload.gradients.is_some() { late_gradients(plan, own()) } else { all.gradients };
-    let resident_weights = if offload.parameters.is_some() { Bytes::ZERO } else { all.weights };
-    let activations = others + held.activations;
-    let lost = plan.stack.fragmentation.value * (activations + held.temporaries);
-
-    let updated = own_part(plan, Bytes::new(1.0)).get() * parameters * by_host;
-    let arriving = if offload.delayed_update { 2.0 } else { 1.0 };
-    let fetched = if offload.parameters.is_some() { parameters } else { 0.0 };
-    let bucket = own().flat_map(|stage| Bucket::all(plan, stage)).map(|bucket| bucket.parameters).max();
-    let staged = 2.0 * bucket.unwrap_or_default() as f64 * by_host;
-    let mut memory = RankMemory {
-        weights: resident_weights + held.weights,
-        gradients: late + held.gradients,
-        optimizer: all.optimizer * (1.0 - by_host),
-        activations,
-        temporaries: held.temporaries,
-        overhead: fixed_overhead(plan) + lost,
-        fetched_weights: held.weights,
-        leaving_gradients: held.gradients,
-        ..RankMemory::default()
-    };
-    memory.keep_beside(offload.optimizer, state.optimizer() * updated, state.optimizer() * staged);
-    if offload.optimizer.is_some() {
-        let gradients = state.gradient * (arriving * updated);
-        memory.keep_beside(Some(offload.gradients_place()), gradients, state.gradient * staged);
-    }
-    memory.keep_beside(offload.parameters, state.weight * fetched, state.weight * staged);
-    let kept: Bytes = own().map(|stage| beside.bytes(stage.index)).sum();
-    let largest = own().flat_map(|stage| stage.blocks.iter()).map(Layer::kept).fold(Bytes::ZERO, Bytes::max);
-    memory.keep_beside(offload.activations, kept, 2.0 * largest);
-    memory
-}
-
-impl RankMemory {
-    /// Adds what is at a place beside the GPU; on the drives it passes through `staged` bytes of host memory.
-    fn keep_beside(&mut self, place: Option<Place>, bytes: Bytes, staged: Bytes) {
-        match place {
-            None => {}
-            Some(Place::Host) => self.host += bytes,
-            Some(Place::Nvme) => {
-                self.nvme += bytes;
-                self.host += staged.min(bytes);
-            }
-        }
-    }
-}
-
-/// What the ranks of one node keep beside its GPUs, and what there is.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct NodeMemory {
-    /// In the memory of its processors.
-    #[serde(rename = "host_bytes")]
-    pub host: Bytes,
-    /// What that has.
-    #[serde(rename = "host_capacity_bytes")]
-    pub host_capacity: Bytes,
-    /// On its drives.
-    #[serde(rename = "nvme_bytes")]
-    pub nvme: Bytes,
-    /// What those have.
-    #[serde(rename = "nvme_capacity_bytes")]
-    pub nvme_capacity: Bytes,
-}
-
-impl NodeMemory {
-    /// Whether everything has room.
-    pub fn fits(&self) -> bool {
-        self.host <= self.host_capacity && self.nvme <= self.nvme_capacity
-    }
-}
-
-/// What the node whose ranks keep most beside their GPUs holds there, by the closed form of each pipeline rank; none if
-/// nothing is offloaded.
-pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
-    let processors = plan.cluster.node.processors.as_ref().filter(|_| !plan.offload.is_none())?;
-    let gpus = plan.cluster.node.gpus.value;
-    let most = |kept: fn(&RankMemory) -> Bytes| {
-        let of_node = |node: usize| -> Bytes {
-            let own = node * gpus..(node + 1) * gpus;
-            own.map(|rank| kept(&ranks[plan.mesh.coordinates(rank).pipeline])).sum()
-        };
-        (0..plan.cluster.nodes).map(of_node).fold(Bytes::ZERO, Bytes::max)
-    };
-    let drives = processors.drives.as_ref();
-    Some(NodeMemory {
-        host: most(|rank| rank.host),
-        host_capacity: processors.memory.value,
-        nvme: most(|rank| rank.nvme),
-        nvme_capacity: drives.map_or(Bytes::ZERO, |drives| drives.capacity.value),
-    })
 }

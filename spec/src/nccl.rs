@@ -27,8 +27,8 @@ pub struct Constants {
     pub base: ByAlgorithm,
     /// Time of one step with an empty message.
     pub steps: Steps,
-    /// Reduction in the NVLink switches.
-    pub nvls: Nvls,
+    /// Reduction in the NVLink switches; none in versions that know none.
+    pub nvls: Option<Nvls>,
     /// What a protocol can reach at most.
     pub caps: Caps,
     /// Parts of the links' bandwidth that are expected, and of latencies.
@@ -89,6 +89,8 @@ pub struct Nvls {
     pub between: Sourced<Seconds>,
     /// Part of the links' bandwidth.
     pub efficiency: ByGeneration<f64>,
+    /// Part of that which is left for data.
+    pub factor: f64,
     /// Where they are from.
     pub source: String,
 }
@@ -101,17 +103,8 @@ pub struct ByGeneration<T> {
     ampere: T,
     hopper: T,
     blackwell: T,
-}
-
-/// Bandwidths by generation and by how many nodes a group is on.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cap {
-    volta: ByNodes,
-    ampere: ByNodes,
-    hopper: ByNodes,
-    blackwell: ByNodes,
-    /// Where they are from.
+    /// Where they are from; left out where the table around them says it.
+    #[serde(default)]
     pub source: String,
 }
 
@@ -129,13 +122,13 @@ pub struct ByNodes {
 #[serde(deny_unknown_fields)]
 pub struct Caps {
     /// LL, all channels together.
-    pub ll: Cap,
+    pub ll: ByGeneration<ByNodes>,
     /// A channel of a ring with LL128.
-    pub ring_ll128: Cap,
+    pub ring_ll128: ByGeneration<ByNodes>,
     /// A channel of a tree with LL128.
-    pub tree_ll128: Cap,
+    pub tree_ll128: ByGeneration<ByNodes>,
     /// A channel of a tree.
-    pub tree: Cap,
+    pub tree: ByGeneration<ByNodes>,
 }
 
 /// Parts of the links' bandwidth that NCCL expects, and of latencies.
@@ -156,8 +149,6 @@ pub struct Factors {
     pub tree_ll128: f64,
     /// Trees whose nodes enter and leave by one GPU.
     pub tree_unbalanced: f64,
-    /// Reduction in the switches.
-    pub nvls: f64,
     /// How much longer the latency of a ring all-reduce with Simple over several nodes is expected to be.
     pub ring_plateau: ByGeneration<f64>,
     /// Least time of a ring's step over several nodes; three times with Simple.
@@ -214,12 +205,6 @@ pub struct BytesByProtocol {
 pub struct Direct {
     /// Time before the first byte.
     pub start: Sourced<Seconds>,
-    /// Time of the host's thread for each message to another node.
-    pub message: Sourced<Seconds>,
-    /// Time by which messages to other nodes fill the NICs, as an interconnect's `ramp`.
-    pub ramp: Sourced<Seconds>,
-    /// Bandwidth of a channel to another node.
-    pub channel: Sourced<BytesPerSecond>,
     /// Channels to all peers together.
     pub channels: Sourced<usize>,
     /// Channels to one peer on another node, at most.
@@ -248,6 +233,11 @@ impl Nccl {
                 nearest: Vec::new(),
             })),
         }
+    }
+
+    /// Every version of the catalog, the oldest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        versions().iter().map(Self)
     }
 
     /// Name in the catalog.
@@ -301,31 +291,25 @@ impl From<Nccl> for String {
     }
 }
 
-impl<T: Copy> ByGeneration<T> {
+impl<T> ByGeneration<T> {
     /// That of one generation.
-    pub fn of(&self, generation: Generation) -> T {
+    pub fn of(&self, generation: Generation) -> &T {
         match generation {
-            Generation::Volta => self.volta,
-            Generation::Ampere => self.ampere,
-            Generation::Hopper => self.hopper,
-            Generation::Blackwell => self.blackwell,
-        }
-    }
-}
-
-impl Cap {
-    /// That of one generation on this many nodes.
-    pub fn of(&self, generation: Generation, nodes: usize) -> BytesPerSecond {
-        let row = match generation {
             Generation::Volta => &self.volta,
             Generation::Ampere => &self.ampere,
             Generation::Hopper => &self.hopper,
             Generation::Blackwell => &self.blackwell,
-        };
+        }
+    }
+}
+
+impl ByNodes {
+    /// That of a group on this many nodes.
+    pub fn on(&self, nodes: usize) -> BytesPerSecond {
         match nodes {
-            0 | 1 => row.one_node.value,
-            2 => row.two_nodes.value,
-            _ => row.more_nodes.value,
+            0 | 1 => self.one_node.value,
+            2 => self.two_nodes.value,
+            _ => self.more_nodes.value,
         }
     }
 }
@@ -338,8 +322,18 @@ fn versions() -> &'static [Constants] {
             let text = catalog::text("nccl", name).expect("a listed entry is there");
             toml::from_str(text).unwrap_or_else(|error| panic!("catalog/nccl/{name}.toml: {error}"))
         };
-        catalog::names("nccl").into_iter().map(read).collect()
+        let mut versions: Vec<Constants> = catalog::names("nccl").into_iter().map(read).collect();
+        versions.sort_by_cached_key(|version| numbers(&version.name));
+        versions
     })
+}
+
+/// The numbers of a version, by which 2.9 is older than 2.12.
+fn numbers(version: &str) -> Vec<u32> {
+    let number = |part: &str| {
+        part.parse().unwrap_or_else(|_| panic!("catalog/nccl/{version}.toml: `{part}` is no number"))
+    };
+    version.split('.').map(number).collect()
 }
 
 #[cfg(test)]
@@ -348,12 +342,27 @@ mod tests {
 
     #[test]
     fn every_version_is_read_and_the_last_is_the_default() {
-        let names = catalog::names("nccl");
-        for name in &names {
-            assert_eq!(Nccl::from_name(name).unwrap().name(), *name);
+        let names: Vec<&str> = Nccl::all().map(Nccl::name).collect();
+        for name in catalog::names("nccl") {
+            assert!(names.contains(&name) && Nccl::from_name(name).unwrap().name() == name);
         }
         assert_eq!(Nccl::default().name(), *names.last().unwrap());
         assert!(names.len() >= 5);
+    }
+
+    #[test]
+    fn versions_are_ordered_as_numbers() {
+        let mut versions = ["2.12", "2.9", "2.27", "2.9.6", "10.1", "2.3"];
+        versions.sort_by_key(|version| numbers(version));
+        assert_eq!(versions, ["2.3", "2.9", "2.9.6", "2.12", "2.27", "10.1"]);
+        assert!(Nccl::all().map(|version| numbers(version.name())).is_sorted());
+    }
+
+    #[test]
+    fn reduction_in_the_switches_came_after_2_12() {
+        let without: Vec<&str> =
+            Nccl::all().filter(|version| version.constants().nvls.is_none()).map(Nccl::name).collect();
+        assert_eq!(without, ["2.12"]);
     }
 
     #[test]

@@ -271,6 +271,10 @@ pub enum Axis {
     ExpertTensor,
     /// Ranks that share the experts of a layer.
     Expert,
+    /// Neighbouring ones of them in one node.
+    ExpertInner,
+    /// The same place in each of those nodes.
+    ExpertOuter,
     /// Ranks with the same experts and other tokens.
     ExpertData,
     /// Ranks with the same weights and other tokens: other sequences, or other parts of the same.
@@ -283,11 +287,13 @@ pub enum Axis {
     Pipeline,
     /// The first and the last rank of a pipeline, which both hold the tied embedding.
     Embedding,
+    /// Two ranks as far from the ends of a pipeline that runs in both directions, which hold the same stages.
+    Mirror,
 }
 
 impl Axis {
     /// Every axis, in the order of `RankProgram::groups`.
-    pub const ALL: [Axis; 15] = [
+    pub const ALL: [Axis; 18] = [
         Axis::Tensor,
         Axis::TensorRow,
         Axis::TensorColumn,
@@ -297,12 +303,15 @@ impl Axis {
         Axis::ContextOuter,
         Axis::ExpertTensor,
         Axis::Expert,
+        Axis::ExpertInner,
+        Axis::ExpertOuter,
         Axis::ExpertData,
         Axis::Data,
         Axis::Shard,
         Axis::Replica,
         Axis::Pipeline,
         Axis::Embedding,
+        Axis::Mirror,
     ];
 
     /// The name in tables.
@@ -317,12 +326,15 @@ impl Axis {
             Axis::ContextOuter => "context-outer",
             Axis::ExpertTensor => "expert-tensor",
             Axis::Expert => "expert",
+            Axis::ExpertInner => "expert-inner",
+            Axis::ExpertOuter => "expert-outer",
             Axis::ExpertData => "expert-data",
             Axis::Data => "data",
             Axis::Shard => "shard",
             Axis::Replica => "replica",
             Axis::Pipeline => "pipeline",
             Axis::Embedding => "embedding",
+            Axis::Mirror => "mirror",
         }
     }
 }
@@ -444,6 +456,8 @@ pub enum Kernel {
         mask: Mask,
         /// Precision of the operands.
         precision: Precision,
+        /// Which generation of the kernel.
+        version: FlashVersion,
     },
     /// Anything bound by memory: reads, computes little, writes.
     Streaming {
@@ -454,6 +468,35 @@ pub enum Kernel {
         /// Bytes written.
         written: Bytes,
     },
+}
+
+/// A generation of FlashAttention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FlashVersion {
+    /// The best that there is for the GPU.
+    #[serde(rename = "best")]
+    Best,
+    /// Dao et al. 2022, arXiv 2205.14135.
+    #[serde(rename = "flash-1")]
+    First,
+    /// Dao 2023, arXiv 2307.08691.
+    #[serde(rename = "flash-2")]
+    Second,
+    /// Shah et al. 2024, arXiv 2407.08608.
+    #[serde(rename = "flash-3")]
+    Third,
+}
+
+impl FlashVersion {
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlashVersion::Best => "best",
+            FlashVersion::First => "flash-1",
+            FlashVersion::Second => "flash-2",
+            FlashVersion::Third => "flash-3",
+        }
+    }
 }
 
 /// How a memory-bound kernel goes through memory.

@@ -113,6 +113,18 @@ fn a_file_may_name_the_catalog_at_any_level() {
     check(&all.to_string(), 3, "dgx-a100", "custom", 1.0);
 }
 
+/// A GPU of a person's own has to say which of NCCL's tables count for it.
+#[test]
+fn a_gpu_without_a_generation_is_refused() {
+    let mut own = toml::Table::try_from(Cluster::from_name("dgx-a100").unwrap()).unwrap();
+    own["node"].as_table_mut().unwrap()["gpu"].as_table_mut().unwrap().remove("generation");
+    let message = Cluster::from_toml(&own.to_string(), "own.toml").unwrap_err().to_string();
+    assert!(message.contains("missing field `generation`"), "{message}");
+    for (gpu, library) in [("mi300x-8", Some("rccl")), ("tpu-v4-host", Some("xla")), ("dgx-a100", None)] {
+        assert_eq!(Cluster::from_name(gpu).unwrap().node.gpu.library.as_deref(), library, "{gpu}");
+    }
+}
+
 /// A kind of the catalog fills in what is left out; what is written stays.
 #[test]
 fn an_interconnect_and_a_nic_may_name_their_kind() {
@@ -281,6 +293,18 @@ fn a_wiring_or_a_fabric_that_cannot_be_is_refused_with_its_key() {
         assert!(message.contains(expected), "{fabric}: {message}");
         assert!(!message.contains('\n'), "{fabric}: {message}");
     };
+    fabric(
+        "fat_tree.levels = [{ nodes = 1, oversubscription = 1, uplinks = 10000001 }]",
+        "`fabric.fat_tree.levels.0.uplinks` is 10000001; at most 10000000 links between switches in all, here are ",
+    );
+    fabric(
+        "fat_tree.levels = [{ nodes = 1000000000000000, oversubscription = 1 }]",
+        "`fabric.fat_tree.levels.0.nodes` is 1000000000000000; at most 10000000",
+    );
+    fabric(
+        "dragonfly = { nodes_per_router = 1, routers_per_group = 10000, routing = \"minimal\" }",
+        "`fabric.dragonfly.routers_per_group` is 10000; at most 10000000 links between switches in all, here are ",
+    );
     fabric(
         "oversubscripton = 2",
         "`fabric.oversubscripton`: unknown field `oversubscripton`, expected one of",

@@ -22,7 +22,7 @@ pub struct NetworkArguments {
     #[arg(long, value_name = "NAME", value_parser = collective)]
     pub collective: Option<CollectiveKind>,
     /// Sizes: `8..8G`, `1M`, or `1K,1M,1G`, in powers of 1024 [default: those of the log, 8..8G without one]
-    #[arg(long, value_name = "SIZES", value_parser = sizes)]
+    #[arg(long, value_name = "SIZES", value_parser = sizes, allow_negative_numbers = true)]
     pub bytes: Option<Sizes>,
     /// What each size of a range is multiplied by
     #[arg(long, value_name = "N", default_value = "2", value_parser = factor, allow_negative_numbers = true)]
@@ -70,7 +70,7 @@ pub struct GroupArguments {
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub ranks_per_node: Option<usize>,
     /// These GPUs, counted through all nodes: `0,8,16`
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = rank, conflicts_with_all = ["gpus", "nodes", "ranks_per_node"])]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = rank, allow_negative_numbers = true, conflicts_with_all = ["gpus", "nodes", "ranks_per_node"])]
     pub ranks: Option<Vec<usize>>,
 }
 
@@ -173,7 +173,7 @@ fn size(text: &str) -> Result<Bytes, String> {
 }
 
 fn rank(text: &str) -> Result<usize, String> {
-    within(text, 0, super::MOST)
+    within(text, 0, super::MOST).map_err(|error| format!("{error}; more of them with commas between"))
 }
 
 fn factor(text: &str) -> Result<usize, String> {
@@ -202,7 +202,7 @@ fn algorithms() -> impl TypedValueParser<Value = &'static str> {
 }
 
 fn versions() -> impl TypedValueParser<Value = Nccl> {
-    PossibleValuesParser::new(catalog::names("nccl")).try_map(|name| name.parse::<Nccl>())
+    PossibleValuesParser::new(Nccl::all().map(Nccl::name)).try_map(|name| name.parse::<Nccl>())
 }
 
 #[cfg(test)]

@@ -7,13 +7,16 @@ use crate::error::{CliError, Outcome};
 use crate::inputs::network::{self as inputs, Measured, Question, Sweep};
 use crate::output;
 use crate::render::{json, network as page};
-use page::{How, Row, Table};
+use page::{Comparison, How, Row, Table};
 use trainwright_sim::costs::{measured_sweep, measured_time};
 use trainwright_sim::network::topology::Topology;
 use trainwright_sim::network::{ALGORITHMS, Forced, Placement, Protocol};
 use trainwright_spec::cluster::{Cluster, MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
+use trainwright_spec::nccl::Nccl;
+use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_traces::nccl_tests;
 use trainwright_traces::plot::{Curve, Mark, SweepPlot, png, svg};
+use trainwright_traces::published::MeasuredCall;
 
 /// Runs the command.
 ///
@@ -72,18 +75,37 @@ fn table<'a>(
     let forced = arguments.forced.choice();
     let profile = measured_sweep(sweep.collective, &sweep.ranks, cluster);
     let rows = sweep.sizes.iter().map(|&bytes| {
-        let measured = sweep.measured_time(bytes);
         if let (true, Some(profile)) = (forced == Forced::default(), profile) {
             let forecast = |bytes| placement.collective_time(sweep.collective, bytes);
             let time = measured_time(profile, bytes, forecast);
-            return Ok(Row { bytes, time, how: How::Profile, measured });
+            let compared = compared(sweep, &placement, bytes, |_| Some(time));
+            return Ok(Row { bytes, time, how: How::Profile, compared });
         }
         let choice = placement.choose(sweep.collective, bytes, &forced);
         let choice = choice.ok_or_else(|| cannot(&forced, sweep, cluster, &placement))?;
-        Ok(Row { bytes, time: choice.time, how: How::Nccl(choice), measured })
+        let compared = compared(sweep, &placement, bytes, |placement| {
+            placement.choose(sweep.collective, bytes, &forced).map(|choice| choice.time)
+        });
+        Ok(Row { bytes, time: choice.time, how: How::Nccl(choice), compared })
     });
     let rows = rows.collect::<Result<_, CliError>>()?;
     Ok(Table { cluster, sweep, rows, by_steps: None })
+}
+
+/// The median of what was measured of a size, and the forecast of just that: by the NCCL that is stated, if that can do
+/// what is asked, with what the method of measuring adds.
+fn compared(
+    sweep: &Sweep,
+    placement: &Placement,
+    bytes: Bytes,
+    forecast: impl Fn(&Placement) -> Option<Seconds>,
+) -> Option<Comparison> {
+    let (time, measured) = sweep.median(bytes)?;
+    let mut placement = placement.clone();
+    placement.nccl = measured.nccl.map_or(placement.nccl, Nccl::constants);
+    let Placement { ranks, start, memory, .. } = placement;
+    let call = MeasuredCall { collective: sweep.collective, bytes, ranks, start, memory };
+    Some(Comparison { measured: time, forecast: forecast(&placement)? + measured.method.adds(&call) })
 }
 
 /// What was asked for cannot be done; this can.
@@ -103,6 +125,10 @@ fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placeme
         "{} over {group} can be done by {able}, and with `--by-steps` by {by_steps}",
         sweep.collective
     );
+    let allowed = match forced.algorithm.and_then(|algorithm| newer(algorithm, cluster)) {
+        Some(newer) => format!("{newer}; {allowed}"),
+        None => allowed,
+    };
     let (argument, value) = match (forced.algorithm, forced.protocol) {
         (Some(algorithm), Some(protocol)) => {
             ("--algorithm` with `--protocol", format!("{algorithm} with {protocol}"))
@@ -113,6 +139,17 @@ fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placeme
         }
     };
     CliError::Argument { argument: argument.into(), value, allowed }
+}
+
+/// Which version of NCCL is the first to know an algorithm that the cluster's does not; none if its own does.
+fn newer(algorithm: &str, cluster: &Cluster) -> Option<String> {
+    let algorithm = ALGORITHMS.iter().find(|known| known.name() == algorithm)?;
+    if algorithm.is_in(cluster.nccl.constants()) {
+        return None;
+    }
+    let first = Nccl::all().find(|version| algorithm.is_in(version.constants()))?;
+    let older = cluster.nccl;
+    Some(format!("NCCL {older} does not have it, {first} is the first of the catalog's versions that does"))
 }
 
 fn write_files(

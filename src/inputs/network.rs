@@ -6,16 +6,17 @@ mod group;
 pub use by_steps::ByStepsQuestion;
 
 use super::{cluster, refuse, text};
-use crate::arguments::{NetworkArguments, Sizes};
+use crate::arguments::{ForcedArguments, NetworkArguments, Sizes};
 use crate::error::CliError;
 use group::{group, ranks_of, shape};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::nccl::Nccl;
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_traces::nccl_tests::{self, LoggedGroup, LoggedSweep};
-use trainwright_traces::published;
+use trainwright_traces::published::{self, Method};
 
 /// What `network` is asked.
 #[derive(Debug)]
@@ -56,9 +57,11 @@ pub struct Measured {
     pub gpu: Option<String>,
     /// The day, as far as known.
     pub date: Option<String>,
-    /// What the host took of each time, as far as known.
-    #[serde(rename = "host_s")]
-    pub host: Seconds,
+    /// The version of NCCL that its forecast is made with, where that is not the cluster's.
+    pub nccl: Option<Nccl>,
+    /// What measuring it so adds, as far as known.
+    #[serde(flatten)]
+    pub method: Method,
     /// Whether the group left GPUs of its nodes idle that the forecast has at work.
     pub alone: bool,
     /// Sizes, ascending, with their times.
@@ -66,11 +69,11 @@ pub struct Measured {
 }
 
 impl Sweep {
-    /// The median of what was measured of exactly this size; the lower one of two.
-    pub fn measured_time(&self, bytes: Bytes) -> Option<Seconds> {
-        let mut times: Vec<Seconds> =
-            self.measured.iter().filter_map(|measured| measured.time(bytes)).collect();
-        times.sort_by(|a, b| a.get().total_cmp(&b.get()));
+    /// The median of what was measured of exactly this size, and in which sweep; the lower one of two.
+    pub fn median(&self, bytes: Bytes) -> Option<(Seconds, &Measured)> {
+        let times = self.measured.iter().filter_map(|measured| Some((measured.time(bytes)?, measured)));
+        let mut times: Vec<(Seconds, &Measured)> = times.collect();
+        times.sort_by(|(a, _), (b, _)| a.get().total_cmp(&b.get()));
         times.get(times.len().saturating_sub(1) / 2).copied()
     }
 }
@@ -114,9 +117,8 @@ fn of_arguments(arguments: &NetworkArguments, cluster: &Cluster) -> Result<Sweep
     let shape = shape(&ranks, cluster.node.gpus.value);
     let default = Sizes::Range(Bytes::new(8.0), 8.0 * Bytes::GIB);
     let sizes = arguments.bytes.as_ref().unwrap_or(&default).all(arguments.factor);
-    let measured = shape.map_or_else(Vec::new, |shape| {
-        published_sweeps(collective, shape, cluster, arguments.forced.algorithm)
-    });
+    let measured =
+        shape.map_or_else(Vec::new, |shape| published_sweeps(collective, shape, cluster, &arguments.forced));
     Ok(Sweep { collective, ranks, shape, sizes, measured })
 }
 
@@ -184,7 +186,8 @@ fn measured(origin: &str, sweeps: &[&LoggedSweep], alone: bool) -> Measured {
         software: first.software.clone(),
         gpu: first.gpu.clone(),
         date: first.date.clone(),
-        host: Seconds::ZERO,
+        nccl: None,
+        method: Method::default(),
         alone,
         times: medians(rows.collect()),
     }
@@ -204,27 +207,28 @@ fn published_sweeps(
     collective: CollectiveKind,
     shape: LoggedGroup,
     cluster: &Cluster,
-    algorithm: Option<&str>,
+    forced: &ForcedArguments,
 ) -> Vec<Measured> {
     let LoggedGroup { nodes, ranks_per_node, .. } = shape;
-    let rows = published::collectives().iter().filter(|row| {
+    let rows = published::collectives().filter(|row| {
         (row.cluster == cluster.node.name || row.cluster == cluster.name)
             && row.collective == collective
             && (row.nodes, row.ranks) == (nodes, nodes * ranks_per_node)
             && (nodes == 1 || ranks_per_node * row.groups == cluster.node.gpus.value)
-            && (row.forced.is_none() || row.forced.as_deref() == algorithm)
+            && (row.forced.is_none() || row.forced.as_deref() == forced.algorithm)
     });
-    let mut sweeps: BTreeMap<&str, Vec<&published::PublishedTime>> = BTreeMap::new();
+    let mut sweeps: BTreeMap<[&str; 2], Vec<&published::PublishedTime>> = BTreeMap::new();
     for row in rows {
-        sweeps.entry(&row.sweep).or_default().push(row);
+        sweeps.entry([&row.sweep, &row.software]).or_default().push(row);
     }
-    let sweeps = sweeps.into_iter().map(|(name, rows)| Measured {
+    let sweeps = sweeps.into_iter().map(|([name, software], rows)| Measured {
         name: name.into(),
         source: rows[0].source.clone(),
-        software: Some(rows[0].software.clone()),
+        software: Some(software.into()),
         gpu: None,
         date: None,
-        host: rows[0].host,
+        nccl: rows[0].nccl.filter(|nccl| forced.nccl.is_none() && *nccl != cluster.nccl),
+        method: rows[0].method.cloned().unwrap_or_default(),
         alone: false,
         times: medians(rows.iter().map(|row| (row.bytes, row.time)).collect()),
     });

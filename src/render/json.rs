@@ -22,14 +22,15 @@
 //! { "cluster",
 //!   "sweeps": [ { "collective", "ranks": [ rank ], "nodes", "groups", "bus_factor", "nccl",
 //!                 "rows": [ { "bytes", "time_s", "algorithm_bandwidth_bytes_per_s", "bus_bandwidth_bytes_per_s",
-//!                             "algorithm", "protocol", "channels", "pieces", "measured_s", "error" } ],
-//!                 "measured": [ { "name", "source", "software", "gpu", "date", "host_s", "alone",
-//!                                 "times": [ [ bytes, s ] ] } ] } ] }
+//!                             "algorithm", "protocol", "channels", "pieces", "measured_s", "compared_s", "error" } ],
+//!                 "measured": [ { "name", "source", "software", "gpu", "date", "nccl", "host_s", "launch_s",
+//!                                 "launch_all_to_all_s", "copies", "alone", "times": [ [ bytes, s ] ] } ] } ] }
 //! ```
 //!
 //! `algorithm`, `protocol` and `channels` are null where the time is a profile's, the latter two where it is of a list
 //! of steps, which alone has `pieces`; `groups` work at once, as far as they are simulated; `measured_s` is the median of what
-//! was measured of the size, `error` the forecast over it, less one; both are null without any.
+//! was measured of the size, `compared_s` the forecast of just that, by the `nccl` of the measured sweep and with what its method
+//! adds (`traces::published::Method`), and `error` this over it, less one; they are null without any.
 //!
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
 //! quantities of the hardware are text with a unit.
@@ -86,7 +87,8 @@ pub fn network(tables: &[Table]) -> String {
             How::Steps { pieces, .. } => Some(pieces),
             _ => None,
         },
-        measured: row.measured,
+        measured: row.measured(),
+        compared: row.compared.as_ref().map(|compared| compared.forecast),
         error: row.error(),
     };
     let sweeps = tables.iter().map(|table| SweepAnswer {
@@ -164,6 +166,8 @@ struct SweepRow {
     pieces: Option<usize>,
     #[serde(rename = "measured_s")]
     measured: Option<Seconds>,
+    #[serde(rename = "compared_s")]
+    compared: Option<Seconds>,
     error: Option<f64>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::table::Column;
 use super::words::{count, grouped, wrap};
-use crate::inputs::network::Sweep;
+use crate::inputs::network::{Measured, Sweep};
 use Column::{Left, Right};
 use std::fmt::Write;
 use trainwright_sim::network::Choice;
@@ -37,8 +37,16 @@ pub struct Row {
     pub time: Seconds,
     /// How it is done in the forecast.
     pub how: How,
-    /// The median of what was measured of this size.
-    pub measured: Option<Seconds>,
+    /// What was measured of this size.
+    pub compared: Option<Comparison>,
+}
+
+/// A measured time and what it is held against.
+pub struct Comparison {
+    /// The median of what was measured.
+    pub measured: Seconds,
+    /// The forecast of what was measured: as the NCCL that is stated does it, with what the method of measuring adds.
+    pub forecast: Seconds,
 }
 
 /// How a collective is done in the forecast.
@@ -81,9 +89,14 @@ impl Row {
         self.bytes / self.time
     }
 
-    /// Forecast over measurement, less one.
+    /// The median of what was measured.
+    pub fn measured(&self) -> Option<Seconds> {
+        self.compared.as_ref().map(|compared| compared.measured)
+    }
+
+    /// Forecast of what was measured over the measurement, less one.
     pub fn error(&self) -> Option<f64> {
-        self.measured.map(|measured| self.time / measured - 1.0)
+        self.compared.as_ref().map(|compared| compared.forecast / compared.measured - 1.0)
     }
 }
 
@@ -142,7 +155,7 @@ pub fn next_step(path: &str) -> String {
 }
 
 fn one(table: &Table) -> String {
-    let is_measured = table.rows.iter().any(|row| row.measured.is_some());
+    let is_measured = table.rows.iter().any(|row| row.compared.is_some());
     let mut columns = vec![
         Right("size (B)"),
         Right("time (µs)"),
@@ -170,7 +183,7 @@ fn one(table: &Table) -> String {
             None => [row.how.algorithm().unwrap_or("profile").into(), "-".into(), "-".into()],
         });
         if is_measured {
-            cells.push(row.measured.map_or_else(|| "-".into(), microseconds));
+            cells.push(row.measured().map_or_else(|| "-".into(), microseconds));
             cells.push(row.error().map_or_else(|| "-".into(), signed_percent));
         }
         cells
@@ -208,10 +221,10 @@ fn made(table: &Table) -> String {
         return format!("step by step over the cluster's links{others}{pieces}{adds}");
     }
     let profile = table.rows.iter().any(|row| matches!(row.how, How::Profile));
-    let chosen = if profile {
-        "the profile's times".into()
-    } else {
-        format!("as NCCL {} does it", table.cluster.nccl)
+    let chosen = match &table.cluster.profile {
+        Some(of) if profile => format!("the times of {}, measured on {}", of.source, of.cluster),
+        Some(_) => format!("{}; no time of the profile counts here", as_nccl(table.cluster)),
+        None => as_nccl(table.cluster),
     };
     let siblings = if table.has_siblings() {
         ", while the other GPUs of these nodes do the same and share the NICs"
@@ -221,6 +234,15 @@ fn made(table: &Table) -> String {
     chosen + siblings
 }
 
+/// By whose choice; that of another library is not known.
+fn as_nccl(cluster: &Cluster) -> String {
+    let (nccl, gpu) = (cluster.nccl, &cluster.node.gpu);
+    match &gpu.library {
+        None => format!("as NCCL {nccl} does it"),
+        Some(library) => format!("as NCCL {nccl} would do it; {} has {library} instead", gpu.name),
+    }
+}
+
 fn sources(table: &Table, page: &mut String) {
     for measured in &table.sweep.measured {
         let mut text = format!("measured: {}", measured.name);
@@ -228,11 +250,18 @@ fn sources(table: &Table, page: &mut String) {
         for word in more.into_iter().flatten() {
             let _ = write!(text, ", {word}");
         }
-        if measured.host > Seconds::ZERO {
-            let _ = write!(text, ", {} of each time are the host's", measured.host);
-        }
         if measured.source != measured.name {
             let _ = write!(text, " ({})", measured.source);
+        }
+        let counted = counted(measured, table);
+        if !counted.is_empty() {
+            let _ = write!(text, "; held against the forecast {}", counted.join(", "));
+        }
+        if table.rows.iter().all(|row| measured.time(row.bytes).is_none()) {
+            let sizes = measured.times.iter().map(|(bytes, _)| grouped(bytes.get()));
+            let ends = [sizes.clone().next(), sizes.skip(1).last()];
+            let ends: Vec<String> = ends.into_iter().flatten().collect();
+            let _ = write!(text, "; of none of these sizes, but of {} B", ends.join(" to "));
         }
         page.push_str(&wrap(&text, 2));
         if measured.alone {
@@ -241,9 +270,30 @@ fn sources(table: &Table, page: &mut String) {
             page.push_str(&wrap(text, 0));
         }
     }
-    if table.sweep.measured.len() > 1 {
+    if table.sweep.measured.len() > 1 && table.rows.iter().any(|row| row.compared.is_some()) {
         page.push_str("The table has the median of each size.\n");
     }
+}
+
+/// What is in the forecast that a measurement is held against, and not in the table's.
+fn counted(measured: &Measured, table: &Table) -> Vec<String> {
+    let mut counted = Vec::new();
+    let by_nccl = table.rows.iter().any(|row| row.how.choice().is_some());
+    if let Some(nccl) = measured.nccl.filter(|_| by_nccl) {
+        counted.push(format!("as NCCL {nccl} does it"));
+    }
+    let method = &measured.method;
+    if method.host > Seconds::ZERO {
+        counted.push(format!("with {} of the host in each call", method.host));
+    }
+    let launch = method.launch_of(table.sweep.collective);
+    if launch > Seconds::ZERO {
+        counted.push(format!("with launches on one GPU after the other, {launch} each"));
+    }
+    if method.copies_of(table.sweep.collective) > 0.0 {
+        counted.push("with copies between the tensor and a list of its parts".into());
+    }
+    counted
 }
 
 fn microseconds(time: Seconds) -> String {

@@ -25,15 +25,14 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
         Right("total"),
         Right("free"),
     ];
-    let beside: [(&str, fn(&RankMemory) -> Bytes); 2] =
-        [("host", |rank| rank.host), ("nvme", |rank| rank.nvme)];
-    let mut beside = beside.to_vec();
+    type Column = (&'static str, fn(&RankMemory) -> Bytes);
+    let mut beside: Vec<Column> = vec![("host", |rank| rank.host), ("nvme", |rank| rank.nvme)];
     beside.retain(|(_, of)| forecast.memory.iter().any(|rank| of(rank) > Bytes::ZERO));
     columns.extend(beside.iter().map(|(name, _)| Right(name)));
     let rows = forecast.memory.iter().enumerate().map(|(rank, memory)| {
         let kinds = [
-            memory.weights,
-            memory.gradients,
+            memory.weights + memory.gathered,
+            memory.gradients + memory.unreduced,
             memory.optimizer,
             memory.activations,
             memory.temporaries,

@@ -70,6 +70,46 @@ fn the_table_has_the_figures_of_the_json_answer() {
     }
 }
 
+/// The error is that of the forecast of just what was measured: by the NCCL that was, with what the method adds.
+#[test]
+fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
+    let folder = Folder::new();
+    let row = |arguments: &str, bytes: u64| {
+        let answer = json(&folder, &format!("{arguments} --bytes {bytes}"));
+        let row = answer["sweeps"][0]["rows"][0].clone();
+        let of = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
+        let error = of("compared_s") / of("measured_s") - 1.0;
+        assert!((of("error") - error).abs() < 1e-12, "{row}");
+        [of("time_s"), of("compared_s"), of("measured_s")].map(|time| 1e6 * time)
+    };
+    let near = |[time, compared]: [f64; 2], added: f64| {
+        assert!((compared - time - added).abs() < 1e-6, "{time} and {added} µs are not {compared} µs");
+    };
+    // 106 µs of the host, NCCL 2.27.
+    let blocking = "--cluster aws-p6-b200:4 --collective all_reduce";
+    let [newest, compared, _] = row(blocking, 134_217_728);
+    let [stated, same, _] = row(&format!("{blocking} --nccl 2.27"), 134_217_728);
+    assert!(compared == same && newest != stated, "{newest}, {stated}, {compared}, {same} µs");
+    near([stated, compared], 106.0);
+    let page = folder.run(&format!("network {blocking} --bytes 128M")).stdout.replace("\n  ", " ");
+    let counted = "; held against the forecast as NCCL 2.27 does it, with 106 µs of the host in each call\n";
+    assert!(page.contains(counted), "{page}");
+    // Eight launches of 10.8 µs, of which an A100 takes the start anyway.
+    let gpu = trainwright_spec::cluster::Cluster::from_name("dgx-a100-40gb").unwrap().node.gpu;
+    let start = 1e6 * gpu.achieved.collective_start.map_or(0.0, |start| start.value.get());
+    let [time, compared, _] = row("--cluster dgx-a100-40gb --collective all_to_all", 1_048_576);
+    near([time, compared], 8.0 * 10.8 - start);
+    // nccl-tests measures no more than the collective.
+    let [time, compared, _] = row("--cluster dgx-a100:2 --collective all_reduce", 1 << 30);
+    near([time, compared], 0.0);
+    // What was measured of other sizes says of which.
+    for (node, others) in [("dgx-a100", "1,048,576 to 1,073,741,824"), ("dgx-b200", "40,160,460")] {
+        let page = folder.run(&format!("network --cluster {node} --collective all_reduce --bytes 1K")).stdout;
+        let others = format!("; of none of these sizes, but of {others} B\n");
+        assert!(!page.contains("error") && page.replace("\n  ", " ").contains(&others), "{page}");
+    }
+}
+
 #[test]
 fn groups_are_as_they_are_asked_for() {
     let folder = Folder::new();
@@ -116,6 +156,13 @@ fn a_log_is_compared_and_becomes_a_profile_that_everything_uses() {
     assert_eq!(with["sweeps"][0]["rows"][0]["algorithm"], Value::Null);
     let other = times(&json(&folder, &of("--profile measured.toml")));
     assert_eq!(other, times(&json(&folder, &of(""))), "a group that was not measured");
+    for (group, said) in [
+        ("--nodes 2", "the times of run.log, measured on dgx-a100:2"),
+        ("", "as NCCL 2.30 does it; no time of the profile counts here"),
+    ] {
+        let page = folder.run(&format!("network {}", of(&format!("{group} --profile measured.toml")))).stdout;
+        assert!(page.contains(&format!("\nforecast: {said}\n")), "{page}");
+    }
     let forced = folder.run(&format!("network {}", of("--profile measured.toml --algorithm ring")));
     assert!(
         forced.stderr.contains("'--profile <FILE>' cannot be used with '--algorithm <NAME>'"),
@@ -293,6 +340,16 @@ fn what_makes_no_sense_is_said_in_one_line() {
         "--gpus 8 --nodes 2 --ranks-per-node 2",
         "`--gpus` is 8; `--nodes` 2 times `--ranks-per-node` 2 are 4",
     );
+    check_two(
+        "--ranks 0-7",
+        "invalid value '0-7' for '--ranks <N,N>': it must be a whole number from 0 to 10000000; more of them with commas \
+         between",
+    );
+    check_two(
+        "--bytes -5",
+        "invalid value '-5' for '--bytes <SIZES>': `-5` is no size: a whole number of bytes from 1 to 1024T, where 64K \
+         is 64 times 1024",
+    );
     check_two("--ranks 3", "`--ranks` is 3; a group of one rank has nothing to communicate");
     check_two("--ranks 3,3", "`--ranks` is 3,3; rank 3 is there twice");
     check_two("--ranks 3,16", "`--ranks` is 3,16; dgx-a100:2 has ranks 0 to 15, not 16");
@@ -325,6 +382,10 @@ fn what_makes_no_sense_is_said_in_one_line() {
         "--cluster dgx-a100 --log run.log",
         "`--log` is run.log; it is of 2 nodes with 8 ranks each, dgx-a100 has 1 with 8",
     );
+    check(
+        "--cluster rtx-4090 --log run.log",
+        "`--log` is run.log; it is of 2 nodes with 8 ranks each, rtx-4090 has 1 with 1",
+    );
     check_two(
         "--profile other.toml",
         "--profile: other.toml: `gpus_per_node` is 4; the profile is of c, and a node of dgx-a100:2 has 8 GPUs",
@@ -354,6 +415,13 @@ fn what_nccl_would_choose_can_be_forced() {
     assert_eq!(json(&folder, &arguments("all_reduce", "--nccl 2.12"))["sweeps"][0]["nccl"], "2.12");
     assert_ne!(free["sweeps"][0]["nccl"], "2.12");
 
+    // A device that runs another library is told as what it is.
+    let of = |node: &str| {
+        folder.run(&format!("network --cluster {node} --collective all_reduce --bytes 1M --nccl 2.30")).stdout
+    };
+    assert!(of("dgx-a100").contains("forecast: as NCCL 2.30 does it\n"));
+    assert!(of("mi300x-8").contains("forecast: as NCCL 2.30 would do it; mi300x has rccl instead\n"));
+
     let refuse = |forced: &str, message: &str| {
         let ran = folder.run(&format!("network {}", arguments("all_gather", forced)));
         assert!(ran.stderr.starts_with(&format!("error: {message}")), "{}", ran.stderr);
@@ -366,6 +434,10 @@ fn what_nccl_would_choose_can_be_forced() {
     refuse(
         "--algorithm tree --protocol LL",
         "`--algorithm` with `--protocol` is tree with LL; all-gather over 16 GPUs on 2 nodes can be done by ring (",
+    );
+    refuse(
+        "--algorithm nvls-tree --nccl 2.12",
+        "`--algorithm` is nvls-tree; NCCL 2.12 does not have it, 2.18 is the first of the catalog's versions that does; ",
     );
     refuse("--channels 1000", "`--channels` is 1000; NCCL 2.30 has at most ");
     refuse("--nccl 2.1", "invalid value '2.1' for '--nccl <VERSION>' [possible values: 2.12, ");

@@ -14,7 +14,7 @@
 use crate::actions::{Extent, extents, rows, stages};
 use crate::timeline::Timeline;
 use std::fmt;
-use trainwright_spec::schedule::{Action, ActionKind};
+use trainwright_spec::schedule::Action;
 use trainwright_spec::units::Picoseconds;
 
 /// How a drawing is scaled.
@@ -78,10 +78,9 @@ enum Naming {
 
 impl Naming {
     fn name(self, action: Action) -> String {
-        match (self, action.kind) {
-            (Naming::Microbatch, ActionKind::Forward) => format!("F{}", action.microbatch),
-            (Naming::Microbatch, ActionKind::Backward) => format!("B{}", action.microbatch),
-            (Naming::Stage, _) => action.to_string(),
+        match self {
+            Naming::Microbatch => format!("{}{}", action.kind.letter(), action.microbatch),
+            Naming::Stage => action.to_string(),
         }
     }
 }

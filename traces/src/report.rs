@@ -266,12 +266,12 @@ fn rank_memory(timeline: &Timeline, rank: usize) -> MemoryReport {
     }
 
     let extents = extents(timeline, rank);
-    let count_of = |kind, so_far: &dyn Fn(Picoseconds, Picoseconds) -> bool| {
-        let is_kind = |action: Option<Action>| action.is_some_and(|action| action.kind == kind);
+    let count_of = |kinds: &[ActionKind], so_far: &dyn Fn(Picoseconds, Picoseconds) -> bool| {
+        let is_kind = |action: Option<Action>| action.is_some_and(|action| kinds.contains(&action.kind));
         extents.iter().filter(|e| is_kind(e.action) && so_far(e.start, e.end)).count()
     };
-    let started = count_of(ActionKind::Forward, &|start, _| start <= peak_time);
-    let ended = count_of(ActionKind::Backward, &|_, end| end <= peak_time);
+    let started = count_of(&[ActionKind::Forward], &|start, _| start <= peak_time);
+    let ended = count_of(&[ActionKind::Backward, ActionKind::Weight], &|_, end| end <= peak_time);
     let span = span_at(spans_of(timeline, rank), peak_time);
     MemoryReport {
         peak,

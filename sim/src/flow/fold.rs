@@ -13,6 +13,7 @@
 //! Colours are 64-bit hashes; two unlike ones among n coincide with a chance of about n² / 2⁶⁵.
 
 use super::{Flow, Link, LinkId, Sharing};
+use crate::mix;
 use std::collections::BTreeMap;
 
 /// One flow and one link of each class.
@@ -143,10 +144,7 @@ fn numbered(colours: &[u64]) -> (Vec<u32>, Vec<u32>) {
     (classes, examples)
 }
 
-/// Two words hashed into one: the finisher of SplitMix64 (Steele, Lea & Flood 2014, OOPSLA) over their combination.
+/// Two words hashed into one.
 fn mixed(a: u64, b: u64) -> u64 {
-    let mut z = a.rotate_left(29) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix::mixed(a.rotate_left(29) ^ mix::spread(b))
 }

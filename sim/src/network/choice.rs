@@ -1,5 +1,6 @@
 //! What NCCL is asked to do, what may be forced on it, and what it chooses.
 
+use super::{ALGORITHMS, Algorithm, Placement};
 use std::fmt;
 use std::str::FromStr;
 use trainwright_spec::collective::CollectiveKind;
@@ -53,6 +54,52 @@ pub struct Choice {
     pub channels: usize,
     /// Time from the call to the end.
     pub time: Seconds,
+}
+
+impl Placement {
+    /// What NCCL would choose for a collective over a tensor of `bytes`: the algorithm and protocol of which it
+    /// expects the least time, among those that `forced` allows; none if that leaves nothing.
+    ///
+    /// One rank alone does nothing, by whatever algorithm. Nor do several with an empty tensor, which NCCL drops
+    /// before it starts a kernel; a barrier is more than its tensor.
+    /// Source of that: taskAppend in NCCL's src/enqueue.cc.
+    pub fn choose(&self, kind: CollectiveKind, bytes: Bytes, forced: &Forced) -> Option<Choice> {
+        let channels = forced.channels.map(|channels| channels.max(1));
+        let calls = Protocol::ALL
+            .into_iter()
+            .filter(|protocol| forced.protocol.is_none_or(|only| only == *protocol) && self.allows(*protocol))
+            .map(|protocol| Call { kind, bytes, protocol, channels });
+        let algorithms = ALGORITHMS
+            .into_iter()
+            .filter(|algorithm| forced.algorithm.is_none_or(|only| only == algorithm.name()))
+            .filter(|algorithm| algorithm.is_in(self.nccl));
+        let mut ways = calls.flat_map(|call| algorithms.clone().map(move |algorithm| (algorithm, call)));
+        if self.ranks <= 1 {
+            let (algorithm, call) = ways.next()?;
+            let (algorithm, protocol) = (algorithm.name(), call.protocol);
+            return Some(Choice {
+                algorithm,
+                protocol,
+                channels: channels.unwrap_or(1),
+                time: Seconds::ZERO,
+            });
+        }
+        let mut least: Option<(Seconds, &dyn Algorithm, Call)> = None;
+        for (algorithm, call) in ways {
+            let Some(expected) = algorithm.expected(&call, self) else { continue };
+            if least.is_none_or(|(time, ..)| expected < time) {
+                least = Some((expected, algorithm, call));
+            }
+        }
+        let (_, algorithm, call) = least?;
+        let is_dropped = bytes == Bytes::ZERO && kind != CollectiveKind::Barrier;
+        Some(Choice {
+            algorithm: algorithm.name(),
+            protocol: call.protocol,
+            channels: algorithm.channels(&call, self),
+            time: if is_dropped { Seconds::ZERO } else { algorithm.time(&call, self)? },
+        })
+    }
 }
 
 impl Protocol {

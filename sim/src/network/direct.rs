@@ -21,9 +21,9 @@ impl Algorithm for Direct {
 
     /// In a node T = T₀ + V + 2 √(d V); between nodes T = max(T₁ + (p − k) m, T₁ + 2 α + V + 2 √(d V))
     ///
-    /// T₁ is the start of the GPU's kernel and of NCCL's messages, T₀ the same; d the ramp of the links, α what NICs
-    /// and fabric add to a step. A send-receive is V = n / β: β the links to one peer, between nodes one GPU's share
-    /// of the NICs, up to what its channels carry, without ramp; between nodes all messages but those of the last
+    /// T₁ is the start of the GPU's kernel and of NCCL's messages, T₀ the same; d the ramp of the links or of the NICs,
+    /// α what NICs and fabric add to a step. A send-receive is V = n / β: β the links to one peer, between nodes one GPU's share
+    /// of the NICs, up to what its channels carry on those NICs, without ramp; between nodes all messages but those of the last
     /// rank of a node are faster. An all-to-all of p ranks, k of them on each node, is
     /// V = max((k − 1) n / (p β_inside), n / β_away), β_away = p β_share / (p − k) where no fabric is narrower than the
     /// NICs (`Way`); for each of the p − k messages to other nodes the host's thread needs m, whatever their size.
@@ -41,15 +41,17 @@ impl Algorithm for Direct {
                 Some(start + ramped(call.bytes / placement.pair, placement.ramp))
             }
             (CollectiveKind::SendReceive, Some(between)) => {
-                let channels = self.channels(call, placement) as f64 * direct.channel.value;
-                let bandwidth = (between.bandwidth / k).min(channels);
+                let share = between.bandwidth / k;
+                let channels = self.channels(call, placement) as f64;
+                let bandwidth =
+                    placement.network_channel.map_or(share, |channel| share.min(channels * channel));
                 Some(start + 2.0 * between.latency + call.bytes / bandwidth)
             }
             (CollectiveKind::AllToAll, None) => Some(start + ramped(inside(call, placement), placement.ramp)),
             (CollectiveKind::AllToAll, Some(between)) => {
                 let away = call.bytes / placement.away;
-                let transfer = ramped(away.max(inside(call, placement)), direct.ramp.value);
-                let messages = (p - k) * direct.message.value;
+                let transfer = ramped(away.max(inside(call, placement)), placement.exchange_ramp);
+                let messages = (p - k) * placement.message;
                 Some(start + messages.max(2.0 * between.latency + transfer))
             }
             _ => None,

@@ -4,7 +4,7 @@ use super::uplinks::Way;
 use super::wired::Wired;
 use super::{Call, Protocol};
 use trainwright_spec::cluster::{Cluster, Generation, InSwitchReduction, Nics, Shape, Transport};
-use trainwright_spec::nccl::{ByAlgorithm, ByProtocol, Cap, Constants};
+use trainwright_spec::nccl::{ByAlgorithm, ByGeneration, ByNodes, ByProtocol, Constants};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
@@ -53,6 +53,12 @@ pub struct Placement {
     pub nccl: &'static Constants,
     /// The latency of the NICs that NCCL counts with.
     pub(super) reported: Seconds,
+    /// See `Nics::message_time`.
+    pub(super) message: Seconds,
+    /// See `Nics::exchange_ramp`.
+    pub(super) exchange_ramp: Seconds,
+    /// See `Nics::channel_bandwidth`.
+    pub(super) network_channel: Option<BytesPerSecond>,
     transport: Transport,
     ordered: bool,
 }
@@ -82,10 +88,10 @@ impl Placement {
         assert!(last.is_none_or(|home| home < cluster.nodes), "a rank is not on {}", cluster.name);
         let (nodes, ranks_per_node) = groups(ranks, gpus);
         let interconnect = &node.interconnect;
-        let full = interconnect.bandwidth.value * interconnect.efficiency.value;
+        let full = interconnect.achieved();
         let (all, latency) = match (&cluster.fabric.shape, &node.nics) {
             (Shape::Torus(_), _) | (_, None) => (full * gpus as f64, interconnect.latency.value),
-            (_, Some(nics)) => (achieved(nics), nics.latency.value),
+            (_, Some(nics)) => (nics.achieved(), nics.latency.value),
         };
         let of_gpu = all / gpus as f64;
         let way = (nodes > 1).then(|| Way::through(ranks, cluster));
@@ -102,6 +108,9 @@ impl Placement {
         };
         let seconds =
             |time: &Option<Sourced<Seconds>>| time.as_ref().map_or(Seconds::ZERO, |time| time.value);
+        let of_nics = |time: fn(&Nics) -> &Option<Sourced<Seconds>>| {
+            node.nics.as_ref().map_or(Seconds::ZERO, |nics| seconds(time(nics)))
+        };
         Self {
             ranks: ranks.len(),
             nodes,
@@ -118,7 +127,14 @@ impl Placement {
             start: seconds(&node.gpu.achieved.collective_start),
             generation: node.gpu.generation,
             nccl: cluster.nccl.constants(),
-            reported: node.nics.as_ref().map_or(Seconds::ZERO, |nics| seconds(&nics.reported_latency)),
+            reported: of_nics(|nics| &nics.reported_latency),
+            message: of_nics(|nics| &nics.message_time),
+            exchange_ramp: of_nics(|nics| &nics.exchange_ramp),
+            network_channel: node
+                .nics
+                .as_ref()
+                .and_then(|nics| nics.channel_bandwidth.as_ref())
+                .map(|b| b.value),
             transport: wired.over.transport,
             ordered: node.nics.as_ref().is_none_or(|nics| nics.ordered),
         }
@@ -170,23 +186,39 @@ impl Placement {
         crossing(protocol.time(&self.nccl.steps.network.tree), protocol, latency)
     }
 
+    /// How deep NCCL's trees over N nodes are: ⌈log₂ N⌉. Of 14 nodes the longest way to the root, 1 > 2 > 4 > 8 > 0,
+    /// has 4 steps.
+    ///
+    /// Source: the drawing above ncclGetBtree in NCCL's src/graph/trees.cc.
+    pub(super) fn tree_depth(&self) -> f64 {
+        f64::from(self.nodes.next_power_of_two().ilog2())
+    }
+
+    /// How deep NCCL takes them for when it chooses: ⌊log₂ N⌋, one too few where N is no power of 2.
+    ///
+    /// Source: log2i(nNodes) in NCCL's src/graph/tuning.cc.
+    pub(super) fn expected_tree_depth(&self) -> f64 {
+        f64::from(self.nodes.ilog2())
+    }
+
     /// What the network adds to a step.
     pub(super) fn latency(&self) -> Seconds {
         self.between.map_or(Seconds::ZERO, |between| between.latency)
     }
 
     /// A cap for these GPUs on this many nodes.
-    pub(super) fn cap(&self, cap: &Cap) -> BytesPerSecond {
-        cap.of(self.generation, self.nodes)
+    pub(super) fn cap(&self, caps: &ByGeneration<ByNodes>) -> BytesPerSecond {
+        caps.of(self.generation).on(self.nodes)
     }
 
     /// What a channel carries with a protocol.
     pub(super) fn channel(&self, protocol: Protocol) -> BytesPerSecond {
         let caps = &self.nccl.caps;
+        let in_a_node = |caps: &ByGeneration<ByNodes>| caps.of(self.generation).on(1);
         match protocol {
-            Protocol::LowLatency => caps.ll.of(self.generation, 1) / self.nccl.channels.most.value as f64,
-            Protocol::LowLatency128 => caps.ring_ll128.of(self.generation, 1),
-            Protocol::Simple => caps.tree.of(self.generation, 1),
+            Protocol::LowLatency => in_a_node(&caps.ll) / self.nccl.channels.most.value as f64,
+            Protocol::LowLatency128 => in_a_node(&caps.ring_ll128),
+            Protocol::Simple => in_a_node(&caps.tree),
         }
     }
 
@@ -235,10 +267,6 @@ pub(super) fn pipelined(depth: Seconds, amount: Bytes, bandwidth: BytesPerSecond
 /// Time of a transfer whose pieces, the larger the message the larger, have to fill the links first: V + 2 √(d V).
 pub(super) fn ramped(transfer: Seconds, ramp: Seconds) -> Seconds {
     transfer + Seconds::new(2.0 * (ramp.get() * transfer.get()).sqrt())
-}
-
-fn achieved(nics: &Nics) -> BytesPerSecond {
-    nics.bandwidth.value * nics.efficiency.value * nics.count.value as f64
 }
 
 /// On how many nodes sorted ranks are, and how many are on the node that has the fewest.

@@ -53,7 +53,7 @@ impl Algorithm for Ring {
             && call.kind == CollectiveKind::AllReduce
             && piece >= Bytes::new(64.0)
         {
-            latency = constants.factors.ring_plateau.of(placement.generation) * latency;
+            latency = *constants.factors.ring_plateau.of(placement.generation) * latency;
         }
         Some(latency + shape.volume(call.bytes, placement.ranks) / bandwidth)
     }
@@ -91,6 +91,11 @@ impl Algorithm for Ring {
         };
         let start = placement.start + call.protocol.time(&placement.nccl.base.ring);
         Some(start + shape.rounds * latency + ramped(transfer, ramp) + own)
+    }
+
+    /// With LL as many as there are ranks.
+    fn pieces(&self, call: &Call, placement: &Placement) -> usize {
+        if call.protocol == Protocol::LowLatency { placement.ranks } else { 1 }
     }
 }
 

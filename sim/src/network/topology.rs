@@ -22,6 +22,7 @@ mod torus;
 pub use crate::flow::LinkId;
 
 use crate::flow;
+use crate::mix::{mixed, spread};
 use node::Nodes;
 use std::fmt;
 use std::sync::Arc;
@@ -214,6 +215,12 @@ impl Topology {
         Some([nodes.nic_out(port), nodes.nic_in(port)])
     }
 
+    /// One GPU for each way out of each node, the first that it serves; none without NICs.
+    pub fn senders(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        let nodes = self.nodes.iter();
+        nodes.flat_map(move |nodes| (0..nodes.ports()).map(move |port| nodes.gpu(node, port)))
+    }
+
     /// Appends the links of the way from one GPU of a node to another over PCIe and its host bridges; false where
     /// the node's PCIe is not described.
     pub fn host_route(&self, from: usize, to: usize, path: &mut Vec<LinkId>) -> bool {
@@ -297,20 +304,15 @@ impl Site<'_> {
 }
 
 fn add(links: &mut Vec<Link>, link: Link) -> LinkId {
-    let id = u32::try_from(links.len())
-        .expect("10 million GPUs, the most that `Cluster` allows, have fewer links");
+    let id =
+        u32::try_from(links.len()).expect("`Cluster` refuses what has more links than that when it is read");
     links.push(link);
     LinkId(id)
 }
 
 /// A number that depends on both ends and on `salt` as if drawn at random, the same in every run.
-///
-/// Source: the finalizer of SplitMix64, Steele, Lea & Flood 2014, OOPSLA, figure 17.
 fn hash(from: usize, to: usize, salt: usize) -> usize {
-    let mut mixed = (from as u64) << 32 ^ (to as u64) ^ (salt as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ (mixed >> 31)) as usize
+    mixed((from as u64) << 32 ^ (to as u64) ^ spread(salt as u64)) as usize
 }
 
 impl fmt::Display for Vertex {

@@ -48,7 +48,7 @@ impl Algorithm for Tree {
         };
         let inside = placement.tree_step(call.protocol);
         let between = placement.tree_crossing(call.protocol, placement.reported);
-        let depth = 2.0 * (chain(placement) * inside + f64::from(placement.nodes.ilog2()) * between);
+        let depth = 2.0 * (chain(placement) * inside + placement.expected_tree_depth() * between);
         let latency = call.protocol.time(&constants.base.tree) + depth;
         Some(latency + 2.0 * call.bytes / (unbalanced * correction * bandwidth))
     }
@@ -56,7 +56,7 @@ impl Algorithm for Tree {
     /// T = T₀ + (√D + √(2 n / β))², D = 2 [(k − 1) α_inside + ⌈log₂ N⌉ α_between]
     ///
     /// k ranks on each of N nodes, n bytes, α latency of a step, β what the protocol reaches of the narrowest link
-    /// in one direction. Each of two trees carries half of the tensor up and down; a node is inner in one and a leaf
+    /// in one direction, ⌈log₂ N⌉ the depth of NCCL's trees. Each of two trees carries half of the tensor up and down; a node is inner in one and a leaf
     /// in the other, so it sends and receives 2 n in all. T₀ as for the ring.
     /// Source: Sanders, Speck & Träff 2009, Parallel Computing 35(12), 581–594; the chain as in NCCL's
     /// src/graph/tuning.cc.
@@ -66,8 +66,7 @@ impl Algorithm for Tree {
         }
         let inside = placement.tree_step(call.protocol);
         let between = placement.tree_crossing(call.protocol, placement.latency());
-        let levels = f64::from(placement.nodes.next_power_of_two().ilog2());
-        let depth = 2.0 * (chain(placement) * inside + levels * between);
+        let depth = 2.0 * (chain(placement) * inside + placement.tree_depth() * between);
         let start = placement.start + call.protocol.time(&placement.nccl.base.tree);
         Some(start + pipelined(depth, 2.0 * call.bytes, placement.reached(placement.ring_bandwidth(), call)))
     }

@@ -92,7 +92,7 @@ fn over_links(ranks: &[usize], cluster: &Cluster) -> Way {
     let next = (0..count).map(|place| (place, (place + 1) % count));
     let each =
         (0..count).flat_map(|from| (0..count).map(move |to| (from, to))).filter(|(from, to)| from != to);
-    let nics = Nics { topology: &topology, cluster, siblings: siblings(&homes, cluster.nodes) };
+    let nics = Nics { topology: &topology, siblings: siblings(&homes, cluster.nodes) };
     let (ring, latency) = nics.slowest(&next.collect::<Vec<_>>());
     let (pair, _) = nics.slowest(&each.collect::<Vec<_>>());
     let per_node = groups(ranks, gpus).1 as f64;
@@ -113,7 +113,6 @@ fn siblings(homes: &[usize], nodes: usize) -> Vec<Vec<usize>> {
 
 struct Nics<'a> {
     topology: &'a Topology,
-    cluster: &'a Cluster,
     siblings: Vec<Vec<usize>>,
 }
 
@@ -121,18 +120,16 @@ impl Nics<'_> {
     /// The part of its NIC that the slowest flow gets when all siblings send between these places of theirs, and the
     /// longest time that the fabric adds.
     fn slowest(&self, places: &[(usize, usize)]) -> (f64, Seconds) {
-        let gpus = self.cluster.node.gpus.value;
-        let ports = self.cluster.node.nics.as_ref().map_or(gpus, |nics| nics.ports(gpus));
         let mut network = Network::new(self.topology.shared());
         let (mut flows, mut route): (Vec<(FlowId, f64)>, Vec<_>) = (Vec::new(), Vec::new());
         let mut latency = Seconds::ZERO;
         for (nodes, (from, to)) in
             self.siblings.iter().flat_map(|nodes| places.iter().map(move |ends| (nodes, *ends)))
         {
-            for port in 0..ports {
-                let gpu = |node: usize| node * gpus + (port * gpus).div_ceil(ports);
+            for (sender, receiver) in self.topology.senders(nodes[from]).zip(self.topology.senders(nodes[to]))
+            {
                 route.clear();
-                self.topology.route(gpu(nodes[from]), gpu(nodes[to]), &mut route);
+                self.topology.route(sender, receiver, &mut route);
                 let (nic, fabric) =
                     route.split_first().expect("nodes are joined: checked when they are read");
                 latency = latency.max(self.topology.path(fabric).0);

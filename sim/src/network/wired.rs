@@ -28,7 +28,7 @@ impl<'a> Wired<'a> {
     pub fn new(group: &[usize], cluster: &'a Cluster) -> Self {
         let node = &cluster.node;
         let (interconnect, gpus, ranks) = (&node.interconnect, node.gpus.value, group.len());
-        let full = interconnect.bandwidth.value * interconnect.efficiency.value;
+        let full = interconnect.achieved();
         let parts = |ring: f64, pair: f64, exchange: f64| Self {
             over: interconnect,
             ring: full * ring,
@@ -36,7 +36,8 @@ impl<'a> Wired<'a> {
             exchange: full * exchange,
         };
         let peers = gpus.saturating_sub(1).max(1) as f64;
-        match (&interconnect.wiring, interconnect.rings.as_slice()) {
+        let measured = interconnect.rings.as_ref().map_or(&[][..], |rings| &rings.through);
+        match (&interconnect.wiring, measured) {
             (Wiring::Switched, _) => parts(1.0, 1.0, 1.0),
             _ if ranks < 2 => parts(1.0, 1.0, 1.0),
             (_, rings @ [pair, ..]) => {

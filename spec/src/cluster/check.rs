@@ -32,7 +32,7 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
             format!("at most {MOST_GPUS} GPUs in all, here each node has {}", cluster.node.gpus.value);
         return Err(fault("nodes", cluster.nodes.to_string(), &allowed));
     }
-    check_node(&cluster.node)?;
+    check_node(&cluster.node, cluster.nodes)?;
     fabric::check(cluster)?;
     if cluster.nodes > 1 && cluster.node.nics.is_none() && !matches!(cluster.fabric.shape, Shape::Torus(_)) {
         let allowed = format!("{} nodes can only work together over NICs or a `fabric.torus`", cluster.nodes);
@@ -55,20 +55,28 @@ fn check_profile(profile: &NetworkProfile, cluster: &Cluster) -> Result<(), Faul
     Err(fault("profile.gpus_per_node", measured.to_string(), &allowed))
 }
 
-fn check_node(node: &Node) -> Result<(), Fault> {
+fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
     at_least_one("node.gpus", node.gpus.value)?;
     check_interconnect("node.interconnect", &node.interconnect)?;
     if let Some(host) = &node.host {
         check_interconnect("node.host", host)?;
     }
-    wiring::check(node)?;
+    wiring::check(node, nodes)?;
     if let Some(nics) = &node.nics {
         at_least_one("node.nics.count", nics.count.value)?;
         at_least("node.nics.bandwidth", &nics.bandwidth.value, SLOWEST_LINK)?;
         part("node.nics.efficiency", nics.efficiency.value)?;
         short("node.nics.latency", nics.latency.value)?;
-        if let Some(reported) = &nics.reported_latency {
-            short("node.nics.reported_latency", reported.value)?;
+        let times = [
+            ("reported_latency", &nics.reported_latency),
+            ("message_time", &nics.message_time),
+            ("exchange_ramp", &nics.exchange_ramp),
+        ];
+        for (key, time) in times.iter().filter_map(|(key, time)| Some((key, time.as_ref()?))) {
+            short(&format!("node.nics.{key}"), time.value)?;
+        }
+        if let Some(channel) = &nics.channel_bandwidth {
+            at_least("node.nics.channel_bandwidth", &channel.value, SLOWEST_LINK)?;
         }
     }
     if let Some(processors) = &node.processors {
@@ -106,9 +114,15 @@ fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Faul
     if let Some(staging) = &interconnect.staging {
         at_least(&format!("{key}.staging"), &staging.value, SLOWEST_LINK)?;
     }
-    if let Some(zero) = interconnect.rings.iter().position(|rings| *rings == 0) {
-        let allowed = format!("at least 1 ring through {} GPUs", zero + 2);
-        return Err(fault(&format!("{key}.rings"), "0".into(), &allowed));
+    if let Some(rings) = &interconnect.rings {
+        let key = format!("{key}.rings.through");
+        if rings.through.is_empty() {
+            return Err(fault(&key, "empty".into(), "a number of rings through 2 GPUs, 3, and so on"));
+        }
+        if let Some(zero) = rings.through.iter().position(|rings| *rings == 0) {
+            let allowed = format!("at least 1 ring through {} GPUs", zero + 2);
+            return Err(fault(&key, "0".into(), &allowed));
+        }
     }
     if let Some(in_switch) = &interconnect.in_switch {
         part(&format!("{key}.in_switch.efficiency"), in_switch.efficiency.value)?;
@@ -137,6 +151,11 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     ];
     for (key, achieved) in parts {
         part(&format!("node.gpu.achieved.{key}"), achieved.value)?;
+    }
+    for (version, reached) in &gpu.achieved.attention {
+        let key = format!("node.gpu.achieved.attention.{}", version.name());
+        part(&format!("{key}.forward"), reached.forward.value)?;
+        part(&format!("{key}.backward"), reached.backward.value)?;
     }
     if let Some(start) = &gpu.achieved.collective_start {
         short("node.gpu.achieved.collective_start", start.value)?;

@@ -38,6 +38,17 @@ pub struct Pairs {
     pub source: String,
 }
 
+/// How many rings groups of a node's GPUs use at once, where that was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rings {
+    /// Disjoint rings through groups of 2, 3, … of its GPUs, each as wide as one link; more GPUs have the last.
+    pub through: Vec<usize>,
+    /// Where this is from; empty if nobody said.
+    #[serde(default)]
+    pub source: String,
+}
+
 /// PCIe switches below processor sockets.
 ///
 /// ```text

@@ -1,21 +1,41 @@
 //! Norms, activations, dropout and residual additions: bound by memory.
 
-use super::part::{Part, Shape, Step};
+use super::part::{Again, Part, Role, Shape, Step};
 use crate::model::FeedForward;
+use crate::plan::Piece;
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
-/// A norm over the last dim of this rank's `tokens`; it keeps its input.
+/// A norm over the last dim of this rank's `tokens`; it keeps its input, as separate kernels also what is normalised
+/// but has no gain yet.
 pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
     let size = shape.activations(tokens * width);
-    Part {
-        forward: vec![Step::reduction("norm", size, size)],
-        // The gradients of gain and bias and that of the input each read the input and the output's gradient.
-        backward: vec![
-            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO),
-            Step::reduction("norm", 2.0 * size, size),
-        ],
-        kept: size,
-        core: None,
+    // The gradients of gain and bias and that of the input each read the input and the output's gradient.
+    let weight_gradient = Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO);
+    let gradient = Step::reduction("norm", 2.0 * size, size);
+    match shape.stack.norms {
+        Fusion::Fused => Part {
+            forward: vec![Step::reduction("norm", size, size)],
+            backward: vec![weight_gradient, gradient],
+            kept: size,
+            ..Part::default()
+        },
+        Fusion::Separate => Part {
+            forward: vec![
+                Step::reduction("norm mean", size, Bytes::ZERO),
+                Step::reduction("norm variance", size, Bytes::ZERO),
+                Step::streaming("norm", size, size),
+                Step::streaming("norm gain", size, size),
+            ],
+            backward: vec![
+                weight_gradient,
+                Step::streaming("norm gain", size, size),
+                Step::reduction("norm sums", 2.0 * size, Bytes::ZERO),
+                Step::streaming("norm", 2.0 * size, size),
+            ],
+            kept: 2.0 * size,
+            ..Part::default()
+        },
     }
 }
 
@@ -41,7 +61,7 @@ pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
     if bias {
         backward.push(Step::reduction("bias gradient", size, Bytes::ZERO));
     }
-    Part { forward, backward, kept: mask, core: None }
+    Part { forward, backward, kept: mask, ..Part::default() }
 }
 
 /// The nonlinearity between the matrices of a feed-forward layer, over `rows` of this rank's `width` columns; it
@@ -53,7 +73,8 @@ pub(crate) fn activation(shape: &Shape, mlp: &FeedForward, rows: usize, width: u
         forward: vec![Step::streaming("activation", inputs * size, size)],
         backward: vec![Step::streaming("activation", (inputs + 1.0) * size, inputs * size)],
         kept: inputs * size,
-        core: None,
+        again: vec![Again { piece: Piece::Activation, role: Role::First, dropped: Bytes::ZERO }],
+        ..Part::default()
     };
     if !shape.stack.fused_elementwise {
         if mlp.bias {
@@ -64,6 +85,7 @@ pub(crate) fn activation(shape: &Shape, mlp: &FeedForward, rows: usize, width: u
             part.forward.push(Step::streaming("gate", 2.0 * size, size));
             part.backward.push(Step::streaming("gate", 3.0 * size, 2.0 * size));
             part.kept += size;
+            part.again[0].dropped = size;
         }
     }
     part

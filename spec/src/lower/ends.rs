@@ -5,10 +5,12 @@ use super::part::{Input, Part, Shape, Step, column, leave, replicated};
 use crate::collective::CollectiveKind;
 use crate::model::{Model, Position};
 use crate::program::Axis;
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
 /// The embedding: look-up in this rank's part of the vocabulary, sum over the tensor axis, positions, dropout.
 pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
+    let shape = &shape.base();
     let tokens = shape.tokens();
     let width = model.embedding.width.unwrap_or(shape.hidden);
     let whole = shape.activations(tokens * width);
@@ -18,11 +20,12 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         backward: Vec::new(),
         // Token ids, 8 bytes each.
         kept: Bytes::new(8.0 * tokens as f64),
-        core: None,
+        ..Part::default()
     };
     leave(shape, whole, &mut look_up);
     look_up.backward.push(Step::streaming("embedding", whole + gradients, gradients));
-    let mut parts = vec![look_up];
+    // An encoder-decoder looks up two sequences.
+    let mut parts = vec![look_up; if model.decodes() { 2 } else { 1 }];
     if model.embedding.width.is_some() {
         parts.push(replicated(shape, "embedding projection", width, shape.hidden));
     }
@@ -43,7 +46,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
             forward: vec![Step::streaming("dropout", own, own + mask)],
             backward: vec![Step::streaming("dropout", own + mask, own)],
             kept: mask,
-            core: None,
+            ..Part::default()
         });
     }
     parts
@@ -51,6 +54,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
 
 /// The head: final norm, projection to this rank's part of the vocabulary, cross entropy over all parts.
 pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
+    let shape = &shape.base();
     let mut parts = Vec::new();
     if model.final_norm.is_some() {
         parts.push(norm(shape, shape.own_tokens(), shape.hidden));
@@ -84,6 +88,13 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
         beside_next: false,
     };
     let exchange = |steps: &mut Vec<Step>| steps.extend((shape.tensor > 1).then_some(exchange));
+    if shape.stack.cross_entropy == Fusion::Fused {
+        // The maximum and the sum of exponentials in one pass over the logits, which stay for backward.
+        let mut forward = vec![Step::reduction("loss", logits, Bytes::ZERO)];
+        (0..3).for_each(|_| exchange(&mut forward));
+        let backward = vec![Step::streaming("loss", logits, logits)];
+        return Part { forward, backward, kept: logits, ..Part::default() };
+    }
     let mut forward =
         vec![Step::streaming("loss cast", logits, wide), Step::reduction("loss max", wide, Bytes::ZERO)];
     exchange(&mut forward);
@@ -91,5 +102,5 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));
-    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, core: None }
+    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, ..Part::default() }
 }

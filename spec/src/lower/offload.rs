@@ -1,4 +1,4 @@
-//! Copies between a GPU and its host in the passes of a stage, and what the copied layers hold of the GPU.
+//! HostCopies between a GPU and its host in the passes of a stage, and what the copied layers hold of the GPU.
 //!
 //! ```text
 //! forward:   block k        runs once its weights are there; those of k + 1 are fetched meanwhile
@@ -12,15 +12,16 @@
 //! These are the two buffers of ZeRO-Offload (arXiv 2101.06840, section 4) and the prefetching of ZeRO-Infinity
 //! (arXiv 2104.07857, section 6), of one layer.
 
+use super::data::{Copies, buckets, held_again};
 use super::emit::{Emitter, backward_peak};
+use super::late_parameters;
 use super::stage::{Layer, Stage};
-use super::{late_parameters, reduces};
 use crate::plan::Plan;
 use crate::program::{CopyDirection, HostUpdate, MemoryKind, Pass, Place, Stream, Work};
 use crate::units::Bytes;
 
 /// The copies of one pass of a stage, emitted as its layers come by.
-pub(crate) struct Copies<'a> {
+pub(crate) struct HostCopies<'a> {
     plan: &'a Plan,
     pass: Pass,
     /// In the order of the pass.
@@ -34,21 +35,21 @@ pub(crate) struct Copies<'a> {
     left: Option<usize>,
     /// The fetches that the next layer waits for.
     fetched: Vec<usize>,
-    /// Copies of activations out of the GPU by the layer that they belong to.
+    /// HostCopies of activations out of the GPU by the layer that they belong to.
     leaving: Vec<(usize, usize)>,
-    /// Copies of gradients out of the GPU by bucket.
+    /// HostCopies of gradients out of the GPU by bucket.
     leaving_gradients: Vec<usize>,
 }
 
 /// A run of layers whose gradients are reduced and copied together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bucket {
     /// Its first layer in the order of backward.
     pub first: usize,
     /// Its last.
     pub last: usize,
     /// Parameters of those layers.
-    pub parameters: u64,
+    pub copies: Copies,
     /// Those of them whose gradients are complete only after backward.
     pub late: u64,
 }
@@ -56,27 +57,30 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// The buckets of a stage.
     pub fn all(plan: &Plan, stage: &Stage) -> Vec<Bucket> {
-        let layers = stage.layers().count();
-        let mut buckets = Vec::new();
-        let (mut first, mut parameters, mut late) = (0, 0, 0);
-        for (number, layer) in stage.layers().rev().enumerate() {
-            parameters += layer.parameters;
-            late += late_parameters(plan, layer);
-            if parameters >= plan.bucket_parameters() as u64 || number + 1 == layers {
-                buckets.push(Bucket { first, last: number, parameters, late });
-                (first, parameters, late) = (number + 1, 0, 0);
-            }
+        let layers: Vec<&Layer> = stage.layers().rev().collect();
+        let mut rest = buckets(plan, stage.layers().rev()).into_iter().peekable();
+        let mut all = Vec::new();
+        while let Some((first, copies)) = rest.next() {
+            let end = rest.peek().map_or(layers.len(), |(next, _)| *next);
+            let late = layers[first..end].iter().map(|layer| late_parameters(plan, layer)).sum();
+            all.push(Bucket { first, last: end - 1, copies, late });
         }
-        buckets
+        all
     }
 
     /// Its gradients that leave during backward.
     fn gradients(&self, plan: &Plan) -> Bytes {
-        plan.state_bytes().gradient * (self.parameters - self.late) as f64
+        plan.state_bytes().gradient * (self.copies.total() - self.late) as f64
+    }
+
+    /// Those of them that this rank's processors have use for.
+    fn own_gradients(&self, plan: &Plan) -> Bytes {
+        let own = self.copies.own(plan) - Copies::dense(self.late).own(plan);
+        plan.state_bytes().gradient * own * plan.offload.updated_by_host()
     }
 }
 
-impl<'a> Copies<'a> {
+impl<'a> HostCopies<'a> {
     /// Emits what the pass waits for before it begins, and the fetches of its first layer.
     pub fn begin(plan: &'a Plan, stage: &'a Stage, pass: Pass, emitter: &mut Emitter) -> Self {
         let mut layers: Vec<&Layer> = stage.layers().collect();
@@ -93,7 +97,7 @@ impl<'a> Copies<'a> {
         let fetches = plan.offload.parameters.is_some() || (pass == Pass::Backward && any_activations);
         let leaves = plan.offload.gradients.is_some() || any_activations;
         let mut join = |stream| emitter.push("begin", pass, stream, Work::Join, Vec::new());
-        let mut copies = Copies {
+        let mut copies = HostCopies {
             plan,
             pass,
             layers,
@@ -162,11 +166,11 @@ impl<'a> Copies<'a> {
     /// this is the step's last backward pass of the stage.
     pub fn gradients(&mut self, number: usize, reduced: Option<usize>, last: bool, emitter: &mut Emitter) {
         let offload = &self.plan.offload;
-        let Some(bucket) = self.buckets.iter().find(|bucket| bucket.last == number).copied() else { return };
+        let Some(bucket) = self.buckets.iter().find(|bucket| bucket.last == number).cloned() else { return };
         if offload.gradients.is_none() && !(last && copies_in_backward(self.plan)) {
             return;
         }
-        let moved = own_part(self.plan, bucket.gradients(self.plan)) * offload.updated_by_host();
+        let moved = bucket.own_gradients(self.plan);
         let after = reduced.map_or_else(|| emitter.frontier(), |reduced| vec![reduced]);
         let work =
             Work::Copy { direction: CopyDirection::ToHost, place: offload.gradients_place(), bytes: moved };
@@ -228,30 +232,24 @@ impl<'a> Copies<'a> {
 
 /// Whether gradients leave during the last backward pass: not where they are reduced only after it.
 pub(crate) fn copies_in_backward(plan: &Plan) -> bool {
-    plan.offload.optimizer.is_some() && (plan.mesh.data == 1 || reduces(plan))
+    plan.offload.optimizer.is_some() && (!held_again(plan) || plan.stack.overlap_gradient_reduction)
 }
 
-/// Gradients of a pipeline rank's `stages` that leave only after backward.
-pub(crate) fn late_gradients<'a>(plan: &Plan, stages: impl Iterator<Item = &'a Stage>) -> Bytes {
-    let of_bucket = |bucket: Bucket| match copies_in_backward(plan) {
-        true => bucket.late,
-        false => bucket.parameters,
-    };
-    let late: u64 = stages.flat_map(|stage| Bucket::all(plan, stage)).map(of_bucket).sum();
-    plan.state_bytes().gradient * late as f64
-}
-
-/// The part of something of the size of the weights that this rank updates.
-pub(crate) fn own_part(plan: &Plan, whole: Bytes) -> Bytes {
-    if plan.shards_optimizer() { whole / plan.mesh.data as f64 } else { whole }
+/// Parameters of a pipeline rank's `stages` whose gradients leave only after backward.
+pub(crate) fn late_copies<'a>(plan: &Plan, stages: impl Iterator<Item = &'a Stage>) -> Copies {
+    let layers = stages.flat_map(Stage::layers);
+    match copies_in_backward(plan) {
+        true => Copies::dense(layers.map(|layer| late_parameters(plan, layer)).sum()),
+        false => Copies::of_all(plan, layers),
+    }
 }
 
 /// The processors' update of a bucket.
 pub(crate) fn host_update(plan: &Plan, bucket: &Bucket) -> HostUpdate {
     let state = plan.state_bytes();
     let offload = &plan.offload;
-    let parameters = offload.updated_by_host() * bucket.parameters as f64;
-    let of_all = |bytes: Bytes| own_part(plan, bytes * parameters);
+    let parameters = offload.updated_by_host() * bucket.copies.own(plan);
+    let of_all = |bytes: Bytes| bytes * parameters;
     let on_drives = |place: Option<Place>, bytes: Bytes| {
         if place == Some(Place::Nvme) { of_all(bytes) } else { Bytes::ZERO }
     };
@@ -267,8 +265,7 @@ pub(crate) fn host_update(plan: &Plan, bucket: &Bucket) -> HostUpdate {
 
 /// The weights of a bucket that the processors have updated.
 pub(crate) fn updated_weights(plan: &Plan, bucket: &Bucket) -> Bytes {
-    let parameters = plan.offload.updated_by_host() * bucket.parameters as f64;
-    own_part(plan, plan.state_bytes().weight * parameters)
+    plan.state_bytes().weight * (plan.offload.updated_by_host() * bucket.copies.own(plan))
 }
 
 fn weights(plan: &Plan, layer: &Layer) -> Bytes {
@@ -299,7 +296,7 @@ impl Held {
     /// their way and the bucket before still leaves.
     pub fn fullest(plan: &Plan, stage: &Stage) -> Held {
         let mut nothing = Emitter::new(false);
-        let copies = Copies::begin(plan, stage, Pass::Backward, &mut nothing);
+        let copies = HostCopies::begin(plan, stage, Pass::Backward, &mut nothing);
         let count = copies.layers.len();
         let kept: Vec<Bytes> = copies.layers.iter().map(|layer| layer.kept()).collect();
         let at = |number: usize| {

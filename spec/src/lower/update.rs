@@ -1,50 +1,62 @@
 //! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer on GPU or host.
 
+use super::data::{Copies, gathers, gathers_updated, held_again, reductions, shard_axis};
 use super::emit::Emitter;
-use super::offload::{Bucket, host_update, late_gradients, own_part, updated_weights};
-use super::part::Shape;
-use super::stage::{Stage, gather_weights, reduce_gradients};
-use super::{gathers, reduces};
+use super::offload::{Bucket, host_update, late_copies, updated_weights};
+use super::part::{Shape, Step, quantise};
+use super::stage::{Stage, ends_apart};
 use crate::collective::CollectiveKind;
+use crate::data::{Divided, Reduction};
 use crate::plan::Plan;
 use crate::program::{Access, Axis, CopyDirection, HostUpdate, Kernel, Pass, Place, Segment, Stream, Work};
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
 /// The last call of `pipeline_rank`.
 pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
     let shape = Shape::of(plan);
     let own = own_stages(plan, stages, pipeline_rank);
-    let parameters: u64 = own.clone().map(Stage::parameters).sum();
+    let copies = Copies::of_all(plan, own.clone().flat_map(Stage::layers));
     let replicated: u64 = own.clone().flat_map(Stage::layers).map(|layer| layer.replicated).sum();
     let gradient = shape.gradient_bytes();
     let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
     let streaming = |access, read, written| Kernel::Streaming { access, read, written };
     let mut emitter = Emitter::new(false);
 
-    if reduces(plan) {
+    let several = held_again(plan);
+    if several && plan.stack.overlap_gradient_reduction {
         let join = emitter.push("gradients reduced", Pass::Update, Stream::Data, Work::Join, Vec::new());
         emitter.wait_for(join);
-    } else if plan.mesh.data > 1 {
-        emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, parameters));
+    } else if several && plan.reduction() == Reduction::LastMicrobatch {
+        for work in reductions(plan, &copies) {
+            emitter.in_line("reduce gradients", Pass::Update, work);
+        }
     }
+    // A rank sums what it still holds of the gradients.
+    let held = if plan.shards_gradients() { gradient / plan.mesh.shard() as f64 } else { gradient };
     // Norms and other whole weights saw only this rank's part of the sequence.
     if shape.sequence_parallel && replicated > 0 {
-        let work = all_reduce(Axis::Tensor, gradient * replicated as f64);
+        let work = all_reduce(Axis::Tensor, held * replicated as f64);
         emitter.in_line("reduce norm gradients", Pass::Update, work);
     }
+    // Both copies of a stage have seen half of the microbatches.
+    let both_ways = plan.schedule().copies() > 1;
+    if both_ways && plan.mesh.pipeline > 1 {
+        let work = all_reduce(Axis::Mirror, gradient * copies.updated(plan) as f64);
+        emitter.in_line("reduce copies", Pass::Update, work);
+    }
+    // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
     let ends = pipeline_rank == 0 || pipeline_rank + 1 == plan.mesh.pipeline;
-    if plan.model.head.tied && plan.mesh.pipeline > 1 && ends {
-        let work = all_reduce(Axis::Embedding, gradient * tied_embedding(plan) as f64);
+    if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
+        let work = all_reduce(Axis::Embedding, held * tied_embedding(plan) as f64);
         emitter.in_line("reduce embedding", Pass::Update, work);
     }
-    let updated =
-        if plan.shards_optimizer() { parameters.div_ceil(plan.mesh.data as u64) } else { parameters };
-    let updated = updated as f64;
+    let updated = copies.updated(plan) as f64;
     let by_host = plan.offload.updated_by_host();
     let by_gpu = (1.0 - by_host) * updated;
     let left = (by_host > 0.0).then(|| {
-        let late = own_part(plan, late_gradients(plan, own.clone())) * by_host;
-        copy_late_gradients(plan, late, &mut emitter)
+        let late = late_copies(plan, own.clone()).own(plan) * by_host;
+        copy_late_gradients(plan, gradient * late, &mut emitter)
     });
     if plan.job.gradient_clipping {
         match plan.offload.gradients {
@@ -65,7 +77,10 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         let parts = [
             (Axis::Tensor, plan.mesh.tensor > 1),
             (Axis::Pipeline, plan.mesh.pipeline > 1),
-            (Axis::Data, plan.shards_optimizer()),
+            (shard_axis(plan), plan.shards_optimizer()),
+            (Axis::ExpertTensor, plan.mesh.experts_apart() && plan.mesh.expert_tensor() > 1),
+            (Axis::Expert, plan.mesh.expert > 1),
+            (Axis::ExpertData, plan.mesh.experts_apart() && plan.shards_optimizer()),
         ];
         for (axis, _) in parts.into_iter().filter(|(_, divided)| *divided) {
             emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
@@ -79,8 +94,15 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     let clipped = emitter.frontier();
     if by_gpu > 0.0 {
         let (read, written) = plan.state_bytes().update_traffic();
+        let launches = match plan.stack.optimizer {
+            Fusion::Fused => 1,
+            Fusion::Separate => own.clone().flat_map(Stage::layers).map(|layer| layer.tensors).sum(),
+        };
+        let by_gpu = by_gpu / launches as f64;
         let update = streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
-        emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+        for _ in 0..launches {
+            emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+        }
     }
     if let Some(left) = left {
         let after = clipped.into_iter().chain([left]).collect();
@@ -88,8 +110,16 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         let last = update_on_host(plan, &buckets, after, &mut emitter);
         last.into_iter().for_each(|copy| emitter.wait_for(copy));
     }
-    if plan.shards_optimizer() && !gathers(plan) {
-        emitter.in_line("gather weights", Pass::Update, gather_weights(plan, parameters));
+    if plan.shards_optimizer() && !plan.divides(Divided::Weights) && !gathers_updated(plan) {
+        for work in gathers(plan, &copies) {
+            emitter.in_line("gather weights", Pass::Update, work);
+        }
+    }
+    let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
+    for step in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
+        if let Step::Kernel { kernel, .. } = step {
+            emitter.in_line("quantise weights", Pass::Update, Work::Compute(kernel));
+        }
     }
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
 }
@@ -157,5 +187,5 @@ pub(crate) fn own_stages<'a>(
     pipeline_rank: usize,
 ) -> impl Iterator<Item = &'a Stage> + Clone {
     let shape = plan.pipeline_shape();
-    stages.iter().filter(move |stage| plan.schedule().rank_of(stage.index, shape) == pipeline_rank)
+    stages.iter().filter(move |stage| plan.schedule().rank_of(stage.number, shape) == pipeline_rank)
 }

@@ -2,7 +2,8 @@
 //!
 //! The split is Megatron's (arXiv 1909.08053, section 3): the first matrix of attention and of the MLP is cut by
 //! column together with its bias, the second by row; what is added after the row-parallel product, and every norm,
-//! is on all ranks. Data, pipeline and expert parallelism are not known here.
+//! is on all ranks. Expert parallelism spreads the routed experts' copies. Data and pipeline parallelism are not known
+//! here.
 
 mod block;
 
@@ -55,6 +56,13 @@ impl Weight {
             Split::KeyValue { heads } => tensor.min(heads),
         };
         self.elements.div_ceil(ranks.max(1) as u64).saturating_mul(self.copies)
+    }
+
+    /// Elements of a routed weight that a rank holds where `expert` ranks share the copies and `expert_tensor` ranks
+    /// each of them.
+    pub fn routed_on_rank(&self, expert: usize, expert_tensor: usize) -> u64 {
+        let copies = self.copies.div_ceil(expert.max(1) as u64);
+        Weight { copies, ..*self }.elements_on_rank(expert_tensor)
     }
 }
 

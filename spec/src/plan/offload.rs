@@ -13,8 +13,11 @@
 use super::Plan;
 use super::check::bad;
 use crate::cluster::Fault;
+use crate::data::Divided;
+use crate::lower::data::held_again;
 use crate::precision::Precision;
 use crate::program::Place;
+use crate::schedule::ActionKind;
 use serde::{Deserialize, Serialize};
 
 /// Where the parts of the training state are; what is left out stays on the GPUs.
@@ -161,17 +164,24 @@ impl Plan {
                 return bad(key, format!("`{}`", place.name()), allowed);
             }
         }
-        if let (Some(place), true) = (offload.gradients, self.mesh.data > 1)
+        if let (Some(place), true) = (offload.gradients, held_again(self))
             && !self.stack.overlap_gradient_reduction
         {
             let allowed = format!(
-                "with mesh.data > 1 gradients leave as they are reduced, which stack {} does after backward",
+                "where ranks have the same weights gradients leave as they are reduced, which stack {} does after \
+                 backward",
                 self.stack.name
             );
             return bad("offload.gradients", format!("`{}`", place.name()), allowed);
         }
         if let (Some(place), true) = (offload.parameters, self.shards_optimizer()) {
-            let allowed = "only with data_sharding = `none`, where every rank fetches whole layers".into();
+            let allowed =
+                "only where the optimizer is not divided, so that every rank fetches whole layers".into();
+            return bad("offload.parameters", format!("`{}`", place.name()), allowed);
+        }
+        if let (Some(place), Some(_)) = (offload.parameters, self.job.precision.quantisation()) {
+            let allowed =
+                format!("training in {} keeps copies of the weights on the GPU", self.job.precision);
             return bad("offload.parameters", format!("`{}`", place.name()), allowed);
         }
         match offload.activation_blocks {
@@ -179,15 +189,36 @@ impl Plan {
                 bad("offload.activation_blocks", blocks.to_string(), "it needs `offload.activations`".into())
             }
             Some(0) => bad("offload.activation_blocks", "0".into(), "at least 1".into()),
-            _ => Ok(()),
+            _ => self.check_beside(),
         }
+    }
+
+    /// Whether backward passes are whole and followed by an update, and each rank has its own gradients and weights
+    /// whole: copies are told of neither halves nor parts.
+    fn check_beside(&self) -> Result<(), Fault> {
+        let schedule = self.schedule();
+        let lists = schedule.lists(self.pipeline_shape()).ranks;
+        let halves = lists.iter().flatten().any(|action| action.kind == ActionKind::Input);
+        let refuse = |allowed| bad("offload", format!("`{}`", self.offload.in_words()), allowed);
+        if halves || schedule.copies() > 1 || !schedule.flushes() {
+            return refuse(format!(
+                "not with schedule {}, which runs backward in halves, two copies of the stages or without flush",
+                self.schedule
+            ));
+        }
+        if self.divides(Divided::Gradients) || self.servers().is_some() {
+            let name = &self.data_sharding;
+            let known = "only where every rank has all gradients and weights and updates its part";
+            return refuse(format!("not with data_sharding = `{name}`: {known}"));
+        }
+        Ok(())
     }
 
     /// Whether the precisions of the training state fit that of the training.
     pub(super) fn check_state(&self) -> Result<(), Fault> {
         let state = &self.state;
         if let Some(gradients) = state.gradients
-            && gradients == Precision::Fp8
+            && ![Precision::Fp32, Precision::Bf16, Precision::Fp16].contains(&gradients)
         {
             return bad("state.gradients", format!("`{gradients}`"), "fp32, bf16 or fp16".into());
         }

@@ -6,20 +6,28 @@ use super::{Action, ActionKind, PipelineShape, Schedule};
 pub struct GPipe;
 
 impl Schedule for GPipe {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "gpipe"
     }
 
-    fn summary(&self) -> &'static str {
+    fn summary(&self) -> &str {
         "all forwards, then all backwards; keeps the activations of m microbatches"
     }
 
-    fn source(&self) -> &'static str {
+    fn bubble(&self) -> &str {
+        "(p - 1) / m"
+    }
+
+    fn source(&self) -> &str {
         "Huang et al. 2019, arXiv 1811.06965"
     }
 
     fn check(&self, shape: PipelineShape) -> Result<(), String> {
         super::one_stage_per_rank(self.name(), shape)
+    }
+
+    fn searched(&self) -> bool {
+        true
     }
 
     fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {

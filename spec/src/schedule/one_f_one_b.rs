@@ -6,15 +6,19 @@ use super::{Action, ActionKind, PipelineShape, Schedule};
 pub struct OneForwardOneBackward;
 
 impl Schedule for OneForwardOneBackward {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "1f1b"
     }
 
-    fn summary(&self) -> &'static str {
+    fn summary(&self) -> &str {
         "one forward, one backward in turn; keeps the activations of min(m, p - r) microbatches"
     }
 
-    fn source(&self) -> &'static str {
+    fn bubble(&self) -> &str {
+        "(p - 1) / m"
+    }
+
+    fn source(&self) -> &str {
         "Fan et al. 2021 (DAPPLE), arXiv 2007.01045; Narayanan et al. 2021, arXiv 2104.04473"
     }
 
@@ -22,21 +26,40 @@ impl Schedule for OneForwardOneBackward {
         super::one_stage_per_rank(self.name(), shape)
     }
 
+    fn searched(&self) -> bool {
+        true
+    }
+
     fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        let m = shape.microbatches;
-        let warm_up = (shape.ranks - rank - 1).min(m);
         let at = |kind, microbatch| Action { stage: rank, kind, microbatch };
-        let mut actions: Vec<Action> = (0..warm_up).map(|i| at(ActionKind::Forward, i)).collect();
-        for i in warm_up..m {
-            actions.push(at(ActionKind::Forward, i));
-            actions.push(at(ActionKind::Backward, i - warm_up));
-        }
-        actions.extend((m - warm_up..m).map(|i| at(ActionKind::Backward, i)));
-        actions
+        let warm_up = shape.ranks - rank - 1;
+        one_forward_one_backward(
+            shape.microbatches,
+            warm_up,
+            |k| at(ActionKind::Forward, k),
+            |k| vec![at(ActionKind::Backward, k)],
+        )
     }
 
     /// (p − 1) / m.
     fn bubble_over_work(&self, shape: PipelineShape) -> f64 {
         (shape.ranks as f64 - 1.0) / shape.microbatches as f64
     }
+}
+
+/// `warm_up` forwards, or all of `passes`; then one forward, one backward in turn; then the backwards that are left.
+pub(super) fn one_forward_one_backward(
+    passes: usize,
+    warm_up: usize,
+    forward: impl Fn(usize) -> Action,
+    backward: impl Fn(usize) -> Vec<Action>,
+) -> Vec<Action> {
+    let warm_up = warm_up.min(passes);
+    let mut actions: Vec<Action> = (0..warm_up).map(&forward).collect();
+    for k in warm_up..passes {
+        actions.push(forward(k));
+        actions.extend(backward(k - warm_up));
+    }
+    actions.extend((passes - warm_up..passes).flat_map(backward));
+    actions
 }

@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use crate::inputs::network::{ByStepsQuestion, Sweep};
 use crate::render::network::{self as page, BySteps, How, Row};
+use trainwright_sim::network::Placement;
 use trainwright_sim::network::steps::{Groups, StepsError};
 use trainwright_sim::network::topology::Topology;
 use trainwright_spec::cluster::Cluster;
@@ -34,10 +35,12 @@ pub(super) fn rows(
         error => refuse(error.to_string()),
     })?;
     let lists = lists.ok_or_else(|| refuse(others(sweep, cluster, topology)))?;
+    let placement = Placement::new(&sweep.ranks, cluster);
     let row = |bytes| {
         let timed = lists.time(bytes);
         let how = How::Steps { algorithm: algorithm.name(), pieces: timed.pieces };
-        Row { bytes, time: timed.time, how, measured: sweep.measured_time(bytes) }
+        let compared = super::compared(sweep, &placement, bytes, |_| Some(timed.time));
+        Row { bytes, time: timed.time, how, compared }
     };
     let by_steps = BySteps { groups: groups.len(), fabric_adds: lists.needs_fabric_to_add() };
     Ok((sweep.sizes.iter().copied().map(row).collect(), by_steps))

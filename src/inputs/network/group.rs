@@ -86,8 +86,11 @@ pub(super) fn ranks_of(
     let each = cluster.node.gpus.value;
     if nodes > cluster.nodes || ranks_per_node > each {
         return Err(refuse(format!(
-            "it is of {nodes} nodes with {ranks_per_node} ranks each, {} has {} with {each}",
-            cluster.name, cluster.nodes
+            "it is of {} with {} each, {} has {} with {each}",
+            count(nodes, "node"),
+            count(ranks_per_node, "rank"),
+            cluster.name,
+            cluster.nodes
         )));
     }
     if nodes * ranks_per_node == 1 {

@@ -91,11 +91,10 @@ pub fn nccl() -> Result<String, SpecError> {
         Right("channels"),
         Left("source"),
     ];
-    let rows = catalog::names("nccl").into_iter().map(|name| {
-        let version = name.parse::<Nccl>()?;
+    let rows = Nccl::all().map(|version| {
         let constants = version.constants();
         let base = &constants.base.ring;
-        let mut row = vec![name.to_string()];
+        let mut row = vec![version.name().to_string()];
         let steps = [&constants.steps.nvlink.ring.simple, &constants.steps.network.ring.simple];
         row.extend([&base.ll, &base.ll128, &base.simple].map(|time| microseconds(time.value)));
         row.extend(steps.map(|time| microseconds(time.value)));

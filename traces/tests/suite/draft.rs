@@ -29,7 +29,7 @@ impl Draft {
     pub fn span(&mut self, stream: Stream, activity: Activity, start: u64, end: u64) -> &mut Draft {
         let pass = match self.action().map(|action| action.kind) {
             Some(ActionKind::Forward) => Pass::Forward,
-            Some(ActionKind::Backward) => Pass::Backward,
+            Some(ActionKind::Backward | ActionKind::Input | ActionKind::Weight) => Pass::Backward,
             None => Pass::Update,
         };
         self.span_of(pass, stream, activity, start, end)

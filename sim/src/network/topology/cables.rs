@@ -11,7 +11,8 @@ pub(super) struct Graph {
     nodes: Arc<Nodes>,
     /// Next vertex and link, from each vertex. The ports of all nodes come first, node by node; switches follow.
     ways: Vec<Vec<(usize, LinkId)>>,
-    /// Links from each vertex to a vertex, counted when first asked for.
+    /// Links from each vertex to a neighbour of some goal, counted when first asked for: the goals are ports, whose
+    /// neighbours are few switches.
     distances: Vec<OnceLock<Vec<u32>>>,
 }
 
@@ -82,10 +83,15 @@ impl Routes for Graph {
         let vertex = |(node, port): (usize, usize)| node * self.nodes.ports() + port;
         path.push(self.nodes.nic_out(start));
         let (mut at, goal) = (vertex(start), vertex(end));
-        let distances = self.distances(goal);
+        let last: Vec<&[u32]> = self.ways[goal].iter().map(|(last, _)| self.distances(*last)).collect();
+        let distance = |vertex: usize| match vertex == goal {
+            true => 0,
+            false => 1 + last.iter().map(|distances| distances[vertex]).min().unwrap_or(u32::MAX - 1),
+        };
         while at != goal {
+            let here = distance(at);
             let nearer: Vec<&(usize, LinkId)> =
-                self.ways[at].iter().filter(|(next, _)| distances[*next] + 1 == distances[at]).collect();
+                self.ways[at].iter().filter(|(next, _)| distance(*next) + 1 == here).collect();
             let (next, link) = nearer[hash(from, to, at) % nearer.len()];
             path.push(*link);
             at = *next;

@@ -49,7 +49,7 @@ impl Graph {
     pub fn new(interconnect: &Interconnect, gpus: usize, first: usize) -> Self {
         let names = (0..gpus).map(Name::Gpu).collect();
         let mut graph = Self { gpus, names, links: Vec::new(), next: Vec::new(), first };
-        let all = interconnect.bandwidth.value * interconnect.efficiency.value;
+        let all = interconnect.achieved();
         let (latency, kind) = (interconnect.latency.value, LinkKind::Interconnect);
         let link = all / split(interconnect, gpus) as f64;
         match &interconnect.wiring {
@@ -82,7 +82,7 @@ impl Graph {
     fn add_bridges(&mut self, bridges: &Bridges, gpus: usize, interconnect: &Interconnect) {
         let per_socket = bridges.gpus_per_socket.as_ref().map_or(gpus, |count| count.value);
         let lanes = Way {
-            bandwidth: interconnect.bandwidth.value * interconnect.efficiency.value,
+            bandwidth: interconnect.achieved(),
             up: interconnect.latency.value,
             down: Seconds::ZERO,
             kind: LinkKind::Host,

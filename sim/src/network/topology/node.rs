@@ -52,8 +52,7 @@ impl Nodes {
             first_nic: links.len(),
         };
         if let Some(nics) = node.nics.as_ref().filter(|_| cluster.nodes > 1) {
-            let all = nics.bandwidth.value * nics.efficiency.value * nics.count.value as f64;
-            nodes.port_bandwidth = all / ports as f64;
+            nodes.port_bandwidth = nics.achieved() / ports as f64;
             for (node, index) in
                 (0..cluster.nodes).flat_map(|node| (0..ports).map(move |index| (node, index)))
             {
@@ -131,6 +130,16 @@ impl Nodes {
         (gpu / self.gpus, gpu % self.gpus * self.ports / self.gpus)
     }
 
+    /// The first GPU of a node that a port serves, by its place in the node.
+    fn first_gpu(&self, port: usize) -> usize {
+        (port * self.gpus).div_ceil(self.ports)
+    }
+
+    /// The first GPU that a node's port serves, by its rank.
+    pub fn gpu(&self, node: usize, port: usize) -> usize {
+        node * self.gpus + self.first_gpu(port)
+    }
+
     /// The link out of a node's port.
     pub fn nic_out(&self, (node, port): (usize, usize)) -> LinkId {
         LinkId((self.first_nic + 2 * (node * self.ports + port)) as u32)
@@ -150,11 +159,10 @@ impl Nodes {
     /// The GPU of `gpu`'s own node that has `port` and to which `gpu` can hand data over its own links: its
     /// counterpart in the run of GPUs that share the port. None where only PCIe or several links join them.
     pub fn relay(&self, gpu: usize, port: usize) -> Option<usize> {
-        let run = |port: usize| (port * self.gpus).div_ceil(self.ports);
         let (node, own) = self.port(gpu);
-        let place = gpu % self.gpus - run(own);
-        let members = run(port + 1) - run(port);
-        let relay = node * self.gpus + run(port) + place % members;
+        let place = gpu % self.gpus - self.first_gpu(own);
+        let members = self.first_gpu(port + 1) - self.first_gpu(port);
+        let relay = node * self.gpus + self.first_gpu(port) + place % members;
         let joined = match &self.wiring {
             Wired::Shared { kind, .. } => *kind == LinkKind::Interconnect,
             Wired::Pairs { links, .. } => links[gpu % self.gpus][relay % self.gpus] > 0,
@@ -185,7 +193,7 @@ impl Nodes {
 
 impl Wired {
     fn new(interconnect: &Interconnect, gpus: usize) -> Self {
-        let all = interconnect.bandwidth.value * interconnect.efficiency.value;
+        let all = interconnect.achieved();
         let each = |count: usize| all / count as f64;
         match &interconnect.wiring {
             Wiring::Switched => Wired::Shared { bandwidth: all, kind: LinkKind::Interconnect },

@@ -27,7 +27,7 @@ impl Grid {
             wraps: (0..torus.dims.len()).map(|dim| torus.wraps(dim)).collect(),
             block: torus.node_block(gpus_per_node).expect("`Cluster` refuses a node that is no block"),
             gpus_per_node,
-            bandwidth: interconnect.bandwidth.value * interconnect.efficiency.value / parts as f64,
+            bandwidth: interconnect.achieved() / parts as f64,
             links: Vec::new(),
         };
         let dims = torus.dims.len();

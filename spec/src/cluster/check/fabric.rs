@@ -1,7 +1,7 @@
 //! What a fabric must be: groups that fill each other, every node joined to every other.
 
-use super::{Fault, SLOWEST_LINK, at_least, at_least_one, fault, short, unjoined};
-use crate::cluster::{Cable, Cluster, Dragonfly, End, FatTree, RailOptimised, Shape, Torus};
+use super::{Fault, MOST_GPUS, SLOWEST_LINK, at_least, at_least_one, fault, short, unjoined};
+use crate::cluster::{Cable, Cluster, Dragonfly, End, FatTree, RailOptimised, Routing, Shape, Torus};
 use crate::sourced::Sourced;
 use std::collections::BTreeMap;
 
@@ -10,11 +10,20 @@ pub(super) fn check(cluster: &Cluster) -> Result<(), Fault> {
         short("fabric.hop_latency", latency.value)?;
     }
     match &cluster.fabric.shape {
-        Shape::FatTree(tree) => check_tree(tree),
+        Shape::FatTree(tree) => check_tree(tree, cluster.nodes),
         Shape::RailOptimised(rails) => check_rails(rails),
-        Shape::Dragonfly(dragonfly) => check_dragonfly(dragonfly),
+        Shape::Dragonfly(dragonfly) => check_dragonfly(dragonfly, cluster.nodes),
         Shape::Torus(torus) => check_torus(torus, cluster),
         Shape::Links(cables) => check_cables(cables, cluster),
+    }
+}
+
+/// A size of a group, up to that of the largest cluster: beyond it is a typing error.
+fn check_size(key: &str, size: &Sourced<usize>) -> Result<(), Fault> {
+    at_least_one(key, size.value)?;
+    match size.value <= MOST_GPUS {
+        true => Ok(()),
+        false => Err(fault(key, size.value.to_string(), &format!("at most {MOST_GPUS}"))),
     }
 }
 
@@ -25,7 +34,7 @@ fn check_oversubscription(key: &str, ratio: &Sourced<f64>) -> Result<(), Fault> 
     Err(fault(key, ratio.value.to_string(), "from 1 (non-blocking) to 1000"))
 }
 
-fn check_tree(tree: &FatTree) -> Result<(), Fault> {
+fn check_tree(tree: &FatTree, nodes: usize) -> Result<(), Fault> {
     if tree.levels.is_empty() {
         return Err(fault(
             "fabric.fat_tree.levels",
@@ -35,10 +44,11 @@ fn check_tree(tree: &FatTree) -> Result<(), Fault> {
     }
     for (index, level) in tree.levels.iter().enumerate() {
         let key = |name: &str| format!("fabric.fat_tree.levels.{index}.{name}");
-        at_least_one(&key("nodes"), level.nodes.value)?;
+        check_size(&key("nodes"), &level.nodes)?;
         check_oversubscription(&key("oversubscription"), &level.oversubscription)?;
         if let Some(uplinks) = &level.uplinks {
-            at_least_one(&key("uplinks"), uplinks.value)?;
+            let groups = nodes.div_ceil(level.nodes.value);
+            check_links(&key("uplinks"), uplinks, |uplinks| uplinks.saturating_mul(groups))?;
         }
         let Some(below) = index.checked_sub(1).map(|below| &tree.levels[below]) else { continue };
         let (nodes, inner) = (level.nodes.value, below.nodes.value);
@@ -56,15 +66,35 @@ fn check_tree(tree: &FatTree) -> Result<(), Fault> {
     Ok(())
 }
 
+/// A number on which depends how many links in both directions there are: no more than GPUs can be.
+fn check_links(key: &str, number: &Sourced<usize>, links: impl Fn(usize) -> usize) -> Result<(), Fault> {
+    at_least_one(key, number.value)?;
+    match links(number.value) {
+        links if links <= MOST_GPUS => Ok(()),
+        links => {
+            let allowed = format!("at most {MOST_GPUS} links between switches in all, here are {links}");
+            Err(fault(key, number.value.to_string(), &allowed))
+        }
+    }
+}
+
 fn check_rails(rails: &RailOptimised) -> Result<(), Fault> {
-    at_least_one("fabric.rail_optimised.pod_nodes", rails.pod_nodes.value)?;
+    check_size("fabric.rail_optimised.pod_nodes", &rails.pod_nodes)?;
     check_oversubscription("fabric.rail_optimised.oversubscription", &rails.oversubscription)
 }
 
-fn check_dragonfly(dragonfly: &Dragonfly) -> Result<(), Fault> {
+fn check_dragonfly(dragonfly: &Dragonfly, nodes: usize) -> Result<(), Fault> {
     let key = |name: &str| format!("fabric.dragonfly.{name}");
-    at_least_one(&key("nodes_per_router"), dragonfly.nodes_per_router.value)?;
-    at_least_one(&key("routers_per_group"), dragonfly.routers_per_group.value)?;
+    let (per_router, per_group) = (&dragonfly.nodes_per_router, &dragonfly.routers_per_group);
+    check_size(&key("nodes_per_router"), per_router)?;
+    check_size(&key("routers_per_group"), per_group)?;
+    if dragonfly.routing == Routing::Minimal {
+        let couples = |ends: usize| ends.saturating_mul(ends) / 2;
+        let groups = |routers: usize| nodes.div_ceil(per_router.value * routers);
+        check_links(&key("routers_per_group"), per_group, |routers| {
+            couples(routers).saturating_mul(groups(routers)).saturating_add(couples(groups(routers)))
+        })?;
+    }
     check_oversubscription(&key("local_oversubscription"), &dragonfly.local_oversubscription)?;
     check_oversubscription(&key("global_oversubscription"), &dragonfly.global_oversubscription)
 }

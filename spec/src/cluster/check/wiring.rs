@@ -6,9 +6,20 @@ use crate::cluster::{Bridges, Interconnect, Node, Pairs, Wiring};
 /// Larger than any node whose GPUs are not joined by switches; routes are found for each two of them.
 const MOST_UNSWITCHED: usize = 256;
 
-pub(super) fn check(node: &Node) -> Result<(), Fault> {
+/// Couples of GPUs within all nodes together, each of which may have links of its own: with those of the fabric and of
+/// a host fewer than the simulator can number.
+const MOST_COUPLES: usize = 1_000_000_000;
+
+pub(super) fn check(node: &Node, nodes: usize) -> Result<(), Fault> {
     let gpus = node.gpus.value;
     check_links("node.interconnect", &node.interconnect, gpus)?;
+    let has_routes = |medium: &Interconnect| medium.wiring != Wiring::Switched;
+    let unswitched = has_routes(&node.interconnect) || node.host.as_ref().is_some_and(has_routes);
+    if unswitched && (nodes * gpus).saturating_mul(gpus) > MOST_COUPLES {
+        let allowed =
+            format!("at most {MOST_COUPLES} couples of GPUs within nodes of {gpus} that no switch joins");
+        return Err(fault("nodes", nodes.to_string(), &allowed));
+    }
     if let Some(host) = &node.host {
         check_links("node.host", host, gpus)?;
         return check_joined("node.host", host, gpus);
