@@ -291,7 +291,8 @@ fn a_ring_hides_behind_long_parts_of_a_sequence_and_not_behind_short_ones() {
             context: [4, 1],
             ..Draft::of("llama-7b", [1, 1, 1])
         };
-        let plan = draft.plan();
+        let mut plan = draft.plan();
+        plan.cluster.node.nics.as_mut().unwrap().count.value = 1;
         let timeline =
             simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
         let report = Report::new(&timeline);

@@ -123,8 +123,7 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
     let own = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline, plan.mesh.context];
     let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
-    let communicators =
-        (own.into_iter().chain(experts).filter(|ranks| *ranks > 1).count() + mirror) as f64;
+    let communicators = (own.into_iter().chain(experts).filter(|ranks| *ranks > 1).count() + mirror) as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
 
@@ -177,10 +176,7 @@ fn rank_memory(
     let own = || own_stages(plan, stages, pipeline_rank);
     let state = |of: fn(&StateBytes) -> Bytes| -> Bytes {
         let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
-        copies
-            .iter()
-            .map(|(axis, parameters)| of(&state_per_parameter(plan, axis)) * parameters as f64)
-            .sum()
+        copies.iter().map(|(axis, parameters)| of(&state_per_parameter(plan, axis)) * parameters as f64).sum()
     };
     let levels = actions.iter().scan(Bytes::ZERO, |level, action| {
         *level += held[action.stage].change(action.kind);

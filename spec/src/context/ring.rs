@@ -62,7 +62,7 @@ impl ContextScheme for Ring {
 
 pub(super) fn check(layer: &SharedAttention, kernel: AttentionKernel) -> Result<(), Refusal> {
     let refuse = |allowed: &str| Err(Refusal { key: "context_scheme", allowed: allowed.into() });
-    if layer.ranks > 1 && kernel != AttentionKernel::Flash {
+    if layer.ranks > 1 && kernel.version().is_none() {
         return refuse(
             "the stack's attention kernel must be one that never stores the scores and gives their statistics: take \
              `all-gather`, `ulysses` or `ring-self-attention`, or a stack with `flash` attention",

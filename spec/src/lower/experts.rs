@@ -108,7 +108,10 @@ fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
     };
     match shape.routing.gate {
         Gate::Token => {
-            vec![replicated(&shape.base(), "router", shape.hidden, experts.count), scores_of(shape.own_tokens())]
+            vec![
+                replicated(&shape.base(), "router", shape.hidden, experts.count),
+                scores_of(shape.own_tokens()),
+            ]
         }
         Gate::Sentence => {
             let means = Shape { sequence: 1, context: 1, sequence_parallel: false, ..*shape };
