@@ -82,6 +82,8 @@ static GPT3: LazyLock<Plan> = LazyLock::new(|| {
         context_scheme: "ring".into(),
         data_sharding: "none".into(),
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],
+        state: Default::default(),
+        offload: Default::default(),
         data: DataOptions::default(),
         mesh: Mesh::new(8, 16, 8),
         experts: Default::default(),

@@ -6,7 +6,6 @@ use crate::verdict::Question;
 use trainwright_sim::costs::Costs;
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{fixed_overhead, state_per_parameter};
-use trainwright_spec::optimizer::update_traffic;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Access, Axis, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
@@ -154,15 +153,15 @@ fn pipeline_bound(work: Seconds, ranks: usize, virtual_stages: usize, microbatch
 /// With gradient clipping all pipeline ranks wait for each other before it, so that the one with the most parameters
 /// adds its whole update, and it has at least the mean. Without, a rank may update while others still run.
 pub(crate) fn update_bound(plan: &Plan, parameters: f64, costs: &impl Costs) -> Seconds {
-    let Job { precision, gradient_clipping, .. } = plan.job;
+    let Job { gradient_clipping, .. } = plan.job;
     if !gradient_clipping && plan.mesh.pipeline > 1 {
         return Seconds::ZERO;
     }
     let shards =
         if plan.shards_optimizer() { plan.servers().unwrap_or(plan.mesh.shard()) as f64 } else { 1.0 };
     let updated = parameters / plan.mesh.pipeline as f64 / shards;
-    let gradient = plan.stack.gradient_precision(precision).storage_bytes();
-    let (read, written) = update_traffic(plan.job.optimizer(), precision, gradient);
+    let gradient = plan.state_bytes().gradient;
+    let (read, written) = plan.state_bytes().update_traffic();
     let streaming = |access, read: Bytes, written: Bytes| {
         costs.kernel(&Kernel::Streaming { access, read: read * updated, written: written * updated })
     };

@@ -57,6 +57,8 @@ impl Candidate {
             context_scheme: "ring".into(),
             data_sharding: self.data_sharding.into(),
             stages,
+            state: Default::default(),
+            offload: Default::default(),
             data: DataOptions::default(),
             mesh: self.mesh,
             experts: Default::default(),

@@ -4,7 +4,7 @@ use crate::costs::Costs;
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
 use trainwright_spec::lower::{lower, lower_steps};
-use trainwright_spec::memory::{RankMemory, plan_memory};
+use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::{Plan, ScheduleChoice};
 use trainwright_spec::program::{Op, Pass, Program, RankProgram, Work};
@@ -45,7 +45,10 @@ pub struct Forecast {
     /// What a GPU has.
     #[serde(rename = "gpu_memory_bytes")]
     pub gpu_memory: Bytes,
-    /// Whether every GPU has enough.
+    /// What the fullest node keeps beside its GPUs; none if nothing is offloaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_memory: Option<NodeMemory>,
+    /// Whether every GPU has enough, and every node for what is offloaded.
     pub fits: bool,
     /// Peak memory by pipeline rank and kind, in bytes.
     #[serde(rename = "memory_bytes_by_pipeline_rank")]
@@ -139,6 +142,7 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let tokens_per_s = plan.job.tokens() as f64 / step_time.get();
     let memory = plan_memory(plan);
     let peak_memory = memory.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    let beside = node_memory(plan, &memory);
     let hardware_flops = hardware_flops(&program);
     let forecast = Forecast {
         step_time,
@@ -154,7 +158,8 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
         detail,
         peak_memory,
         gpu_memory: gpu.memory.value,
-        fits: peak_memory <= gpu.memory.value,
+        node_memory: beside,
+        fits: peak_memory <= gpu.memory.value && beside.is_none_or(|beside| beside.fits()),
         memory,
         report,
     };

@@ -57,6 +57,8 @@ fn plan(row: &Row) -> Plan {
         context_scheme: "ring".into(),
         data_sharding: "none".into(),
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
+        state: Default::default(),
+        offload: Default::default(),
         data: DataOptions::default(),
         mesh: Mesh::new(row.tp, row.pp, row.dp),
         experts: Default::default(),

@@ -4,6 +4,7 @@
 //! Cluster ─ nodes × Node ─┬─ gpus × Gpu
 //!    │                    ├─ Interconnect   joins the GPUs of the node, in the pattern of its Wiring
 //!    │                    ├─ host           PCIe, for GPUs that the interconnect does not join
+//!    │                    ├─ Processors     their memory, the way there, and drives
 //!    └─ Fabric            └─ Nics           join the node to the fabric
 //! ```
 //!
@@ -12,6 +13,7 @@
 mod check;
 mod document;
 mod fabric;
+mod processors;
 mod profile;
 mod read;
 mod wiring;
@@ -20,6 +22,7 @@ pub(crate) use check::{Fault, check};
 pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
 };
+pub use processors::{Drives, Processors};
 pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 pub use wiring::{Bridges, Pairs, Rings, Wiring};
 
@@ -68,6 +71,9 @@ pub struct Node {
     /// What joins the node to the fabric; none in a machine that stands alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<Nics>,
+    /// What it has beside its GPUs; none where nobody described it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Processors>,
     /// Each GPU.
     pub gpu: Gpu,
 }

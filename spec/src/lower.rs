@@ -13,11 +13,12 @@ pub(crate) mod emit;
 mod ends;
 mod experts;
 mod feed_forward;
+pub(crate) mod offload;
 pub(crate) mod part;
 mod stage;
 mod update;
 
-pub(crate) use stage::Stage;
+pub(crate) use stage::{Layer, Stage};
 pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
@@ -113,7 +114,9 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
     let mut pass_of = |kind: ActionKind| -> Vec<[usize; 2]> {
         let varies = match kind {
             ActionKind::Forward => data::first_forward_differs(plan),
-            ActionKind::Backward | ActionKind::Weight => data::last_backward_differs(plan),
+            ActionKind::Backward | ActionKind::Weight => {
+                data::last_backward_differs(plan) || offload::copies_in_backward(plan)
+            }
             ActionKind::Input => false,
         };
         let make = |stage: &Stage, variant| match kind {
@@ -132,13 +135,18 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
     let passes = ActionKind::ALL.map(&mut pass_of);
     let update: Vec<usize> =
         (0..plan.mesh.pipeline).map(|rank| add(update::segment(plan, &stages, rank))).collect();
+    let delayed: Vec<Option<usize>> = (0..plan.mesh.pipeline)
+        .map(|rank| plan.offload.delayed_update.then(|| add(update::delayed(plan, &stages, rank))))
+        .collect();
 
     let calls: Vec<Vec<Call>> = lists
         .iter()
         .zip(&update)
-        .map(|(actions, update)| {
+        .zip(&delayed)
+        .map(|((actions, update), delayed)| {
             let carriers = Carriers::of(actions, shape.microbatches);
-            let mut calls = Vec::new();
+            let mut calls: Vec<Call> =
+                delayed.iter().map(|segment| Call { segment: *segment, action: None }).collect();
             for (at, action) in actions.iter().enumerate() {
                 let data = carriers.first.contains(&at) || carriers.last.contains(&at);
                 let segment = passes[action.kind as usize][action.stage][usize::from(data)];
@@ -186,6 +194,14 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
         })
         .collect();
     Program { segments, ranks: rank_programs, groups }
+}
+
+/// Parameters of a layer whose gradients other ranks add to after backward: norms and other whole weights, of which each
+/// rank of the tensor axis saw a part of the sequence, and an embedding that both ends of a pipeline hold.
+fn late_parameters(plan: &Plan, layer: &Layer) -> u64 {
+    let summed: u64 = layer.summands.iter().map(|(_, elements)| elements).sum();
+    let shared = layer.block.is_none() && plan.model.head.tied && stage::ends_apart(plan);
+    summed + if shared { update::tied_embedding(plan) } else { 0 }
 }
 
 /// Positions of the actions of a rank that carry the data axis's collectives or have an update behind them.

@@ -1,17 +1,19 @@
-//! Memory of a rank in closed form.
+//! Memory of a rank in closed form, and of its node beside the GPUs.
 
 mod divided;
+mod offloaded;
+
+pub use offloaded::{NodeMemory, node_memory};
 
 use crate::data::Divided;
 use crate::lower::data::{Copies, divisor};
-use crate::lower::part::Shape;
 use crate::lower::{Stage, own_stages};
-use crate::optimizer::state_bytes;
 use crate::plan::Plan;
 use crate::program::{Allocation, Axis, MemoryKind};
 use crate::schedule::{Action, ActionKind};
 use crate::units::Bytes;
 use divided::Whole;
+use offloaded::with_offload;
 use serde::{Deserialize, Serialize};
 
 /// The peak memory of one rank by kind.
@@ -20,6 +22,10 @@ use serde::{Deserialize, Serialize};
 /// flight at the schedule's peak; buffers hold what backward computes again, the largest temporary, communicators,
 /// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
 /// from the first one to it.
+/// libraries and what the allocator loses.
+///
+/// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the fullest moment of a backward
+/// pass.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct RankMemory {
     /// Weights in the precision of the matrix products.
@@ -43,6 +49,18 @@ pub struct RankMemory {
     /// By how much activations, temporaries and these two at their peaks are more than the most of them together.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub apart: Bytes,
+    /// Of `weights`, those that are fetched and dropped again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fetched_weights: Bytes,
+    /// Of `gradients`, those that are on their way out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub leaving_gradients: Bytes,
+    /// In the memory of the node's processors, not on the GPU.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub host: Bytes,
+    /// On the node's drives.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nvme: Bytes,
 }
 
 fn is_zero(bytes: &Bytes) -> bool {
@@ -63,8 +81,8 @@ impl RankMemory {
     /// What is held during the whole step.
     pub fn resident(&self) -> Vec<Allocation> {
         let held = [
-            (MemoryKind::Weights, self.weights),
-            (MemoryKind::Gradients, self.gradients),
+            (MemoryKind::Weights, self.weights - self.fetched_weights),
+            (MemoryKind::Gradients, self.gradients - self.leaving_gradients),
             (MemoryKind::Optimizer, self.optimizer),
             (MemoryKind::Buffers, self.overhead),
         ];
@@ -74,7 +92,7 @@ impl RankMemory {
 
 /// What each parameter on a rank takes during the whole step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StateBytes {
+pub struct ParameterBytes {
     /// Its weight.
     pub weights: Bytes,
     /// Its accumulated gradient.
@@ -83,7 +101,7 @@ pub struct StateBytes {
     pub optimizer: Bytes,
 }
 
-impl StateBytes {
+impl ParameterBytes {
     /// All of it.
     pub fn total(&self) -> Bytes {
         self.weights + self.gradients + self.optimizer
@@ -95,13 +113,14 @@ impl StateBytes {
 /// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
 /// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
 /// in every microbatch they stay whole until the last.
-pub fn state_per_parameter(plan: &Plan, axis: Axis) -> StateBytes {
+pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     let ranks = divisor(plan, axis) as f64;
     let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
-    StateBytes {
-        weights: part(plan.divides(Divided::Weights), plan.job.precision.storage_bytes()),
-        gradients: part(plan.shards_gradients(), Shape::of(plan).gradient_bytes()),
-        optimizer: part(plan.shards_optimizer(), state_bytes(plan.job.optimizer(), plan.job.precision)),
+    let state = plan.state_bytes();
+    ParameterBytes {
+        weights: part(plan.divides(Divided::Weights), state.weight),
+        gradients: part(plan.shards_gradients(), state.gradient),
+        optimizer: part(plan.shards_optimizer(), state.optimizer()),
     }
 }
 
@@ -139,11 +158,9 @@ pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
 pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
     let held: Vec<Held> = stages.iter().map(Held::of).collect();
     let lists = plan.schedule().lists(plan.pipeline_shape()).ranks;
-    lists
-        .iter()
-        .enumerate()
-        .map(|(rank, actions)| rank_memory(plan, stages, &held, (rank, actions)))
-        .collect()
+    let ranks = lists.iter().enumerate();
+    let memory = ranks.map(|rank| rank_memory(plan, stages, &held, rank)).collect();
+    if plan.offload.is_none() { memory } else { with_offload(plan, stages, memory) }
 }
 
 /// What one microbatch holds of a stage.
@@ -177,7 +194,7 @@ fn rank_memory(
     (pipeline_rank, actions): (usize, &Vec<Action>),
 ) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
-    let state = |of: fn(&StateBytes) -> Bytes| -> Bytes {
+    let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
         let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
         copies.iter().map(|(axis, parameters)| of(&state_per_parameter(plan, axis)) * parameters as f64).sum()
     };
@@ -205,5 +222,6 @@ fn rank_memory(
         gathered,
         unreduced,
         apart,
+        ..RankMemory::default()
     }
 }

@@ -1,10 +1,12 @@
 //! Every choice about how a job runs, in one file that stands alone.
 
 mod check;
+mod offload;
 mod recompute;
 mod schedule_choice;
 
 pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use offload::Offload;
 pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
 pub use schedule_choice::ScheduleChoice;
 
@@ -16,6 +18,7 @@ use crate::experts::Routing;
 use crate::job::Job;
 use crate::mesh::Mesh;
 use crate::model::{Block, Model};
+use crate::optimizer::{StateBytes, StatePrecision};
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
 use crate::tensor::{Between, Overlap, TensorGrid, TensorScheme, tensor_scheme};
@@ -43,6 +46,12 @@ pub struct Plan {
     pub data_sharding: String,
     /// The blocks of each stage and what of them is computed again in backward, in the order of execution.
     pub stages: Vec<StageBlocks>,
+    /// In which precision gradients, moments and master weights are kept.
+    #[serde(default, skip_serializing_if = "StatePrecision::is_default")]
+    pub state: StatePrecision,
+    /// What lives beside the GPUs.
+    #[serde(default, skip_serializing_if = "Offload::is_none")]
+    pub offload: Offload,
     /// How the data-parallel scheme does it, as far as that is not left to it.
     #[serde(default, skip_serializing_if = "DataOptions::is_default")]
     pub data: DataOptions,
@@ -175,7 +184,7 @@ impl Plan {
 
     /// What the volume of a step on the data axis depends on, for a rank with `parameters`.
     pub fn step_sizes(&self, parameters: u64) -> StepSizes {
-        let gradient = self.stack.gradient_precision(self.job.precision).storage_bytes();
+        let gradient = self.state_bytes().gradient;
         StepSizes {
             weights: self.job.precision.storage_bytes() * parameters as f64,
             gradients: gradient * parameters as f64,
@@ -186,6 +195,13 @@ impl Plan {
             reduction: self.reduction(),
             servers: self.servers().unwrap_or(1),
         }
+    }
+
+    /// What a parameter weighs, if nothing of it is divided.
+    pub fn state_bytes(&self) -> StateBytes {
+        let precision = self.job.precision;
+        let gradients = self.stack.gradient_precision(precision);
+        StateBytes::new(self.job.optimizer(), precision, gradients, &self.state)
     }
 
     /// Parameters in a bucket of gradients.

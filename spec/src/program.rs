@@ -173,8 +173,59 @@ pub enum Work {
         /// Size of the message.
         bytes: Bytes,
     },
+    /// A copy between the GPU's memory and what the node has beside it.
+    Copy {
+        /// Which way.
+        direction: CopyDirection,
+        /// Where to or from.
+        place: Place,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Work of the node's processors for this rank, over what is in host memory and on the drives.
+    HostUpdate(HostUpdate),
     /// Does nothing: the join of what it waits for.
     Join,
+}
+
+/// Which way a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CopyDirection {
+    /// Out of the GPU's memory.
+    ToHost,
+    /// Into it.
+    FromHost,
+}
+
+/// Where a node keeps what is not in the memory of its GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// The memory of its processors.
+    Host,
+    /// Its drives; what goes there passes through the memory of its processors.
+    Nvme,
+}
+
+impl Place {
+    /// The name in plans and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Host => "host",
+            Place::Nvme => "nvme",
+        }
+    }
+}
+
+/// What the processors move for one call of theirs: an optimizer's step, a sum of gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct HostUpdate {
+    /// Read from and written to host memory by the processors.
+    pub memory: Bytes,
+    /// Read from the drives.
+    pub nvme_read: Bytes,
+    /// Written to the drives.
+    pub nvme_written: Bytes,
 }
 
 /// What tells the messages between two pipeline ranks apart, beside the microbatch of the call.
@@ -302,12 +353,29 @@ pub enum Stream {
     Send,
     /// Messages from other stages.
     Receive,
+    /// Copies out of the GPU's memory.
+    ToHost,
+    /// Copies into it.
+    FromHost,
+    /// Work of the node's processors for this rank.
+    Host,
 }
 
 impl Stream {
     /// Every stream, in drawing order.
-    pub const ALL: [Stream; 5] =
-        [Stream::Compute, Stream::Layer, Stream::Data, Stream::Send, Stream::Receive];
+    pub const ALL: [Stream; 8] = [
+        Stream::Compute,
+        Stream::Layer,
+        Stream::Data,
+        Stream::Send,
+        Stream::Receive,
+        Stream::ToHost,
+        Stream::FromHost,
+        Stream::Host,
+    ];
+
+    /// The streams between a GPU and its node's processors.
+    pub const OFFLOAD: [Stream; 3] = [Stream::ToHost, Stream::FromHost, Stream::Host];
 
     /// The name in traces.
     pub fn name(self) -> &'static str {
@@ -317,6 +385,9 @@ impl Stream {
             Stream::Data => "data",
             Stream::Send => "send",
             Stream::Receive => "receive",
+            Stream::ToHost => "to-host",
+            Stream::FromHost => "from-host",
+            Stream::Host => "host",
         }
     }
 }

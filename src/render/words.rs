@@ -3,7 +3,7 @@
 use trainwright_sim::Forecast;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
-use trainwright_spec::memory::RankMemory;
+use trainwright_spec::memory::{NodeMemory, RankMemory};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
@@ -84,6 +84,9 @@ pub fn choices(plan: &Plan) -> String {
         parts.push(plan.data_sharding.clone());
     }
     parts.push(format!("recompute {}", recompute(plan)));
+    if !plan.offload.is_none() {
+        parts.push(plan.offload.in_words());
+    }
     parts.join(", ")
 }
 
@@ -119,12 +122,34 @@ pub fn fit(plan: &Plan, forecast: &Forecast) -> String {
     let (rank, peak) = fullest;
     let gpu = &plan.cluster.node.gpu.name;
     let limit = forecast.gpu_memory;
-    match forecast.fits {
+    let beside = forecast.node_memory.and_then(|beside| lacking(&beside));
+    match peak <= limit {
+        true if beside.is_some() => format!("does not fit: {}", beside.unwrap_or_default()),
         true => format!("fits: pipeline rank {rank} holds {peak} of {limit}, {} are free", limit - peak),
         false => format!(
             "does not fit: pipeline rank {rank} needs {peak}, {gpu} has {limit}, {} are lacking",
             peak - limit
         ),
+    }
+}
+
+/// What a node has too little of for what its ranks offload; none if it has enough.
+fn lacking(beside: &NodeMemory) -> Option<String> {
+    let lacks = |what: &str, needs: Bytes, has: Bytes| {
+        (needs > has).then(|| {
+            format!("a node's ranks need {needs} of {what}, it has {has}, {} are lacking", needs - has)
+        })
+    };
+    lacks("host memory", beside.host, beside.host_capacity)
+        .or_else(|| lacks("its drives", beside.nvme, beside.nvme_capacity))
+}
+
+/// What the fullest node keeps beside its GPUs, and of how much.
+pub fn beside(beside: &NodeMemory) -> String {
+    let host = format!("{} of a node's {}", beside.host, beside.host_capacity);
+    match beside.nvme > Bytes::ZERO {
+        true => format!("{host}, {} on drives of {}", beside.nvme, beside.nvme_capacity),
+        false => host,
     }
 }
 

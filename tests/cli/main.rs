@@ -90,6 +90,8 @@ fn small_plan() -> Plan {
         context_scheme: "ring".into(),
         data_sharding: "zero1".into(),
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
+        state: Default::default(),
+        offload: Default::default(),
         data: DataOptions::default(),
         mesh: Mesh::new(2, 2, 2),
         experts: Default::default(),

@@ -103,6 +103,8 @@ impl Draft {
             context_scheme: self.context_scheme.into(),
             data_sharding: self.data_sharding.into(),
             stages: (0..stages).map(stage).collect(),
+            state: Default::default(),
+            offload: Default::default(),
             data: self.data,
             mesh: Mesh {
                 tensor_rows: self.tensor_rows,

@@ -111,7 +111,7 @@ fn write_memory(timeline: &Timeline, rank: usize, out: &mut impl Write) -> io::R
 
 /// Categories are lists with commas, so that a filter for `communication` and one for `data` both work.
 fn category(activity: Activity) -> &'static str {
-    use trainwright_spec::program::Axis;
+    use trainwright_spec::program::{Axis, CopyDirection};
     match activity {
         Activity::Compute => "compute",
         Activity::Communication(axis) => match axis {
@@ -134,6 +134,9 @@ fn category(activity: Activity) -> &'static str {
             Axis::Embedding => "communication,embedding",
             Axis::Mirror => "communication,mirror",
         },
+        Activity::Copy(CopyDirection::ToHost) => "copy,to-host",
+        Activity::Copy(CopyDirection::FromHost) => "copy,from-host",
+        Activity::Host => "host",
         Activity::Wait => "wait",
     }
 }

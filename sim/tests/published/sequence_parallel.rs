@@ -58,6 +58,8 @@ fn plan(row: &Row) -> Plan {
         context_scheme: if shared { "ring-self-attention" } else { "ring" }.into(),
         data_sharding: "none".into(),
         data: DataOptions::default(),
+        state: Default::default(),
+        offload: Default::default(),
         stages: vec![StageBlocks(vec![Recompute::None; model.layers() / STAGES]); STAGES],
         mesh: Mesh { context, ..Mesh::new(tensor, STAGES, 1) },
         job: Job {

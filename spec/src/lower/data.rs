@@ -30,6 +30,11 @@ impl Copies {
         Self(pairs.into_iter().filter(|(_, parameters)| *parameters > 0).collect())
     }
 
+    /// Of dense weights.
+    pub fn dense(parameters: u64) -> Self {
+        Self(vec![(Axis::Data, parameters)])
+    }
+
     /// Those of several layers.
     pub fn of_all<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) -> Self {
         layers.fold(Self::default(), |mut all, layer| {
@@ -62,6 +67,15 @@ impl Copies {
         let divided = |(axis, parameters): &(Axis, u64)| match plan.data_scheme().divides() {
             Divided::Nothing => *parameters,
             _ => parameters.div_ceil(divisor(plan, *axis) as u64),
+        };
+        self.0.iter().map(divided).sum()
+    }
+
+    /// The same without rounding up: the mean over those who divide them.
+    pub fn own(&self, plan: &Plan) -> f64 {
+        let divided = |(axis, parameters): &(Axis, u64)| match plan.shards_optimizer() {
+            true => *parameters as f64 / divisor(plan, *axis) as f64,
+            false => *parameters as f64,
         };
         self.0.iter().map(divided).sum()
     }
@@ -109,7 +123,7 @@ pub(crate) fn shard_axis(plan: &Plan) -> Axis {
 
 /// The sum of gradients over all ranks that have the same parameters: to all, or to each its part.
 pub(crate) fn reductions(plan: &Plan, copies: &Copies) -> Vec<Work> {
-    let gradient = plan.stack.gradient_precision(plan.job.precision).storage_bytes();
+    let gradient = plan.state_bytes().gradient;
     let mut works = Vec::new();
     for (Sharing { shard_axis, shard, replicas }, parameters) in copies.on_several(plan) {
         let bytes = gradient * parameters;
@@ -164,12 +178,15 @@ pub(crate) fn held_again(plan: &Plan) -> bool {
     [Axis::Data, Axis::ExpertData].iter().any(|axis| plan.mesh.size(*axis) > 1)
 }
 
-/// Whether a backward pass reduces gradients.
+/// Whether a backward pass reduces gradients. What leaves the GPU leaves it reduced.
 fn reduces(plan: &Plan, variant: Variant) -> bool {
     held_again(plan)
         && match plan.reduction() {
             Reduction::EveryMicrobatch => true,
-            Reduction::LastMicrobatch => variant == Variant::Data && plan.stack.overlap_gradient_reduction,
+            Reduction::LastMicrobatch => {
+                let leaves = variant == Variant::Data || plan.offload.gradients.is_some();
+                leaves && plan.stack.overlap_gradient_reduction
+            }
         }
 }
 
@@ -210,7 +227,7 @@ pub(crate) fn last_backward_differs(plan: &Plan) -> bool {
 /// Divided weights: each layer. Fusion: as many layers as fit its buffer. Else: layers until there are as many parameters
 /// as the stack wants.
 pub(crate) fn buckets<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) -> Vec<(usize, Copies)> {
-    let gradient = plan.stack.gradient_precision(plan.job.precision).storage_bytes();
+    let gradient = plan.state_bytes().gradient;
     let mut buckets: Vec<(usize, Copies)> = Vec::new();
     for (number, layer) in layers.enumerate() {
         let own = Copies::of(plan, layer);
@@ -331,9 +348,9 @@ impl<'a> Reductions<'a> {
         }
     }
 
-    /// After them, the first of them op number `first`.
-    pub fn leave(&mut self, layer: usize, first: usize, emitter: &mut Emitter) {
-        let Some((begins, copies)) = self.buckets.get(self.done.len()) else { return };
+    /// After them, the first of them op number `first`; returns the last op of a reduction that follows.
+    pub fn leave(&mut self, layer: usize, first: usize, emitter: &mut Emitter) -> Option<usize> {
+        let (begins, copies) = self.buckets.get(self.done.len())?;
         let bytes = match self.plan.shards_gradients() {
             true => whole_gradients(self.plan, copies),
             false => Bytes::ZERO,
@@ -343,7 +360,7 @@ impl<'a> Reductions<'a> {
         }
         let end = self.buckets.get(self.done.len() + 1).map_or(self.layers, |(next, _)| *next);
         if layer + 1 < end {
-            return;
+            return None;
         }
         let mut last = None;
         for work in reductions(self.plan, copies) {
@@ -359,6 +376,7 @@ impl<'a> Reductions<'a> {
             emitter.free(op, MemoryKind::Gradients, bytes);
         }
         self.done.push(last);
+        last
     }
 
     /// At the end of the pass: where each reduces its gradients, the next one does not begin before that is done.
@@ -380,6 +398,6 @@ pub(crate) fn whole_weights(plan: &Plan, copies: &Copies) -> Bytes {
 
 /// What the gradients of `copies` take before they are reduced.
 pub(crate) fn whole_gradients(plan: &Plan, copies: &Copies) -> Bytes {
-    let gradient = plan.stack.gradient_precision(plan.job.precision).storage_bytes();
+    let gradient = plan.state_bytes().gradient;
     gradient * copies.total() as f64
 }

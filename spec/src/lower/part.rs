@@ -46,6 +46,8 @@ pub(crate) struct Shape<'a> {
     pub precision: Precision,
     /// Whether activations are dropped out.
     pub dropout: bool,
+    /// Bytes of one accumulated gradient element.
+    pub gradient: Bytes,
     /// The software.
     pub stack: &'a Stack,
 }
@@ -72,6 +74,7 @@ impl<'a> Shape<'a> {
             sequence_parallel: plan.sequence_parallel && plan.mesh.tensor > 1,
             precision: plan.job.precision,
             dropout: plan.model.dropout,
+            gradient: plan.state_bytes().gradient,
             stack: &plan.stack,
         }
     }
@@ -118,7 +121,7 @@ impl<'a> Shape<'a> {
 
     /// Bytes of one accumulated gradient element.
     pub fn gradient_bytes(&self) -> Bytes {
-        self.stack.gradient_precision(self.precision).storage_bytes()
+        self.gradient
     }
 
     /// How many of `whole` equal pieces this rank has.

@@ -4,6 +4,7 @@ use super::block::block_parts;
 use super::data::{Gathers, Reductions, buckets, gathers, gathers_updated};
 use super::emit::{Emitter, backward_peak, held_between, input_peak, kept, temporary_beside_input};
 use super::ends::{embedding_parts, head_parts};
+use super::offload::HostCopies;
 use super::part::{Part, Shape};
 use crate::collective::CollectiveKind;
 use crate::experts::Load;
@@ -123,6 +124,11 @@ impl Layer {
             quantised: parts.iter().map(|part| part.quantised_weights).sum(),
             parts: parts.into(),
         }
+    }
+
+    /// Activations that it keeps from forward to backward.
+    pub fn kept(&self) -> Bytes {
+        kept(&self.parts, self.recompute)
     }
 
     /// The embedding.
@@ -278,6 +284,7 @@ impl Stage {
     /// layer; where they have updated parts of them the data variant begins with gathering those, bucket by bucket.
     pub fn forward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
+        let mut copies = HostCopies::begin(plan, self, Pass::Forward, &mut emitter);
         let updated = match variant {
             Variant::Data if gathers_updated(plan) => self.gather_updated(plan, &mut emitter),
             _ => Vec::new(),
@@ -295,7 +302,10 @@ impl Stage {
                 }
             }
             weights.enter(number, &mut emitter);
+            copies.before(number, &mut emitter);
+            let first = emitter.ops.len();
             emitter.forward(&layer.parts, layer.recompute);
+            copies.after(number, first, &mut emitter);
             weights.leave(number, &mut emitter);
         }
         emitter.layer = None;
@@ -307,9 +317,10 @@ impl Stage {
     }
 
     /// Backward of one microbatch, or a half of it. The data variant, or each, reduces the gradients, bucket by bucket,
-    /// as they are complete.
+    /// as they are complete; the last of a step copies them to where the optimizer is.
     pub fn backward(&self, plan: &Plan, part: BackwardPart, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
+        let mut copies = HostCopies::begin(plan, self, Pass::Backward, &mut emitter);
         let layers = || self.layers().rev();
         let moves_gradients = part != BackwardPart::Weight;
         let mut weights = Gathers::begin(plan, (Pass::Backward, variant), layers(), &mut emitter);
@@ -324,15 +335,18 @@ impl Stage {
         for (number, layer) in layers().enumerate() {
             weights.enter(number, &mut emitter);
             gradients.enter(number, &mut emitter);
-            let first = emitter.ops.len();
             emitter.layer = layer.block;
+            copies.before(number, &mut emitter);
+            let first = emitter.ops.len();
             match part {
                 BackwardPart::Whole => emitter.backward(&layer.parts, layer.recompute),
                 BackwardPart::Input => emitter.input(&layer.parts, layer.recompute),
                 BackwardPart::Weight => emitter.weight(&layer.parts),
             }
+            copies.after(number, first, &mut emitter);
             emitter.layer = None;
-            gradients.leave(number, first, &mut emitter);
+            let reduced = gradients.leave(number, first, &mut emitter);
+            copies.gradients(number, reduced, variant == Variant::Data, &mut emitter);
             weights.leave(number, &mut emitter);
         }
         if moves_gradients && self.index > 0 {

@@ -35,6 +35,8 @@ impl Plan {
             .and_then(|()| self.check_context())
             .and_then(|()| self.check_stack())
             .and_then(|()| self.check_data())
+            .and_then(|()| self.check_state())
+            .and_then(|()| self.check_offload())
             .and_then(|()| self.check_tensor_steps());
         found.map_err(|Fault { key, value, allowed }| SpecError::BadValue {
             origin: origin.into(),
@@ -241,7 +243,7 @@ fn pieces_allowed(model: &Model, chosen: &[Recompute]) -> Result<(), (Recompute,
     }
 }
 
-fn bad(key: &str, value: String, allowed: String) -> Result<(), Fault> {
+pub(super) fn bad(key: &str, value: String, allowed: String) -> Result<(), Fault> {
     Err(Fault { key: key.into(), value, allowed })
 }
 
