@@ -10,11 +10,12 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::engine::{Graph, Timing};
 use trainwright_sim::{Detail, forecast, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::lower::lower;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Program;
 use trainwright_spec::stack::Stack;
@@ -76,10 +77,16 @@ static GPT3: LazyLock<Plan> = LazyLock::new(|| {
         micro_batch: 1,
         schedule: "interleaved".into(),
         virtual_stages: 6,
+        tensor_scheme: "1d".into(),
         sequence_parallel: true,
-        data_sharding: DataSharding::None,
+        context_scheme: "ring".into(),
+        data_sharding: "none".into(),
         stages: vec![StageBlocks(vec![Recompute::Selective]); 96],
+        state: Default::default(),
+        offload: Default::default(),
+        data: DataOptions::default(),
         mesh: Mesh::new(8, 16, 8),
+        experts: Default::default(),
         job: job(2048, 1536),
         stack: Stack::from_name("megatron-core").expect("a stack of the catalog"),
         cluster: Cluster::from_name("dgx-a100:128").expect("a node of the catalog"),

@@ -8,8 +8,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trainwright_planner::KEPT;
 use trainwright_spec::catalog;
+use trainwright_spec::data::DATA_SCHEMES;
 use trainwright_spec::optimizer::OPTIMIZERS;
-use trainwright_spec::plan::{DataSharding, Recompute};
+use trainwright_spec::plan::Recompute;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::SCHEDULES;
 
@@ -122,11 +123,11 @@ pub struct PinArguments {
     /// Whether norms and dropouts are split along the sequence
     #[arg(long, value_name = "true|false")]
     pub sequence_parallel: Option<bool>,
-    /// What data-parallel ranks split: nothing, or the optimizer's state
-    #[arg(long, value_parser = one_of(&[DataSharding::None, DataSharding::Zero1], DataSharding::name))]
-    pub data_sharding: Option<DataSharding>,
-    /// What every block computes again in backward
-    #[arg(long, value_parser = one_of(&Recompute::ALL, Recompute::name))]
+    /// What data-parallel ranks split (see `show data-schemes`)
+    #[arg(long, value_parser = data_schemes())]
+    pub data_sharding: Option<String>,
+    /// What every block computes again in backward: full, selective, none, or pieces as in selective(norm+activation)
+    #[arg(long, value_name = "CHOICE")]
     pub recompute: Option<Recompute>,
 }
 
@@ -138,6 +139,12 @@ pub struct SimulateArguments {
     /// A profile of the cluster's network, as `network --write-profile` writes it, instead of the plan's
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
+    /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
+    #[arg(long, value_name = "FILE")]
+    pub expert_load: Option<String>,
+    /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
+    #[arg(long, value_parser = stacks())]
+    pub stack: Option<String>,
     /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,
@@ -185,10 +192,19 @@ pub enum List {
     Nodes,
     /// Pipeline schedules
     Schedules,
+    /// Ways to share a layer among the ranks of the tensor axis
+    TensorSchemes,
+    /// Ways to share attention among the ranks of the context axis
+    #[value(alias = "context")]
+    ContextSchemes,
+    /// Data-parallel schemes
+    DataSchemes,
     /// Training software
     Stacks,
     /// Optimizers
     Optimizers,
+    /// Ways to bring tokens to their experts
+    Dispatchers,
     /// Links between the GPUs of a node
     Interconnects,
     /// Network cards
@@ -238,6 +254,10 @@ fn optimizers() -> PossibleValuesParser {
 
 fn schedules() -> PossibleValuesParser {
     PossibleValuesParser::new(SCHEDULES.iter().map(|schedule| schedule.name()))
+}
+
+fn data_schemes() -> PossibleValuesParser {
+    PossibleValuesParser::new(DATA_SCHEMES.iter().map(|scheme| scheme.name()))
 }
 
 fn stacks() -> PossibleValuesParser {

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use trainwright_planner::{Pins, Question};
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::{Load, Routing};
 use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::model::{Model, hf, preset};
@@ -67,16 +68,30 @@ fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
         .map_err(|error| CliError::of_input(Some("--profile"), error))
 }
 
-/// The plan in a file, checked, with the profile of its cluster's network if one is given; `-` is standard input.
+/// The tokens of each expert in a CSV, if they suit the plan.
+fn with_load(plan: &Plan, path: &str) -> Result<Load, CliError> {
+    let argument = Some("--expert-load");
+    let load = Load::from_csv(&text(argument, path)?, path).and_then(|load| {
+        let experts = Routing { load: load.clone(), ..plan.experts.clone() };
+        Plan { experts, ..plan.clone() }.check(path).map(|()| load)
+    });
+    load.map_err(|error| CliError::of_input(argument, error))
+}
+
+/// The plan in a file, checked, with the profile of its cluster's network and the tokens of each expert if they are
+/// given; `-` is standard input.
 ///
 /// # Errors
 /// `Reading`, or what is wrong in the file with line or key.
-pub fn plan(path: &str, profile: Option<&str>) -> Result<Plan, CliError> {
+pub fn plan(path: &str, profile: Option<&str>, expert_load: Option<&str>) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let plan = Plan::from_toml(&text(None, path)?, origin);
     let mut plan = plan.map_err(|error| CliError::of_input(None, error))?;
     if let Some(path) = profile {
         plan.cluster = with_profile(plan.cluster, path)?;
+    }
+    if let Some(path) = expert_load {
+        plan.experts.load = with_load(&plan, path)?;
     }
     let allowed = simulation_allowed(plan.microbatches(), &plan.model)
         .and_then(|()| duration_allowed(&plan.model, &plan.job, &plan.cluster));
@@ -155,7 +170,7 @@ fn pins(arguments: &PinArguments) -> Pins {
         micro_batch: arguments.micro_batch,
         schedule: arguments.schedule.clone(),
         sequence_parallel: arguments.sequence_parallel,
-        data_sharding: arguments.data_sharding,
+        data_sharding: arguments.data_sharding.clone(),
         recompute: arguments.recompute,
     }
 }

@@ -12,7 +12,6 @@ use trainwright_sim::costs::{ClusterCosts, Costs};
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::lower::lower;
-use trainwright_spec::plan::DataSharding;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
     Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
@@ -116,7 +115,7 @@ fn joining_ops_changes_no_time_of_any_program() {
 #[test]
 fn joined_ops_are_slowed_as_much_as_single_ones() {
     let megatron = |draft| Draft { stack: "megatron-core", precision: Precision::Bf16, ..draft };
-    let zero1 = DataSharding::Zero1;
+    let zero1 = "zero1";
     let drafts = [
         Draft {
             blocks: 8,

@@ -7,7 +7,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate};
 use trainwright_spec::lower::lower;
 use trainwright_spec::memory::plan_memory;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::MemoryKind;
 use trainwright_spec::units::Bytes;
 use trainwright_traces::report::Report;
@@ -23,12 +23,23 @@ const RECOMPUTE: [(Recompute, usize); 4] =
 
 /// Real models on meshes that suit them, with each schedule, choice of recompute and stack.
 fn grid() -> Vec<Draft> {
-    let schedules = [("gpipe", 1), ("1f1b", 1), ("interleaved", 2)];
+    let schedules = [
+        ("gpipe", 1),
+        ("1f1b", 1),
+        ("interleaved", 2),
+        ("zb-h1", 1),
+        ("zb-v", 2),
+        ("v-min", 2),
+        ("chimera", 1),
+        ("hanayo", 2),
+        ("dualpipe", 1),
+        ("dualpipev", 2),
+    ];
     let stacks = [
-        ("megatron-lm-2021", false, DataSharding::None),
-        ("megatron-lm-2022", true, DataSharding::None),
-        ("megatron-core", true, DataSharding::Zero1),
-        ("pytorch-eager", false, DataSharding::Zero1),
+        ("megatron-lm-2021", false, "none"),
+        ("megatron-lm-2022", true, "none"),
+        ("megatron-core", true, "zero1"),
+        ("pytorch-eager", false, "zero1"),
     ];
     let models = [
         Draft::of("gpt2-xl", [1, 4, 2]),
@@ -43,6 +54,11 @@ fn grid() -> Vec<Draft> {
         for (schedule, virtual_stages) in schedules {
             for (recompute, full_blocks) in RECOMPUTE {
                 for (stack, sequence_parallel, data_sharding) in stacks {
+                    // The large models with the schedules that plans most often have.
+                    let common = ["gpipe", "1f1b", "interleaved"].contains(&schedule);
+                    if !common && model.mesh[1] > 4 {
+                        continue;
+                    }
                     drafts.push(Draft {
                         schedule,
                         virtual_stages,

@@ -11,7 +11,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::catalog;
 use trainwright_spec::lower::lower;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{MemoryKind, Program, Stream, Work};
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -26,7 +26,7 @@ fn drafts() -> impl Strategy<Value = Draft> {
     let choices = (
         (select(Recompute::ALL.to_vec()), 0usize..=2),
         any::<bool>(),
-        select(vec![DataSharding::None, DataSharding::Zero1]),
+        select(vec!["none", "zero1"]),
         select(catalog::names("stacks")),
     );
     let sizes = (0usize..3, 1usize..=6, 1usize..=2, any::<Index>());
@@ -244,7 +244,7 @@ fn weights_arrive_before_they_are_used_and_gradients_leave_when_they_are_complet
     let draft = Draft {
         blocks: 4,
         stack: "megatron-core",
-        data_sharding: DataSharding::Zero1,
+        data_sharding: "zero1",
         ..Draft::of("llama-7b", [2, 1, 8])
     };
     let mut plan = draft.plan();

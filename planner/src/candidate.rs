@@ -1,16 +1,19 @@
 //! The space of plans: every legal combination of mesh, microbatch, schedule, sequence parallelism and sharding.
 
 use crate::verdict::{PlannerError, Question};
+use trainwright_spec::data::{DataOptions, data_scheme};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::{
-    DataSharding, MOST, Plan, Recompute, StageBlocks, pipeline_allowed, sequence_allowed,
-    tensor_degree_allowed,
+    MOST, Plan, Recompute, StageBlocks, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
 };
 use trainwright_spec::schedule::{PipelineShape, SCHEDULES, schedule};
 
 /// The most passes of a block through a pipeline that are simulated for a candidate; the largest published runs have
 /// about a hundredth of it.
 const MOST_PASSES: usize = 1_000_000;
+
+/// The data-parallel schemes among which the planner chooses, where the software and the mesh have both.
+const SEARCHED: [&str; 2] = ["zero1", "none"];
 
 /// Everything about a plan but its partition and recomputation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +23,7 @@ pub(crate) struct Candidate {
     pub schedule: &'static str,
     pub virtual_stages: usize,
     pub sequence_parallel: bool,
-    pub data_sharding: DataSharding,
+    pub data_sharding: &'static str,
 }
 
 impl Candidate {
@@ -35,12 +38,12 @@ impl Candidate {
 
     /// Makes these choices in a plan that answers the same question.
     pub fn apply_to(&self, plan: &mut Plan) {
-        self.schedule.clone_into(&mut plan.schedule);
+        plan.schedule = self.schedule.into();
         plan.mesh = self.mesh;
         plan.micro_batch = self.micro_batch;
         plan.virtual_stages = self.virtual_stages;
         plan.sequence_parallel = self.sequence_parallel;
-        plan.data_sharding = self.data_sharding;
+        self.data_sharding.clone_into(&mut plan.data_sharding);
     }
 
     /// The plan with these choices and the given stages.
@@ -49,10 +52,16 @@ impl Candidate {
             micro_batch: self.micro_batch,
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
+            tensor_scheme: "1d".into(),
             sequence_parallel: self.sequence_parallel,
-            data_sharding: self.data_sharding,
+            context_scheme: "ring".into(),
+            data_sharding: self.data_sharding.into(),
             stages,
+            state: Default::default(),
+            offload: Default::default(),
+            data: DataOptions::default(),
             mesh: self.mesh,
+            experts: Default::default(),
             job: question.job.clone(),
             stack: question.stack.clone(),
             cluster: question.cluster.clone(),
@@ -97,14 +106,25 @@ fn legal(question: &Question) -> Result<Candidates, String> {
     let meshes = meshes(question);
     // The longest pipeline leaves schedules the most room: if nothing suits any mesh, its reason is the telling one.
     let longest = meshes.iter().max_by_key(|mesh| mesh.pipeline).ok_or_else(|| why_no_mesh(question))?;
-    let found: Vec<Candidate> =
+    let mut found: Vec<Candidate> =
         meshes.iter().filter_map(|mesh| with_mesh(question, *mesh).ok()).flatten().collect();
+    let check = |candidate: &Candidate| {
+        let plan = candidate.plan(question, even_stages(question.model.layers(), candidate));
+        plan.check("question").map_err(|error| error.to_string())
+    };
+    // A scheme that is not searched may not go with every pipeline.
+    let refused = found.first().map(check);
+    if question.pins.data_sharding.as_ref().is_some_and(|name| !SEARCHED.contains(&name.as_str())) {
+        found.retain(|candidate| check(candidate).is_ok());
+    }
+    if let (Some(Err(reason)), true) = (refused, found.is_empty()) {
+        return Err(reason);
+    }
     let Some(first) = found.first() else {
         return with_mesh(question, *longest).map(|found| Candidates { found, left_out: None });
     };
     // What all candidates have in common is checked on one of them.
-    let plan = first.plan(question, even_stages(question.model.layers(), first));
-    plan.check("question").map_err(|error| error.to_string())?;
+    check(first)?;
     let replicas = meshes.iter().map(|mesh| mesh.data).min().unwrap_or(1);
     let microbatches = job.global_batch / replicas / question.pins.micro_batch.unwrap_or(1);
     let left_out = simulation_allowed(microbatches, question.model.layers()).err();
@@ -244,7 +264,7 @@ fn with_mesh(question: &Question, mesh: Mesh) -> Result<Vec<Candidate>, String> 
 }
 
 /// With and without sequence parallelism and sharding, as far as a mesh allows.
-fn layouts(question: &Question, mesh: Mesh) -> Result<Vec<(bool, DataSharding)>, String> {
+fn layouts(question: &Question, mesh: Mesh) -> Result<Vec<(bool, &'static str)>, String> {
     let pins = &question.pins;
     let sequence = question.job.sequence;
     let splits_sequence = mesh.tensor > 1 && sequence.is_multiple_of(mesh.tensor);
@@ -260,23 +280,33 @@ fn layouts(question: &Question, mesh: Mesh) -> Result<Vec<(bool, DataSharding)>,
     if pins.sequence_parallel == Some(true) && !stack.sequence_parallel {
         return Err(format!("stack {} has no sequence parallelism", stack.name));
     }
-    if pins.data_sharding == Some(DataSharding::Zero1) && !stack.sharded_optimizer {
-        return Err(format!("stack {} has no sharded optimizer", stack.name));
+    let scheme =
+        pins.data_sharding.as_deref().map(data_scheme).transpose().map_err(|error| error.to_string())?;
+    let scheme = scheme.map(|scheme| scheme.name());
+    if let Some(name) = scheme
+        && !stack.has_data_scheme(name)
+    {
+        return Err(match name {
+            "zero1" => format!("stack {} has no sharded optimizer", stack.name),
+            other => format!("stack {} has no data-parallel scheme {other}", stack.name),
+        });
     }
-    if pins.recompute == Some(Recompute::Selective) && !stack.selective_recompute {
+    let selective = pins.recompute.is_some_and(|choice| choice.name() == "selective");
+    if selective && !stack.selective_recompute {
         return Err(format!("stack {} has no selective recompute", stack.name));
     }
-    if pins.data_sharding == Some(DataSharding::Zero1) && mesh.data == 1 {
-        return Err("data sharding zero1 needs a data degree of 2 or more".into());
+    if let Some(name) = scheme.filter(|name| *name != "none" && mesh.data == 1) {
+        return Err(format!("data sharding {name} needs a data degree of 2 or more"));
     }
     let on = [true, false].into_iter().filter(|on| {
         (!on || splits_sequence && stack.sequence_parallel) && pinned(&pins.sequence_parallel, on)
     });
-    let shardings = [DataSharding::Zero1, DataSharding::None].into_iter().filter(|sharding| {
-        let possible = *sharding == DataSharding::None || mesh.data > 1 && stack.sharded_optimizer;
-        possible && pinned(&pins.data_sharding, sharding)
-    });
-    Ok(on.flat_map(|on| shardings.clone().map(move |sharding| (on, sharding))).collect())
+    let shardings: Vec<&'static str> = match scheme {
+        Some(name) => vec![name],
+        None if mesh.data > 1 && stack.sharded_optimizer => SEARCHED.to_vec(),
+        None => vec!["none"],
+    };
+    Ok(on.flat_map(|on| shardings.iter().map(move |sharding| (on, *sharding))).collect())
 }
 
 /// The schedules that exist for a mesh and a number of microbatches, each with its stages per rank.
@@ -302,7 +332,15 @@ fn pipelines(
         for virtual_stages in virtual_stage_counts(layers, mesh.pipeline, pins.virtual_stages) {
             let shape = PipelineShape { ranks: mesh.pipeline, virtual_stages, microbatches };
             let stages = mesh.pipeline.saturating_mul(virtual_stages);
-            match schedule.check(shape).and_then(|()| pipeline_allowed(&question.model, stages)) {
+            let clipped = question.job.gradient_clipping && mesh.pipeline > 1 && !schedule.flushes();
+            let updates = match clipped {
+                true => Err(format!("schedule `{}` does not go with gradient clipping", schedule.name())),
+                false => Ok(()),
+            };
+            match updates
+                .and_then(|()| schedule.check(shape))
+                .and_then(|()| pipeline_allowed(&question.model, stages))
+            {
                 Ok(()) => found.push((schedule.name(), virtual_stages)),
                 Err(reason) => refused = Some(reason),
             }

@@ -7,7 +7,7 @@ use crate::stages::stage;
 use crate::verdict::{Alternative, PlannerError, Question, Ranked};
 use rayon::prelude::*;
 use trainwright_sim::{Forecast, forecast};
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::schedule::SCHEDULES;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
@@ -100,8 +100,8 @@ fn obvious_choices(question: &Question, winner: &Candidate, best: &Plan) -> Vec<
     }
     if mesh.data > 1 {
         let (data_sharding, words) = match won.data_sharding {
-            DataSharding::Zero1 => (DataSharding::None, "optimizer not sharded (DDP), same mesh"),
-            DataSharding::None => (DataSharding::Zero1, "optimizer sharded (ZeRO-1), same mesh"),
+            "none" => ("zero1", "optimizer sharded (ZeRO-1), same mesh"),
+            _ => ("none", "optimizer not sharded (DDP), same mesh"),
         };
         let same = Candidate { data_sharding, ..won };
         choices.push(Choice::of(words, move |other| *other == same));

@@ -15,6 +15,7 @@ use trainwright_sim::costs::Costs;
 use trainwright_spec::lower::messages_in_line;
 use trainwright_spec::memory::{RankMemory, fixed_overhead, plan_memory, state_per_parameter};
 use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::program::Axis;
 use trainwright_spec::schedule::{PipelineShape, Schedule, peak_in_flight};
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -115,8 +116,8 @@ fn problem(
     let shape = plan.pipeline_shape();
     let v = shape.virtual_stages as f64;
     let schedule = plan.schedule();
-    let (weights, gradients, optimizer) = state_per_parameter(plan);
-    let state = |parameters: u64| (weights + gradients + optimizer) * parameters as f64;
+    let per_parameter = state_per_parameter(plan, Axis::Data).total();
+    let state = |parameters: u64| per_parameter * parameters as f64;
     // The allocator loses a part of all activations and temporaries.
     let lost = 1.0 + plan.stack.fragmentation.value;
     let in_flight = layers.in_flight(candidate);

@@ -6,7 +6,7 @@ use trainwright_sim::{Deadlock, Forecast};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::Model;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -42,8 +42,8 @@ pub struct Pins {
     pub schedule: Option<String>,
     /// Whether norms and dropouts are split along the sequence.
     pub sequence_parallel: Option<bool>,
-    /// What of the optimizer the data axis splits.
-    pub data_sharding: Option<DataSharding>,
+    /// Name of the data-parallel scheme.
+    pub data_sharding: Option<String>,
     /// The same recompute choice for every block.
     pub recompute: Option<Recompute>,
 }

@@ -42,6 +42,7 @@ pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
             value_head_dim,
             mask,
             precision,
+            version,
         } => {
             let attention = attention::Attention {
                 direction,
@@ -54,6 +55,7 @@ pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
                 value_head_dim,
                 mask,
                 precision,
+                version,
             };
             attention::time(&attention, gpu)
         }

@@ -8,7 +8,7 @@ pub use measured::{measured_sweep, measured_time};
 
 use crate::engine::{Load, Traffic};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{Group, Kernel};
+use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Place};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Durations of ops on some hardware, each alone, and what they do to others that run at the same time.
@@ -21,6 +21,17 @@ pub trait Costs {
 
     /// A message between two global ranks.
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds;
+
+    /// A copy between a GPU and a place beside it; no time unless said otherwise.
+    fn copy(&self, _direction: CopyDirection, _place: Place, _bytes: Bytes) -> Seconds {
+        Seconds::ZERO
+    }
+
+    /// Work of a node's processors for one of its ranks, while they do the same for the others; no time unless said
+    /// otherwise.
+    fn host_update(&self, _update: &HostUpdate) -> Seconds {
+        Seconds::ZERO
+    }
 
     /// What a kernel call that takes `time` alone needs of its GPU while it runs; nothing unless said otherwise.
     fn kernel_load(&self, _kernel: &Kernel, _time: Seconds) -> Load {
@@ -41,6 +52,12 @@ pub trait Costs {
     /// What a message that takes `time` alone takes of the sender's GPU and links, and of the receiver's GPU; nothing
     /// unless said otherwise.
     fn message_traffic(&self, _bytes: Bytes, _from: usize, _to: usize, _time: Seconds) -> Traffic {
+        Traffic::default()
+    }
+
+    /// What a copy between a GPU and a place beside it, of `bytes` in `time`, takes of the GPU; nothing unless said
+    /// otherwise.
+    fn copy_traffic(&self, _bytes: Bytes, _time: Seconds) -> Traffic {
         Traffic::default()
     }
 }

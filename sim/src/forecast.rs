@@ -3,10 +3,10 @@
 use crate::costs::Costs;
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
-use trainwright_spec::lower::lower;
-use trainwright_spec::memory::{RankMemory, plan_memory};
+use trainwright_spec::lower::{lower, lower_steps};
+use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
-use trainwright_spec::plan::Plan;
+use trainwright_spec::plan::{Plan, ScheduleChoice};
 use trainwright_spec::program::{Op, Pass, Program, RankProgram, Work};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 use trainwright_traces::report::Report;
@@ -45,7 +45,10 @@ pub struct Forecast {
     /// What a GPU has.
     #[serde(rename = "gpu_memory_bytes")]
     pub gpu_memory: Bytes,
-    /// Whether every GPU has enough.
+    /// What the fullest node keeps beside its GPUs; none if nothing is offloaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_memory: Option<NodeMemory>,
+    /// Whether every GPU has enough, and every node for what is offloaded.
     pub fits: bool,
     /// Peak memory by pipeline rank and kind, in bytes.
     #[serde(rename = "memory_bytes_by_pipeline_rank")]
@@ -65,7 +68,7 @@ const MANY_PIPELINES: usize = 6;
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
-    let [step] = extrapolated(plan, |plan| Ok([step_time(&lower(plan), costs)?]))?;
+    let [step] = extrapolated(plan, |program| Ok([step_time(program, costs)?]))?;
     Ok(step)
 }
 
@@ -85,8 +88,8 @@ pub struct QuickForecast {
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, Deadlock> {
-    let [step_time, bubble, exposed] = extrapolated(plan, |plan| {
-        let timeline = simulate(&lower(plan), costs, Detail::Calls)?;
+    let [step_time, bubble, exposed] = extrapolated(plan, |program| {
+        let timeline = simulate(program, costs, Detail::Calls)?;
         let mean = Report::new(&timeline).mean;
         Ok([timeline.duration, mean.bubble, mean.exposed])
     })?;
@@ -100,22 +103,36 @@ pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, 
 /// filling and draining take the same time however many there are. Tests hold it to the whole step.
 fn extrapolated<const N: usize>(
     plan: &Plan,
-    times: impl Fn(&Plan) -> Result<[Picoseconds; N], Deadlock>,
+    times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
 ) -> Result<[Picoseconds; N], Deadlock> {
     let (p, m) = (plan.mesh.pipeline, plan.microbatches());
-    if m <= MANY_PIPELINES * p {
-        return times(plan);
+    if !plan.schedule().flushes() {
+        return steady(plan, times);
+    }
+    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
+    if m <= MANY_PIPELINES * p || own_actions {
+        return times(&lower(plan));
     }
     let with = |microbatches: usize| {
         let mut shorter = plan.clone();
         shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
-        times(&shorter)
+        times(&lower(&shorter))
     };
     let few = 4 * p + m % p;
     let (short, long) = (with(few)?, with(few + p)?);
     let rounds = ((m - few - p) / p) as u64;
     let more = |index: usize| long[index].0.saturating_sub(short[index].0);
     Ok(std::array::from_fn(|index| Picoseconds(long[index].0 + rounds * more(index))))
+}
+
+/// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
+fn steady<const N: usize>(
+    plan: &Plan,
+    times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
+) -> Result<[Picoseconds; N], Deadlock> {
+    let [two, three] = [2, 3].map(|steps| times(&lower_steps(plan, steps)));
+    let (two, three) = (two?, three?);
+    Ok(std::array::from_fn(|index| Picoseconds(three[index].0.saturating_sub(two[index].0))))
 }
 
 /// Kernel time of the recompute pass, in the mean over ranks.
@@ -147,7 +164,12 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let detail = if ops > MOST_OPS { Detail::Calls } else { Detail::Ops };
     let timeline = simulate(&program, costs, detail)?;
     let report = Report::new(&timeline);
-    let step_time = Seconds::from(timeline.duration);
+    // One step alone would fill and drain the pipeline; the report shows that step, the figures are of steady ones.
+    let step_time = match plan.schedule().flushes() {
+        true => timeline.duration,
+        false => steady(plan, |program| Ok([step_time(program, costs)?]))?[0],
+    };
+    let step_time = Seconds::from(step_time);
     let batch = plan.job.global_batch as f64;
     let model_flops = |count| batch * plan.model.training_flops(plan.job.sequence, count);
     let gpu = &plan.cluster.node.gpu;
@@ -156,6 +178,7 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let tokens_per_s = plan.job.tokens() as f64 / step_time.get();
     let memory = plan_memory(plan);
     let peak_memory = memory.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    let beside = node_memory(plan, &memory);
     let hardware_flops = hardware_flops(&program);
     let forecast = Forecast {
         step_time,
@@ -171,7 +194,8 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
         detail,
         peak_memory,
         gpu_memory: gpu.memory.value,
-        fits: peak_memory <= gpu.memory.value,
+        node_memory: beside,
+        fits: peak_memory <= gpu.memory.value && beside.is_none_or(|beside| beside.fits()),
         memory,
         report,
     };

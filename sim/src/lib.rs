@@ -7,6 +7,7 @@ pub mod costs;
 pub mod engine;
 pub mod flow;
 mod forecast;
+pub mod host;
 mod mix;
 pub mod network;
 mod simulate;

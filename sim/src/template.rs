@@ -176,6 +176,13 @@ fn action<C: Costs>(
             (NodeAction::Local(time), load)
         }
         Work::Join => (NodeAction::Local(Picoseconds::ZERO), Load::default()),
+        Work::Copy { direction, place, bytes } => {
+            let time = costs.costs.copy(direction, place, bytes);
+            (NodeAction::Local(time.into()), Load::communication(costs.costs.copy_traffic(bytes, time)))
+        }
+        Work::HostUpdate(ref update) => {
+            (NodeAction::Local(costs.costs.host_update(update).into()), Load::default())
+        }
         Work::Collective { kind, axis, bytes } => {
             let Some(group) = rank.groups[axis as usize] else {
                 return (NodeAction::Local(Picoseconds::ZERO), Load::default());
@@ -273,7 +280,7 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
 /// Whether a node can be joined with others.
 fn is_local(node: &Node) -> bool {
     let is_inside = node.activity == Activity::Compute || node.stream == Stream::Layer;
-    matches!(node.action, NodeAction::Local(_)) && is_inside
+    matches!(node.action, NodeAction::Local(_)) && is_inside && !Stream::OFFLOAD.contains(&node.stream)
 }
 
 /// Takes an outside node over as it is.
@@ -301,7 +308,7 @@ fn inside<'a>(
                     communication += end - start;
                     axis = axis.or(Some(over));
                 }
-                Activity::Wait => communication += end - start,
+                Activity::Copy(_) | Activity::Host | Activity::Wait => communication += end - start,
             }
             mixture.add(&node.load, (end - start).0 as f64);
         }
@@ -318,6 +325,8 @@ pub(crate) fn activity(work: &Work) -> Activity {
         Work::Compute(_) | Work::Join => Activity::Compute,
         Work::Collective { axis, .. } => Activity::Communication(*axis),
         Work::Send { .. } | Work::Receive { .. } => Activity::Communication(Axis::Pipeline),
+        Work::Copy { direction, .. } => Activity::Copy(*direction),
+        Work::HostUpdate(_) => Activity::Host,
     }
 }
 

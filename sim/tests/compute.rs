@@ -6,7 +6,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -51,6 +51,7 @@ fn attention(direction: Direction, batch: usize, tokens: usize, mask: Mask) -> K
         value_head_dim: 128,
         mask,
         precision: Precision::Bf16,
+        version: FlashVersion::Best,
     }
 }
 

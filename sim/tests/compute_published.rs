@@ -11,7 +11,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// A measured call and its family, the kernels it runs.
@@ -83,6 +83,7 @@ impl From<AttentionRow> for Measured {
             value_head_dim: row.value_head_dim,
             mask: row.mask,
             precision: row.precision,
+            version: FlashVersion::Best,
         };
         let mut kernels = Vec::new();
         if row.passes.contains("fwd") {

@@ -2,15 +2,19 @@
 //!
 //! Nothing in the costs was fitted to these rows.
 
+#[path = "published/sequence_parallel.rs"]
+mod sequence_parallel;
+
 use serde::Deserialize;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
@@ -48,10 +52,16 @@ fn plan(row: &Row) -> Plan {
         micro_batch: row.micro_batch,
         schedule: if virtual_stages > 1 { "interleaved" } else { "1f1b" }.into(),
         virtual_stages,
+        tensor_scheme: "1d".into(),
         sequence_parallel: row.sequence_parallel == "yes",
-        data_sharding: DataSharding::None,
+        context_scheme: "ring".into(),
+        data_sharding: "none".into(),
         stages: vec![StageBlocks(vec![recompute; row.layers / stages]); stages],
+        state: Default::default(),
+        offload: Default::default(),
+        data: DataOptions::default(),
         mesh: Mesh::new(row.tp, row.pp, row.dp),
+        experts: Default::default(),
         job: Job {
             sequence: row.seq_len,
             global_batch: row.global_batch,

@@ -41,6 +41,23 @@ fn op(stream: Stream, work: Work, after: Vec<usize>) -> Op {
     Op { module: "unit", layer: None, pass: Pass::Forward, stream, work, after, allocates, frees }
 }
 
+/// The same, and a second for each collective.
+struct UnitCollectives;
+
+impl Costs for UnitCollectives {
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        UnitCosts.kernel(kernel)
+    }
+
+    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
+        Seconds::new(1.0)
+    }
+
+    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
+        Seconds::ZERO
+    }
+}
+
 /// A pass of a stage: receive, one kernel, send. F, I and W of all a rank's stages take 1 each, and each microbatch of
 /// a stage keeps 1/v byte from forward to the end of backward.
 fn unit_segment(schedule: &dyn Schedule, shape: PipelineShape, stage: usize, kind: ActionKind) -> Segment {
@@ -298,5 +315,46 @@ fn small_schedules_look_as_they_should() {
             "rank 0 | 0F0 0F1 2F0 2F1 0F2 ... 2B0 === 0F3 2B1 === 2F2 0B0 === 2F3 0B1 === ... 2B2 === ... 2B3 === 0B2 === 0B3 ===",
             "rank 1 | ... 1F0 1F1 3F0 3B0 === 3F1 3B1 === 1F2 1B0 === 1F3 1B1 === 3F2 3B2 === 3F3 3B3 === 1B2 === 1B3 === ... ...",
         ],
+    );
+}
+
+/// DeepSpeed's teaching example (www.deepspeed.ai/tutorials/pipeline): 8 microbatches as 2-way data parallel over
+/// pipelines of 2 stages and 4 microbatches each. Gradients are reduced at the end of the step, then weights updated.
+#[test]
+fn data_parallel_pipelines_reduce_gradients_and_then_update() {
+    let shape = PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 4 };
+    let mut program = unit_program(schedule("1f1b").unwrap(), shape);
+    let reduce =
+        Work::Collective { kind: CollectiveKind::AllReduce, axis: Axis::Data, bytes: Bytes::new(1.0) };
+    let kernel =
+        Kernel::Streaming { access: Access::Elementwise, read: Bytes::new(1.0), written: Bytes::ZERO };
+    let ops =
+        vec![op(Stream::Compute, reduce, Vec::new()), op(Stream::Compute, Work::Compute(kernel), vec![0])];
+    program.segments.push(Segment { name: "update".into(), ops });
+    let update = Call { segment: program.segments.len() - 1, action: None };
+    // Rank d + 2 r is rank r of pipeline d.
+    let pipeline = program.ranks.clone();
+    program.ranks.clear();
+    for stage in &pipeline {
+        for data in 0..2 {
+            let mut rank =
+                RankProgram { rank: data + 2 * stage.rank, pipeline: vec![data, data + 2], ..stage.clone() };
+            rank.groups[Axis::Data as usize] = Some(stage.rank);
+            rank.calls.push(update);
+            program.ranks.push(rank);
+        }
+        let ranks = vec![2 * stage.rank, 2 * stage.rank + 1];
+        program.groups.push(Group { axis: Axis::Data, members: ranks.clone(), ranks });
+    }
+    let timeline = simulate(&program, &UnitCollectives, Detail::Ops).unwrap();
+    assert_eq!(
+        draw(&timeline, &Style::exact(Picoseconds::from(Seconds::new(1.0)))).trim_end(),
+        [
+            "rank 0 | F0 F1 .. .. B0 == F2 B1 == F3 B2 == .. B3 == ## ##",
+            "rank 1 | F0 F1 .. .. B0 == F2 B1 == F3 B2 == .. B3 == ## ##",
+            "rank 2 | .. F0 B0 == F1 B1 == F2 B2 == F3 B3 == ## ## .. ..",
+            "rank 3 | .. F0 B0 == F1 B1 == F2 B2 == F3 B3 == ## ## .. ..",
+        ]
+        .join("\n")
     );
 }

@@ -4,6 +4,7 @@
 //! Cluster ─ nodes × Node ─┬─ gpus × Gpu
 //!    │                    ├─ Interconnect   joins the GPUs of the node, in the pattern of its Wiring
 //!    │                    ├─ host           PCIe, for GPUs that the interconnect does not join
+//!    │                    ├─ Processors     their memory, the way there, and drives
 //!    └─ Fabric            └─ Nics           join the node to the fabric
 //! ```
 //!
@@ -12,6 +13,7 @@
 mod check;
 mod document;
 mod fabric;
+mod processors;
 mod profile;
 mod read;
 mod wiring;
@@ -20,11 +22,13 @@ pub(crate) use check::{Fault, check};
 pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
 };
+pub use processors::{Drives, Processors};
 pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 pub use wiring::{Bridges, Pairs, Rings, Wiring};
 
 use crate::nccl::Nccl;
 use crate::precision::Precision;
+use crate::program::FlashVersion;
 use crate::sourced::Sourced;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use serde::{Deserialize, Serialize};
@@ -67,6 +71,9 @@ pub struct Node {
     /// What joins the node to the fabric; none in a machine that stands alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<Nics>,
+    /// What it has beside its GPUs; none where nobody described it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<Processors>,
     /// Each GPU.
     pub gpu: Gpu,
 }
@@ -230,6 +237,19 @@ pub struct Achieved {
     /// Time from the call of a collective to its first step, beside the library's own part; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective_start: Option<Sourced<Seconds>>,
+    /// What given generations of fused attention reach, of which the figures above are the best.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attention: BTreeMap<FlashVersion, AttentionReached>,
+}
+
+/// Parts of the peak that a generation of fused attention reaches, as `Achieved` has them of the best.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionReached {
+    /// Forward.
+    pub forward: Sourced<f64>,
+    /// Backward.
+    pub backward: Sourced<f64>,
 }
 
 /// A GPU's generation, as far as NCCL tells them apart.

@@ -3,7 +3,10 @@
 pub mod catalog;
 pub mod cluster;
 pub mod collective;
+pub mod context;
+pub mod data;
 pub mod error;
+pub mod experts;
 pub mod job;
 pub mod lower;
 pub mod memory;
@@ -17,4 +20,5 @@ pub mod program;
 pub mod schedule;
 pub mod sourced;
 pub mod stack;
+pub mod tensor;
 pub mod units;

@@ -1,20 +1,24 @@
 //! From a plan to its program.
 //!
-//! Each stage becomes a few segments: forward, backward, and variants of them that carry the data axis's
-//! collectives (the first forward gathers weights, the last backward reduces gradients). A last segment per rank
+//! Each stage becomes a few segments: forward, backward, and variants of them that carry what the data axis does once a
+//! step (the first forward gathers weights, the last backward reduces gradients). A last segment per rank
 //! finishes the step: what was not overlapped, gradient norm, optimizer.
 
 mod attention;
+mod attention_core;
 mod block;
+pub(crate) mod data;
 mod elementwise;
-mod emit;
+pub(crate) mod emit;
 mod ends;
+mod experts;
 mod feed_forward;
+pub(crate) mod offload;
 pub(crate) mod part;
 mod stage;
 mod update;
 
-pub(crate) use stage::Stage;
+pub(crate) use stage::{Layer, Stage};
 pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
@@ -22,8 +26,9 @@ use crate::memory::stages_memory;
 use crate::mesh::{Coordinates, Stride};
 use crate::plan::Plan;
 use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
-use crate::schedule::ActionKind;
-use stage::Variant;
+use crate::schedule::{Action, ActionKind, PipelineShape};
+use stage::{BackwardPart, Variant};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The program of one rank for each class of ranks that do the same at the same times. The plan must have passed
 /// `Plan::check`.
@@ -37,6 +42,12 @@ use stage::Variant;
 /// - Where both hold for all axes, one rank speaks for a stage. Otherwise the places of the groups in the nodes
 ///   repeat after a number of ranks that g and all s·n divide, and ranks are alike again.
 pub fn lower(plan: &Plan) -> Program {
+    lower_steps(plan, 1)
+}
+
+/// The program of several steps in a row, of the same ranks. Where the schedule does not flush, a step's microbatches
+/// follow those of the step before at once; else its first op waits on its rank for the update before it.
+pub fn lower_steps(plan: &Plan, steps: usize) -> Program {
     let mesh = &plan.mesh;
     let gpus = plan.cluster.node.gpus.value;
     let stage = mesh.stage_ranks();
@@ -68,7 +79,7 @@ pub fn lower(plan: &Plan) -> Program {
         let within = rank % stage;
         within % mesh.tensor < tensor_ranks && within / mesh.tensor < copies
     };
-    lower_ranks(plan, (0..mesh.ranks()).filter(speaks).collect())
+    lower_ranks(plan, (0..mesh.ranks()).filter(speaks).collect(), steps)
 }
 
 fn least_common_multiple(one: usize, other: usize) -> usize {
@@ -81,10 +92,10 @@ fn least_common_multiple(one: usize, other: usize) -> usize {
 
 /// The program of every rank: what `lower` gives, without use of symmetry.
 pub fn lower_every_rank(plan: &Plan) -> Program {
-    lower_ranks(plan, (0..plan.mesh.ranks()).collect())
+    lower_ranks(plan, (0..plan.mesh.ranks()).collect(), 1)
 }
 
-fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
+fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
     let shape = plan.pipeline_shape();
     let schedule = plan.schedule();
     let stages = Stage::all(plan);
@@ -93,39 +104,59 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
         segments.push(segment);
         segments.len() - 1
     };
-    // By stage: plain, and the variant that carries the data axis's collectives where it differs.
-    let forward: Vec<[usize; 2]> = stages
-        .iter()
-        .map(|stage| {
-            let plain = add(stage.forward(plan, Variant::Plain));
-            [plain, if gathers(plan) { add(stage.forward(plan, Variant::Data)) } else { plain }]
+    let lists = match schedule.flushes() {
+        true => schedule.lists(shape).ranks,
+        false => schedule.lists(PipelineShape { microbatches: steps * shape.microbatches, ..shape }).ranks,
+    };
+    let runs: BTreeSet<ActionKind> = lists.iter().flatten().map(|action| action.kind).collect();
+    // By stage: plain, and the variant that carries the data axis's collectives where it differs. Nothing is made of
+    // the kinds of passes that the schedule does not run.
+    let mut pass_of = |kind: ActionKind| -> Vec<[usize; 2]> {
+        let varies = match kind {
+            ActionKind::Forward => data::first_forward_differs(plan),
+            ActionKind::Backward | ActionKind::Weight => {
+                data::last_backward_differs(plan) || offload::copies_in_backward(plan)
+            }
+            ActionKind::Input => false,
+        };
+        let make = |stage: &Stage, variant| match kind {
+            ActionKind::Forward => stage.forward(plan, variant),
+            ActionKind::Backward => stage.backward(plan, BackwardPart::Whole, variant),
+            ActionKind::Input => stage.backward(plan, BackwardPart::Input, variant),
+            ActionKind::Weight => stage.backward(plan, BackwardPart::Weight, variant),
+        };
+        let own = stages.iter().filter(|_| runs.contains(&kind));
+        own.map(|stage| {
+            let plain = add(make(stage, Variant::Plain));
+            [plain, if varies { add(make(stage, Variant::Data)) } else { plain }]
         })
-        .collect();
-    let backward: Vec<[usize; 2]> = stages
-        .iter()
-        .map(|stage| {
-            let plain = add(stage.backward(plan, Variant::Plain));
-            [plain, if reduces(plan) { add(stage.backward(plan, Variant::Data)) } else { plain }]
-        })
-        .collect();
+        .collect()
+    };
+    let passes = ActionKind::ALL.map(&mut pass_of);
     let update: Vec<usize> =
         (0..plan.mesh.pipeline).map(|rank| add(update::segment(plan, &stages, rank))).collect();
+    let delayed: Vec<Option<usize>> = (0..plan.mesh.pipeline)
+        .map(|rank| plan.offload.delayed_update.then(|| add(update::delayed(plan, &stages, rank))))
+        .collect();
 
-    let calls: Vec<Vec<Call>> = (0..plan.mesh.pipeline)
-        .map(|pipeline_rank| {
-            let pass = schedule.actions(pipeline_rank, shape).into_iter().map(|action| {
-                let segment = match action.kind {
-                    ActionKind::Forward => forward[action.stage][usize::from(action.microbatch == 0)],
-                    ActionKind::Backward => {
-                        backward[action.stage][usize::from(action.microbatch + 1 == shape.microbatches)]
-                    }
-                    ActionKind::Input | ActionKind::Weight => {
-                        unreachable!("`Plan::check` takes schedules with whole backward passes only")
-                    }
-                };
-                Call { segment, action: Some(action) }
-            });
-            pass.chain([Call { segment: update[pipeline_rank], action: None }]).collect()
+    let calls: Vec<Vec<Call>> = lists
+        .iter()
+        .zip(&update)
+        .zip(&delayed)
+        .map(|((actions, update), delayed)| {
+            let carriers = Carriers::of(actions, shape.microbatches);
+            let mut calls: Vec<Call> =
+                delayed.iter().map(|segment| Call { segment: *segment, action: None }).collect();
+            for (at, action) in actions.iter().enumerate() {
+                let data = carriers.first.contains(&at) || carriers.last.contains(&at);
+                let segment = passes[action.kind as usize][action.stage][usize::from(data)];
+                calls.push(Call { segment, action: Some(*action) });
+                if carriers.updates.contains(&at) {
+                    calls.push(Call { segment: *update, action: None });
+                }
+            }
+            let repeats = if schedule.flushes() { steps } else { 1 };
+            calls.repeat(repeats)
         })
         .collect();
 
@@ -138,7 +169,8 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
             let at = plan.mesh.coordinates(rank);
             let own_groups = Axis::ALL.map(|axis| {
                 let members = plan.mesh.group(rank, axis);
-                if members.len() < 2 || !members.contains(&rank) {
+                let unused = axis == Axis::Mirror && schedule.copies() == 1;
+                if unused || members.len() < 2 || !members.contains(&rank) {
                     return None;
                 }
                 let known = groups.iter().position(|group| group.axis == axis && group.ranks == members);
@@ -164,13 +196,43 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>) -> Program {
     Program { segments, ranks: rank_programs, groups }
 }
 
-/// Whether the first forward pass gathers weights that the data axis holds in parts.
-fn gathers(plan: &Plan) -> bool {
-    plan.shards_optimizer() && plan.stack.overlap_weight_gather
+/// Parameters of a layer whose gradients other ranks add to after backward: norms and other whole weights, of which each
+/// rank of the tensor axis saw a part of the sequence, and an embedding that both ends of a pipeline hold.
+fn late_parameters(plan: &Plan, layer: &Layer) -> u64 {
+    let summed: u64 = layer.summands.iter().map(|(_, elements)| elements).sum();
+    let shared = layer.block.is_none() && plan.model.head.tied && stage::ends_apart(plan);
+    summed + if shared { update::tied_embedding(plan) } else { 0 }
 }
 
-/// Whether the last backward pass reduces gradients over the ranks that hold the same weights.
-fn reduces(plan: &Plan) -> bool {
-    let held_again = [Axis::Data, Axis::ExpertData].iter().any(|axis| plan.mesh.size(*axis) > 1);
-    held_again && plan.stack.overlap_gradient_reduction
+/// Positions of the actions of a rank that carry the data axis's collectives or have an update behind them.
+struct Carriers {
+    /// The first forward of each stage in each step: its weights are needed.
+    first: BTreeSet<usize>,
+    /// The last backward of each stage in each step: its gradients are complete.
+    last: BTreeSet<usize>,
+    /// The last of those in each step.
+    updates: BTreeSet<usize>,
+}
+
+impl Carriers {
+    /// Steps of `microbatches` each.
+    fn of(actions: &[Action], microbatches: usize) -> Self {
+        let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
+        let mut ends = BTreeMap::new();
+        for (at, action) in actions.iter().enumerate() {
+            let step = action.microbatch / microbatches;
+            match action.kind {
+                ActionKind::Forward => {
+                    first.entry((step, action.stage)).or_insert(at);
+                }
+                ActionKind::Backward | ActionKind::Weight => {
+                    last.insert((step, action.stage), at);
+                    ends.insert(step, at);
+                }
+                ActionKind::Input => {}
+            }
+        }
+        let positions = |found: BTreeMap<(usize, usize), usize>| found.into_values().collect();
+        Carriers { first: positions(first), last: positions(last), updates: ends.into_values().collect() }
+    }
 }

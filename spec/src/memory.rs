@@ -1,19 +1,31 @@
-//! Memory of a rank in closed form.
+//! Memory of a rank in closed form, and of its node beside the GPUs.
 
-use crate::lower::part::Shape;
+mod divided;
+mod offloaded;
+
+pub use offloaded::{NodeMemory, node_memory};
+
+use crate::data::Divided;
+use crate::lower::data::{Copies, divisor};
 use crate::lower::{Stage, own_stages};
-use crate::optimizer::state_bytes;
 use crate::plan::Plan;
 use crate::program::{Allocation, Axis, MemoryKind};
-use crate::schedule::peak_in_flight;
+use crate::schedule::{Action, ActionKind};
 use crate::units::Bytes;
+use divided::Whole;
+use offloaded::with_offload;
 use serde::{Deserialize, Serialize};
 
 /// The peak memory of one rank by kind.
 ///
 /// Weights, gradients and optimizer state stay for the whole step; activations are those of the microbatches in
 /// flight at the schedule's peak; buffers hold what backward computes again, the largest temporary, communicators,
+/// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
+/// from the first one to it.
 /// libraries and what the allocator loses.
+///
+/// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the fullest moment of a backward
+/// pass.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct RankMemory {
     /// Weights in the precision of the matrix products.
@@ -28,19 +40,49 @@ pub struct RankMemory {
     pub temporaries: Bytes,
     /// Libraries, communicators, fragmentation: held all the time.
     pub overhead: Bytes,
+    /// Whole weights that are gathered from parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gathered: Bytes,
+    /// Whole gradients before they are reduced to parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreduced: Bytes,
+    /// By how much activations, temporaries and these two at their peaks are more than the most of them together.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart: Bytes,
+    /// Of `weights`, those that are fetched and dropped again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fetched_weights: Bytes,
+    /// Of `gradients`, those that are on their way out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub leaving_gradients: Bytes,
+    /// In the memory of the node's processors, not on the GPU.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub host: Bytes,
+    /// On the node's drives.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nvme: Bytes,
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
 }
 
 impl RankMemory {
     /// Everything.
     pub fn total(&self) -> Bytes {
-        self.weights + self.gradients + self.optimizer + self.activations + self.temporaries + self.overhead
+        let state = self.weights + self.gradients + self.optimizer;
+        state
+            + self.activations
+            + self.temporaries
+            + self.overhead
+            + (self.gathered + self.unreduced - self.apart)
     }
 
     /// What is held during the whole step.
     pub fn resident(&self) -> Vec<Allocation> {
         let held = [
-            (MemoryKind::Weights, self.weights),
-            (MemoryKind::Gradients, self.gradients),
+            (MemoryKind::Weights, self.weights - self.fetched_weights),
+            (MemoryKind::Gradients, self.gradients - self.leaving_gradients),
             (MemoryKind::Optimizer, self.optimizer),
             (MemoryKind::Buffers, self.overhead),
         ];
@@ -48,27 +90,62 @@ impl RankMemory {
     }
 }
 
-/// Bytes of weights, gradients and optimizer state for each parameter on a rank: (weights, gradients, optimizer).
-///
-/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones; ZeRO-1 over d ranks divides the
-/// optimizer's by d (Rajbhandari et al. 2020, arXiv 1910.02054).
-pub fn state_per_parameter(plan: &Plan) -> (Bytes, Bytes, Bytes) {
-    let shards = if plan.shards_optimizer() { plan.mesh.data as f64 } else { 1.0 };
-    let optimizer = state_bytes(plan.job.optimizer(), plan.job.precision);
-    (plan.job.precision.storage_bytes(), Shape::of(plan).gradient_bytes(), optimizer / shards)
+/// What each parameter on a rank takes during the whole step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ParameterBytes {
+    /// Its weight.
+    pub weights: Bytes,
+    /// Its accumulated gradient.
+    pub gradients: Bytes,
+    /// Its master weight and moments.
+    pub optimizer: Bytes,
 }
 
-/// Bytes of optimizer state for each parameter of a routed expert on a rank: ZeRO-1 divides them by the ranks that
-/// hold the same expert.
-fn apart_optimizer(plan: &Plan) -> Bytes {
-    let shards = if plan.shards_optimizer() { plan.mesh.size(Axis::ExpertData) as f64 } else { 1.0 };
-    state_bytes(plan.job.optimizer(), plan.job.precision) / shards
+impl ParameterBytes {
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.gradients + self.optimizer
+    }
+}
+
+/// Bytes of weights, gradients and optimizer state for each parameter that the ranks of `axis` have in common.
+///
+/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
+/// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
+/// in every microbatch they stay whole until the last.
+pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
+    let ranks = divisor(plan, axis) as f64;
+    let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
+    let state = plan.state_bytes();
+    ParameterBytes {
+        weights: part(plan.divides(Divided::Weights), state.weight),
+        gradients: part(plan.shards_gradients(), state.gradient),
+        optimizer: part(plan.shards_optimizer(), state.optimizer()),
+    }
+}
+
+/// Bytes of the copies of a weight that products below 16 bits read.
+fn quantised_bytes(plan: &Plan) -> Bytes {
+    let precision = plan.job.precision;
+    precision
+        .quantisation()
+        .map_or(Bytes::ZERO, |quantisation| quantisation.copies as f64 * precision.operand_bytes())
 }
 
 /// Memory that libraries and communicators take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
-    let axes = [plan.mesh.tensor, plan.mesh.data, plan.mesh.pipeline];
-    let communicators = axes.iter().filter(|ranks| **ranks > 1).count() as f64;
+    let [shard, replica] = match plan.mesh.shard {
+        Some(shard) => [shard, plan.mesh.weight_copies() / shard],
+        None => [plan.mesh.weight_copies(), 1],
+    };
+    let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
+    let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
+    let own = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline, plan.mesh.context];
+    let grid = [Axis::TensorRow, Axis::TensorColumn, Axis::TensorDepth];
+    let grid = grid.map(|axis| if plan.mesh.tensor_rows > 1 { plan.mesh.size(axis) } else { 1 });
+    let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
+    let communicators =
+        (own.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
 }
 
@@ -79,33 +156,72 @@ pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
 
 /// The closed form for every pipeline rank of a plan with these stages.
 pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
-    let kept: Vec<Bytes> = stages.iter().map(Stage::kept).collect();
-    let in_flight = peak_in_flight(plan.schedule(), plan.pipeline_shape(), |stage| kept[stage].get());
-    let rank = |rank| rank_memory(plan, stages, &kept, &in_flight, rank);
-    (0..plan.mesh.pipeline).map(rank).collect()
+    let held: Vec<Held> = stages.iter().map(Held::of).collect();
+    let lists = plan.schedule().lists(plan.pipeline_shape()).ranks;
+    let ranks = lists.iter().enumerate();
+    let memory = ranks.map(|rank| rank_memory(plan, stages, &held, rank)).collect();
+    if plan.offload.is_none() { memory } else { with_offload(plan, stages, memory) }
+}
+
+/// What one microbatch holds of a stage.
+struct Held {
+    /// From forward to backward, or to its first half.
+    kept: Bytes,
+    /// Between the halves of backward.
+    between: Bytes,
+}
+
+impl Held {
+    fn of(stage: &Stage) -> Self {
+        Held { kept: stage.kept(), between: stage.held_between() }
+    }
+
+    /// What an action adds to it.
+    fn change(&self, kind: ActionKind) -> Bytes {
+        match kind {
+            ActionKind::Forward => self.kept,
+            ActionKind::Backward => Bytes::ZERO - self.kept,
+            ActionKind::Input => self.between - self.kept,
+            ActionKind::Weight => Bytes::ZERO - self.between,
+        }
+    }
 }
 
 fn rank_memory(
     plan: &Plan,
     stages: &[Stage],
-    kept: &[Bytes],
-    in_flight: &[usize],
-    pipeline_rank: usize,
+    held: &[Held],
+    (pipeline_rank, actions): (usize, &Vec<Action>),
 ) -> RankMemory {
     let own = || own_stages(plan, stages, pipeline_rank);
-    let parameters = own().map(Stage::parameters).sum::<u64>() as f64;
-    let (weights, gradients, optimizer) = state_per_parameter(plan);
-    let routed = own().map(Stage::routed).sum::<u64>() as f64;
-    let apart = if plan.mesh.experts_apart() { routed } else { 0.0 };
-    let activations: Bytes = own().map(|stage| kept[stage.index] * in_flight[stage.index] as f64).sum();
-    let temporaries = own().map(Stage::backward_peak).fold(Bytes::ZERO, Bytes::max);
-    let lost = plan.stack.fragmentation.value * (activations + temporaries);
+    let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
+        let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
+        copies.iter().map(|(axis, parameters)| of(&state_per_parameter(plan, axis)) * parameters as f64).sum()
+    };
+    let levels = actions.iter().scan(Bytes::ZERO, |level, action| {
+        *level += held[action.stage].change(action.kind);
+        Some(*level)
+    });
+    let activations = levels.fold(Bytes::ZERO, Bytes::max);
+    let runs = |kind| actions.iter().any(|action| action.kind == kind);
+    let most = |of: fn(&Stage) -> Bytes| own().map(of).fold(Bytes::ZERO, Bytes::max);
+    let whole = if runs(ActionKind::Backward) { most(Stage::backward_peak) } else { Bytes::ZERO };
+    let halves = if runs(ActionKind::Input) { most(Stage::halves_peak) } else { Bytes::ZERO };
+    let temporaries = whole.max(halves);
+    let Whole { gathered, unreduced, apart } = Whole::of(plan, own(), temporaries);
+    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
+    let quantised = own().map(Stage::quantised).sum::<u64>() as f64;
     RankMemory {
-        weights: weights * parameters,
-        gradients: gradients * parameters,
-        optimizer: optimizer * (parameters - apart) + apart_optimizer(plan) * apart,
+        weights: (state(|state| state.weights) + quantised_bytes(plan) * quantised)
+            * plan.schedule().weight_versions() as f64,
+        gradients: state(|state| state.gradients),
+        optimizer: state(|state| state.optimizer),
         activations,
         temporaries,
         overhead: fixed_overhead(plan) + lost,
+        gathered,
+        unreduced,
+        apart,
+        ..RankMemory::default()
     }
 }

@@ -23,6 +23,9 @@ pub struct Mesh {
     /// Ranks that share the experts of a layer.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub expert: usize,
+    /// Neighbouring ones of them that are in one node, for dispatchers that tell nodes apart.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub expert_inner: usize,
     /// Ranks that share each expert; left out: as many as share each layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_tensor: Option<usize>,
@@ -78,6 +81,7 @@ impl Mesh {
             data,
             context: 1,
             expert: 1,
+            expert_inner: 1,
             expert_tensor: None,
             tensor_rows: 1,
             context_inner: 1,
@@ -150,12 +154,16 @@ impl Mesh {
             Axis::ContextOuter => of(self.tensor * self.context_inner, self.context / self.context_inner),
             Axis::ExpertTensor => of(1, self.expert_tensor()),
             Axis::Expert => of(self.expert_tensor(), self.expert),
+            Axis::ExpertInner => of(self.expert_tensor(), self.expert_inner),
+            Axis::ExpertOuter => {
+                of(self.expert_tensor() * self.expert_inner, self.expert / self.expert_inner)
+            }
             Axis::ExpertData => of(experts, self.stage_ranks() / experts),
             Axis::Data => of(self.tensor, self.weight_copies()),
             Axis::Shard => of(self.tensor, self.shard()),
             Axis::Replica => of(self.tensor * self.shard(), self.weight_copies() / self.shard()),
             Axis::Pipeline => of(self.stage_ranks(), self.pipeline),
-            Axis::Embedding => None,
+            Axis::Embedding | Axis::Mirror => None,
         }
     }
 
@@ -166,10 +174,14 @@ impl Mesh {
             let first = rank - rank / stride % count * stride;
             return (0..count).map(|place| first + place * stride).collect();
         }
-        let first = rank % self.stage_ranks();
-        let mut ends = vec![first, first + (self.pipeline - 1) * self.stage_ranks()];
-        ends.dedup();
-        ends
+        let within = rank % self.stage_ranks();
+        let last = self.pipeline - 1;
+        let place = if axis == Axis::Mirror { rank / self.stage_ranks() } else { 0 };
+        let mut pair = [place.min(last - place), place.max(last - place)]
+            .map(|at| within + at * self.stage_ranks())
+            .to_vec();
+        pair.dedup();
+        pair
     }
 }
 
@@ -187,6 +199,8 @@ mod tests {
         check(5, Axis::Pipeline, &[1, 5, 9]);
         check(1, Axis::Embedding, &[1, 9]);
         check(5, Axis::Embedding, &[1, 9]);
+        check(9, Axis::Mirror, &[1, 9]);
+        check(5, Axis::Mirror, &[5]);
         for rank in 0..mesh.ranks() {
             assert_eq!(mesh.rank(mesh.coordinates(rank)), rank);
         }
@@ -198,6 +212,7 @@ mod tests {
             context: 4,
             context_inner: 2,
             expert: 4,
+            expert_inner: 2,
             expert_tensor: Some(1),
             shard: Some(4),
             ..Mesh::new(2, 2, 2)
@@ -212,7 +227,11 @@ mod tests {
         check(19, Axis::Shard, &[17, 19, 21, 23]);
         check(19, Axis::Replica, &[19, 27]);
         check(19, Axis::Expert, &[16, 17, 18, 19]);
+        check(19, Axis::ExpertInner, &[18, 19]);
+        check(19, Axis::ExpertOuter, &[17, 19]);
         check(19, Axis::ExpertData, &[19, 23, 27, 31]);
+        assert!(mesh.experts_apart() && !Mesh { expert: 2, ..mesh }.experts_apart());
+        assert!(!Mesh::new(2, 2, 2).experts_apart());
         check(19, Axis::ExpertTensor, &[19]);
         let grid = Mesh { tensor_rows: 2, ..Mesh::new(8, 1, 1) };
         assert_eq!(grid.group(6, Axis::TensorRow), [6, 7]);

@@ -89,6 +89,9 @@ pub struct Attention {
     pub mask: Mask,
     /// Whether queries and keys are rotated by position.
     pub rotary: bool,
+    /// Columns of each query and key head that are rotated; all of them if not given. Latent attention has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary_head_dim: Option<usize>,
     /// Bias on the query, key and value projections.
     pub qkv_bias: bool,
     /// Bias on the output projection.
@@ -177,6 +180,19 @@ pub struct Experts {
     pub shared_gate: bool,
     /// A correction bias per expert in the router (DeepSeek-V3).
     pub router_bias: bool,
+    /// Experts in groups of which a token visits only some (DeepSeek's device- and node-limited routing).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_limit: Option<GroupLimit>,
+}
+
+/// Groups of experts of which a token visits only some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupLimit {
+    /// Groups, each of as many experts.
+    pub groups: usize,
+    /// How many of them a token visits at most.
+    pub per_token: usize,
 }
 
 /// What stands before the first block.
@@ -232,5 +248,10 @@ impl Model {
     /// Blocks in all.
     pub fn layers(&self) -> usize {
         self.blocks.iter().map(|run| run.count).sum()
+    }
+
+    /// Whether it is an encoder-decoder: some block reads the encoder's output.
+    pub fn decodes(&self) -> bool {
+        self.blocks.iter().any(|run| run.block.cross_attention.is_some())
     }
 }

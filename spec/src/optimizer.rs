@@ -5,6 +5,9 @@ mod lamb;
 mod lars;
 mod momentum;
 mod sgd;
+mod state;
+
+pub use state::{MasterWeights, Moments, StateBytes, StatePrecision};
 
 use crate::catalog::nearest;
 use crate::error::SpecError;
@@ -34,21 +37,7 @@ pub trait Optimizer: Sync {
 
 /// Bytes of state for each parameter: moments, and fp32 master weights where training is in 16 bits.
 pub fn state_bytes(optimizer: &dyn Optimizer, precision: Precision) -> Bytes {
-    optimizer.moment_bytes() + master_bytes(precision)
-}
-
-/// Bytes moved by a fused update of one parameter: (read, written).
-///
-/// Reads gradient, weight and moments, writes weight and moments, and the 16-bit copy where there is one.
-pub fn update_traffic(optimizer: &dyn Optimizer, precision: Precision, gradient: Bytes) -> (Bytes, Bytes) {
-    let weight = Bytes::new(4.0);
-    let copy = if precision.needs_master_weights() { precision.storage_bytes() } else { Bytes::ZERO };
-    let read = gradient + weight + optimizer.moment_bytes() + optimizer.extra_traffic();
-    (read, weight + optimizer.moment_bytes() + copy)
-}
-
-fn master_bytes(precision: Precision) -> Bytes {
-    if precision.needs_master_weights() { Bytes::new(4.0) } else { Bytes::ZERO }
+    StateBytes::new(optimizer, precision, precision, &StatePrecision::default()).optimizer()
 }
 
 /// Every optimizer. A new one is a file in `optimizer/` and a line here.
@@ -79,8 +68,9 @@ mod tests {
         let check = |name: &str, precision, state: f64, read: f64, written: f64| {
             let optimizer = optimizer(name).unwrap();
             assert_eq!(state_bytes(optimizer, precision), Bytes::new(state), "{name}");
-            let traffic = update_traffic(optimizer, precision, Bytes::new(4.0));
-            assert_eq!(traffic, (Bytes::new(read), Bytes::new(written)), "{name}");
+            // Gradients of 4 bytes.
+            let bytes = StateBytes::new(optimizer, precision, Precision::Fp32, &StatePrecision::default());
+            assert_eq!(bytes.update_traffic(), (Bytes::new(read), Bytes::new(written)), "{name}");
         };
         check("sgd", Precision::Fp32, 0.0, 8.0, 4.0);
         check("sgd", Precision::Bf16, 4.0, 8.0, 6.0);

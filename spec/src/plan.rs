@@ -1,19 +1,28 @@
 //! Every choice about how a job runs, in one file that stands alone.
 
 mod check;
+mod offload;
+mod recompute;
+mod schedule_choice;
 
 pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use offload::Offload;
+pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
+pub use schedule_choice::ScheduleChoice;
 
 use crate::cluster::Cluster;
+use crate::context::{ContextScheme, context_scheme};
+use crate::data::{DataOptions, DataScheme, Divided, Exchange, Reduction, Reshard, StepSizes, data_scheme};
 use crate::error::SpecError;
+use crate::experts::Routing;
 use crate::job::Job;
 use crate::mesh::Mesh;
 use crate::model::{Block, Model};
+use crate::optimizer::{StateBytes, StatePrecision};
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
+use crate::tensor::{Between, Overlap, TensorGrid, TensorScheme, tensor_scheme};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 /// A complete description of a training run: the choices, and what they were made for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,18 +30,36 @@ use std::str::FromStr;
 pub struct Plan {
     /// Sequences in a microbatch of one data rank.
     pub micro_batch: usize,
-    /// Name of the pipeline schedule.
-    pub schedule: String,
+    /// The pipeline schedule.
+    pub schedule: ScheduleChoice,
     /// Stages on each pipeline rank.
     pub virtual_stages: usize,
     /// Whether what lies between the tensor-parallel layers is split along the sequence (Megatron's).
     pub sequence_parallel: bool,
-    /// What of the optimizer is split over the data axis.
-    pub data_sharding: DataSharding,
+    /// Name of the way in which the ranks of the tensor axis share a layer.
+    #[serde(default = "one_dimensional", skip_serializing_if = "is_one_dimensional")]
+    pub tensor_scheme: String,
+    /// How the ranks of the context axis share attention.
+    #[serde(default = "ring", skip_serializing_if = "is_ring")]
+    pub context_scheme: String,
+    /// Name of the data-parallel scheme: what of the training state is split over the data axis.
+    pub data_sharding: String,
     /// The blocks of each stage and what of them is computed again in backward, in the order of execution.
     pub stages: Vec<StageBlocks>,
+    /// In which precision gradients, moments and master weights are kept.
+    #[serde(default, skip_serializing_if = "StatePrecision::is_default")]
+    pub state: StatePrecision,
+    /// What lives beside the GPUs.
+    #[serde(default, skip_serializing_if = "Offload::is_none")]
+    pub offload: Offload,
+    /// How the data-parallel scheme does it, as far as that is not left to it.
+    #[serde(default, skip_serializing_if = "DataOptions::is_default")]
+    pub data: DataOptions,
     /// Ranks along each axis.
     pub mesh: Mesh,
+    /// How tokens come to their experts.
+    #[serde(default, skip_serializing_if = "Routing::is_default")]
+    pub experts: Routing,
     /// How much is trained.
     pub job: Job,
     /// The software.
@@ -43,103 +70,20 @@ pub struct Plan {
     pub model: Model,
 }
 
-/// What data-parallel ranks split among them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DataSharding {
-    /// Nothing: each holds all (DDP).
-    None,
-    /// The optimizer state (ZeRO-1, Megatron's distributed optimizer).
-    Zero1,
+fn one_dimensional() -> String {
+    "1d".into()
 }
 
-impl DataSharding {
-    /// The name in plans, arguments and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            DataSharding::None => "none",
-            DataSharding::Zero1 => "zero1",
-        }
-    }
+fn is_one_dimensional(scheme: &str) -> bool {
+    scheme == "1d"
 }
 
-/// What a block computes again in backward instead of keeping it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Recompute {
-    /// The whole block from its input.
-    Full,
-    /// The attention core: scores, softmax, dropout, values.
-    Selective,
-    /// Nothing.
-    None,
+fn ring() -> String {
+    "ring".into()
 }
 
-impl Recompute {
-    /// Every choice.
-    pub const ALL: [Recompute; 3] = [Recompute::Full, Recompute::Selective, Recompute::None];
-
-    /// The name in plans, arguments and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Recompute::Full => "full",
-            Recompute::Selective => "selective",
-            Recompute::None => "none",
-        }
-    }
-}
-
-/// The blocks of a stage, each with its recompute choice; written `2 full, 8 none`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct StageBlocks(pub Vec<Recompute>);
-
-impl fmt::Display for StageBlocks {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let runs: Vec<String> =
-            self.0.chunk_by(|a, b| a == b).map(|run| format!("{} {}", run.len(), run[0].name())).collect();
-        f.pad(&runs.join(", "))
-    }
-}
-
-impl FromStr for StageBlocks {
-    type Err = String;
-
-    /// Reads `2 full, 8 none`.
-    ///
-    /// # Errors
-    /// Says what is wrong with the text.
-    fn from_str(text: &str) -> Result<Self, String> {
-        const MOST: usize = 100_000;
-        let mut blocks = Vec::new();
-        for run in text.split(',').map(str::trim).filter(|run| !run.is_empty()) {
-            let (count, name) = run.split_once(' ').unwrap_or((run, "none"));
-            let count: usize = count
-                .parse()
-                .ok()
-                .filter(|count| *count <= MOST)
-                .ok_or_else(|| format!("`{run}` does not begin with a number of blocks"))?;
-            let recompute = Recompute::ALL
-                .into_iter()
-                .find(|recompute| recompute.name() == name.trim())
-                .ok_or_else(|| format!("`{run}` ends in none of full, selective, none"))?;
-            blocks.extend(std::iter::repeat_n(recompute, count));
-        }
-        Ok(StageBlocks(blocks))
-    }
-}
-
-impl TryFrom<String> for StageBlocks {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<StageBlocks> for String {
-    fn from(blocks: StageBlocks) -> String {
-        blocks.to_string()
-    }
+fn is_ring(scheme: &String) -> bool {
+    scheme == "ring"
 }
 
 impl Plan {
@@ -163,18 +107,107 @@ impl Plan {
     ///
     /// # Panics
     /// If the name is unknown, which `check` has excluded.
-    pub fn schedule(&self) -> &'static dyn Schedule {
-        schedule(&self.schedule).expect("a checked plan has a known schedule")
+    pub fn schedule(&self) -> &dyn Schedule {
+        match &self.schedule {
+            ScheduleChoice::Named(name) => schedule(name).expect("a checked plan has a known schedule"),
+            ScheduleChoice::Actions(custom) => &**custom,
+        }
+    }
+
+    /// How the ranks of the context axis share attention.
+    ///
+    /// # Panics
+    /// If the name is unknown, which `check` has excluded.
+    pub fn context_scheme(&self) -> &'static dyn ContextScheme {
+        context_scheme(&self.context_scheme).expect("a checked plan has a known context scheme")
+    }
+
+    /// The data-parallel scheme.
+    ///
+    /// # Panics
+    /// If the name is unknown, which `check` has excluded.
+    pub fn data_scheme(&self) -> &'static dyn DataScheme {
+        data_scheme(&self.data_sharding).expect("a checked plan has a known data-parallel scheme")
+    }
+
+    /// Whether the data axis splits this part of the training state.
+    pub fn divides(&self, what: Divided) -> bool {
+        self.data_scheme().divides() >= what && self.mesh.shard() > 1
+    }
+
+    /// How the tensor axis shares a layer.
+    ///
+    /// # Panics
+    /// If the name is unknown, which `check` has excluded.
+    pub fn tensor_scheme(&self) -> &'static dyn TensorScheme {
+        tensor_scheme(&self.tensor_scheme).expect("a checked plan has a known tensor scheme")
+    }
+
+    /// The ranks of the tensor axis.
+    pub fn tensor_grid(&self) -> TensorGrid {
+        let splits_sequence = self.sequence_parallel && self.mesh.tensor > 1;
+        let between = if splits_sequence { Between::Sequence } else { Between::Whole };
+        let pieces = if self.stack.overlap_tensor_pieces { Overlap::Beside } else { Overlap::Waited };
+        TensorGrid::of(&self.mesh, between, pieces)
     }
 
     /// Whether the data axis splits the optimizer state.
     pub fn shards_optimizer(&self) -> bool {
-        self.data_sharding == DataSharding::Zero1 && self.mesh.data > 1
+        self.divides(Divided::Optimizer)
+    }
+
+    /// Whether a rank holds its part of the gradients only: where they are divided, and reduced as soon as they are
+    /// complete.
+    pub fn shards_gradients(&self) -> bool {
+        self.divides(Divided::Gradients) && self.reduction() == Reduction::EveryMicrobatch
+    }
+
+    /// When gathered weights are given up.
+    pub fn reshard(&self) -> Reshard {
+        self.data.reshard.unwrap_or(self.data_scheme().reshard())
+    }
+
+    /// When gradients are reduced.
+    pub fn reduction(&self) -> Reduction {
+        self.data.reduce.unwrap_or(self.data_scheme().reduction())
+    }
+
+    /// Units of weights gathered ahead.
+    pub fn prefetch(&self) -> usize {
+        self.data.prefetch.unwrap_or(1)
+    }
+
+    /// Ranks of the data axis that are parameter servers; none where there are no such.
+    pub fn servers(&self) -> Option<usize> {
+        (self.data_scheme().exchange() == Exchange::Servers).then(|| self.data.servers.unwrap_or(1))
+    }
+
+    /// What the volume of a step on the data axis depends on, for a rank with `parameters`.
+    pub fn step_sizes(&self, parameters: u64) -> StepSizes {
+        let gradient = self.state_bytes().gradient;
+        StepSizes {
+            weights: self.job.precision.storage_bytes() * parameters as f64,
+            gradients: gradient * parameters as f64,
+            shard: self.mesh.shard(),
+            replicas: self.mesh.weight_copies() / self.mesh.shard(),
+            microbatches: self.microbatches(),
+            reshard: self.reshard(),
+            reduction: self.reduction(),
+            servers: self.servers().unwrap_or(1),
+        }
+    }
+
+    /// What a parameter weighs, if nothing of it is divided.
+    pub fn state_bytes(&self) -> StateBytes {
+        let precision = self.job.precision;
+        let gradients = self.stack.gradient_precision(precision);
+        StateBytes::new(self.job.optimizer(), precision, gradients, &self.state)
     }
 
     /// Parameters in a bucket of gradients.
     pub fn bucket_parameters(&self) -> usize {
-        let for_ranks = self.stack.bucket_parameters_per_data_rank.value.saturating_mul(self.mesh.data);
+        let for_ranks =
+            self.stack.bucket_parameters_per_data_rank.value.saturating_mul(self.mesh.weight_copies());
         self.stack.bucket_parameters.value.max(for_ranks)
     }
 
@@ -215,29 +248,5 @@ pub(crate) fn one_line(error: &toml::de::Error, text: &str) -> String {
             format!("line {line}, column {column}: {message}")
         }
         None => message,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stage_blocks_are_printed_as_runs_and_read_back() {
-        let check = |text: &str, printed: &str, count: usize| {
-            let blocks: StageBlocks = text.parse().unwrap();
-            assert_eq!((blocks.to_string().as_str(), blocks.0.len()), (printed, count));
-        };
-        check("2 full, 8 none", "2 full, 8 none", 10);
-        check("3", "3 none", 3);
-        check("1 full,1 full, 1 selective", "2 full, 1 selective", 3);
-        check("", "", 0);
-        for (text, part) in [
-            ("x full", "does not begin with a number"),
-            ("2 half", "ends in none of full"),
-            ("999999999 none", "does not begin with a number"),
-        ] {
-            assert!(text.parse::<StageBlocks>().unwrap_err().contains(part), "{text}");
-        }
     }
 }

@@ -173,8 +173,59 @@ pub enum Work {
         /// Size of the message.
         bytes: Bytes,
     },
+    /// A copy between the GPU's memory and what the node has beside it.
+    Copy {
+        /// Which way.
+        direction: CopyDirection,
+        /// Where to or from.
+        place: Place,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Work of the node's processors for this rank, over what is in host memory and on the drives.
+    HostUpdate(HostUpdate),
     /// Does nothing: the join of what it waits for.
     Join,
+}
+
+/// Which way a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CopyDirection {
+    /// Out of the GPU's memory.
+    ToHost,
+    /// Into it.
+    FromHost,
+}
+
+/// Where a node keeps what is not in the memory of its GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// The memory of its processors.
+    Host,
+    /// Its drives; what goes there passes through the memory of its processors.
+    Nvme,
+}
+
+impl Place {
+    /// The name in plans and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Host => "host",
+            Place::Nvme => "nvme",
+        }
+    }
+}
+
+/// What the processors move for one call of theirs: an optimizer's step, a sum of gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct HostUpdate {
+    /// Read from and written to host memory by the processors.
+    pub memory: Bytes,
+    /// Read from the drives.
+    pub nvme_read: Bytes,
+    /// Written to the drives.
+    pub nvme_written: Bytes,
 }
 
 /// What tells the messages between two pipeline ranks apart, beside the microbatch of the call.
@@ -220,6 +271,10 @@ pub enum Axis {
     ExpertTensor,
     /// Ranks that share the experts of a layer.
     Expert,
+    /// Neighbouring ones of them in one node.
+    ExpertInner,
+    /// The same place in each of those nodes.
+    ExpertOuter,
     /// Ranks with the same experts and other tokens.
     ExpertData,
     /// Ranks with the same weights and other tokens: other sequences, or other parts of the same.
@@ -232,11 +287,13 @@ pub enum Axis {
     Pipeline,
     /// The first and the last rank of a pipeline, which both hold the tied embedding.
     Embedding,
+    /// Two ranks as far from the ends of a pipeline that runs in both directions, which hold the same stages.
+    Mirror,
 }
 
 impl Axis {
     /// Every axis, in the order of `RankProgram::groups`.
-    pub const ALL: [Axis; 15] = [
+    pub const ALL: [Axis; 18] = [
         Axis::Tensor,
         Axis::TensorRow,
         Axis::TensorColumn,
@@ -246,12 +303,15 @@ impl Axis {
         Axis::ContextOuter,
         Axis::ExpertTensor,
         Axis::Expert,
+        Axis::ExpertInner,
+        Axis::ExpertOuter,
         Axis::ExpertData,
         Axis::Data,
         Axis::Shard,
         Axis::Replica,
         Axis::Pipeline,
         Axis::Embedding,
+        Axis::Mirror,
     ];
 
     /// The name in tables.
@@ -266,12 +326,15 @@ impl Axis {
             Axis::ContextOuter => "context-outer",
             Axis::ExpertTensor => "expert-tensor",
             Axis::Expert => "expert",
+            Axis::ExpertInner => "expert-inner",
+            Axis::ExpertOuter => "expert-outer",
             Axis::ExpertData => "expert-data",
             Axis::Data => "data",
             Axis::Shard => "shard",
             Axis::Replica => "replica",
             Axis::Pipeline => "pipeline",
             Axis::Embedding => "embedding",
+            Axis::Mirror => "mirror",
         }
     }
 }
@@ -290,12 +353,29 @@ pub enum Stream {
     Send,
     /// Messages from other stages.
     Receive,
+    /// Copies out of the GPU's memory.
+    ToHost,
+    /// Copies into it.
+    FromHost,
+    /// Work of the node's processors for this rank.
+    Host,
 }
 
 impl Stream {
     /// Every stream, in drawing order.
-    pub const ALL: [Stream; 5] =
-        [Stream::Compute, Stream::Layer, Stream::Data, Stream::Send, Stream::Receive];
+    pub const ALL: [Stream; 8] = [
+        Stream::Compute,
+        Stream::Layer,
+        Stream::Data,
+        Stream::Send,
+        Stream::Receive,
+        Stream::ToHost,
+        Stream::FromHost,
+        Stream::Host,
+    ];
+
+    /// The streams between a GPU and its node's processors.
+    pub const OFFLOAD: [Stream; 3] = [Stream::ToHost, Stream::FromHost, Stream::Host];
 
     /// The name in traces.
     pub fn name(self) -> &'static str {
@@ -305,6 +385,9 @@ impl Stream {
             Stream::Data => "data",
             Stream::Send => "send",
             Stream::Receive => "receive",
+            Stream::ToHost => "to-host",
+            Stream::FromHost => "from-host",
+            Stream::Host => "host",
         }
     }
 }
@@ -373,6 +456,8 @@ pub enum Kernel {
         mask: Mask,
         /// Precision of the operands.
         precision: Precision,
+        /// Which generation of the kernel.
+        version: FlashVersion,
     },
     /// Anything bound by memory: reads, computes little, writes.
     Streaming {
@@ -383,6 +468,35 @@ pub enum Kernel {
         /// Bytes written.
         written: Bytes,
     },
+}
+
+/// A generation of FlashAttention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FlashVersion {
+    /// The best that there is for the GPU.
+    #[serde(rename = "best")]
+    Best,
+    /// Dao et al. 2022, arXiv 2205.14135.
+    #[serde(rename = "flash-1")]
+    First,
+    /// Dao 2023, arXiv 2307.08691.
+    #[serde(rename = "flash-2")]
+    Second,
+    /// Shah et al. 2024, arXiv 2407.08608.
+    #[serde(rename = "flash-3")]
+    Third,
+}
+
+impl FlashVersion {
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            FlashVersion::Best => "best",
+            FlashVersion::First => "flash-1",
+            FlashVersion::Second => "flash-2",
+            FlashVersion::Third => "flash-3",
+        }
+    }
 }
 
 /// How a memory-bound kernel goes through memory.

@@ -2,7 +2,9 @@
 
 use crate::catalog;
 use crate::error::SpecError;
+use crate::model::Model;
 use crate::precision::Precision;
+use crate::program::FlashVersion;
 use crate::sourced::Sourced;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -28,18 +30,34 @@ pub struct Stack {
     pub sequence_parallel: bool,
     /// Whether it can split the optimizer state over the data axis.
     pub sharded_optimizer: bool,
+    /// The data-parallel schemes it has beside `none` and, with a sharded optimizer, `zero1`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data_schemes: Vec<String>,
     /// Whether it can recompute the attention core alone.
     pub selective_recompute: bool,
     /// How attention is computed.
     pub attention: AttentionKernel,
     /// Whether bias, activation, dropout and residual addition next to each other run as one kernel.
     pub fused_elementwise: bool,
+    /// Norms: one kernel, or mean, variance, normalisation and gain as a kernel each.
+    #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
+    pub norms: Fusion,
+    /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
+    #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
+    pub cross_entropy: Fusion,
+    /// The optimizer: one kernel for all tensors, or one for each.
+    #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
+    pub optimizer: Fusion,
     /// Whether the weight-gradient product adds into the gradient buffer itself, saving a pass over the gradients.
     pub fused_gradient_accumulation: bool,
     /// In which precision gradients are accumulated and reduced; that of the weights if not given.
     pub gradient_precision: Option<Precision>,
     /// Whether the tensor axis's reduction in backward runs beside the weight-gradient product.
     pub overlap_tensor_backward: bool,
+    /// Whether what the ranks of the tensor axis exchange goes piece by piece beside the pieces of its products: along
+    /// a ring with sequence parallelism, block by block in a grid.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overlap_tensor_pieces: bool,
     /// Whether activations between stages travel beside the compute of other microbatches.
     pub overlap_pipeline: PipelineOverlap,
     /// Whether each tensor rank sends 1/t of the activations and gathers them again on the other side.
@@ -60,6 +78,29 @@ pub struct Stack {
     pub communicator_memory: Sourced<Bytes>,
     /// Memory lost to the allocator's rounding and fragmentation, as a part of activations and temporaries.
     pub fragmentation: Sourced<f64>,
+    /// Size of an activation's or gradient's element on its way to an expert, where it is not that of activations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_element: Option<Sourced<Bytes>>,
+    /// The blocks whose products stay in 16 bits when the job's are in fewer; none if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_blocks: Option<BaseBlocks>,
+}
+
+/// How many blocks at each end of a model are not computed below 16 bits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BaseBlocks {
+    /// Of the first blocks.
+    pub first: Sourced<usize>,
+    /// Of the last blocks.
+    pub last: Sourced<usize>,
+}
+
+impl BaseBlocks {
+    /// Whether the block of that index is one of them.
+    pub fn keep(&self, index: usize, model: &Model) -> bool {
+        index < self.first.value || index.saturating_add(self.last.value) >= model.layers()
+    }
 }
 
 /// When messages between stages travel beside compute.
@@ -82,8 +123,58 @@ pub enum AttentionKernel {
     Unfused,
     /// Scores in memory; scaling, mask and softmax in one kernel.
     FusedSoftmax,
-    /// One kernel that never stores the scores.
+    /// One kernel that never stores the scores: the best generation of FlashAttention for the GPU.
     Flash,
+    /// FlashAttention.
+    #[serde(rename = "flash-1")]
+    Flash1,
+    /// FlashAttention-2.
+    #[serde(rename = "flash-2")]
+    Flash2,
+    /// FlashAttention-3.
+    #[serde(rename = "flash-3")]
+    Flash3,
+}
+
+impl AttentionKernel {
+    /// Which generation of fused attention it is, if it is.
+    pub fn version(self) -> Option<FlashVersion> {
+        match self {
+            AttentionKernel::Unfused | AttentionKernel::FusedSoftmax => None,
+            AttentionKernel::Flash => Some(FlashVersion::Best),
+            AttentionKernel::Flash1 => Some(FlashVersion::First),
+            AttentionKernel::Flash2 => Some(FlashVersion::Second),
+            AttentionKernel::Flash3 => Some(FlashVersion::Third),
+        }
+    }
+}
+
+/// Whether what can be one kernel is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fusion {
+    /// One kernel.
+    Fused,
+    /// A kernel for each operator, or for each tensor.
+    Separate,
+}
+
+impl Fusion {
+    fn fused() -> Self {
+        Fusion::Fused
+    }
+
+    fn separate() -> Self {
+        Fusion::Separate
+    }
+
+    fn is_fused(&self) -> bool {
+        *self == Fusion::Fused
+    }
+
+    fn is_separate(&self) -> bool {
+        *self == Fusion::Separate
+    }
 }
 
 impl Stack {
@@ -118,6 +209,15 @@ impl Stack {
         Some(alike.swap_remove(index))
     }
 
+    /// Whether it has the data-parallel scheme of that name.
+    pub fn has_data_scheme(&self, name: &str) -> bool {
+        match name {
+            "none" => true,
+            "zero1" => self.sharded_optimizer,
+            other => self.data_schemes.iter().any(|own| own == other),
+        }
+    }
+
     /// In which precision gradients are accumulated when weights are in `weights`.
     pub fn gradient_precision(&self, weights: Precision) -> Precision {
         self.gradient_precision.unwrap_or(weights)
@@ -148,6 +248,8 @@ mod tests {
                 &stack.communicator_memory.source,
                 &stack.fragmentation.source,
             ];
+            let dispatch = stack.dispatch_element.iter().map(|size| &size.source);
+            let sources = sources.into_iter().chain(dispatch).collect::<Vec<_>>();
             assert!(sources.iter().all(|source| !source.is_empty()), "{name} lacks a source");
             let written = toml::to_string(&stack).unwrap();
             assert_eq!(toml::from_str::<Stack>(&written).unwrap(), stack, "{name}");

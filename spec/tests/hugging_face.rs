@@ -265,3 +265,39 @@ fn the_largest_sizes_allowed_do_not_overflow() {
     assert_eq!(model.parameters(), u64::MAX);
     assert_eq!(model.active_parameters(), u64::MAX);
 }
+
+#[test]
+fn the_part_of_a_head_that_is_rotated_is_read() {
+    // Pythia: a quarter of 64 columns. Minitron: half of 128. A missing key is the family's default.
+    let rotated = |model: &Model| model.blocks[0].block.attention.rotary_head_dim;
+    assert_eq!(rotated(&fixture("pythia-70m")), Some(16));
+    assert_eq!(rotated(&fixture("minitron-4b")), Some(64));
+    assert_eq!(rotated(&fixture("llama-3.2-1b")), None);
+    let with = |name: &str, key: &str, value: Value| {
+        let mut keys: Value = serde_json::from_str(&fixture_text(name)).unwrap();
+        keys.as_object_mut().unwrap().insert(key.into(), value);
+        from_hugging_face(&keys.to_string(), name)
+    };
+    assert_eq!(rotated(&with("pythia-70m", "rotary_pct", Value::Null).unwrap()), Some(16));
+    assert_eq!(rotated(&with("pythia-70m", "rotary_pct", json!(1.0)).unwrap()), None);
+    let nested = json!({ "rope_type": "default", "partial_rotary_factor": 0.5 });
+    assert_eq!(rotated(&with("qwen3-0.6b", "rope_parameters", nested).unwrap()), Some(64));
+    let error = with("pythia-70m", "rotary_pct", json!(1.5)).unwrap_err().to_string();
+    assert!(error.contains("rotary_pct") && error.contains("above 0 and up to 1"), "{error}");
+}
+
+#[test]
+fn windows_alternate_block_by_block() {
+    // Gemma 2: every other block has a window; Gemma 3: all but every sixth.
+    let masks = |name: &str| -> Vec<bool> {
+        let model = fixture(name);
+        let runs = model.blocks.iter();
+        let windowed =
+            |block: &trainwright_spec::model::Block| matches!(block.attention.mask, Mask::Window(_));
+        runs.flat_map(|run| std::iter::repeat_n(windowed(&run.block), run.count)).collect()
+    };
+    for (name, pattern) in [("gemma-2-2b", 2), ("gemma-3-1b", 6)] {
+        let expected: Vec<bool> = (1..=26).map(|layer: usize| !layer.is_multiple_of(pattern)).collect();
+        assert_eq!(masks(name), expected, "{name}");
+    }
+}

@@ -382,7 +382,7 @@ fn schedules_of_torch_are_sound_and_ours_are_as_fast_and_as_small() {
             continue;
         }
         let case = format!("{name} {shape:?}");
-        let custom = Custom::new(lists.clone(), shape).unwrap();
+        let custom = Custom::new(lists.clone()).unwrap();
         let own = schedule(ours(name)).unwrap();
         for stage in 0..shape.stages() {
             assert_eq!(custom.rank_of(stage, shape), own.rank_of(stage, shape), "{case}");
@@ -400,7 +400,7 @@ fn the_fault_of_torchs_1f1b_is_found() {
     for (name, shape, lists) in torch() {
         if name == "1F1B" {
             let last = shape.ranks - 1;
-            let fault = Custom::new(lists, shape).unwrap_err().to_string();
+            let fault = Custom::new(lists).unwrap_err().to_string();
             assert_eq!(fault, format!("rank {last}: {last}B0 comes before {last}F0"));
         }
     }
@@ -412,7 +412,7 @@ fn text_and_csv_read_back_equal() {
         let lists = schedule.lists(shape);
         assert_eq!(text::read(&text::write(&lists), "text").unwrap(), lists, "{} {shape:?}", schedule.name());
         assert_eq!(text::read_csv(&text::write_csv(&lists), "csv").unwrap(), lists);
-        let custom = Custom::new(lists.clone(), shape).unwrap();
+        let custom = Custom::new(lists.clone()).unwrap();
         assert_eq!((custom.lists(shape), custom.copies()), (lists, schedule.copies()));
     }
 }
@@ -420,18 +420,20 @@ fn text_and_csv_read_back_equal() {
 #[test]
 fn custom_actions_are_for_one_shape() {
     let lists = text::read("0F0 0F1 0I0 0W0 0B1\n1F0 1B0 1F1 1B1", "text").unwrap();
-    let custom = Custom::new(lists, shape(2, 1, 2)).unwrap();
+    let custom = Custom::new(lists).unwrap();
     assert_eq!(custom.check(shape(2, 1, 2)), Ok(()));
     assert_eq!(
         custom.check(shape(2, 1, 4)).unwrap_err(),
         "the actions are for 2 ranks, 1 virtual stages and 2 microbatches, \
          not for 2 ranks, 1 virtual stages and 4 microbatches"
     );
-    let huge = text::read("0F0 0B0 99F0\n1F0 1B0", "text").unwrap();
-    assert_eq!(
-        Custom::new(huge, shape(2, 1, 1)).unwrap_err().to_string(),
-        "rank 0: 99F0 is not one of 2 stages and 1 microbatches"
-    );
+    let check = |text: &str, expected: &str| {
+        let fault = Custom::new(text::read(text, "text").unwrap()).unwrap_err();
+        assert_eq!(fault.to_string(), expected);
+    };
+    check("0F0 0B0 99F1\n1F0 1B0", "rank 0: 99F1 is not one of 2 stages and 2 microbatches");
+    check("0F0 0B0 2F0 2B0\n1F0 1B0", "3 stages do not divide over 2 ranks");
+    check("", "0 stages do not divide over 0 ranks");
 }
 
 /// A schedule from elsewhere: a microbatch at a time. It needs a name, its actions and its bubble.

@@ -5,9 +5,13 @@ use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::render::catalog::{self as lists, network};
 use trainwright_spec::catalog;
+use trainwright_spec::context::context_scheme;
+use trainwright_spec::data::data_scheme;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
+use trainwright_spec::tensor::tensor_scheme;
 
 /// Runs the command.
 ///
@@ -30,7 +34,11 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Nodes => lists::nodes(),
         List::Stacks => lists::stacks(),
         List::Schedules => Ok(lists::schedules()),
+        List::ContextSchemes => Ok(lists::context_schemes()),
+        List::DataSchemes => Ok(lists::data_schemes()),
+        List::TensorSchemes => Ok(lists::tensor_schemes()),
         List::Optimizers => Ok(lists::optimizers()),
+        List::Dispatchers => Ok(lists::dispatchers()),
         List::Interconnects => network::interconnects(),
         List::Nics => network::nics(),
         List::Fabrics => network::fabrics(),
@@ -49,7 +57,11 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Nodes => file("node"),
         List::Stacks => file("stack"),
         List::Schedules => schedule(name).map(lists::schedule_entry),
+        List::ContextSchemes => context_scheme(name).map(lists::context_scheme_entry),
+        List::DataSchemes => data_scheme(name).map(lists::data_scheme_entry),
+        List::TensorSchemes => tensor_scheme(name).map(lists::tensor_scheme_entry),
         List::Optimizers => optimizer(name).map(lists::optimizer_entry),
+        List::Dispatchers => dispatcher(name).map(lists::dispatcher_entry),
         List::Interconnects => file("interconnect"),
         List::Nics => file("nic"),
         List::Fabrics => network::fabric_entry(name),

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::stack::Stack;
 use trainwright_traces::chrome::write_chrome;
 use trainwright_traces::picture::svg;
 use trainwright_traces::timeline::Timeline;
@@ -19,7 +20,13 @@ use trainwright_traces::timeline::Timeline;
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let plan = inputs::plan(&arguments.plan, arguments.profile.as_deref())?;
+    let (profile, load) = (arguments.profile.as_deref(), arguments.expert_load.as_deref());
+    let mut plan = inputs::plan(&arguments.plan, profile, load)?;
+    if let Some(name) = &arguments.stack {
+        let refuse = |error| CliError::of_input(Some("--stack"), error);
+        plan.stack = Stack::from_name(name).map_err(refuse)?;
+        plan.check(&arguments.plan).map_err(refuse)?;
+    }
     let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline);

@@ -8,13 +8,20 @@ use Column::{Left, Right};
 use serde::Serialize;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node};
+use trainwright_spec::context::{CONTEXT_SCHEMES, ContextScheme, SharedAttention, Step};
+use trainwright_spec::data::{DATA_SCHEMES, DataScheme, Divided, Reduction, Reshard};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::{DISPATCHERS, Dispatcher, Move, Visits};
+use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::{preset, presets};
-use trainwright_spec::model::{Mlp, Model};
+use trainwright_spec::model::{Mask, Mlp, Model};
 use trainwright_spec::optimizer::{OPTIMIZERS, Optimizer, state_bytes};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule, text};
-use trainwright_spec::stack::Stack;
+use trainwright_spec::stack::{AttentionKernel, Stack};
+use trainwright_spec::tensor::{
+    Between, Input, Linear, Output, Overlap, Role, TENSOR_SCHEMES, TensorGrid, TensorScheme,
+};
 use trainwright_spec::units::Bytes;
 
 /// Every preset.
@@ -71,6 +78,10 @@ pub fn gpus() -> Result<String, SpecError> {
         Right("fp16"),
         Right("bf16"),
         Right("fp8"),
+        Right("fp8-block"),
+        Right("mxfp8"),
+        Right("nvfp4"),
+        Right("int8"),
         Left("source"),
     ];
     let rows = catalog::names("gpus").into_iter().map(|name| {
@@ -87,7 +98,7 @@ pub fn gpus() -> Result<String, SpecError> {
         row.push(gpu.memory.source);
         Ok(row)
     });
-    Ok(list(&columns, rows)? + "fp32 to fp8: published dense peak in TFLOP/s; GB/s: of the memory\n")
+    Ok(list(&columns, rows)? + "fp32 to int8: published dense peak in TFLOP/s; GB/s: of the memory\n")
 }
 
 fn gpu(name: &str) -> Result<Gpu, SpecError> {
@@ -197,6 +208,68 @@ pub fn schedules() -> String {
            weights\n"
 }
 
+/// Every context scheme.
+pub fn context_schemes() -> String {
+    let rows = CONTEXT_SCHEMES.iter();
+    let rows = rows.map(|scheme| [scheme.name(), scheme.summary(), scheme.formula(), scheme.source()]);
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    let columns = [Left("scheme"), Left("summary"), Left("each rank sends"), Left("source")];
+    wrapped_table(&columns, rows)
+        + "elements for each layer and microbatch: c context ranks, u of them inner ones, r = c/u; b sequences of s tokens;\n\
+           h, k, v: widths of all query, key, value heads of a tensor rank\n"
+}
+
+/// Every data-parallel scheme.
+pub fn data_schemes() -> String {
+    let rows = DATA_SCHEMES.iter().map(|scheme| {
+        let divided = divided(*scheme).into();
+        vec![scheme.name().to_string(), divided, scheme.summary().to_string(), scheme.source().to_string()]
+    });
+    let columns = [Left("scheme"), Left("divided"), Left("summary"), Left("source")];
+    wrapped_table(&columns, rows.collect())
+        + "divided: what each rank holds only a part of; O optimizer state, G gradients, W weights\n"
+}
+
+fn divided(scheme: &dyn DataScheme) -> &'static str {
+    match scheme.divides() {
+        Divided::Nothing => "-",
+        Divided::Optimizer => "O",
+        Divided::Gradients => "OG",
+        Divided::Weights => "OGW",
+    }
+}
+
+/// A data-parallel scheme with what it divides.
+pub fn data_scheme_entry(scheme: &dyn DataScheme) -> String {
+    print(&DataSchemeEntry {
+        name: scheme.name(),
+        summary: scheme.summary(),
+        source: scheme.source(),
+        divided: divided(scheme),
+        reduces: scheme.reduction(),
+        reshards: (scheme.divides() == Divided::Weights).then(|| scheme.reshard()),
+    })
+}
+
+#[derive(Serialize)]
+struct DataSchemeEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    divided: &'static str,
+    reduces: Reduction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reshards: Option<Reshard>,
+}
+
+/// Every tensor scheme.
+pub fn tensor_schemes() -> String {
+    let rows = TENSOR_SCHEMES.iter();
+    let rows = rows.map(|scheme| [scheme.name(), scheme.summary(), scheme.source()]);
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    wrapped_table(&[Left("scheme"), Left("summary"), Left("source")], rows)
+}
+
 /// Every optimizer.
 pub fn optimizers() -> String {
     let rows = OPTIMIZERS.iter().map(|optimizer| {
@@ -212,6 +285,50 @@ pub fn optimizers() -> String {
     let columns = [Left("optimizer"), Right("bf16"), Right("fp32"), Left("summary"), Left("source")];
     wrapped_table(&columns, rows.collect())
         + "bf16, fp32: bytes of state per parameter, fp32 master weights included\n"
+}
+
+/// Every dispatcher.
+pub fn dispatchers() -> String {
+    let rows = DISPATCHERS.iter();
+    let rows = rows.map(|dispatcher| [dispatcher.name(), dispatcher.summary(), dispatcher.source()]);
+    let rows = rows.map(|row| row.map(str::to_string).into()).collect();
+    wrapped_table(&[Left("dispatcher"), Left("summary"), Left("source")], rows)
+        + "T tokens of a rank, each to k experts; h hidden width, e bytes of an element, E expert ranks\n"
+}
+
+/// A dispatcher with its moves for DeepSeek-V3's experts.
+pub fn dispatcher_entry(dispatcher: &dyn Dispatcher) -> String {
+    let (own, per_token, expert, inner) = (4096, 8, 64, 8);
+    let visits = Visits {
+        token: Bytes::new(2.0 * 7168.0),
+        own,
+        sent: own * per_token,
+        rows: own * per_token,
+        node_rows: 4.0 * own as f64,
+        expert,
+        inner,
+        expert_tensor: 1,
+    };
+    let exchange = |each: Move| match each {
+        Move::Exchange { kind, axis, bytes } => {
+            Some(DispatcherExchange { collective: kind.name(), axis: axis.name(), bytes: bytes.get() })
+        }
+        Move::Copy { .. } | Move::Sort(_) => None,
+    };
+    print(&DispatcherEntry {
+        name: dispatcher.name(),
+        summary: dispatcher.summary(),
+        source: dispatcher.source(),
+        example: DispatcherExample {
+            tokens: own,
+            per_token,
+            nodes_per_token: 4,
+            hidden: 7168,
+            expert,
+            expert_inner: inner,
+            exchanges: dispatcher.moves(&visits).into_iter().filter_map(exchange).collect(),
+        },
+    })
 }
 
 /// A schedule with its actions on a small pipeline.
@@ -230,6 +347,75 @@ pub fn schedule_entry(schedule: &dyn Schedule) -> String {
         summary: schedule.summary(),
         bubble: schedule.bubble(),
         source: schedule.source(),
+        example,
+    })
+}
+
+/// A tensor scheme with what the four products of a GPT block move on the least of its grids.
+pub fn tensor_scheme_entry(scheme: &dyn TensorScheme) -> String {
+    let grids =
+        [(4, 1), (4, 2), (8, 2)].map(|(tensor, rows)| Mesh { tensor_rows: rows, ..Mesh::new(tensor, 1, 1) });
+    let (tokens, hidden) = (8192, 4096);
+    let example = grids.into_iter().find(|mesh| scheme.check(mesh).is_ok()).map(|mesh| {
+        let Mesh { tensor, tensor_rows, .. } = mesh;
+        let grid = TensorGrid::of(&mesh, Between::Whole, Overlap::Waited);
+        let column = |outer| Linear { tokens, inner: hidden, outer, role: Role::Column(Input::Region) };
+        let row = |inner| Linear { tokens, inner, outer: hidden, role: Role::Row(Output::Leaves) };
+        let layers = [column(3 * hidden), row(hidden), column(4 * hidden), row(4 * hidden)];
+        let volumes = layers.map(|layer| scheme.volume(&grid, &layer));
+        GridExample {
+            tensor,
+            tensor_rows,
+            tokens,
+            hidden,
+            forward_elements_received: volumes.iter().map(|volume| volume.forward).sum(),
+            backward_elements_received: volumes.iter().map(|volume| volume.backward).sum(),
+        }
+    });
+    print(&TensorSchemeEntry {
+        name: scheme.name(),
+        summary: scheme.summary(),
+        source: scheme.source(),
+        gpt_block: example,
+    })
+}
+
+/// A context scheme with the steps of a small layer.
+pub fn context_scheme_entry(scheme: &dyn ContextScheme) -> String {
+    let layer = |inner| SharedAttention {
+        batch: 1,
+        sequence: 4096,
+        heads: 16,
+        kv_heads: 4,
+        head_dim: 128,
+        value_head_dim: 128,
+        mask: Mask::Causal,
+        ranks: 4,
+        inner,
+    };
+    let allowed = |layer: &SharedAttention| scheme.check(layer, AttentionKernel::Flash).is_ok();
+    let layer = [layer(2), layer(1)].into_iter().find(allowed);
+    let example = layer.map(|layer| {
+        let steps = |steps: Vec<Step>| steps.iter().map(|step| format!("{step}\n")).collect();
+        let volume = scheme.volume(&layer);
+        ContextExample {
+            sequence: layer.sequence,
+            heads: layer.heads,
+            kv_heads: layer.kv_heads,
+            head_dim: layer.head_dim,
+            context: layer.ranks,
+            context_inner: layer.inner,
+            sent_forward: volume.forward,
+            sent_backward: volume.backward,
+            forward: steps(scheme.forward(&layer)),
+            backward: steps(scheme.backward(&layer)),
+        }
+    });
+    print(&ContextEntry {
+        name: scheme.name(),
+        summary: scheme.summary(),
+        source: scheme.source(),
+        formula: scheme.formula(),
         example,
     })
 }
@@ -261,6 +447,73 @@ struct Example {
     microbatches: usize,
     bubble_over_work: f64,
     actions: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct DispatcherEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    example: DispatcherExample,
+}
+
+#[derive(Serialize)]
+struct DispatcherExample {
+    tokens: usize,
+    per_token: usize,
+    nodes_per_token: usize,
+    hidden: usize,
+    expert: usize,
+    expert_inner: usize,
+    exchanges: Vec<DispatcherExchange>,
+}
+
+#[derive(Serialize)]
+struct DispatcherExchange {
+    collective: &'static str,
+    axis: &'static str,
+    bytes: f64,
+}
+
+#[derive(Serialize)]
+struct ContextEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    formula: &'static str,
+    example: Option<ContextExample>,
+}
+
+#[derive(Serialize)]
+struct ContextExample {
+    sequence: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    context: usize,
+    context_inner: usize,
+    sent_forward: usize,
+    sent_backward: usize,
+    forward: String,
+    backward: String,
+}
+
+#[derive(Serialize)]
+struct TensorSchemeEntry {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    gpt_block: Option<GridExample>,
+}
+
+#[derive(Serialize)]
+struct GridExample {
+    tensor: usize,
+    tensor_rows: usize,
+    tokens: usize,
+    hidden: usize,
+    forward_elements_received: f64,
+    backward_elements_received: f64,
 }
 
 #[derive(Serialize)]

@@ -2,11 +2,13 @@
 
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::{Column, merge_ranks, table};
-use super::words::{choices, fit, gib, grouped, heading, pairs, percent, question as asked, share, wrap};
+use super::words::{
+    beside, choices, fit, gib, grouped, heading, pairs, percent, question as asked, share, wrap,
+};
 use Column::Right;
 use trainwright_sim::{Detail, Forecast};
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::Axis;
+use trainwright_spec::program::{Axis, Stream};
 use trainwright_spec::units::{Picoseconds, Seconds};
 use trainwright_traces::draw::{Style, draw};
 use trainwright_traces::timeline::Timeline;
@@ -66,7 +68,7 @@ pub fn hfu(forecast: &Forecast) -> String {
 }
 
 fn figures(plan: &Plan, forecast: &Forecast) -> String {
-    pairs([
+    let mut figures = vec![
         ("step time", forecast.step_time.to_string()),
         (
             "tokens/s",
@@ -87,7 +89,9 @@ fn figures(plan: &Plan, forecast: &Forecast) -> String {
         ),
         ("hardware FLOPs", format!("{} (executed, recomputation included)", forecast.hardware_flops)),
         ("memory", fit(plan, forecast)),
-    ])
+    ];
+    figures.extend(forecast.node_memory.map(|node| ("host memory", beside(&node))));
+    pairs(figures)
 }
 
 /// What a rank does all step long. Compute, exposed communication and bubble add up to the step.
@@ -103,13 +107,19 @@ fn times(forecast: &Forecast) -> String {
     let reports = || by_pipeline_rank(forecast).map(|report| &report.time);
     let moves = |axis: &Axis| reports().any(|time| !time.communication[*axis as usize].is_zero());
     let axes: Vec<Axis> = Axis::ALL.into_iter().filter(moves).collect();
-    let axis_columns = axes.iter().map(|axis| Right(axis.name())).chain([Right("overlapped")]);
-    let columns: Vec<_> = columns.into_iter().chain(axis_columns).collect();
+    let works = |stream: &usize| reports().any(|time| time.offload[*stream].total > Picoseconds::ZERO);
+    let streams: Vec<usize> = (0..Stream::OFFLOAD.len()).filter(works).collect();
+    let axis_columns = axes.iter().map(|axis| Right(axis.name()));
+    let stream_columns = streams.iter().map(|stream| Right(Stream::OFFLOAD[*stream].name()));
+    let columns: Vec<_> =
+        columns.into_iter().chain(axis_columns).chain(stream_columns).chain([Right("overlapped")]).collect();
     let unit = Unit::of(forecast);
     let step = forecast.report.step_time;
     let rows = by_pipeline_rank(forecast).map(|report| {
         let time = &report.time;
-        let overlapped = time.communication.iter().map(|axis| axis.overlapped).sum::<Picoseconds>();
+        let on_axes = time.communication.iter().map(|axis| axis.overlapped);
+        let on_streams = time.offload.iter().map(|stream| stream.overlapped);
+        let overlapped = on_axes.chain(on_streams).sum::<Picoseconds>();
         let mut cells = vec![
             unit.print(time.compute),
             unit.print(time.bubble),
@@ -118,12 +128,16 @@ fn times(forecast: &Forecast) -> String {
             percent(share(time.exposed, step)),
         ];
         cells.extend(axes.iter().map(|axis| unit.print(time.communication[*axis as usize].exposed)));
+        cells.extend(streams.iter().map(|stream| unit.print(time.offload[*stream].exposed)));
         cells.push(unit.print(overlapped));
         (report.pipeline_rank, cells)
     });
     let legend = "exposed: communication while no kernel runs, then by axis; overlapped: communication beside kernels, \
                   all axes";
-    table(&columns, merge_ranks(rows)) + &wrap(legend, 0)
+    let offload = "; to-host, from-host, host: copies out of and into the GPU and work of the processors, of which no \
+                   earlier column takes the time";
+    let legend = if streams.is_empty() { legend.to_string() } else { format!("{legend}{offload}") };
+    table(&columns, merge_ranks(rows)) + &wrap(&legend, 0)
 }
 
 /// One unit for all times of a table.

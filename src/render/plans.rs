@@ -8,7 +8,6 @@ use super::words::{
 };
 use Column::{Left, Right};
 use trainwright_planner::{Found, Question, Ranked, Search};
-use trainwright_spec::plan::DataSharding;
 use trainwright_traces::timeline::Timeline;
 
 /// Everything that a person wants to know; `timeline` is the best plan's. `found` has at least one plan.
@@ -111,11 +110,11 @@ fn ranking(ranked: &[Ranked]) -> String {
             plan.mesh.data.to_string(),
             plan.virtual_stages.to_string(),
             plan.micro_batch.to_string(),
-            plan.schedule.clone(),
+            plan.schedule.to_string(),
             if plan.sequence_parallel { "yes" } else { "no" }.into(),
-            match plan.data_sharding {
-                DataSharding::None => "-".into(),
-                sharding => sharding.name().into(),
+            match plan.data_sharding.as_str() {
+                "none" => "-".into(),
+                scheme => scheme.into(),
             },
             recompute_cell(plan.stages.iter()),
             forecast.step_time.to_string(),

@@ -4,6 +4,7 @@ use super::table::{Column, merge_ranks, table};
 use super::words::{gib, recompute_cell};
 use Column::{Left, Right};
 use trainwright_sim::Forecast;
+use trainwright_spec::memory::RankMemory;
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::program::MemoryKind;
 use trainwright_spec::units::Bytes;
@@ -11,7 +12,7 @@ use trainwright_traces::report::RankReport;
 
 /// The blocks of each pipeline rank and its memory in closed form, in GiB.
 pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
-    let columns = [
+    let mut columns = vec![
         Right("rank"),
         Left("blocks"),
         Left("recompute"),
@@ -24,10 +25,14 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
         Right("total"),
         Right("free"),
     ];
+    type Column = (&'static str, fn(&RankMemory) -> Bytes);
+    let mut beside: Vec<Column> = vec![("host", |rank| rank.host), ("nvme", |rank| rank.nvme)];
+    beside.retain(|(_, of)| forecast.memory.iter().any(|rank| of(rank) > Bytes::ZERO));
+    columns.extend(beside.iter().map(|(name, _)| Right(name)));
     let rows = forecast.memory.iter().enumerate().map(|(rank, memory)| {
         let kinds = [
-            memory.weights,
-            memory.gradients,
+            memory.weights + memory.gathered,
+            memory.gradients + memory.unreduced,
             memory.optimizer,
             memory.activations,
             memory.temporaries,
@@ -37,7 +42,8 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
         ];
         let own = own_stages(plan, rank);
         let cells = [blocks(&own), recompute_cell(own.iter().copied())];
-        (rank, cells.into_iter().chain(kinds.map(gib)).collect())
+        let beside = beside.iter().map(|(_, of)| gib(of(memory)));
+        (rank, cells.into_iter().chain(kinds.map(gib)).chain(beside).collect())
     });
     table(&columns, merge_ranks(rows))
 }

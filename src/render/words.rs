@@ -3,10 +3,10 @@
 use trainwright_sim::Forecast;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
-use trainwright_spec::memory::RankMemory;
+use trainwright_spec::memory::{NodeMemory, RankMemory};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Picoseconds};
 
 /// Columns of running text.
@@ -17,9 +17,10 @@ pub fn heading(text: &str) -> String {
     format!("\n{}\n", console::style(text).bold())
 }
 
-/// `tensor 8 × pipeline 4 × data 4`
+/// `tensor 8 × pipeline 4 × data 4`, and how experts are spread over these ranks: `, expert 8`
 pub fn mesh(mesh: &Mesh) -> String {
-    format!("tensor {} × pipeline {} × data {}", mesh.tensor, mesh.pipeline, mesh.data)
+    let experts = if mesh.expert > 1 { format!(", expert {}", mesh.expert) } else { String::new() };
+    format!("tensor {} × pipeline {} × data {}{experts}", mesh.tensor, mesh.pipeline, mesh.data)
 }
 
 /// What is trained, on what, how much and with what.
@@ -68,7 +69,7 @@ pub fn billions(count: u64) -> String {
 pub fn choices(plan: &Plan) -> String {
     let mut parts = vec![mesh(&plan.mesh)];
     parts.push(match plan.virtual_stages {
-        1 => plan.schedule.clone(),
+        1 => plan.schedule.to_string(),
         stages => format!("{} with {stages} stages per rank", plan.schedule),
     });
     parts.push(format!(
@@ -79,10 +80,13 @@ pub fn choices(plan: &Plan) -> String {
     if plan.sequence_parallel {
         parts.push("sequence parallel".into());
     }
-    if plan.data_sharding == DataSharding::Zero1 {
-        parts.push("zero1".into());
+    if plan.data_sharding != "none" {
+        parts.push(plan.data_sharding.clone());
     }
     parts.push(format!("recompute {}", recompute(plan)));
+    if !plan.offload.is_none() {
+        parts.push(plan.offload.in_words());
+    }
     parts.join(", ")
 }
 
@@ -92,15 +96,13 @@ fn recompute(plan: &Plan) -> String {
 }
 
 fn recompute_of<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> String {
-    let blocks = || stages.clone().flat_map(|stage| stage.0.iter());
-    let counts = Recompute::ALL
-        .map(|choice| (choice.name(), blocks().filter(|block| **block == choice).count()))
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .collect::<Vec<_>>();
+    let mut chosen: Vec<Recompute> = stages.flat_map(|stage| stage.0.iter().copied()).collect();
+    chosen.sort_unstable();
+    let counts: Vec<(String, usize)> =
+        chosen.chunk_by(|a, b| a == b).map(|equal| (equal[0].to_string(), equal.len())).collect();
     match counts.as_slice() {
         [] => "-".into(),
-        [(name, _)] => (*name).into(),
+        [(name, _)] => name.clone(),
         several => {
             several.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(" ")
         }
@@ -120,12 +122,34 @@ pub fn fit(plan: &Plan, forecast: &Forecast) -> String {
     let (rank, peak) = fullest;
     let gpu = &plan.cluster.node.gpu.name;
     let limit = forecast.gpu_memory;
-    match forecast.fits {
+    let beside = forecast.node_memory.and_then(|beside| lacking(&beside));
+    match peak <= limit {
+        true if beside.is_some() => format!("does not fit: {}", beside.unwrap_or_default()),
         true => format!("fits: pipeline rank {rank} holds {peak} of {limit}, {} are free", limit - peak),
         false => format!(
             "does not fit: pipeline rank {rank} needs {peak}, {gpu} has {limit}, {} are lacking",
             peak - limit
         ),
+    }
+}
+
+/// What a node has too little of for what its ranks offload; none if it has enough.
+fn lacking(beside: &NodeMemory) -> Option<String> {
+    let lacks = |what: &str, needs: Bytes, has: Bytes| {
+        (needs > has).then(|| {
+            format!("a node's ranks need {needs} of {what}, it has {has}, {} are lacking", needs - has)
+        })
+    };
+    lacks("host memory", beside.host, beside.host_capacity)
+        .or_else(|| lacks("its drives", beside.nvme, beside.nvme_capacity))
+}
+
+/// What the fullest node keeps beside its GPUs, and of how much.
+pub fn beside(beside: &NodeMemory) -> String {
+    let host = format!("{} of a node's {}", beside.host, beside.host_capacity);
+    match beside.nvme > Bytes::ZERO {
+        true => format!("{host}, {} on drives of {}", beside.nvme, beside.nvme_capacity),
+        false => host,
     }
 }
 

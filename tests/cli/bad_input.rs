@@ -45,7 +45,7 @@ fn arguments_by_themselves() {
     }
     check(
         &format!("{plan} --seq 8 --global-batch 8 --precision bf17"),
-        "invalid value 'bf17' for '--precision <PRECISION>' [possible values: fp32, tf32, fp16, bf16, fp8]; \
+        "invalid value 'bf17' for '--precision <PRECISION>' [possible values: fp32, tf32, fp16, bf16, fp8, fp8-block, mxfp8, nvfp4, int8]; \
          a similar value exists: 'bf16'",
     );
     check(
@@ -82,7 +82,7 @@ fn arguments_beside_each_other() {
         "--data 8 --micro-batch 2",
         "`--global-batch` is 8; it must divide by `--data` 8 x `--micro-batch` 2 = 16",
     );
-    check("--precision fp8", "`--precision` is fp8; a100-80gb-sxm computes in fp32, tf32, fp16, bf16");
+    check("--precision fp8", "`--precision` is fp8; a100-80gb-sxm computes in fp32, tf32, fp16, bf16, int8");
     check("--out - --json", "`--out` is -; with `--json` standard output is taken: name a file");
 }
 
@@ -271,8 +271,8 @@ fn names_of_the_catalog() {
     check("", "the following required arguments were not provided: <LIST>");
     check(
         "model",
-        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, schedules, stacks, \
-         optimizers, interconnects, nics, fabrics, collectives, algorithms, nccl]; a similar value exists: 'models'",
+        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, schedules, tensor-schemes, \
+         context-schemes, data-schemes, stacks, optimizers, dispatchers, interconnects, nics, fabrics, collectives, algorithms, nccl]; a similar value exists: 'models'",
     );
     check(
         "gpus h100",

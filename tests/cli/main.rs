@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Plan};
+use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
@@ -84,10 +85,16 @@ fn small_plan() -> Plan {
         micro_batch: 1,
         schedule: "1f1b".into(),
         virtual_stages: 1,
+        tensor_scheme: "1d".into(),
         sequence_parallel: true,
-        data_sharding: DataSharding::Zero1,
+        context_scheme: "ring".into(),
+        data_sharding: "zero1".into(),
         stages: vec!["2 full, 10 none".parse().unwrap(), "12 none".parse().unwrap()],
+        state: Default::default(),
+        offload: Default::default(),
+        data: DataOptions::default(),
         mesh: Mesh::new(2, 2, 2),
+        experts: Default::default(),
         job: Job {
             sequence: 1024,
             global_batch: 16,

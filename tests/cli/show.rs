@@ -5,8 +5,12 @@ use trainwright_sim::network;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::Fabric;
 use trainwright_spec::collective::{ALGORITHMS, CollectiveKind};
+use trainwright_spec::context::CONTEXT_SCHEMES;
+use trainwright_spec::data::DATA_SCHEMES;
+use trainwright_spec::experts::DISPATCHERS;
 use trainwright_spec::optimizer::OPTIMIZERS;
 use trainwright_spec::schedule::SCHEDULES;
+use trainwright_spec::tensor::TENSOR_SCHEMES;
 
 #[test]
 fn every_entry_is_listed_and_printed_with_a_source() {
@@ -31,7 +35,11 @@ fn every_entry_is_listed_and_printed_with_a_source() {
         check(list, catalog::names(list));
     }
     check("schedules", SCHEDULES.iter().map(|schedule| schedule.name()).collect());
+    check("context-schemes", CONTEXT_SCHEMES.iter().map(|scheme| scheme.name()).collect());
+    check("data-schemes", DATA_SCHEMES.iter().map(|scheme| scheme.name()).collect());
+    check("tensor-schemes", TENSOR_SCHEMES.iter().map(|scheme| scheme.name()).collect());
     check("optimizers", OPTIMIZERS.iter().map(|optimizer| optimizer.name()).collect());
+    check("dispatchers", DISPATCHERS.iter().map(|dispatcher| dispatcher.name()).collect());
     check("fabrics", Fabric::KINDS.map(|(kind, _)| kind).to_vec());
 }
 

@@ -3,6 +3,7 @@
 use crate::{Folder, program, small_plan};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use trainwright_spec::model::preset::preset;
 use trainwright_spec::units::Seconds;
 
 #[test]
@@ -99,4 +100,37 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         ("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", Some(0))
     );
     assert_eq!(String::from_utf8(ended.stderr).unwrap(), "");
+}
+
+#[test]
+fn the_tokens_of_each_expert_are_read_from_a_csv() {
+    let folder = Folder::new();
+    let mut plan = small_plan();
+    plan.model = preset("mixtral-8x7b").unwrap();
+    plan.model.blocks[0].count = 2;
+    plan.stages = vec!["1 none".parse().unwrap(); 2];
+    plan.mesh.expert = 2;
+    folder.write("plan.toml", &plan.to_toml());
+    let csv = |tokens: [u64; 8]| {
+        let row = |layer: usize| move |(expert, tokens): (usize, u64)| format!("{layer},{expert},{tokens}\n");
+        let rows = (0..2).flat_map(|layer| (0..8).zip(tokens).map(row(layer)));
+        format!("layer,expert,tokens\n{}", rows.collect::<String>())
+    };
+    folder.write("even.csv", &csv([5; 8]));
+    folder.write("uneven.csv", &csv([9, 9, 9, 9, 1, 1, 1, 1]));
+    folder.write("impossible.csv", &csv([9, 0, 0, 0, 0, 0, 0, 0]));
+    let time = |arguments: &str| {
+        let ran = folder.run(&format!("simulate plan.toml --json {arguments}"));
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+        answer["forecast"]["step_time_s"].as_f64().unwrap()
+    };
+    assert_eq!(time(""), time("--expert-load even.csv"));
+    assert!(time("") < time("--expert-load uneven.csv"));
+    let refused = folder.run("simulate plan.toml --expert-load impossible.csv");
+    assert_eq!(refused.code, 2);
+    assert_eq!(
+        refused.stderr,
+        "error: --expert-load: impossible.csv: `experts.load.layers, block 0` is 9 tokens of an expert; each token visits 2 \
+         experts, so that none has more than 1/2 of all visits, 9\n"
+    );
 }

@@ -1,14 +1,15 @@
 //! Plans for the tests of the whole: every choice that a test does not make has a default.
 
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::data::{DATA_SCHEMES, DataOptions};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::stack::Stack;
+use trainwright_spec::stack::{AttentionKernel, Stack};
 
 /// The choices of a plan, to be written as `Draft { schedule: "gpipe", ..Draft::of("gpt2", [2, 2, 2]) }`.
 #[derive(Debug, Clone)]
@@ -31,7 +32,15 @@ pub struct Draft {
     /// Blocks at the beginning of each stage that are computed again whole, whatever `recompute` says.
     pub full_blocks: usize,
     pub sequence_parallel: bool,
-    pub data_sharding: DataSharding,
+    pub tensor_scheme: &'static str,
+    /// Rows of the tensor ranks' grid.
+    pub tensor_rows: usize,
+    /// Ranks of the context axis, and of its inner one.
+    pub context: [usize; 2],
+    pub context_scheme: &'static str,
+    pub data_sharding: &'static str,
+    pub data: DataOptions,
+    pub shard: Option<usize>,
     pub precision: Precision,
 }
 
@@ -52,7 +61,13 @@ impl Draft {
             recompute: Recompute::None,
             full_blocks: 0,
             sequence_parallel: false,
-            data_sharding: DataSharding::None,
+            tensor_scheme: "1d",
+            tensor_rows: 1,
+            context: [1, 1],
+            context_scheme: "ring",
+            data_sharding: "none",
+            data: DataOptions::default(),
+            shard: None,
             precision: Precision::Fp16,
         }
     }
@@ -60,7 +75,8 @@ impl Draft {
     /// The plan, if there is such a one.
     pub fn try_plan(&self) -> Result<Plan, SpecError> {
         let [tensor, pipeline, data] = self.mesh;
-        let ranks = tensor * pipeline * data;
+        let [context, context_inner] = self.context;
+        let ranks = tensor * pipeline * data * context;
         let gpus = self.gpus_per_node.min(ranks);
         let mut cluster = Cluster::from_name(&format!("dgx-a100:{}", ranks.div_ceil(gpus)))?;
         cluster.node.gpus.value = gpus;
@@ -83,9 +99,21 @@ impl Draft {
             schedule: self.schedule.into(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
-            data_sharding: self.data_sharding,
+            tensor_scheme: self.tensor_scheme.into(),
+            context_scheme: self.context_scheme.into(),
+            data_sharding: self.data_sharding.into(),
             stages: (0..stages).map(stage).collect(),
-            mesh: Mesh::new(tensor, pipeline, data),
+            state: Default::default(),
+            offload: Default::default(),
+            data: self.data,
+            mesh: Mesh {
+                tensor_rows: self.tensor_rows,
+                context,
+                context_inner,
+                shard: self.shard,
+                ..Mesh::new(tensor, pipeline, data)
+            },
+            experts: Default::default(),
             job: Job {
                 sequence: self.sequence,
                 global_batch: data * self.micro_batch * self.microbatches,
@@ -107,7 +135,20 @@ impl Draft {
     }
 }
 
-/// The stack with every feature that a plan can ask for: what these tests look at does not depend on who has it.
+/// The stack with every feature that a plan can ask for: what these tests look at does not depend on who has it, nor on
+/// the generation of attention, of which A100 has no third.
 fn able(stack: Stack) -> Stack {
-    Stack { sequence_parallel: true, sharded_optimizer: true, selective_recompute: true, ..stack }
+    let data_schemes = DATA_SCHEMES.iter().map(|scheme| scheme.name().into()).collect();
+    let attention = match stack.attention {
+        AttentionKernel::Flash3 => AttentionKernel::Flash,
+        other => other,
+    };
+    Stack {
+        sequence_parallel: true,
+        sharded_optimizer: true,
+        selective_recompute: true,
+        data_schemes,
+        attention,
+        ..stack
+    }
 }

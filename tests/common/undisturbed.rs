@@ -2,7 +2,7 @@
 
 use trainwright_sim::costs::{ClusterCosts, Costs};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{Group, Kernel};
+use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Place};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// The durations of a cluster, but nothing slows anything.
@@ -19,5 +19,13 @@ impl Costs for Undisturbed<'_> {
 
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
         self.0.message(bytes, from, to)
+    }
+
+    fn copy(&self, direction: CopyDirection, place: Place, bytes: Bytes) -> Seconds {
+        self.0.copy(direction, place, bytes)
+    }
+
+    fn host_update(&self, update: &HostUpdate) -> Seconds {
+        self.0.host_update(update)
     }
 }

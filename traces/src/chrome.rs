@@ -111,7 +111,7 @@ fn write_memory(timeline: &Timeline, rank: usize, out: &mut impl Write) -> io::R
 
 /// Categories are lists with commas, so that a filter for `communication` and one for `data` both work.
 fn category(activity: Activity) -> &'static str {
-    use trainwright_spec::program::Axis;
+    use trainwright_spec::program::{Axis, CopyDirection};
     match activity {
         Activity::Compute => "compute",
         Activity::Communication(axis) => match axis {
@@ -124,13 +124,19 @@ fn category(activity: Activity) -> &'static str {
             Axis::ContextOuter => "communication,context-outer",
             Axis::ExpertTensor => "communication,expert-tensor",
             Axis::Expert => "communication,expert",
+            Axis::ExpertInner => "communication,expert-inner",
+            Axis::ExpertOuter => "communication,expert-outer",
             Axis::ExpertData => "communication,expert-data",
             Axis::Data => "communication,data",
             Axis::Shard => "communication,shard",
             Axis::Replica => "communication,replica",
             Axis::Pipeline => "communication,pipeline",
             Axis::Embedding => "communication,embedding",
+            Axis::Mirror => "communication,mirror",
         },
+        Activity::Copy(CopyDirection::ToHost) => "copy,to-host",
+        Activity::Copy(CopyDirection::FromHost) => "copy,from-host",
+        Activity::Host => "host",
         Activity::Wait => "wait",
     }
 }

@@ -3,15 +3,15 @@
 //! For every rank, in whole picoseconds:
 //!
 //! ```text
-//! step time = compute + exposed communication + bubble
+//! step time = compute + exposed communication and copies + bubble
 //! ```
 
 use crate::actions::extents;
 use crate::memory::{Held, changes_of, levels};
-use crate::sweep::{Axes, spans_of, sweep};
+use crate::sweep::{Beside, spans_of, sweep};
 use crate::timeline::{Activity, Span, Timeline};
 use serde::{Serialize, Serializer};
-use trainwright_spec::program::{Axis, MemoryKind};
+use trainwright_spec::program::{Axis, CopyDirection, MemoryKind, Stream};
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Picoseconds};
 
@@ -54,7 +54,7 @@ pub struct TimeShares {
     /// While a kernel ran.
     #[serde(rename = "compute_s", serialize_with = "in_seconds")]
     pub compute: Picoseconds,
-    /// While data moved and no kernel ran.
+    /// While data moved, or the node's processors worked, and no kernel ran.
     #[serde(rename = "exposed_s", serialize_with = "in_seconds")]
     pub exposed: Picoseconds,
     /// While neither happened: waiting, or nothing to do.
@@ -65,6 +65,25 @@ pub struct TimeShares {
     /// For each axis, in the order of `Axis::ALL`; written are those that communicate.
     #[serde(serialize_with = "communicating")]
     pub communication: [AxisTime; Axis::ALL.len()],
+    /// For each stream between GPU and host, in the order of `Stream::OFFLOAD`; written where there are any.
+    #[serde(skip_serializing_if = "nothing_offloaded")]
+    pub offload: [OffloadTime; Stream::OFFLOAD.len()],
+}
+
+/// How long a stream between a GPU and its node's processors was busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct OffloadTime {
+    /// Which one.
+    pub stream: Stream,
+    /// While it was busy, whatever else ran.
+    #[serde(rename = "total_s", serialize_with = "in_seconds")]
+    pub total: Picoseconds,
+    /// The part of it during which a kernel ran.
+    #[serde(rename = "overlapped_s", serialize_with = "in_seconds")]
+    pub overlapped: Picoseconds,
+    /// The part of it during which no kernel ran, no data moved over an axis and no earlier stream was busy either.
+    #[serde(rename = "exposed_s", serialize_with = "in_seconds")]
+    pub exposed: Picoseconds,
 }
 
 /// How long data moved over one axis of the mesh.
@@ -156,41 +175,52 @@ impl TimeShares {
         duration: Picoseconds,
         compute: Picoseconds,
         communication: [AxisTime; Axis::ALL.len()],
+        offload: [OffloadTime; Stream::OFFLOAD.len()],
     ) -> TimeShares {
-        let exposed: Picoseconds = communication.iter().map(|axis| axis.exposed).sum();
+        let over_axes = communication.iter().map(|axis| axis.exposed);
+        let exposed: Picoseconds = over_axes.chain(offload.iter().map(|stream| stream.exposed)).sum();
         let bubble = duration - compute - exposed;
         let bubble_share =
             if duration == Picoseconds::ZERO { 0.0 } else { bubble.0 as f64 / duration.0 as f64 };
-        TimeShares { compute, exposed, bubble, bubble_share, communication }
+        TimeShares { compute, exposed, bubble, bubble_share, communication, offload }
     }
 }
 
 /// Sorts the instants of a rank's step by what it does in them, and adds up.
 fn rank_time(timeline: &Timeline, rank: usize) -> TimeShares {
-    // Of each set of axes that ever move data together: for how long, beside a kernel and without one.
-    let mut moving: Vec<(Axes, [Picoseconds; 2])> = Vec::new();
+    // Of each set of things that ever go on together: for how long, beside a kernel and without one.
+    let mut moving: Vec<(Beside, [Picoseconds; 2])> = Vec::new();
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
-        let axes = stretch.communicating;
-        let known = moving.iter().position(|(known, _)| *known == axes).unwrap_or_else(|| {
-            moving.push((axes, [Picoseconds::ZERO; 2]));
+        let beside = stretch.beside;
+        let known = moving.iter().position(|(known, _)| *known == beside).unwrap_or_else(|| {
+            moving.push((beside, [Picoseconds::ZERO; 2]));
             moving.len() - 1
         });
         moving[known].1[usize::from(stretch.computing.is_none())] += stretch.length();
     });
 
-    let sum = |alone: usize, counts: &dyn Fn(Axes) -> bool| -> Picoseconds {
-        moving.iter().filter(|(axes, _)| counts(*axes)).map(|(_, times)| times[alone]).sum()
+    let sum = |alone: usize, counts: &dyn Fn(Beside) -> bool| -> Picoseconds {
+        moving.iter().filter(|(beside, _)| counts(*beside)).map(|(_, times)| times[alone]).sum()
+    };
+    // Total, overlapped and exposed time of an activity.
+    let times = |activity| {
+        let overlapped = sum(0, &|beside| beside.contains(activity));
+        let total = overlapped + sum(1, &|beside| beside.contains(activity));
+        (total, overlapped, sum(1, &|beside| beside.is_first(activity)))
     };
     let communication = Axis::ALL.map(|axis| {
-        let overlapped = sum(0, &|axes| axes.contains(axis));
-        AxisTime {
-            axis,
-            total: overlapped + sum(1, &|axes| axes.contains(axis)),
-            overlapped,
-            exposed: sum(1, &|axes| axes.first() == Some(axis)),
-        }
+        let (total, overlapped, exposed) = times(Activity::Communication(axis));
+        AxisTime { axis, total, overlapped, exposed }
     });
-    TimeShares::new(timeline.duration, sum(0, &|_| true), communication)
+    let offload = Stream::OFFLOAD.map(|stream| {
+        let (total, overlapped, exposed) = times(match stream {
+            Stream::ToHost => Activity::Copy(CopyDirection::ToHost),
+            Stream::FromHost => Activity::Copy(CopyDirection::FromHost),
+            _ => Activity::Host,
+        });
+        OffloadTime { stream, total, overlapped, exposed }
+    });
+    TimeShares::new(timeline.duration, sum(0, &|_| true), communication, offload)
 }
 
 /// The mean over all ranks, each of the timeline's counted as often as it stands for one.
@@ -212,7 +242,13 @@ fn mean(duration: Picoseconds, ranks: &[RankReport]) -> TimeShares {
             exposed: mean_of(&|time| time.communication[index].exposed),
         }
     });
-    TimeShares::new(duration, mean_of(&|time| time.compute), communication)
+    let offload = std::array::from_fn(|index| OffloadTime {
+        stream: Stream::OFFLOAD[index],
+        total: mean_of(&|time| time.offload[index].total),
+        overlapped: mean_of(&|time| time.offload[index].overlapped),
+        exposed: mean_of(&|time| time.offload[index].exposed),
+    });
+    TimeShares::new(duration, mean_of(&|time| time.compute), communication, offload)
 }
 
 fn rank_memory(timeline: &Timeline, rank: usize) -> MemoryReport {
@@ -268,6 +304,10 @@ fn in_seconds<S: Serializer>(time: &Picoseconds, serializer: S) -> Result<S::Ok,
 
 fn communicating<S: Serializer>(axes: &[AxisTime], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(axes.iter().filter(|axis| !axis.is_zero()))
+}
+
+fn nothing_offloaded(offload: &[OffloadTime]) -> bool {
+    offload.iter().all(|stream| stream.total == Picoseconds::ZERO)
 }
 
 fn as_text<S: Serializer>(action: &Option<Action>, serializer: S) -> Result<S::Ok, S::Error> {

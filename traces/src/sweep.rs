@@ -1,7 +1,7 @@
 //! What one rank does at each instant, whichever of its streams does it.
 
 use crate::timeline::{Activity, Span, Timeline};
-use trainwright_spec::program::Axis;
+use trainwright_spec::program::{Axis, CopyDirection};
 use trainwright_spec::units::Picoseconds;
 
 /// A stretch of time in which a rank does the same all along.
@@ -11,8 +11,8 @@ pub(crate) struct Stretch<'a> {
     pub end: Picoseconds,
     /// The kernel that runs; the one of the first stream in drawing order should there be several.
     pub computing: Option<&'a Span>,
-    /// Over which axes data moves.
-    pub communicating: Axes,
+    /// What else goes on.
+    pub beside: Beside,
 }
 
 impl Stretch<'_> {
@@ -21,26 +21,44 @@ impl Stretch<'_> {
     }
 }
 
-/// A set of axes: bit `i` stands for `Axis::ALL[i]`.
+/// What goes on beside kernels: bit `i` stands for `Axis::ALL[i]`, and the bits after those for copies out of the GPU,
+/// copies into it and work of the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Axes(u32);
+pub(crate) struct Beside(u32);
 
-impl Axes {
-    pub fn insert(&mut self, axis: Axis) {
-        self.0 |= 1 << axis as u8;
+impl Beside {
+    /// The bit of an activity; none for kernels and waiting.
+    fn bit(activity: Activity) -> Option<u32> {
+        let axes = Axis::ALL.len() as u32;
+        match activity {
+            Activity::Communication(axis) => Some(axis as u32),
+            Activity::Copy(CopyDirection::ToHost) => Some(axes),
+            Activity::Copy(CopyDirection::FromHost) => Some(axes + 1),
+            Activity::Host => Some(axes + 2),
+            Activity::Compute | Activity::Wait => None,
+        }
     }
 
-    pub fn contains(self, axis: Axis) -> bool {
-        self.0 & (1 << axis as u8) != 0
+    fn insert(&mut self, activity: Activity) {
+        self.0 |= Self::bit(activity).map_or(0, |bit| 1 << bit);
+    }
+
+    pub fn contains(self, activity: Activity) -> bool {
+        Self::bit(activity).is_some_and(|bit| self.0 & (1 << bit) != 0)
     }
 
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The first member in the order of `Axis::ALL`.
-    pub fn first(self) -> Option<Axis> {
-        Axis::ALL.into_iter().find(|&axis| self.contains(axis))
+    /// Whether data moves over an axis of the mesh.
+    pub fn communicates(self) -> bool {
+        self.0 & ((1 << Axis::ALL.len()) - 1) != 0
+    }
+
+    /// Whether the activity is the first of them: axes come before copies and those before the processors.
+    pub fn is_first(self, activity: Activity) -> bool {
+        Self::bit(activity) == Some(self.0.trailing_zeros())
     }
 }
 
@@ -62,7 +80,7 @@ pub(crate) fn sweep<'a>(spans: &'a [Span], duration: Picoseconds, mut visit: imp
     while now < duration {
         let mut next = duration;
         let mut computing = None;
-        let mut communicating = Axes::default();
+        let mut beside = Beside::default();
         for queue in &mut queues {
             while let [head, rest @ ..] = *queue
                 && head.end <= now
@@ -77,11 +95,10 @@ pub(crate) fn sweep<'a>(spans: &'a [Span], duration: Picoseconds, mut visit: imp
             next = next.min(head.end);
             match head.activity {
                 Activity::Compute => computing = computing.or(Some(head)),
-                Activity::Communication(axis) => communicating.insert(axis),
-                Activity::Wait => {}
+                other => beside.insert(other),
             }
         }
-        visit(Stretch { start: now, end: next, computing, communicating });
+        visit(Stretch { start: now, end: next, computing, beside });
         now = next;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A simulated step and a measured one look the same here.
 
-use trainwright_spec::program::{Axis, MemoryKind, Pass, Stream};
+use trainwright_spec::program::{Axis, CopyDirection, MemoryKind, Pass, Stream};
 use trainwright_spec::schedule::Action;
 use trainwright_spec::units::{Bytes, Picoseconds};
 
@@ -71,6 +71,10 @@ pub enum Activity {
     Compute,
     /// Moving data over an axis of the mesh.
     Communication(Axis),
+    /// Moving data between the GPU's memory and the host's.
+    Copy(CopyDirection),
+    /// Work of the node's processors.
+    Host,
     /// Waiting for another rank: a receive before its message comes, a collective before its last member.
     Wait,
 }

@@ -7,7 +7,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{DataSharding, Recompute};
+use trainwright_spec::plan::Recompute;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
@@ -46,7 +46,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
         micro_batch: Some(1),
         schedule: Some("interleaved".into()),
         sequence_parallel: Some(true),
-        data_sharding: Some(DataSharding::Zero1),
+        data_sharding: Some("zero1".into()),
         recompute: Some(Recompute::None),
         ..Pins::default()
     };

@@ -5,7 +5,7 @@ use super::streaming;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction};
+use trainwright_spec::program::{Access, Direction, FlashVersion};
 use trainwright_spec::units::{Bytes, Flops, Seconds};
 
 /// The shapes of one call.
@@ -20,6 +20,7 @@ pub(super) struct Attention {
     pub value_head_dim: usize,
     pub mask: Mask,
     pub precision: Precision,
+    pub version: FlashVersion,
 }
 
 /// Queries that one multiprocessor works on at a time (FlashAttention-2 and -3: 128 for most head widths).
@@ -65,9 +66,14 @@ pub(super) fn time(attention: &Attention, gpu: &Gpu) -> Seconds {
     let Some(peak) = multiprocessor_peak(gpu, attention.precision) else {
         return Seconds::new(f64::INFINITY);
     };
+    let own = gpu.achieved.attention.get(&attention.version);
     let (reached, start_up) = match attention.direction {
-        Direction::Forward => (gpu.achieved.attention_forward.value, START_UP_FORWARD),
-        Direction::Backward => (gpu.achieved.attention_backward.value, START_UP_BACKWARD),
+        Direction::Forward => {
+            (own.map_or(&gpu.achieved.attention_forward, |own| &own.forward).value, START_UP_FORWARD)
+        }
+        Direction::Backward => {
+            (own.map_or(&gpu.achieved.attention_backward, |own| &own.backward).value, START_UP_BACKWARD)
+        }
     };
     let widths = (attention.head_dim + attention.value_head_dim) as f64;
     let slowdown = |widths: f64| 1.0 + EXPONENTIAL / (attention.flops_per_score(widths) / peak);

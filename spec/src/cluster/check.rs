@@ -3,7 +3,7 @@
 mod fabric;
 mod wiring;
 
-use super::{Cluster, Gpu, Interconnect, NetworkProfile, Node, Shape};
+use super::{Cluster, Gpu, Interconnect, NetworkProfile, Node, Processors, Shape};
 use crate::sourced::{Quantity, print_quantity};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -79,7 +79,29 @@ fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
             at_least("node.nics.channel_bandwidth", &channel.value, SLOWEST_LINK)?;
         }
     }
+    if let Some(processors) = &node.processors {
+        check_processors(processors)?;
+    }
     check_gpu(&node.gpu)
+}
+
+fn check_processors(processors: &Processors) -> Result<(), Fault> {
+    at_least("node.processors.memory", &processors.memory.value, Bytes::GIB)?;
+    let mut links = vec![
+        ("memory_bandwidth", &processors.memory_bandwidth),
+        ("to_host", &processors.to_host),
+        ("from_host", &processors.from_host),
+        ("together", &processors.together),
+    ];
+    if let Some(drives) = &processors.drives {
+        at_least("node.processors.drives.capacity", &drives.capacity.value, Bytes::GIB)?;
+        links.extend([("drives.read", &drives.read), ("drives.write", &drives.write)]);
+    }
+    for (key, link) in links {
+        at_least(&format!("node.processors.{key}"), &link.value, SLOWEST_LINK)?;
+    }
+    part("node.processors.update_efficiency", processors.update_efficiency.value)?;
+    short("node.processors.copy_latency", processors.copy_latency.value)
 }
 
 fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Fault> {
@@ -129,6 +151,11 @@ fn check_gpu(gpu: &Gpu) -> Result<(), Fault> {
     ];
     for (key, achieved) in parts {
         part(&format!("node.gpu.achieved.{key}"), achieved.value)?;
+    }
+    for (version, reached) in &gpu.achieved.attention {
+        let key = format!("node.gpu.achieved.attention.{}", version.name());
+        part(&format!("{key}.forward"), reached.forward.value)?;
+        part(&format!("{key}.backward"), reached.backward.value)?;
     }
     if let Some(start) = &gpu.achieved.collective_start {
         short("node.gpu.achieved.collective_start", start.value)?;

@@ -173,10 +173,16 @@ fn complete(
     Ok(())
 }
 
-/// Fills in what a node's interconnect, host and NICs leave to the catalog's entry of their `kind`; a name may stand for
+/// Fills in what a node's interconnect, host, NICs and processors leave to the catalog's entry of their `kind`; a name may stand for
 /// the whole table. A kind that the catalog does not know is the author's own and has to say everything.
 fn complete_links(node: &mut DeTable, path: &str, document: &Document) -> Result<(), SpecError> {
-    for (key, entry) in [("interconnect", "interconnect"), ("host", "interconnect"), ("nics", "nic")] {
+    let kinds = [
+        ("interconnect", "interconnect"),
+        ("host", "interconnect"),
+        ("nics", "nic"),
+        ("processors", "processors"),
+    ];
+    for (key, entry) in kinds {
         let Some(value) = node.get_mut(key) else { continue };
         if let DeValue::String(kind) = value.get_ref() {
             let kind = kind.to_string();

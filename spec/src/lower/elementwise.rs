@@ -1,28 +1,82 @@
 //! Norms, activations, dropout and residual additions: bound by memory.
 
-use super::part::{Part, Shape, Step};
-use crate::model::FeedForward;
+use super::part::{Again, Part, Role, Shape, Step};
+use crate::collective::CollectiveKind;
+use crate::model::{FeedForward, Norm};
+use crate::plan::Piece;
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
-/// A norm over the last dim of this rank's `tokens`; it keeps its input.
+/// A norm over the last dim of this rank's `tokens`; it keeps its input, as separate kernels also what is normalised
+/// but has no gain yet.
 pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
     let size = shape.activations(tokens * width);
-    Part {
-        forward: vec![Step::reduction("norm", size, size)],
-        // The gradients of gain and bias and that of the input each read the input and the output's gradient.
-        backward: vec![
-            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO),
-            Step::reduction("norm", 2.0 * size, size),
-        ],
-        kept: size,
-        core: None,
+    // The gradients of gain and bias and that of the input each read the input and the output's gradient.
+    let weight_gradient = Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO);
+    let gradient = Step::reduction("norm", 2.0 * size, size);
+    match shape.stack.norms {
+        Fusion::Fused => Part {
+            forward: vec![Step::reduction("norm", size, size)],
+            backward: vec![weight_gradient, gradient],
+            kept: size,
+            ..Part::default()
+        },
+        Fusion::Separate => Part {
+            forward: vec![
+                Step::reduction("norm mean", size, Bytes::ZERO),
+                Step::reduction("norm variance", size, Bytes::ZERO),
+                Step::streaming("norm", size, size),
+                Step::streaming("norm gain", size, size),
+            ],
+            backward: vec![
+                weight_gradient,
+                Step::streaming("norm gain", size, size),
+                Step::reduction("norm sums", 2.0 * size, Bytes::ZERO),
+                Step::streaming("norm", 2.0 * size, size),
+            ],
+            kept: 2.0 * size,
+            ..Part::default()
+        },
     }
+}
+
+/// A norm over the hidden dim. Where ranks hold parts of it they sum two fp32 numbers per token, both ways: Σ x and
+/// Σ x² forward, and in backward the sums of the gradient and of its product with the normalised input; a root mean
+/// square needs the second of each (Xu et al. 2021, arXiv 2104.05343, section 3.2.2). A fused kernel is preceded by one
+/// that makes these sums; separate kernels make them anyway.
+pub(crate) fn hidden_norm(shape: &Shape, kind: Norm) -> Part {
+    let (tokens, width) = (shape.own_tokens(), shape.own_hidden());
+    let mut part = norm(shape, tokens, width);
+    let Some(axis) = shape.scheme.hidden_axis() else { return part };
+    let numbers = if kind == Norm::RmsNorm { 1 } else { 2 };
+    let bytes = Bytes::new(4.0 * (numbers * tokens) as f64);
+    let exchange = Step::Collective {
+        module: "reduce norm statistics",
+        kind: CollectiveKind::AllReduce,
+        axis,
+        bytes,
+        beside_next: false,
+    };
+    match shape.stack.norms {
+        Fusion::Fused => {
+            let read = shape.activations(tokens * width);
+            let sum = |read| [Step::reduction("norm statistics", read, bytes), exchange];
+            part.forward.splice(0..0, sum(read));
+            part.backward.splice(1..1, sum(2.0 * read));
+        }
+        // Behind the reductions: mean and variance, and the sums of backward.
+        Fusion::Separate => {
+            part.forward.insert(2, exchange);
+            part.backward.insert(3, exchange);
+        }
+    }
+    part
 }
 
 /// Bias, dropout and the addition of the residual; it keeps the dropout's mask, a byte per element. Backward sums the
 /// bias's gradient, and adds the gradient that came past the sublayer to the one that came through it.
 pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
-    let elements = shape.own_tokens() * shape.hidden;
+    let elements = shape.own_tokens() * shape.own_hidden();
     let size = shape.activations(elements);
     let mask = if shape.dropout { Bytes::new(elements as f64) } else { Bytes::ZERO };
     let forward = match (shape.stack.fused_elementwise, shape.dropout) {
@@ -41,7 +95,7 @@ pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
     if bias {
         backward.push(Step::reduction("bias gradient", size, Bytes::ZERO));
     }
-    Part { forward, backward, kept: mask, core: None }
+    Part { forward, backward, kept: mask, ..Part::default() }
 }
 
 /// The nonlinearity between the matrices of a feed-forward layer, over `rows` of this rank's `width` columns; it
@@ -53,7 +107,8 @@ pub(crate) fn activation(shape: &Shape, mlp: &FeedForward, rows: usize, width: u
         forward: vec![Step::streaming("activation", inputs * size, size)],
         backward: vec![Step::streaming("activation", (inputs + 1.0) * size, inputs * size)],
         kept: inputs * size,
-        core: None,
+        again: vec![Again { piece: Piece::Activation, role: Role::First, dropped: Bytes::ZERO }],
+        ..Part::default()
     };
     if !shape.stack.fused_elementwise {
         if mlp.bias {
@@ -64,6 +119,7 @@ pub(crate) fn activation(shape: &Shape, mlp: &FeedForward, rows: usize, width: u
             part.forward.push(Step::streaming("gate", 2.0 * size, size));
             part.backward.push(Step::streaming("gate", 3.0 * size, 2.0 * size));
             part.kept += size;
+            part.again[0].dropped = size;
         }
     }
     part

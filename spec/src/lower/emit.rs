@@ -1,8 +1,8 @@
 //! Turns parts into ops: who waits for whom, and what is allocated and freed.
 
-use super::part::{Part, Step};
-use crate::plan::Recompute;
-use crate::program::{Allocation, MemoryKind, Op, Pass, Stream, Work};
+use super::part::{Half, Part, Role, Step};
+use crate::plan::{Piece, Recompute};
+use crate::program::{Allocation, Axis, MemoryKind, Op, Pass, Stream, Work};
 use crate::units::Bytes;
 
 /// An op list under construction.
@@ -21,7 +21,8 @@ pub(crate) struct Emitter {
 }
 
 impl Emitter {
-    /// An empty list; `overlap` says whether the software lets `beside_next` collectives run beside a kernel.
+    /// An empty list; `overlap` says whether the software lets the tensor axis's `beside_next` collectives run beside a
+    /// kernel.
     pub fn new(overlap: bool) -> Self {
         Self { ops: Vec::new(), layer: None, overlap, last_kernel: None, due: Vec::new(), beside: Vec::new() }
     }
@@ -53,6 +54,11 @@ impl Emitter {
         self.last_kernel.iter().chain(&self.due).chain(&self.beside).copied().collect()
     }
 
+    /// The last op on the compute stream.
+    pub fn last_kernel(&self) -> Option<usize> {
+        self.last_kernel
+    }
+
     /// Makes the next kernel wait for an op.
     pub fn wait_for(&mut self, op: usize) {
         self.due.push(op);
@@ -69,7 +75,7 @@ impl Emitter {
 
     fn step(&mut self, pass: Pass, step: &Step) {
         match *step {
-            Step::Kernel { module, kernel, working } => {
+            Step::Kernel { module, kernel, working, .. } => {
                 let op = self.in_line(module, pass, Work::Compute(kernel));
                 self.allocate(op, MemoryKind::Buffers, working);
                 self.free(op, MemoryKind::Buffers, working);
@@ -78,7 +84,8 @@ impl Emitter {
                 let work = Work::Collective { kind, axis, bytes };
                 let after = self.last_kernel.iter().chain(&self.due).copied().collect();
                 let op = self.push(module, pass, Stream::Layer, work, after);
-                match beside_next && self.overlap {
+                // What the stack leaves open is the tensor axis's; context schemes say themselves what overlaps.
+                match beside_next && (self.overlap || axis != Axis::Tensor) {
                     true => self.beside.push(op),
                     false => self.due.push(op),
                 }
@@ -86,13 +93,15 @@ impl Emitter {
         }
     }
 
-    fn allocate(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
+    /// Memory that an op takes when it starts.
+    pub fn allocate(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
         if bytes > Bytes::ZERO {
             self.ops[op].allocates.push(Allocation { kind, bytes });
         }
     }
 
-    fn free(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
+    /// Memory that an op gives back when it ends.
+    pub fn free(&mut self, op: usize, kind: MemoryKind, bytes: Bytes) {
         if bytes > Bytes::ZERO {
             self.ops[op].frees.push(Allocation { kind, bytes });
         }
@@ -112,6 +121,17 @@ impl Emitter {
         self.free(last, MemoryKind::Activations, part.kept);
     }
 
+    /// Runs the first half of a part's backward steps. What forward kept is given back at its end unless the second
+    /// half needs it; then the output's gradient is held too.
+    fn run_input(&mut self, part: &Part) {
+        let first = self.ops.len();
+        part.backward_half(Half::Input).iter().for_each(|step| self.step(Pass::Backward, step));
+        match part.output_gradient() {
+            Some(gradient) => self.allocate(first, MemoryKind::Activations, gradient),
+            None => self.free(self.ops.len().saturating_sub(1), MemoryKind::Activations, part.kept),
+        }
+    }
+
     /// Forward of a list of parts.
     pub fn forward(&mut self, parts: &[Part], recompute: Recompute) {
         for (index, part) in parts.iter().enumerate() {
@@ -121,27 +141,101 @@ impl Emitter {
 
     /// Backward of a list of parts: what was not kept is computed again first.
     pub fn backward(&mut self, parts: &[Part], recompute: Recompute) {
+        self.back(parts, recompute, Self::run_backward);
+    }
+
+    /// The first half of backward of a list of parts, with what is computed again.
+    pub fn input(&mut self, parts: &[Part], recompute: Recompute) {
+        self.back(parts, recompute, Self::run_input);
+    }
+
+    /// The second half: the weights' gradients.
+    pub fn weight(&mut self, parts: &[Part]) {
+        for part in parts.iter().rev() {
+            if let Some(gradient) = part.output_gradient() {
+                part.backward_half(Half::Weight).iter().for_each(|step| self.step(Pass::Backward, step));
+                self.free(self.ops.len() - 1, MemoryKind::Activations, part.kept + gradient);
+            }
+        }
+    }
+
+    fn back(&mut self, parts: &[Part], recompute: Recompute, run: impl Fn(&mut Self, &Part)) {
         if recompute == Recompute::Full {
             for (index, part) in parts.iter().enumerate() {
                 let again = part.kept - kept_in_forward(index, part, recompute);
                 self.run_forward(Pass::Recompute, part, again);
             }
         }
-        for part in parts.iter().rev() {
-            if let (Recompute::Selective, Some(dropped)) = (recompute, part.core) {
-                self.run_forward(Pass::Recompute, part, dropped);
+        let pieces = pieces_again(parts, recompute);
+        for (index, part) in parts.iter().enumerate().rev() {
+            for piece in pieces.iter().filter(|piece| piece.before == index) {
+                let mut remade = piece.dropped;
+                for run in &piece.runs {
+                    self.run_forward(Pass::Recompute, &parts[*run], std::mem::take(&mut remade));
+                }
             }
-            self.run_backward(part);
+            run(self, part);
         }
     }
 }
 
+/// A piece of a list of parts that is computed again by itself.
+#[derive(Debug)]
+struct PieceAgain {
+    /// The part before whose backward it is computed again.
+    before: usize,
+    /// The parts that run again.
+    runs: Vec<usize>,
+    /// Those and the parts that read what they make.
+    members: Vec<usize>,
+    /// What is made again.
+    dropped: Bytes,
+}
+
+/// The pieces of a list of parts that a choice computes again one by one, in the order of forward.
+///
+/// A piece is made again just before the first backward that needs it: that of its last part, or, where it is read
+/// by a part that runs again for another piece, when that one is made.
+fn pieces_again(parts: &[Part], recompute: Recompute) -> Vec<PieceAgain> {
+    let mut pieces: Vec<(Piece, PieceAgain)> = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        for again in part.chosen(recompute.pieces()) {
+            if again.role == Role::First {
+                let none =
+                    PieceAgain { before: 0, runs: Vec::new(), members: Vec::new(), dropped: Bytes::ZERO };
+                pieces.push((again.piece, none));
+            }
+            let own = pieces.iter_mut().rev().find(|(piece, _)| *piece == again.piece);
+            let (_, own) = own.expect("a piece begins with its first part");
+            own.before = index;
+            own.members.push(index);
+            own.dropped += again.dropped;
+            if again.role != Role::Reads {
+                own.runs.push(index);
+            }
+        }
+    }
+    let mut pieces: Vec<PieceAgain> = pieces.into_iter().map(|(_, piece)| piece).collect();
+    pieces.sort_by_key(|piece| piece.members[0]);
+    // Later pieces read what earlier ones make, so one pass from the last to the first settles all.
+    for later in (0..pieces.len()).rev() {
+        for earlier in 0..later {
+            if pieces[earlier].members.iter().any(|member| pieces[later].runs.contains(member)) {
+                pieces[earlier].before = pieces[earlier].before.max(pieces[later].before);
+            }
+        }
+    }
+    pieces
+}
+
 /// What a part keeps from forward to backward: with full recompute only the block's input, which its first part
-/// keeps; with selective recompute all but the attention core's inner tensors.
+/// keeps; else all but what its pieces drop.
 pub(crate) fn kept_in_forward(index: usize, part: &Part, recompute: Recompute) -> Bytes {
     match recompute {
-        Recompute::None => part.kept,
-        Recompute::Selective => part.kept - part.core.unwrap_or(Bytes::ZERO),
+        Recompute::None | Recompute::Selective | Recompute::Pieces(_) => {
+            let dropped = part.chosen(recompute.pieces()).map(|again| again.dropped);
+            dropped.fold(part.kept, |kept, dropped| kept - dropped)
+        }
         Recompute::Full if index == 0 => part.kept,
         Recompute::Full => Bytes::ZERO,
     }
@@ -159,10 +253,42 @@ pub(crate) fn backward_peak(parts: &[Part], recompute: Recompute) -> Bytes {
     all - kept(parts, recompute) + largest_temporary(parts)
 }
 
+/// What a list of parts holds between the halves of backward: of each part with products its input and the gradient
+/// of its output.
+pub(crate) fn held_between(parts: &[Part]) -> Bytes {
+    parts.iter().filter_map(|part| Some(part.kept + part.output_gradient()?)).sum()
+}
+
+/// The most that the first half of backward of a list of parts holds, temporaries included, of which forward kept a
+/// part.
+pub(crate) fn input_peak(parts: &[Part], recompute: Recompute) -> Bytes {
+    let all: Bytes = parts.iter().map(|part| part.kept).sum();
+    let mut held = if recompute == Recompute::Full { all } else { kept(parts, recompute) };
+    let mut peak = held;
+    let pieces = pieces_again(parts, recompute);
+    for (index, part) in parts.iter().enumerate().rev() {
+        let made = pieces.iter().filter(|piece| piece.before == index);
+        held += made.map(|piece| piece.dropped).sum::<Bytes>();
+        held += part.output_gradient().unwrap_or(Bytes::ZERO);
+        peak = peak.max(held);
+        held -= if part.output_gradient().is_none() { part.kept } else { Bytes::ZERO };
+    }
+    peak + largest_temporary(parts)
+}
+
+/// The largest temporary of a list of parts in forward and in the second half of backward.
+pub(crate) fn temporary_beside_input(parts: &[Part]) -> Bytes {
+    let weights = |part: &Part| part.backward_half(Half::Weight);
+    let steps = parts.iter().flat_map(|part| part.forward.iter().copied().chain(weights(part)));
+    steps.map(|step| temporary(&step)).fold(Bytes::ZERO, Bytes::max)
+}
+
+fn temporary(step: &Step) -> Bytes {
+    if let Step::Kernel { working, .. } = step { *working } else { Bytes::ZERO }
+}
+
 /// The largest temporary of any step.
 pub(crate) fn largest_temporary(parts: &[Part]) -> Bytes {
     let steps = parts.iter().flat_map(|part| part.forward.iter().chain(&part.backward));
-    steps
-        .map(|step| if let Step::Kernel { working, .. } = step { *working } else { Bytes::ZERO })
-        .fold(Bytes::ZERO, Bytes::max)
+    steps.map(temporary).fold(Bytes::ZERO, Bytes::max)
 }

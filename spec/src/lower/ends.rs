@@ -1,32 +1,39 @@
 //! What stands before the first and after the last block.
 
-use super::elementwise::norm;
-use super::part::{Input, Part, Shape, Step, column, leave, replicated};
+use super::elementwise::hidden_norm;
+use super::part::{Numbers, Part, Shape, Step, head, lowered, replicated};
 use crate::collective::CollectiveKind;
-use crate::model::{Model, Position};
-use crate::program::Axis;
+use crate::model::{Model, Norm, Position};
+use crate::stack::Fusion;
 use crate::units::Bytes;
 
 /// The embedding: look-up in this rank's part of the vocabulary, sum over the tensor axis, positions, dropout.
 pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
-    let tokens = shape.tokens();
+    let shape = &shape.base();
     let width = model.embedding.width.unwrap_or(shape.hidden);
-    let whole = shape.activations(tokens * width);
-    let gradients = shape.gradient_bytes() * (tokens * width) as f64;
-    let mut look_up = Part {
-        forward: vec![Step::streaming("embedding", whole, whole)],
-        backward: Vec::new(),
-        // Token ids, 8 bytes each.
-        kept: Bytes::new(8.0 * tokens as f64),
-        core: None,
+    let vocabulary = shape.stack.padded_vocabulary(model.vocab, shape.tensor);
+    let steps = shape.scheme.look_up(&shape.grid, shape.all_tokens(), [vocabulary, width]);
+    let found = shape.activations(steps.tokens * steps.width);
+    let gradients = shape.gradient_bytes() * (steps.tokens * steps.width) as f64;
+    let around = |steps: &[Vec<_>; 2], own| {
+        let numbers =
+            Numbers { module: "embedding", product: shape.precision, gathered: shape.activations(1) };
+        let [before, after] = [0, 1].map(|side| lowered(shape, numbers, &steps[side]));
+        [before, vec![own], after].concat()
     };
-    leave(shape, whole, &mut look_up);
-    look_up.backward.push(Step::streaming("embedding", whole + gradients, gradients));
-    let mut parts = vec![look_up];
+    let look_up = Part {
+        forward: around(&steps.forward, Step::streaming("embedding", found, found)),
+        backward: around(&steps.backward, Step::streaming("embedding", found + gradients, gradients)),
+        // Token ids, 8 bytes each.
+        kept: Bytes::new(8.0 * steps.tokens as f64),
+        ..Part::default()
+    };
+    // An encoder-decoder looks up two sequences.
+    let mut parts = vec![look_up; if model.decodes() { 2 } else { 1 }];
     if model.embedding.width.is_some() {
         parts.push(replicated(shape, "embedding projection", width, shape.hidden));
     }
-    let elements = shape.own_tokens() * shape.hidden;
+    let elements = shape.own_tokens() * shape.own_hidden();
     let own = shape.activations(elements);
     let added = usize::from(matches!(model.embedding.position, Position::Learned(_)))
         + usize::from(model.embedding.token_types > 0);
@@ -34,8 +41,8 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         let add = vec![Step::streaming("positions", (1.0 + added as f64) * own, own)];
         parts.push(Part { forward: add.clone(), backward: add, ..Part::default() });
     }
-    if model.embedding.norm.is_some() {
-        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+    if let Some(norm) = model.embedding.norm {
+        parts.push(hidden_norm(shape, norm));
     }
     if shape.dropout {
         let mask = Bytes::new(elements as f64);
@@ -43,7 +50,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
             forward: vec![Step::streaming("dropout", own, own + mask)],
             backward: vec![Step::streaming("dropout", own + mask, own)],
             kept: mask,
-            core: None,
+            ..Part::default()
         });
     }
     parts
@@ -51,20 +58,21 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
 
 /// The head: final norm, projection to this rank's part of the vocabulary, cross entropy over all parts.
 pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
+    let shape = &shape.base();
     let mut parts = Vec::new();
-    if model.final_norm.is_some() {
-        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+    if let Some(norm) = model.final_norm {
+        parts.push(hidden_norm(shape, norm));
     }
     if model.head.transform {
         parts.push(replicated(shape, "transform", shape.hidden, shape.hidden));
-        parts.push(norm(shape, shape.own_tokens(), shape.hidden));
+        parts.push(hidden_norm(shape, Norm::LayerNorm));
     }
     let width = model.embedding.width.unwrap_or(shape.hidden);
     if width != shape.hidden {
         parts.push(replicated(shape, "head projection", shape.hidden, width));
     }
     let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
-    parts.push(column(shape, "logits", Input::Region, [width, own_vocabulary], model.head.bias));
+    parts.push(head(shape, [width, own_vocabulary], model.head.bias));
     parts.push(cross_entropy(shape, own_vocabulary));
     parts
 }
@@ -79,11 +87,18 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     let exchange = Step::Collective {
         module: "reduce loss",
         kind: CollectiveKind::AllReduce,
-        axis: Axis::Tensor,
+        axis: shape.scheme.vocabulary_axis(),
         bytes: Bytes::new(4.0 * shape.tokens() as f64),
         beside_next: false,
     };
     let exchange = |steps: &mut Vec<Step>| steps.extend((shape.tensor > 1).then_some(exchange));
+    if shape.stack.cross_entropy == Fusion::Fused {
+        // The maximum and the sum of exponentials in one pass over the logits, which stay for backward.
+        let mut forward = vec![Step::reduction("loss", logits, Bytes::ZERO)];
+        (0..3).for_each(|_| exchange(&mut forward));
+        let backward = vec![Step::streaming("loss", logits, logits)];
+        return Part { forward, backward, kept: logits, ..Part::default() };
+    }
     let mut forward =
         vec![Step::streaming("loss cast", logits, wide), Step::reduction("loss max", wide, Bytes::ZERO)];
     exchange(&mut forward);
@@ -91,5 +106,5 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));
-    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, core: None }
+    Part { forward, backward: vec![Step::streaming("loss", wide, logits)], kept: wide, ..Part::default() }
 }

@@ -1,20 +1,27 @@
 //! The segments of one pipeline stage.
 
 use super::block::block_parts;
-use super::emit::{Emitter, backward_peak, kept};
+use super::data::{Gathers, Reductions, buckets, gathers, gathers_updated};
+use super::emit::{Emitter, backward_peak, held_between, input_peak, kept, temporary_beside_input};
 use super::ends::{embedding_parts, head_parts};
+use super::offload::HostCopies;
 use super::part::{Part, Shape};
 use crate::collective::CollectiveKind;
+use crate::experts::Load;
+use crate::model::weights::Weight;
 use crate::model::{Block, Model};
-use crate::plan::{DataSharding, Plan, Recompute};
+use crate::plan::{Plan, Recompute};
 use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
 use crate::stack::PipelineOverlap;
 use crate::units::Bytes;
 
 /// A stage, lowered as far as its parts.
+#[derive(Clone)]
 pub(crate) struct Stage {
-    /// Its number.
+    /// Its number among the stages of one copy.
     pub index: usize,
+    /// Its number in actions: copies of the stages follow each other.
+    pub number: usize,
     /// The embedding, on the first stage.
     pub embedding: Option<Layer>,
     /// Its blocks.
@@ -38,8 +45,12 @@ pub(crate) struct Layer {
     pub parameters: u64,
     /// Those of them that belong to routed experts.
     pub routed: u64,
-    /// Those of the others that every rank of the tensor axis holds.
-    pub replicated: u64,
+    /// How many of the others have gradients of which the ranks of an axis hold summands after backward.
+    pub summands: Vec<(Axis, u64)>,
+    /// Tensors that they form.
+    pub tensors: u64,
+    /// Those of them that are kept quantised as well.
+    pub quantised: u64,
 }
 
 /// Whether a segment carries the data axis's collectives.
@@ -49,6 +60,17 @@ pub(crate) enum Variant {
     Plain,
     /// It does: the first forward, the last backward.
     Data,
+}
+
+/// How much of backward a segment does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BackwardPart {
+    /// All of it.
+    Whole,
+    /// What leads to the input's gradient.
+    Input,
+    /// The gradients of weights.
+    Weight,
 }
 
 /// What one layer costs on one rank: for the planner, which composes stages from layers.
@@ -70,6 +92,7 @@ impl Layer {
     /// A block.
     fn of_block(shape: &Shape, index: usize, block: &Block, recompute: Recompute) -> Self {
         let weights = block.weights(shape.hidden);
+        let shape = &Shape { layer: index, ..*shape };
         Layer::new(Some(index), block_parts(shape, block), recompute, &weights, shape)
     }
 
@@ -77,17 +100,35 @@ impl Layer {
         block: Option<usize>,
         parts: Vec<Part>,
         recompute: Recompute,
-        weights: &[crate::model::weights::Weight],
+        weights: &[Weight],
         shape: &Shape,
     ) -> Self {
-        use crate::model::weights::Split;
         let routed = weights.iter().filter(|weight| weight.routed);
-        let routed: u64 = routed.map(|weight| weight.routed_on_rank(shape.expert, shape.expert_tensor)).sum();
+        let routed: u64 =
+            routed.map(|weight| weight.routed_on_rank(shape.mesh.expert, shape.mesh.expert_tensor())).sum();
         let others = || weights.iter().filter(|weight| !weight.routed);
-        let dense: u64 = others().map(|weight| weight.elements_on_rank(shape.tensor)).sum();
-        let replicated =
-            others().filter(|weight| weight.split == Split::Replicated).map(|weight| weight.total()).sum();
-        Layer { block, parts: parts.into(), recompute, parameters: dense + routed, routed, replicated }
+        let on_rank = |weight: &Weight| shape.scheme.elements_on_rank(&shape.grid, weight);
+        let dense: u64 = others().map(on_rank).sum();
+        let summands = |axis: Axis| {
+            let summed =
+                others().filter(|weight| shape.scheme.summed_over(&shape.grid, weight).contains(&axis));
+            (axis, summed.map(on_rank).sum::<u64>())
+        };
+        Layer {
+            block,
+            recompute,
+            parameters: dense + routed,
+            routed,
+            summands: Axis::ALL.into_iter().map(summands).filter(|(_, elements)| *elements > 0).collect(),
+            tensors: weights.iter().map(|weight| weight.copies).sum(),
+            quantised: parts.iter().map(|part| part.quantised_weights).sum(),
+            parts: parts.into(),
+        }
+    }
+
+    /// Activations that it keeps from forward to backward.
+    pub fn kept(&self) -> Bytes {
+        kept(&self.parts, self.recompute)
     }
 
     /// The embedding.
@@ -106,6 +147,13 @@ impl Layer {
             weights.extend(model.embedding_weights(vocabulary).into_iter().take(1));
         }
         Layer::new(None, head_parts(shape, model), Recompute::None, &weights, shape)
+    }
+
+    /// Makes it the one decoder block of its stage that keeps what all of them read.
+    fn keep_encoder_output(&mut self, shape: &Shape) {
+        let mut parts = (*self.parts).clone();
+        parts[0].kept += shape.activations(shape.own_tokens() * shape.own_hidden());
+        self.parts = parts.into();
     }
 
     /// Its costs as a stage of its own, without messages.
@@ -138,39 +186,62 @@ impl StageCost {
 
     /// Costs of the head.
     pub fn of_head(plan: &Plan) -> StageCost {
-        let layer = Layer::head(&Shape::of(plan), &plan.model, plan.mesh.pipeline > 1);
+        let layer = Layer::head(&Shape::of(plan), &plan.model, ends_apart(plan));
         layer.cost(plan.stack.overlap_tensor_backward)
     }
 }
 
 impl Stage {
-    /// Every stage of a plan.
+    /// Every stage of a plan, by its number in actions.
     pub fn all(plan: &Plan) -> Vec<Stage> {
+        let one = Stage::one_copy(plan);
+        let copies = 0..plan.schedule().copies();
+        let copy = |copy: usize| {
+            let number = copy * one.len();
+            one.iter().map(move |stage| Stage { number: number + stage.index, ..stage.clone() })
+        };
+        copies.flat_map(copy).collect()
+    }
+
+    fn one_copy(plan: &Plan) -> Vec<Stage> {
         let shape = Shape::of(plan);
         let stages = plan.stages.len();
-        // Equal blocks share their parts.
-        let mut known: Vec<(*const Block, Layer)> = Vec::new();
+        // Equal blocks share their parts, if their experts have equally much to do.
+        let alike = plan.experts.load == Load::Balanced;
+        let mut known: Vec<((*const Block, bool), Layer)> = Vec::new();
         let mut layer = |index: usize, block: &Block, recompute| {
-            let pointer: *const Block = block;
-            if !known.iter().any(|(other, _)| *other == pointer) {
-                known.push((pointer, Layer::of_block(&shape, index, block, recompute)));
+            let base = plan.stack.base_blocks.as_ref().is_some_and(|kept| kept.keep(index, &plan.model));
+            let kind = (std::ptr::from_ref(block), base);
+            known.retain(|(other, layer)| alike || *other != kind || layer.block == Some(index));
+            if !known.iter().any(|(other, _)| *other == kind) {
+                let shape = if base { &shape.base() } else { &shape };
+                known.push((kind, Layer::of_block(shape, index, block, recompute)));
             }
-            let (_, layer) = known.iter().find(|(other, _)| *other == pointer).expect("it was just added");
+            let (_, layer) = known.iter().find(|(other, _)| *other == kind).expect("it was just added");
             Layer { block: Some(index), recompute, ..layer.clone() }
         };
         let blocks = plan.stage_blocks();
-        let stage = |(index, blocks): (usize, &Vec<(usize, &Block, Recompute)>)| Stage {
-            index,
-            embedding: (index == 0).then(|| Layer::embedding(&shape, &plan.model)),
-            blocks: blocks.iter().map(|(at, block, recompute)| layer(*at, block, *recompute)).collect(),
-            head: (index + 1 == stages).then(|| Layer::head(&shape, &plan.model, plan.mesh.pipeline > 1)),
-            stages,
+        let stage = |(index, blocks): (usize, &Vec<(usize, &Block, Recompute)>)| {
+            let mut layers: Vec<Layer> =
+                blocks.iter().map(|(at, block, recompute)| layer(*at, block, *recompute)).collect();
+            let crossing = blocks.iter().position(|(_, block, _)| block.cross_attention.is_some());
+            if let Some(first) = crossing {
+                layers[first].keep_encoder_output(&shape);
+            }
+            Stage {
+                index,
+                number: index,
+                embedding: (index == 0).then(|| Layer::embedding(&shape, &plan.model)),
+                blocks: layers,
+                head: (index + 1 == stages).then(|| Layer::head(&shape, &plan.model, ends_apart(plan))),
+                stages,
+            }
         };
         blocks.iter().enumerate().map(stage).collect()
     }
 
     /// Its layers in the order of forward.
-    pub fn layers(&self) -> impl DoubleEndedIterator<Item = &Layer> {
+    pub fn layers(&self) -> impl DoubleEndedIterator<Item = &Layer> + Clone {
         self.embedding.iter().chain(&self.blocks).chain(&self.head)
     }
 
@@ -184,120 +255,124 @@ impl Stage {
         self.layers().map(|layer| backward_peak(&layer.parts, layer.recompute)).fold(Bytes::ZERO, Bytes::max)
     }
 
-    /// Parameters on one rank.
-    pub fn parameters(&self) -> u64 {
-        self.layers().map(|layer| layer.parameters).sum()
+    /// What one microbatch holds between the halves of backward.
+    pub fn held_between(&self) -> Bytes {
+        self.layers().map(|layer| held_between(&layer.parts)).sum()
     }
 
-    /// Those of them that belong to routed experts.
-    pub fn routed(&self) -> u64 {
-        self.layers().map(|layer| layer.routed).sum()
+    /// Parameters on one rank that are kept quantised as well.
+    pub fn quantised(&self) -> u64 {
+        self.layers().map(|layer| layer.quantised).sum()
     }
 
-    /// Forward of one microbatch. The data variant begins with gathering the weights, bucket by bucket.
+    /// The most that a pass of one microbatch holds beyond what is held before or after it, if backward runs in
+    /// halves: the first half what it computes again and has not given back yet, and all of them their temporaries.
+    pub fn halves_peak(&self) -> Bytes {
+        let (mut before, mut after) = (self.kept(), Bytes::ZERO);
+        let most = before.max(self.held_between());
+        let beside = self.layers().map(|layer| temporary_beside_input(&layer.parts));
+        let mut peak = beside.fold(Bytes::ZERO, Bytes::max);
+        for layer in self.layers().rev() {
+            before -= kept(&layer.parts, layer.recompute);
+            peak = peak.max(before + input_peak(&layer.parts, layer.recompute) + after - most);
+            after += held_between(&layer.parts);
+        }
+        peak
+    }
+
+    /// Forward of one microbatch. Where the ranks of the data axis hold parts of the weights it gathers them layer by
+    /// layer; where they have updated parts of them the data variant begins with gathering those, bucket by bucket.
     pub fn forward(&self, plan: &Plan, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
-        let gathers = match variant {
-            Variant::Data => self.gather_weights(plan, &mut emitter),
-            Variant::Plain => Vec::new(),
+        let mut copies = HostCopies::begin(plan, self, Pass::Forward, &mut emitter);
+        let updated = match variant {
+            Variant::Data if gathers_updated(plan) => self.gather_updated(plan, &mut emitter),
+            _ => Vec::new(),
         };
+        let mut weights = Gathers::begin(plan, (Pass::Forward, variant), self.layers(), &mut emitter);
         if self.index > 0 {
-            receive(plan, &mut emitter, Pass::Forward, Channel::Activation(self.index - 1), self.index - 1);
+            let message = Message { pass: Pass::Forward, channel: Channel::Activation(self.number - 1) };
+            receive(plan, &mut emitter, message, self.number);
         }
         for (number, layer) in self.layers().enumerate() {
             emitter.layer = layer.block;
-            for (first_layer, gather) in &gathers {
+            for (first_layer, gather) in &updated {
                 if *first_layer == number {
                     emitter.wait_for(*gather);
                 }
             }
+            weights.enter(number, &mut emitter);
+            copies.before(number, &mut emitter);
+            let first = emitter.ops.len();
             emitter.forward(&layer.parts, layer.recompute);
+            copies.after(number, first, &mut emitter);
+            weights.leave(number, &mut emitter);
         }
         emitter.layer = None;
         if self.index + 1 < self.stages {
-            send(plan, &mut emitter, Pass::Forward, Channel::Activation(self.index), self.index + 1);
+            let message = Message { pass: Pass::Forward, channel: Channel::Activation(self.number) };
+            send(plan, &mut emitter, message, self.number + 1);
         }
-        Segment { name: format!("stage {} forward", self.index), ops: emitter.ops }
+        Segment { name: format!("stage {} forward", self.number), ops: emitter.ops }
     }
 
-    /// Backward of one microbatch. The data variant reduces the gradients, bucket by bucket, as they are complete.
-    pub fn backward(&self, plan: &Plan, variant: Variant) -> Segment {
+    /// Backward of one microbatch, or a half of it. The data variant, or each, reduces the gradients, bucket by bucket,
+    /// as they are complete; the last of a step copies them to where the optimizer is.
+    pub fn backward(&self, plan: &Plan, part: BackwardPart, variant: Variant) -> Segment {
         let mut emitter = Emitter::new(plan.stack.overlap_tensor_backward);
-        if self.index + 1 < self.stages {
-            receive(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index + 1), self.index + 1);
+        let mut copies = HostCopies::begin(plan, self, Pass::Backward, &mut emitter);
+        let layers = || self.layers().rev();
+        let moves_gradients = part != BackwardPart::Weight;
+        let mut weights = Gathers::begin(plan, (Pass::Backward, variant), layers(), &mut emitter);
+        let mut gradients = match part {
+            BackwardPart::Whole | BackwardPart::Weight => Reductions::of(plan, variant, layers()),
+            BackwardPart::Input => Reductions::none(plan),
+        };
+        if moves_gradients && self.index + 1 < self.stages {
+            let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number + 1) };
+            receive(plan, &mut emitter, message, self.number);
         }
-        let (mut waiting, mut routed) = (0u64, 0u64);
-        let layers = self.layers().count();
-        for (number, layer) in self.layers().rev().enumerate() {
+        for (number, layer) in layers().enumerate() {
+            weights.enter(number, &mut emitter);
+            gradients.enter(number, &mut emitter);
             emitter.layer = layer.block;
-            emitter.backward(&layer.parts, layer.recompute);
+            copies.before(number, &mut emitter);
+            let first = emitter.ops.len();
+            match part {
+                BackwardPart::Whole => emitter.backward(&layer.parts, layer.recompute),
+                BackwardPart::Input => emitter.input(&layer.parts, layer.recompute),
+                BackwardPart::Weight => emitter.weight(&layer.parts),
+            }
+            copies.after(number, first, &mut emitter);
             emitter.layer = None;
-            waiting += layer.parameters;
-            routed += layer.routed;
-            let full = waiting >= plan.bucket_parameters() as u64 || number + 1 == layers;
-            if variant == Variant::Data && full {
-                let after = emitter.frontier();
-                for (axis, parameters) in held_again(plan, waiting, routed) {
-                    let work = reduce_gradients(plan, axis, parameters);
-                    emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after.clone());
-                }
-                (waiting, routed) = (0, 0);
-            }
+            let reduced = gradients.leave(number, first, &mut emitter);
+            copies.gradients(number, reduced, variant == Variant::Data, &mut emitter);
+            weights.leave(number, &mut emitter);
         }
-        if self.index > 0 {
-            send(plan, &mut emitter, Pass::Backward, Channel::Gradient(self.index), self.index - 1);
+        if moves_gradients && self.index > 0 {
+            let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number) };
+            send(plan, &mut emitter, message, self.number - 1);
         }
-        Segment { name: format!("stage {} backward", self.index), ops: emitter.ops }
+        gradients.end(&mut emitter);
+        let name = match part {
+            BackwardPart::Whole => "backward",
+            BackwardPart::Input => "input gradient",
+            BackwardPart::Weight => "weight gradient",
+        };
+        Segment { name: format!("stage {} {name}", self.number), ops: emitter.ops }
     }
 
-    /// Gathers the weights of each bucket of layers; returns the first layer of each bucket and its op.
-    fn gather_weights(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
-        let mut gathers = Vec::new();
-        let (mut first, mut waiting, mut routed) = (0, 0u64, 0u64);
-        let layers: Vec<&Layer> = self.layers().collect();
-        for (number, layer) in layers.iter().enumerate() {
-            waiting += layer.parameters;
-            routed += layer.routed;
-            if waiting >= plan.bucket_parameters() as u64 || number + 1 == layers.len() {
-                for (axis, parameters) in held_again(plan, waiting, routed) {
-                    let work = gather_weights(plan, axis, parameters);
-                    let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
-                    gathers.push((first, op));
-                }
-                (first, waiting, routed) = (number + 1, 0, 0);
+    /// Gathers the updated weights of each bucket of layers; returns the first layer of each bucket with its ops.
+    fn gather_updated(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
+        let mut ops = Vec::new();
+        for (first, copies) in buckets(plan, self.layers()) {
+            for work in gathers(plan, &copies) {
+                let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
+                ops.push((first, op));
             }
         }
-        gathers
+        ops
     }
-}
-
-/// The axes along which ranks hold the same of `parameters`, `routed` of them of routed experts, with how many: an
-/// expert's weights are on other ranks than the dense ones unless its ranks are those of the tensor axis.
-pub(crate) fn held_again(
-    plan: &Plan,
-    parameters: u64,
-    routed: u64,
-) -> impl Iterator<Item = (Axis, u64)> + use<> {
-    let apart = if plan.mesh.experts_apart() { routed } else { 0 };
-    let mesh = plan.mesh;
-    let pairs = [(Axis::Data, parameters - apart), (Axis::ExpertData, apart)];
-    pairs.into_iter().filter(move |(axis, parameters)| *parameters > 0 && mesh.size(*axis) > 1)
-}
-
-/// The sum of the gradients of `parameters` along an axis: to all, or to each its part where the optimizer is sharded.
-pub(crate) fn reduce_gradients(plan: &Plan, axis: Axis, parameters: u64) -> Work {
-    let kind = match plan.data_sharding {
-        DataSharding::None => CollectiveKind::AllReduce,
-        DataSharding::Zero1 => CollectiveKind::ReduceScatter,
-    };
-    let bytes = Shape::of(plan).gradient_bytes() * parameters as f64;
-    Work::Collective { kind, axis, bytes }
-}
-
-/// The exchange of updated weights along an axis where the optimizer is sharded.
-pub(crate) fn gather_weights(plan: &Plan, axis: Axis, parameters: u64) -> Work {
-    let bytes = plan.job.precision.storage_bytes() * parameters as f64;
-    Work::Collective { kind: CollectiveKind::AllGather, axis, bytes }
 }
 
 /// Whether messages between stages travel beside compute.
@@ -312,26 +387,45 @@ fn overlaps_messages(plan: &Plan) -> bool {
 /// Whether each tensor rank sends its part of a message that all of them have whole.
 fn scatters(plan: &Plan) -> bool {
     let shape = Shape::of(plan);
-    shape.tensor > 1 && !shape.sequence_parallel && plan.stack.scatter_gather_pipeline
+    shape.tensor > 1 && shape.is_whole() && plan.stack.scatter_gather_pipeline
 }
 
-/// Size of a message between neighbouring stages if it stands in line with the kernels; none if it travels beside them.
+/// Size of a message between the first stages if it stands in line with the kernels; none if it travels beside them.
 pub fn messages_in_line(plan: &Plan) -> Option<Bytes> {
-    (!overlaps_messages(plan)).then(|| message_bytes(plan))
+    (!overlaps_messages(plan)).then(|| message_bytes(plan, 1))
 }
 
-fn message_bytes(plan: &Plan) -> Bytes {
+/// Tensors of b s h elements that enter a stage forward, and whose gradients leave it backward.
+///
+/// In an encoder-decoder two, as long as a later block reads the encoder's output: that and the decoder's activations;
+/// before the decoder, the encoder's activations and the decoder's embedded tokens, which the first stage looks up too.
+fn tensors_into(plan: &Plan, stage: usize) -> usize {
+    let before: usize = plan.stages.iter().take(stage).map(|blocks| blocks.0.len()).sum();
+    let runs = plan.model.blocks.iter();
+    let blocks = runs.flat_map(|run| std::iter::repeat_n(&run.block, run.count));
+    if blocks.skip(before).any(|block| block.cross_attention.is_some()) { 2 } else { 1 }
+}
+
+fn message_bytes(plan: &Plan, into_stage: usize) -> Bytes {
     let shape = Shape::of(plan);
-    let whole = shape.activations(shape.own_tokens() * shape.hidden);
+    let tensors = tensors_into(plan, into_stage);
+    let whole = shape.activations(tensors * shape.own_tokens() * shape.own_hidden());
     if scatters(plan) { whole / shape.tensor as f64 } else { whole }
 }
 
-fn send(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, to_stage: usize) {
-    let to = plan.schedule().rank_of(to_stage, plan.pipeline_shape());
-    if to == own_rank(plan, channel) {
+/// A message between two stages.
+#[derive(Clone, Copy)]
+struct Message {
+    pass: Pass,
+    channel: Channel,
+}
+
+fn send(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, to_stage: usize) {
+    let to = rank_of(plan, to_stage);
+    if to == sender(plan, channel) {
         return;
     }
-    let work = Work::Send { channel, to, bytes: message_bytes(plan) };
+    let work = Work::Send { channel, to, bytes: message_bytes(plan, stage_entered(channel)) };
     match overlaps_messages(plan) {
         true => {
             let after = emitter.frontier();
@@ -343,16 +437,12 @@ fn send(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, to_sta
     }
 }
 
-fn receive(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, from_stage: usize) {
-    let from = plan.schedule().rank_of(from_stage, plan.pipeline_shape());
-    let own = match channel {
-        Channel::Activation(stage) => stage + 1,
-        Channel::Gradient(stage) => stage - 1,
-    };
-    if from == plan.schedule().rank_of(own, plan.pipeline_shape()) {
+fn receive(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, own_stage: usize) {
+    let from = sender(plan, channel);
+    if from == rank_of(plan, own_stage) {
         return;
     }
-    let work = Work::Receive { channel, from, bytes: message_bytes(plan) };
+    let work = Work::Receive { channel, from, bytes: message_bytes(plan, stage_entered(channel)) };
     match overlaps_messages(plan) {
         true => {
             let op = emitter.push("receive", pass, Stream::Receive, work, Vec::new());
@@ -364,15 +454,33 @@ fn receive(plan: &Plan, emitter: &mut Emitter, pass: Pass, channel: Channel, fro
     }
     if scatters(plan) {
         let shape = Shape::of(plan);
-        let bytes = shape.activations(shape.tokens() * shape.hidden);
+        let tensors = tensors_into(plan, stage_entered(channel));
+        let bytes = shape.activations(tensors * shape.tokens() * shape.hidden);
         let work = Work::Collective { kind: CollectiveKind::AllGather, axis: Axis::Tensor, bytes };
         // The pass cannot begin without it, and the passes before do not know of it.
         emitter.in_line("gather message", pass, work);
     }
 }
 
+/// The stage that a message enters forward, or whose input's gradient it is.
+fn stage_entered(channel: Channel) -> usize {
+    match channel {
+        Channel::Activation(stage) => stage + 1,
+        Channel::Gradient(stage) => stage,
+    }
+}
+
 /// The pipeline rank that sends on `channel`.
-fn own_rank(plan: &Plan, channel: Channel) -> usize {
+fn sender(plan: &Plan, channel: Channel) -> usize {
     let (Channel::Activation(stage) | Channel::Gradient(stage)) = channel;
+    rank_of(plan, stage)
+}
+
+fn rank_of(plan: &Plan, stage: usize) -> usize {
     plan.schedule().rank_of(stage, plan.pipeline_shape())
+}
+
+/// Whether the embedding and the head are on different ranks, so that each needs a copy of a weight that they share.
+pub(crate) fn ends_apart(plan: &Plan) -> bool {
+    rank_of(plan, 0) != rank_of(plan, plan.pipeline_shape().stages() - 1)
 }

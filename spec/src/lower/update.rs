@@ -1,64 +1,87 @@
-//! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer.
+//! The end of a step on one rank: what was not overlapped, the gradients' norm, the optimizer on GPU or host.
 
+use super::data::{Copies, gathers, gathers_updated, held_again, reductions, shard_axis};
 use super::emit::Emitter;
-use super::part::Shape;
-use super::stage::{Stage, gather_weights, held_again, reduce_gradients};
-use super::{gathers, reduces};
+use super::offload::{Bucket, host_update, late_copies, updated_weights};
+use super::part::{Shape, Step, quantise};
+use super::stage::{Stage, ends_apart};
 use crate::collective::CollectiveKind;
-use crate::optimizer::update_traffic;
+use crate::data::{Divided, Reduction};
 use crate::plan::Plan;
-use crate::program::{Access, Axis, Kernel, Pass, Segment, Stream, Work};
+use crate::program::{Access, Axis, CopyDirection, HostUpdate, Kernel, Pass, Place, Segment, Stream, Work};
+use crate::stack::Fusion;
 use crate::units::Bytes;
+use std::collections::BTreeMap;
 
 /// The last call of `pipeline_rank`.
 pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
     let shape = Shape::of(plan);
     let own = own_stages(plan, stages, pipeline_rank);
-    let parameters: u64 = own.clone().map(Stage::parameters).sum();
-    let routed: u64 = own.clone().map(Stage::routed).sum();
-    let replicated: u64 = own.flat_map(Stage::layers).map(|layer| layer.replicated).sum();
+    let copies = Copies::of_all(plan, own.clone().flat_map(Stage::layers));
+    let mut summands: BTreeMap<Axis, u64> = BTreeMap::new();
+    for (axis, elements) in own.clone().flat_map(Stage::layers).flat_map(|layer| &layer.summands) {
+        *summands.entry(*axis).or_default() += elements;
+    }
     let gradient = shape.gradient_bytes();
     let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
     let streaming = |access, read, written| Kernel::Streaming { access, read, written };
     let mut emitter = Emitter::new(false);
 
-    if reduces(plan) {
+    let several = held_again(plan);
+    if several && plan.stack.overlap_gradient_reduction {
         let join = emitter.push("gradients reduced", Pass::Update, Stream::Data, Work::Join, Vec::new());
         emitter.wait_for(join);
-    } else {
-        for (axis, parameters) in held_again(plan, parameters, routed) {
-            emitter.in_line("reduce gradients", Pass::Update, reduce_gradients(plan, axis, parameters));
+    } else if several && plan.reduction() == Reduction::LastMicrobatch {
+        for work in reductions(plan, &copies) {
+            emitter.in_line("reduce gradients", Pass::Update, work);
         }
     }
-    // Norms and other whole weights saw only this rank's part of the sequence.
-    if shape.sequence_parallel && replicated > 0 {
-        let work = all_reduce(Axis::Tensor, gradient * replicated as f64);
+    // A rank sums what it still holds of the gradients.
+    let held = if plan.shards_gradients() { gradient / plan.mesh.shard() as f64 } else { gradient };
+    // Norms and other weights that several ranks hold saw only this rank's tokens.
+    for (axis, elements) in summands {
+        let work = all_reduce(axis, held * elements as f64);
         emitter.in_line("reduce norm gradients", Pass::Update, work);
     }
+    // Both copies of a stage have seen half of the microbatches.
+    let both_ways = plan.schedule().copies() > 1;
+    if both_ways && plan.mesh.pipeline > 1 {
+        let work = all_reduce(Axis::Mirror, gradient * copies.updated(plan) as f64);
+        emitter.in_line("reduce copies", Pass::Update, work);
+    }
+    // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
     let ends = pipeline_rank == 0 || pipeline_rank + 1 == plan.mesh.pipeline;
-    if plan.model.head.tied && plan.mesh.pipeline > 1 && ends {
-        let vocabulary = shape.stack.padded_vocabulary(plan.model.vocab, shape.tensor);
-        let elements = plan.model.embedding_weights(vocabulary)[0].elements_on_rank(shape.tensor);
-        let work = all_reduce(Axis::Embedding, gradient * elements as f64);
+    if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
+        let work = all_reduce(Axis::Embedding, held * tied_embedding(plan) as f64);
         emitter.in_line("reduce embedding", Pass::Update, work);
     }
-    let updated = match plan.shards_optimizer() {
-        true => {
-            let apart = if plan.mesh.experts_apart() { routed } else { 0 };
-            let shards = |axis| plan.mesh.size(axis) as u64;
-            (parameters - apart).div_ceil(shards(Axis::Data)) + apart.div_ceil(shards(Axis::ExpertData))
-        }
-        false => parameters,
-    };
-    let updated = updated as f64;
+    let updated = copies.updated(plan) as f64;
+    let by_host = plan.offload.updated_by_host();
+    let by_gpu = (1.0 - by_host) * updated;
+    let left = (by_host > 0.0).then(|| {
+        let late = late_copies(plan, own.clone()).own(plan) * by_host;
+        copy_late_gradients(plan, gradient * late, &mut emitter)
+    });
     if plan.job.gradient_clipping {
-        let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
-        emitter.in_line("gradient norm", Pass::Update, Work::Compute(norm));
+        match plan.offload.gradients {
+            None => {
+                let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
+                emitter.in_line("gradient norm", Pass::Update, Work::Compute(norm));
+            }
+            Some(place) => {
+                let memory = gradient * updated;
+                let nvme_read = if place == Place::Nvme { memory } else { Bytes::ZERO };
+                let work = Work::HostUpdate(HostUpdate { memory, nvme_read, ..HostUpdate::default() });
+                let after = left.into_iter().collect();
+                let norm = emitter.push("gradient norm", Pass::Update, Stream::Host, work, after);
+                emitter.wait_for(norm);
+            }
+        }
         // The squares of all parts of the gradients: data ranks have different parts only where they are sharded.
         let parts = [
             (Axis::Tensor, plan.mesh.tensor > 1),
             (Axis::Pipeline, plan.mesh.pipeline > 1),
-            (Axis::Data, plan.shards_optimizer()),
+            (shard_axis(plan), plan.shards_optimizer()),
             (Axis::ExpertTensor, plan.mesh.experts_apart() && plan.mesh.expert_tensor() > 1),
             (Axis::Expert, plan.mesh.expert > 1),
             (Axis::ExpertData, plan.mesh.experts_apart() && plan.shards_optimizer()),
@@ -66,18 +89,99 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         for (axis, _) in parts.into_iter().filter(|(_, divided)| *divided) {
             emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
         }
-        let scale = streaming(Access::Elementwise, gradient * updated, gradient * updated);
-        emitter.in_line("clip", Pass::Update, Work::Compute(scale));
+        // The processors clip what they read as they update.
+        if by_gpu > 0.0 {
+            let scale = streaming(Access::Elementwise, gradient * by_gpu, gradient * by_gpu);
+            emitter.in_line("clip", Pass::Update, Work::Compute(scale));
+        }
     }
-    let (read, written) = update_traffic(plan.job.optimizer(), plan.job.precision, gradient);
-    let update = streaming(Access::Elementwise, read * updated, written * updated);
-    emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
-    if plan.shards_optimizer() && !gathers(plan) {
-        for (axis, parameters) in held_again(plan, parameters, routed) {
-            emitter.in_line("gather weights", Pass::Update, gather_weights(plan, axis, parameters));
+    let clipped = emitter.frontier();
+    if by_gpu > 0.0 {
+        let (read, written) = plan.state_bytes().update_traffic();
+        let launches = match plan.stack.optimizer {
+            Fusion::Fused => 1,
+            Fusion::Separate => own.clone().flat_map(Stage::layers).map(|layer| layer.tensors).sum(),
+        };
+        let by_gpu = by_gpu / launches as f64;
+        let update = streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
+        for _ in 0..launches {
+            emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+        }
+    }
+    if let Some(left) = left {
+        let after = clipped.into_iter().chain([left]).collect();
+        let buckets: Vec<Bucket> = own.flat_map(|stage| Bucket::all(plan, stage)).collect();
+        let last = update_on_host(plan, &buckets, after, &mut emitter);
+        last.into_iter().for_each(|copy| emitter.wait_for(copy));
+    }
+    if plan.shards_optimizer() && !plan.divides(Divided::Weights) && !gathers_updated(plan) {
+        for work in gathers(plan, &copies) {
+            emitter.in_line("gather weights", Pass::Update, work);
+        }
+    }
+    let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
+    for step in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
+        if let Step::Kernel { kernel, .. } = step {
+            emitter.in_line("quantise weights", Pass::Update, Work::Compute(kernel));
         }
     }
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
+}
+
+/// The first call of `pipeline_rank` where updates are delayed: the processors' update with the gradients of the step
+/// before.
+pub(crate) fn delayed(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
+    let mut emitter = Emitter::new(false);
+    for bucket in own_stages(plan, stages, pipeline_rank).flat_map(|stage| Bucket::all(plan, stage)) {
+        let work = Work::HostUpdate(host_update(plan, &bucket));
+        emitter.push("optimizer", Pass::Update, Stream::Host, work, Vec::new());
+    }
+    Segment { name: format!("rank {pipeline_rank} delayed update"), ops: emitter.ops }
+}
+
+/// Copies the gradients that were not complete during backward; returns the op with which all gradients have left.
+fn copy_late_gradients(plan: &Plan, bytes: Bytes, emitter: &mut Emitter) -> usize {
+    if bytes > Bytes::ZERO {
+        let place = plan.offload.gradients_place();
+        let work = Work::Copy { direction: CopyDirection::ToHost, place, bytes };
+        let after = emitter.frontier();
+        emitter.push("gradients out", Pass::Update, Stream::ToHost, work, after);
+    }
+    emitter.push("gradients copied", Pass::Update, Stream::ToHost, Work::Join, Vec::new())
+}
+
+/// The processors' update, bucket by bucket, and the copy of the new weights into the GPU beside the next bucket's;
+/// returns the last copy. A delayed update has been done during the passes, and its weights come in now.
+fn update_on_host(
+    plan: &Plan,
+    buckets: &[Bucket],
+    after: Vec<usize>,
+    emitter: &mut Emitter,
+) -> Option<usize> {
+    let mut last = None;
+    let delayed = plan
+        .offload
+        .delayed_update
+        .then(|| emitter.push("weights updated", Pass::Update, Stream::Host, Work::Join, after.clone()));
+    for bucket in buckets {
+        let updated = delayed.unwrap_or_else(|| {
+            let work = Work::HostUpdate(host_update(plan, bucket));
+            emitter.push("optimizer", Pass::Update, Stream::Host, work, after.clone())
+        });
+        if plan.offload.parameters.is_none() {
+            let bytes = updated_weights(plan, bucket);
+            let work = Work::Copy { direction: CopyDirection::FromHost, place: Place::Host, bytes };
+            last = Some(emitter.push("weights in", Pass::Update, Stream::FromHost, work, vec![updated]));
+        }
+    }
+    last
+}
+
+/// Parameters of the token embedding on one rank.
+pub(crate) fn tied_embedding(plan: &Plan) -> u64 {
+    let shape = Shape::of(plan);
+    let vocabulary = shape.stack.padded_vocabulary(plan.model.vocab, shape.tensor);
+    shape.scheme.elements_on_rank(&shape.grid, &plan.model.embedding_weights(vocabulary)[0])
 }
 
 /// The stages on a pipeline rank.
@@ -87,5 +191,5 @@ pub(crate) fn own_stages<'a>(
     pipeline_rank: usize,
 ) -> impl Iterator<Item = &'a Stage> + Clone {
     let shape = plan.pipeline_shape();
-    stages.iter().filter(move |stage| plan.schedule().rank_of(stage.index, shape) == pipeline_rank)
+    stages.iter().filter(move |stage| plan.schedule().rank_of(stage.number, shape) == pipeline_rank)
 }

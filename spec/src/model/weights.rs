@@ -48,6 +48,12 @@ impl Weight {
         self.elements.saturating_mul(self.copies)
     }
 
+    /// Whether it is added to what passes or scales it, element by element: norms, biases, positions. A grid of tensor
+    /// ranks cuts it in one direction only.
+    pub fn is_vector(&self) -> bool {
+        self.split == Split::Replicated || self.name.ends_with("bias")
+    }
+
     /// Elements that one of `tensor` ranks of the tensor axis holds, all copies together; each copy rounds up.
     pub fn elements_on_rank(&self, tensor: usize) -> u64 {
         let ranks = match self.split {

@@ -1,11 +1,18 @@
 //! Which plans are legal.
 
-use super::{DataSharding, Plan, Recompute};
+mod data;
+mod experts;
+mod tensor;
+
+use super::{Piece, Plan, Recompute, ScheduleChoice};
 use crate::cluster::{self, Fault};
+use crate::context::{CONTEXT_SCHEMES, Refusal, context_scheme};
 use crate::error::SpecError;
+use crate::lower::part::Shape;
 use crate::mesh::Mesh;
 use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::{OPTIMIZERS, optimizer};
+use crate::program::FlashVersion;
 use crate::schedule::{SCHEDULES, schedule};
 
 /// The most of anything a plan may count; beyond it a number is a slip of the pen.
@@ -21,9 +28,16 @@ impl Plan {
             .check_sizes()
             .and_then(|()| self.check_hardware())
             .and_then(|()| check_model(&self.model))
+            .and_then(|()| self.check_experts())
             .and_then(|()| self.check_job())
+            .and_then(|()| self.check_tensor())
             .and_then(|()| self.check_pipeline())
-            .and_then(|()| self.check_stack());
+            .and_then(|()| self.check_context())
+            .and_then(|()| self.check_stack())
+            .and_then(|()| self.check_data())
+            .and_then(|()| self.check_state())
+            .and_then(|()| self.check_offload())
+            .and_then(|()| self.check_tensor_steps());
         found.map_err(|Fault { key, value, allowed }| SpecError::BadValue {
             origin: origin.into(),
             key,
@@ -40,6 +54,7 @@ impl Plan {
             ("mesh.context", self.mesh.context),
             ("mesh.context_inner", self.mesh.context_inner),
             ("mesh.expert", self.mesh.expert),
+            ("mesh.expert_inner", self.mesh.expert_inner),
             ("mesh.expert_tensor", self.mesh.expert_tensor()),
             ("mesh.tensor_rows", self.mesh.tensor_rows),
             ("mesh.shard", self.mesh.shard()),
@@ -68,6 +83,7 @@ impl Plan {
         };
         divides("mesh.context_inner", mesh.context_inner, mesh.context_inner, "mesh.context", mesh.context)?;
         divides("mesh.tensor_rows", mesh.tensor_rows, square, "mesh.tensor", mesh.tensor)?;
+        divides("mesh.expert_inner", mesh.expert_inner, mesh.expert_inner, "mesh.expert", mesh.expert)?;
         divides("mesh.expert", mesh.expert, experts, "the ranks of a stage", mesh.stage_ranks())?;
         divides("mesh.shard", mesh.shard(), mesh.shard(), "mesh.context x mesh.data", mesh.weight_copies())
     }
@@ -87,7 +103,8 @@ impl Plan {
             );
         }
         let gpu = &self.cluster.node.gpu;
-        if !gpu.peak.contains_key(&self.job.precision) {
+        let precision = self.job.precision;
+        if ![precision, precision.base()].iter().all(|needed| gpu.peak.contains_key(needed)) {
             let known: Vec<&str> = gpu.peak.keys().map(|precision| precision.name()).collect();
             let allowed = format!("{} computes in {}", gpu.name, known.join(", "));
             return bad("job.precision", self.job.precision.to_string(), allowed);
@@ -117,27 +134,31 @@ impl Plan {
             );
         }
         sequence_allowed(&self.model, self.job.sequence)
-            .or_else(|allowed| bad("job.sequence", self.job.sequence.to_string(), allowed))?;
-        tensor_degree_allowed(&self.model, self.mesh.tensor)
-            .or_else(|allowed| bad("mesh.tensor", self.mesh.tensor.to_string(), allowed))
+            .or_else(|allowed| bad("job.sequence", self.job.sequence.to_string(), allowed))
     }
 
     fn check_pipeline(&self) -> Result<(), Fault> {
         let shape = self.pipeline_shape();
-        let Ok(schedule) = schedule(&self.schedule) else {
+        if let ScheduleChoice::Named(name) = &self.schedule
+            && schedule(name).is_err()
+        {
             let known: Vec<&str> = SCHEDULES.iter().map(|schedule| schedule.name()).collect();
-            return bad(
-                "schedule",
-                format!("`{}`", self.schedule),
-                format!("known are {}", known.join(", ")),
-            );
-        };
+            return bad("schedule", format!("`{name}`"), format!("known are {}", known.join(", ")));
+        }
+        let schedule = self.schedule();
         schedule.check(shape).or_else(|reason| bad("schedule", format!("`{}`", self.schedule), reason))?;
-        if !schedule.searched() {
-            let known = SCHEDULES.iter().filter(|schedule| schedule.searched());
-            let known: Vec<&str> = known.map(|schedule| schedule.name()).collect();
-            let allowed = format!("plans can run {}", known.join(", "));
-            return bad("schedule", format!("`{}`", self.schedule), allowed);
+        if !schedule.flushes() && self.job.gradient_clipping && self.mesh.pipeline > 1 {
+            let allowed = format!(
+                "schedule `{}` has no moment at which the norm of all gradients is known: it must be false",
+                self.schedule
+            );
+            return bad("job.gradient_clipping", "true".into(), allowed);
+        }
+        let ends = [0, shape.stages() - 1].map(|stage| schedule.rank_of(stage, shape));
+        if self.model.head.tied && ends[0] != ends[1] && ends != [0, self.mesh.pipeline - 1] {
+            let allowed = "the first stage must be on the first rank and the last stage on the last or the same \
+                           rank: they share the embedding";
+            return bad("schedule", format!("`{}`", self.schedule), allowed.into());
         }
         if self.stages.len() != shape.stages() {
             return bad(
@@ -155,6 +176,29 @@ impl Plan {
             .or_else(|allowed| bad("mesh.pipeline", self.mesh.pipeline.to_string(), allowed))
     }
 
+    /// Whether the context axis can share the attention of every block.
+    fn check_context(&self) -> Result<(), Fault> {
+        let Ok(scheme) = context_scheme(&self.context_scheme) else {
+            let known: Vec<&str> = CONTEXT_SCHEMES.iter().map(|scheme| scheme.name()).collect();
+            let allowed = format!("known are {}", known.join(", "));
+            return bad("context_scheme", format!("`{}`", self.context_scheme), allowed);
+        };
+        for block in self.model.blocks.iter().map(|run| &run.block) {
+            for attention in std::iter::once(&block.attention).chain(&block.cross_attention) {
+                let layer = Shape::of(self).shared_attention(attention);
+                scheme.check(&layer, self.stack.attention).or_else(|Refusal { key, allowed }| {
+                    let value = match key {
+                        "mesh.context" => self.mesh.context.to_string(),
+                        "mesh.context_inner" => self.mesh.context_inner.to_string(),
+                        _ => format!("`{}`", self.context_scheme),
+                    };
+                    bad(key, value, allowed)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_stack(&self) -> Result<(), Fault> {
         let fragmentation = self.stack.fragmentation.value;
         if !(0.0..=1.0).contains(&fragmentation) {
@@ -164,22 +208,42 @@ impl Plan {
         if self.sequence_parallel && !self.stack.sequence_parallel {
             return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));
         }
-        if self.data_sharding != DataSharding::None && !self.stack.sharded_optimizer {
-            return bad(
-                "data_sharding",
-                format!("`{}`", self.data_sharding.name()),
-                lacks("sharded optimizer"),
-            );
+        let gpu = &self.cluster.node.gpu;
+        let known = &gpu.achieved.attention;
+        let version = self.stack.attention.version().filter(|version| *version != FlashVersion::Best);
+        if let Some(version) = version.filter(|version| !known.contains_key(version)) {
+            let names = std::iter::once("flash").chain(known.keys().map(|version| version.name()));
+            let allowed = format!("{} has figures of {}", gpu.name, names.collect::<Vec<_>>().join(", "));
+            return bad("stack.attention", format!("`{}`", version.name()), allowed);
         }
-        let selective = self.stages.iter().any(|stage| stage.0.contains(&Recompute::Selective));
-        if selective && !self.stack.selective_recompute {
+        let chosen: Vec<Recompute> = self.stages.iter().flat_map(|stage| stage.0.iter().copied()).collect();
+        if chosen.iter().any(|choice| choice.name() == "selective") && !self.stack.selective_recompute {
             return bad("stages", "`selective` in some".into(), lacks("selective recompute"));
         }
-        Ok(())
+        pieces_allowed(&self.model, &chosen)
+            .or_else(|(choice, allowed)| bad("stages", format!("`{choice}` in some"), allowed))
     }
 }
 
-fn bad(key: &str, value: String, allowed: String) -> Result<(), Fault> {
+/// Whether some block of `model` has each piece that the choices name.
+fn pieces_allowed(model: &Model, chosen: &[Recompute]) -> Result<(), (Recompute, String)> {
+    let blocks = || model.blocks.iter().map(|run| &run.block);
+    let has = |piece| match piece {
+        Piece::Core | Piece::Norm | Piece::Activation => true,
+        Piece::Mlp => blocks().any(|block| matches!(block.mlp, Mlp::Dense(_))),
+        Piece::Experts => blocks().any(|block| matches!(block.mlp, Mlp::Experts(_))),
+        Piece::UpProjection => blocks().any(|block| block.attention.latent.is_some()),
+    };
+    let known: Vec<&str> = Piece::ALL.into_iter().filter(|piece| has(*piece)).map(Piece::name).collect();
+    let lacking =
+        |choice: &&Recompute| matches!(choice, Recompute::Pieces(pieces) if !pieces.iter().all(has));
+    match chosen.iter().find(lacking) {
+        Some(choice) => Err((*choice, format!("the blocks of {} have {}", model.name, known.join(", ")))),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn bad(key: &str, value: String, allowed: String) -> Result<(), Fault> {
     Err(Fault { key: key.into(), value, allowed })
 }
 
@@ -256,13 +320,6 @@ pub fn tensor_degree_allowed(model: &Model, tensor: usize) -> Result<(), String>
 pub fn pipeline_allowed(model: &Model, stages: usize) -> Result<(), String> {
     if stages > model.layers() {
         return Err(format!("{stages} stages are more than the model's {} blocks", model.layers()));
-    }
-    let crosses = model.blocks.iter().any(|run| run.block.cross_attention.is_some());
-    if crosses && stages > 1 {
-        return Err(
-            "an encoder-decoder is not cut into stages: every decoder block reads the encoder's output"
-                .into(),
-        );
     }
     Ok(())
 }

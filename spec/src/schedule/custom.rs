@@ -1,6 +1,7 @@
 //! A schedule of one's own: action lists for one shape.
 
 use super::{Action, ActionLists, PipelineShape, Schedule, ScheduleFault, validate};
+use std::collections::BTreeSet;
 
 /// Action lists that somebody wrote, or that `list` made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,24 +13,46 @@ pub struct Custom {
 }
 
 impl Custom {
-    /// Lists for `shape`. Which rank holds a stage, and how many copies of the stages there are, follow from them.
+    /// A schedule of these lists.
+    ///
+    /// All else follows from them. The stages that the first microbatch passes are those of one copy; which rank holds
+    /// a stage, which its actions are on.
     ///
     /// # Errors
     /// The first fault of the lists.
-    pub fn new(lists: ActionLists, shape: PipelineShape) -> Result<Self, ScheduleFault> {
-        let numbers = lists.ranks.iter().flatten().map(|action| action.stage + 1).max().unwrap_or(0);
-        let copies = numbers.div_ceil(shape.stages()).max(1);
-        // A number far beyond the stages is a slip of the pen; `validate` names it.
-        let copies = if copies > shape.ranks.max(2) { 1 } else { copies };
-        let mut rank_of = vec![None; copies * shape.stages()];
-        for (rank, actions) in lists.ranks.iter().enumerate() {
-            for action in actions.iter().filter(|action| action.stage < copies * shape.stages()) {
-                rank_of[action.stage].get_or_insert(rank);
-            }
+    pub fn new(lists: ActionLists) -> Result<Self, ScheduleFault> {
+        let all = || lists.ranks.iter().flatten();
+        let first: BTreeSet<usize> =
+            all().filter(|action| action.microbatch == 0).map(|action| action.stage).collect();
+        let (ranks, stages) = (lists.ranks.len(), first.len());
+        if stages == 0 || !stages.is_multiple_of(ranks) {
+            return Err(ScheduleFault::Uneven { stages, ranks });
         }
-        let rank_of: Vec<usize> = rank_of.into_iter().map(Option::unwrap_or_default).collect();
+        let shape = PipelineShape {
+            ranks,
+            virtual_stages: stages / ranks,
+            microbatches: all().map(|action| action.microbatch + 1).max().unwrap_or(0),
+        };
+        let numbers = all().map(|action| action.stage + 1).max().unwrap_or(0);
+        // A number far beyond the stages is a slip of the pen; `validate` names it.
+        let copies = if numbers > 2 * stages { 1 } else { numbers.div_ceil(stages) };
+        let mut rank_of = vec![0; copies * stages];
+        for (rank, actions) in lists.ranks.iter().enumerate().rev() {
+            let known = actions.iter().filter(|action| action.stage < copies * stages);
+            known.for_each(|action| rank_of[action.stage] = rank);
+        }
         validate(&lists, shape, copies, |stage| rank_of[stage])?;
         Ok(Custom { lists, shape, copies, rank_of })
+    }
+
+    /// The sizes that it is for.
+    pub fn shape(&self) -> PipelineShape {
+        self.shape
+    }
+
+    /// What every rank does.
+    pub fn own_lists(&self) -> &ActionLists {
+        &self.lists
     }
 }
 

@@ -17,6 +17,14 @@ pub enum ScheduleFault {
         /// Ranks of the pipeline.
         needed: usize,
     },
+    /// Each rank holds as many stages.
+    #[error("{stages} stages do not divide over {ranks} ranks")]
+    Uneven {
+        /// Stages that the first microbatch passes.
+        stages: usize,
+        /// Ranks of the pipeline.
+        ranks: usize,
+    },
     /// A stage or a microbatch that does not exist.
     #[error("rank {rank}: {action} is not one of {stages} stages and {microbatches} microbatches")]
     Unknown {

@@ -16,7 +16,7 @@ impl Schedule for ZbV {
     }
 
     fn bubble(&self) -> &str {
-        "(p - 1) / (6 m), m >= 2p - 1: only the start-up"
+        "(p - 1) / (6 m), m >= p: only the start-up"
     }
 
     fn source(&self) -> &str {

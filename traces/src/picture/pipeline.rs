@@ -25,10 +25,12 @@ enum Use {
     Backward,
     Update,
     Exposed,
+    Offload,
 }
 
 impl Use {
-    const ALL: [Use; 5] = [Use::Forward, Use::Recompute, Use::Backward, Use::Update, Use::Exposed];
+    const ALL: [Use; 6] =
+        [Use::Forward, Use::Recompute, Use::Backward, Use::Update, Use::Exposed, Use::Offload];
 
     fn of(pass: Pass) -> Use {
         match pass {
@@ -46,6 +48,7 @@ impl Use {
             Use::Backward => "backward",
             Use::Update => "update",
             Use::Exposed => "exposed communication",
+            Use::Offload => "exposed copies and host",
         }
     }
 
@@ -56,6 +59,7 @@ impl Use {
             Use::Backward => [0x00, 0x9e, 0x73],
             Use::Update => [0xcc, 0x79, 0xa7],
             Use::Exposed => [0xd5, 0x5e, 0x00],
+            Use::Offload => [0x00, 0x72, 0xb2],
         }
     }
 }
@@ -196,7 +200,7 @@ fn draw_shares(
     for (to, time) in Use::ALL.into_iter().zip(times) {
         let share = place.height * time as f64 / (end - start) as f64;
         if share >= LOWEST {
-            let lightness = if to == Use::Exposed { 0.0 } else { lightness };
+            let lightness = if matches!(to, Use::Exposed | Use::Offload) { 0.0 } else { lightness };
             canvas.rect(x, bottom - share, width, share, &css(lighter(to.color(), lightness)));
             bottom -= share;
         }
@@ -232,8 +236,9 @@ fn pieces(timeline: &Timeline, rank: usize) -> Vec<Piece> {
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
         let to = match stretch.computing {
             Some(span) => Use::of(span.pass),
-            None if stretch.communicating.is_empty() => return,
-            None => Use::Exposed,
+            None if stretch.beside.is_empty() => return,
+            None if stretch.beside.communicates() => Use::Exposed,
+            None => Use::Offload,
         };
         let (Picoseconds(start), Picoseconds(end)) = (stretch.start, stretch.end);
         match pieces.last_mut() {

@@ -6,7 +6,7 @@
 use super::config::{BLOCK, Config, EXPERTS, HEAD_DIM, HEADS, HIDDEN, LAYERS, RANK, VOCAB};
 use super::parts::{embedding, gated_mlp, head, multi_head, routed, runs};
 use crate::error::SpecError;
-use crate::model::{Attention, Block, Experts, FeedForward, Latent, Mlp, Model, Norm, Position};
+use crate::model::{Attention, Block, Experts, FeedForward, GroupLimit, Latent, Mlp, Model, Norm, Position};
 
 /// Reads a `deepseek_v2` or `deepseek_v3` configuration.
 pub fn read(config: &Config) -> Result<Model, SpecError> {
@@ -72,5 +72,22 @@ fn experts(config: &Config) -> Result<Option<Experts>, SpecError> {
     let third = config.text("model_type", "the family")? == "deepseek_v3";
     let balancing = config.optional_text("topk_method", "how experts are picked")?;
     let router_bias = balancing.map_or(third, |method| method == "noaux_tc");
-    Ok(Some(Experts { shared, router_bias, ..routed(config, "n_routed_experts", expert)? }))
+    let group_limit = group_limit(config)?;
+    Ok(Some(Experts { shared, router_bias, group_limit, ..routed(config, "n_routed_experts", expert)? }))
+}
+
+/// The limit on a token's groups of experts (arXiv 2405.04434, section 2.2.2; arXiv 2412.19437, section 2.1.2), unless
+/// it allows all of them.
+fn group_limit(config: &Config) -> Result<Option<GroupLimit>, SpecError> {
+    let groups = config.count_or("n_group", 1, EXPERTS)?;
+    let per_token = config.count_or("topk_group", groups, EXPERTS)?;
+    if per_token > groups {
+        return Err(config.bad("topk_group", &format!("it cannot exceed `n_group`, {groups}")));
+    }
+    config.check_multiple(
+        "n_routed_experts",
+        ("n_group", groups),
+        config.count("n_routed_experts", EXPERTS)?,
+    )?;
+    Ok((per_token < groups).then_some(GroupLimit { groups, per_token }))
 }

@@ -1,7 +1,7 @@
 //! GPT-NeoX and Pythia: attention and MLP in parallel (arXiv 2204.06745).
 
 use super::config::{Config, HEADS, HIDDEN, INNER, LAYERS, VOCAB};
-use super::parts::{embedding, head, head_dim, multi_head, repeat};
+use super::parts::{embedding, head, head_dim, multi_head, repeat, rotary_head_dim};
 use crate::error::SpecError;
 use crate::model::{Activation, Attention, Block, FeedForward, Mlp, Model, Norm, Position};
 
@@ -22,7 +22,11 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         // Each branch has its own norm, though both read the same input.
         norms: 2,
         parallel: config.flag_or("use_parallel_residual", true)?,
-        attention: Attention { rotary: true, ..multi_head(heads, head_dim, bias) },
+        attention: Attention {
+            rotary: true,
+            rotary_head_dim: rotary_head_dim(config, head_dim, 0.25)?,
+            ..multi_head(heads, head_dim, bias)
+        },
         cross_attention: None,
         mlp: Mlp::Dense(mlp),
     };

@@ -1,7 +1,7 @@
 //! Nemotron-4 and Minitron: squared ReLU without a gate, LayerNorm (arXiv 2402.16819, 2406.11704).
 
 use super::config::{Config, INNER};
-use super::parts::{Decoder, Missing, head, repeat};
+use super::parts::{Decoder, Missing, head, repeat, rotary_head_dim};
 use crate::error::SpecError;
 use crate::model::{Activation, Attention, Block, FeedForward, Mlp, Model, Norm};
 
@@ -9,7 +9,9 @@ use crate::model::{Activation, Attention, Block, FeedForward, Mlp, Model, Norm};
 pub fn read(config: &Config) -> Result<Model, SpecError> {
     let decoder = Decoder::read(config, Missing::default())?;
     let bias = config.flag_or("attention_bias", false)?;
-    let attention = Attention { qkv_bias: bias, output_bias: bias, ..decoder.attention.clone() };
+    let rotary_head_dim = rotary_head_dim(config, decoder.attention.head_dim, 0.5)?;
+    let attention =
+        Attention { qkv_bias: bias, output_bias: bias, rotary_head_dim, ..decoder.attention.clone() };
     let mlp = FeedForward {
         width: config.count("intermediate_size", INNER)?,
         gated: false,

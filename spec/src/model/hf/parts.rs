@@ -49,7 +49,8 @@ impl Decoder {
         };
         let layers = config.count("num_hidden_layers", LAYERS)?;
         let vocab = config.count("vocab_size", VOCAB)?;
-        let attention = Attention { rotary: true, ..attention(heads, kv_heads, head_dim) };
+        let rotary_head_dim = rotary_head_dim(config, head_dim, 1.0)?;
+        let attention = Attention { rotary: true, rotary_head_dim, ..attention(heads, kv_heads, head_dim) };
         Ok(Self { hidden, layers, vocab, attention })
     }
 
@@ -79,6 +80,21 @@ pub fn head_dim(config: &Config, hidden: (&str, usize), heads: (&str, usize)) ->
     Ok(hidden.1 / heads.1)
 }
 
+/// The columns of a head of `head_dim` that are rotated where it is not all: the part of it that the file names, by
+/// itself (`partial_rotary_factor`, `rotary_pct`) or among `rope_parameters`; `missing` stands for one that is missing.
+pub fn rotary_head_dim(config: &Config, head_dim: usize, missing: f64) -> Result<Option<usize>, SpecError> {
+    let key = config.spelling(&["partial_rotary_factor", "rotary_pct"]);
+    let nested = config.keys.get("rope_parameters").and_then(|table| table.get("partial_rotary_factor"));
+    let part = match config.keys.get(key).filter(|value| !value.is_null()).or(nested) {
+        None => missing,
+        Some(value) => value.as_f64().filter(|part| *part > 0.0 && *part <= 1.0).ok_or_else(|| {
+            config.bad(key, "a part of a head's width above 0 and up to 1 should stand here")
+        })?,
+    };
+    let rotated = (part * head_dim as f64) as usize;
+    Ok((rotated < head_dim).then_some(rotated))
+}
+
 /// Causal attention without biases or rotation.
 pub fn attention(heads: usize, kv_heads: usize, head_dim: usize) -> Attention {
     Attention {
@@ -88,6 +104,7 @@ pub fn attention(heads: usize, kv_heads: usize, head_dim: usize) -> Attention {
         value_head_dim: head_dim,
         mask: Mask::Causal,
         rotary: false,
+        rotary_head_dim: None,
         qkv_bias: false,
         output_bias: false,
         qk_norm: false,
@@ -115,7 +132,15 @@ pub fn routed(config: &Config, count_key: &str, expert: FeedForward) -> Result<E
         let allowed = format!("it cannot exceed `{count_key}`, {count}");
         return Err(config.bad("num_experts_per_tok", &allowed));
     }
-    Ok(Experts { count, per_token, expert, shared: None, shared_gate: false, router_bias: false })
+    Ok(Experts {
+        count,
+        per_token,
+        expert,
+        shared: None,
+        shared_gate: false,
+        router_bias: false,
+        group_limit: None,
+    })
 }
 
 /// A token embedding as wide as the residual stream, and positions.

@@ -1,0 +1,44 @@
+//! What a node has beside its GPUs: processors with their memory, the way there, and drives.
+//!
+//! It knows what they reach, not what a plan puts there.
+
+use crate::sourced::Sourced;
+use crate::units::{Bytes, BytesPerSecond, Seconds};
+use serde::{Deserialize, Serialize};
+
+/// The processors of a node, all sockets together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processors {
+    /// What they are: `epyc-7742-pcie4`, …; for people, no cost reads it.
+    pub kind: String,
+    /// Their memory.
+    pub memory: Sourced<Bytes>,
+    /// Published bandwidth of it.
+    pub memory_bandwidth: Sourced<BytesPerSecond>,
+    /// The part of that which an optimizer step over it reaches, 0 to 1.
+    pub update_efficiency: Sourced<f64>,
+    /// What a large copy out of one GPU into pinned memory reaches while no other GPU copies.
+    pub to_host: Sourced<BytesPerSecond>,
+    /// The same of a copy into the GPU.
+    pub from_host: Sourced<BytesPerSecond>,
+    /// What the copies of all GPUs of the node together reach in one direction.
+    pub together: Sourced<BytesPerSecond>,
+    /// Time of a copy of nothing.
+    pub copy_latency: Sourced<Seconds>,
+    /// NVMe drives for data; none where there are none, or nobody described them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drives: Option<Drives>,
+}
+
+/// The NVMe drives of a node, all together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drives {
+    /// What they hold.
+    pub capacity: Sourced<Bytes>,
+    /// Bandwidth of large reads.
+    pub read: Sourced<BytesPerSecond>,
+    /// Bandwidth of large writes.
+    pub write: Sourced<BytesPerSecond>,
+}

@@ -1,0 +1,138 @@
+//! How a mixture of experts is spread over ranks: which tokens visit which experts, and how they get there and back.
+//!
+//! ```text
+//! own tokens ─► copies ─► exchanges ─► rows of own experts ─► grouped products ─► the same moves backwards ─► own tokens
+//! ```
+//!
+//! A `Dispatcher` is the list of moves from a rank's own tokens to its experts' rows. Forward's combine and backward's
+//! dispatch do the same moves in the other order, each turned round; backward's combine does them again as they are.
+//! Of the ranks of an expert axis the one with the most to do speaks for all: the others wait for it. Nothing here
+//! knows pipelines, kernels or the hardware.
+
+mod all_gather;
+mod all_to_all;
+mod by_node;
+mod load;
+mod routing;
+mod trace;
+
+pub use all_gather::AllGather;
+pub use all_to_all::AllToAll;
+pub use by_node::{ByNode, nodes_of_a_token};
+pub use load::Load;
+pub use routing::{Gate, Routing, Spread};
+pub use trace::LayerTokens;
+
+use crate::catalog::nearest;
+use crate::collective::CollectiveKind;
+use crate::error::SpecError;
+use crate::program::Axis;
+use crate::units::Bytes;
+
+/// One way to bring tokens to their experts.
+pub trait Dispatcher: Sync {
+    /// The name in plans and tables.
+    fn name(&self) -> &'static str;
+
+    /// One line for `show dispatchers`.
+    fn summary(&self) -> &'static str;
+
+    /// Where it is described.
+    fn source(&self) -> &'static str;
+
+    /// What is done to a microbatch's tokens between the router and the experts, in order.
+    fn moves(&self, visits: &Visits) -> Vec<Move>;
+}
+
+/// Every dispatcher. A new one is a file in `experts/` and a line here.
+pub static DISPATCHERS: &[&dyn Dispatcher] = &[&AllToAll, &AllGather, &ByNode];
+
+/// The dispatcher of that name.
+///
+/// # Errors
+/// `UnknownName` with the nearest names.
+pub fn dispatcher(name: &str) -> Result<&'static dyn Dispatcher, SpecError> {
+    let known = DISPATCHERS.iter().copied().find(|dispatcher| dispatcher.name() == name);
+    known.ok_or_else(|| SpecError::UnknownName {
+        kind: "dispatcher",
+        name: name.into(),
+        nearest: nearest(name, DISPATCHERS.iter().map(|dispatcher| dispatcher.name())),
+    })
+}
+
+/// The tokens of a microbatch and where they go, seen from the busiest rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Visits {
+    /// Size of one token, h · e.
+    pub token: Bytes,
+    /// Tokens that a rank dispatches, T.
+    pub own: usize,
+    /// Copies of them that experts take, T · k where none is dropped.
+    pub sent: usize,
+    /// Rows that the experts of the busiest rank compute, T · k · F where all ranks are alike.
+    pub rows: usize,
+    /// Copies that come to each rank of the busiest node where a token comes to a node once.
+    pub node_rows: f64,
+    /// Ranks that share the experts, E.
+    pub expert: usize,
+    /// Neighbouring ones of them that are in one node.
+    pub inner: usize,
+    /// Ranks that share each expert and have tokens of their own, F.
+    pub expert_tensor: usize,
+}
+
+/// A step of a dispatch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Move {
+    /// A token is copied once for each of its experts; the other way the copies are weighed and summed.
+    Copy {
+        /// All tokens.
+        tokens: Bytes,
+        /// All copies.
+        copies: Bytes,
+    },
+    /// Rows are brought into the order of their experts.
+    Sort(Bytes),
+    /// A collective; the other way an all-gather is a reduce-scatter.
+    Exchange {
+        /// Which operation.
+        kind: CollectiveKind,
+        /// Over which axis.
+        axis: Axis,
+        /// Size of the whole tensor.
+        bytes: Bytes,
+    },
+}
+
+impl Move {
+    /// A collective among `ranks`; none where there is but one.
+    fn exchange(kind: CollectiveKind, axis: Axis, ranks: usize, bytes: Bytes) -> Option<Move> {
+        (ranks > 1).then_some(Move::Exchange { kind, axis, bytes })
+    }
+
+    /// The kind of an exchange on the way back.
+    pub fn reversed(kind: CollectiveKind) -> CollectiveKind {
+        match kind {
+            CollectiveKind::AllGather => CollectiveKind::ReduceScatter,
+            other => other,
+        }
+    }
+}
+
+impl Visits {
+    /// The ranks of an expert join their rows; no move where it is on one rank.
+    fn join_rows(&self) -> Option<Move> {
+        let rows = self.rows as f64 * self.token;
+        Move::exchange(CollectiveKind::AllGather, Axis::ExpertTensor, self.expert_tensor, rows)
+    }
+
+    /// What has come from several ranks is in their order.
+    fn sort(&self) -> Option<Move> {
+        (self.expert > 1).then_some(Move::Sort(self.rows as f64 * self.token))
+    }
+
+    /// The copies that a rank makes of its tokens before they leave it.
+    fn copy(&self) -> Move {
+        Move::Copy { tokens: self.own as f64 * self.token, copies: self.sent as f64 * self.token }
+    }
+}

@@ -1,0 +1,305 @@
+//! Tensor parallelism: how the ranks of the tensor axis share every layer of a transformer.
+//!
+//! A scheme is data: for a linear layer it gives the list of collectives and local products of its forward and
+//! backward pass, and says which part of the activations and weights lies on a rank. It knows neither the software
+//! nor the hardware, nor what a layer is for.
+//!
+//! ```text
+//!            activations between layers        weights          what moves for Y = X W, forward
+//! 1d         whole, or 1/t of the sequence     1/t              the whole sum of Y over t ranks
+//! 2d         1/q batch × 1/q hidden            1/q²             blocks of X along rows, of W along columns
+//! 2.5d       1/(d q) batch × 1/q hidden        1/q², d copies   the same in each of d layers
+//! 3d         1/q² batch × 1/q hidden           1/q³             X, W and Y, each along one direction
+//! ```
+//!
+//! Whole sizes: M tokens of a microbatch, K inner and N outer width; t tensor ranks in a grid of q × q × d.
+
+mod one_d;
+mod summa;
+mod three_d;
+mod two_and_a_half_d;
+mod two_d;
+
+use crate::catalog::nearest;
+use crate::collective::CollectiveKind;
+use crate::error::SpecError;
+use crate::mesh::Mesh;
+use crate::model::weights::Weight;
+use crate::program::Axis;
+use std::fmt::Debug;
+
+/// A way to share layers among the ranks of the tensor axis.
+pub trait TensorScheme: Sync + Debug {
+    /// The name in plans and arguments.
+    fn name(&self) -> &'static str;
+
+    /// One line for `show tensor-schemes`.
+    fn summary(&self) -> &'static str;
+
+    /// Where it is from.
+    fn source(&self) -> &'static str;
+
+    /// Why the tensor ranks do not form its grid, if they do not.
+    ///
+    /// # Errors
+    /// One line that says what the grid must be.
+    fn check(&self, mesh: &Mesh) -> Result<(), String>;
+
+    /// In how many parts what lies on the ranks is cut.
+    fn parts(&self, grid: &TensorGrid) -> Parts;
+
+    /// What a linear layer runs, and what it keeps.
+    fn linear(&self, grid: &TensorGrid, layer: &Linear) -> LinearSteps;
+
+    /// What the look-up of `tokens` in a table of (entries × width) runs.
+    fn look_up(&self, grid: &TensorGrid, tokens: usize, table: [usize; 2]) -> LookUp;
+
+    /// The axis whose ranks hold parts of the same tokens' hidden vectors between layers; none if they are whole.
+    fn hidden_axis(&self) -> Option<Axis>;
+
+    /// The axis whose ranks hold the parts of the same tokens' logits.
+    fn vocabulary_axis(&self) -> Axis;
+
+    /// Elements of a weight on each rank, all copies together; each copy rounds up.
+    fn elements_on_rank(&self, grid: &TensorGrid, weight: &Weight) -> u64;
+
+    /// The axes whose ranks have parts of a weight's gradient after backward, to be summed once a step.
+    fn summed_over(&self, grid: &TensorGrid, weight: &Weight) -> &'static [Axis];
+
+    /// The closed form of what a linear layer makes each rank receive.
+    fn volume(&self, grid: &TensorGrid, layer: &Linear) -> Volume;
+}
+
+/// Every scheme. A new one is a file in `tensor/` and a line here.
+pub static TENSOR_SCHEMES: &[&dyn TensorScheme] =
+    &[&one_d::OneD, &two_d::TwoD, &two_and_a_half_d::TwoAndAHalfD, &three_d::ThreeD];
+
+/// The scheme of that name.
+///
+/// # Errors
+/// `UnknownName` with the nearest names.
+pub fn tensor_scheme(name: &str) -> Result<&'static dyn TensorScheme, SpecError> {
+    TENSOR_SCHEMES.iter().copied().find(|scheme| scheme.name() == name).ok_or_else(|| {
+        SpecError::UnknownName {
+            kind: "tensor scheme",
+            name: name.into(),
+            nearest: nearest(name, TENSOR_SCHEMES.iter().map(|scheme| scheme.name())),
+        }
+    })
+}
+
+/// The ranks of the tensor axis and how they work together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorGrid {
+    /// Ranks, t = q² d in a grid.
+    pub ranks: usize,
+    /// Rows of the grid, and columns, q.
+    pub rows: usize,
+    /// Its layers, d.
+    pub depth: usize,
+    /// What lies between the layers of a 1-D scheme.
+    pub between: Between,
+    /// Whether what is exchanged piece by piece travels beside the products.
+    pub pieces: Overlap,
+}
+
+impl TensorGrid {
+    /// Of the tensor axis of a mesh.
+    pub fn of(mesh: &Mesh, between: Between, pieces: Overlap) -> Self {
+        let (ranks, rows) = (mesh.tensor, mesh.tensor_rows);
+        TensorGrid { ranks, rows, depth: ranks / (rows * rows), between, pieces }
+    }
+}
+
+/// What a 1-D scheme holds between layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// All of the activations on each rank.
+    Whole,
+    /// 1/t of each sequence.
+    Sequence,
+}
+
+/// How pieces of tensors are exchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overlap {
+    /// A product waits for all of its operands.
+    Waited,
+    /// While one piece is multiplied the next one travels.
+    Beside,
+}
+
+/// In how many parts a rank's activations are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts {
+    /// Sequences of a microbatch, everywhere.
+    pub batch: usize,
+    /// Each sequence, between layers.
+    pub sequence: usize,
+    /// The hidden dim, between layers.
+    pub hidden: usize,
+    /// Inside a layer: heads, the width of the feed-forward part, the vocabulary.
+    pub width: usize,
+}
+
+/// A linear layer Y = X W in whole sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Linear {
+    /// Tokens of the microbatch, M.
+    pub tokens: usize,
+    /// Width of X, K.
+    pub inner: usize,
+    /// Width of Y, N.
+    pub outer: usize,
+    /// Which of a pair it is.
+    pub role: Role,
+}
+
+/// Where a linear layer stands between what enters a block and what leaves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The first of a pair: its output is cut by heads or columns.
+    Column(Input),
+    /// The second: from such parts back to the residual stream. In a parallel block attention and feed-forward part
+    /// are added before one of them leaves.
+    Row(Output),
+    /// Like the first of a pair, with a weight that lies as the token embedding does, (N × K).
+    Head,
+}
+
+/// Where a column-parallel product's input comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// From the residual stream: enters the tensor-parallel region here.
+    Region,
+    /// The same tensor as an earlier product's, which has gathered it and keeps it.
+    Shared,
+}
+
+/// What becomes of a row-parallel product's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// It is summed over the ranks and leaves the region.
+    Leaves,
+    /// It is added to another's, which is summed.
+    Added,
+}
+
+/// One op of a layer; sizes in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerStep {
+    /// A collective.
+    Collective {
+        /// Name of the span.
+        name: &'static str,
+        /// Which operation.
+        kind: CollectiveKind,
+        /// Over which axis.
+        axis: Axis,
+        /// The whole tensor.
+        elements: usize,
+        /// Whether the next kernel need not wait for it: only the one after that.
+        beside_next: bool,
+    },
+    /// A matrix product (m × k) · (k × n).
+    Product {
+        /// m, n, k.
+        size: [usize; 3],
+        /// What it reads that lives no longer than needed here.
+        held: usize,
+    },
+    /// The sum of `parts` tensors that have come from other ranks.
+    Sum {
+        /// How many.
+        parts: usize,
+        /// Each of them.
+        elements: usize,
+    },
+}
+
+/// What a linear layer runs on a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinearSteps {
+    /// From X to Y.
+    pub forward: Vec<LayerStep>,
+    /// From Y's gradient to X's.
+    pub input_gradient: Vec<LayerStep>,
+    /// From X and Y's gradient to W's.
+    pub weight_gradient: Vec<LayerStep>,
+    /// Elements of the weight's gradient on the rank.
+    pub weight: usize,
+    /// Elements that forward keeps for backward.
+    pub kept: usize,
+}
+
+/// What the look-up in an embedding runs on a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookUp {
+    /// Tokens that it looks up.
+    pub tokens: usize,
+    /// Width of what it finds.
+    pub width: usize,
+    /// Before and after it in forward.
+    pub forward: [Vec<LayerStep>; 2],
+    /// Before and after the addition to the table's gradient in backward.
+    pub backward: [Vec<LayerStep>; 2],
+}
+
+/// Elements that each rank receives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Volume {
+    /// In forward.
+    pub forward: f64,
+    /// In backward.
+    pub backward: f64,
+}
+
+impl LinearSteps {
+    /// Its volume, counted step by step.
+    pub fn volume(&self, mesh: &Mesh) -> Volume {
+        let sum = |steps: &[LayerStep]| steps.iter().map(|step| step.received(mesh)).sum::<f64>();
+        Volume {
+            forward: sum(&self.forward),
+            backward: sum(&self.input_gradient) + sum(&self.weight_gradient),
+        }
+    }
+}
+
+impl LayerStep {
+    /// Elements that a rank receives, on average over the ranks of a group of p.
+    ///
+    /// All-reduce 2 (p − 1)/p n, all-gather and reduce-scatter (p − 1)/p n (Patarasuk & Yuan 2009); of p broadcasts
+    /// of n, one from each, a rank receives p − 1, and as many as root of one of p reductions; a message n.
+    pub fn received(&self, mesh: &Mesh) -> f64 {
+        let LayerStep::Collective { kind, axis, elements, .. } = *self else { return 0.0 };
+        let ranks = mesh.stride(axis).map_or(1, |groups| groups.count) as f64;
+        let others = (ranks - 1.0) / ranks;
+        elements as f64
+            * match kind {
+                CollectiveKind::AllReduce => 2.0 * others,
+                CollectiveKind::SendReceive => 1.0,
+                CollectiveKind::Barrier => 0.0,
+                CollectiveKind::AllGather
+                | CollectiveKind::ReduceScatter
+                | CollectiveKind::AllToAll
+                | CollectiveKind::Broadcast
+                | CollectiveKind::Reduce => others,
+            }
+    }
+}
+
+/// A collective that the next kernel waits for.
+fn collective(name: &'static str, kind: CollectiveKind, axis: Axis, elements: usize) -> LayerStep {
+    LayerStep::Collective { name, kind, axis, elements, beside_next: false }
+}
+
+/// One that the next kernel does not wait for.
+fn beside(name: &'static str, kind: CollectiveKind, axis: Axis, elements: usize) -> LayerStep {
+    LayerStep::Collective { name, kind, axis, elements, beside_next: true }
+}
+
+/// Elements of a weight on a rank of a grid: a matrix in `blocks` blocks, a vector in q parts.
+fn in_grid(grid: &TensorGrid, weight: &Weight, blocks: usize) -> u64 {
+    let parts = if weight.is_vector() { grid.rows } else { blocks };
+    weight.elements.div_ceil(parts as u64).saturating_mul(weight.copies)
+}
