@@ -43,7 +43,7 @@ pub enum Command {
     Plan(Box<PlanArguments>),
     /// Simulate one step of a plan, op by op
     Simulate(SimulateArguments),
-    /// Forecast every run of a table
+    /// Forecast every run of a table, and compare with what was measured
     Predict(PredictArguments),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
@@ -164,9 +164,15 @@ pub struct SimulateArguments {
 pub struct PredictArguments {
     /// A CSV with a row for each run: model, hardware, plan and batch; `-` is standard input
     pub cases: String,
-    /// Write the table with its forecasts to this CSV; `-` is standard output
-    #[arg(long, value_name = "FILE", default_value = "-")]
-    pub out: String,
+    /// Write the table with its forecasts to this CSV; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Correct hardware and software by a calibration, as `fit` writes it
+    #[arg(long, value_name = "FILE")]
+    pub calibration: Option<String>,
+    /// Print the summary of the errors as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `show`.

@@ -7,6 +7,7 @@ use crate::error::CliError;
 use std::fs::File;
 use std::io::{self, Read};
 use trainwright_planner::{Pins, Question};
+use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
@@ -103,6 +104,16 @@ pub fn plan(path: &str, profile: Option<&str>, expert_load: Option<&str>) -> Res
             Err(CliError::of_input(None, source))
         }
     }
+}
+
+/// A calibration; none corrects nothing.
+///
+/// # Errors
+/// `Reading`, or what is wrong with it.
+pub fn calibration(path: Option<&str>) -> Result<Calibration, CliError> {
+    let Some(path) = path else { return Ok(Calibration::default()) };
+    let argument = Some("--calibration");
+    Calibration::from_toml(&text(argument, path)?, path).map_err(|error| CliError::of_input(argument, error))
 }
 
 /// A table of runs; `-` is standard input.

@@ -96,6 +96,29 @@ pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, 
     Ok(QuickForecast { step_time, bubble, exposed })
 }
 
+/// Peak memory by pipeline rank, as `plan_memory`; of a step with very many microbatches that of a shorter one: what is
+/// in flight does not grow with them.
+pub fn quick_memory(plan: &Plan) -> Vec<RankMemory> {
+    match few_microbatches(plan) {
+        Some(few) => plan_memory(&with_microbatches(plan, few)),
+        None => plan_memory(plan),
+    }
+}
+
+/// Microbatches, as many beyond whole pipelines as the plan has, in which its pipeline is as full as it gets; none if
+/// the plan has hardly more.
+fn few_microbatches(plan: &Plan) -> Option<usize> {
+    let (p, m) = (plan.mesh.pipeline, plan.microbatches());
+    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
+    (m > MANY_PIPELINES * p && !own_actions).then_some(4 * p + m % p)
+}
+
+fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
+    let mut other = plan.clone();
+    other.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
+    other
+}
+
 /// Times of a step of m microbatches; with m > 6 p from two shorter steps:
 /// T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)), a = 4 p + m mod p.
 ///
@@ -105,22 +128,14 @@ fn extrapolated<const N: usize>(
     plan: &Plan,
     times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
 ) -> Result<[Picoseconds; N], Deadlock> {
-    let (p, m) = (plan.mesh.pipeline, plan.microbatches());
     if !plan.schedule().flushes() {
         return steady(plan, times);
     }
-    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
-    if m <= MANY_PIPELINES * p || own_actions {
-        return times(&lower(plan));
-    }
-    let with = |microbatches: usize| {
-        let mut shorter = plan.clone();
-        shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
-        times(&lower(&shorter))
-    };
-    let few = 4 * p + m % p;
+    let Some(few) = few_microbatches(plan) else { return times(&lower(plan)) };
+    let p = plan.mesh.pipeline;
+    let with = |microbatches: usize| times(&lower(&with_microbatches(plan, microbatches)));
     let (short, long) = (with(few)?, with(few + p)?);
-    let rounds = ((m - few - p) / p) as u64;
+    let rounds = ((plan.microbatches() - few - p) / p) as u64;
     let more = |index: usize| long[index].0.saturating_sub(short[index].0);
     Ok(std::array::from_fn(|index| Picoseconds(long[index].0 + rounds * more(index))))
 }

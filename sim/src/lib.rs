@@ -14,6 +14,6 @@ mod simulate;
 mod template;
 
 pub use engine::Deadlock;
-pub use forecast::{Forecast, QuickForecast, forecast, quick_forecast, step_time_for_ranking};
+pub use forecast::{Forecast, QuickForecast, forecast, quick_forecast, quick_memory, step_time_for_ranking};
 pub use simulate::{hardware_flops, simulate, step_time};
 pub use template::Detail;

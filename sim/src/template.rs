@@ -175,6 +175,7 @@ fn action<C: Costs>(
             let (time, load) = costs.kernel(kernel);
             (NodeAction::Local(time), load)
         }
+        Work::Process(time) => (NodeAction::Local(time.into()), Load::default()),
         Work::Join => (NodeAction::Local(Picoseconds::ZERO), Load::default()),
         Work::Copy { direction, place, bytes } => {
             let time = costs.costs.copy(direction, place, bytes);
@@ -326,7 +327,7 @@ pub(crate) fn activity(work: &Work) -> Activity {
         Work::Collective { axis, .. } => Activity::Communication(*axis),
         Work::Send { .. } | Work::Receive { .. } => Activity::Communication(Axis::Pipeline),
         Work::Copy { direction, .. } => Activity::Copy(*direction),
-        Work::HostUpdate(_) => Activity::Host,
+        Work::HostUpdate(_) | Work::Process(_) => Activity::Host,
     }
 }
 

@@ -96,7 +96,8 @@ const MARGIN: f64 = 0.3;
 #[test]
 fn step_times_of_korthikanti_2022_are_met_within_15_percent() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/published/training.csv");
-    let rows = csv::Reader::from_path(path).unwrap().into_deserialize().map(Result::unwrap);
+    // Rows of other sources leave cells empty that these have.
+    let rows = csv::Reader::from_path(path).unwrap().into_deserialize().filter_map(Result::ok);
     let (mut tried, mut worse) = (0, Vec::new());
     for row in rows.filter(|row: &Row| row.id.starts_with("korthikanti22")) {
         let Some(measured) = row.measured_step_time_s else { continue };

@@ -266,6 +266,18 @@ pub enum Generation {
     Blackwell,
 }
 
+impl Generation {
+    /// The name in the catalog.
+    pub fn name(self) -> &'static str {
+        match self {
+            Generation::Volta => "volta",
+            Generation::Ampere => "ampere",
+            Generation::Hopper => "hopper",
+            Generation::Blackwell => "blackwell",
+        }
+    }
+}
+
 impl Interconnect {
     /// What large collectives reach over all of one GPU's links together.
     pub fn achieved(&self) -> BytesPerSecond {

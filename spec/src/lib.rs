@@ -1,5 +1,6 @@
 //! The shared vocabulary: what is trained, on what, how, and the program of ops that follows from it.
 
+pub mod calibration;
 pub mod catalog;
 pub mod cluster;
 pub mod collective;

@@ -15,6 +15,7 @@ mod experts;
 mod feed_forward;
 pub(crate) mod offload;
 pub(crate) mod part;
+mod process;
 mod stage;
 mod update;
 

@@ -21,7 +21,7 @@ use crate::collective::CollectiveKind;
 use crate::model::Mask;
 use crate::precision::Precision;
 use crate::schedule::Action;
-use crate::units::{Bytes, Flops};
+use crate::units::{Bytes, Flops, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// The ops of every rank of one training step, or of one rank for each class of ranks that do the same.
@@ -184,6 +184,8 @@ pub enum Work {
     },
     /// Work of the node's processors for this rank, over what is in host memory and on the drives.
     HostUpdate(HostUpdate),
+    /// Time that the rank's own process spends: launching ops, waiting for the GPU, closing a step.
+    Process(Seconds),
     /// Does nothing: the join of what it waits for.
     Join,
 }

@@ -2,50 +2,82 @@
 
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
+use crate::render::training as page;
 use crate::{inputs, output};
 use rayon::prelude::*;
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::quick_forecast;
-use trainwright_spec::memory::{RankMemory, plan_memory};
+use trainwright_sim::{quick_forecast, quick_memory};
+use trainwright_spec::calibration::Calibration;
+use trainwright_spec::memory::{RankMemory, node_memory, reported_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::training::{NoPlan, Outcome as Fate, Prediction, Run, Table};
+use trainwright_traces::training::{NoPlan, Outcome as Fate, Prediction, Run, Summary};
 
 /// Runs the command.
 ///
 /// # Errors
 /// A table that cannot be read or written. What is wrong with a row is said in that row.
 pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
+    let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let table = inputs::table(&arguments.cases)?;
     let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();
-    let predictions: Vec<Result<Prediction, NoPlan>> =
-        runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect();
-    output::write("--out", &arguments.out, |out| table.write(&predictions, out))?;
+    let calibration = inputs::calibration(arguments.calibration.as_deref())?;
+    let predictions = forecasts(&runs, &calibration);
+    if let Some(path) = &arguments.out {
+        output::write("--out", path, |out| table.write(&predictions, out))?;
+    }
+    let summary = Summary::new(runs.iter().zip(&predictions));
+    if arguments.json {
+        output::print(&page::json(&summary))?;
+    } else if !alone {
+        output::print(&page::summary(&summary))?;
+    }
     Ok(Outcome::Done)
 }
 
-fn predict(run: &Run) -> Result<Prediction, NoPlan> {
-    let plan = run.plan()?;
+/// A forecast, or a refusal, for each run, in order.
+pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
+    let predict = |run: &Run| {
+        let mut plan = run.plan()?;
+        calibration.apply(&mut plan);
+        predict(&plan)
+    };
+    runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()
+}
+
+fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     let costs = ClusterCosts { cluster: &plan.cluster };
-    let forecast =
-        quick_forecast(&plan, &costs).map_err(|deadlock| NoPlan::Invalid(deadlock.to_string()))?;
+    let forecast = quick_forecast(plan, &costs).map_err(|deadlock| NoPlan::Invalid(deadlock.to_string()))?;
     let step = Seconds::from(forecast.step_time);
     let percent = |part| 100.0 * (Seconds::from(part) / step);
-    let memory = plan_memory(&plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
-    let fits = memory <= plan.cluster.node.gpu.memory.value;
+    let memory = quick_memory(plan);
+    let used = memory.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    let beside = node_memory(plan, &memory);
+    let fits = used <= plan.cluster.node.gpu.memory.value && beside.is_none_or(|beside| beside.fits());
+    let at_peak = at_peak(plan);
+    let printed = reported_memory(plan, &memory);
     Ok(Prediction {
+        stack: plan.stack.name.clone(),
         step_seconds: step.get(),
-        mfu_percent: 100.0 * mfu(&plan, step),
-        peak_memory_gb: memory.get() / 1e9,
+        ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
+        mfu_percent: 100.0 * (at_peak / step),
+        peak_memory_gb: if plan.stack.prints_gib { printed.as_gib() } else { printed.get() / 1e9 },
+        used_memory_gb: used.get() / 1e9,
         outcome: if fits { Fate::Fits } else { Fate::OutOfMemory },
         bubble_percent: percent(forecast.bubble),
         exposed_percent: percent(forecast.exposed),
     })
 }
 
-fn mfu(plan: &Plan, step: Seconds) -> f64 {
+/// The model's FLOPs, every attention score counted, at the peak of all GPUs.
+fn at_peak(plan: &Plan) -> Seconds {
     let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::Full);
     let peak = plan.cluster.node.gpu.peak[&plan.job.precision].value * plan.mesh.ranks() as f64;
-    plan.job.global_batch as f64 * flops / step / peak
+    plan.job.global_batch as f64 * flops / peak
+}
+
+/// The bubble of 1F1B over the work: (p − 1) / (v m), p pipeline ranks with v stages each, m microbatches.
+fn bubble(plan: &Plan) -> f64 {
+    (plan.mesh.pipeline as f64 - 1.0) / (plan.virtual_stages * plan.microbatches()) as f64
 }

@@ -6,6 +6,7 @@ use super::emit::{Emitter, backward_peak, held_between, input_peak, kept, tempor
 use super::ends::{embedding_parts, head_parts};
 use super::offload::HostCopies;
 use super::part::{Part, Shape};
+use super::process;
 use crate::collective::CollectiveKind;
 use crate::experts::Load;
 use crate::model::weights::Weight;
@@ -309,6 +310,7 @@ impl Stage {
             weights.leave(number, &mut emitter);
         }
         emitter.layer = None;
+        process::launch(plan, Pass::Forward, &mut emitter);
         if self.index + 1 < self.stages {
             let message = Message { pass: Pass::Forward, channel: Channel::Activation(self.number) };
             send(plan, &mut emitter, message, self.number + 1);
@@ -349,6 +351,7 @@ impl Stage {
             copies.gradients(number, reduced, variant == Variant::Data, &mut emitter);
             weights.leave(number, &mut emitter);
         }
+        process::launch(plan, Pass::Backward, &mut emitter);
         if moves_gradients && self.index > 0 {
             let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number) };
             send(plan, &mut emitter, message, self.number - 1);
@@ -425,6 +428,7 @@ fn send(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, 
     if to == sender(plan, channel) {
         return;
     }
+    process::message(plan, pass, emitter);
     let work = Work::Send { channel, to, bytes: message_bytes(plan, stage_entered(channel)) };
     match overlaps_messages(plan) {
         true => {
@@ -452,6 +456,7 @@ fn receive(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Messag
             emitter.in_line("receive", pass, work);
         }
     }
+    process::message(plan, pass, emitter);
     if scatters(plan) {
         let shape = Shape::of(plan);
         let tensors = tensors_into(plan, stage_entered(channel));

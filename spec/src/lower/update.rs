@@ -4,6 +4,7 @@ use super::data::{Copies, gathers, gathers_updated, held_again, reductions, shar
 use super::emit::Emitter;
 use super::offload::{Bucket, host_update, late_copies, updated_weights};
 use super::part::{Shape, Step, quantise};
+use super::process::close_step;
 use super::stage::{Stage, ends_apart};
 use crate::collective::CollectiveKind;
 use crate::data::{Divided, Reduction};
@@ -125,6 +126,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
             emitter.in_line("quantise weights", Pass::Update, Work::Compute(kernel));
         }
     }
+    close_step(plan, &mut emitter);
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
 }
 

@@ -1,9 +1,15 @@
 //! The cluster that a row describes: the catalog's node that is most like it, with the row's numbers in place.
 
 use super::{NoPlan, Run};
+use std::sync::LazyLock;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Node, Wiring};
 use trainwright_spec::units::BytesPerSecond;
+
+/// Every node of the catalog, read once for all rows.
+static NODES: LazyLock<Vec<Node>> = LazyLock::new(|| {
+    catalog::names("nodes").into_iter().filter_map(|name| Node::from_name(name).ok()).collect()
+});
 
 impl Run {
     /// Nodes of the catalog with the row's GPUs, as many in a node and NICs of such a bandwidth as the row says.
@@ -16,7 +22,13 @@ impl Run {
     pub fn cluster(&self) -> Result<Cluster, NoPlan> {
         let gpus = self.gpus.ok_or_else(|| NoPlan::missing("gpus"))?;
         let mut node = self.node()?;
-        let per_node = self.gpus_per_node.unwrap_or(node.gpus.value).min(gpus);
+        let per_node = match self.intra_node.as_str() {
+            // A rack is one NVLink domain, of which a job has an even part.
+            "nvl72" => {
+                (1..=node.gpus.value.min(gpus)).rev().find(|size| gpus.is_multiple_of(*size)).unwrap_or(1)
+            }
+            _ => self.gpus_per_node.unwrap_or(node.gpus.value).min(gpus),
+        };
         if !gpus.is_multiple_of(per_node) {
             let message = format!("`gpus` is {gpus}; they do not fill nodes of {per_node} (`gpus_per_node`)");
             return Err(NoPlan::Invalid(message));
@@ -25,7 +37,9 @@ impl Run {
         if let (Some(nics), Some(gigabits)) = (&mut node.nics, self.node_network_gbps)
             && gigabits > 0.0
         {
-            nics.bandwidth.value = BytesPerSecond::new(gigabits * 1e9 / 8.0 / nics.count.value as f64);
+            let own_nodes = self.gpus_per_node.map_or(1.0, |size| per_node as f64 / size.min(gpus) as f64);
+            let bandwidth = gigabits * own_nodes.max(1.0) * 1e9 / 8.0 / nics.count.value as f64;
+            nics.bandwidth.value = BytesPerSecond::new(bandwidth);
         }
         let nodes = gpus / per_node;
         let name = format!("{}:{nodes}", node.name);
@@ -38,10 +52,10 @@ impl Run {
         if self.gpu.is_empty() {
             return Err(NoPlan::missing("gpu"));
         }
-        let nodes = catalog::names("nodes").into_iter().filter_map(|name| Node::from_name(name).ok());
-        let alike = nodes.filter(|node| node.gpu.name == self.gpu);
+        let alike = NODES.iter().filter(|node| node.gpu.name == self.gpu);
         alike
             .min_by(|one, other| self.distance(one).total_cmp(&self.distance(other)))
+            .cloned()
             .ok_or_else(|| NoPlan::Unsupported(format!("no node of the catalog has the GPU `{}`", self.gpu)))
     }
 

@@ -1,25 +1,43 @@
 //! The plan that a row describes.
 
+use super::stages::stages;
 use super::{NoPlan, Run};
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
-use trainwright_spec::plan::{DataSharding, Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Offload, Piece, Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::stack::{AttentionKernel, Stack};
+use trainwright_spec::program::Place;
+use trainwright_spec::schedule::schedule;
+use trainwright_spec::stack::{AttentionKernel, Fusion, Stack};
 
-/// The software of a row that names none.
+/// The software of a row that names none, neither as such nor in its source.
 const SOFTWARE: &str = "Megatron-LM";
 
+/// Names of schedules in papers, and ours.
+const SCHEDULES: [(&str, &str); 5] =
+    [("1f1b-i", "interleaved"), ("zb-1p", "zb-h1"), ("zb-2p", "zb-h2"), ("zb-v", "zb-v"), ("afab", "gpipe")];
+
+/// Parts of a block by the names that software gives them.
+const PIECES: [(&str, Piece); 8] = [
+    ("core_attn", Piece::Core),
+    ("core", Piece::Core),
+    ("layernorm", Piece::Norm),
+    ("moe_act", Piece::Activation),
+    ("activation", Piece::Activation),
+    ("mlp", Piece::Mlp),
+    ("moe", Piece::Experts),
+    ("mla_up_proj", Piece::UpProjection),
+];
+
 impl Run {
-    /// The plan, checked.
+    /// The plan, checked. What the row says that its software did, the software can.
     ///
     /// # Errors
     /// `Invalid` where the row contradicts itself, `Unsupported` where it asks for what cannot be expressed.
     pub fn plan(&self) -> Result<Plan, NoPlan> {
         let invalid = |message: String| Err(NoPlan::Invalid(message));
         let cluster = self.cluster()?;
-        let model = self.model()?;
-        let stack = self.stack()?;
+        let mut stack = self.stack()?;
         let gpus = cluster.gpus();
         let [tensor, pipeline, context] = [self.tp, self.pp, self.cp].map(|size| size.unwrap_or(1));
         let ranks = tensor * pipeline * context;
@@ -28,7 +46,10 @@ impl Run {
         }
         let data = self.dp.unwrap_or(gpus / ranks);
         if data * ranks != gpus {
-            return invalid(format!("`tp` x `pp` x `cp` x `dp` is {}, and there are {gpus} GPUs", data * ranks));
+            return invalid(format!(
+                "`tp` x `pp` x `cp` x `dp` is {}, and there are {gpus} GPUs",
+                data * ranks
+            ));
         }
         let micro_batch = self.micro_batch.unwrap_or(1);
         let global_batch = self.global_batch.ok_or_else(|| NoPlan::missing("global_batch"))?;
@@ -39,23 +60,41 @@ impl Run {
             ));
         }
         let virtual_stages = self.vp.unwrap_or(1);
-        let stages = pipeline * virtual_stages;
-        let layers = model.layers();
-        let recompute = self.recompute()?;
-        // What does not divide evenly goes to the first stages.
-        let share = |stage| layers / stages + usize::from(stage < layers % stages);
+        let schedule = self.schedule(global_batch / data / micro_batch)?;
+        let schedule_stages = match &schedule {
+            ScheduleChoice::Named(name) if name == "zb-v" => 2,
+            _ => virtual_stages,
+        };
+        let sharding = self.sharding(&mut stack)?;
+        let recompute = self.recompute(&mut stack)?;
+        let sequence_parallel = tensor > 1 && self.sequence_parallel.unwrap_or(stack.sequence_parallel);
+        stack.sequence_parallel |= sequence_parallel;
+        let model = self.model(&stack)?;
+        let expert = self.ep.unwrap_or(1);
+        let stage_ranks = tensor * context * data;
+        let mut mesh = Mesh { context, expert, ..Mesh::new(tensor, pipeline, data) };
+        if expert > 1 && !stage_ranks.is_multiple_of(expert * tensor) {
+            mesh.expert_tensor = Some(1);
+        }
+        mesh.shard = sharding.ranks;
         let plan = Plan {
             micro_batch,
-            schedule: if virtual_stages > 1 { "interleaved" } else { "1f1b" }.into(),
-            virtual_stages,
-            sequence_parallel: tensor > 1 && self.sequence_parallel.unwrap_or(stack.sequence_parallel),
-            data_sharding: self.data_sharding(&stack)?,
-            stages: (0..stages).map(|stage| StageBlocks(vec![recompute; share(stage)])).collect(),
-            mesh: Mesh { context, expert: self.ep.unwrap_or(1), ..Mesh::new(tensor, pipeline, data) },
+            schedule,
+            virtual_stages: schedule_stages,
+            sequence_parallel,
+            tensor_scheme: "1d".into(),
+            context_scheme: "ring".into(),
+            data_sharding: sharding.scheme,
+            stages: stages(&model, pipeline * schedule_stages, stack.cut, |index| recompute.of(index)),
+            state: Default::default(),
+            offload: self.offload()?,
+            data: Default::default(),
+            mesh,
+            experts: Default::default(),
             job: Job {
                 sequence: self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?,
                 global_batch,
-                precision: self.precision()?,
+                precision: self.precision(&cluster.node.gpu)?,
                 optimizer: "adamw".into(),
                 gradient_clipping: true,
             },
@@ -63,46 +102,139 @@ impl Run {
             cluster,
             model,
         };
-        if context > 1 || plan.mesh.expert > 1 {
-            return Err(NoPlan::Unsupported("context and expert parallelism".into()));
-        }
-        plan.check(&self.id).map_err(|error| NoPlan::Invalid(error.to_string()))?;
+        plan.check("").map_err(|error| NoPlan::Invalid(error.to_string()))?;
         Ok(plan)
     }
 
-    /// The catalog's stack of that software at that date, with the row's attention kernel if it names one.
+    /// The catalog's stack of that software at that date, with the row's kernels if it names them.
     fn stack(&self) -> Result<Stack, NoPlan> {
-        let name = if self.framework.is_empty() { SOFTWARE } else { &self.framework };
-        let unknown = || NoPlan::Unsupported(format!("no stack of the catalog is the framework `{name}`"));
-        let stack = Stack::from_framework(name, &self.date).ok_or_else(unknown)?;
+        let unknown =
+            || NoPlan::Unsupported(format!("no stack of the catalog is the framework `{}`", self.framework));
+        let stack = match self.framework.as_str() {
+            "" => Stack::from_framework(&self.source, true, &self.date)
+                .or_else(|| Stack::from_framework(SOFTWARE, false, &self.date)),
+            name => Stack::from_framework(name, false, &self.date),
+        };
+        let stack = stack.ok_or_else(unknown)?;
         let attention = match self.attention_kernel.as_str() {
             "" => stack.attention,
             "unfused" => AttentionKernel::Unfused,
             "fused-softmax" => AttentionKernel::FusedSoftmax,
-            kernel if kernel.starts_with("flash") => AttentionKernel::Flash,
+            "flash1" => AttentionKernel::Flash1,
+            "flash2" => AttentionKernel::Flash2,
+            "flash3" => AttentionKernel::Flash3,
             other => return Err(NoPlan::Unsupported(format!("`attention_kernel` is `{other}`"))),
         };
-        Ok(Stack { attention, ..stack })
+        let norms = match self.norm_kernel.as_str() {
+            "" => stack.norms,
+            kernel if kernel.starts_with("fused") => Fusion::Fused,
+            "unfused" => Fusion::Separate,
+            other => return Err(NoPlan::Unsupported(format!("`norm_kernel` is `{other}`"))),
+        };
+        Ok(Stack { attention, norms, ..stack })
     }
 
-    fn precision(&self) -> Result<Precision, NoPlan> {
-        let name = if self.precision.is_empty() { "bf16" } else { &self.precision };
-        let known = Precision::ALL.into_iter().find(|precision| precision.name() == name);
-        known.ok_or_else(|| NoPlan::Unsupported(format!("`precision` is `{name}`")))
-    }
-
-    fn recompute(&self) -> Result<Recompute, NoPlan> {
-        let name = if self.recompute.is_empty() { "none" } else { &self.recompute };
-        let known = Recompute::ALL.into_iter().find(|recompute| recompute.name() == name);
-        known.ok_or_else(|| NoPlan::Unsupported(format!("`recompute` is `{name}`")))
-    }
-
-    fn data_sharding(&self, stack: &Stack) -> Result<DataSharding, NoPlan> {
-        match self.data_sharding.as_str() {
-            "" if stack.sharded_optimizer => Ok(DataSharding::Zero1),
-            "" | "ddp" => Ok(DataSharding::None),
-            "zero1" => Ok(DataSharding::Zero1),
-            other => Err(NoPlan::Unsupported(format!("`data_sharding` is `{other}`"))),
+    fn precision(&self, gpu: &trainwright_spec::cluster::Gpu) -> Result<Precision, NoPlan> {
+        if self.precision.is_empty() {
+            let has = |precision| gpu.peak.contains_key(&precision);
+            return Ok(if has(Precision::Bf16) { Precision::Bf16 } else { Precision::Fp16 });
         }
+        let known = Precision::ALL.into_iter().find(|precision| precision.name() == self.precision);
+        known.ok_or_else(|| NoPlan::Unsupported(format!("`precision` is `{}`", self.precision)))
+    }
+
+    /// 1F1B, interleaved where a rank has several stages and its microbatches fill them, or what `notes` calls
+    /// the schedule: `schedule ZB-1p`.
+    fn schedule(&self, microbatches: usize) -> Result<ScheduleChoice, NoPlan> {
+        let noted = self.notes.split(';').find_map(|note| note.trim().strip_prefix("schedule "));
+        let Some(noted) = noted.map(|name| name.trim().to_lowercase()) else {
+            let pipeline = self.pp.unwrap_or(1);
+            return Ok(match self.vp.unwrap_or(1) {
+                1 => "1f1b".into(),
+                _ if microbatches.is_multiple_of(pipeline) => "interleaved".into(),
+                _ => "interleaved-groups".into(),
+            });
+        };
+        let name = SCHEDULES.iter().find(|(known, _)| *known == noted).map_or(noted.as_str(), |(_, own)| own);
+        match schedule(name) {
+            Ok(_) => Ok(name.into()),
+            Err(_) => Err(NoPlan::Unsupported(format!("`notes` has the schedule `{noted}`"))),
+        }
+    }
+
+    fn recompute(&self, stack: &mut Stack) -> Result<Chosen, NoPlan> {
+        let unknown = || NoPlan::Unsupported(format!("`recompute` is `{}`", self.recompute));
+        let all = |choice| Ok(Chosen { choice, every: 1 });
+        match (self.recompute.as_str(), &stack.selective_blocks) {
+            ("" | "none", _) => all(Recompute::None),
+            ("full", _) => all(Recompute::Full),
+            ("selective", Some(blocks)) => Ok(Chosen { choice: Recompute::Full, every: blocks.value }),
+            ("selective-layer", _) => Ok(Chosen { choice: Recompute::Full, every: 2 }),
+            ("selective", None) => {
+                stack.selective_recompute = true;
+                all(Recompute::Selective)
+            }
+            (text, _) => {
+                let inside = text.strip_prefix("selective (").and_then(|rest| rest.strip_suffix(')'));
+                let piece =
+                    |name: &str| PIECES.iter().find(|(known, _)| *known == name).map(|(_, piece)| *piece);
+                let pieces: Option<Vec<Piece>> = inside.ok_or_else(unknown)?.split('+').map(piece).collect();
+                stack.selective_recompute = true;
+                all(Recompute::of(&pieces.ok_or_else(unknown)?))
+            }
+        }
+    }
+
+    fn sharding(&self, stack: &mut Stack) -> Result<Sharding, NoPlan> {
+        let unknown = || NoPlan::Unsupported(format!("`data_sharding` is `{}`", self.data_sharding));
+        let (name, ranks) = match self.data_sharding.split_once(':') {
+            Some((name, ranks)) => (name, Some(ranks.parse::<usize>().map_err(|_| unknown())?)),
+            None => (self.data_sharding.as_str(), None),
+        };
+        let fully = if stack.has_data_scheme("fsdp") { "fsdp" } else { "zero3" };
+        let scheme = match name {
+            "" if stack.sharded_optimizer => "zero1",
+            "" | "ddp" => "none",
+            "zero1" => "zero1",
+            "zero3" if ranks.is_some() && fully == "fsdp" => "hsdp",
+            "zero3" => fully,
+            "zero2" | "hsdp" | "zero2-fsdp" => name,
+            _ => return Err(unknown()),
+        };
+        if !stack.has_data_scheme(scheme) {
+            match scheme {
+                "zero1" => stack.sharded_optimizer = true,
+                other => stack.data_schemes.push(other.into()),
+            }
+        }
+        // Hybrid sharding is within a node unless said otherwise.
+        let node = self.gpus_per_node.filter(|_| scheme == "hsdp");
+        Ok(Sharding { scheme: scheme.into(), ranks: ranks.or(node) })
+    }
+
+    fn offload(&self) -> Result<Offload, NoPlan> {
+        let optimizer = Offload { optimizer: Some(Place::Host), ..Offload::default() };
+        match self.offload.as_str() {
+            "" | "none" | "optimizer CPU offload 0%" => Ok(Offload::default()),
+            "cpu-optimizer" | "optimizer CPU offload 100%" => Ok(optimizer),
+            other => Err(NoPlan::Unsupported(format!("`offload` is `{other}`"))),
+        }
+    }
+}
+
+struct Sharding {
+    scheme: String,
+    ranks: Option<usize>,
+}
+
+/// A choice for every so many blocks, the last of them; the others keep all.
+struct Chosen {
+    choice: Recompute,
+    every: usize,
+}
+
+impl Chosen {
+    fn of(&self, block: usize) -> Recompute {
+        if (block + 1).is_multiple_of(self.every) { self.choice } else { Recompute::None }
     }
 }

@@ -27,7 +27,8 @@ pub struct Run {
     /// Key and value heads; blank: as many as `heads`.
     #[serde(deserialize_with = "count")]
     pub kv_heads: Option<usize>,
-    /// Inner width of the feed-forward layers; blank: 4 · hidden, or for gated ones 8/3 of it, in multiples of 256.
+    /// Inner width of the feed-forward layers; blank: what `params_b` leaves for them, without it 4 · hidden, or for
+    /// gated ones 8/3 of it, in multiples of 256.
     #[serde(deserialize_with = "count")]
     pub ffn_hidden: Option<usize>,
     /// Vocabulary; blank: 50,257, or 32,000 with gated layers.
@@ -48,6 +49,9 @@ pub struct Run {
     /// Inner width of each expert; blank: `ffn_hidden`.
     #[serde(deserialize_with = "count")]
     pub moe_ffn_hidden: Option<usize>,
+    /// Parameters in 10⁹; blank: what `model_name` ends in, as `1.34G` or `7B`, else what follows from the sizes.
+    #[serde(deserialize_with = "number")]
+    pub params_b: Option<f64>,
     /// The GPU, by its name in the catalog.
     pub gpu: String,
     /// How many.
@@ -63,7 +67,7 @@ pub struct Run {
     pub node_network_gbps: Option<f64>,
     /// What joins the nodes: `infiniband`, `efa`, `roce`, `ethernet`, …; blank: as in the catalog's node.
     pub inter_node: String,
-    /// Number format of the matrix products; blank: bf16.
+    /// Number format of the matrix products; blank: bf16, fp16 on GPUs without it.
     pub precision: String,
     /// Tensor ranks; blank: 1.
     #[serde(deserialize_with = "count")]
@@ -94,6 +98,8 @@ pub struct Run {
     pub offload: String,
     /// How attention is computed; blank: as the software did at that date.
     pub attention_kernel: String,
+    /// How norms are computed: `fused-rms`, `unfused`; blank: as the software did at that date.
+    pub norm_kernel: String,
     /// Sequences in a microbatch; blank: 1.
     #[serde(deserialize_with = "count")]
     pub micro_batch: Option<usize>,
@@ -115,6 +121,8 @@ pub struct Run {
     pub measured_peak_memory_gb: Option<f64>,
     /// `ok` or `oom`.
     pub outcome: String,
+    /// Free text; `schedule NAME` between semicolons names the pipeline schedule.
+    pub notes: String,
 }
 
 /// How a run ended.
@@ -137,6 +145,25 @@ impl Outcome {
 }
 
 impl Run {
+    /// The table's name for those who measured it: the words at the beginning of `id` up to a number, without it
+    /// `source` up to its first comma.
+    pub fn family(&self) -> String {
+        let mut words = self.id.split('-');
+        let first = words.next().unwrap_or_default();
+        if first.is_empty() {
+            return self.source.split(',').next().unwrap_or_default().into();
+        }
+        let more = words.take_while(|word| word.chars().all(char::is_alphabetic) && !word.is_empty());
+        std::iter::once(first).chain(more).collect::<Vec<_>>().join("-")
+    }
+
+    /// Parameters of the model, if the row says it.
+    pub fn parameters(&self) -> Option<f64> {
+        let name = self.model_name.split([' ', '-']).next_back().unwrap_or_default();
+        let named = || name.strip_suffix(['G', 'B', 'b'])?.parse::<f64>().ok();
+        self.params_b.or_else(named).filter(|billions| *billions > 0.0).map(|billions| 1e9 * billions)
+    }
+
     /// How it ended, if the row says so.
     pub fn outcome(&self) -> Option<Outcome> {
         [Outcome::Fits, Outcome::OutOfMemory].into_iter().find(|outcome| outcome.name() == self.outcome)

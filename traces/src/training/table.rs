@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use thiserror::Error;
 
 /// The columns that a forecast adds.
-pub const FORECAST_COLUMNS: [&str; 10] = [
+pub const FORECAST_COLUMNS: [&str; 12] = [
     "predicted_step_time_s",
     "predicted_tokens_per_s_per_gpu",
     "predicted_mfu_pct",
@@ -17,6 +17,8 @@ pub const FORECAST_COLUMNS: [&str; 10] = [
     "error_pct",
     "status",
     "reason",
+    "predicted_used_memory_gb",
+    "stack",
 ];
 
 /// A table of runs.
@@ -27,14 +29,20 @@ pub struct Table {
 }
 
 /// What is forecast of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Prediction {
+    /// The software that the row means.
+    pub stack: String,
     /// What a step takes, in seconds.
     pub step_seconds: f64,
+    /// What it would take at the peak of the matrix units, with the pipeline's bubble and nothing else.
+    pub ideal_seconds: f64,
     /// Model FLOP/s over the peak in percent, every attention score counted.
     pub mfu_percent: f64,
-    /// What the fullest GPU holds, in 10⁹ bytes.
+    /// What the software would print as its memory: see `trainwright_spec::stack::MemoryReport`.
     pub peak_memory_gb: f64,
+    /// What the fullest GPU holds, in 10⁹ bytes.
+    pub used_memory_gb: f64,
     /// Whether that is there.
     pub outcome: Outcome,
     /// Part of the step in which ranks do nothing, in percent, in their mean.
@@ -50,7 +58,9 @@ pub enum TableError {
     #[error("{0}")]
     Csv(#[from] csv::Error),
     /// It lacks a column without which no row has a plan.
-    #[error("the column `{0}` is missing; a table of runs has one row for each run and at least the columns layers, hidden, seq_len, gpu, gpus and global_batch")]
+    #[error(
+        "the column `{0}` is missing; a table of runs has one row for each run and at least the columns layers, hidden, seq_len, gpu, gpus and global_batch"
+    )]
     Column(&'static str),
     /// It has a column that a forecast would add.
     #[error("the column `{0}` is there already: a forecast adds it")]
@@ -117,10 +127,16 @@ impl Table {
 }
 
 impl Prediction {
+    /// The forecast over what was measured, less one.
+    pub fn error(&self, run: &Run) -> Option<f64> {
+        Some(self.step_seconds / run.step_seconds()? - 1.0)
+    }
+
     fn cells(&self, run: &Run) -> [String; FORECAST_COLUMNS.len()] {
         let tokens = run.global_batch.zip(run.seq_len).zip(run.gpus);
-        let rate = tokens.map(|((batch, length), gpus)| (batch * length) as f64 / gpus as f64 / self.step_seconds);
-        let error = run.step_seconds().map(|measured| 100.0 * (self.step_seconds / measured - 1.0));
+        let rate =
+            tokens.map(|((batch, length), gpus)| (batch * length) as f64 / gpus as f64 / self.step_seconds);
+        let error = self.error(run).map(|error| 100.0 * error);
         let percent = |value: f64| format!("{value:.2}");
         [
             format!("{:.6}", self.step_seconds),
@@ -133,6 +149,8 @@ impl Prediction {
             error.map_or_else(String::new, percent),
             "ok".into(),
             String::new(),
+            format!("{:.3}", self.used_memory_gb),
+            self.stack.clone(),
         ]
     }
 }
@@ -143,7 +161,12 @@ fn refused(refusal: &NoPlan) -> [String; FORECAST_COLUMNS.len()] {
         NoPlan::Invalid(_) => "invalid",
         NoPlan::Unsupported(_) => "unsupported",
     };
-    cells[FORECAST_COLUMNS.len() - 2] = status.into();
-    cells[FORECAST_COLUMNS.len() - 1] = refusal.to_string();
+    for (column, cell) in FORECAST_COLUMNS.iter().zip(&mut cells) {
+        match *column {
+            "status" => *cell = status.into(),
+            "reason" => *cell = refusal.to_string(),
+            _ => {}
+        }
+    }
     cells
 }

@@ -1,0 +1,214 @@
+//! Factors on the few numbers of the catalog that measurements of whole steps may correct, and how far forecasts are
+//! off with them.
+//!
+//! ```toml
+//! source = "fit of runs.csv, 120 rows"
+//! band = { low = 0.9, high = 1.15 }     # a tenth of the steps took less than 0.9 of the forecast, a tenth more than 1.15
+//!
+//! [[factors]]
+//! parameter = "matrix"                  # a file of spec/catalog/parameters
+//! of = "ampere"                         # whose
+//! factor = 0.94
+//! ```
+//!
+//! Nothing here knows how factors are found.
+
+use crate::catalog;
+use crate::error::SpecError;
+use crate::plan::Plan;
+use crate::sourced::Sourced;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// A quantity that a factor may multiply: its meaning and range, from the catalog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// Name in the catalog.
+    #[serde(default)]
+    pub name: String,
+    /// What it is.
+    pub meaning: String,
+    /// What has one of its own.
+    pub of: Owner,
+    /// The least factor that is physical.
+    pub low: f64,
+    /// The largest.
+    pub high: f64,
+    /// Where the range is from.
+    pub source: String,
+}
+
+/// What a parameter belongs to: never a model, a paper or a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// A generation of GPUs.
+    Generation,
+    /// A stack.
+    Stack,
+    /// A kind of NIC.
+    Kind,
+}
+
+/// Factors, and the band of what is left.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// What it is from.
+    pub source: String,
+    /// The band of step times; none if nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub band: Option<Band>,
+    /// The factors; what is not named has 1.
+    #[serde(default)]
+    pub factors: Vec<Factor>,
+}
+
+/// The range in which four of five steps lie, over the forecast.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Band {
+    /// A tenth take less.
+    pub low: f64,
+    /// A tenth take more.
+    pub high: f64,
+}
+
+/// A factor on a parameter of one owner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Factor {
+    /// The parameter's name.
+    pub parameter: String,
+    /// The owner's: `ampere`, `megatron-core`, `infiniband-hdr`.
+    pub of: String,
+    /// By what it is multiplied.
+    pub factor: f64,
+}
+
+/// Every parameter of the catalog, read once.
+static PARAMETERS: LazyLock<Vec<Parameter>> = LazyLock::new(|| {
+    catalog::names("parameters").into_iter().filter_map(|name| Parameter::from_name(name).ok()).collect()
+});
+
+impl Parameter {
+    /// The parameter of that name.
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names.
+    pub fn from_name(name: &str) -> Result<Self, SpecError> {
+        let text = catalog::text("parameter", name)?;
+        let parameter: Self = toml::from_str(text).map_err(|error| SpecError::Syntax {
+            origin: format!("parameter {name}"),
+            message: error.to_string(),
+        })?;
+        Ok(Self { name: name.into(), ..parameter })
+    }
+
+    /// Every parameter of the catalog.
+    pub fn all() -> &'static [Self] {
+        &PARAMETERS
+    }
+
+    /// What has this parameter in a plan; none if nothing has.
+    pub fn owner(&self, plan: &Plan) -> Option<String> {
+        match self.of {
+            Owner::Generation => Some(plan.cluster.node.gpu.generation.name().into()),
+            Owner::Stack => plan.stack.host.as_ref().map(|_| plan.stack.name.clone()),
+            Owner::Kind if plan.cluster.nodes > 1 => {
+                plan.cluster.node.nics.as_ref().map(|nics| nics.kind.clone())
+            }
+            Owner::Kind => None,
+        }
+    }
+}
+
+impl Calibration {
+    /// Reads a calibration; `origin` names it in messages.
+    ///
+    /// # Errors
+    /// `Syntax`; `UnknownName` for a parameter that there is not, `BadValue` for a factor out of its range.
+    pub fn from_toml(text: &str, origin: &str) -> Result<Self, SpecError> {
+        let calibration: Self = toml::from_str(text).map_err(|error| SpecError::Syntax {
+            origin: origin.into(),
+            message: crate::plan::one_line(&error, text),
+        })?;
+        for Factor { parameter, of, factor } in &calibration.factors {
+            let known = Parameter::from_name(parameter)?;
+            if !(known.low..=known.high).contains(factor) {
+                return Err(SpecError::BadValue {
+                    origin: origin.into(),
+                    key: format!("factor of {parameter} of {of}"),
+                    value: factor.to_string(),
+                    allowed: format!("from {} to {}", known.low, known.high),
+                });
+            }
+        }
+        Ok(calibration)
+    }
+
+    /// The calibration as a file.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a calibration has only text and numbers")
+    }
+
+    /// The plan with its hardware and software corrected.
+    pub fn apply(&self, plan: &mut Plan) {
+        for Factor { parameter, of, factor } in &self.factors {
+            let known = PARAMETERS.iter().find(|known| known.name == *parameter);
+            if known.and_then(|known| known.owner(plan)).as_ref() == Some(of) {
+                multiply(plan, parameter, *factor);
+            }
+        }
+    }
+}
+
+/// Multiplies what the parameter stands for; parts of a whole stay below it.
+fn multiply(plan: &mut Plan, parameter: &str, factor: f64) {
+    let part = |part: &mut Sourced<f64>| part.value = (part.value * factor).min(1.0);
+    let achieved = &mut plan.cluster.node.gpu.achieved;
+    let host = plan.stack.host.as_mut();
+    match parameter {
+        "matrix" => achieved.matrix.values_mut().for_each(part),
+        "memory" => [&mut achieved.memory, &mut achieved.reduction].into_iter().for_each(part),
+        "attention" => {
+            let kinds = achieved.attention.values_mut();
+            let kinds = kinds.flat_map(|reached| [&mut reached.forward, &mut reached.backward]);
+            let best = [&mut achieved.attention_forward, &mut achieved.attention_backward];
+            kinds.chain(best).for_each(part);
+        }
+        "exchange" => plan.cluster.node.nics.iter_mut().for_each(|nics| part(&mut nics.efficiency)),
+        "launch" => host.into_iter().for_each(|host| host.launch.value = factor * host.launch.value),
+        "message" => host.into_iter().for_each(|host| host.message.value = factor * host.message.value),
+        "step" => host.into_iter().for_each(|host| host.step.value = factor * host.step.value),
+        other => unreachable!("`{other}` is no parameter of the catalog"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_has_a_meaning_a_range_around_one_and_a_source() {
+        let names = catalog::names("parameters");
+        assert_eq!(Parameter::all().len(), names.len());
+        for parameter in Parameter::all() {
+            assert!(parameter.low < 1.0 && parameter.high > 1.0, "{parameter:?}");
+            assert!(!parameter.meaning.is_empty() && !parameter.source.is_empty(), "{parameter:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_or_unknown_is_refused() {
+        let check = |factor: &str, message: &str| {
+            let text = format!("source = \"a\"\n[[factors]]\n{factor}");
+            let error = Calibration::from_toml(&text, "a.toml").unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        };
+        check("parameter = \"matrix\"\nof = \"ampere\"\nfactor = 2", "from 0.75 to 1.1");
+        check("parameter = \"matrices\"\nof = \"ampere\"\nfactor = 1", "matrix");
+        check("parameter = \"matrix\"\nfactor = 1", "of");
+    }
+}
