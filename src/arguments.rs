@@ -45,6 +45,8 @@ pub enum Command {
     Simulate(SimulateArguments),
     /// Forecast every run of a table, and compare with what was measured
     Predict(PredictArguments),
+    /// Correct hardware and software by measured runs, and show what that is worth on sources it has not seen
+    Fit(FitArguments),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
     /// List what the catalog has, or print one entry of it with its sources
@@ -167,12 +169,28 @@ pub struct PredictArguments {
     /// Write the table with its forecasts to this CSV; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
-    /// Correct hardware and software by a calibration, as `fit` writes it
-    #[arg(long, value_name = "FILE")]
-    pub calibration: Option<String>,
+    /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub calibration: String,
+    /// Write the scoreboard into this folder: a page, pictures, and the forecasts that they are made of
+    #[arg(long, value_name = "FOLDER")]
+    pub scoreboard: Option<String>,
     /// Print the summary of the errors as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `fit`.
+#[derive(Debug, Args)]
+pub struct FitArguments {
+    /// A CSV as `predict` reads it, with measured step times; `-` is standard input
+    pub measurements: String,
+    /// Write the calibration to this TOML file; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Qualities of the rows that count, between commas; rows without a quality do
+    #[arg(long, value_name = "A,B,C", default_value = "A")]
+    pub quality: String,
 }
 
 /// Arguments of `show`.

@@ -106,14 +106,17 @@ pub fn plan(path: &str, profile: Option<&str>, expert_load: Option<&str>) -> Res
     }
 }
 
-/// A calibration; none corrects nothing.
+/// A calibration of the catalog, or one in a file: a path with a `/` or ending in .toml.
 ///
 /// # Errors
 /// `Reading`, or what is wrong with it.
-pub fn calibration(path: Option<&str>) -> Result<Calibration, CliError> {
-    let Some(path) = path else { return Ok(Calibration::default()) };
+pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
     let argument = Some("--calibration");
-    Calibration::from_toml(&text(argument, path)?, path).map_err(|error| CliError::of_input(argument, error))
+    let calibration = match reference.contains('/') || reference.ends_with(".toml") {
+        true => Calibration::from_toml(&text(argument, reference)?, reference),
+        false => Calibration::from_name(reference),
+    };
+    calibration.map_err(|error| CliError::of_input(argument, error))
 }
 
 /// A table of runs; `-` is standard input.

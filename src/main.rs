@@ -39,6 +39,7 @@ fn run() -> Result<Outcome, CliError> {
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
         Command::Predict(arguments) => commands::predict::run(&arguments),
+        Command::Fit(arguments) => commands::fit::run(&arguments),
         Command::Network(arguments) => commands::network::run(&arguments),
         Command::Show(arguments) => commands::show::run(&arguments),
     }

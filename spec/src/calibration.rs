@@ -61,8 +61,41 @@ pub struct Calibration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub band: Option<Band>,
     /// The factors; what is not named has 1.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub factors: Vec<Factor>,
+    /// Errors of step times by source of the runs that the factors were fitted to, and of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceErrors>,
+}
+
+/// Errors of a source's step times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceErrors {
+    /// Its name.
+    pub name: String,
+    /// Runs.
+    pub rows: usize,
+    /// With the catalog as it is.
+    pub catalog: Figures,
+    /// With factors from the other sources.
+    pub left_out: Figures,
+    /// With factors from all.
+    pub in_sample: Figures,
+}
+
+/// Of errors, forecast over measured less one, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Median of their sizes.
+    pub median: f64,
+    /// Mean of their sizes.
+    pub mean: f64,
+    /// Mean with signs.
+    pub signed: f64,
+    /// 90th percentile of their sizes.
+    pub p90: f64,
 }
 
 /// The range in which four of five steps lie, over the forecast.
@@ -115,6 +148,9 @@ impl Parameter {
     pub fn owner(&self, plan: &Plan) -> Option<String> {
         match self.of {
             Owner::Generation => Some(plan.cluster.node.gpu.generation.name().into()),
+            Owner::Stack if self.name == "traffic" => {
+                plan.stack.traffic.as_ref().map(|_| plan.stack.name.clone())
+            }
             Owner::Stack => plan.stack.host.as_ref().map(|_| plan.stack.name.clone()),
             Owner::Kind if plan.cluster.nodes > 1 => {
                 plan.cluster.node.nics.as_ref().map(|nics| nics.kind.clone())
@@ -125,6 +161,14 @@ impl Parameter {
 }
 
 impl Calibration {
+    /// A calibration of the catalog.
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names.
+    pub fn from_name(name: &str) -> Result<Self, SpecError> {
+        Self::from_toml(catalog::text("calibration", name)?, name)
+    }
+
     /// Reads a calibration; `origin` names it in messages.
     ///
     /// # Errors
@@ -179,6 +223,10 @@ fn multiply(plan: &mut Plan, parameter: &str, factor: f64) {
             kinds.chain(best).for_each(part);
         }
         "exchange" => plan.cluster.node.nics.iter_mut().for_each(|nics| part(&mut nics.efficiency)),
+        "traffic" => {
+            let traffic = plan.stack.traffic.iter_mut();
+            traffic.for_each(|traffic| traffic.value = (traffic.value * factor).max(1.0));
+        }
         "launch" => host.into_iter().for_each(|host| host.launch.value = factor * host.launch.value),
         "message" => host.into_iter().for_each(|host| host.message.value = factor * host.message.value),
         "step" => host.into_iter().for_each(|host| host.step.value = factor * host.step.value),
@@ -197,6 +245,16 @@ mod tests {
         for parameter in Parameter::all() {
             assert!(parameter.low < 1.0 && parameter.high > 1.0, "{parameter:?}");
             assert!(!parameter.meaning.is_empty() && !parameter.source.is_empty(), "{parameter:?}");
+        }
+    }
+
+    #[test]
+    fn every_calibration_of_the_catalog_is_read_and_has_a_band() {
+        for name in catalog::names("calibrations") {
+            let calibration = Calibration::from_name(name).unwrap();
+            let band = calibration.band.unwrap();
+            assert!(0.0 < band.low && band.low < band.high, "{name}");
+            assert_eq!(Calibration::from_toml(&calibration.to_toml(), name).unwrap(), calibration);
         }
     }
 

@@ -94,9 +94,25 @@ pub struct Stack {
     /// What each process does on its processor; nothing if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostTimes>,
+    /// Whether every rank of the tensor axis computes the loss over the whole vocabulary, gathered from all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gathers_logits: bool,
+    /// Bytes that element-by-element kernels and reductions of a pass move over those of the kernels that are listed here
+    /// for it, from 1 on: casts, copies and operators that nothing fuses; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Sourced<f64>>,
     /// How a table's blocks are given to stages.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cut: Cut,
+    /// Whether a table's models without gates are trained with dropout; they are if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drops_out: Option<bool>,
+    /// What a table's blank `recompute` means; `none` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual_recompute: Option<String>,
+    /// What a table's `ddp` means; `none` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_data_scheme: Option<String>,
     /// Whether a head that would share the embedding's weights has its own where it is on another stage.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unties_over_stages: bool,
@@ -297,7 +313,9 @@ mod tests {
                 .flat_map(|extra| [&extra.always, &extra.divided_whole, &extra.divided_part])
                 .map(|bytes| &bytes.source);
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
-            let own = sources.into_iter().chain(dispatch).chain(host).chain(extra).chain(selective);
+            let traffic = stack.traffic.iter().map(|traffic| &traffic.source);
+            let own =
+                sources.into_iter().chain(dispatch).chain(host).chain(extra).chain(selective).chain(traffic);
             let sources = own.collect::<Vec<_>>();
             assert!(sources.iter().all(|source| !source.is_empty()), "{name} lacks a source");
             let written = toml::to_string(&stack).unwrap();

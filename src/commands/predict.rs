@@ -2,7 +2,7 @@
 
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::training as page;
+use crate::render::{scoreboard, training as page};
 use crate::{inputs, output};
 use rayon::prelude::*;
 use trainwright_sim::costs::ClusterCosts;
@@ -22,12 +22,16 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let table = inputs::table(&arguments.cases)?;
     let runs: Vec<Result<Run, NoPlan>> = table.runs().collect();
-    let calibration = inputs::calibration(arguments.calibration.as_deref())?;
+    let calibration = inputs::calibration(&arguments.calibration)?;
     let predictions = forecasts(&runs, &calibration);
     if let Some(path) = &arguments.out {
         output::write("--out", path, |out| table.write(&predictions, out))?;
     }
     let summary = Summary::new(runs.iter().zip(&predictions));
+    if let Some(folder) = &arguments.scoreboard {
+        let rows: Vec<_> = runs.iter().zip(&predictions).collect();
+        write_scoreboard(folder, &rows, &summary, &calibration)?;
+    }
     if arguments.json {
         output::print(&page::json(&summary))?;
     } else if !alone {
@@ -36,12 +40,28 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     Ok(Outcome::Done)
 }
 
+/// Writes `page.md`, its pictures and `forecasts.csv`.
+fn write_scoreboard(
+    folder: &str,
+    rows: scoreboard::Rows,
+    summary: &Summary,
+    calibration: &Calibration,
+) -> Result<(), CliError> {
+    let page = ("page.md", scoreboard::page(rows, summary, calibration));
+    for (name, content) in std::iter::once(page).chain(scoreboard::pictures(rows)) {
+        let path = format!("{}/{name}", folder.trim_end_matches('/'));
+        output::write("--scoreboard", &path, |out| out.write_all(content.as_bytes()))?;
+    }
+    let path = format!("{}/forecasts.csv", folder.trim_end_matches('/'));
+    output::write("--scoreboard", &path, |out| out.write_all(scoreboard::forecasts(rows).as_bytes()))
+}
+
 /// A forecast, or a refusal, for each run, in order.
 pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
     let predict = |run: &Run| {
         let mut plan = run.plan()?;
         calibration.apply(&mut plan);
-        predict(&plan)
+        Ok(Prediction { band: calibration.band.map(|band| (band.low, band.high)), ..predict(&plan)? })
     };
     runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()
 }
@@ -59,6 +79,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
     let printed = reported_memory(plan, &memory);
     Ok(Prediction {
         stack: plan.stack.name.clone(),
+        band: None,
         step_seconds: step.get(),
         ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
         mfu_percent: 100.0 * (at_peak / step),

@@ -177,7 +177,7 @@ fn text_width(text: &str) -> i32 {
 }
 
 /// The letters of a picture are in the program, so that it needs none from the system.
-fn load_font() {
+pub(crate) fn load_font() {
     static LOADED: Once = Once::new();
     LOADED.call_once(|| {
         let font = include_bytes!("../fonts/DejaVuSans-subset.ttf");

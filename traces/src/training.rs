@@ -10,7 +10,9 @@
 mod cluster;
 mod model;
 mod plan;
+pub mod robust;
 mod row;
+pub mod scatter;
 mod stages;
 pub mod statistics;
 mod summary;

@@ -73,8 +73,29 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     }
     let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
     parts.push(head(shape, [width, own_vocabulary], model.head.bias));
-    parts.push(cross_entropy(shape, own_vocabulary));
+    match shape.stack.gathers_logits && shape.tensor > 1 {
+        true => parts.push(gathered_cross_entropy(shape, own_vocabulary * shape.parts.width)),
+        false => parts.push(cross_entropy(shape, own_vocabulary)),
+    }
     parts
+}
+
+/// Cross entropy on every rank of the tensor axis over logits that it gathers from all; each needs only its part of the
+/// gradients.
+fn gathered_cross_entropy(shape: &Shape, vocabulary: usize) -> Part {
+    let alone = Shape { tensor: 1, ..*shape };
+    let logits = shape.activations(shape.tokens() * vocabulary);
+    let gather = Step::Collective {
+        module: "gather logits",
+        kind: CollectiveKind::AllGather,
+        axis: shape.scheme.vocabulary_axis(),
+        bytes: logits,
+        beside_next: false,
+    };
+    let mut part = cross_entropy(&alone, vocabulary);
+    part.forward.insert(0, gather);
+    part.kept += logits;
+    part
 }
 
 /// Cross entropy over a vocabulary split by the tensor axis, in fp32: a cast, the maximum, the shifted exponentials

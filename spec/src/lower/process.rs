@@ -1,8 +1,9 @@
-//! What a rank's own process does beside its GPU, where the stack says how long it takes.
+//! What software adds to the kernels of a pass, where the stack says how much: the work of a rank's own process beside
+//! its GPU, and passes over memory.
 
 use super::emit::Emitter;
 use crate::plan::Plan;
-use crate::program::{Pass, Stream, Work};
+use crate::program::{Kernel, Pass, Segment, Stream, Work};
 use crate::stack::HostTimes;
 
 /// Launches the ops of a pass, which ends when all are launched and done.
@@ -17,6 +18,17 @@ pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let launched = emitter.push("launch", pass, Stream::Host, work, after);
     emitter.wait_for(launched);
     emitter.in_line("launched", pass, Work::Join);
+}
+
+/// Makes streaming kernels move what the software moves beside what they must.
+pub(crate) fn add_traffic(plan: &Plan, segment: &mut Segment) {
+    let Some(traffic) = &plan.stack.traffic else { return };
+    for op in &mut segment.ops {
+        if let Work::Compute(Kernel::Streaming { read, written, .. }) = &mut op.work {
+            *read = traffic.value * *read;
+            *written = traffic.value * *written;
+        }
+    }
 }
 
 /// Prepares a message between stages.

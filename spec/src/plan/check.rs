@@ -204,6 +204,11 @@ impl Plan {
         if !(0.0..=1.0).contains(&fragmentation) {
             return bad("stack.fragmentation", fragmentation.to_string(), "it must be from 0 to 1".into());
         }
+        if let Some(traffic) = &self.stack.traffic
+            && !(1.0..=100.0).contains(&traffic.value)
+        {
+            return bad("stack.traffic", traffic.value.to_string(), "it must be from 1 to 100".into());
+        }
         let lacks = |what: &str| format!("stack {} has no {what}", self.stack.name);
         if self.sequence_parallel && !self.stack.sequence_parallel {
             return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));

@@ -82,6 +82,12 @@ impl Run {
             _ => 0.0,
         };
         let size = self.gpus_per_node.map_or(0.0, |size| (size as f64 / node.gpus.value as f64).log2().abs());
-        1000.0 * f64::from(inside) + 100.0 * f64::from(between) + 10.0 * bandwidth + size
+        // Links between pairs of GPUs are of one node size only.
+        let cut = !switched && self.gpus_per_node.is_some_and(|size| size != node.gpus.value);
+        1000.0 * f64::from(inside)
+            + 500.0 * f64::from(cut)
+            + 100.0 * f64::from(between)
+            + 10.0 * bandwidth
+            + size
     }
 }

@@ -24,7 +24,7 @@ impl Run {
     pub fn model(&self, stack: &Stack) -> Result<Model, NoPlan> {
         let layers = self.layers.ok_or_else(|| NoPlan::missing("layers"))?;
         let hidden = self.hidden.ok_or_else(|| NoPlan::missing("hidden"))?;
-        let heads = self.heads.unwrap_or_else(|| default_heads(hidden));
+        let heads = self.heads.unwrap_or_else(|| default_heads(hidden, self.tp.unwrap_or(1)));
         if !hidden.is_multiple_of(heads) && self.num_experts.is_none() {
             return Err(NoPlan::Invalid(format!("`heads` is {heads}; it must divide `hidden` = {hidden}")));
         }
@@ -36,7 +36,8 @@ impl Run {
             (None, None, Some(parameters)) => self.sized(heads, Some(fitting_width(&whole, parameters)))?,
             _ => whole,
         };
-        Ok(self.with_head(model, stack))
+        let dropout = model.dropout && stack.drops_out.unwrap_or(true);
+        Ok(self.with_head(Model { dropout, ..model }, stack))
     }
 
     fn sized(&self, heads: usize, width: Option<usize>) -> Result<Model, NoPlan> {
@@ -130,10 +131,12 @@ impl Run {
     }
 }
 
-/// As many heads as are 128 wide, of narrow models 64 wide; at least one.
-fn default_heads(hidden: usize) -> usize {
+/// As many heads as are 128 wide, or 64 wide if 128 does not divide; or the next fewer that divide both the width and
+/// evenly among tensor ranks.
+fn default_heads(hidden: usize, tensor: usize) -> usize {
     let width = if hidden.is_multiple_of(128) { 128 } else { 64 };
-    (1..=hidden.div_ceil(width)).rev().find(|heads| hidden.is_multiple_of(*heads)).unwrap_or(1)
+    let suits = |heads: &usize| hidden.is_multiple_of(*heads) && heads.is_multiple_of(tensor);
+    (1..=hidden.div_ceil(width)).rev().find(suits).unwrap_or(1)
 }
 
 /// The width of the feed-forward layers with which `model` has nearly that many parameters, a multiple of 256.

@@ -2,11 +2,12 @@
 
 use super::stages::stages;
 use super::{NoPlan, Run};
+use trainwright_spec::cluster::Gpu;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::{Offload, Piece, Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Place;
+use trainwright_spec::program::{FlashVersion, Place};
 use trainwright_spec::schedule::schedule;
 use trainwright_spec::stack::{AttentionKernel, Fusion, Stack};
 
@@ -38,6 +39,7 @@ impl Run {
         let invalid = |message: String| Err(NoPlan::Invalid(message));
         let cluster = self.cluster()?;
         let mut stack = self.stack()?;
+        stack.attention = Self::known_attention(stack.attention, &cluster.node.gpu);
         let gpus = cluster.gpus();
         let [tensor, pipeline, context] = [self.tp, self.pp, self.cp].map(|size| size.unwrap_or(1));
         let ranks = tensor * pipeline * context;
@@ -134,7 +136,22 @@ impl Run {
         Ok(Stack { attention, norms, ..stack })
     }
 
-    fn precision(&self, gpu: &trainwright_spec::cluster::Gpu) -> Result<Precision, NoPlan> {
+    /// That kernel, or of fused ones the nearest generation that `gpu` has figures of: the oldest that is newer, or the
+    /// best.
+    fn known_attention(kernel: AttentionKernel, gpu: &Gpu) -> AttentionKernel {
+        let Some(wanted) = kernel.version().filter(|version| *version != FlashVersion::Best) else {
+            return kernel;
+        };
+        let known = gpu.achieved.attention.keys().find(|version| **version >= wanted);
+        match known {
+            Some(FlashVersion::First) => AttentionKernel::Flash1,
+            Some(FlashVersion::Second) => AttentionKernel::Flash2,
+            Some(FlashVersion::Third) => AttentionKernel::Flash3,
+            Some(FlashVersion::Best) | None => AttentionKernel::Flash,
+        }
+    }
+
+    fn precision(&self, gpu: &Gpu) -> Result<Precision, NoPlan> {
         if self.precision.is_empty() {
             let has = |precision| gpu.peak.contains_key(&precision);
             return Ok(if has(Precision::Bf16) { Precision::Bf16 } else { Precision::Fp16 });
@@ -165,7 +182,9 @@ impl Run {
     fn recompute(&self, stack: &mut Stack) -> Result<Chosen, NoPlan> {
         let unknown = || NoPlan::Unsupported(format!("`recompute` is `{}`", self.recompute));
         let all = |choice| Ok(Chosen { choice, every: 1 });
-        match (self.recompute.as_str(), &stack.selective_blocks) {
+        let usual = stack.usual_recompute.clone().unwrap_or_default();
+        let chosen = if self.recompute.is_empty() { &usual } else { &self.recompute };
+        match (chosen.as_str(), &stack.selective_blocks) {
             ("" | "none", _) => all(Recompute::None),
             ("full", _) => all(Recompute::Full),
             ("selective", Some(blocks)) => Ok(Chosen { choice: Recompute::Full, every: blocks.value }),
@@ -192,9 +211,11 @@ impl Run {
             None => (self.data_sharding.as_str(), None),
         };
         let fully = if stack.has_data_scheme("fsdp") { "fsdp" } else { "zero3" };
+        let plain = stack.plain_data_scheme.clone();
         let scheme = match name {
             "" if stack.sharded_optimizer => "zero1",
-            "" | "ddp" => "none",
+            "ddp" => plain.as_deref().unwrap_or("none"),
+            "" => "none",
             "zero1" => "zero1",
             "zero3" if ranks.is_some() && fully == "fsdp" => "hsdp",
             "zero3" => fully,

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use thiserror::Error;
 
 /// The columns that a forecast adds.
-pub const FORECAST_COLUMNS: [&str; 12] = [
+pub const FORECAST_COLUMNS: [&str; 14] = [
     "predicted_step_time_s",
     "predicted_tokens_per_s_per_gpu",
     "predicted_mfu_pct",
@@ -19,6 +19,8 @@ pub const FORECAST_COLUMNS: [&str; 12] = [
     "reason",
     "predicted_used_memory_gb",
     "stack",
+    "p10_step_time_s",
+    "p90_step_time_s",
 ];
 
 /// A table of runs.
@@ -35,6 +37,8 @@ pub struct Prediction {
     pub stack: String,
     /// What a step takes, in seconds.
     pub step_seconds: f64,
+    /// A tenth of such steps take less than the first, over the forecast, and a tenth more than the second.
+    pub band: Option<(f64, f64)>,
     /// What it would take at the peak of the matrix units, with the pipeline's bubble and nothing else.
     pub ideal_seconds: f64,
     /// Model FLOP/s over the peak in percent, every attention score counted.
@@ -138,6 +142,9 @@ impl Prediction {
             tokens.map(|((batch, length), gpus)| (batch * length) as f64 / gpus as f64 / self.step_seconds);
         let error = self.error(run).map(|error| 100.0 * error);
         let percent = |value: f64| format!("{value:.2}");
+        let end = |of: fn((f64, f64)) -> f64| {
+            self.band.map_or_else(String::new, |band| format!("{:.6}", self.step_seconds * of(band)))
+        };
         [
             format!("{:.6}", self.step_seconds),
             rate.map_or_else(String::new, |rate| format!("{rate:.2}")),
@@ -151,6 +158,8 @@ impl Prediction {
             String::new(),
             format!("{:.3}", self.used_memory_gb),
             self.stack.clone(),
+            end(|(low, _)| low),
+            end(|(_, high)| high),
         ]
     }
 }
