@@ -83,6 +83,9 @@ pub struct PlanArguments {
     /// A profile of the cluster's network, as `network --write-profile` writes it
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
+    /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub calibration: String,
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
@@ -144,6 +147,9 @@ pub struct SimulateArguments {
     /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
     #[arg(long, value_name = "FILE")]
     pub expert_load: Option<String>,
+    /// Correct the plan's hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub calibration: String,
     /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,

@@ -33,7 +33,7 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 /// The first argument that makes no sense by itself or beside the others.
 pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
-    let question = Question {
+    let mut question = Question {
         model: model(&arguments.model)?,
         job: Job {
             sequence: arguments.seq,
@@ -47,6 +47,7 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
         pins: pins(&arguments.pins),
         cluster,
     };
+    calibration(&arguments.calibration)?.apply(&mut question.cluster, &mut question.stack);
     check(&question)?;
     Ok(question)
 }

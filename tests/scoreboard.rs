@@ -68,7 +68,8 @@ fn the_forecasts_are_those_of_today() {
     let headers = reader.headers().unwrap().clone();
     let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
     let [id, step, memory, outcome, status] =
-        ["id", "predicted_step_time_s", "predicted_peak_memory_gb", "predicted_outcome", "status"].map(column);
+        ["id", "predicted_step_time_s", "predicted_peak_memory_gb", "predicted_outcome", "status"]
+            .map(column);
     let mut stale = Vec::new();
     for record in reader.records() {
         let row = record.unwrap();
@@ -114,7 +115,8 @@ fn the_page_has_the_figures_of_its_forecasts_and_errors_do_not_grow() {
     let told = |run: &&Run| forecast(run).is_some_and(|forecast| forecast.step.is_some());
     let judged: Vec<(Outcome, &Run)> =
         a.iter().filter(told).filter_map(|run| Some((run.outcome()?, run))).collect();
-    let wrong = judged.iter().filter(|(outcome, run)| forecast(run).unwrap().outcome != outcome.name()).count();
+    let wrong =
+        judged.iter().filter(|(outcome, run)| forecast(run).unwrap().outcome != outcome.name()).count();
     let wrong = 100.0 * wrong as f64 / judged.len() as f64;
     assert!(wrong <= OUTCOMES_WRONG, "{wrong:.1} % of the outcomes are wrong");
 }

@@ -14,9 +14,10 @@
 //! Nothing here knows how factors are found.
 
 use crate::catalog;
+use crate::cluster::Cluster;
 use crate::error::SpecError;
-use crate::plan::Plan;
 use crate::sourced::Sourced;
+use crate::stack::Stack;
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -144,17 +145,13 @@ impl Parameter {
         &PARAMETERS
     }
 
-    /// What has this parameter in a plan; none if nothing has.
-    pub fn owner(&self, plan: &Plan) -> Option<String> {
+    /// What has this parameter where `stack` runs on `cluster`; none if nothing has.
+    pub fn owner(&self, cluster: &Cluster, stack: &Stack) -> Option<String> {
         match self.of {
-            Owner::Generation => Some(plan.cluster.node.gpu.generation.name().into()),
-            Owner::Stack if self.name == "traffic" => {
-                plan.stack.traffic.as_ref().map(|_| plan.stack.name.clone())
-            }
-            Owner::Stack => plan.stack.host.as_ref().map(|_| plan.stack.name.clone()),
-            Owner::Kind if plan.cluster.nodes > 1 => {
-                plan.cluster.node.nics.as_ref().map(|nics| nics.kind.clone())
-            }
+            Owner::Generation => Some(cluster.node.gpu.generation.name().into()),
+            Owner::Stack if self.name == "traffic" => stack.traffic.as_ref().map(|_| stack.name.clone()),
+            Owner::Stack => stack.host.as_ref().map(|_| stack.name.clone()),
+            Owner::Kind if cluster.nodes > 1 => cluster.node.nics.as_ref().map(|nics| nics.kind.clone()),
             Owner::Kind => None,
         }
     }
@@ -197,22 +194,22 @@ impl Calibration {
         toml::to_string(self).expect("a calibration has only text and numbers")
     }
 
-    /// The plan with its hardware and software corrected.
-    pub fn apply(&self, plan: &mut Plan) {
+    /// Corrects hardware and software.
+    pub fn apply(&self, cluster: &mut Cluster, stack: &mut Stack) {
         for Factor { parameter, of, factor } in &self.factors {
             let known = PARAMETERS.iter().find(|known| known.name == *parameter);
-            if known.and_then(|known| known.owner(plan)).as_ref() == Some(of) {
-                multiply(plan, parameter, *factor);
+            if known.and_then(|known| known.owner(cluster, stack)).as_ref() == Some(of) {
+                multiply((cluster, stack), parameter, *factor);
             }
         }
     }
 }
 
 /// Multiplies what the parameter stands for; parts of a whole stay below it.
-fn multiply(plan: &mut Plan, parameter: &str, factor: f64) {
+fn multiply((cluster, stack): (&mut Cluster, &mut Stack), parameter: &str, factor: f64) {
     let part = |part: &mut Sourced<f64>| part.value = (part.value * factor).min(1.0);
-    let achieved = &mut plan.cluster.node.gpu.achieved;
-    let host = plan.stack.host.as_mut();
+    let achieved = &mut cluster.node.gpu.achieved;
+    let host = stack.host.as_mut();
     match parameter {
         "matrix" => achieved.matrix.values_mut().for_each(part),
         "memory" => [&mut achieved.memory, &mut achieved.reduction].into_iter().for_each(part),
@@ -222,9 +219,9 @@ fn multiply(plan: &mut Plan, parameter: &str, factor: f64) {
             let best = [&mut achieved.attention_forward, &mut achieved.attention_backward];
             kinds.chain(best).for_each(part);
         }
-        "exchange" => plan.cluster.node.nics.iter_mut().for_each(|nics| part(&mut nics.efficiency)),
+        "exchange" => cluster.node.nics.iter_mut().for_each(|nics| part(&mut nics.efficiency)),
         "traffic" => {
-            let traffic = plan.stack.traffic.iter_mut();
+            let traffic = stack.traffic.iter_mut();
             traffic.for_each(|traffic| traffic.value = (traffic.value * factor).max(1.0));
         }
         "launch" => host.into_iter().for_each(|host| host.launch.value = factor * host.launch.value),
@@ -256,6 +253,23 @@ mod tests {
             assert!(0.0 < band.low && band.low < band.high, "{name}");
             assert_eq!(Calibration::from_toml(&calibration.to_toml(), name).unwrap(), calibration);
         }
+    }
+
+    #[test]
+    fn factors_reach_what_they_are_of_and_nothing_else() {
+        let mut cluster = Cluster::from_name("dgx-a100:2").unwrap();
+        let mut stack = Stack::from_name("nanotron").unwrap();
+        let before = (cluster.clone(), stack.clone());
+        let text = "source = \"a\"\n[[factors]]\nparameter = \"matrix\"\nof = \"ampere\"\nfactor = 0.9\n\
+                    [[factors]]\nparameter = \"launch\"\nof = \"nanotron\"\nfactor = 2\n\
+                    [[factors]]\nparameter = \"memory\"\nof = \"hopper\"\nfactor = 0.8\n";
+        Calibration::from_toml(text, "a.toml").unwrap().apply(&mut cluster, &mut stack);
+        let bf16 =
+            |cluster: &Cluster| cluster.node.gpu.achieved.matrix[&crate::precision::Precision::Bf16].value;
+        assert!((bf16(&cluster) / bf16(&before.0) - 0.9).abs() < 1e-12);
+        assert_eq!(cluster.node.gpu.achieved.memory, before.0.node.gpu.achieved.memory);
+        let launch = |stack: &Stack| stack.host.as_ref().unwrap().launch.value;
+        assert_eq!(launch(&stack), 2.0 * launch(&before.1));
     }
 
     #[test]

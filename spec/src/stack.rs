@@ -49,6 +49,9 @@ pub struct Stack {
     /// Norms: one kernel, or mean, variance, normalisation and gain as a kernel each.
     #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
     pub norms: Fusion,
+    /// Size of the elements on which separate kernels of a norm work; that of activations if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norm_element: Option<Sourced<Bytes>>,
     /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
     #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
     pub cross_entropy: Fusion,
@@ -313,6 +316,7 @@ mod tests {
                 .flat_map(|extra| [&extra.always, &extra.divided_whole, &extra.divided_part])
                 .map(|bytes| &bytes.source);
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
+            let dispatch = dispatch.chain(stack.norm_element.iter().map(|size| &size.source));
             let traffic = stack.traffic.iter().map(|traffic| &traffic.source);
             let own =
                 sources.into_iter().chain(dispatch).chain(host).chain(extra).chain(selective).chain(traffic);

@@ -60,7 +60,7 @@ fn write_scoreboard(
 pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
     let predict = |run: &Run| {
         let mut plan = run.plan()?;
-        calibration.apply(&mut plan);
+        calibration.apply(&mut plan.cluster, &mut plan.stack);
         Ok(Prediction { band: calibration.band.map(|band| (band.low, band.high)), ..predict(&plan)? })
     };
     runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()

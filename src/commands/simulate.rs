@@ -27,6 +27,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
         plan.stack = Stack::from_name(name).map_err(refuse)?;
         plan.check(&arguments.plan).map_err(refuse)?;
     }
+    inputs::calibration(&arguments.calibration)?.apply(&mut plan.cluster, &mut plan.stack);
     let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline);

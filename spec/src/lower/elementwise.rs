@@ -21,6 +21,7 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
             kept: size,
             ..Part::default()
         },
+        Fusion::Separate if shape.stack.norm_element.is_some() => wide_norm(shape, tokens * width),
         Fusion::Separate => Part {
             forward: vec![
                 Step::reduction("norm mean", size, Bytes::ZERO),
@@ -37,6 +38,35 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
             kept: 2.0 * size,
             ..Part::default()
         },
+    }
+}
+
+/// A norm of separate kernels that work on wider elements than activations have: casts around it, squares, their mean,
+/// the product with its root, and the gain. It keeps its input as it is and wide, and what has no gain yet.
+fn wide_norm(shape: &Shape, elements: usize) -> Part {
+    let size = shape.activations(elements);
+    let element = shape.stack.norm_element.as_ref().map_or(Bytes::ZERO, |element| element.value);
+    let wide = element * elements as f64;
+    Part {
+        forward: vec![
+            Step::streaming("norm cast", size, wide),
+            Step::streaming("norm squares", wide, wide),
+            Step::reduction("norm mean", wide, Bytes::ZERO),
+            Step::streaming("norm", wide, wide),
+            Step::streaming("norm cast", wide, size),
+            Step::streaming("norm gain", size, size),
+        ],
+        backward: vec![
+            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO),
+            Step::streaming("norm gain", size, size),
+            Step::streaming("norm cast", size, wide),
+            Step::reduction("norm sums", 2.0 * wide, Bytes::ZERO),
+            Step::streaming("norm", 2.0 * wide, wide),
+            Step::streaming("norm squares", 2.0 * wide, wide),
+            Step::streaming("norm cast", wide, size),
+        ],
+        kept: 2.0 * size + wide,
+        ..Part::default()
     }
 }
 
