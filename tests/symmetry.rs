@@ -167,6 +167,19 @@ fn joined_ops_take_the_same_time() {
 }
 
 #[test]
+fn joining_leaves_few_ops_beside_a_gradient_reduction() {
+    for data_sharding in ["none", "zero1", "zero2"] {
+        let draft = Draft { blocks: 12, data_sharding, ..Draft::of("gpt2", [1, 2, 2]) };
+        let plan = Draft { stack: "megatron-core", ..draft }.plan();
+        let costs = ClusterCosts { cluster: &plan.cluster };
+        let program = lower(&plan);
+        let spans = |detail| simulate(&program, &costs, detail).unwrap().spans.len();
+        let (joined, single) = (spans(Detail::Calls), spans(Detail::Ops));
+        assert!(4 * joined < single, "{data_sharding}: {joined} of {single}");
+    }
+}
+
+#[test]
 fn joined_ops_are_reported_as_single_ones() {
     // Alone: compute and bubble to the picosecond. With what runs beside: within a hundredth of the step. Peak memory
     // without temporaries. What is hidden of the data axis and of messages depends on the order inside a joined op,
