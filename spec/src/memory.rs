@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 /// flight at the schedule's peak; buffers hold what backward computes again, the largest temporary, communicators,
 /// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
 /// from the first one to it.
-/// libraries and what the allocator loses.
 ///
 /// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the fullest moment of a backward
 /// pass.

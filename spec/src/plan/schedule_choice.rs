@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A schedule of the registry by its name, or actions of one's own, a line for each rank:
-/// `schedule = "zb-h1"` or `schedule = ["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"]`.
+/// `schedule = "zb-h1"` or `schedule = ["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"]`, or the rows of torch's CSV.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum ScheduleChoice {
@@ -52,7 +52,9 @@ impl TryFrom<Written> for ScheduleChoice {
             Written::Name(name) => return Ok(ScheduleChoice::Named(name)),
             Written::Actions(lines) => lines.join("\n"),
         };
-        let lists = text::read(&lines, "schedule").map_err(|error| error.to_string())?;
+        // torch's CSV has commas and empty cells between actions, text has blanks.
+        let read = if lines.contains(',') { text::read_csv } else { text::read };
+        let lists = read(&lines, "schedule").map_err(|error| error.to_string())?;
         let custom = Custom::new(lists).map_err(|fault| format!("schedule: {fault}"))?;
         Ok(ScheduleChoice::Actions(Box::new(custom)))
     }
@@ -85,6 +87,13 @@ mod tests {
             let file: File = toml::from_str(text).unwrap();
             assert_eq!(toml::from_str::<File>(&toml::to_string(&file).unwrap()).unwrap(), file);
         }
+    }
+
+    #[test]
+    fn rows_of_torch_s_csv_are_actions() {
+        let read = |text: &str| toml::from_str::<File>(text).unwrap();
+        let csv = "schedule = [\"0F0,0F1,,0B0,,0B1\", \",1F0,1B0,1F1,1B1,\"]";
+        assert_eq!(read(csv), read("schedule = [\"0F0 0F1 0B0 0B1\", \"1F0 1B0 1F1 1B1\"]"));
     }
 
     #[test]
