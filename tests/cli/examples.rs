@@ -2,7 +2,7 @@
 //!
 //! A table of a page whose first column is `change` belongs to the plan named above it. A row's changes are lines of
 //! the plan's file; its `step time` and `GiB`, or its `refused`, are what `simulate` answers to the plan with these lines.
-//! A block that starts with `trainwright` is a command, and the next block is what it prints.
+//! A block of text after a command of `trainwright` is what that prints.
 
 use crate::Folder;
 use serde_json::Value;
@@ -97,8 +97,8 @@ fn rows(page: &str) -> Vec<Row> {
 fn commands(page: &str) -> Vec<(String, String)> {
     let blocks: Vec<&str> = page.split("\n```").skip(1).step_by(2).collect();
     let inside = |block: &str| block.split_once('\n').map_or("", |(_, text)| text).to_string() + "\n";
-    let pairs = blocks.windows(2).map(|pair| (inside(pair[0]).trim().to_string(), inside(pair[1])));
-    pairs.filter(|(command, _)| command.starts_with("trainwright ")).collect()
+    let pairs = blocks.windows(2).filter(|pair| pair[1].starts_with("text\n"));
+    pairs.map(|pair| (inside(pair[0]).trim().to_string(), inside(pair[1]))).collect()
 }
 
 /// Runs `check` on all of `items` on every core; what it finds.
