@@ -17,7 +17,7 @@ pub enum ScheduleChoice {
 
 /// What stands in the file.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected the name of a schedule or a list of actions, a text for each rank")]
 enum Written {
     Name(String),
     Actions(Vec<String>),
@@ -55,6 +55,9 @@ impl TryFrom<Written> for ScheduleChoice {
         // torch's CSV has commas and empty cells between actions, text has blanks.
         let read = if lines.contains(',') { text::read_csv } else { text::read };
         let lists = read(&lines, "schedule").map_err(|error| error.to_string())?;
+        if lists.ranks.is_empty() {
+            return Err("schedule: a list has the actions of each rank, as in `0F0 0B0`".into());
+        }
         let custom = Custom::new(lists).map_err(|fault| format!("schedule: {fault}"))?;
         Ok(ScheduleChoice::Actions(Box::new(custom)))
     }
@@ -103,6 +106,8 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         };
         check("schedule = [\"0F0 0B0\", \"1F0\"]", "schedule: 1I0 is missing");
+        check("schedule = 3", "expected the name of a schedule or a list of actions");
+        check("schedule = [\"\"]", "schedule: a list has the actions of each rank");
         check("schedule = [\"0F0 0X0\"]", "schedule: line 1: `0X0` is not an action");
     }
 }
