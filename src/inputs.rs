@@ -13,7 +13,9 @@ use trainwright_spec::experts::{Load, Routing};
 use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::model::{Model, hf, preset};
-use trainwright_spec::plan::{Plan, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+use trainwright_spec::plan::{
+    Plan, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
+};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, schedule};
 use trainwright_spec::stack::Stack;
@@ -198,6 +200,10 @@ fn check(question: &Question) -> Result<(), CliError> {
     if let Some(pipeline) = pins.pipeline {
         let stages = pipeline.saturating_mul(pins.virtual_stages.unwrap_or(1));
         pipeline_allowed(model, stages).map_err(|allowed| refuse("--pipeline", pipeline, allowed))?;
+    }
+    if let Some(choice) = pins.recompute {
+        pieces_allowed(model, &[choice])
+            .map_err(|(choice, allowed)| refuse("--recompute", choice, allowed))?;
     }
     if let (Some(name), Some(virtual_stages)) = (&pins.schedule, pins.virtual_stages) {
         let ranks = pins.pipeline.unwrap_or(2);

@@ -22,3 +22,8 @@ pub mod sourced;
 pub mod stack;
 pub mod tensor;
 pub mod units;
+
+/// The page about new schedules: its example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/adding-a-schedule.md")]
+pub struct AddingASchedule;

@@ -77,6 +77,10 @@ fn arguments_beside_each_other() {
         "--schedule 1f1b --virtual-stages 3",
         "`--schedule` is 1f1b; schedule `1f1b` has 1 virtual stage, not 3: use `interleaved`",
     );
+    check(
+        "--recompute selective(experts)",
+        "`--recompute` is selective(experts); the blocks of gpt2 have core, norm, activation, mlp",
+    );
     check("--micro-batch 3", "`--global-batch` is 8; it must divide by `--micro-batch` 3");
     check(
         "--data 8 --micro-batch 2",

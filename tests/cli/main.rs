@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod by_steps;
+mod examples;
 mod network;
 mod plan;
 mod show;
