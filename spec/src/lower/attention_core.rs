@@ -167,7 +167,8 @@ impl Kernels<'_> {
         Step::gemm(module, self.layer.batch * heads, size, self.shape.precision.base())
     }
 
-    /// All between the two products over that many scores, of which a part is visible.
+    /// All between the two products over that many scores, of which a part is visible. One kernel reads only what is
+    /// visible, both ways, and writes zeros elsewhere (Megatron's scaled_upper_triang_masked_softmax).
     fn softmax(&self, elements: usize, visible: f64) -> Vec<Step> {
         let (scores, mask) = scores(self.shape, elements);
         let mut steps = Vec::new();
@@ -175,7 +176,11 @@ impl Kernels<'_> {
             if self.shape.dropout {
                 steps.push(Step::streaming("score dropout", scores + mask, scores));
             }
-            steps.push(Step::reduction("softmax", 2.0 * scores, scores));
+            let read = match self.shape.stack.attention {
+                AttentionKernel::FusedSoftmax => visible,
+                _ => 1.0,
+            };
+            steps.push(Step::reduction("softmax", 2.0 * read * scores, scores));
             return steps;
         }
         match self.shape.stack.attention {
