@@ -73,8 +73,8 @@ const OPERAND_LOADING: f64 = 12.0;
 ///
 /// Arithmetic hides memory, but not all of it, and where both take as long the product takes longer than either. The
 /// exponent 2 of the sum has no free constant. Large square products do not tell it from the maximum of both (mean error
-/// 9.1 and 9.2 %); products with a short side do, which were not used to choose it: those with a side of 256 and less
-/// take 14 % longer than the maximum on A100, 11 % on B200, 10 % on H100, and 2, 0 and −6 % longer than this.
+/// 9.1 and 9.2 %); products with a side of 256 and less do, which were not used to choose it: the maximum is 14 % too
+/// short on A100, 11 % on B200 and 10 % on H100, this 2, 0 and 6 % too long.
 /// Source of the form: NVIDIA, Matrix Multiplication Background User's Guide, sections on tile and wave quantization.
 pub(super) fn time(product: &Product, gpu: &Gpu) -> Seconds {
     let never = Seconds::new(f64::INFINITY);

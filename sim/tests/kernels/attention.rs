@@ -58,7 +58,8 @@ impl Row {
         asked.map(|(_, direction)| pass(direction)).collect()
     }
 
-    /// Forward: scores, mask, softmax, values. Backward: both products' gradients, softmax's.
+    /// Forward: scores, mask, softmax, values. Backward: both products' gradients, softmax's. A softmax goes over its rows
+    /// twice.
     fn unfused(&self) -> Vec<Kernel> {
         let (tokens, d, precision) = (self.tokens, self.head_dim, self.precision);
         let count = self.batch * self.heads;
@@ -67,11 +68,11 @@ impl Row {
         let pass = |access, read: f64| Kernel::Streaming { access, read: read * scores, written: scores };
         let mut kernels = vec![
             gemm(tokens, tokens, d),
-            pass(Access::Reduction, 1.0),
+            pass(Access::Reduction, 2.0),
             gemm(tokens, d, tokens),
             gemm(tokens, tokens, d),
             gemm(tokens, d, tokens),
-            pass(Access::Reduction, 2.0),
+            pass(Access::Reduction, 4.0),
             gemm(tokens, d, tokens),
             gemm(tokens, d, tokens),
         ];

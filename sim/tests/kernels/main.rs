@@ -107,18 +107,39 @@ fn the_page_has_todays_errors() {
     assert!(wrong.is_empty(), "docs/kernels.md is out of date:\n{}", wrong.join("\n"));
 }
 
+/// The median of what is left of some errors' signs.
+fn median(mut errors: Vec<f64>) -> f64 {
+    errors.iter_mut().for_each(|error| *error = error.abs());
+    errors.sort_by(f64::total_cmp);
+    errors[errors.len() / 2]
+}
+
 /// Products of 10 GFLOP and more within 10 % in the median, on every GPU that has three of them.
 #[test]
 fn large_products_are_met_within_a_tenth_in_the_median() {
     let mut gpus: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for row in products::rows().filter(|row| row.kernel.starts_with("product ")) {
-        let error = row.error().abs();
+        let error = row.error();
         gpus.entry(row.gpu).or_default().push(error);
     }
-    for (gpu, mut errors) in gpus.into_iter().filter(|(_, errors)| errors.len() >= 3) {
-        errors.sort_by(f64::total_cmp);
-        let median = errors[errors.len() / 2];
-        println!("{gpu:16} {:4} products, median error {:.1} %", errors.len(), 100.0 * median);
+    for (gpu, errors) in gpus.into_iter().filter(|(_, errors)| errors.len() >= 3) {
+        let (rows, median) = (errors.len(), median(errors));
+        println!("{gpu:16} {rows:4} products, median error {:.1} %", 100.0 * median);
         assert!(median <= 0.10, "{gpu}: {median}");
     }
+}
+
+/// Ops of layers, blocks with known software, and mixtures of experts, each taken together.
+#[test]
+fn ops_and_layers_stay_as_near_as_they_are() {
+    let layers = |kernel: &'static str| move |row: &Measured| row.kernel.starts_with(kernel);
+    let check = |what: &str, errors: Vec<f64>, most: f64| {
+        let (rows, median) = (errors.len(), 100.0 * median(errors));
+        println!("{what:16} {rows:4} rows, median error {median:.1} %");
+        assert!(median <= most + MARGIN, "{what}: {median}");
+    };
+    let errors = |rows: &mut dyn Iterator<Item = Measured>| rows.map(|row| row.error()).collect();
+    check("ops", errors(&mut ops::rows()), 13.0);
+    check("blocks", errors(&mut layers::rows().filter(layers("layer megatron"))), 1.0);
+    check("experts", errors(&mut layers::rows().filter(layers("experts "))), 16.0);
 }

@@ -167,8 +167,11 @@ impl Kernels<'_> {
         Step::gemm(module, self.layer.batch * heads, size, self.shape.precision.base())
     }
 
-    /// All between the two products over that many scores, of which a part is visible. One kernel reads only what is
-    /// visible, both ways, and writes zeros elsewhere (Megatron's scaled_upper_triang_masked_softmax).
+    /// All between the two products over that many scores, of which a part is visible.
+    ///
+    /// One kernel reads what is visible once, both ways, and writes zeros elsewhere (Megatron-LM's
+    /// scaled_upper_triang_masked_softmax). A softmax alone has rows too long to keep, and goes over all of them twice
+    /// (PyTorch's for more than 1,024 columns: for its sum, and to write).
     fn softmax(&self, elements: usize, visible: f64) -> Vec<Step> {
         let (scores, mask) = scores(self.shape, elements);
         let mut steps = Vec::new();
@@ -177,10 +180,10 @@ impl Kernels<'_> {
                 steps.push(Step::streaming("score dropout", scores + mask, scores));
             }
             let read = match self.shape.stack.attention {
-                AttentionKernel::FusedSoftmax => visible,
-                _ => 1.0,
+                AttentionKernel::FusedSoftmax => 2.0 * visible,
+                _ => 4.0,
             };
-            steps.push(Step::reduction("softmax", 2.0 * read * scores, scores));
+            steps.push(Step::reduction("softmax", read * scores, scores));
             return steps;
         }
         match self.shape.stack.attention {
@@ -190,7 +193,7 @@ impl Kernels<'_> {
                 if self.layer.mask != Mask::Full {
                     steps.push(Step::streaming("mask", scores, scores));
                 }
-                steps.push(Step::reduction("softmax", scores, scores));
+                steps.push(Step::reduction("softmax", 2.0 * scores, scores));
             }
         }
         if self.shape.dropout {
