@@ -76,9 +76,9 @@ pub struct PlanArguments {
     /// Let each rank update its weights without waiting for the norm of all gradients
     #[arg(long)]
     pub no_gradient_clipping: bool,
-    /// A profile of the cluster's network, as `network --write-profile` writes it
+    /// Measured times: of the network, as `network --write-profile` writes them, or of kernels, a .csv; may be repeated
     #[arg(long, value_name = "FILE")]
-    pub profile: Option<String>,
+    pub profile: Vec<String>,
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
@@ -134,9 +134,10 @@ pub struct PinArguments {
 pub struct SimulateArguments {
     /// The plan's TOML file; `-` is standard input
     pub plan: String,
-    /// A profile of the cluster's network, as `network --write-profile` writes it, instead of the plan's
+    /// Measured times instead of the plan's: of the network, as `network --write-profile` writes them, or of kernels, a
+    /// .csv; may be repeated
     #[arg(long, value_name = "FILE")]
-    pub profile: Option<String>,
+    pub profile: Vec<String>,
     /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
     #[arg(long, value_name = "FILE")]
     pub expert_load: Option<String>,

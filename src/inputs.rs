@@ -32,7 +32,7 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others.
 pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
-    let cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
+    let cluster = cluster(&arguments.cluster, &arguments.profile)?;
     let question = Question {
         model: model(&arguments.model)?,
         job: Job {
@@ -51,22 +51,23 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
     Ok(question)
 }
 
-/// A cluster, with the profile that measured its network if there is one.
-fn cluster(reference: &str, profile: Option<&str>) -> Result<Cluster, CliError> {
+/// A cluster, with the profiles that measured its network and its GPUs if there are such.
+fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError> {
     let cluster =
         Cluster::reference(reference).map_err(|error| CliError::of_input(Some("--cluster"), error))?;
-    match profile {
-        Some(path) => with_profile(cluster, path),
-        None => Ok(cluster),
-    }
+    profiles.iter().try_fold(cluster, |cluster, path| with_profile(cluster, path))
 }
 
-/// A cluster with the profile in a file instead of its own.
+/// A cluster with the profile in a file instead of its own: of kernels if it ends in .csv, else of the network.
 fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
     let text = text(Some("--profile"), path)?;
-    NetworkProfile::from_toml(&text, path)
-        .and_then(|profile| cluster.with_profile(profile, path))
-        .map_err(|error| CliError::of_input(Some("--profile"), error))
+    let cluster = match path.ends_with(".csv") {
+        true => cluster.with_device_profile(&text, path),
+        false => {
+            NetworkProfile::from_toml(&text, path).and_then(|profile| cluster.with_profile(profile, path))
+        }
+    };
+    cluster.map_err(|error| CliError::of_input(Some("--profile"), error))
 }
 
 /// The tokens of each expert in a CSV, if they suit the plan.
@@ -79,16 +80,15 @@ fn with_load(plan: &Plan, path: &str) -> Result<Load, CliError> {
     load.map_err(|error| CliError::of_input(argument, error))
 }
 
-/// The plan in a file, checked, with the profile of its cluster's network and the tokens of each expert if they are
-/// given; `-` is standard input.
+/// The plan in a file, checked, with the profiles of its cluster and the tokens of each expert if they are given; `-` is standard input.
 ///
 /// # Errors
 /// `Reading`, or what is wrong in the file with line or key.
-pub fn plan(path: &str, profile: Option<&str>, expert_load: Option<&str>) -> Result<Plan, CliError> {
+pub fn plan(path: &str, profiles: &[String], expert_load: Option<&str>) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let plan = Plan::from_toml(&text(None, path)?, origin);
     let mut plan = plan.map_err(|error| CliError::of_input(None, error))?;
-    if let Some(path) = profile {
+    for path in profiles {
         plan.cluster = with_profile(plan.cluster, path)?;
     }
     if let Some(path) = expert_load {

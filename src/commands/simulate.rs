@@ -20,8 +20,7 @@ use trainwright_traces::timeline::Timeline;
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let (profile, load) = (arguments.profile.as_deref(), arguments.expert_load.as_deref());
-    let mut plan = inputs::plan(&arguments.plan, profile, load)?;
+    let mut plan = inputs::plan(&arguments.plan, &arguments.profile, arguments.expert_load.as_deref())?;
     if let Some(name) = &arguments.stack {
         let refuse = |error| CliError::of_input(Some("--stack"), error);
         plan.stack = Stack::from_name(name).map_err(refuse)?;

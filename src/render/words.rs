@@ -46,10 +46,17 @@ pub fn question(model: &Model, cluster: &Cluster, job: &Job, stack: &str) -> Str
     )
 }
 
-/// A cluster's name, and where its measured network times are from.
+/// A cluster's name, and where its measured times are from.
 fn place(cluster: &Cluster) -> String {
-    match &cluster.profile {
-        Some(profile) => format!("{} with the network times of {}", cluster.name, profile.source),
+    let network = cluster.profile.as_ref().map(|profile| format!("the network times of {}", profile.source));
+    let kernels = cluster.node.gpu.profile.as_ref();
+    let kernels = kernels.map(|profile| format!("the kernel times of {}", profile.source));
+    match [network, kernels]
+        .into_iter()
+        .flatten()
+        .reduce(|network, kernels| format!("{network} and {kernels}"))
+    {
+        Some(times) => format!("{} with {times}", cluster.name),
         None => cluster.name.clone(),
     }
 }

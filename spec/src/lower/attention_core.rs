@@ -168,6 +168,10 @@ impl Kernels<'_> {
     }
 
     /// All between the two products over that many scores, of which a part is visible.
+    ///
+    /// One kernel reads what is visible once, both ways, and writes zeros elsewhere (Megatron-LM's
+    /// scaled_upper_triang_masked_softmax). A softmax alone has rows too long to keep, and goes over all of them twice
+    /// (PyTorch's for more than 1,024 columns: for its sum, and to write).
     fn softmax(&self, elements: usize, visible: f64) -> Vec<Step> {
         let (scores, mask) = scores(self.shape, elements);
         let mut steps = Vec::new();
@@ -175,7 +179,11 @@ impl Kernels<'_> {
             if self.shape.dropout {
                 steps.push(Step::streaming("score dropout", scores + mask, scores));
             }
-            steps.push(Step::reduction("softmax", 2.0 * scores, scores));
+            let read = match self.shape.stack.attention {
+                AttentionKernel::FusedSoftmax => 2.0 * visible,
+                _ => 4.0,
+            };
+            steps.push(Step::reduction("softmax", read * scores, scores));
             return steps;
         }
         match self.shape.stack.attention {
@@ -185,7 +193,7 @@ impl Kernels<'_> {
                 if self.layer.mask != Mask::Full {
                     steps.push(Step::streaming("mask", scores, scores));
                 }
-                steps.push(Step::reduction("softmax", scores, scores));
+                steps.push(Step::reduction("softmax", 2.0 * scores, scores));
             }
         }
         if self.shape.dropout {
