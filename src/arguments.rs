@@ -1,8 +1,10 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod network;
+mod tools;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use tools::{ExportArguments, ImportArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -45,6 +47,10 @@ pub enum Command {
     Simulate(SimulateArguments),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
+    /// Write a plan as another tool reads it
+    Export(ExportArguments),
+    /// Read a plan out of what another tool reads
+    Import(ImportArguments),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
 }
@@ -205,6 +211,10 @@ pub enum List {
     Algorithms,
     /// Versions of NCCL
     Nccl,
+    /// Tools that `export` writes for
+    Exporters,
+    /// Tools that `import` reads from
+    Importers,
 }
 
 /// No more than the planner ranks.

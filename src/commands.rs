@@ -1,5 +1,7 @@
 //! One file per command: what it calls, in which order, and how it ends.
 
+pub mod export;
+pub mod import;
 pub mod network;
 pub mod plan;
 pub mod show;

@@ -1,5 +1,7 @@
 //! Everything that ends the program early, each as one line and with its exit code.
 
+use crate::arguments::Arguments;
+use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
@@ -109,8 +111,11 @@ fn prefix(argument: &Option<&str>) -> String {
 /// Clap's message without the usage that follows it, its lines joined.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing: plan, simulate, network or show; `trainwright --help` explains them"
-            .into();
+        let command = Arguments::command();
+        let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let (last, others) = names.split_last().expect("there are commands");
+        let others = others.join(", ");
+        return format!("a command is missing: {others} or {last}; `trainwright --help` explains them");
     }
     let text = error.to_string();
     let message = text.lines().take_while(|line| !line.starts_with("Usage:"));

@@ -39,6 +39,8 @@ fn run() -> Result<Outcome, CliError> {
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
         Command::Network(arguments) => commands::network::run(&arguments),
+        Command::Export(arguments) => commands::export::run(&arguments),
+        Command::Import(arguments) => commands::import::run(&arguments),
         Command::Show(arguments) => commands::show::run(&arguments),
     }
 }

@@ -3,7 +3,7 @@
 use crate::arguments::{List, ShowArguments};
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::render::catalog::{self as lists, network};
+use crate::render::catalog::{self as lists, network, tools};
 use trainwright_spec::catalog;
 use trainwright_spec::context::context_scheme;
 use trainwright_spec::data::data_scheme;
@@ -12,6 +12,8 @@ use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
 use trainwright_spec::tensor::tensor_scheme;
+use trainwright_traces::export::exporter;
+use trainwright_traces::import::importer;
 
 /// Runs the command.
 ///
@@ -45,6 +47,8 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Collectives => network::collectives(),
         List::Algorithms => network::algorithms(),
         List::Nccl => network::nccl(),
+        List::Exporters => Ok(tools::exporters()),
+        List::Importers => Ok(tools::importers()),
     }
 }
 
@@ -68,5 +72,7 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Collectives => network::collective_entry(name),
         List::Algorithms => network::algorithm_entry(name),
         List::Nccl => file("nccl"),
+        List::Exporters => exporter(name).map(tools::exporter_entry),
+        List::Importers => importer(name).map(tools::importer_entry),
     }
 }

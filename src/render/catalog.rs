@@ -1,6 +1,7 @@
 //! What the catalog and the registries have, as tables, and single entries of the registries as TOML.
 
 pub mod network;
+pub mod tools;
 
 use super::table::{Column, cut_table, wrapped_table};
 use super::words::billions;
