@@ -1,9 +1,11 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod network;
+mod reports;
 mod tools;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use tools::{ExportArguments, ImportArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -51,8 +53,16 @@ pub enum Command {
     Export(ExportArguments),
     /// Read a plan out of what another tool reads
     Import(ImportArguments),
+    /// Put a measured step, a trace of PyTorch's profiler, beside its forecast
+    Compare(CompareArguments),
+    /// Say what failures and checkpoints leave of a plan's speed
+    Goodput(GoodputArguments),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
+    /// Print a script that completes arguments in a shell
+    Completions(CompletionsArguments),
+    /// Print the manual page
+    Man(ManArguments),
 }
 
 /// Arguments of `plan`.
@@ -155,6 +165,9 @@ pub struct SimulateArguments {
     /// Write a picture of the pipeline; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,
+    /// Write Chakra execution traces to this folder, a file for each rank, or for each kind of rank if they are many
+    #[arg(long, value_name = "FOLDER")]
+    pub chakra: Option<String>,
     /// Print the forecast as JSON
     #[arg(long)]
     pub json: bool,
@@ -215,6 +228,8 @@ pub enum List {
     Exporters,
     /// Tools that `import` reads from
     Importers,
+    /// Failures and checkpoints of clusters, for `goodput`
+    Reliabilities,
 }
 
 /// No more than the planner ranks.

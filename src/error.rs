@@ -8,6 +8,7 @@ use thiserror::Error;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
+use trainwright_traces::kineto::KinetoError;
 use trainwright_traces::nccl_tests::LogError;
 
 /// How the program ends; the number is its exit code.
@@ -70,6 +71,9 @@ pub enum CliError {
     /// A log that cannot be used.
     #[error("--log: {0}")]
     Log(#[from] LogError),
+    /// A trace that cannot be used.
+    #[error(transparent)]
+    Kineto(#[from] KinetoError),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),

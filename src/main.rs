@@ -41,6 +41,10 @@ fn run() -> Result<Outcome, CliError> {
         Command::Network(arguments) => commands::network::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
+        Command::Compare(arguments) => commands::compare::run(&arguments),
+        Command::Goodput(arguments) => commands::goodput::run(&arguments),
+        Command::Completions(arguments) => commands::shell::completions(&arguments),
+        Command::Man(arguments) => commands::shell::man(&arguments),
         Command::Show(arguments) => commands::show::run(&arguments),
     }
 }

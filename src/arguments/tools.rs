@@ -36,6 +36,9 @@ pub struct ImportArguments {
     /// Tokens in a sequence, if not what the file says
     #[arg(long, value_name = "TOKENS", value_parser = count, allow_negative_numbers = true)]
     pub seq: Option<usize>,
+    /// The CSV of a pipeline schedule that torchtitan's configuration names
+    #[arg(long, value_name = "FILE")]
+    pub schedule_csv: Option<String>,
     /// Software that runs it (see `show stacks`) [default: the tool's own]
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,

@@ -13,6 +13,7 @@ use trainwright_traces::import::{Request, importer};
 pub fn run(arguments: &ImportArguments) -> Result<Outcome, CliError> {
     let importer = importer(&arguments.from).map_err(|error| CliError::of_input(Some("--from"), error))?;
     let stack = arguments.stack.as_deref().unwrap_or(importer.stack());
+    let schedule = arguments.schedule_csv.as_deref().map(|path| inputs::text(Some("--schedule-csv"), path));
     let request = Request {
         text: &inputs::text(None, &arguments.file)?,
         origin: if arguments.file == "-" { "standard input" } else { &arguments.file },
@@ -20,6 +21,7 @@ pub fn run(arguments: &ImportArguments) -> Result<Outcome, CliError> {
         stack: Stack::from_name(stack).map_err(|error| CliError::of_input(Some("--stack"), error))?,
         model: arguments.model.as_deref().map(inputs::model).transpose()?,
         sequence: arguments.seq,
+        schedule: schedule.transpose()?,
     };
     let imported = importer.read(&request).map_err(|error| CliError::of_input(None, error))?;
     if !imported.unread.is_empty() {

@@ -49,6 +49,7 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Nccl => network::nccl(),
         List::Exporters => Ok(tools::exporters()),
         List::Importers => Ok(tools::importers()),
+        List::Reliabilities => tools::reliabilities(),
     }
 }
 
@@ -73,6 +74,7 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Algorithms => network::algorithm_entry(name),
         List::Nccl => file("nccl"),
         List::Exporters => exporter(name).map(tools::exporter_entry),
+        List::Reliabilities => file("reliabilities"),
         List::Importers => importer(name).map(tools::importer_entry),
     }
 }

@@ -20,7 +20,7 @@ mod slurm;
 mod torchtitan;
 mod yaml;
 
-pub(crate) use torchtitan::{FLAVORS, SCHEDULES};
+pub(crate) use torchtitan::{FLAVORS, NO_LIMIT, SCHEDULES};
 
 pub use fields::{FIELDS, Field, Unsaid};
 

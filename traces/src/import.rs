@@ -56,6 +56,8 @@ pub struct Request<'a> {
     pub model: Option<Model>,
     /// Tokens in a sequence, if it is not what the file says.
     pub sequence: Option<usize>,
+    /// The text of the schedule's CSV, where the file names one.
+    pub schedule: Option<String>,
 }
 
 /// A plan, checked.

@@ -15,11 +15,14 @@
 //! Nothing here knows whether a timeline was simulated or measured, and nothing here touches a terminal or a file.
 
 mod actions;
+pub mod chakra;
 pub mod chrome;
 pub mod draw;
 pub mod export;
 pub mod import;
 mod memory;
+pub mod kineto;
+pub mod kinds;
 pub mod nccl_tests;
 pub mod picture;
 pub mod plot;

@@ -1,7 +1,11 @@
-//! The tools that plans go to and come from.
+//! The tools that plans go to and come from, and how often what fails.
 
 use super::super::table::{Column, wrapped_table};
-use Column::Left;
+use Column::{Left, Right};
+use trainwright_spec::catalog;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::reliability::Reliability;
+use trainwright_spec::units::Seconds;
 use trainwright_traces::export::{EXPORTERS, Exporter};
 use trainwright_traces::import::{IMPORTERS, Importer};
 
@@ -15,6 +19,21 @@ pub fn exporters() -> String {
 pub fn importers() -> String {
     let row = |tool: &&dyn Importer| [tool.name(), tool.summary(), tool.stack()].map(String::from).to_vec();
     wrapped_table(&[Left("importer"), Left("summary"), Left("stack")], IMPORTERS.iter().map(row).collect())
+}
+
+/// What was seen to fail how often.
+///
+/// # Errors
+/// Those of the catalog's files, which its tests exclude.
+pub fn reliabilities() -> Result<String, SpecError> {
+    let row = |name: &&str| {
+        let own = Reliability::from_name(name)?;
+        let days = |time: &Seconds| format!("{:.0} d", time.get() / 86_400.0);
+        let gpus = own.gpu_failures.as_ref().map_or("with its node".into(), |each| days(&each.value));
+        Ok(vec![own.name, gpus, days(&own.node_failures.value), own.summary])
+    };
+    let rows = catalog::names("reliabilities").iter().map(row).collect::<Result<Vec<_>, SpecError>>()?;
+    Ok(wrapped_table(&[Left("reliability"), Right("of a GPU"), Right("of a node"), Left("summary")], rows))
 }
 
 /// One tool that `export` writes for, as TOML.

@@ -123,6 +123,8 @@ fn parallelism(plan: &Plan, sheet: &mut Sheet) -> Map<String, Value> {
         }
         _ => sheet.leave("context_scheme", "all-gather, ring or Ulysses"),
     }
+    let whole = !plan.sequence_parallel;
+    sheet.say_if(whole, "sequence_parallel", "the model's tensor-parallel plan says it");
     sheet.say(&["context_scheme"]);
     table
 }

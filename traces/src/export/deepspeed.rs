@@ -135,10 +135,10 @@ fn zero(plan: &Plan, sheet: &mut Sheet) -> Map<String, Value> {
             }
         }
         zero.insert("offload_optimizer".into(), own.into());
-        // From stage 2 on gradients follow their optimizer, before it they stay.
-        let follow = if stage >= 2 { Some(Place::Host) } else { None };
+        // From stage 2 on gradients follow an optimizer that leaves whole, else they stay.
+        let follow = if stage >= 2 && (stage < 3 || offload.optimizer_fraction == 1.0) { Some(Place::Host) } else { None };
         if offload.gradients != follow {
-            sheet.leave("offload.gradients", "they are where the stage has them");
+            sheet.alter("offload.gradients", "they are where the stage has them");
         }
     }
     match offload.parameters {
@@ -165,7 +165,9 @@ fn parallel(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
     sheet.say_if(one_by_one, "schedule", "stages run by 1F1B, and without them microbatch by microbatch");
     let counts: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
     let even = counts.iter().all(|count| *count == counts[0]);
-    sheet.say_if(even, "stages", "partition_method of the PipelineModule, in the script");
+    let whole = !plan.sequence_parallel;
+    sheet.say_if(whole, "sequence_parallel", "each rank has all of what lies between layers");
+    sheet.say_if(even && plan.virtual_stages == 1, "stages", "partition_method of the PipelineModule, in the script");
     if mesh.pipeline > 1 {
         table.insert("pipeline".into(), json!({ "stages": mesh.pipeline, "partition": "uniform" }));
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::fmt;
-use trainwright_spec::plan::{Plan, ScheduleChoice};
+use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text;
 use trainwright_spec::stack::PipelineOverlap;
@@ -28,13 +28,19 @@ pub struct Unsaid {
 /// The longest value that is printed.
 const LONGEST: usize = 40;
 
+/// The most fields that are printed with their values.
+const MOST_NAMED: usize = 4;
+
 impl fmt::Display for Unsaid {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let shown = |(key, value): &(&str, String)| match value.len() <= LONGEST && !value.contains('\n') {
             true => format!("{key} = {value}"),
             false => key.to_string(),
         };
-        let fields: Vec<String> = self.fields.iter().map(shown).collect();
+        let fields: Vec<String> = match self.fields.as_slice() {
+            few if few.len() <= MOST_NAMED => few.iter().map(shown).collect(),
+            many => many.iter().map(|(key, _)| key.to_string()).collect(),
+        };
         write!(f, "{}: {}", fields.join(", "), self.why)
     }
 }
@@ -67,14 +73,17 @@ pub static FIELDS: &[Field] = &[
     Field { key: "tensor_scheme", value: |plan| given(plan.tensor_scheme != "1d", &plan.tensor_scheme) },
     Field {
         key: "sequence_parallel",
-        value: |plan| given(plan.sequence_parallel && plan.mesh.tensor > 1, "true"),
+        value: |plan| given(plan.mesh.tensor > 1, plan.sequence_parallel),
     },
     Field { key: "context_scheme", value: |plan| given(plan.mesh.context > 1, &plan.context_scheme) },
     Field { key: "schedule", value: |plan| Some(schedule(plan)) },
     Field { key: "virtual_stages", value: |plan| more_than_one(plan.virtual_stages) },
     Field { key: "stages", value: |plan| Some(blocks(plan)) },
     Field { key: "stages.recompute", value: recompute },
-    Field { key: "data_sharding", value: |plan| text_of(&plan.data_sharding) },
+    Field {
+        key: "data_sharding",
+        value: |plan| given(plan.mesh.weight_copies() > 1, &plan.data_sharding),
+    },
     Field { key: "data.reshard", value: |plan| json(&plan.data.reshard) },
     Field { key: "data.prefetch", value: |plan| json(&plan.data.prefetch) },
     Field { key: "data.reduce", value: |plan| json(&plan.data.reduce) },
@@ -181,10 +190,10 @@ fn blocks(plan: &Plan) -> String {
     counts.join(" ")
 }
 
+/// What each block computes again, whichever stage it is in.
 fn recompute(plan: &Plan) -> Option<String> {
-    let stages: Vec<String> = plan.stages.iter().map(|stage| stage.to_string()).collect();
-    let none = plan.stages.iter().flat_map(|stage| &stage.0).all(|choice| choice.name() == "none");
-    given(!none, stages.join("; "))
+    let blocks = StageBlocks(plan.stages.iter().flat_map(|stage| stage.0.clone()).collect());
+    given(blocks.0.iter().any(|choice| *choice != Recompute::None), blocks)
 }
 
 fn text_of(value: impl ToString) -> Option<String> {

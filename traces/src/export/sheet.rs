@@ -9,18 +9,24 @@ use trainwright_spec::plan::Plan;
 pub struct Sheet {
     said: BTreeSet<&'static str>,
     left: Vec<(&'static str, String)>,
+    altered: BTreeSet<&'static str>,
 }
 
 impl Sheet {
-    /// The files say these fields, or all that begin with a name that ends with a dot.
+    /// The files say these fields, or all of a group such as `model`.
     pub fn say(&mut self, fields: &[&'static str]) {
         self.said.extend(fields);
     }
 
-    /// The files do not say this field, or all that begin with it and a dot, and why; even if it is on the sheet as
-    /// said.
+    /// The files do not say this field, even if it is on the sheet as said, or what of a group is not on it; and why.
     pub fn leave(&mut self, field: &'static str, why: impl Into<String>) {
         self.left.push((field, why.into()));
+    }
+
+    /// The files say something else of this field, even if the plan leaves it as everybody does.
+    pub fn alter(&mut self, field: &'static str, why: impl Into<String>) {
+        self.altered.insert(field);
+        self.leave(field, why);
     }
 
     /// Says the field if that is so, else leaves it.
@@ -32,17 +38,17 @@ impl Sheet {
     pub fn unsaid(&self, plan: &Plan) -> Vec<Unsaid> {
         let mut unsaid: Vec<Unsaid> = Vec::new();
         for field in FIELDS {
-            let Some(value) = (field.value)(plan) else { continue };
-            let left = self.left.iter().find(|(name, _)| within(field.key, name));
-            let said = self.said.iter().any(|name| within(field.key, name));
-            let why = match left {
-                // A reason for a whole group is of account for what is not said one by one.
-                Some((name, why)) if *name == field.key || !said => why.clone(),
-                None if !said => "no such option".into(),
-                _ => continue,
+            let usual = || self.altered.contains(field.key).then(|| "as usual".to_string());
+            let Some(value) = (field.value)(plan).or_else(usual) else { continue };
+            let left = |name: &str| self.left.iter().find(|(left, _)| *left == name).map(|(_, why)| why.clone());
+            let said = self.said.contains(field.key) || self.said.contains(group(field.key));
+            let why = match left(field.key) {
+                Some(why) => why,
+                None if said => continue,
+                None => left(group(field.key)).unwrap_or("no such option".into()),
             };
             match unsaid.last_mut() {
-                Some(last) if left.is_some_and(|(name, _)| *name != field.key) && last.why == why => {
+                Some(last) if group(field.key) == group(last.fields[0].0) && last.why == why => {
                     last.fields.push((field.key, value));
                 }
                 _ => unsaid.push(Unsaid { fields: vec![(field.key, value)], why }),
@@ -52,6 +58,7 @@ impl Sheet {
     }
 }
 
-fn within(key: &str, name: &str) -> bool {
-    key == name || key.strip_prefix(name).is_some_and(|rest| name.ends_with('.') || rest.starts_with('.'))
+/// `stack` of `stack.attention`; `stages` is a field of its own and no group.
+fn group(key: &str) -> &str {
+    key.split('.').next().filter(|group| *group != "stages").unwrap_or(key)
 }

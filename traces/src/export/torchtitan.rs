@@ -8,7 +8,7 @@ use trainwright_spec::data::Reshard;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
-use trainwright_spec::schedule::text;
+use trainwright_spec::schedule::{schedule, text};
 
 /// torchtitan.
 pub struct TorchTitan;
@@ -34,6 +34,9 @@ pub(crate) const SCHEDULES: &[(&str, &str)] = &[
     ("zb-v", "ZBVZeroBubble"),
     ("dualpipev", "DualPipeV"),
 ];
+
+/// A norm that no gradient reaches: clipping cannot be turned off.
+pub(crate) const NO_LIMIT: f64 = 1e9;
 
 /// The file of a schedule that torchtitan has no name for.
 const SCHEDULE_FILE: &str = "schedule.csv";
@@ -126,7 +129,6 @@ impl Exporter for TorchTitan {
     fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
         sheet.leave("cluster", "the launcher says it: torchrun --nnodes --nproc-per-node");
         sheet.leave("stack", "torchtitan's own kernels and overlap");
-        sheet.leave("stages.recompute", "one choice for all blocks; none here");
         let (parallelism, csv) = parallelism(plan, sheet);
         let document = Document {
             model: model(plan, sheet),
@@ -187,7 +189,7 @@ fn training(plan: &Plan, sheet: &mut Sheet) -> Training {
         local_batch_size: local,
         global_batch_size: plan.job.global_batch,
         seq_len: plan.job.sequence,
-        max_norm: if plan.job.gradient_clipping { 1.0 } else { f64::MAX },
+        max_norm: if plan.job.gradient_clipping { 1.0 } else { NO_LIMIT },
         mixed_precision_param: if precision.base() == Precision::Fp32 { "float32" } else { "bfloat16" },
         enable_cpu_offload: cpu,
     }
@@ -206,13 +208,12 @@ fn optimizer(plan: &Plan, sheet: &mut Sheet) -> Named {
 fn checkpoint(plan: &Plan, sheet: &mut Sheet) -> Checkpoint {
     let choices = || plan.stages.iter().flat_map(|stage| &stage.0);
     let all = |choice: Recompute| choices().all(|own| *own == choice);
-    match (all(Recompute::Full), all(Recompute::None)) {
-        (true, _) => {
-            sheet.say(&["stages.recompute"]);
-            Checkpoint { mode: "full" }
-        }
-        _ => Checkpoint { mode: "none" },
-    }
+    sheet.say_if(
+        all(Recompute::Full) || all(Recompute::None),
+        "stages.recompute",
+        "one choice for all blocks; none here",
+    );
+    Checkpoint { mode: if all(Recompute::Full) { "full" } else { "none" } }
 }
 
 fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedFile>) {
@@ -231,15 +232,14 @@ fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedF
         ..Parallelism::default()
     };
     if mesh.tensor > 1 && !plan.sequence_parallel {
-        sheet.leave("mesh.tensor", "with tensor parallelism norms are always split along the sequence");
+        sheet.leave("sequence_parallel", "with tensor parallelism norms are always split along the sequence");
     }
     data(plan, sheet, &mut own);
     match plan.context_scheme.as_str() {
-        "all-gather" => own.context_parallel_rotate_method = Some("allgather"),
         "ring" => own.context_parallel_rotate_method = Some("alltoall"),
-        _ => {}
+        _ => own.context_parallel_rotate_method = Some("allgather"),
     }
-    let known = own.context_parallel_rotate_method.is_some();
+    let known = ["ring", "all-gather"].contains(&plan.context_scheme.as_str());
     sheet.say_if(known, "context_scheme", "key and value shards go around, by all-gather or all-to-all");
     if mesh.context == 1 {
         own.context_parallel_rotate_method = None;
@@ -247,16 +247,22 @@ fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedF
     if mesh.expert > 1 {
         experts(plan, sheet, &mut own);
     }
-    let csv = if mesh.pipeline > 1 { pipeline(plan, &mut own) } else { without_pipeline(plan, sheet) };
+    let csv = if mesh.pipeline > 1 { pipeline(plan, sheet, &mut own) } else { without_pipeline(plan, sheet) };
     (own, csv)
 }
 
 fn data(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) {
     let mesh = &plan.mesh;
-    match plan.data_sharding.as_str() {
+    // One rank has nothing to divide.
+    let scheme = if mesh.weight_copies() > 1 { plan.data_sharding.as_str() } else { "none" };
+    match scheme {
         "none" => {
             own.data_parallel_replicate_degree = mesh.data;
             own.data_parallel_shard_degree = 1;
+            if mesh.context > 1 {
+                sheet.leave("data_sharding", "context ranks always divide the state");
+                sheet.alter("mesh.shard", "context ranks always divide the state");
+            }
         }
         "fsdp" => {}
         "zero2-fsdp" => own.fsdp_reshard_after_forward = "never",
@@ -306,20 +312,28 @@ fn without_pipeline(plan: &Plan, sheet: &mut Sheet) -> Option<ExportedFile> {
     None
 }
 
-fn pipeline(plan: &Plan, own: &mut Parallelism) -> Option<ExportedFile> {
+fn pipeline(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) -> Option<ExportedFile> {
     own.pipeline_parallel_microbatch_size = Some(plan.micro_batch);
     own.module_fqns_per_model_part = Some(modules(plan));
-    let named = SCHEDULES.iter().find(|(name, _)| plan.schedule == *name);
-    if let Some((_, name)) = named {
-        own.pipeline_parallel_schedule = Some(name.to_string());
-        return None;
-    }
-    own.pipeline_parallel_schedule = Some("_PipelineScheduleRuntime".into());
-    own.pipeline_parallel_schedule_csv = Some(SCHEDULE_FILE);
     let lists = match &plan.schedule {
         ScheduleChoice::Actions(custom) => custom.own_lists().clone(),
         ScheduleChoice::Named(_) => plan.schedule().lists(plan.pipeline_shape()),
     };
+    let same = SCHEDULES.iter().find(|(name, _)| plan.schedule == *name).or_else(|| {
+        SCHEDULES.iter().find(|(name, _)| {
+            let shape = plan.pipeline_shape();
+            schedule(name).is_ok_and(|known| known.check(shape).is_ok() && known.lists(shape) == lists)
+        })
+    });
+    if let Some((name, other)) = same {
+        own.pipeline_parallel_schedule = Some(other.to_string());
+        if plan.schedule != *name {
+            sheet.leave("schedule", format!("with these microbatches it is {other}"));
+        }
+        return None;
+    }
+    own.pipeline_parallel_schedule = Some("_PipelineScheduleRuntime".into());
+    own.pipeline_parallel_schedule_csv = Some(SCHEDULE_FILE);
     Some(ExportedFile { name: SCHEDULE_FILE.into(), text: text::write_csv(&lists) })
 }
 

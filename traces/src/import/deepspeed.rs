@@ -163,12 +163,11 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     };
     plan.offload.optimizer = place("offload_optimizer")?;
     plan.offload.parameters = place("offload_param")?;
-    if plan.offload.optimizer.is_some() && stage >= 2 {
-        plan.offload.gradients = Some(Place::Host);
-    }
     let part = tables.number(&key("offload_optimizer.ratio"))?.unwrap_or(1.0);
     if plan.offload.optimizer.is_some() {
         plan.offload.optimizer_fraction = part;
+        // Gradients follow an optimizer that leaves whole.
+        plan.offload.gradients = (stage >= 2 && part == 1.0).then_some(Place::Host);
     }
     Ok(())
 }

@@ -3,13 +3,14 @@
 use super::arguments::quoted;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, stages};
-use crate::export::{FLAVORS, SCHEDULES};
+use crate::export::{FLAVORS, NO_LIMIT, SCHEDULES as NAMES};
 use serde_json::Value;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::model::{Model, preset};
-use trainwright_spec::plan::{Plan, Recompute};
+use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
+use trainwright_spec::schedule::{Custom, SCHEDULES, Schedule, text};
 
 /// torchtitan.
 pub struct TorchTitan;
@@ -105,15 +106,13 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
         Some("never") => false,
         _ => !with_pipeline,
     };
+    // Context ranks divide the state too.
     let scheme = match (copies, shard * plan.mesh.context) {
         (_, 1) => "none",
         (1, _) if always => "fsdp",
         (1, _) => "zero2-fsdp",
-        (_, _) if shard == 1 && plan.mesh.context == 1 => "none",
         _ => "hsdp",
     };
-    // Without sharded data ranks, weights are divided among the context ranks only if something says so.
-    let scheme = if shard == 1 && copies > 1 { "none" } else { scheme };
     plan.data_sharding = scheme.into();
     if scheme == "hsdp" {
         plan.mesh.shard = Some(shard * plan.mesh.context);
@@ -131,7 +130,7 @@ fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecEr
     let cut = tables.count("parallelism.pipeline_parallel_microbatch_size")?.unwrap_or(1);
     plan.micro_batch = if plan.mesh.pipeline > 1 { cut } else { local };
     let limit = tables.number("training.max_norm")?.unwrap_or(1.0);
-    plan.job.gradient_clipping = limit > 0.0 && limit < f64::MAX;
+    plan.job.gradient_clipping = limit > 0.0 && limit < NO_LIMIT;
     let converters = tables.get("model.converters").and_then(Value::as_array).cloned().unwrap_or_default();
     let has = |name: &str| converters.iter().any(|own| own == name);
     plan.job.precision = match tables.text("training.mixed_precision_param")?.as_deref() {
@@ -165,23 +164,29 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     let parts = tables.get("parallelism.module_fqns_per_model_part").and_then(Value::as_array).cloned();
     let (p, blocks) = (plan.mesh.pipeline, plan.model.layers());
     if p > 1 {
-        if let Some(file) = file {
-            let key = "parallelism.pipeline_parallel_schedule_csv";
-            return Err(request.bad(key, quoted(&file), "put the schedule's lines into the plan's `schedule`"));
-        }
-        let known = SCHEDULES.iter().find(|(_, other)| *other == name);
-        let Some((own, _)) = known else {
-            let names: Vec<&str> = SCHEDULES.iter().map(|(_, other)| *other).collect();
+        let known = NAMES.iter().find(|(_, other)| *other == name);
+        if let Some(file) = &file {
+            plan.schedule = of_table(request, file)?;
+        } else if let Some((own, _)) = known {
+            plan.schedule = (*own).into();
+        } else {
+            let names: Vec<&str> = NAMES.iter().map(|(_, other)| *other).collect();
             let key = "parallelism.pipeline_parallel_schedule";
             return Err(request.bad(key, quoted(&name), format!("one of {}", names.join(", "))));
-        };
-        plan.schedule = (*own).into();
+        }
     }
     let counts = match parts {
         Some(parts) if p > 1 => parts.iter().map(blocks_of).collect(),
         _ => shares(tables, request, plan, blocks)?,
     };
     plan.virtual_stages = (counts.len() / p).max(1);
+    if let ScheduleChoice::Actions(custom) = &plan.schedule {
+        let shape = plan.pipeline_shape();
+        let same = |known: &&&dyn Schedule| known.check(shape).is_ok() && known.lists(shape) == *custom.own_lists();
+        if let Some(known) = SCHEDULES.iter().find(same) {
+            plan.schedule = known.name().into();
+        }
+    }
     let mode = tables.text("activation_checkpoint.mode")?.unwrap_or_else(|| "selective".into());
     let kind = tables.text("activation_checkpoint.selective_ac_option")?.unwrap_or_else(|| "2".into());
     let choices = match (mode.as_str(), kind.parse::<usize>()) {
@@ -207,6 +212,17 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     };
     plan.stages = choices;
     Ok(())
+}
+
+/// The schedule in the CSV that `file` names.
+fn of_table(request: &Request, file: &str) -> Result<ScheduleChoice, SpecError> {
+    let key = "parallelism.pipeline_parallel_schedule_csv";
+    let Some(text) = &request.schedule else {
+        return Err(request.bad(key, quoted(file), "give that file by --schedule-csv"));
+    };
+    let custom = Custom::new(text::read_csv(text, file)?);
+    let custom = custom.map_err(|fault| request.bad(key, quoted(file), fault.to_string()))?;
+    Ok(ScheduleChoice::Actions(Box::new(custom)))
 }
 
 /// Blocks among the names of a stage's modules.

@@ -44,7 +44,7 @@ fn schedule(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     sheet.say(&["schedule"]);
     let (p, v, m) = (plan.mesh.pipeline, plan.virtual_stages, plan.microbatches());
     let groups = (m / p).max(1);
-    if plan.schedule == "interleaved-groups" && m.is_multiple_of(groups) && m / groups >= p {
+    if plan.schedule == "interleaved-groups" && m.is_multiple_of(groups) && m / groups > p {
         out.set(
             "--microbatch-group-size-per-virtual-pipeline-stage",
             m / groups,

@@ -53,7 +53,10 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
     let position = match (attention.rotary, positions) {
         (true, _) => Position::Rotary,
         (false, Some(positions)) => Position::Learned(positions),
-        (false, None) => Position::Learned(given.count("--seq-length")?),
+        (false, None) => Position::Learned(match request.sequence {
+            Some(sequence) => sequence,
+            None => given.count("--seq-length")?,
+        }),
     };
     let dropout = |flag: &str| given.number(flag).map(|part| part.unwrap_or(0.1) > 0.0);
     let drops = [dropout("--attention-dropout")?, dropout("--hidden-dropout")?];
