@@ -74,7 +74,12 @@ pub fn daly_interval(checkpoint: Seconds, between_failures: Seconds) -> Seconds 
 /// τ steps between checkpoints, δ time of a checkpoint, R restart, M mean time between failures. Assumes
 /// exponentially distributed failures, which may also hit checkpoints and restarts.
 /// Source: Daly 2006, Future Generation Computer Systems 22(3), 303–312, equation 20.
-pub fn useful_part(interval: Seconds, checkpoint: Seconds, restart: Seconds, between_failures: Seconds) -> f64 {
+pub fn useful_part(
+    interval: Seconds,
+    checkpoint: Seconds,
+    restart: Seconds,
+    between_failures: Seconds,
+) -> f64 {
     let m = between_failures;
     let segment = m * (restart / m).exp() * ((interval + checkpoint) / m).exp_m1();
     interval / segment
@@ -121,7 +126,8 @@ mod tests {
             }
         }
         let simulated = segments as f64 * tau / time;
-        let part = useful_part(Seconds::new(tau), Seconds::new(delta), Seconds::new(restart), Seconds::new(m));
+        let part =
+            useful_part(Seconds::new(tau), Seconds::new(delta), Seconds::new(restart), Seconds::new(m));
         assert!((simulated / part - 1.0).abs() < 5e-3, "{simulated} {part}");
     }
 

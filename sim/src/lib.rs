@@ -16,7 +16,7 @@ mod simulate;
 mod template;
 
 pub use engine::Deadlock;
-pub use kinds::time_by_kind;
 pub use forecast::{Forecast, forecast, step_time_for_ranking};
+pub use kinds::time_by_kind;
 pub use simulate::{hardware_flops, simulate, step_time};
 pub use template::Detail;

@@ -5,8 +5,8 @@ use Column::{Left, Right};
 use std::collections::BTreeSet;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::kineto::{Device, MeasuredStep};
 use trainwright_traces::kinds::{KindTimes, OpKind};
+use trainwright_traces::kineto::{Device, MeasuredStep};
 
 /// What is compared.
 pub struct Comparison<'a> {
@@ -47,13 +47,20 @@ pub fn page(comparison: &Comparison) -> String {
         milliseconds(*step_time),
         step,
     ]);
-    let columns =
-        [Left("kind"), Right("ops"), Right("measured ms"), Right("ops"), Right("forecast ms"), Right("error")];
+    let columns = [
+        Left("kind"),
+        Right("ops"),
+        Right("measured ms"),
+        Right("ops"),
+        Right("forecast ms"),
+        Right("error"),
+    ];
     let of = match measured.device {
         Device::Gpu => "kernels on the GPU",
         Device::Cpu => "operators on the host: there are no kernels of a GPU in the trace",
     };
-    let steps = if measured.steps == 1 { "one step".into() } else { format!("the mean of {} steps", measured.steps) };
+    let steps =
+        if measured.steps == 1 { "one step".into() } else { format!("the mean of {} steps", measured.steps) };
     let mut text = format!(
         "Rank {rank} of {} on {}: {steps}, {of}.\n\n{}",
         plan.model.name,

@@ -42,7 +42,10 @@ pub fn page(answer: &Answer) -> String {
     let lost = 1.0 - goodput.goodput;
     let mut pairs = vec![
         ("failures", format!("one every {}, as on {}", duration(goodput.between_failures), reliability.name)),
-        ("checkpoint", format!("{} in {}", words::gib(goodput.checkpoint), duration(goodput.checkpoint_time))),
+        (
+            "checkpoint",
+            format!("{} in {}", words::gib(goodput.checkpoint), duration(goodput.checkpoint_time)),
+        ),
         ("restart", duration(goodput.restart)),
         (
             "interval",
@@ -53,10 +56,7 @@ pub fn page(answer: &Answer) -> String {
                 duration(goodput.young_interval)
             ),
         ),
-        (
-            "goodput",
-            format!("{}, {} is lost", words::percent(goodput.goodput), words::percent(lost)),
-        ),
+        ("goodput", format!("{}, {} is lost", words::percent(goodput.goodput), words::percent(lost))),
         (
             "tokens/s",
             format!(

@@ -73,7 +73,10 @@ fn a_measured_step_stands_beside_its_forecast() {
     assert_eq!(row("all-gather")[1..3], ["1", "2.500"]);
     assert_eq!(row("step")[1], "62.500");
     let refused = folder.run("compare trace.json --plan plan.toml --rank 8");
-    assert_eq!((refused.code, refused.stderr.as_str()), (2, "error: `--rank` is 8; the plan has ranks 0 to 7\n"));
+    assert_eq!(
+        (refused.code, refused.stderr.as_str()),
+        (2, "error: `--rank` is 8; the plan has ranks 0 to 7\n")
+    );
 }
 
 #[test]
@@ -97,7 +100,9 @@ fn failures_take_their_part() {
 #[test]
 fn shells_get_completions_and_manuals() {
     let folder = Folder::new();
-    for (shell, mark) in [("bash", "_trainwright()"), ("zsh", "#compdef trainwright"), ("fish", "complete -c trainwright")] {
+    for (shell, mark) in
+        [("bash", "_trainwright()"), ("zsh", "#compdef trainwright"), ("fish", "complete -c trainwright")]
+    {
         let ran = folder.run(&format!("completions {shell}"));
         assert_eq!(ran.code, 0);
         assert!(ran.stdout.contains(mark) && ran.stdout.contains("megatron-lm"), "{shell}");
@@ -107,7 +112,11 @@ fn shells_get_completions_and_manuals() {
     assert!(page.contains("trainwright\\-export") && page.contains("\\-\\-to"), "{page}");
     let refused = folder.run("man plam");
     assert_eq!(refused.code, 2);
-    assert!(refused.stderr.starts_with("error: `COMMAND` is plam; known are plan, simulate"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.starts_with("error: `COMMAND` is plam; known are plan, simulate"),
+        "{}",
+        refused.stderr
+    );
 }
 
 /// Neither pipes nor NO_COLOR get escape sequences, and a reader that goes away is no fault.

@@ -11,7 +11,9 @@ use prost::Message;
 use std::io::{self, Write};
 use thiserror::Error;
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{Call, Channel, CopyDirection, Op, Program, RankProgram, Segment, Stream, Work};
+use trainwright_spec::program::{
+    Call, Channel, CopyDirection, Op, Program, RankProgram, Segment, Stream, Work,
+};
 use trainwright_spec::units::Seconds;
 
 /// The schema's version that files name.
@@ -163,7 +165,8 @@ pub fn write_rank(
 
 /// The groups that collectives name, as JSON: `{"0": [0, 1], …}`.
 pub fn groups(program: &Program) -> String {
-    let ranks = program.groups.iter().enumerate().map(|(index, group)| format!("  \"{index}\": {:?}", group.ranks));
+    let ranks =
+        program.groups.iter().enumerate().map(|(index, group)| format!("  \"{index}\": {:?}", group.ranks));
     format!("{{\n{}\n}}\n", ranks.collect::<Vec<String>>().join(",\n"))
 }
 

@@ -91,9 +91,11 @@ const KEPT: usize = 5;
 /// # Errors
 /// `Syntax` and `Empty`.
 pub fn read(text: &str, origin: &str) -> Result<MeasuredStep, KinetoError> {
-    let syntax = |error: serde_json::Error| KinetoError::Syntax { origin: origin.into(), message: error.to_string() };
+    let syntax =
+        |error: serde_json::Error| KinetoError::Syntax { origin: origin.into(), message: error.to_string() };
     let mut events = serde_json::from_str::<Trace>(text).map_err(syntax)?.events;
-    events.retain(|event| event.ph == "X" && event.dur.is_finite() && event.ts.is_finite() && event.dur >= 0.0);
+    events
+        .retain(|event| event.ph == "X" && event.dur.is_finite() && event.ts.is_finite() && event.dur >= 0.0);
     let of_gpu = |event: &&Event| matches!(event.cat.as_str(), "kernel" | "gpu_memcpy" | "gpu_memset");
     let device = if events.iter().any(|event| of_gpu(&event)) { Device::Gpu } else { Device::Cpu };
     let timed: Vec<(&str, f64)> = match device {
@@ -103,7 +105,9 @@ pub fn read(text: &str, origin: &str) -> Result<MeasuredStep, KinetoError> {
     if timed.is_empty() {
         return Err(KinetoError::Empty { origin: origin.into() });
     }
-    let marks = events.iter().filter(|event| event.cat == "user_annotation" && event.name.starts_with("ProfilerStep#"));
+    let marks = events
+        .iter()
+        .filter(|event| event.cat == "user_annotation" && event.name.starts_with("ProfilerStep#"));
     let spans: Vec<(f64, f64)> = marks.map(|mark| (mark.ts, mark.end())).collect();
     let steps = spans.len().max(1);
     let first = |spans: &[(f64, f64)]| spans.iter().map(|span| span.0).fold(f64::INFINITY, f64::min);
@@ -124,7 +128,8 @@ pub fn read(text: &str, origin: &str) -> Result<MeasuredStep, KinetoError> {
     for (count, time) in kinds.0.values_mut() {
         (*count, *time) = (count.div_ceil(steps as u64), *time / n);
     }
-    let mut others: Vec<(String, Seconds)> = others.into_iter().map(|(name, time)| (name, time / n)).collect();
+    let mut others: Vec<(String, Seconds)> =
+        others.into_iter().map(|(name, time)| (name, time / n)).collect();
     others.sort_by(|a, b| b.1.get().total_cmp(&a.1.get()).then(a.0.cmp(&b.0)));
     others.truncate(KEPT);
     let step_time = Seconds::new((last(&spans) - first(&spans)) * 1e-6) / n;
@@ -169,7 +174,18 @@ fn kind(name: &str) -> Option<OpKind> {
     if has(&["flash", "fmha", "scaled_dot_product", "attention", "mha_"]) {
         return Some(OpKind::Attention);
     }
-    let products = ["gemm", "nvjet", "cutlass", "wgmma", "xmma", "cijk_", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"];
+    let products = [
+        "gemm",
+        "nvjet",
+        "cutlass",
+        "wgmma",
+        "xmma",
+        "cijk_",
+        "aten::mm",
+        "aten::addmm",
+        "aten::bmm",
+        "aten::baddbmm",
+    ];
     if has(&products) {
         return Some(OpKind::Gemm);
     }
@@ -177,9 +193,35 @@ fn kind(name: &str) -> Option<OpKind> {
         return Some(OpKind::Offload);
     }
     let streaming = [
-        "elementwise", "norm", "softmax", "reduce", "dropout", "gelu", "silu", "swiglu", "adam", "multi_tensor",
-        "memset", "memcpy", "copy", "cat", "embedding", "index", "cross_entropy", "triton", "fill", "rope", "rotary",
-        "transpose", "aten::add", "aten::mul", "aten::div", "aten::sum", "aten::lerp", "aten::sqrt", "aten::mean",
+        "elementwise",
+        "norm",
+        "softmax",
+        "reduce",
+        "dropout",
+        "gelu",
+        "silu",
+        "swiglu",
+        "adam",
+        "multi_tensor",
+        "memset",
+        "memcpy",
+        "copy",
+        "cat",
+        "embedding",
+        "index",
+        "cross_entropy",
+        "triton",
+        "fill",
+        "rope",
+        "rotary",
+        "transpose",
+        "aten::add",
+        "aten::mul",
+        "aten::div",
+        "aten::sum",
+        "aten::lerp",
+        "aten::sqrt",
+        "aten::mean",
         "aten::pow",
     ];
     has(&streaming).then_some(OpKind::Elementwise)

@@ -30,10 +30,8 @@ impl Exporter for AccelerateFsdp {
         sheet.leave("micro_batch", "the script's data loader");
         sheet.leave("stack", "the script's kernels, and PyTorch's overlap");
         sheet.leave("experts", "the script makes the model");
-        sheet.leave("schedule", "no pipeline");
-        sheet.leave("stages", "no pipeline");
-        if plan.mesh.pipeline == 1 {
-            sheet.say(&["mesh.pipeline", "schedule", "stages"]);
+        for field in ["mesh.pipeline", "schedule", "stages", "virtual_stages"] {
+            sheet.say_if(plan.mesh.pipeline == 1, field, "no pipeline");
         }
         sheet.say(&["cluster", "mesh.tensor", "mesh.data", "mesh.context", "mesh.shard", "job.precision"]);
         let precision = match plan.job.precision.base() {

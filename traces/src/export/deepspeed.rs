@@ -136,7 +136,11 @@ fn zero(plan: &Plan, sheet: &mut Sheet) -> Map<String, Value> {
         }
         zero.insert("offload_optimizer".into(), own.into());
         // From stage 2 on gradients follow an optimizer that leaves whole, else they stay.
-        let follow = if stage >= 2 && (stage < 3 || offload.optimizer_fraction == 1.0) { Some(Place::Host) } else { None };
+        let follow = if stage >= 2 && (stage < 3 || offload.optimizer_fraction == 1.0) {
+            Some(Place::Host)
+        } else {
+            None
+        };
         if offload.gradients != follow {
             sheet.alter("offload.gradients", "they are where the stage has them");
         }
@@ -167,7 +171,11 @@ fn parallel(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
     let even = counts.iter().all(|count| *count == counts[0]);
     let whole = !plan.sequence_parallel;
     sheet.say_if(whole, "sequence_parallel", "each rank has all of what lies between layers");
-    sheet.say_if(even && plan.virtual_stages == 1, "stages", "partition_method of the PipelineModule, in the script");
+    sheet.say_if(
+        even && plan.virtual_stages == 1,
+        "stages",
+        "partition_method of the PipelineModule, in the script",
+    );
     if mesh.pipeline > 1 {
         table.insert("pipeline".into(), json!({ "stages": mesh.pipeline, "partition": "uniform" }));
     }
@@ -178,7 +186,8 @@ fn parallel(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
 /// The script calls the checkpointing that this describes: one checkpoint a block is what the planner calls full.
 fn recompute(plan: &Plan, sheet: &mut Sheet, table: &mut Map<String, Value>) {
     let mut choices = plan.stages.iter().flat_map(|stage| &stage.0);
-    let inputs_leave = plan.offload.activations == Some(Place::Host) && plan.offload.activation_blocks.is_none();
+    let inputs_leave =
+        plan.offload.activations == Some(Place::Host) && plan.offload.activation_blocks.is_none();
     if choices.clone().all(|choice| *choice == Recompute::Full) {
         sheet.say(&["stages.recompute"]);
         let mut own = json!({ "number_checkpoints": plan.model.layers(), "partition_activations": false });

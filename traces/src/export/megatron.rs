@@ -2,8 +2,8 @@
 //! that it sets. What is written of them, and how, is for each tool that is built upon Megatron-Core to say.
 
 mod model;
-mod state;
 mod stages;
+mod state;
 
 use super::fields::{has_experts, overlap_pipeline};
 use super::sheet::Sheet;
@@ -98,11 +98,7 @@ fn mesh(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
         out.set("--expert-model-parallel-size", mesh.expert, "model.expert_model_parallel_size");
     }
     if has_experts(plan) && mesh.expert_tensor() != mesh.tensor {
-        out.set(
-            "--expert-tensor-parallel-size",
-            mesh.expert_tensor(),
-            "model.expert_tensor_parallel_size",
-        );
+        out.set("--expert-tensor-parallel-size", mesh.expert_tensor(), "model.expert_tensor_parallel_size");
     }
     if mesh.context == 1 {
         return;
@@ -218,12 +214,8 @@ fn stack(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     match stack.attention {
         AttentionKernel::Unfused => out.off("--no-masked-softmax-fusion", "model.masked_softmax_fusion"),
         AttentionKernel::Flash1 => sheet.leave("stack.attention", "no FlashAttention before version 2"),
-        AttentionKernel::Flash2 => {
-            out.set("--flash-attention-version", 2, "model.flash_attention_version")
-        }
-        AttentionKernel::Flash3 => {
-            out.set("--flash-attention-version", 3, "model.flash_attention_version")
-        }
+        AttentionKernel::Flash2 => out.set("--flash-attention-version", 2, "model.flash_attention_version"),
+        AttentionKernel::Flash3 => out.set("--flash-attention-version", 3, "model.flash_attention_version"),
         AttentionKernel::Flash | AttentionKernel::FusedSoftmax => {}
     }
     if !stack.fused_elementwise {
@@ -253,11 +245,7 @@ fn stack(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     out.set("--make-vocab-size-divisible-by", stack.vocabulary_multiple.value, "");
     if let Some(blocks) = &stack.base_blocks {
         out.on("--first-last-layers-bf16", "model.first_last_layers_bf16");
-        out.set(
-            "--num-layers-at-start-in-bf16",
-            blocks.first.value,
-            "model.num_layers_at_start_in_bf16",
-        );
+        out.set("--num-layers-at-start-in-bf16", blocks.first.value, "model.num_layers_at_start_in_bf16");
         out.set("--num-layers-at-end-in-bf16", blocks.last.value, "model.num_layers_at_end_in_bf16");
     }
     let overlap = overlap_pipeline(plan);

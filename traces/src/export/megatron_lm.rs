@@ -30,7 +30,8 @@ impl Exporter for MegatronLm {
 
 /// An argument as a shell reads it.
 pub fn line(argument: &Argument) -> String {
-    let plain = |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.,+".contains(letter));
+    let plain =
+        |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.,+".contains(letter));
     let value = |text: &String| if plain(text) { text.clone() } else { format!("'{text}'") };
     let words = std::iter::once(argument.flag.to_string()).chain(argument.values.iter().map(value));
     words.collect::<Vec<String>>().join(" ")

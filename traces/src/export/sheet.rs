@@ -40,7 +40,8 @@ impl Sheet {
         for field in FIELDS {
             let usual = || self.altered.contains(field.key).then(|| "as usual".to_string());
             let Some(value) = (field.value)(plan).or_else(usual) else { continue };
-            let left = |name: &str| self.left.iter().find(|(left, _)| *left == name).map(|(_, why)| why.clone());
+            let left =
+                |name: &str| self.left.iter().find(|(left, _)| *left == name).map(|(_, why)| why.clone());
             let said = self.said.contains(field.key) || self.said.contains(group(field.key));
             let why = match left(field.key) {
                 Some(why) => why,

@@ -184,7 +184,8 @@ fn training(plan: &Plan, sheet: &mut Sheet) -> Training {
     }
     sheet.leave("offload", "parameters, gradients and optimizer leave for host memory together");
     // A pipeline cuts the local batch into microbatches; without one it is a microbatch.
-    let local = if plan.mesh.pipeline > 1 { plan.job.global_batch / plan.mesh.data } else { plan.micro_batch };
+    let local =
+        if plan.mesh.pipeline > 1 { plan.job.global_batch / plan.mesh.data } else { plan.micro_batch };
     Training {
         local_batch_size: local,
         global_batch_size: plan.job.global_batch,
@@ -254,7 +255,12 @@ fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedF
 fn data(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) {
     let mesh = &plan.mesh;
     // One rank has nothing to divide.
-    let scheme = if mesh.weight_copies() > 1 { plan.data_sharding.as_str() } else { "none" };
+    let alone = mesh.shard() == 1;
+    if alone && plan.data_sharding != "none" {
+        sheet.leave("data_sharding", "groups of one rank divide nothing");
+        sheet.leave("mesh.shard", "groups of one rank divide nothing");
+    }
+    let scheme = if alone { "none" } else { plan.data_sharding.as_str() };
     match scheme {
         "none" => {
             own.data_parallel_replicate_degree = mesh.data;

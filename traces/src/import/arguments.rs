@@ -32,7 +32,8 @@ impl<'a> Arguments<'a> {
             let word = substituted(&word, &variables);
             let word = word.trim_end_matches(')');
             if let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) {
-                let (name, value) = flag.split_once('=').map_or((flag, None), |(n, v)| (n, Some(v.to_string())));
+                let (name, value) =
+                    flag.split_once('=').map_or((flag, None), |(n, v)| (n, Some(v.to_string())));
                 // torchrun and argparse spell names with either.
                 let name = format!("--{}", name.replace('_', "-"));
                 flags.insert(name.clone(), value.iter().cloned().collect::<Vec<String>>());
@@ -72,7 +73,8 @@ impl<'a> Arguments<'a> {
     pub fn number<T: FromStr>(&self, flag: &str) -> Result<Option<T>, SpecError> {
         let Some(values) = self.list(flag) else { return Ok(None) };
         let text = values.first().map_or("", String::as_str);
-        let number = text.parse().map_err(|_| self.request.bad(flag, quoted(text), "a number should stand here"));
+        let number =
+            text.parse().map_err(|_| self.request.bad(flag, quoted(text), "a number should stand here"));
         number.map(Some)
     }
 
@@ -113,7 +115,8 @@ pub fn quoted(text: &str) -> String {
 /// `NAME=value`; an array's bracket is no value.
 fn assignment(word: &str) -> Option<(String, String)> {
     let (name, value) = word.split_once('=')?;
-    let is_name = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+    let is_name =
+        !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     is_name.then(|| (name.into(), value.into()))
 }
 

@@ -28,7 +28,8 @@ impl Importer for DeepSpeed {
     fn read(&self, request: &Request) -> Result<Imported, SpecError> {
         let tables = Tables::from_json(request)?;
         let model = request.model.clone();
-        let model = model.ok_or_else(|| request.missing("model", "DeepSpeed does not say it: give --model"))?;
+        let model =
+            model.ok_or_else(|| request.missing("model", "DeepSpeed does not say it: give --model"))?;
         let sequence = request.sequence;
         let sequence =
             sequence.ok_or_else(|| request.missing("sequence", "DeepSpeed does not say it: give --seq"))?;
@@ -145,7 +146,9 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     if tables.get(&key("overlap_comm")).is_some() {
         plan.stack.overlap_gradient_reduction = tables.flag(&key("overlap_comm"))?;
     }
-    if let Some(size) = tables.count(&key("reduce_bucket_size"))?.filter(|size| *size != plan.bucket_parameters()) {
+    if let Some(size) =
+        tables.count(&key("reduce_bucket_size"))?.filter(|size| *size != plan.bucket_parameters())
+    {
         let said = |value: usize| Sourced { value, source: "reduce_bucket_size".into() };
         plan.stack.bucket_parameters = said(size);
         plan.stack.bucket_parameters_per_data_rank = said(0);

@@ -54,7 +54,8 @@ impl<'a> Tables<'a> {
     /// `BadValue` if it is no whole number from 0 on.
     pub fn count(&self, path: &str) -> Result<Option<usize>, SpecError> {
         let whole = |value: &Value| {
-            let number = value.as_u64().or(value.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64));
+            let number =
+                value.as_u64().or(value.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64));
             number.map(|number| number as usize)
         };
         self.read(path, "a whole number", whole)

@@ -52,7 +52,8 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
     match FLAVORS.iter().find(|(_, name, flavor)| (*name, *flavor) == given) {
         Some((own, ..)) => preset::preset(own),
         None => {
-            let known: Vec<String> = FLAVORS.iter().map(|(_, name, flavor)| format!("{name} {flavor}")).collect();
+            let known: Vec<String> =
+                FLAVORS.iter().map(|(_, name, flavor)| format!("{name} {flavor}")).collect();
             let allowed = format!("known are {}; others by --model", known.join(", "));
             Err(request.bad("model.flavor", quoted(&format!("{} {}", given.0, given.1)), allowed))
         }
@@ -182,7 +183,8 @@ fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     plan.virtual_stages = (counts.len() / p).max(1);
     if let ScheduleChoice::Actions(custom) = &plan.schedule {
         let shape = plan.pipeline_shape();
-        let same = |known: &&&dyn Schedule| known.check(shape).is_ok() && known.lists(shape) == *custom.own_lists();
+        let same =
+            |known: &&&dyn Schedule| known.check(shape).is_ok() && known.lists(shape) == *custom.own_lists();
         if let Some(known) = SCHEDULES.iter().find(same) {
             plan.schedule = known.name().into();
         }
@@ -250,12 +252,17 @@ fn shares(tables: &Tables, request: &Request, plan: &Plan, blocks: usize) -> Res
     // The first stages take one more where it does not divide evenly.
     let share = |stage: usize| weight / stages + usize::from(stage < weight % stages);
     let mut counts: Vec<usize> = (0..stages).map(share).collect();
-    let too_few = || request.bad(&key("degree"), p, format!("{stages} stages are too many for {blocks} blocks"));
+    let too_few =
+        || request.bad(&key("degree"), p, format!("{stages} stages are too many for {blocks} blocks"));
     counts[0] = counts[0].checked_sub(first).ok_or_else(too_few)?;
     counts[stages - 1] = counts[stages - 1].checked_sub(last).ok_or_else(too_few)?;
     match stages.is_multiple_of(p) {
         true => Ok(counts),
-        false => Err(request.bad(&key("layers_per_stage"), of_stage.unwrap_or(0), format!("{stages} stages do not divide by {p} ranks"))),
+        false => Err(request.bad(
+            &key("layers_per_stage"),
+            of_stage.unwrap_or(0),
+            format!("{stages} stages do not divide by {p} ranks"),
+        )),
     }
 }
 

@@ -59,7 +59,8 @@ fn messages_and_collectives_meet() {
             for node in nodes.iter().filter(|node| node.kind == kind as i32) {
                 let (own, peer) = (rank as i64, number(node, other));
                 let (from, to) = if kind == NodeType::Send { (own, peer) } else { (peer, own) };
-                *ends.entry((from, to, number(node, "comm_tag"), number(node, "comm_size"))).or_default() += 1;
+                *ends.entry((from, to, number(node, "comm_tag"), number(node, "comm_size"))).or_default() +=
+                    1;
             }
         }
         ends
@@ -73,9 +74,13 @@ fn messages_and_collectives_meet() {
     for (index, group) in program.groups.iter().enumerate() {
         let own = |rank: usize| -> Vec<(i64, i64)> {
             let name = Some(Value::Text(index.to_string()));
-            let named = |node: &&Node| node.attributes.iter().any(|own| own.name == "pg_name" && own.value == name);
+            let named =
+                |node: &&Node| node.attributes.iter().any(|own| own.name == "pg_name" && own.value == name);
             let collectives = traces[rank].iter().filter(|node| node.kind == NodeType::Collective as i32);
-            collectives.filter(named).map(|node| (number(node, "comm_type"), number(node, "comm_size"))).collect()
+            collectives
+                .filter(named)
+                .map(|node| (number(node, "comm_type"), number(node, "comm_size")))
+                .collect()
         };
         assert!(group.ranks.iter().all(|rank| own(*rank) == own(group.ranks[0])), "group {index}");
     }

@@ -107,7 +107,14 @@ fn offloads() -> impl Strategy<Value = Offload> {
 pub fn plans(names: &'static [&'static str], whole: bool) -> impl Strategy<Value = Plan> {
     let axes = || select(vec![1usize, 2, 4]);
     let mesh = (axes(), axes(), axes(), select(vec![1usize, 1, 2]), select(vec![1usize, 1, 2]));
-    let schedules = vec![("1f1b", 1), ("1f1b", 1), ("gpipe", 1), ("interleaved", 2), ("interleaved-groups", 2), ("zb-v", 2)];
+    let schedules = vec![
+        ("1f1b", 1),
+        ("1f1b", 1),
+        ("gpipe", 1),
+        ("interleaved", 2),
+        ("interleaved-groups", 2),
+        ("zb-v", 2),
+    ];
     let pipeline = (select(schedules), 0usize..=1, 1usize..=3);
     let scheme = select(vec!["ring", "all-gather", "ulysses"]);
     let data: Vec<&str> = DATA_SCHEMES.iter().map(|scheme| scheme.name()).collect();

@@ -108,7 +108,8 @@ fn what_is_wrong_in_a_file_is_named() {
     check("megatron-lm", "--num-layers 12", "file: `--hidden-size` is missing; a number should stand there");
     check("megatron-lm", "--num-layers many", "file: `--num-layers` is `many`; a number should stand here");
     check("megatron-lm", "--num-layers 'many", "file: a quote is not closed");
-    let gpt2 = "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50257 --micro-batch-size 1";
+    let gpt2 =
+        "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50257 --micro-batch-size 1";
     check(
         "megatron-lm",
         &format!("{gpt2} --tensor-model-parallel-size 3"),

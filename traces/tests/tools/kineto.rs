@@ -2,8 +2,8 @@
 
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::kineto::{Device, read};
 use trainwright_traces::kinds::OpKind;
+use trainwright_traces::kineto::{Device, read};
 
 /// Two ranks trained a block of a transformer on CPUs; `tests/tools/make_kineto_trace.py` wrote it.
 #[test]
@@ -19,7 +19,11 @@ fn a_trace_of_operators() {
     let total: Seconds = step.kinds.0.values().map(|(_, time)| *time).sum();
     let on_thread = total - step.kinds.0[&OpKind::Collective(CollectiveKind::AllReduce)].1;
     // The rest of the step is Python, and waiting for the other rank.
-    assert!(on_thread <= step.step_time && on_thread > 0.2 * step.step_time, "{on_thread} of {}", step.step_time);
+    assert!(
+        on_thread <= step.step_time && on_thread > 0.2 * step.step_time,
+        "{on_thread} of {}",
+        step.step_time
+    );
 }
 
 /// Kernels of a GPU by the names that the libraries give them; operators around them are not counted.
@@ -30,7 +34,8 @@ fn a_trace_of_kernels() {
     };
     let events = [
         r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":0,"dur":500}"#.to_string(),
-        r#"{"ph":"X","cat":"user_annotation","name":"ProfilerStep#3","pid":1,"tid":1,"ts":0,"dur":1000}"#.into(),
+        r#"{"ph":"X","cat":"user_annotation","name":"ProfilerStep#3","pid":1,"tid":1,"ts":0,"dur":1000}"#
+            .into(),
         kernel("nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 10.0, 100.0),
         kernel("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", 110.0, 50.0),
         kernel("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", 160.0, 40.0),

@@ -63,7 +63,13 @@ fn comes_back(tool: &str, plan: &Plan, told: Told) -> bool {
 }
 
 /// How many of `cases` plans of `names` a tool can say whole, kernels and model aside.
-fn whole(tool: &str, names: &'static [&'static str], cut: bool, cases: u32, told: fn(&Plan) -> Told) -> usize {
+fn whole(
+    tool: &str,
+    names: &'static [&'static str],
+    cut: bool,
+    cases: u32,
+    told: fn(&Plan) -> Told,
+) -> usize {
     let config = Config {
         cases,
         rng_seed: RngSeed::Fixed(0x7261_636b),
@@ -83,8 +89,8 @@ fn whole(tool: &str, names: &'static [&'static str], cut: bool, cases: u32, told
 #[test]
 fn megatron_reads_back_what_it_says() {
     let names = &["gpt2", "llama-3-8b", "qwen3-8b", "mixtral-8x7b", "deepseek-v2", "mistral-7b", "bert-base"];
-    let count = whole("megatron-lm", names, true, 400, |_| Told { model: None, sequence: None });
-    assert!(count > 5, "only {count} plans are said whole");
+    let count = whole("megatron-lm", names, true, 200, |_| Told { model: None, sequence: None });
+    assert!(count > 2, "only {count} plans are said whole");
 }
 
 #[test]
@@ -93,7 +99,7 @@ fn deepspeed_reads_back_what_it_says() {
     fn told(plan: &Plan) -> Told<'_> {
         Told { model: Some(&plan.model), sequence: Some(plan.job.sequence) }
     }
-    let count = whole("deepspeed", names, true, 400, told);
+    let count = whole("deepspeed", names, true, 200, told);
     // It never says the length of sequences.
     assert_eq!(count, 0);
     assert!(comes_back_but("deepspeed", &["job.sequence"], told));
@@ -102,8 +108,8 @@ fn deepspeed_reads_back_what_it_says() {
 #[test]
 fn torchtitan_reads_back_what_it_says() {
     let names = &["llama-3-8b", "qwen3-8b", "deepseek-v2"];
-    let count = whole("torchtitan", names, false, 400, |_| Told { model: None, sequence: None });
-    assert!(count > 5, "only {count} plans are said whole");
+    let count = whole("torchtitan", names, false, 200, |_| Told { model: None, sequence: None });
+    assert!(count > 2, "only {count} plans are said whole");
 }
 
 /// Whether nothing but `fields` and the tool's own is unsaid of a plain plan.

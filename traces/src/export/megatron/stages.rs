@@ -85,8 +85,7 @@ fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
         [Recompute::Full] => full(out, "uniform", 1),
         [selective] if selective.name() == "selective" => {
             let pieces = selective.pieces();
-            let only_experts =
-                plan.model.blocks.iter().all(|run| matches!(run.block.mlp, Mlp::Experts(_)));
+            let only_experts = plan.model.blocks.iter().all(|run| matches!(run.block.mlp, Mlp::Experts(_)));
             if pieces.contains(Piece::Activation) && !only_experts {
                 sheet.leave("stages.recompute", "activations are computed again in experts only");
             }

@@ -37,11 +37,7 @@ fn sharding(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
         _ => sheet.leave("data_sharding", "gradients are all-reduced instead"),
     }
     if sets > 1 {
-        out.set(
-            "--num-distributed-optimizer-instances",
-            sets,
-            "ddp.num_distributed_optimizer_instances",
-        );
+        out.set("--num-distributed-optimizer-instances", sets, "ddp.num_distributed_optimizer_instances");
     }
 }
 

@@ -34,7 +34,8 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
         None => vec![Mlp::Dense(dense); layers],
         Some(experts) => {
             let pattern = pattern(request, given, layers)?;
-            let mlp = |sparse: bool| if sparse { Mlp::Experts(experts.clone()) } else { Mlp::Dense(dense.clone()) };
+            let mlp =
+                |sparse: bool| if sparse { Mlp::Experts(experts.clone()) } else { Mlp::Dense(dense.clone()) };
             pattern.into_iter().map(mlp).collect()
         }
     };

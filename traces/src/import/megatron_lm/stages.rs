@@ -59,7 +59,8 @@ fn counts(given: &Arguments, request: &Request, plan: &Plan) -> Result<Vec<usize
         let share = (blocks + embedding + loss) / stages;
         if share * stages != blocks + embedding + loss {
             let value = format!("of {blocks} blocks");
-            let allowed = format!("{stages} stages have equal shares: --pipeline-model-parallel-layout has others");
+            let allowed =
+                format!("{stages} stages have equal shares: --pipeline-model-parallel-layout has others");
             return Err(request.bad("--num-layers", value, allowed));
         }
         let mut counts = vec![share; stages];
@@ -72,7 +73,8 @@ fn counts(given: &Arguments, request: &Request, plan: &Plan) -> Result<Vec<usize
     let middle = stages.saturating_sub(given_ends);
     if v > 1 || middle == 0 || taken > blocks || !(blocks - taken).is_multiple_of(middle) {
         let flag = if first.is_some() { ends[0] } else { ends[1] };
-        let allowed = format!("the other {middle} stages have equal shares of the rest of {blocks} blocks, one a rank");
+        let allowed =
+            format!("the other {middle} stages have equal shares of the rest of {blocks} blocks, one a rank");
         return Err(request.bad(flag, taken, allowed));
     }
     let share = (blocks - taken) / middle;
@@ -157,9 +159,7 @@ fn recompute(given: &Arguments, request: &Request, counts: &[usize]) -> Result<V
             let pieces = pieces.collect::<Result<Vec<Piece>, SpecError>>()?;
             Ok(stages(counts, Recompute::of(&pieces)))
         }
-        (Some(other), _) => {
-            Err(request.bad("--recompute-granularity", quoted(other), "full or selective"))
-        }
+        (Some(other), _) => Err(request.bad("--recompute-granularity", quoted(other), "full or selective")),
     }
 }
 

@@ -61,7 +61,8 @@ fn precision(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<()
     let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
     plan.state.gradients = (of_stack != gradients).then_some(gradients);
     let aware = given.has("--use-precision-aware-optimizer");
-    let [first, second] = ["--exp-avg-dtype", "--exp-avg-sq-dtype"].map(|flag| given.text(flag).unwrap_or("fp32"));
+    let [first, second] =
+        ["--exp-avg-dtype", "--exp-avg-sq-dtype"].map(|flag| given.text(flag).unwrap_or("fp32"));
     let beside = given.has("--optimizer-cpu-offload");
     if !aware || beside {
         return Ok(());
