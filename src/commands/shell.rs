@@ -32,7 +32,7 @@ pub fn man(arguments: &ManArguments) -> Result<Outcome, CliError> {
             allowed: format!("known are {}", names.join(", ")),
         };
         let found = command.get_subcommands().find(|own| own.get_name() == name).ok_or_else(refused)?;
-        command = found.clone().name(format!("trainwright-{name}")).version(env!("CARGO_PKG_VERSION"));
+        command = found.clone().version(env!("CARGO_PKG_VERSION"));
     }
     let mut page = Vec::new();
     let written = Man::new(command).render(&mut page);
