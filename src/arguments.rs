@@ -1,8 +1,12 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod network;
+mod reports;
+mod tools;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
+pub use tools::{ExportArguments, ImportArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -45,8 +49,20 @@ pub enum Command {
     Simulate(SimulateArguments),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
+    /// Write a plan as another tool reads it
+    Export(ExportArguments),
+    /// Read a plan out of what another tool reads
+    Import(ImportArguments),
+    /// Put a measured step, a trace of PyTorch's profiler, beside its forecast
+    Compare(CompareArguments),
+    /// Say what failures and checkpoints leave of a plan's speed
+    Goodput(GoodputArguments),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
+    /// Print a script that completes arguments in a shell
+    Completions(CompletionsArguments),
+    /// Print the manual page
+    Man(ManArguments),
 }
 
 /// Arguments of `plan`.
@@ -150,6 +166,9 @@ pub struct SimulateArguments {
     /// Write a picture of the pipeline; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,
+    /// Write Chakra execution traces to this folder, a file for each rank, or for each kind of rank if they are many
+    #[arg(long, value_name = "FOLDER")]
+    pub chakra: Option<String>,
     /// Print the forecast as JSON
     #[arg(long)]
     pub json: bool,
@@ -206,6 +225,12 @@ pub enum List {
     Algorithms,
     /// Versions of NCCL
     Nccl,
+    /// Tools that `export` writes for
+    Exporters,
+    /// Tools that `import` reads from
+    Importers,
+    /// Failures and checkpoints of clusters, for `goodput`
+    Reliabilities,
 }
 
 /// No more than the planner ranks.

@@ -1,6 +1,12 @@
 //! One file per command: what it calls, in which order, and how it ends.
 
+mod chakra;
+pub mod compare;
+pub mod export;
+pub mod goodput;
+pub mod import;
 pub mod network;
 pub mod plan;
+pub mod shell;
 pub mod show;
 pub mod simulate;

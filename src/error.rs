@@ -1,11 +1,14 @@
 //! Everything that ends the program early, each as one line and with its exit code.
 
+use crate::arguments::Arguments;
+use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
+use trainwright_traces::kineto::KinetoError;
 use trainwright_traces::nccl_tests::LogError;
 
 /// How the program ends; the number is its exit code.
@@ -68,6 +71,9 @@ pub enum CliError {
     /// A log that cannot be used.
     #[error("--log: {0}")]
     Log(#[from] LogError),
+    /// A trace that cannot be used.
+    #[error(transparent)]
+    Kineto(#[from] KinetoError),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
@@ -109,8 +115,11 @@ fn prefix(argument: &Option<&str>) -> String {
 /// Clap's message without the usage that follows it, its lines joined.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing: plan, simulate, network or show; `trainwright --help` explains them"
-            .into();
+        let command = Arguments::command();
+        let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let (last, others) = names.split_last().expect("there are commands");
+        let others = others.join(", ");
+        return format!("a command is missing: {others} or {last}; `trainwright --help` explains them");
     }
     let text = error.to_string();
     let message = text.lines().take_while(|line| !line.starts_with("Usage:"));

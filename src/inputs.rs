@@ -52,7 +52,7 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
 }
 
 /// A cluster, with the profiles that measured its network and its GPUs if there are such.
-fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError> {
+pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError> {
     let cluster =
         Cluster::reference(reference).map_err(|error| CliError::of_input(Some("--cluster"), error))?;
     profiles.iter().try_fold(cluster, |cluster, path| with_profile(cluster, path))
@@ -133,7 +133,7 @@ fn duration_allowed(model: &Model, job: &Job, cluster: &Cluster) -> Result<(), S
 }
 
 /// A model from what stands after `--model`: a path if it has a `/` or ends with `.json`, else a preset.
-fn model(reference: &str) -> Result<Model, CliError> {
+pub fn model(reference: &str) -> Result<Model, CliError> {
     let model = match reference.contains('/') || reference.ends_with(".json") {
         true => hf::from_hugging_face(&text(Some("--model"), reference)?, reference),
         false => preset::preset(reference),
@@ -238,7 +238,7 @@ fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
 }
 
 /// The whole text of a file.
-fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
+pub fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
     let input: Box<dyn Read> = match path {
         "-" => Box::new(io::stdin().lock()),

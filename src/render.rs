@@ -1,7 +1,9 @@
 //! Answers as text for people and as JSON for machines. Nothing here reads a file or prints.
 
 pub mod catalog;
+pub mod compare;
 pub mod forecast;
+pub mod goodput;
 pub mod json;
 pub mod network;
 pub mod plans;

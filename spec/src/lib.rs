@@ -17,6 +17,7 @@ pub mod optimizer;
 pub mod plan;
 pub mod precision;
 pub mod program;
+pub mod reliability;
 pub mod schedule;
 pub mod sourced;
 pub mod stack;

@@ -77,7 +77,19 @@ measured!(
     ]
 );
 measured!(FlopsPerSecond, &[("TFLOP/s", 1e12), ("PFLOP/s", 1e15), ("GFLOP/s", 1e9), ("FLOP/s", 1.0)]);
-measured!(Seconds, &[("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("ns", 1e-9), ("s", 1.0)]);
+measured!(
+    Seconds,
+    &[
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("ns", 1e-9),
+        ("s", 1.0),
+        ("min", 60.0),
+        ("h", 3600.0),
+        ("d", 86_400.0),
+    ]
+);
 
 impl Quantity for f64 {
     const UNITS: &'static [(&'static str, f64)] = &[];

@@ -4,7 +4,7 @@ use crate::arguments::{List, ShowArguments};
 use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::render::catalog::{
-    self as lists, context, data, dispatchers, network, optimizers, schedules, tensor,
+    self as lists, context, data, dispatchers, network, optimizers, schedules, tensor, tools,
 };
 use trainwright_spec::catalog;
 use trainwright_spec::context::context_scheme;
@@ -14,6 +14,8 @@ use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
 use trainwright_spec::tensor::tensor_scheme;
+use trainwright_traces::export::exporter;
+use trainwright_traces::import::importer;
 
 /// Runs the command.
 ///
@@ -47,6 +49,9 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Collectives => network::collectives(),
         List::Algorithms => network::algorithms(),
         List::Nccl => network::nccl(),
+        List::Exporters => Ok(tools::exporters()),
+        List::Importers => Ok(tools::importers()),
+        List::Reliabilities => tools::reliabilities(),
     }
 }
 
@@ -70,5 +75,8 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Collectives => network::collective_entry(name),
         List::Algorithms => network::algorithm_entry(name),
         List::Nccl => file("nccl"),
+        List::Exporters => exporter(name).map(tools::exporter_entry),
+        List::Reliabilities => file("reliabilities"),
+        List::Importers => importer(name).map(tools::importer_entry),
     }
 }

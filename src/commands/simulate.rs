@@ -45,6 +45,9 @@ fn write_files(arguments: &SimulateArguments, plan: &Plan, timeline: &Timeline) 
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(timeline, &mut out))?;
     }
+    if let Some(folder) = &arguments.chakra {
+        super::chakra::write(folder, plan)?;
+    }
     if let Some(path) = &arguments.svg {
         let title = format!("{} on {}: {}", plan.model.name, plan.cluster.name, words::mesh(&plan.mesh));
         output::write("--svg", path, |out: &mut dyn Write| -> io::Result<()> {

@@ -7,6 +7,7 @@ pub mod network;
 pub mod optimizers;
 pub mod schedules;
 pub mod tensor;
+pub mod tools;
 
 use super::table::{Column, cut_table, wrapped_table};
 use super::words::billions;

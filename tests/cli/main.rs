@@ -7,6 +7,7 @@ mod network;
 mod plan;
 mod show;
 mod simulate;
+mod tools;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

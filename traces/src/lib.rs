@@ -10,11 +10,18 @@
 //! What others measured is read and drawn here too: logs of nccl-tests (`nccl_tests`), the published sweeps that ship
 //! with the program (`published`), and plots of collectives by size (`plot`).
 //!
+//! Plans go out to other tools and come in from them: `export` and `import`.
+//!
 //! Nothing here knows whether a timeline was simulated or measured, and nothing here touches a terminal or a file.
 
 mod actions;
+pub mod chakra;
 pub mod chrome;
 pub mod draw;
+pub mod export;
+pub mod import;
+pub mod kinds;
+pub mod kineto;
 mod memory;
 pub mod nccl_tests;
 pub mod picture;
