@@ -1,8 +1,10 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod network;
+mod what_if;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use what_if::{Asked, WhatIfArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -43,6 +45,8 @@ pub enum Command {
     Plan(Box<PlanArguments>),
     /// Simulate one step of a plan, op by op
     Simulate(SimulateArguments),
+    /// Ask what would be if an input were another: sweeps, costs, GPUs needed, what fits
+    WhatIf(Box<WhatIfArguments>),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
     /// List what the catalog has, or print one entry of it with its sources
@@ -52,6 +56,29 @@ pub enum Command {
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
+    /// What is to be planned.
+    #[command(flatten)]
+    pub question: QuestionArguments,
+    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
+    /// How many plans to list, 5 at most
+    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
+    pub top: usize,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress bar
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// What is to be planned.
+#[derive(Debug, Clone, Args)]
+pub struct QuestionArguments {
     /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json
     #[arg(long)]
     pub model: String,
@@ -79,25 +106,13 @@ pub struct PlanArguments {
     /// A profile of the cluster's network, as `network --write-profile` writes it
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
-    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<String>,
-    /// How many plans to list, 5 at most
-    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
-    pub top: usize,
-    /// Print the answer as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// No progress bar
-    #[arg(long)]
-    pub quiet: bool,
     /// Choices that are made already.
     #[command(flatten)]
     pub pins: PinArguments,
 }
 
 /// Choices that the planner must keep.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Choices that you make for the planner")]
 pub struct PinArguments {
     /// GPUs that share each layer
@@ -149,6 +164,9 @@ pub struct SimulateArguments {
     /// Write a picture of the pipeline; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,
+    /// Write a page with timeline and memory; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
     /// Print the forecast as JSON
     #[arg(long)]
     pub json: bool,

@@ -4,3 +4,4 @@ pub mod network;
 pub mod plan;
 pub mod show;
 pub mod simulate;
+pub mod what_if;

@@ -65,6 +65,18 @@ pub enum CliError {
         /// What is wrong with it.
         source: SpecError,
     },
+    /// An input or a value that cannot be varied so.
+    #[error("--vary {reason}")]
+    Vary {
+        /// Input, value, and what is wrong.
+        reason: String,
+    },
+    /// A question that has no answer.
+    #[error("{reason}")]
+    NoAnswer {
+        /// Why.
+        reason: String,
+    },
     /// A log that cannot be used.
     #[error("--log: {0}")]
     Log(#[from] LogError),
@@ -109,7 +121,7 @@ fn prefix(argument: &Option<&str>) -> String {
 /// Clap's message without the usage that follows it, its lines joined.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing: plan, simulate, network or show; `trainwright --help` explains them"
+        return "a command is missing: plan, simulate, what-if, network or show; `trainwright --help` explains them"
             .into();
     }
     let text = error.to_string();

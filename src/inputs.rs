@@ -1,8 +1,9 @@
 //! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
 
 pub mod network;
+pub mod what_if;
 
-use crate::arguments::{PinArguments, PlanArguments};
+use crate::arguments::{PinArguments, QuestionArguments};
 use crate::error::CliError;
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,9 +30,16 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 ///
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others.
-pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
+pub fn question(arguments: &QuestionArguments) -> Result<Question, CliError> {
+    let question = unchecked(arguments)?;
+    check(&question)?;
+    Ok(question)
+}
+
+/// The same where nothing is known yet of how the parts go together.
+fn unchecked(arguments: &QuestionArguments) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
-    let question = Question {
+    Ok(Question {
         model: model(&arguments.model)?,
         job: Job {
             sequence: arguments.seq,
@@ -44,9 +52,7 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
         pins: pins(&arguments.pins),
         cluster,
-    };
-    check(&question)?;
-    Ok(question)
+    })
 }
 
 /// A cluster, with the profile that measured its network if there is one.

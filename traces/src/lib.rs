@@ -4,7 +4,8 @@
 //! Timeline ─┬─► report   where the time and the memory went, as numbers
 //!           ├─► draw     the pipeline as text
 //!           ├─► chrome   a trace file for ui.perfetto.dev
-//!           └─► picture  the pipeline as SVG
+//!           ├─► picture  the pipeline as SVG
+//!           └─► html     a page with all of it, to be zoomed
 //! ```
 //!
 //! What others measured is read and drawn here too: logs of nccl-tests (`nccl_tests`), the published sweeps that ship
@@ -15,6 +16,7 @@
 mod actions;
 pub mod chrome;
 pub mod draw;
+pub mod html;
 mod memory;
 pub mod nccl_tests;
 pub mod picture;

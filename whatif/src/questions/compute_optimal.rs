@@ -1,0 +1,72 @@
+//! The model and the tokens on which a budget is spent best.
+
+use super::point;
+use crate::answer::Answer;
+use crate::law::{Optimum, ScalingLaw};
+use crate::scenario::Scenario;
+use crate::sweep::{Watch, answers};
+use trainwright_spec::units::{Flops, Seconds};
+
+/// What may be spent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Budget {
+    /// Model FLOPs.
+    Flops(Flops),
+    /// The scenario's cluster for so long, as fast as the planner's best plan makes it.
+    Time(Seconds),
+}
+
+/// A model in the shape of the scenario's, with the tokens that go with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComputeOptimal {
+    /// Model FLOPs of the run.
+    pub budget: Flops,
+    /// What the law says.
+    pub optimum: Optimum,
+    /// The model on the scenario's cluster, its run being the optimum's tokens.
+    pub answer: Answer,
+}
+
+/// Part of the peak that is assumed before the first plan is made.
+const FIRST_GUESS: f64 = 0.4;
+
+/// A budget of time asks how fast a model trains whose size follows from just that; so many rounds settle it.
+const ROUNDS: usize = 4;
+
+/// The optimum of a budget by a law.
+///
+/// A cluster of n GPUs with peak X spends C = n X MFU T in a time T; MFU is that of the best plan for a model of the size
+/// that C asks for. Starts with an MFU of 0.4 and repeats.
+///
+/// # Errors
+/// The scenario's model cannot have the size that the law asks for.
+pub fn compute_optimal(
+    base: &Scenario,
+    budget: Budget,
+    law: &ScalingLaw,
+    watch: Watch,
+) -> Result<ComputeOptimal, String> {
+    let at = |budget: Flops| -> Result<ComputeOptimal, String> {
+        let optimum = law.optimum(budget);
+        let size = ("model-size", format!("{:.0}", optimum.parameters));
+        let tokens = ("tokens", format!("{:.0}", optimum.tokens));
+        let (point, scenario) = point(base, &[size, tokens]);
+        let answer = answers(vec![(point, Ok(scenario?))], watch).remove(0);
+        Ok(ComputeOptimal { budget, optimum, answer })
+    };
+    let time = match budget {
+        Budget::Flops(flops) => return at(flops),
+        Budget::Time(time) => time,
+    };
+    let peak = base.cluster().node.gpu.peak.get(&base.job().precision);
+    let peak = peak.ok_or_else(|| format!("the GPU does not compute in {}", base.job().precision))?.value;
+    let spent = |mfu: f64| Flops::new(base.cluster().gpus() as f64 * peak.get() * mfu * time.get());
+    let mut found = at(spent(FIRST_GUESS))?;
+    for _ in 1..ROUNDS {
+        match found.answer.mfu() {
+            Some(mfu) => found = at(spent(mfu))?,
+            None => break,
+        }
+    }
+    Ok(found)
+}
