@@ -74,6 +74,9 @@ pub struct PlanArguments {
     /// No progress bar
     #[arg(long)]
     pub quiet: bool,
+    /// Choices that are made already.
+    #[command(flatten)]
+    pub pins: PinArguments,
 }
 
 /// What is to be planned.
@@ -106,9 +109,6 @@ pub struct QuestionArguments {
     /// A profile of the cluster's network, as `network --write-profile` writes it
     #[arg(long, value_name = "FILE")]
     pub profile: Option<String>,
-    /// Choices that are made already.
-    #[command(flatten)]
-    pub pins: PinArguments,
 }
 
 /// Choices that the planner must keep.

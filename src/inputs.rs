@@ -30,14 +30,14 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 ///
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others.
-pub fn question(arguments: &QuestionArguments) -> Result<Question, CliError> {
-    let question = unchecked(arguments)?;
+pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
+    let question = unchecked(arguments, pins)?;
     check(&question)?;
     Ok(question)
 }
 
 /// The same where nothing is known yet of how the parts go together.
-fn unchecked(arguments: &QuestionArguments) -> Result<Question, CliError> {
+fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
     Ok(Question {
         model: model(&arguments.model)?,
@@ -50,7 +50,7 @@ fn unchecked(arguments: &QuestionArguments) -> Result<Question, CliError> {
         },
         stack: Stack::from_name(&arguments.stack)
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
-        pins: pins(&arguments.pins),
+        pins: pins(choices),
         cluster,
     })
 }

@@ -1,6 +1,6 @@
 //! Arguments of `what-if`.
 
-use super::QuestionArguments;
+use super::{PinArguments, QuestionArguments};
 use clap::{Args, ValueEnum};
 use trainwright_spec::catalog;
 use trainwright_whatif::input::{INPUTS, amount};
@@ -70,6 +70,9 @@ pub struct WhatIfArguments {
     /// No progress bar
     #[arg(long)]
     pub quiet: bool,
+    /// Choices that are made already.
+    #[command(flatten)]
+    pub pins: PinArguments,
 }
 
 /// What is asked.

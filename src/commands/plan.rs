@@ -16,7 +16,7 @@ use trainwright_sim::forecast;
 pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let files = [("--out", &arguments.out), ("--report", &arguments.report)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let question = inputs::question(&arguments.question)?;
+    let question = inputs::question(&arguments.question, &arguments.pins)?;
     let verdict = {
         let bar = Bar::new(!arguments.quiet && !arguments.json);
         plan(&question, &|progress| bar.show(progress))?

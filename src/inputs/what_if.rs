@@ -54,7 +54,7 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
     let Some(given) = &arguments.question else {
         return Err(refuse("--model", "missing", "give --model, --cluster, --seq and --global-batch, or --plan"));
     };
-    let question = unchecked(given)?;
+    let question = unchecked(given, &arguments.pins)?;
     // What is varied may be what does not suit the rest: then the points say so.
     if arguments.vary.is_empty() && arguments.asked == Asked::Sweep {
         check(&question)?;

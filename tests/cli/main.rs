@@ -6,6 +6,7 @@ mod network;
 mod plan;
 mod show;
 mod simulate;
+mod what_if;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
