@@ -8,7 +8,7 @@ use trainwright_sim::Forecast;
 use trainwright_spec::memory::RankMemory;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Bytes;
-use trainwright_traces::html::{Bar, Section, TimelineData, page};
+use trainwright_traces::html::{Bar, BarScale, Section, TimelineData, page};
 use trainwright_traces::plot::{Chart, chart_svg};
 use trainwright_traces::timeline::Timeline;
 use trainwright_whatif::answer::Answer;
@@ -36,7 +36,7 @@ pub fn planned(question: &Question, found: &Found, timeline: &Timeline) -> Strin
     let bar = |(index, ranked): (usize, &Ranked)| {
         Bar::of(format!("{}: {}", index + 1, short(&ranked.plan)), &ranked.forecast.report.mean)
     };
-    sections.push(Section::Bars(found.ranked.iter().enumerate().map(bar).collect()));
+    sections.push(Section::Bars(found.ranked.iter().enumerate().map(bar).collect(), BarScale::Common));
     let reasons = found.alternatives.iter().map(|other| vec![other.choice.clone(), other.reason.clone()]);
     let headings = ["choice", "what became of it"].map(str::to_string).to_vec();
     sections.push(Section::Heading("Why not something else".into()));
@@ -68,7 +68,7 @@ pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) ->
         let name = if answer.point.is_empty() { short(&planned.plan) } else { answer.point.join(" ") };
         Some(Bar::of(name, &planned.forecast.report.mean))
     });
-    sections.push(Section::Bars(bars.take(MOST_BARS).collect()));
+    sections.push(Section::Bars(bars.take(MOST_BARS).collect(), BarScale::Own));
     if let Some((answer, timeline)) = fastest
         && let Ok(planned) = &answer.outcome
     {
@@ -145,7 +145,7 @@ fn step(forecast: &Forecast, timeline: &Timeline) -> Vec<Section> {
         Section::Heading("Timeline of a step".into()),
         Section::Timeline(TimelineData::new(timeline, forecast.gpu_memory)),
         Section::Heading("Where the time of each pipeline rank goes".into()),
-        Section::Bars(Bar::of_ranks(&forecast.report)),
+        Section::Bars(Bar::of_ranks(&forecast.report), BarScale::Common),
         Section::Heading("What each pipeline rank holds, in GiB".into()),
         memory(&forecast.memory, forecast.gpu_memory),
     ]

@@ -5,7 +5,7 @@ use super::words::{billions, count, gib, grouped, heading, percent, question as 
 use Column::{Left, Right};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Dollars, Seconds};
-use trainwright_whatif::answer::Answer;
+use trainwright_whatif::answer::{Answer, BILLION};
 use trainwright_whatif::pareto::{Cost, front};
 use trainwright_whatif::price::list_price;
 use trainwright_whatif::questions::{ComputeOptimal, GpusNeeded, Largest};
@@ -59,7 +59,7 @@ pub fn page(page: &Page) -> String {
         text.push_str(&heading("Points without a plan"));
         text.push_str(&wrapped_table(&[Left("point"), Left("why")], refused));
     }
-    text.push_str(&wrap(&notes(base), 0));
+    text.push_str(&wrap(&notes(page), 0));
     text
 }
 
@@ -67,7 +67,7 @@ pub fn page(page: &Page) -> String {
 pub fn cells(page: &Page) -> (Vec<String>, Vec<Vec<String>>) {
     let answers = &page.answers;
     let front = front(answers, Cost::of(answers));
-    let run = run_words(&page.base);
+    let run = run_words(page);
     let fixed = ["GPUs", "step", "tokens/s", "per GPU", "MFU", "memory", "T×P×D", "v", "µb"];
     let mut headings: Vec<String> = page.axes.iter().map(|axis| axis.input.clone()).collect();
     headings.extend(fixed.map(str::to_string));
@@ -100,10 +100,11 @@ fn rows(page: &Page) -> String {
     table(&columns, rows)
 }
 
-fn run_words(base: &Scenario) -> String {
-    match base.rates.tokens {
-        Some(tokens) => format!("/ {}", amount(tokens)),
-        None => "/ 1B".into(),
+/// Of how many tokens the run is, for narrow columns.
+fn run_words(page: &Page) -> String {
+    match page.axes.iter().any(|axis| axis.input == "tokens") {
+        true => "/ run".into(),
+        false => format!("/ {}", amount(page.base.rates.tokens.unwrap_or(BILLION))),
     }
 }
 
@@ -143,10 +144,11 @@ fn mesh(plan: &Plan) -> String {
 }
 
 /// How to read the table, and where price and power are from.
-fn notes(base: &Scenario) -> String {
-    let run = match base.rates.tokens {
-        Some(tokens) => format!("{} tokens", grouped(tokens)),
-        None => "1,000,000,000 tokens".into(),
+fn notes(page: &Page) -> String {
+    let base = &page.base;
+    let run = match page.axes.iter().any(|axis| axis.input == "tokens") {
+        true => "the point's run".into(),
+        false => format!("{} tokens", grouped(base.rates.tokens.unwrap_or(BILLION))),
     };
     let price = base.rates.price.clone().or_else(|| list_price(base.cluster()));
     let price = price.map_or("no price is known".to_string(), |price| {

@@ -30,12 +30,21 @@ pub enum Section {
         /// As many cells in each as there are columns.
         rows: Vec<Vec<String>>,
     },
-    /// Where time goes, a bar for each name; all bars share one scale.
-    Bars(Vec<Bar>),
+    /// Where time goes, a bar for each name.
+    Bars(Vec<Bar>, BarScale),
     /// An SVG document, as this crate draws them.
     Picture(String),
     /// Spans and memory of every rank, to be zoomed. One to a page.
     Timeline(TimelineData),
+}
+
+/// How long bars are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BarScale {
+    /// The longer the time, the longer.
+    Common,
+    /// All alike: each shows the parts of its own time.
+    Own,
 }
 
 /// A bar of a breakdown.
@@ -103,7 +112,7 @@ pub fn page(title: &str, sections: &[Section]) -> String {
             Section::Heading(text) => format!("<h2>{}</h2>\n", escape(text)),
             Section::Text(text) => format!("<p>{}</p>\n", escape(text)),
             Section::Table { headings, rows } => table(headings, rows),
-            Section::Bars(bars) => self::bars(bars),
+            Section::Bars(bars, scale) => self::bars(bars, *scale),
             Section::Picture(svg) => format!("<figure>{}</figure>\n", without_declaration(svg)),
             Section::Timeline(data) => timeline(data),
         });
@@ -133,34 +142,44 @@ fn table(headings: &[String], rows: &[Vec<String>]) -> String {
     format!("<div class=\"wide\"><table>\n<thead>{}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n", line("th", headings))
 }
 
-/// One for each part of a bar, told apart by people who do not see all colours; the bubble is grey.
-const COLOURS: [&str; 8] =
-    ["#005aaa", "#d95f02", "#1b9e77", "#9650aa", "#a6761d", "#e7298a", "#66a61e", "#17becf"];
-const BUBBLE: &str = "#d8d8d8";
+/// Parts that most bars have look the same on every page, as in the timeline.
+const KNOWN: [(&str, &str); 5] = [
+    ("compute", "#3f7fbf"),
+    ("exposed tensor", "#c0392b"),
+    ("exposed data", "#1b9e77"),
+    ("exposed pipeline", "#8e6bbf"),
+    ("bubble", "#d8d8d8"),
+];
+const OTHERS: [&str; 5] = ["#a6761d", "#e7298a", "#66a61e", "#17becf", "#e6ab02"];
 
-fn bars(bars: &[Bar]) -> String {
+fn bars(bars: &[Bar], scale: BarScale) -> String {
     let total = |bar: &Bar| bar.parts.iter().map(|part| part.time).sum::<Seconds>();
     let longest = bars.iter().map(total).fold(Seconds::ZERO, Seconds::max);
     let mut names: Vec<&str> = Vec::new();
     for part in bars.iter().flat_map(|bar| &bar.parts) {
-        if part.name != "bubble" && !names.contains(&part.name.as_str()) {
+        if !names.contains(&part.name.as_str()) {
             names.push(&part.name);
         }
     }
-    let colour = |name: &str| match names.iter().position(|known| *known == name) {
-        Some(index) => COLOURS[index % COLOURS.len()],
-        None => BUBBLE,
+    // What is nothing comes last.
+    names.sort_by_key(|name| *name == "bubble");
+    let colour = |name: &str| match KNOWN.iter().find(|(known, _)| *known == name) {
+        Some((_, colour)) => colour,
+        None => OTHERS[names.iter().position(|other| *other == name).unwrap_or(0) % OTHERS.len()],
     };
     let mut text = String::from("<div class=\"bars\">\n<p class=\"legend\">");
-    let has_bubble = bars.iter().any(|bar| bar.parts.iter().any(|part| part.name == "bubble"));
-    for name in names.iter().copied().chain(has_bubble.then_some("bubble")) {
+    for name in &names {
         let _ = write!(text, "<span><i style=\"background:{}\"></i>{}</span> ", colour(name), escape(name));
     }
     text.push_str("</p>\n");
     for bar in bars {
         let _ = write!(text, "<div class=\"bar\"><b>{}</b><div>", escape(&bar.name));
+        let whole = match scale {
+            BarScale::Common => longest,
+            BarScale::Own => total(bar),
+        };
         for part in &bar.parts {
-            let share = if longest > Seconds::ZERO { 100.0 * (part.time / longest) } else { 0.0 };
+            let share = if whole > Seconds::ZERO { 100.0 * (part.time / whole) } else { 0.0 };
             let hint = format!("{}: {} ({:.1} %)", part.name, part.time, 100.0 * (part.time / total(bar)));
             let _ = write!(
                 text,
@@ -219,14 +238,16 @@ mod tests {
     }
 
     #[test]
-    fn bars_share_a_scale() {
+    fn bars_share_a_scale_or_have_their_own() {
         let part = |name: &str, time: f64| Part { name: name.into(), time: Seconds::new(time) };
         let bar = |name: &str, parts: Vec<Part>| Bar { name: name.into(), parts };
-        let text = bars(&[
+        let both = [
             bar("one", vec![part("compute", 1.0), part("bubble", 1.0)]),
             bar("two", vec![part("compute", 4.0)]),
-        ]);
-        assert!(text.contains("width:25.000%;background:#005aaa"));
+        ];
+        assert!(bars(&both, BarScale::Own).contains("width:50.000%;background:#d8d8d8"));
+        let text = bars(&both, BarScale::Common);
+        assert!(text.contains("width:25.000%;background:#3f7fbf"));
         assert!(text.contains("width:25.000%;background:#d8d8d8"));
         assert!(text.contains("width:100.000%"));
         assert!(text.contains("bubble: 1.00 s (50.0 %)"));

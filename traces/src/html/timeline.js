@@ -41,7 +41,7 @@
   const x = (time) => LEFT + ((time - view.from) / (view.to - view.from)) * (width() - LEFT);
   const timeAt = (px) => view.from + ((px - LEFT) / (width() - LEFT)) * (view.to - view.from);
   const duration = (ns) =>
-    ns >= 1e9 ? `${(ns / 1e9).toPrecision(4)} s` : ns >= 1e6 ? `${(ns / 1e6).toPrecision(4)} ms` : `${(ns / 1e3).toPrecision(4)} µs`;
+    ns === 0 ? "0 s" : ns >= 1e9 ? `${(ns / 1e9).toPrecision(4)} s` : ns >= 1e6 ? `${(ns / 1e6).toPrecision(4)} ms` : `${(ns / 1e3).toPrecision(4)} µs`;
 
   function prepare(canvas, pixels) {
     const ratio = window.devicePixelRatio || 1;

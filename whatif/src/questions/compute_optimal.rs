@@ -19,7 +19,7 @@ pub enum Budget {
 /// A model in the shape of the scenario's, with the tokens that go with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComputeOptimal {
-    /// Model FLOPs of the run.
+    /// What is spent, as the law counts it: 6 for each parameter and token.
     pub budget: Flops,
     /// What the law says.
     pub optimum: Optimum,
@@ -35,8 +35,9 @@ const ROUNDS: usize = 4;
 
 /// The optimum of a budget by a law.
 ///
-/// A cluster of n GPUs with peak X spends C = n X MFU T in a time T; MFU is that of the best plan for a model of the size
-/// that C asks for. Starts with an MFU of 0.4 and repeats.
+/// A time T buys the C whose optimum the cluster trains in T, by the best plan for a model of that size. Starts with 0.4 of
+/// the peak, C = 0.4 n X T on n GPUs with peak X, and repeats with C T / t where the run took t. C = 6 N D leaves out
+/// attention's scores and the embedding's products; t does not.
 ///
 /// # Errors
 /// The scenario's model cannot have the size that the law asks for.
@@ -60,11 +61,11 @@ pub fn compute_optimal(
     };
     let peak = base.cluster().node.gpu.peak.get(&base.job().precision);
     let peak = peak.ok_or_else(|| format!("the GPU does not compute in {}", base.job().precision))?.value;
-    let spent = |mfu: f64| Flops::new(base.cluster().gpus() as f64 * peak.get() * mfu * time.get());
-    let mut found = at(spent(FIRST_GUESS))?;
+    let guess = FIRST_GUESS * base.cluster().gpus() as f64 * peak.get() * time.get();
+    let mut found = at(Flops::new(guess))?;
     for _ in 1..ROUNDS {
-        match found.answer.mfu() {
-            Some(mfu) => found = at(spent(mfu))?,
+        match found.answer.wanted_run() {
+            Some(run) => found = at(found.budget * (time / run.time))?,
             None => break,
         }
     }
