@@ -214,7 +214,8 @@ pub fn largest(found: &Largest, what: &str) -> Vec<String> {
     };
     let answer = &found.answers[index];
     let above = found.answers.get(index + 1).map(|next| (size(next, what), next.outcome.as_ref().err()));
-    let mut lines = vec![format!("The largest {what} of those tried that fits: {}.", size(answer, what))];
+    let most = if what == "model" { "largest" } else { "longest" };
+    let mut lines = vec![format!("The {most} {what} of those tried that fits: {}.", size(answer, what))];
     if let Some((size, Some(reason))) = above {
         lines.push(format!("The next, {size}: {reason}."));
     }

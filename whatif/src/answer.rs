@@ -101,8 +101,12 @@ fn sensible(question: &Question) -> Result<(), String> {
 fn least_broken(infeasible: &Infeasible) -> String {
     match infeasible.broken.first() {
         Some(broken) => format!(
-            "does not fit: {} needs {} of {} ({})",
-            broken.limit, broken.needs, broken.has, broken.plans
+            "does not fit: {} needs {} of {}, {} more ({})",
+            broken.limit,
+            broken.needs,
+            broken.has,
+            broken.needs - broken.has,
+            broken.plans
         ),
         None => "does not fit".into(),
     }
