@@ -20,5 +20,8 @@ pub fn state() -> (Bytes, usize) {
 /// Says it.
 pub fn main() {
     let (bytes, gpus) = state();
-    println!("the state of GPT-3 is {:.2} TB: {gpus} A100s of 80 GB, and nothing else fits in", bytes.get() / 1e12);
+    println!(
+        "the state of GPT-3 is {:.2} TB: {gpus} A100s of 80 GB, and nothing else fits in",
+        bytes.get() / 1e12
+    );
 }

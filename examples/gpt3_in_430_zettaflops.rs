@@ -40,5 +40,8 @@ pub fn days(parameters: f64, tokens: f64, gpus: usize, teraflops: f64) -> f64 {
 pub fn main() {
     println!("an iteration of GPT-3: {}; {ITERATIONS} of them: {}", iteration(), training());
     println!("on 1,024 A100s at 140 TFLOP/s: {:.0} days", days(175e9, 300e9, 1024, 140.0));
-    println!("a trillion parameters on 3,072 A100s at 163 TFLOP/s: {:.0} days", days(1e12, 450e9, 3072, 163.0));
+    println!(
+        "a trillion parameters on 3,072 A100s at 163 TFLOP/s: {:.0} days",
+        days(1e12, 450e9, 3072, 163.0)
+    );
 }

@@ -55,7 +55,10 @@ pub fn simulated() -> (f64, FlopsPerSecond) {
 /// Says it.
 pub fn main() {
     let needed = FlopsPerSecond::new(8.0 * TOKENS * 175e9 / (288.0 * YEAR.get()));
-    println!("288 years mean {needed}, 37 % of the V100's peak of 125 TFLOP/s: {:.0} years", years_at(needed));
+    println!(
+        "288 years mean {needed}, 37 % of the V100's peak of 125 TFLOP/s: {:.0} years",
+        years_at(needed)
+    );
     let (years, reached) = simulated();
     println!("simulated, if the memory held it: {years:.0} years at {reached}");
 }

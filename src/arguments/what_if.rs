@@ -101,7 +101,9 @@ pub enum Asked {
 /// Every input that has a name, in one column.
 fn inputs() -> String {
     let width = INPUTS.iter().map(|input| input.name.len()).max().unwrap_or(0);
-    let lines = INPUTS.iter().map(|input| format!("  {:width$}  {}", input.name, input.summary).trim_end().to_string());
+    let lines = INPUTS
+        .iter()
+        .map(|input| format!("  {:width$}  {}", input.name, input.summary).trim_end().to_string());
     format!(
         "Inputs for --vary (and every key of cluster, job, model and stack by its path, as cluster.node.nics.count; \
          with --plan every key of the plan):\n{}",

@@ -29,11 +29,14 @@ pub struct Sweep {
 pub fn sweep(arguments: &WhatIfArguments) -> Result<Sweep, CliError> {
     let pue = arguments.pue.unwrap_or(default_pue().value);
     if !(pue >= 1.0 && pue.is_finite()) {
-        return Err(refuse("--pue", &pue.to_string(), "a facility draws at least what its GPUs draw: 1 or more"));
+        return Err(refuse(
+            "--pue",
+            &pue.to_string(),
+            "a facility draws at least what its GPUs draw: 1 or more",
+        ));
     }
-    let price = arguments
-        .price
-        .map(|price| Price { per_gpu: DollarsPerHour::new(price), source: "as given".into() });
+    let price =
+        arguments.price.map(|price| Price { per_gpu: DollarsPerHour::new(price), source: "as given".into() });
     let rates = Rates { price, pue, tokens: arguments.tokens };
     let base = Scenario { base: base(arguments)?, rates };
     let axes = axes(arguments)?;
@@ -52,7 +55,11 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
         return Ok(Base::Plan(Box::new(plan(path, None, None)?)));
     }
     let Some(given) = &arguments.question else {
-        return Err(refuse("--model", "missing", "give --model, --cluster, --seq and --global-batch, or --plan"));
+        return Err(refuse(
+            "--model",
+            "missing",
+            "give --model, --cluster, --seq and --global-batch, or --plan",
+        ));
     };
     let question = unchecked(given, &arguments.pins)?;
     // What is varied may be what does not suit the rest: then the points say so.
@@ -76,7 +83,8 @@ fn axes(arguments: &WhatIfArguments) -> Result<Vec<Axis>, CliError> {
 
 fn across(input: &str, axes: &[Axis]) -> Result<usize, CliError> {
     let place = axes.iter().position(|axis| axis.input == input);
-    let place = place.ok_or_else(|| refuse("--across", input, "it must be one of the inputs that are varied"))?;
+    let place =
+        place.ok_or_else(|| refuse("--across", input, "it must be one of the inputs that are varied"))?;
     match axes[place].numbers() {
         Some(_) => Ok(place),
         None => Err(refuse("--across", input, "its values are not different numbers")),
@@ -99,16 +107,30 @@ fn needs(arguments: &WhatIfArguments, axes: &[Axis], limit: Option<Seconds>) -> 
     let missing = |argument: &str, why: &str| Err(refuse(argument, "missing", why));
     if !matches!(asked, Asked::Sweep | Asked::Rent) {
         if !axes.is_empty() {
-            return Err(refuse("--vary", &arguments.vary[0], "only sweep and rent vary inputs: this question does itself"));
+            return Err(refuse(
+                "--vary",
+                &arguments.vary[0],
+                "only sweep and rent vary inputs: this question does itself",
+            ));
         }
         if arguments.plan.is_some() {
-            return Err(refuse("--plan", "given", "this question plans anew: give --model, --cluster, --seq, --global-batch"));
+            return Err(refuse(
+                "--plan",
+                "given",
+                "this question plans anew: give --model, --cluster, --seq, --global-batch",
+            ));
         }
     }
     match asked {
-        Asked::GpusNeeded if arguments.tokens.is_none() => missing("--tokens", "how many tokens does the run train?"),
-        Asked::GpusNeeded if limit.is_none() => missing("--days", "how long may the run take? --days, or --start and --by"),
-        Asked::Rent if arguments.tokens.is_none() => missing("--tokens", "how many tokens does the run train?"),
+        Asked::GpusNeeded if arguments.tokens.is_none() => {
+            missing("--tokens", "how many tokens does the run train?")
+        }
+        Asked::GpusNeeded if limit.is_none() => {
+            missing("--days", "how long may the run take? --days, or --start and --by")
+        }
+        Asked::Rent if arguments.tokens.is_none() => {
+            missing("--tokens", "how many tokens does the run train?")
+        }
         Asked::Rent if !axes.iter().any(|axis| axis.input == "cluster") => {
             missing("--vary", "which clusters? --vary cluster=aws-p5:16,azure-nd-h100-v5:16")
         }

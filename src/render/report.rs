@@ -15,7 +15,8 @@ use trainwright_whatif::answer::Answer;
 
 /// What `simulate` found.
 pub fn simulated(plan: &Plan, forecast: &Forecast, timeline: &Timeline) -> String {
-    let mut sections = vec![Section::Text(about(plan)), Section::Text(choices(plan)), figures(plan, forecast)];
+    let mut sections =
+        vec![Section::Text(about(plan)), Section::Text(choices(plan)), figures(plan, forecast)];
     sections.extend(step(forecast, timeline));
     page(&title(plan), &sections)
 }
@@ -72,7 +73,8 @@ pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) ->
     if let Some((answer, timeline)) = fastest
         && let Ok(planned) = &answer.outcome
     {
-        let point = if answer.point.is_empty() { String::new() } else { format!(": {}", answer.point.join(" ")) };
+        let point =
+            if answer.point.is_empty() { String::new() } else { format!(": {}", answer.point.join(" ")) };
         sections.push(Section::Heading(format!("The fastest point{point}")));
         sections.push(Section::Text(choices(&planned.plan)));
         sections.push(figures(&planned.plan, &planned.forecast));
@@ -102,7 +104,11 @@ fn figures(plan: &Plan, forecast: &Forecast) -> Section {
         ("step time", forecast.step_time.to_string()),
         (
             "tokens/s",
-            format!("{} ({} per GPU)", grouped(forecast.tokens_per_s), grouped(forecast.tokens_per_s_per_gpu)),
+            format!(
+                "{} ({} per GPU)",
+                grouped(forecast.tokens_per_s),
+                grouped(forecast.tokens_per_s_per_gpu)
+            ),
         ),
         ("MFU", mfu(forecast)),
         ("HFU", hfu(forecast)),
@@ -114,8 +120,19 @@ fn figures(plan: &Plan, forecast: &Forecast) -> Section {
 
 fn comparison(ranked: &[Ranked]) -> Section {
     let headings = [
-        "#", "TP×PP×DP", "schedule", "stages per rank", "microbatch", "shard", "recompute", "step", "MFU %", "memory GiB",
-        "bubble %", "exposed %", "what limits it",
+        "#",
+        "TP×PP×DP",
+        "schedule",
+        "stages per rank",
+        "microbatch",
+        "shard",
+        "recompute",
+        "step",
+        "MFU %",
+        "memory GiB",
+        "bubble %",
+        "exposed %",
+        "what limits it",
     ];
     let rows = ranked.iter().enumerate().map(|(index, ranked)| {
         let (plan, forecast) = (&ranked.plan, &ranked.forecast);
@@ -152,8 +169,17 @@ fn step(forecast: &Forecast, timeline: &Timeline) -> Vec<Section> {
 }
 
 fn memory(ranks: &[RankMemory], limit: Bytes) -> Section {
-    let headings =
-        ["pipeline rank", "weights", "gradients", "optimizer", "activations", "temporary", "overhead", "total", "free"];
+    let headings = [
+        "pipeline rank",
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "temporary",
+        "overhead",
+        "total",
+        "free",
+    ];
     let rows = ranks.iter().enumerate().map(|(rank, held)| {
         let mut cells = vec![rank.to_string()];
         let kinds =

@@ -178,7 +178,11 @@ pub fn fewest(found: &GpusNeeded, limit: Seconds) -> Vec<String> {
             let fastest = fastest.min_by(|a, b| a.0.get().total_cmp(&b.0.get()));
             vec![match fastest {
                 Some((_, answer)) => {
-                    format!("No number of nodes that was tried ends within {days} days. The fastest: {}, {}.", gpus(answer), run_of(answer))
+                    format!(
+                        "No number of nodes that was tried ends within {days} days. The fastest: {}, {}.",
+                        gpus(answer),
+                        run_of(answer)
+                    )
                 }
                 None => "No number of nodes that was tried has a plan.".into(),
             }]
@@ -226,7 +230,12 @@ fn size(answer: &Answer, what: &str) -> String {
     match (&answer.scenario, what) {
         (Some(scenario), "model") => {
             let model = scenario.model();
-            format!("{} parameters, {} layers of width {}", billions(model.parameters()), model.layers(), model.hidden)
+            format!(
+                "{} parameters, {} layers of width {}",
+                billions(model.parameters()),
+                model.layers(),
+                model.hidden
+            )
         }
         (Some(scenario), _) => {
             let job = scenario.job();
@@ -245,12 +254,16 @@ pub fn gains(answers: &[Answer]) -> Vec<String> {
     let mut gains: Vec<(f64, &Answer)> =
         answers[1..].iter().filter_map(|answer| Some((speed(answer)? / base - 1.0, answer))).collect();
     gains.sort_by(|a, b| b.0.total_cmp(&a.0));
-    gains.iter().map(|(gain, answer)| format!("{:+.1} % tokens/s: {}", 100.0 * gain, answer.point[0])).collect()
+    gains
+        .iter()
+        .map(|(gain, answer)| format!("{:+.1} % tokens/s: {}", 100.0 * gain, answer.point[0]))
+        .collect()
 }
 
 /// Speed for each GPU over that of the first answer that has a plan.
 pub fn efficiency(answers: &[Answer]) -> Vec<String> {
-    let speed = |answer: &Answer| answer.outcome.as_ref().ok().map(|planned| planned.forecast.tokens_per_s_per_gpu);
+    let speed =
+        |answer: &Answer| answer.outcome.as_ref().ok().map(|planned| planned.forecast.tokens_per_s_per_gpu);
     let planned: Vec<(&Answer, f64)> =
         answers.iter().filter_map(|answer| Some((answer, speed(answer)?))).collect();
     match planned.as_slice() {
@@ -289,7 +302,13 @@ pub fn optimum(found: &ComputeOptimal, law: &str) -> Vec<String> {
 fn gpus(answer: &Answer) -> String {
     answer.scenario.as_ref().map_or_else(
         || answer.point.join(" "),
-        |scenario| format!("{} ({})", count(scenario.cluster().gpus(), "GPU"), count(scenario.cluster().nodes, "node")),
+        |scenario| {
+            format!(
+                "{} ({})",
+                count(scenario.cluster().gpus(), "GPU"),
+                count(scenario.cluster().nodes, "node")
+            )
+        },
     )
 }
 

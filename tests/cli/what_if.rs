@@ -15,7 +15,8 @@ fn column(text: &str, name: &str) -> Vec<String> {
 fn a_sweep_plans_every_point_and_prints_them_in_order() {
     let folder = Folder::new();
     let sweep = format!("{SMALL} --vary gpus=1,2,..8 --vary memory=x1,x0.01 --tokens 10B");
-    let ran = folder.run(&format!("{sweep} --csv sweep.csv --svg sweep.svg --png sweep.png --report sweep.html"));
+    let ran =
+        folder.run(&format!("{sweep} --csv sweep.csv --svg sweep.svg --png sweep.png --report sweep.html"));
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
     let text = folder.read("sweep.csv");
     assert_eq!(column(&text, "varied_gpus"), ["1", "1", "2", "2", "4", "4", "8", "8"]);
@@ -27,7 +28,11 @@ fn a_sweep_plans_every_point_and_prints_them_in_order() {
     // 10e9 tokens in steps of 65,536 are 152,588: with the step time they are the days.
     let step: f64 = column(&text, "step_time_s")[0].parse().unwrap();
     assert!((days[0] / (152_588.0 * step / 86_400.0) - 1.0).abs() < 1e-4);
-    assert!(ran.stdout.contains("Points without a plan") && ran.stdout.contains("does not fit"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("Points without a plan") && ran.stdout.contains("does not fit"),
+        "{}",
+        ran.stdout
+    );
     assert!(folder.read("sweep.svg").contains("tokens/s"));
     assert!(std::fs::read(folder.path("sweep.png")).unwrap().starts_with(b"\x89PNG"));
     let page = folder.read("sweep.html");
@@ -52,8 +57,11 @@ fn prices_change_no_plan() {
 #[test]
 fn any_field_of_a_plan_can_be_varied() {
     let folder = Folder::new();
-    folder.run("plan --model gpt2 --cluster dgx-a100 --seq 1024 --global-batch 64 --micro-batch 2 --out plan.toml");
-    let ran = folder.run("what-if --plan plan.toml --vary micro_batch=1,2,3 --vary stack=megatron-core --csv -");
+    folder.run(
+        "plan --model gpt2 --cluster dgx-a100 --seq 1024 --global-batch 64 --micro-batch 2 --out plan.toml",
+    );
+    let ran =
+        folder.run("what-if --plan plan.toml --vary micro_batch=1,2,3 --vary stack=megatron-core --csv -");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert_eq!(column(&ran.stdout, "micro_batch"), ["1", "2", ""]);
     assert!(column(&ran.stdout, "reason")[2].contains("global_batch"), "{}", ran.stdout);
@@ -65,7 +73,9 @@ fn questions_are_answered() {
     let check = |arguments: &str, parts: &[&str]| {
         // Few choices are left to the planner: what is asked is not how it plans.
         let asked = SMALL.replace("what-if", &format!("what-if {}", parts[0]));
-        let ran = folder.run(&format!("{asked} --pipeline 1 --micro-batch 1 --recompute none --data-sharding zero1 {arguments}"));
+        let ran = folder.run(&format!(
+            "{asked} --pipeline 1 --micro-batch 1 --recompute none --data-sharding zero1 {arguments}"
+        ));
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
         for part in &parts[1..] {
             assert!(ran.stdout.contains(part), "no `{part}` in\n{}", ran.stdout);
@@ -80,7 +90,10 @@ fn questions_are_answered() {
     check("--up-to 32", &["strong-scaling", "From 8 GPUs (1 node) to 32 GPUs (4 nodes)"]);
     check("--up-to 32", &["weak-scaling", "of the speed for each GPU remains"]);
     check("--flops 5.76e23", &["compute-optimal", "72B parameters", "tokens for each parameter"]);
-    check("--vary cluster=dgx-a100,aws-p4d --tokens 1B --days 5", &["rent", "The cheapest: ", "within 5.00 days"]);
+    check(
+        "--vary cluster=dgx-a100,aws-p4d --tokens 1B --days 5",
+        &["rent", "The cheapest: ", "within 5.00 days"],
+    );
 }
 
 #[test]

@@ -85,7 +85,8 @@ impl Bar {
         let part = |name: &str, time: Picoseconds| Part { name: name.into(), time: Seconds::from(time) };
         let mut parts = vec![part("compute", shares.compute)];
         for axis in Axis::ALL {
-            parts.push(part(&format!("exposed {}", axis.name()), shares.communication[axis as usize].exposed));
+            parts
+                .push(part(&format!("exposed {}", axis.name()), shares.communication[axis as usize].exposed));
         }
         for (stream, time) in Stream::OFFLOAD.iter().zip(shares.offload) {
             parts.push(part(&format!("exposed {}", stream.name()), time.exposed));
@@ -100,7 +101,10 @@ impl Bar {
         let mut ranks: Vec<_> = report.ranks.iter().collect();
         ranks.sort_by_key(|rank| (rank.pipeline_rank, rank.rank));
         ranks.dedup_by_key(|rank| rank.pipeline_rank);
-        ranks.iter().map(|rank| Bar::of(format!("pipeline rank {}", rank.pipeline_rank), &rank.time)).collect()
+        ranks
+            .iter()
+            .map(|rank| Bar::of(format!("pipeline rank {}", rank.pipeline_rank), &rank.time))
+            .collect()
     }
 }
 
@@ -139,7 +143,10 @@ fn table(headings: &[String], rows: &[Vec<String>]) -> String {
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
     let body: String = rows.iter().map(|row| line("td", row)).collect();
-    format!("<div class=\"wide\"><table>\n<thead>{}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n", line("th", headings))
+    format!(
+        "<div class=\"wide\"><table>\n<thead>{}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n",
+        line("th", headings)
+    )
 }
 
 /// Parts that most bars have look the same on every page, as in the timeline.
@@ -227,8 +234,7 @@ mod tests {
     #[test]
     fn text_cannot_become_markup_and_nothing_is_loaded() {
         let table = Section::Table { headings: vec!["<b>".into()], rows: vec![vec!["a & \"b\"".into()]] };
-        let sections =
-            [Section::Heading("</title><script>".into()), Section::Text("1 < 2".into()), table];
+        let sections = [Section::Heading("</title><script>".into()), Section::Text("1 < 2".into()), table];
         let text = page("<x>", &sections);
         assert!(text.contains("<title>&lt;x&gt;</title>"));
         assert!(text.contains("&lt;/title&gt;&lt;script&gt;"));

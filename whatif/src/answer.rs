@@ -40,11 +40,8 @@ impl Answer {
     /// The run of so many tokens, if the scenario has a plan.
     pub fn run(&self, tokens: f64) -> Option<Run> {
         let (scenario, planned) = (self.scenario.as_ref()?, self.outcome.as_ref().ok()?);
-        let pace = Pace {
-            cluster: scenario.cluster(),
-            job: scenario.job(),
-            step: planned.forecast.step_time,
-        };
+        let pace =
+            Pace { cluster: scenario.cluster(), job: scenario.job(), step: planned.forecast.step_time };
         Some(Run::of(tokens, &pace, &scenario.rates))
     }
 
@@ -93,7 +90,10 @@ fn sensible(question: &Question) -> Result<(), String> {
     };
     let step = flops / (question.cluster.gpus() as f64 * peak.value);
     match step > Seconds::of_days(1.0) {
-        true => Err(format!("a step takes {:.0} days at the peak of all GPUs, at most one is simulated", step.as_days())),
+        true => Err(format!(
+            "a step takes {:.0} days at the peak of all GPUs, at most one is simulated",
+            step.as_days()
+        )),
         false => Ok(()),
     }
 }

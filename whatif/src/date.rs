@@ -60,6 +60,9 @@ mod tests {
         for date in ["2026-13-01", "2026-02-29", "tomorrow", "2026-1", "0-1-1"] {
             assert!(days_between("2020-01-01", date).is_err(), "{date}");
         }
-        assert_eq!(days_between("2026-01-02", "2026-01-02"), Err("`2026-01-02` is not after `2026-01-02`".into()));
+        assert_eq!(
+            days_between("2026-01-02", "2026-01-02"),
+            Err("`2026-01-02` is not after `2026-01-02`".into())
+        );
     }
 }

@@ -85,7 +85,11 @@ pub const INPUTS: &[Input] = &[
         how: With(model_size::set),
     },
     Input { name: "layers", summary: "blocks of the model, all alike", how: With(layers) },
-    Input { name: "tensor", summary: "a choice made for the planner, as after --tensor; so are:", how: With(tensor) },
+    Input {
+        name: "tensor",
+        summary: "a choice made for the planner, as after --tensor; so are:",
+        how: With(tensor),
+    },
     Input { name: "pipeline", summary: "", how: With(pipeline) },
     Input { name: "data", summary: "", how: With(data) },
     Input { name: "virtual-stages", summary: "", how: With(virtual_stages) },
@@ -120,7 +124,9 @@ fn unknown(name: &str) -> String {
         [] => names.collect::<Vec<_>>().join(", "),
         close => close.join(", "),
     };
-    format!("no input is called `{name}` (nearest: {nearest}); any key has a path, such as cluster.node.nics.count")
+    format!(
+        "no input is called `{name}` (nearest: {nearest}); any key has a path, such as cluster.node.nics.count"
+    )
 }
 
 /// A count as people write it: `512`, `15T`, `70B`, `1.5e12`.
@@ -141,7 +147,10 @@ pub fn amount(text: &str) -> Result<f64, String> {
 }
 
 fn whole(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("`{text}` is not a whole number above zero"))
+    text.parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("`{text}` is not a whole number above zero"))
 }
 
 fn gpus(scenario: &mut Scenario, value: &str) -> Result<(), String> {
@@ -217,7 +226,11 @@ fn precision(scenario: &mut Scenario, value: &str) -> Result<(), String> {
         Some(precision) if gpu.peak.contains_key(precision) => {
             path::set(scenario, "job.precision", &Change::parse(value)?)
         }
-        _ => Err(format!("{} computes in {}, not in `{value}`", gpu.name, known.collect::<Vec<_>>().join(", "))),
+        _ => Err(format!(
+            "{} computes in {}, not in `{value}`",
+            gpu.name,
+            known.collect::<Vec<_>>().join(", ")
+        )),
     }
 }
 

@@ -98,7 +98,8 @@ mod tests {
     /// Hoffmann et al. 2022, table A3, approach 3: parameters and tokens of compute-optimal models.
     #[test]
     fn the_papers_third_approach_is_met() {
-        for (budget, parameters, tokens) in [(2.21e19, 400e6, 9.2e9), (1.62e20, 1e9, 27.1e9), (2.46e22, 10e9, 410.1e9)]
+        for (budget, parameters, tokens) in
+            [(2.21e19, 400e6, 9.2e9), (1.62e20, 1e9, 27.1e9), (2.46e22, 10e9, 410.1e9)]
         {
             let best = law("chinchilla").optimum(Flops::new(budget));
             assert!((best.parameters / parameters - 1.0).abs() < 0.06, "{budget}: {}", best.parameters);

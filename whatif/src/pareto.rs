@@ -30,10 +30,8 @@ impl Cost {
 
 /// Which answers are on the front of time and cost.
 pub fn front(answers: &[Answer], cost: Cost) -> Vec<bool> {
-    let points: Vec<Option<(f64, f64)>> = answers
-        .iter()
-        .map(|answer| Some((answer.wanted_run()?.time.get(), cost.value(answer)?)))
-        .collect();
+    let points: Vec<Option<(f64, f64)>> =
+        answers.iter().map(|answer| Some((answer.wanted_run()?.time.get(), cost.value(answer)?))).collect();
     front_of(&points)
 }
 
@@ -50,7 +48,8 @@ mod tests {
 
     #[test]
     fn the_front_has_what_nothing_beats() {
-        let points = [Some((1.0, 9.0)), Some((2.0, 5.0)), Some((2.0, 6.0)), None, Some((3.0, 5.0)), Some((4.0, 1.0))];
+        let points =
+            [Some((1.0, 9.0)), Some((2.0, 5.0)), Some((2.0, 6.0)), None, Some((3.0, 5.0)), Some((4.0, 1.0))];
         assert_eq!(front_of(&points), [true, true, false, false, false, true]);
         assert_eq!(front_of(&[Some((1.0, 1.0)), Some((1.0, 1.0))]), [true, true]);
     }

@@ -24,7 +24,10 @@ pub fn chart(title: &str, axes: &[Axis], across: Option<usize>, answers: &[Answe
     };
     let varied = |answer: &Answer| -> String {
         let others = axes.iter().enumerate().filter(|(index, _)| Some(*index) != across);
-        others.map(|(index, axis)| format!("{} {}", axis.input, answer.point[index])).collect::<Vec<_>>().join(", ")
+        others
+            .map(|(index, axis)| format!("{} {}", axis.input, answer.point[index]))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let place = |answer: &Answer| Some((answer.wanted_run()?.time.as_days(), cost.value(answer)?));
     let speed = |answer: &Answer| Some((x(answer)?, answer.outcome.as_ref().ok()?.forecast.tokens_per_s));
@@ -56,7 +59,11 @@ pub fn chart(title: &str, axes: &[Axis], across: Option<usize>, answers: &[Answe
     best.sort_by(|a, b| a.0.total_cmp(&b.0));
     curves.push(ChartCurve { name: "Pareto front".into(), mark: Mark::Points, points: [Vec::new(), best] });
 
-    let run = match answers.iter().filter_map(|answer| answer.scenario.as_ref()).any(|s| s.rates.tokens.is_some()) {
+    let run = match answers
+        .iter()
+        .filter_map(|answer| answer.scenario.as_ref())
+        .any(|s| s.rates.tokens.is_some())
+    {
         true => "the run",
         false => "a billion tokens",
     };

@@ -7,7 +7,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::sourced::Sourced;
-use trainwright_spec::units::{Dollars, FlopsPerSecond, Flops, Joules, Seconds, Watts};
+use trainwright_spec::units::{Dollars, Flops, FlopsPerSecond, Joules, Seconds, Watts};
 
 /// What tokens take when a plan trains them.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -29,7 +29,8 @@ impl Axis {
     /// # Errors
     /// What is missing or no list of values.
     pub fn parse(text: &str) -> Result<Axis, String> {
-        let (input, values) = text.split_once('=').ok_or("it must be an input and its values: nodes=8,16,..64")?;
+        let (input, values) =
+            text.split_once('=').ok_or("it must be an input and its values: nodes=8,16,..64")?;
         Ok(Axis { input: input.trim().into(), values: input::values(values)? })
     }
 
@@ -60,7 +61,10 @@ impl Axis {
 ///
 /// # Errors
 /// The first input or value that makes no sense even alone, as `input=value: reason`, or too many points.
-pub fn points(base: &Scenario, axes: &[Axis]) -> Result<Vec<(Vec<String>, Result<Scenario, String>)>, String> {
+pub fn points(
+    base: &Scenario,
+    axes: &[Axis],
+) -> Result<Vec<(Vec<String>, Result<Scenario, String>)>, String> {
     for axis in axes {
         for value in &axis.values {
             input::set(&mut base.clone(), &axis.input, value)
@@ -82,7 +86,8 @@ pub fn points(base: &Scenario, axes: &[Axis]) -> Result<Vec<(Vec<String>, Result
             });
             (point, scenario)
         };
-        points = points.iter().flat_map(|point| axis.values.iter().map(move |value| with(point, value))).collect();
+        points =
+            points.iter().flat_map(|point| axis.values.iter().map(move |value| with(point, value))).collect();
     }
     Ok(points)
 }

@@ -42,9 +42,9 @@ pub fn csv(axes: &[String], answers: &[Answer]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = axes.iter().map(String::as_str).map(distinct).chain(COLUMNS.map(str::to_string));
     let rows = answers.iter().zip(front).map(|(answer, on_front)| row(answer, on_front));
-    let written = writer.write_record(header).and_then(|()| {
-        rows.into_iter().try_for_each(|row| writer.write_record(row))
-    });
+    let written = writer
+        .write_record(header)
+        .and_then(|()| rows.into_iter().try_for_each(|row| writer.write_record(row)));
     written.expect("memory takes rows of equal length");
     let bytes = writer.into_inner().expect("memory takes all that is written");
     String::from_utf8(bytes).expect("all that was written is text")
@@ -117,9 +117,13 @@ mod tests {
 
     #[test]
     fn numbers_have_six_digits() {
-        for (value, text) in
-            [(0.0, "0"), (27.3, "27.3"), (0.0001234567, "0.000123457"), (153562.4, "153562"), (2.5e7, "25000000")]
-        {
+        for (value, text) in [
+            (0.0, "0"),
+            (27.3, "27.3"),
+            (0.0001234567, "0.000123457"),
+            (153562.4, "153562"),
+            (2.5e7, "25000000"),
+        ] {
             assert_eq!(number(value), text);
         }
     }

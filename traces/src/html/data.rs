@@ -46,9 +46,10 @@ pub(super) fn collect(timeline: &Timeline, limit: Bytes) -> TimelineData {
         "kinds": kinds,
         "ranks": drawn,
     });
-    let mut note = "Wheel or buttons zoom, dragging moves, a double click shows all; point at a box for what it is. \
+    let mut note =
+        "Wheel or buttons zoom, dragging moves, a double click shows all; point at a box for what it is. \
                     A rank's upper row has its actions, those below its streams."
-        .to_string();
+            .to_string();
     if let Some(until) = until {
         note.push_str(&format!(" Ops are shown of the first {until}, actions of all of the step."));
     }
@@ -64,7 +65,13 @@ fn rank_data(timeline: &Timeline, rank: usize, until: Option<Picoseconds>, kinds
     let extents = extents(timeline, rank);
     for (extent, action) in extents.iter().filter_map(|extent| Some((extent, extent.action?))) {
         let (start, length) = (nanoseconds(extent.start), nanoseconds(extent.length()));
-        actions.extend([start, length, action.kind.letter() as u64, action.stage as u64, action.microbatch as u64]);
+        actions.extend([
+            start,
+            length,
+            action.kind.letter() as u64,
+            action.stage as u64,
+            action.microbatch as u64,
+        ]);
     }
     let mut lanes = Map::new();
     let shown = |span: &&Span| span.start < span.end && until.is_none_or(|until| span.start < until);

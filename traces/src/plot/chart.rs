@@ -70,7 +70,8 @@ fn paint<B: DrawingBackend>(chart: &Chart, layout: &Layout, canvas: &Canvas<B>) 
     head(&chart.title, legend, layout, canvas)?;
     for (column, names) in chart.panels.iter().enumerate() {
         let of = |curve: &ChartCurve| -> Vec<(f64, f64)> {
-            let drawable = |point: &&(f64, f64)| point.0 > 0.0 && point.1 > 0.0 && (point.0 + point.1).is_finite();
+            let drawable =
+                |point: &&(f64, f64)| point.0 > 0.0 && point.1 > 0.0 && (point.0 + point.1).is_finite();
             curve.points[column].iter().filter(drawable).copied().collect()
         };
         let all: Vec<(f64, f64)> = chart.curves.iter().flat_map(of).collect();
@@ -86,7 +87,8 @@ fn paint<B: DrawingBackend>(chart: &Chart, layout: &Layout, canvas: &Canvas<B>) 
         };
         panel.frame(&names.across, &names.up)?;
         for (index, curve) in chart.curves.iter().enumerate() {
-            let places: Vec<(i32, i32)> = of(curve).iter().map(|point| panel.place(point.0, point.1)).collect();
+            let places: Vec<(i32, i32)> =
+                of(curve).iter().map(|point| panel.place(point.0, point.1)).collect();
             let colour = COLOURS[index % COLOURS.len()];
             canvas.curve(curve.mark, colour, places.clone())?;
             if curve.mark == Mark::Line {

@@ -36,7 +36,11 @@ pub fn scaled(model: &Model, parameters: f64) -> Result<Model, String> {
         return Ok(model.clone());
     }
     let [run] = model.blocks.as_slice() else {
-        return Err(format!("{} has {} kinds of blocks: only one can be scaled", model.name, model.blocks.len()));
+        return Err(format!(
+            "{} has {} kinds of blocks: only one can be scaled",
+            model.name,
+            model.blocks.len()
+        ));
     };
     let attention = &run.block.attention;
     let narrow = model.embedding.width.is_some() || attention.latent.is_some();
@@ -79,7 +83,10 @@ pub fn scaled(model: &Model, parameters: f64) -> Result<Model, String> {
     let block = scaled.parameters() as f64 - one;
     let count = 1.0 + (parameters - one) / block;
     if count < 0.5 {
-        return Err(format!("{parameters:.3e} parameters are less than a single block in the shape of {}", model.name));
+        return Err(format!(
+            "{parameters:.3e} parameters are less than a single block in the shape of {}",
+            model.name
+        ));
     }
     scaled.blocks[0].count = (count.round() as usize).max(1);
     scaled.name = format!("{} scaled to {}", model.name, short(scaled.parameters() as f64));

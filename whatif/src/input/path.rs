@@ -79,7 +79,9 @@ fn changed<T: Serialize + DeserializeOwned>(
 ) -> Result<T, String> {
     let mut table = table(part);
     change_at(&mut table, rest, path, change)?;
-    table.try_into().map_err(|error: toml::de::Error| format!("`{path}`: {}", error.message().replace('\n', " ")))
+    table
+        .try_into()
+        .map_err(|error: toml::de::Error| format!("`{path}`: {}", error.message().replace('\n', " ")))
 }
 
 fn table(part: &impl Serialize) -> Value {

@@ -20,7 +20,10 @@ fn scenario() -> Scenario {
         stack: Stack::from_name("megatron-core").unwrap(),
         pins: Pins::default(),
     };
-    Scenario { base: Base::Question(Box::new(question)), rates: Rates { price: None, pue: 1.1, tokens: None } }
+    Scenario {
+        base: Base::Question(Box::new(question)),
+        rates: Rates { price: None, pue: 1.1, tokens: None },
+    }
 }
 
 fn with(name: &str, value: &str) -> Scenario {

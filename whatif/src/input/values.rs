@@ -24,7 +24,9 @@ const MOST: usize = 10_000;
 fn continued(before: &[String], end: &str) -> Result<Vec<String>, String> {
     let refuse = || {
         let before = before.iter().rev().take(2).rev().cloned().collect::<Vec<_>>().join(",");
-        format!("`{before},..{end}` does not go on to its end: before `..` stand two numbers, as in 8,16,..64")
+        format!(
+            "`{before},..{end}` does not go on to its end: before `..` stand two numbers, as in 8,16,..64"
+        )
     };
     let number = |text: &str| text.parse::<u64>().ok();
     let [.., a, b] = before else { return Err(refuse()) };

@@ -22,7 +22,11 @@ const DOUBLINGS: i32 = 10;
 pub fn largest_model(base: &Scenario, watch: Watch) -> Largest {
     let parameters = base.model().parameters() as f64;
     let at = |factor: f64| point(base, &[("model-size", format!("{:.0}", factor * parameters))]);
-    largest(&at, |answer| answer.scenario.as_ref().map_or(0.0, |scenario| scenario.model().parameters() as f64), watch)
+    largest(
+        &at,
+        |answer| answer.scenario.as_ref().map_or(0.0, |scenario| scenario.model().parameters() as f64),
+        watch,
+    )
 }
 
 /// The longest sequence that fits, with as many tokens in a step: the scenario's length times 1, 2, 4, …, as far as a

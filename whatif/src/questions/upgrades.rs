@@ -60,8 +60,10 @@ fn next_gpus(base: &Scenario) -> Vec<String> {
         .filter_map(|name| toml::from_str::<Gpu>(catalog::text("gpu", name).ok()?).ok())
         .filter(|gpu| gpu.library == own.library && gpu.name != own.name)
         .filter_map(|gpu| {
-            let ratios: Vec<f64> = measures(&gpu)?.iter().zip(mine).map(|(other, mine)| other / mine).collect();
-            let is_better = ratios.iter().all(|ratio| *ratio >= 1.0) && ratios.iter().any(|ratio| *ratio > 1.0);
+            let ratios: Vec<f64> =
+                measures(&gpu)?.iter().zip(mine).map(|(other, mine)| other / mine).collect();
+            let is_better =
+                ratios.iter().all(|ratio| *ratio >= 1.0) && ratios.iter().any(|ratio| *ratio > 1.0);
             is_better.then(|| (ratios.iter().product(), gpu.name))
         })
         .collect();
