@@ -3,10 +3,12 @@
 mod network;
 mod reports;
 mod tools;
+mod what_if;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use tools::{ExportArguments, ImportArguments};
+pub use what_if::{Asked, WhatIfArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -47,6 +49,8 @@ pub enum Command {
     Plan(Box<PlanArguments>),
     /// Simulate one step of a plan, op by op
     Simulate(SimulateArguments),
+    /// Ask what would be if an input were another: sweeps, costs, GPUs needed, what fits
+    WhatIf(Box<WhatIfArguments>),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
     /// Write a plan as another tool reads it
@@ -68,6 +72,32 @@ pub enum Command {
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
+    /// What is to be planned.
+    #[command(flatten)]
+    pub question: QuestionArguments,
+    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
+    /// How many plans to list, 5 at most
+    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
+    pub top: usize,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress bar
+    #[arg(long)]
+    pub quiet: bool,
+    /// Choices that are made already.
+    #[command(flatten)]
+    pub pins: PinArguments,
+}
+
+/// What is to be planned.
+#[derive(Debug, Clone, Args)]
+pub struct QuestionArguments {
     /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json
     #[arg(long)]
     pub model: String,
@@ -95,25 +125,10 @@ pub struct PlanArguments {
     /// Measured times: of the network, as `network --write-profile` writes them, or of kernels, a .csv; may be repeated
     #[arg(long, value_name = "FILE")]
     pub profile: Vec<String>,
-    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<String>,
-    /// How many plans to list, 5 at most
-    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
-    pub top: usize,
-    /// Print the answer as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// No progress bar
-    #[arg(long)]
-    pub quiet: bool,
-    /// Choices that are made already.
-    #[command(flatten)]
-    pub pins: PinArguments,
 }
 
 /// Choices that the planner must keep.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Choices that you make for the planner")]
 pub struct PinArguments {
     /// GPUs that share each layer
@@ -169,6 +184,9 @@ pub struct SimulateArguments {
     /// Write Chakra execution traces to this folder, a file for each rank, or for each kind of rank if they are many
     #[arg(long, value_name = "FOLDER")]
     pub chakra: Option<String>,
+    /// Write a page with timeline and memory; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
     /// Print the forecast as JSON
     #[arg(long)]
     pub json: bool,

@@ -10,3 +10,4 @@ pub mod plan;
 pub mod shell;
 pub mod show;
 pub mod simulate;
+pub mod what_if;

@@ -68,6 +68,18 @@ pub enum CliError {
         /// What is wrong with it.
         source: SpecError,
     },
+    /// An input or a value that cannot be varied so.
+    #[error("--vary {reason}")]
+    Vary {
+        /// Input, value, and what is wrong.
+        reason: String,
+    },
+    /// A question that has no answer.
+    #[error("{reason}")]
+    NoAnswer {
+        /// Why.
+        reason: String,
+    },
     /// A log that cannot be used.
     #[error("--log: {0}")]
     Log(#[from] LogError),

@@ -1,8 +1,9 @@
 //! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
 
 pub mod network;
+pub mod what_if;
 
-use crate::arguments::{PinArguments, PlanArguments};
+use crate::arguments::{PinArguments, QuestionArguments};
 use crate::error::CliError;
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,9 +32,16 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 ///
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others.
-pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
+pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
+    let question = unchecked(arguments, pins)?;
+    check(&question)?;
+    Ok(question)
+}
+
+/// The same where nothing is known yet of how the parts go together.
+fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, &arguments.profile)?;
-    let question = Question {
+    Ok(Question {
         model: model(&arguments.model)?,
         job: Job {
             sequence: arguments.seq,
@@ -44,11 +52,9 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
         },
         stack: Stack::from_name(&arguments.stack)
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
-        pins: pins(&arguments.pins),
+        pins: pins(choices),
         cluster,
-    };
-    check(&question)?;
-    Ok(question)
+    })
 }
 
 /// A cluster, with the profiles that measured its network and its GPUs if there are such.

@@ -8,6 +8,8 @@ pub mod json;
 pub mod network;
 pub mod plans;
 pub mod refusal;
+pub mod report;
 mod stages;
 mod table;
+pub mod what_if;
 pub mod words;

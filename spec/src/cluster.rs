@@ -32,7 +32,7 @@ use crate::nccl::Nccl;
 use crate::precision::Precision;
 use crate::program::FlashVersion;
 use crate::sourced::Sourced;
-use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -201,6 +201,9 @@ pub struct Gpu {
     pub peak: BTreeMap<Precision, Sourced<FlopsPerSecond>>,
     /// Streaming multiprocessors, or compute units.
     pub multiprocessors: Sourced<usize>,
+    /// What it draws at most; none where nobody says. Only the energy of a run is computed from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<Sourced<Watts>>,
     /// What kernels reach of the published figures.
     pub achieved: Achieved,
     /// What communication takes of it from kernels that run at the same time; without it no multiprocessors.

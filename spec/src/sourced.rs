@@ -8,7 +8,7 @@
 //! assert_eq!(read.memory.value, 80.0 * Bytes::GIB);
 //! ```
 
-use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use crate::units::{Bytes, BytesPerSecond, DollarsPerHour, FlopsPerSecond, Seconds, Watts};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeStruct, Serializer};
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,8 @@ measured!(
         ("d", 86_400.0),
     ]
 );
+measured!(Watts, &[("W", 1.0), ("kW", 1e3)]);
+measured!(DollarsPerHour, &[("USD/h", 1.0)]);
 
 impl Quantity for f64 {
     const UNITS: &'static [(&'static str, f64)] = &[];

@@ -2,7 +2,7 @@
 
 use crate::arguments::SimulateArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::{forecast as page, json, words};
+use crate::render::{forecast as page, json, report, words};
 use crate::{inputs, output};
 use std::io::{self, Write};
 use trainwright_sim::costs::ClusterCosts;
@@ -18,7 +18,7 @@ use trainwright_traces::timeline::Timeline;
 /// # Errors
 /// Bad input and files that cannot be read or written.
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
-    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
+    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg), ("--report", &arguments.report)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let mut plan = inputs::plan(&arguments.plan, &arguments.profile, arguments.expert_load.as_deref())?;
     if let Some(name) = &arguments.stack {
@@ -28,7 +28,13 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     }
     let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
     // The files first, so that a reader who closes standard output early does not lose them.
-    let written = write_files(arguments, &plan, &timeline);
+    let written = write_files(arguments, &plan, &timeline).and_then(|()| match &arguments.report {
+        Some(path) => {
+            let page = report::simulated(&plan, &forecast, &timeline);
+            output::write("--report", path, |out| out.write_all(page.as_bytes()))
+        }
+        None => Ok(()),
+    });
     let columns = arguments.width.unwrap_or_else(output::columns);
     if arguments.json {
         output::print(&json::forecast(&plan, &forecast))?;

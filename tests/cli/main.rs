@@ -8,6 +8,7 @@ mod plan;
 mod show;
 mod simulate;
 mod tools;
+mod what_if;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,8 @@
 //! Timeline ─┬─► report   where the time and the memory went, as numbers
 //!           ├─► draw     the pipeline as text
 //!           ├─► chrome   a trace file for ui.perfetto.dev
-//!           └─► picture  the pipeline as SVG
+//!           ├─► picture  the pipeline as SVG
+//!           └─► html     a page with all of it, to be zoomed
 //! ```
 //!
 //! What others measured is read and drawn here too: logs of nccl-tests (`nccl_tests`), the published sweeps that ship
@@ -19,6 +20,7 @@ pub mod chakra;
 pub mod chrome;
 pub mod draw;
 pub mod export;
+pub mod html;
 pub mod import;
 pub mod kinds;
 pub mod kineto;
