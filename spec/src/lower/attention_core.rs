@@ -47,12 +47,12 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
     if stores_scores {
         // The heads' outputs are brought into one row per token.
         let output = shape.activations(layer.output());
-        forward.push(Step::streaming("join heads", output, output));
+        forward.push(Step::streaming("join heads", output, output).doing(Does::Arrange));
     }
     let mut backward = lowered(Direction::Backward, scheme.backward(&layer));
     // The gradients of queries, keys and values are copied into one tensor, the output's gradient of their projection.
     let inputs = shape.activations(layer.inputs());
-    backward.push(Step::streaming("join gradients", inputs, inputs));
+    backward.push(Step::streaming("join gradients", inputs, inputs).doing(Does::Arrange));
 
     let kept = shape.activations(scheme.kept(&layer));
     let inner = match stores_scores {

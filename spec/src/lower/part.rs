@@ -295,11 +295,11 @@ impl Step {
         }
     }
 
-    /// The same as the gradient of a vector, if it is a kernel.
-    pub fn of_vector(self) -> Step {
+    /// The same with another result, if it is a kernel.
+    pub fn doing(self, does: Does) -> Step {
         match self {
             Step::Kernel { module, kernel, working, half, .. } => {
-                Step::Kernel { module, kernel, working, half, does: Does::VectorGradient }
+                Step::Kernel { module, kernel, working, half, does }
             }
             collective @ Step::Collective { .. } => collective,
         }
@@ -359,7 +359,7 @@ pub(crate) fn head(shape: &Shape, [inner, own]: [usize; 2], bias: bool) -> Part 
 
 fn bias_gradient(shape: &Shape, own: usize) -> Step {
     let gradient = shape.activations(shape.tokens() * own);
-    Step::reduction("bias gradient", gradient, Bytes::ZERO).of_vector()
+    Step::reduction("bias gradient", gradient, Bytes::ZERO).doing(Does::VectorGradient)
 }
 
 /// A linear layer as the scheme runs it; backward makes the input's gradient first, then the weight's.

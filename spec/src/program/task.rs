@@ -60,6 +60,8 @@ pub enum Does {
     WeightGradient,
     /// The gradient of the bias or gain: a sum over tokens.
     VectorGradient,
+    /// Copies what was made into another layout: nothing where it was written in that layout at once.
+    Arrange,
     /// A collective over one of the module's tensors.
     Move(Value),
 }
