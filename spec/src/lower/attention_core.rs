@@ -4,7 +4,7 @@ use super::part::{Again, Half, Part, Role, Shape, Step};
 use crate::context::{SharedAttention, Step as Shared, Tile};
 use crate::model::{Attention, Mask};
 use crate::plan::Piece;
-use crate::program::{Direction, FlashVersion, Kernel};
+use crate::program::{Direction, Does, FlashVersion, Kernel, Module};
 use crate::stack::AttentionKernel;
 use crate::units::Bytes;
 
@@ -47,12 +47,12 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
     if stores_scores {
         // The heads' outputs are brought into one row per token.
         let output = shape.activations(layer.output());
-        forward.push(Step::streaming("join heads", output, output));
+        forward.push(Step::streaming("join heads", output, output).doing(Does::Arrange));
     }
     let mut backward = lowered(Direction::Backward, scheme.backward(&layer));
     // The gradients of queries, keys and values are copied into one tensor, the output's gradient of their projection.
     let inputs = shape.activations(layer.inputs());
-    backward.push(Step::streaming("join gradients", inputs, inputs));
+    backward.push(Step::streaming("join gradients", inputs, inputs).doing(Does::Arrange));
 
     let kept = shape.activations(scheme.kept(&layer));
     let inner = match stores_scores {
@@ -68,7 +68,8 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
         }
     };
     let again = Again { piece: Piece::Core, role: Role::First, dropped: kept - inputs + inner };
-    Part { forward, backward, kept: kept + inner, again: vec![again], ..Part::default() }
+    let part = Part { forward, backward, kept: kept + inner, again: vec![again], ..Part::default() };
+    part.named(Module::Attention)
 }
 
 /// Bytes of that many scores, and of the mask of their dropout.
@@ -140,7 +141,7 @@ impl Kernels<'_> {
             }
         };
         let working = self.shape.activations(layer.batch * result + tile.held);
-        Step::Kernel { module: "attention", kernel, working, half: Half::Input }
+        Step::Kernel { module: "attention", kernel, working, half: Half::Input, does: Does::Run }
     }
 
     /// Several kernels with the scores in memory between them.
