@@ -1,0 +1,112 @@
+// The emulator's scheduler with one kernel file, KERNEL_FILE, in it.
+
+#include "emulator.h"
+
+namespace emulator {
+
+static void (*kernel)(const void*);
+static const void* arguments;
+
+void hand_over() {
+    unsigned from = current, at = position[current];
+    do at = at + 1 == sequence.size() ? 0 : at + 1;
+    while (fibers[sequence[at]].done);
+    current = sequence[at];
+    threadIdx = fibers[current].thread;
+    if (current != from) swapcontext(&fibers[from].context, &fibers[current].context);
+    // Back again: whoever handed over to this fiber has set `current` and `threadIdx` to it.
+}
+
+Exchange& give(const void* own, size_t size) {
+    Exchange& exchange = exchanges[current / 32];
+    if (exchange.alive != 32 && exchange.alive != std::min<size_t>(32, fibers.size() - current / 32 * 32))
+        fail("an exchange in a warp of which some lanes have left");
+    std::memcpy(exchange.slots[current % 32], own, size);
+    wait(exchange.barrier, exchange.alive);
+    return exchange;
+}
+
+static void run() {
+    kernel(arguments);
+    fibers[current].done = true;
+    if (!fibers[current].filling.empty()) fail("a thread left with asynchronous copies that no group holds");
+    for (const auto& group : fibers[current].ended)
+        if (!group.empty()) fail("a thread left with asynchronous copies under way");
+    --exchanges[current / 32].alive;
+    --alive;
+    idle_turns = 0;
+    // A barrier that waited for this thread alone opens.
+    if (block_barrier.arrived && block_barrier.arrived == alive) {
+        block_barrier.arrived = 0;
+        ++block_barrier.generation;
+    }
+    if (alive == 0) setcontext(&scheduler);
+    hand_over();
+    fail("a fiber that ended went on");
+}
+
+static void run_block() {
+    static const size_t stack_size = 64 * 1024;
+    unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    // NaN as f32 and as bf16.
+    std::memset(shared_memory, 0xff, sizeof shared_memory);
+    fibers.resize(threads);
+    exchanges.assign((threads + 31) / 32, {});
+    block_barrier = {};
+    alive = threads;
+    idle_turns = 0;
+    for (unsigned index = 0; index < threads; ++index) {
+        Fiber& fiber = fibers[index];
+        fiber.stack.resize(stack_size);
+        fiber.thread = {index % blockDim.x, index / blockDim.x % blockDim.y, index / blockDim.x / blockDim.y};
+        fiber.done = false;
+        fiber.filling.clear();
+        fiber.ended.clear();
+        ++exchanges[index / 32].alive;
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.data();
+        fiber.context.uc_stack.ss_size = stack_size;
+        fiber.context.uc_link = nullptr;
+        makecontext(&fiber.context, run, 0);
+    }
+    current = sequence[0];
+    threadIdx = fibers[current].thread;
+    swapcontext(&scheduler, &fibers[current].context);
+}
+
+}  // namespace emulator
+
+// Runs a kernel over a grid. `order` 0: threads and blocks by number; 1: the other way round; others: shuffled.
+extern "C" void emulate(void (*kernel)(const void*), const void* arguments, const unsigned* grid, const unsigned* block,
+                        unsigned order) {
+    using namespace emulator;
+    emulator::kernel = kernel;
+    emulator::arguments = arguments;
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {block[0], block[1], block[2]};
+    unsigned threads = block[0] * block[1] * block[2];
+    sequence.resize(threads);
+    position.resize(threads);
+    for (unsigned index = 0; index < threads; ++index) sequence[index] = order == 1 ? threads - 1 - index : index;
+    uint64_t state = order;
+    for (unsigned index = threads; order > 1 && index > 1; --index) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        std::swap(sequence[index - 1], sequence[(state >> 33) % index]);
+    }
+    for (unsigned index = 0; index < threads; ++index) position[sequence[index]] = index;
+    unsigned blocks = grid[0] * grid[1] * grid[2];
+    for (unsigned count = 0; count < blocks; ++count) {
+        unsigned index = order == 0 ? count : blocks - 1 - count;
+        blockIdx = {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};
+        run_block();
+    }
+}
+
+// The name of a kernel of the file, null behind the last.
+extern "C" const char* kernel_name(unsigned index) {
+    return index < emulator::names.size() ? emulator::names[index] : nullptr;
+}
+
+#include "../../cuda/prelude.cuh"
+#include "../../cuda/mma.cuh"
+#include KERNEL_FILE

@@ -1,0 +1,222 @@
+// A GPU of one thread at a time: what the kernel files need in order to be compiled as C++ and run on a CPU.
+//
+// The threads of a block are fibers on one operating-system thread; a fiber runs until it meets a barrier or an exchange within
+// its warp and then hands over to the next. Blocks run one after the other. It finds wrong indices, wrong arithmetic, missing
+// barriers (a launch is run with the threads in several orders, which must not matter), missing waits for asynchronous copies
+// (they happen at the wait), use of shared memory that nobody wrote (it holds NaN) and accesses that are not aligned.
+// It says nothing about speed, and nothing of orders of memory accesses finer than those.
+
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <ucontext.h>
+#include <vector>
+
+struct Three {
+    unsigned x, y, z;
+};
+
+namespace emulator {
+
+struct Barrier {
+    unsigned arrived = 0, generation = 0;
+};
+
+struct Copy {
+    void* to;
+    const void* from;
+};
+
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    Three thread;
+    bool done = false;
+    // Asynchronous copies: the group that is being filled, and those that were ended.
+    std::vector<Copy> filling;
+    std::vector<std::vector<Copy>> ended;
+};
+
+// What the lanes of a warp hand each other.
+struct Exchange {
+    Barrier barrier;
+    unsigned alive = 0;
+    alignas(16) unsigned char slots[32][64];
+};
+
+inline std::vector<Fiber> fibers;
+inline std::vector<unsigned> sequence;  // the order in which fibers take turns
+inline std::vector<unsigned> position;  // its inverse
+inline std::vector<Exchange> exchanges;
+inline Barrier block_barrier;
+inline unsigned alive, current, idle_turns;
+inline ucontext_t scheduler;
+alignas(128) inline unsigned char shared_memory[256 * 1024];
+
+[[noreturn]] inline void fail(const char* what) {
+    std::fprintf(stderr, "emulator: %s\n", what);
+    std::abort();
+}
+
+// Names of all kernels of the file.
+inline std::vector<const char*> names;
+struct Named {
+    explicit Named(const char* name) { names.push_back(name); }
+};
+
+// Lets the next fiber run that has not ended.
+void hand_over();
+
+inline void wait(Barrier& barrier, unsigned expected) {
+    unsigned generation = barrier.generation;
+    if (++barrier.arrived == expected) {
+        barrier.arrived = 0;
+        ++barrier.generation;
+        idle_turns = 0;
+        return;
+    }
+    while (barrier.generation == generation) {
+        if (++idle_turns > 4 * fibers.size() + 64) fail("threads wait at different barriers");
+        hand_over();
+    }
+    idle_turns = 0;
+}
+
+// Gives `own` to the warp and returns once every lane has; `done_reading` lets the slots be used again.
+Exchange& give(const void* own, size_t size);
+inline void done_reading(Exchange& exchange) { wait(exchange.barrier, exchange.alive); }
+
+template <typename T> T take(const Exchange& exchange, unsigned lane) {
+    T value;
+    std::memcpy(&value, exchange.slots[lane], sizeof value);
+    return value;
+}
+
+inline void perform(const Copy& copy) {
+    if (copy.from) std::memcpy(copy.to, copy.from, 16);
+    else std::memset(copy.to, 0, 16);
+}
+
+}  // namespace emulator
+
+inline Three threadIdx, blockIdx, blockDim, gridDim;
+
+#define DEVICE inline
+#define __shared__ static
+#define SHARED_BYTES(name) unsigned char* name = emulator::shared_memory
+#define KERNEL(name, threads, Arguments)                                                                          \
+    static void body_of_##name(const Arguments& a);                                                               \
+    static const emulator::Named named_##name(#name);                                                             \
+    extern "C" void name(const void* arguments) {                                                                 \
+        if (blockDim.x * blockDim.y * blockDim.z > (threads)) emulator::fail(#name ": block of too many threads"); \
+        body_of_##name(*static_cast<const Arguments*>(arguments));                                                \
+    }                                                                                                             \
+    static void body_of_##name(const Arguments& a)
+#define ENTRY(name, threads, Arguments, ...) KERNEL(name, threads, Arguments) { __VA_ARGS__(a); }
+
+using std::max;
+using std::min;
+
+struct bf16;
+inline float bits_to_float(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, 4);
+    return x;
+}
+inline unsigned float_to_bits(float x) {
+    unsigned bits;
+    std::memcpy(&bits, &x, 4);
+    return bits;
+}
+// To the nearest, ties to even.
+inline unsigned short bf16_bits(float x) {
+    unsigned bits = float_to_bits(x);
+    if (x != x) return 0x7fff;
+    return (unsigned short)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+inline unsigned pack_bf16(float low, float high) { return bf16_bits(low) | (unsigned)bf16_bits(high) << 16; }
+inline float fast_exp(float x) { return std::exp(x); }
+inline float fast_exp2(float x) { return std::exp2(x); }
+inline float fast_divide(float x, float y) { return x / y; }
+inline float inverse_root(float x) { return 1.0f / std::sqrt(x); }
+
+inline void __syncthreads() { emulator::wait(emulator::block_barrier, emulator::alive); }
+
+inline void __syncwarp() { emulator::done_reading(emulator::give("", 1)); }
+
+template <typename T> T __shfl_sync(unsigned, T own, int lane) {
+    emulator::Exchange& exchange = emulator::give(&own, sizeof own);
+    T other = emulator::take<T>(exchange, lane & 31);
+    emulator::done_reading(exchange);
+    return other;
+}
+
+template <typename T> T __shfl_xor_sync(unsigned mask, T own, int offset) {
+    return __shfl_sync(mask, own, (int)(threadIdx.x & 31) ^ offset);
+}
+
+template <typename T> T atomicAdd(T* to, T x) {
+    T old = *to;
+    *to = old + x;
+    return old;
+}
+
+// The tensor core, by the layout of registers that NVIDIA's PTX manual gives for mma.m16n8k16.
+inline void mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {
+    struct Given {
+        unsigned a[4], b[2];
+    } own = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    emulator::Exchange& exchange = emulator::give(&own, sizeof own);
+    unsigned lane = threadIdx.x & 31;
+    auto half = [](unsigned pair, unsigned which) { return bits_to_float((which ? pair >> 16 : pair) << 16); };
+    for (unsigned i = 0; i < 4; ++i) {
+        unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (unsigned k = 0; k < 16; ++k) {
+            Given left = emulator::take<Given>(exchange, row % 8 * 4 + k % 8 / 2);
+            Given right = emulator::take<Given>(exchange, column * 4 + k % 8 / 2);
+            d[i] += half(left.a[row / 8 + k / 8 * 2], k % 2) * half(right.b[k / 8], k % 2);
+        }
+    }
+    emulator::done_reading(exchange);
+}
+
+inline void load_any(unsigned* to, const void* row, bool transposed) {
+    if ((uintptr_t)row % 16) emulator::fail("a matrix row is not aligned to 16 bytes");
+    emulator::Exchange& exchange = emulator::give(&row, sizeof row);
+    unsigned lane = threadIdx.x & 31;
+    for (unsigned matrix = 0; matrix < 4; ++matrix) {
+        unsigned pair = 0;
+        for (unsigned i = 0; i < 2; ++i) {
+            unsigned r = transposed ? lane % 4 * 2 + i : lane / 4, c = transposed ? lane / 4 : lane % 4 * 2 + i;
+            const unsigned short* from = emulator::take<const unsigned short*>(exchange, 8 * matrix + r);
+            pair |= (unsigned)from[c] << (16 * i);
+        }
+        to[matrix] = pair;
+    }
+    emulator::done_reading(exchange);
+}
+
+inline void load_matrices(unsigned* to, const bf16* row) { load_any(to, row, false); }
+inline void load_transposed(unsigned* to, const bf16* row) { load_any(to, row, true); }
+
+inline void copy_async(bf16* to, const bf16* from, int valid) {
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16) emulator::fail("an asynchronous copy is not aligned to 16 bytes");
+    emulator::fibers[emulator::current].filling.push_back({to, valid ? from : nullptr});
+}
+inline void end_copies() {
+    auto& fiber = emulator::fibers[emulator::current];
+    fiber.ended.push_back(std::move(fiber.filling));
+    fiber.filling.clear();
+}
+template <int pending> void wait_copies() {
+    auto& ended = emulator::fibers[emulator::current].ended;
+    while (ended.size() > pending) {
+        for (const auto& copy : ended.front()) emulator::perform(copy);
+        ended.erase(ended.begin());
+    }
+}
