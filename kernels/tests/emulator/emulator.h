@@ -14,7 +14,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
 #include <vector>
 
 struct Three {
@@ -32,8 +34,16 @@ struct Copy {
     const void* from;
 };
 
+// Where a suspended fiber goes on. On x86-64 that is its stack's top, with the registers that a call must keep; elsewhere the
+// C library's contexts serve, which enter the kernel at every switch.
+#if defined(__x86_64__)
+typedef void* Context;
+#else
+typedef ucontext_t Context;
+#endif
+
 struct Fiber {
-    ucontext_t context;
+    Context context;
     std::vector<char> stack;
     Three thread;
     bool done = false;
@@ -42,11 +52,12 @@ struct Fiber {
     std::vector<std::vector<Copy>> ended;
 };
 
-// What the lanes of a warp hand each other.
+// What the lanes of a warp hand each other. Two sets of slots take turns: whoever writes into one set again has passed the
+// barrier of the other, so every lane has read what was in it.
 struct Exchange {
     Barrier barrier;
     unsigned alive = 0;
-    alignas(16) unsigned char slots[32][64];
+    alignas(16) unsigned char slots[2][32][32];
 };
 
 inline std::vector<Fiber> fibers;
@@ -55,7 +66,7 @@ inline std::vector<unsigned> position;  // its inverse
 inline std::vector<Exchange> exchanges;
 inline Barrier block_barrier;
 inline unsigned alive, current, idle_turns;
-inline ucontext_t scheduler;
+inline Context scheduler;
 alignas(128) inline unsigned char shared_memory[256 * 1024];
 
 [[noreturn]] inline void fail(const char* what) {
@@ -87,13 +98,14 @@ inline void wait(Barrier& barrier, unsigned expected) {
     idle_turns = 0;
 }
 
-// Gives `own` to the warp and returns once every lane has; `done_reading` lets the slots be used again.
-Exchange& give(const void* own, size_t size);
-inline void done_reading(Exchange& exchange) { wait(exchange.barrier, exchange.alive); }
+typedef const unsigned char (*Slots)[32];
 
-template <typename T> T take(const Exchange& exchange, unsigned lane) {
+// Gives `own` to the warp and returns what all lanes gave.
+Slots give(const void* own, size_t size);
+
+template <typename T> T take(Slots slots, unsigned lane) {
     T value;
-    std::memcpy(&value, exchange.slots[lane], sizeof value);
+    std::memcpy(&value, slots[lane], sizeof value);
     return value;
 }
 
@@ -147,13 +159,10 @@ inline float inverse_root(float x) { return 1.0f / std::sqrt(x); }
 
 inline void __syncthreads() { emulator::wait(emulator::block_barrier, emulator::alive); }
 
-inline void __syncwarp() { emulator::done_reading(emulator::give("", 1)); }
+inline void __syncwarp() { emulator::give("", 1); }
 
 template <typename T> T __shfl_sync(unsigned, T own, int lane) {
-    emulator::Exchange& exchange = emulator::give(&own, sizeof own);
-    T other = emulator::take<T>(exchange, lane & 31);
-    emulator::done_reading(exchange);
-    return other;
+    return emulator::take<T>(emulator::give(&own, sizeof own), lane & 31);
 }
 
 template <typename T> T __shfl_xor_sync(unsigned mask, T own, int offset) {
@@ -168,37 +177,35 @@ template <typename T> T atomicAdd(T* to, T x) {
 
 // The tensor core, by the layout of registers that NVIDIA's PTX manual gives for mma.m16n8k16.
 inline void mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {
-    struct Given {
-        unsigned a[4], b[2];
-    } own = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
-    emulator::Exchange& exchange = emulator::give(&own, sizeof own);
+    unsigned own[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    emulator::Slots slots = emulator::give(own, sizeof own);
+    auto given = [slots](unsigned lane) { return reinterpret_cast<const unsigned*>(slots[lane]); };
+    auto low = [](unsigned pair) { return bits_to_float(pair << 16); };
+    auto high = [](unsigned pair) { return bits_to_float(pair & 0xffff0000u); };
     unsigned lane = threadIdx.x & 31;
-    auto half = [](unsigned pair, unsigned which) { return bits_to_float((which ? pair >> 16 : pair) << 16); };
     for (unsigned i = 0; i < 4; ++i) {
         unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-        for (unsigned k = 0; k < 16; ++k) {
-            Given left = emulator::take<Given>(exchange, row % 8 * 4 + k % 8 / 2);
-            Given right = emulator::take<Given>(exchange, column * 4 + k % 8 / 2);
-            d[i] += half(left.a[row / 8 + k / 8 * 2], k % 2) * half(right.b[k / 8], k % 2);
+        for (unsigned pair = 0; pair < 8; ++pair) {
+            unsigned left = given(row % 8 * 4 + pair % 4)[row / 8 + pair / 4 * 2];
+            unsigned right = given(column * 4 + pair % 4)[4 + pair / 4];
+            d[i] += low(left) * low(right) + high(left) * high(right);
         }
     }
-    emulator::done_reading(exchange);
 }
 
 inline void load_any(unsigned* to, const void* row, bool transposed) {
     if ((uintptr_t)row % 16) emulator::fail("a matrix row is not aligned to 16 bytes");
-    emulator::Exchange& exchange = emulator::give(&row, sizeof row);
+    emulator::Slots slots = emulator::give(&row, sizeof row);
     unsigned lane = threadIdx.x & 31;
     for (unsigned matrix = 0; matrix < 4; ++matrix) {
         unsigned pair = 0;
         for (unsigned i = 0; i < 2; ++i) {
             unsigned r = transposed ? lane % 4 * 2 + i : lane / 4, c = transposed ? lane / 4 : lane % 4 * 2 + i;
-            const unsigned short* from = emulator::take<const unsigned short*>(exchange, 8 * matrix + r);
+            const unsigned short* from = emulator::take<const unsigned short*>(slots, 8 * matrix + r);
             pair |= (unsigned)from[c] << (16 * i);
         }
         to[matrix] = pair;
     }
-    emulator::done_reading(exchange);
 }
 
 inline void load_matrices(unsigned* to, const bf16* row) { load_any(to, row, false); }

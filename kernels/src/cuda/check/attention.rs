@@ -236,5 +236,5 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
             bench.compare_within(kernel, &format!("{case}: gradient {index}"), made, expected, tolerance)?;
         }
     }
-    Ok(())
+    bench.device.clear()
 }

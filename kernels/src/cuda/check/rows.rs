@@ -217,7 +217,7 @@ fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> R
             bench.compare(last, &format!("{kind} {width} {name} gradient"), &total, expected)?;
         }
     }
-    Ok(())
+    bench.device.clear()
 }
 
 pub(super) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
