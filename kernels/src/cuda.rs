@@ -19,6 +19,7 @@
 //! ```
 
 pub mod activation;
+mod arena;
 pub mod attention;
 pub mod check;
 pub mod cross_entropy;
@@ -33,4 +34,5 @@ pub mod reduce;
 pub mod rotary;
 pub mod source;
 
+pub use arena::{Arena, Mark};
 pub use launch::{Address, Device, DeviceError, Launch, Number};

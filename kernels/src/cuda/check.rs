@@ -123,10 +123,8 @@ impl Number {
 impl Bench<'_> {
     /// Between −1 and 1 (a linear congruential generator: Knuth's MMIX).
     fn next(&mut self) -> f64 {
-        let next = |state: u64| {
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
-        };
-        self.state = next(self.state);
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 

@@ -18,7 +18,7 @@ impl Address {
 }
 
 /// What numbers a kernel reads and writes. It computes in f32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Number {
     /// 32 bits.
     F32,

@@ -50,6 +50,12 @@ impl Piece {
         };
         (0..count).step_by(PIECE).map(part).collect()
     }
+
+    /// As it lies in the device's memory.
+    pub fn bytes(&self) -> [u8; size_of::<Piece>()] {
+        // SAFETY: its fields fill it, so each of its bytes is one.
+        unsafe { std::mem::transmute(*self) }
+    }
 }
 
 /// A step over all pieces.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use trainwright_kernels::cuda::source::FILES;
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Launch};
@@ -31,12 +31,18 @@ pub struct Emulator {
 struct Line([u8; 256]);
 
 impl Emulator {
-    /// Compiles all kernel files, those at a time that there are cores.
+    /// Compiles the kernel files that have changed, two at a time.
     pub fn new() -> Self {
         let here = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/emulator");
         let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
         let compile = |name: &str| {
             let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.so"));
+            let made = |path: &Path| path.metadata().and_then(|about| about.modified());
+            if let Ok(time) = made(&library)
+                && sources(&here, name).iter().all(|source| made(source).is_ok_and(|changed| changed < time))
+            {
+                return library;
+            }
             let made = Command::new(&compiler)
                 .args([
                     "-std=c++17",
@@ -114,6 +120,13 @@ impl Emulator {
             assert!(untouched(&bytes[end..]), "{} writes behind a buffer", launch.kernel);
         }
     }
+}
+
+/// What a library is made of.
+fn sources(here: &Path, name: &str) -> Vec<PathBuf> {
+    let files = ["prelude.cuh".to_owned(), "mma.cuh".to_owned(), format!("{name}.cu")];
+    let kernels = files.map(|file| here.join("../../cuda").join(file));
+    kernels.into_iter().chain([here.join("emulator.h"), here.join("emulator.cpp")]).collect()
 }
 
 fn bytes_of(lines: &[Line]) -> &[u8] {

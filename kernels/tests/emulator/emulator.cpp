@@ -47,11 +47,17 @@ static void prepare(Context& context, std::vector<char>& stack, void (*start)())
 static void (*kernel)(const void*);
 static const void* arguments;
 
-void hand_over() {
-    unsigned from = current, at = position[current];
-    do at = at + 1 == sequence.size() ? 0 : at + 1;
-    while (fibers[sequence[at]].done);
-    current = sequence[at];
+void hand_over(Among among) {
+    unsigned from = current;
+    if (among == Among::warp && far_apart) {
+        do current = current % 32 == 31 || current + 1 == fibers.size() ? current / 32 * 32 : current + 1;
+        while (fibers[current].done);
+    } else {
+        unsigned at = position[current];
+        do at = at + 1 == sequence.size() ? 0 : at + 1;
+        while (fibers[sequence[at]].done);
+        current = sequence[at];
+    }
     threadIdx = fibers[current].thread;
     if (current != from) switch_to(fibers[from].context, fibers[current].context);
     // Back again: whoever handed over to this fiber has set `current` and `threadIdx` to it.
@@ -63,7 +69,7 @@ Slots give(const void* own, size_t size) {
         fail("an exchange in a warp of which some lanes have left");
     unsigned char(*slots)[32] = exchange.slots[exchange.barrier.generation % 2];
     std::memcpy(slots[current % 32], own, size);
-    wait(exchange.barrier, exchange.alive);
+    wait(exchange.barrier, exchange.alive, Among::warp);
     return slots;
 }
 
@@ -82,7 +88,7 @@ static void run() {
         ++block_barrier.generation;
     }
     if (alive == 0) switch_to(fibers[current].context, scheduler);
-    hand_over();
+    hand_over(Among::block);
     fail("a fiber that ended went on");
 }
 
@@ -113,7 +119,8 @@ static void run_block() {
 
 }  // namespace emulator
 
-// Runs a kernel over a grid. `order` 0: threads and blocks by number; 1: the other way round; others: shuffled.
+// Runs a kernel over a grid. `order` 0: threads and blocks by number, all in step; 1: the other way round, warps far apart;
+// others: shuffled, warps far apart.
 extern "C" void emulate(void (*kernel)(const void*), const void* arguments, const unsigned* grid, const unsigned* block,
                         unsigned order) {
     using namespace emulator;
@@ -125,6 +132,7 @@ extern "C" void emulate(void (*kernel)(const void*), const void* arguments, cons
     sequence.resize(threads);
     position.resize(threads);
     for (unsigned index = 0; index < threads; ++index) sequence[index] = order == 1 ? threads - 1 - index : index;
+    far_apart = order > 0;
     uint64_t state = order;
     for (unsigned index = threads; order > 1 && index > 1; --index) {
         state = state * 6364136223846793005u + 1442695040888963407u;

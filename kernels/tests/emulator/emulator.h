@@ -2,7 +2,8 @@
 //
 // The threads of a block are fibers on one operating-system thread; a fiber runs until it meets a barrier or an exchange within
 // its warp and then hands over to the next. Blocks run one after the other. It finds wrong indices, wrong arithmetic, missing
-// barriers (a launch is run with the threads in several orders, which must not matter), missing waits for asynchronous copies
+// barriers (a launch is run with the threads in several orders, in some of which a warp runs as far ahead of the others as
+// barriers let it; none of that may matter), missing waits for asynchronous copies
 // (they happen at the wait), use of shared memory that nobody wrote (it holds NaN) and accesses that are not aligned.
 // It says nothing about speed, and nothing of orders of memory accesses finer than those.
 
@@ -80,10 +81,15 @@ struct Named {
     explicit Named(const char* name) { names.push_back(name); }
 };
 
-// Lets the next fiber run that has not ended.
-void hand_over();
+// Whether warps run as far ahead of each other as barriers let them: a thread that waits for its warp hands over within it.
+inline bool far_apart;
 
-inline void wait(Barrier& barrier, unsigned expected) {
+enum class Among { warp, block };
+
+// Lets the next fiber run that has not ended, of the warp or of the block.
+void hand_over(Among among);
+
+inline void wait(Barrier& barrier, unsigned expected, Among among) {
     unsigned generation = barrier.generation;
     if (++barrier.arrived == expected) {
         barrier.arrived = 0;
@@ -93,7 +99,7 @@ inline void wait(Barrier& barrier, unsigned expected) {
     }
     while (barrier.generation == generation) {
         if (++idle_turns > 4 * fibers.size() + 64) fail("threads wait at different barriers");
-        hand_over();
+        hand_over(among);
     }
     idle_turns = 0;
 }
@@ -157,7 +163,7 @@ inline float fast_exp2(float x) { return std::exp2(x); }
 inline float fast_divide(float x, float y) { return x / y; }
 inline float inverse_root(float x) { return 1.0f / std::sqrt(x); }
 
-inline void __syncthreads() { emulator::wait(emulator::block_barrier, emulator::alive); }
+inline void __syncthreads() { emulator::wait(emulator::block_barrier, emulator::alive, emulator::Among::block); }
 
 inline void __syncwarp() { emulator::give("", 1); }
 

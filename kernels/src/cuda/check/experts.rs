@@ -41,8 +41,8 @@ pub(super) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 pub(super) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
-    // Experts 2 to 4 of 7 are here, so some choices are dropped.
-    let (tokens, chosen, width, buckets, first) = (70usize, 2usize, 40usize, 3usize, 2u32);
+    // Experts 2 to 4 of 7 are here, so some choices are dropped. A row has more packs than a block has threads.
+    let (tokens, chosen, width, buckets, first) = (70usize, 2usize, 2056usize, 3usize, 2u32);
     let choices = tokens * chosen;
     for number in Number::ALL {
         let keys = bench.indices(choices, 7);

@@ -1,6 +1,7 @@
 //! Sums, casts and cross entropy.
 
 use super::super::cross_entropy::{CrossEntropy, JoinStatistics};
+use super::super::launch::Launch;
 use super::super::reduce::{Cast, ClipFactor, ColumnSum, SquareSum, SumBuffers};
 use super::{Address, Bench, DeviceError, Number};
 
@@ -25,9 +26,10 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
         let x = bench.random(number, count)?;
         let norm = x.values.iter().map(|x| x * x).sum::<f64>().sqrt();
         let mut squares = SquareSum { x: x.at, count: count as i64, ..SquareSum::default() };
-        let blocks = squares.blocks(number);
+        // Fewer blocks than it would take, so that each thread does several packs.
+        let blocks = squares.blocks(number) / 3;
         squares.partial = bench.words(&vec![u32::MAX; 2 * blocks as usize])?;
-        let launch = squares.launch(number);
+        let launch = Launch { grid: [blocks as u32, 1, 1], ..squares.launch(number) };
         bench.run(&launch)?;
         // The gradients are used at half their size, where their norm is above the bound, and where it is not.
         for bound in [norm / 8.0, norm] {
@@ -44,13 +46,13 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
             bench.compare(&launch.kernel, "clipping", &factor, &[scale, norm * 0.5])?;
         }
 
-        let buffers = [bench.random(number, 77)?, bench.random(number, 77)?, bench.random(number, 77)?];
+        let buffers = [bench.random(number, 5003)?, bench.random(number, 5003)?, bench.random(number, 5003)?];
         let expected: Vec<f64> =
-            (0..77).map(|at| buffers.iter().map(|buffer| buffer.values[at]).sum()).collect();
+            (0..5003).map(|at| buffers.iter().map(|buffer| buffer.values[at]).sum()).collect();
         let from = bench.addresses(&buffers.each_ref().map(|buffer| buffer.at))?;
         // In place, into the second.
-        let sum = SumBuffers { from, out: buffers[1].at, count: 77, buffers: 3 };
-        let launch = sum.launch(number);
+        let sum = SumBuffers { from, out: buffers[1].at, count: 5003, buffers: 3 };
+        let launch = Launch { grid: [2, 1, 1], ..sum.launch(number) };
         bench.run(&launch)?;
         bench.compare(&launch.kernel, "three", &buffers[1], &expected)?;
     }
@@ -58,11 +60,12 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 pub(super) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
-    let count = 1027;
+    let count = 5027;
     for (from, to) in [(Number::F32, Number::Bf16), (Number::Bf16, Number::F32)] {
         let x = bench.random(from, count)?;
         let out = bench.blank(to, count)?;
         let launch = Cast { from: x.at, to: out.at, count: count as i64 }.launch(from);
+        let launch = Launch { grid: [2, 1, 1], ..launch };
         bench.run(&launch)?;
         // The nearest number: nothing is left of the error.
         let rounded = to.values(&to.bytes(&x.values));
@@ -72,8 +75,16 @@ pub(super) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 pub(super) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
-    // Three ranks with 24 columns each of 67 entries: the last rank's last 5 only fill up.
-    let (tokens, ranks, width, entries) = (11usize, 3usize, 24usize, 67usize);
+    // Three ranks with 24 columns each of 67 entries: the last rank's last 5 only fill up. Then rows that take a thread
+    // several packs, whose largest logits it meets in any order.
+    one_cross_entropy(bench, [11, 3, 24, 67])?;
+    one_cross_entropy(bench, [3, 1, 5008, 5001])
+}
+
+fn one_cross_entropy(
+    bench: &mut Bench,
+    [tokens, ranks, width, entries]: [usize; 4],
+) -> Result<(), DeviceError> {
     let scale = 0.25f64;
     for number in Number::ALL {
         let z: Vec<f64> = (0..ranks * tokens * width).map(|_| 8.0 * bench.next()).collect();
@@ -136,7 +147,7 @@ pub(super) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
                 tokens: tokens as i32,
             };
             bench.run(&join.launch())?;
-            bench.compare(&kernel, "loss of three ranks", &loss, &losses)?;
+            bench.compare(&kernel, &format!("loss of {ranks} ranks"), &loss, &losses)?;
             for (rank, (shard, own)) in shards.iter().enumerate() {
                 let launch = CrossEntropy { maximum: maximum.at, sum: sum.at, ..*own }.gradient(number);
                 bench.run(&launch)?;
@@ -145,7 +156,7 @@ pub(super) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
                 };
                 let places = (0..tokens).flat_map(|token| (0..width).map(move |at| (token, at)));
                 let expected: Vec<f64> = places.map(|(token, at)| scale * column(token, at)).collect();
-                bench.compare(&launch.kernel, &format!("rank {rank}"), shard, &expected)?;
+                bench.compare(&launch.kernel, &format!("rank {rank} of {ranks}"), shard, &expected)?;
             }
         }
     }

@@ -75,11 +75,10 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
         pieces.extend(whole.cut(tensor.weight.values.len()));
         starts.push(pieces.len() as u32);
     }
-    // SAFETY: a `Piece` has no gaps between its fields.
-    let bytes = unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<u8>(), size_of_val(&pieces[..])) };
+    let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).collect();
     let decays: Vec<f64> = tensors.iter().map(|tensor| tensor.decay).collect();
     let step = Optimizer {
-        pieces: bench.device.upload(bytes)?,
+        pieces: bench.device.upload(&bytes)?,
         factor: bench.array(Number::F32, &[FACTOR, f64::NAN])?.at,
         partial: bench.words(&vec![u32::MAX; 4 * pieces.len()])?,
         ratios: bench.blank(Number::F32, tensors.len())?.at,
