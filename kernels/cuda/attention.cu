@@ -124,13 +124,14 @@ template <typename T> DEVICE void attention_keys_simple(const Attention<T>& a) {
     load_head(v, a.v + V_AT(key), a.value_head_dim);
     for (int head = kv_head * shared; head < (kv_head + 1) * shared; ++head) {
         for (int query = a.causal ? max(key - a.offset, 0) : 0; query < a.queries; ++query) {
-            float p = fast_exp(dot_head(k, a.q + Q_AT(query), a.head_dim) * a.scale - a.logarithms[L_AT(query)]);
-            float product = dot_head(v, a.o_gradient + O_AT(query), a.value_head_dim);
-            float s = p * (product - a.dots[L_AT(query)]) * a.scale;
-            load_head(row, a.o_gradient + O_AT(query), a.value_head_dim);
+            const T* q = a.q + Q_AT(query);
+            const T* o_gradient = a.o_gradient + O_AT(query);
+            float p = fast_exp(dot_head(k, q, a.head_dim) * a.scale - a.logarithms[L_AT(query)]);
+            float s = p * (dot_head(v, o_gradient, a.value_head_dim) - a.dots[L_AT(query)]) * a.scale;
+            load_head(row, o_gradient, a.value_head_dim);
 #pragma unroll
             for (int i = 0; i < LANE_COLUMNS; ++i) v_gradient[i] += p * row[i];
-            load_head(row, a.q + Q_AT(query), a.head_dim);
+            load_head(row, q, a.head_dim);
 #pragma unroll
             for (int i = 0; i < LANE_COLUMNS; ++i) k_gradient[i] += s * row[i];
         }
@@ -139,14 +140,14 @@ template <typename T> DEVICE void attention_keys_simple(const Attention<T>& a) {
     store_head(a.v_gradient + V_AT(key), v_gradient, a.value_head_dim);
 }
 
-ENTRY(attention_forward_simple_f32, 256, Attention<float>, attention_forward_simple<float>)
-ENTRY(attention_forward_simple_bf16, 256, Attention<bf16>, attention_forward_simple<bf16>)
-ENTRY(attention_dots_f32, 256, Attention<float>, attention_dots<float>)
-ENTRY(attention_dots_bf16, 256, Attention<bf16>, attention_dots<bf16>)
-ENTRY(attention_queries_simple_f32, 256, Attention<float>, attention_queries_simple<float>)
-ENTRY(attention_queries_simple_bf16, 256, Attention<bf16>, attention_queries_simple<bf16>)
-ENTRY(attention_keys_simple_f32, 256, Attention<float>, attention_keys_simple<float>)
-ENTRY(attention_keys_simple_bf16, 256, Attention<bf16>, attention_keys_simple<bf16>)
+ENTRY(attention_forward_simple_f32, 128, Attention<float>, attention_forward_simple<float>)
+ENTRY(attention_forward_simple_bf16, 128, Attention<bf16>, attention_forward_simple<bf16>)
+ENTRY(attention_dots_f32, 128, Attention<float>, attention_dots<float>)
+ENTRY(attention_dots_bf16, 128, Attention<bf16>, attention_dots<bf16>)
+ENTRY(attention_queries_simple_f32, 128, Attention<float>, attention_queries_simple<float>)
+ENTRY(attention_queries_simple_bf16, 128, Attention<bf16>, attention_queries_simple<bf16>)
+ENTRY(attention_keys_simple_f32, 128, Attention<float>, attention_keys_simple<float>)
+ENTRY(attention_keys_simple_bf16, 128, Attention<bf16>, attention_keys_simple<bf16>)
 
 // ---- 2. Tensor cores: bf16, heads 64 or 128 wide. ----------------------------------------------------------------------
 // A block of 4 warps owns 64 queries (or 64 keys), each warp 16 of them, and walks over tiles of the others in shared memory.

@@ -103,7 +103,7 @@ impl Attention {
 
     fn by_warp(&self, kernel: String, positions: i32, heads: i32) -> Launch {
         assert!(self.head_dim.max(self.value_head_dim) <= 256, "heads are at most 256 wide");
-        Launch::new(FILE, kernel, [(positions + 7) / 8, heads, self.batch], 256, self)
+        Launch::new(FILE, kernel, [(positions + 3) / 4, heads, self.batch], 128, self)
     }
 
     fn by_tile(&self, kernel: String, positions: i32, heads: i32, tile_rows: i32) -> Launch {

@@ -7,7 +7,10 @@ use trainwright_kernels::cuda::check::CHECKS;
 
 #[test]
 fn every_kernel_gives_what_plain_loops_give() {
-    let mut emulator = Emulator::new();
+    let Some(mut emulator) = Emulator::new() else {
+        println!("skipped: there is no C++ compiler (CXX, or c++)");
+        return;
+    };
     let mut wrong = Vec::new();
     for check in CHECKS {
         let start = std::time::Instant::now();

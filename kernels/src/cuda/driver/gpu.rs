@@ -216,6 +216,10 @@ impl Gpu {
 
     /// Runs a kernel on a stream, compiling its file if it is the first of it.
     pub fn launch_on(&mut self, launch: &Launch, on: &Stream) -> Result<(), DeviceError> {
+        self.launch_raw(launch, on.0)
+    }
+
+    fn launch_raw(&mut self, launch: &Launch, on: sys::CUstream) -> Result<(), DeviceError> {
         let found = match self.functions.get(&launch.kernel) {
             Some(found) => *found,
             None => self.load(launch)?,
@@ -224,7 +228,7 @@ impl Gpu {
         let mut parameters = [launch.arguments.as_ptr().cast_mut().cast::<c_void>()];
         let block = (launch.block, 1, 1);
         // SAFETY: the kernel takes one struct, whose layout `arguments` has, and the driver copies it before it returns.
-        unsafe { result::launch_kernel(found, (x, y, z), block, launch.shared, on.0, &mut parameters) }
+        unsafe { result::launch_kernel(found, (x, y, z), block, launch.shared, on, &mut parameters) }
             .map_err(|error| failed(&format!("launch of {}", launch.kernel), error))
     }
 
@@ -296,11 +300,7 @@ impl Device for Gpu {
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        let compute = Stream(self.compute.0);
-        let done = self.launch_on(launch, &compute);
-        // It is this GPU's, which destroys it.
-        std::mem::forget(compute);
-        done
+        self.launch_raw(launch, self.compute.0)
     }
 
     fn clear(&mut self) -> Result<(), DeviceError> {
