@@ -231,9 +231,10 @@ DEVICE void store_rows(bf16* to, i64 stride, const float (*x)[4], int valid, flo
     }
 }
 
-// Forward. Registers at D = 128: 64 of O, 32 of scores, 32 of Q, and addresses; two or three blocks of 128 threads fit on a
-// multiprocessor. STAGES 1 waits for each tile of keys and values; STAGES 2 has the next one under way while this one is
-// multiplied. Shared memory: STAGES x 2 x 64 x (D + 8) x 2 bytes, 68 KiB at D = 128 and 2 stages: three blocks in 228 KiB.
+// Forward. Registers at D = 128: 64 of O, 32 of scores, 32 of Q, and addresses, 170 in all, so that two blocks of 128 threads
+// fit on a multiprocessor (three at D = 64, of 129). STAGES 1 waits for each tile of keys and values; STAGES 2 has the next
+// one under way while this one is multiplied. Shared memory: STAGES x 2 x 64 x (D + 8) x 2 bytes, 68 KiB at D = 128 and 2
+// stages, so registers are what limits blocks.
 template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention<bf16>& a) {
     SHARED_BYTES(memory);
     const int tile_size = BLOCK_ROWS * Tile<D>::stride;
@@ -332,7 +333,7 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
 // head that shares it: their gradients add up in registers, without atomics, the same bits in every run. The transposed scores
 // S^T = K Q^T have the block's keys as rows, so that P^T and dS^T are at once the left matrices of dV = P^T dO, dK = dS^T Q.
 // Registers at D = 128: 64 of dK, 64 of dV, 16 + 16 of scores with 32 queries in a tile; K and V stay in shared memory, since
-// another 64 registers would spill. Shared memory: (2 x 64 + 2 x 32) x (D + 8) x 2 bytes = 51 KiB.
+// another 64 registers on top of the 228 would spill. Two blocks fit. Shared memory: (2 x 64 + 2 x 32) x (D + 8) x 2 bytes = 51 KiB.
 template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<bf16>& a) {
     SHARED_BYTES(memory);
     bf16* tiles = reinterpret_cast<bf16*>(memory);
