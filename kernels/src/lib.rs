@@ -1,4 +1,4 @@
-//! The kernels of a transformer on a CPU: arrays in, arrays out.
+//! The kernels of a transformer: arrays in, arrays out; on a CPU here, on NVIDIA GPUs in `cuda`.
 //!
 //! Nothing here knows what a rank, a model or a plan is. Matrices are slices, row after row; a row is a token. Every
 //! kernel is generic over `Real`: in f32 it trains, in f64 it is the twin that finite differences check.
@@ -15,6 +15,7 @@
 pub mod activation;
 pub mod attention;
 pub mod cross_entropy;
+pub mod cuda;
 pub mod elementwise;
 pub mod embedding;
 mod lanes;
