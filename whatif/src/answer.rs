@@ -1,5 +1,6 @@
 //! What becomes of one scenario: its best plan with a forecast, or why there is none.
 
+use crate::input::words;
 use crate::run::{Pace, Run};
 use crate::scenario::{Base, Scenario};
 use trainwright_planner::{Infeasible, Question, Verdict, plan};
@@ -113,6 +114,7 @@ fn least_broken(infeasible: &Infeasible) -> String {
 }
 
 fn simulated(plan: &Plan) -> Outcome {
+    plan.check("plan").map_err(words)?;
     let (forecast, _) =
         forecast(plan, &ClusterCosts { cluster: &plan.cluster }).map_err(|error| error.to_string())?;
     match forecast.fits {
