@@ -1,6 +1,7 @@
 //! What becomes of one scenario: its best plan with a forecast, or why there is none.
 
-use crate::run::{Pace, Run};
+use crate::input::words;
+use crate::run::{Pace, Run, Steps};
 use crate::scenario::{Base, Scenario};
 use trainwright_planner::{Infeasible, Question, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
@@ -37,17 +38,26 @@ pub struct Answer {
 pub const BILLION: f64 = 1e9;
 
 impl Answer {
-    /// The run of so many tokens, if the scenario has a plan.
-    pub fn run(&self, tokens: f64) -> Option<Run> {
+    /// What a billion tokens take, if the scenario has a plan.
+    pub fn billion(&self) -> Option<Run> {
+        self.run_of(BILLION, Steps::Fraction)
+    }
+
+    fn run_of(&self, tokens: f64, steps: Steps) -> Option<Run> {
         let (scenario, planned) = (self.scenario.as_ref()?, self.outcome.as_ref().ok()?);
         let pace =
             Pace { cluster: scenario.cluster(), job: scenario.job(), step: planned.forecast.step_time };
-        Some(Run::of(tokens, &pace, &scenario.rates))
+        Some(Run::of(tokens, steps, &pace, &scenario.rates))
     }
 
-    /// The run that was asked for, or of a billion tokens.
+    /// The run whose tokens were given, if the scenario has a plan and they were.
+    pub fn whole_run(&self) -> Option<Run> {
+        self.run_of(self.scenario.as_ref()?.rates.tokens?, Steps::Whole)
+    }
+
+    /// The run whose tokens were given, or what a billion take.
     pub fn wanted_run(&self) -> Option<Run> {
-        self.run(self.scenario.as_ref()?.rates.tokens.unwrap_or(BILLION))
+        self.whole_run().or_else(|| self.billion())
     }
 
     /// Model FLOP/s of all GPUs over their peak, as the plan's forecast counts them with causal attention halved.
@@ -113,6 +123,7 @@ fn least_broken(infeasible: &Infeasible) -> String {
 }
 
 fn simulated(plan: &Plan) -> Outcome {
+    plan.check("plan").map_err(words)?;
     let (forecast, _) =
         forecast(plan, &ClusterCosts { cluster: &plan.cluster }).map_err(|error| error.to_string())?;
     match forecast.fits {

@@ -14,6 +14,8 @@ pub use values::values;
 
 use crate::price::Price;
 use crate::scenario::{Base, Scenario};
+pub(crate) use path::words;
+
 use path::Change;
 use std::str::FromStr;
 use trainwright_spec::catalog;
@@ -238,10 +240,7 @@ fn stack(scenario: &mut Scenario, value: &str) -> Result<(), String> {
     let stack = Stack::from_name(value).map_err(|error| error.to_string())?;
     match &mut scenario.base {
         Base::Question(question) => question.stack = stack,
-        Base::Plan(plan) => {
-            plan.stack = stack;
-            plan.check("plan").map_err(|error| error.to_string())?;
-        }
+        Base::Plan(plan) => plan.stack = stack,
     }
     Ok(())
 }

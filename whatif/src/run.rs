@@ -12,7 +12,7 @@ use trainwright_spec::units::{Dollars, Flops, FlopsPerSecond, Joules, Seconds, W
 /// What tokens take when a plan trains them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
-    /// Steps, the last one whole.
+    /// Steps.
     pub steps: f64,
     /// From the first to the last, without interruptions.
     pub time: Seconds,
@@ -22,6 +22,15 @@ pub struct Run {
     pub cost: Option<Dollars>,
     /// None if nobody knows what the GPUs draw.
     pub energy: Option<Joules>,
+}
+
+/// How the steps of a run are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steps {
+    /// The last one is trained to its end: a whole run.
+    Whole,
+    /// As many as the tokens are of a step's: a part of a run, to compare by.
+    Fraction,
 }
 
 /// How fast a plan trains on what.
@@ -38,12 +47,16 @@ pub struct Pace<'a> {
 impl Run {
     /// The run of so many tokens.
     ///
-    /// n = ⌈D / d⌉ steps, T = n t, cost = G T c, energy as `energy` says.
+    /// n = D / d steps, rounded up for a whole run, T = n t, cost = G T c, energy as `energy` says.
     ///
     /// D tokens of the run, d of a step, t a step's time, G GPUs, c the price of one for an hour. Assumes that nothing
     /// fails and that every GPU is paid from the first to the last step.
-    pub fn of(tokens: f64, pace: &Pace, rates: &Rates) -> Run {
-        let steps = (tokens / pace.job.tokens() as f64).ceil();
+    pub fn of(tokens: f64, steps: Steps, pace: &Pace, rates: &Rates) -> Run {
+        let parts = tokens / pace.job.tokens() as f64;
+        let steps = match steps {
+            Steps::Whole => parts.ceil(),
+            Steps::Fraction => parts,
+        };
         let time = steps * pace.step;
         let gpus = pace.cluster.gpus() as f64;
         let price = rates.price.clone().or_else(|| list_price(pace.cluster));
@@ -111,7 +124,7 @@ mod tests {
         };
         let price = Price { per_gpu: DollarsPerHour::new(2.0), source: "test".into() };
         let rates = Rates { price: Some(price), pue: 1.5, tokens: None };
-        let run = Run::of(1e9, &Pace { cluster: &cluster, job: &job, step: Seconds::new(36.0) }, &rates);
+        let run = Run::of(1e9, Steps::Whole, &Pace { cluster: &cluster, job: &job, step: Seconds::new(36.0) }, &rates);
         assert_eq!(run.steps, 977.0);
         assert!((run.gpu_hours - 156.32).abs() < 1e-9);
         assert!((run.cost.unwrap().get() - 312.64).abs() < 1e-9);

@@ -2,7 +2,7 @@
 //!
 //! Columns are added, not renamed or removed. Numbers have six digits; what is not known is empty.
 
-use crate::answer::{Answer, BILLION};
+use crate::answer::Answer;
 use crate::pareto::{Cost, front};
 
 /// The columns after those of the axes.
@@ -79,11 +79,11 @@ fn row(answer: &Answer, on_front: bool) -> Vec<String> {
     put(plan.map(|plan| plan.virtual_stages.to_string()));
     put(plan.map(|plan| plan.micro_batch.to_string()));
     put(plan.map(|plan| plan.schedule.to_string()));
-    let billion = answer.run(BILLION);
+    let billion = answer.billion();
     put(billion.and_then(|run| of(run.cost?.get())));
     put(billion.and_then(|run| of(1e3 * run.energy?.as_mwh())));
     let tokens = scenario.and_then(|scenario| scenario.rates.tokens);
-    let run = tokens.and_then(|tokens| answer.run(tokens));
+    let run = answer.whole_run();
     put(tokens.and_then(of));
     put(run.and_then(|run| of(run.time.as_days())));
     put(run.and_then(|run| of(run.gpu_hours)));

@@ -6,7 +6,6 @@ use serde::de::DeserializeOwned;
 use toml::Value;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::error::SpecError;
-use trainwright_spec::plan::Plan;
 
 /// What becomes of a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +34,8 @@ pub(super) fn set(scenario: &mut Scenario, path: &str, change: &Change) -> Resul
         Base::Plan(plan) => {
             let mut table = table(&**plan);
             change_at(&mut table, path, path, change)?;
-            **plan = Plan::from_toml(&toml_text(&table), "plan").map_err(words)?;
+            // Checked when it is simulated: other keys may still change with this one.
+            **plan = read(table, path)?;
         }
         Base::Question(question) => {
             let (part, rest) = path.split_once('.').unwrap_or((path, ""));
@@ -55,10 +55,10 @@ pub(super) fn set(scenario: &mut Scenario, path: &str, change: &Change) -> Resul
     Ok(())
 }
 
-/// Whether a cluster that was changed directly still makes sense; a plan is checked as a whole.
+/// Whether a cluster that was changed directly still makes sense; a plan is checked as a whole when it is simulated.
 pub(super) fn check_cluster(scenario: &Scenario) -> Result<(), String> {
     match &scenario.base {
-        Base::Plan(plan) => plan.check("plan").map_err(words),
+        Base::Plan(_) => Ok(()),
         Base::Question(question) => {
             Cluster::from_toml(&toml_text(&table(&question.cluster)), "cluster").map(|_| ()).map_err(words)
         }
@@ -79,9 +79,12 @@ fn changed<T: Serialize + DeserializeOwned>(
 ) -> Result<T, String> {
     let mut table = table(part);
     change_at(&mut table, rest, path, change)?;
-    table
-        .try_into()
-        .map_err(|error: toml::de::Error| format!("`{path}`: {}", error.message().replace('\n', " ")))
+    read(table, path)
+}
+
+fn read<T: DeserializeOwned>(table: Value, path: &str) -> Result<T, String> {
+    let unreadable = |error: toml::de::Error| format!("`{path}`: {}", error.message().replace('\n', " "));
+    table.try_into().map_err(unreadable)
 }
 
 fn table(part: &impl Serialize) -> Value {
@@ -93,7 +96,7 @@ fn toml_text(value: &Value) -> String {
 }
 
 /// An error without the place in a text that nobody has written.
-fn words(error: SpecError) -> String {
+pub(crate) fn words(error: SpecError) -> String {
     match error {
         SpecError::BadValue { key, value, allowed, .. } => format!("`{key}` is {value}; {allowed}"),
         SpecError::Syntax { message, .. } => message,

@@ -74,10 +74,10 @@ fn what_cannot_be_is_refused_in_one_line() {
         let error = set(&mut scenario(), name, value).unwrap_err();
         assert!(error.contains(part) && !error.contains('\n'), "{name}={value}: {error}");
     };
-    check("nodse", "4", "no input is called `nodse` (nearest: nodes");
+    check("nodse", "4", "no input is called `nodse` (nearest: node");
     check("nodes", "0", "at least 1");
     check("nodes", "four", "invalid type");
-    check("nodes", "x0.3", "1.2");
+    check("nodes", "x0.3", "not whole");
     check("gpus", "12", "12 GPUs are no whole number of nodes of 8");
     check("memory", "80 parsec", "is not a number followed by one of");
     check("memory", "x-1", "not a factor above zero");
