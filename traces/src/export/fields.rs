@@ -82,7 +82,7 @@ pub static FIELDS: &[Field] = &[
     Field { key: "data.prefetch", value: |plan| json(&plan.data.prefetch) },
     Field { key: "data.reduce", value: |plan| json(&plan.data.reduce) },
     Field { key: "data.servers", value: |plan| json(&plan.data.servers) },
-    Field { key: "experts.dispatcher", value: |plan| given(has_experts(plan), &plan.experts.dispatcher) },
+    Field { key: "experts.dispatcher", value: |plan| given(plan.mesh.expert > 1, &plan.experts.dispatcher) },
     Field { key: "experts.gate", value: |plan| changed(&plan.experts.gate) },
     Field { key: "experts.capacity_factor", value: |plan| plan.experts.capacity_factor.and_then(text_of) },
     Field { key: "experts.load", value: |plan| changed(&plan.experts.load) },

