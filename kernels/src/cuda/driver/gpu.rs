@@ -389,3 +389,23 @@ unsafe fn machine_code(program: nvrtc::sys::nvrtcProgram) -> Result<Vec<u8>, Dev
         Ok(code)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_compiles_where_the_compiler_is() {
+        if let Err(error) = Library::Nvrtc.require() {
+            println!("skipped: {error}");
+            return;
+        }
+        for file in FILES {
+            assert!(!compile(&file, "sm_80").unwrap().is_empty(), "{}", file.name);
+        }
+        let wrong = File { name: "wrong", text: "KERNEL(wrong, 32, Nothing) {}" };
+        let error = compile(&wrong, "sm_80").unwrap_err().to_string();
+        // The compiler names the file and its line.
+        assert!(error.contains("wrong.cu(1): error"), "{error}");
+    }
+}
