@@ -83,12 +83,14 @@ fn figures(forecast: &Value, fits: &str) -> Vec<(&'static str, String)> {
         let of_ranks = ranks.iter().map(|rank| &rank[key]);
         of_ranks.max_by(|a, b| number(a).total_cmp(&number(b))).map_or("0.0".into(), gib)
     };
-    let mean = &forecast["report"]["mean"];
+    let report = &forecast["report"];
+    let mean = &report["mean"];
+    let bubbles = report["ranks"].as_array().into_iter().flatten().map(|rank| number(&rank["bubble_share"]));
     let step = number(&forecast["step_time_s"]);
     vec![
         ("step time", Seconds::new(step).to_string()),
         ("GiB", gib(&forecast["peak_memory_bytes"]) + fits),
-        ("bubble %", format!("{:.1}", 100.0 * number(&mean["bubble_share"]))),
+        ("bubble %", format!("{:.1}", 100.0 * bubbles.fold(0.0, f64::max))),
         ("exposed %", format!("{:.1}", 100.0 * number(&mean["exposed_s"]) / step)),
         ("tokens/s", thousands(number(&forecast["tokens_per_s"]))),
         ("HFU %", format!("{:.1}", 100.0 * number(&forecast["hfu"]))),
