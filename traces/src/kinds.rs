@@ -60,6 +60,6 @@ impl KindTimes {
     pub fn add(&mut self, kind: OpKind, count: u64, time: Seconds) {
         let (all, total) = self.0.entry(kind).or_insert((0, Seconds::ZERO));
         *all += count;
-        *total = *total + time;
+        *total += time;
     }
 }

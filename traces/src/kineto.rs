@@ -121,7 +121,7 @@ pub fn read(text: &str, origin: &str) -> Result<MeasuredStep, KinetoError> {
         kinds.add(known.unwrap_or(OpKind::Elementwise), 1, time);
         if known.is_none() {
             let total = others.entry(name.to_string()).or_insert(Seconds::ZERO);
-            *total = *total + time;
+            *total += time;
         }
     }
     let n = steps as f64;
