@@ -162,9 +162,13 @@ impl Parameter {
         });
     }
 
-    /// Copies what is held into the whole.
-    pub fn put(&self, weights: &[f32], whole: &mut [f32]) {
-        self.elements(|at, place| whole[place] = weights[at]);
+    /// Copies what is held into the whole: the number at a place of the layer's buffer, where there is one.
+    pub fn put(&self, whole: &mut [f32], held: impl Fn(usize) -> Option<f32>) {
+        self.elements(|at, place| {
+            if let Some(number) = held(at) {
+                whole[place] = number;
+            }
+        });
     }
 }
 
