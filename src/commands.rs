@@ -2,5 +2,6 @@
 
 pub mod network;
 pub mod plan;
+pub mod run;
 pub mod show;
 pub mod simulate;

@@ -3,6 +3,7 @@
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
+use trainwright_executor::RunError;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
@@ -71,6 +72,9 @@ pub enum CliError {
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
+    /// A run that does not begin, or ends early.
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// A plan whose passes wait for each other.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
@@ -96,6 +100,7 @@ impl CliError {
         match self {
             CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
+            CliError::Run(RunError::Rank { .. }) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }
@@ -109,7 +114,7 @@ fn prefix(argument: &Option<&str>) -> String {
 /// Clap's message without the usage that follows it, its lines joined.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing: plan, simulate, network or show; `trainwright --help` explains them"
+        return "a command is missing: plan, simulate, run, network or show; `trainwright --help` explains them"
             .into();
     }
     let text = error.to_string();

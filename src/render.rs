@@ -8,4 +8,5 @@ pub mod plans;
 pub mod refusal;
 mod stages;
 mod table;
+pub mod training;
 pub mod words;

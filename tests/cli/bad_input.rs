@@ -14,7 +14,10 @@ fn check(folder: &Folder, arguments: &str, code: i32, message: &str) {
 fn arguments_by_themselves() {
     let folder = Folder::new();
     let check = |arguments: &str, message: &str| check(&folder, arguments, 2, message);
-    check("", "a command is missing: plan, simulate, network or show; `trainwright --help` explains them");
+    check(
+        "",
+        "a command is missing: plan, simulate, run, network or show; `trainwright --help` explains them",
+    );
     check("plam", "unrecognized subcommand 'plam'; a similar subcommand exists: 'plan'");
     check(
         "plan --seq 128",

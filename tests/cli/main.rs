@@ -4,6 +4,7 @@ mod bad_input;
 mod by_steps;
 mod network;
 mod plan;
+mod run;
 mod show;
 mod simulate;
 
