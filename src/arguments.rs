@@ -49,6 +49,8 @@ pub enum Command {
     Plan(Box<PlanArguments>),
     /// Simulate one step of a plan, op by op
     Simulate(SimulateArguments),
+    /// Train with a plan on this machine
+    Run(RunArguments),
     /// Ask what would be if an input were another: sweeps, costs, GPUs needed, what fits
     WhatIf(Box<WhatIfArguments>),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
@@ -195,6 +197,34 @@ pub struct SimulateArguments {
     pub width: Option<usize>,
 }
 
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The plan's TOML file; `-` is standard input
+    pub plan: String,
+    /// Steps to train
+    #[arg(long, value_name = "N", default_value = "10", value_parser = count, allow_negative_numbers = true)]
+    pub steps: usize,
+    /// The text to train on, each byte a token; without it, made-up tokens
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<String>,
+    /// Decides the initial weights and the order of the data
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+    /// The learning rate after the warmup
+    #[arg(long, value_name = "RATE", default_value = "0.0006", value_parser = rate, allow_negative_numbers = true)]
+    pub learning_rate: f32,
+    /// Steps in which the learning rate rises
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub warmup: usize,
+    /// Weight decay of matrices
+    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
+    pub weight_decay: f32,
+    /// Write a trace of the last step for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<String>,
+}
+
 /// Arguments of `show`.
 #[derive(Debug, Args)]
 pub struct ShowArguments {
@@ -258,6 +288,12 @@ fn plans(text: &str) -> Result<usize, String> {
 
 fn count(text: &str) -> Result<usize, String> {
     within(text, 1, MOST)
+}
+
+/// A rate of the optimizer.
+fn rate(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|rate: &f32| (0.0..=1000.0).contains(rate));
+    number.ok_or_else(|| "it must be a number from 0 to 1000".into())
 }
 
 /// A drawing that is narrower shows nothing, a wider one is a slip of the pen.

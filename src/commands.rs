@@ -7,6 +7,7 @@ pub mod goodput;
 pub mod import;
 pub mod network;
 pub mod plan;
+pub mod run;
 pub mod shell;
 pub mod show;
 pub mod simulate;

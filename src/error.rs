@@ -5,6 +5,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
+use trainwright_executor::RunError;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
@@ -89,6 +90,9 @@ pub enum CliError {
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
+    /// A run that does not begin, or ends early.
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// A plan whose passes wait for each other.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
@@ -114,6 +118,7 @@ impl CliError {
         match self {
             CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
+            CliError::Run(RunError::Rank { .. }) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }

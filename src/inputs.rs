@@ -245,13 +245,25 @@ fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
 
 /// The whole text of a file.
 pub fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
+    let read = bytes(argument, path)?;
+    String::from_utf8(read).map_err(|_| {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8");
+        CliError::Reading { argument, path: path.into(), source }
+    })
+}
+
+/// All bytes of a file.
+///
+/// # Errors
+/// `Reading`, also where there are too many.
+pub fn bytes(argument: Option<&'static str>, path: &str) -> Result<Vec<u8>, CliError> {
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
     let input: Box<dyn Read> = match path {
         "-" => Box::new(io::stdin().lock()),
         path => Box::new(File::open(path).map_err(failed)?),
     };
-    let mut text = String::new();
-    let size = input.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)? as u64;
+    let mut text = Vec::new();
+    let size = input.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(failed)? as u64;
     if size > MOST_BYTES {
         let most = format!("larger than {} MiB", MOST_BYTES >> 20);
         return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, most)));

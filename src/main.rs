@@ -38,6 +38,7 @@ fn run() -> Result<Outcome, CliError> {
     match Arguments::try_parse()?.command {
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
+        Command::Run(arguments) => commands::run::run(&arguments),
         Command::WhatIf(arguments) => commands::what_if::run(&arguments),
         Command::Network(arguments) => commands::network::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),

@@ -11,5 +11,6 @@ pub mod refusal;
 pub mod report;
 mod stages;
 mod table;
+pub mod training;
 pub mod what_if;
 pub mod words;

@@ -5,8 +5,10 @@
 
 use crate::collective::{Combine, Communicator, Members};
 use crate::error::Fault;
+use crate::parameters::Parameter;
 use crate::state::LayerState;
 use crate::tensor::{give_back, take_buffer};
+use trainwright_kernels::elementwise;
 use trainwright_spec::collective::CollectiveKind;
 
 /// Sums a layer's gradients over the members: all of them, or for each its pieces.
@@ -16,31 +18,30 @@ pub(crate) fn reduce_gradients(
     kind: CollectiveKind,
     layer: &mut LayerState,
 ) -> Result<(), Fault> {
-    match kind {
-        CollectiveKind::AllReduce => communicator.all_reduce(members, &mut layer.gradients, Combine::Sum),
-        _ => {
-            let ranks = members.ranks.len();
-            let mut message = take_buffer(layer.gradients.len());
-            let mut at = 0;
-            for owner in 0..ranks {
-                for parameter in &layer.parameters {
-                    let piece = parameter.piece(owner);
-                    message[at..at + piece.len()].copy_from_slice(&layer.gradients[piece.clone()]);
-                    at += piece.len();
-                }
-            }
-            let own = communicator.reduce_scatter(members, message)?;
-            let mut at = 0;
-            for parameter in &layer.parameters {
-                let piece = parameter.piece(members.place);
-                let length = piece.len();
-                layer.gradients[piece].copy_from_slice(&own[at..at + length]);
-                at += length;
-            }
-            give_back(own);
-            Ok(())
+    let gradients = &mut layer.gradients;
+    if kind == CollectiveKind::AllReduce {
+        return communicator.all_reduce(members, &mut gradients.whole, Combine::Sum);
+    }
+    if gradients.whole.is_empty() {
+        // No pass has added to it, on no rank.
+        return Ok(());
+    }
+    let mut message = take_buffer(gradients.whole.len());
+    let mut at = 0;
+    for owner in 0..members.ranks.len() {
+        for piece in layer.parameters.iter().map(|parameter| parameter.piece(owner)) {
+            message[at..at + piece.len()].copy_from_slice(&gradients.whole[piece.clone()]);
+            at += piece.len();
         }
     }
+    let sum = communicator.reduce_scatter(members, message)?;
+    match &mut gradients.own {
+        Some(own) => elementwise::add(own, &sum),
+        None => spread(&layer.parameters, members.place, &sum, &mut gradients.whole),
+    }
+    give_back(sum);
+    gradients.give_up_whole();
+    Ok(())
 }
 
 /// Brings every member's pieces of a layer's weights to all.
@@ -50,24 +51,25 @@ pub(crate) fn gather_weights(
     layer: &mut LayerState,
 ) -> Result<(), Fault> {
     let ranks = members.ranks.len();
-    let mut own = take_buffer(layer.weights.len() / ranks);
-    let mut at = 0;
-    for parameter in &layer.parameters {
-        let piece = parameter.piece(members.place);
-        own[at..at + piece.len()].copy_from_slice(&layer.weights[piece.clone()]);
-        at += piece.len();
-    }
+    let mut own = Vec::new();
+    layer.owned(|owned| own.extend_from_slice(owned.weights));
     let all = communicator.all_gather(members, &own)?;
-    give_back(own);
-    let mut at = 0;
-    for owner in 0..ranks {
-        for parameter in &layer.parameters {
-            let piece = parameter.piece(owner);
-            let length = piece.len();
-            layer.weights[piece].copy_from_slice(&all[at..at + length]);
-            at += length;
-        }
+    if layer.weights.whole.is_empty() {
+        layer.weights.whole = take_buffer(all.len());
+    }
+    for (owner, pieces) in all.chunks_exact(all.len() / ranks).enumerate() {
+        spread(&layer.parameters, owner, pieces, &mut layer.weights.whole);
     }
     give_back(all);
     Ok(())
+}
+
+/// Puts an owner's pieces, which stand behind each other, into the whole.
+fn spread(parameters: &[Parameter], owner: usize, pieces: &[f32], whole: &mut [f32]) {
+    let mut at = 0;
+    for piece in parameters.iter().map(|parameter| parameter.piece(owner)) {
+        let length = piece.len();
+        whole[piece].copy_from_slice(&pieces[at..at + length]);
+        at += length;
+    }
 }

@@ -162,9 +162,13 @@ impl Parameter {
         });
     }
 
-    /// Copies what is held into the whole.
-    pub fn put(&self, weights: &[f32], whole: &mut [f32]) {
-        self.elements(|at, place| whole[place] = weights[at]);
+    /// Copies what is held into the whole: the number at a place of the layer's buffer, where there is one.
+    pub fn put(&self, whole: &mut [f32], held: impl Fn(usize) -> Option<f32>) {
+        self.elements(|at, place| {
+            if let Some(number) = held(at) {
+                whole[place] = number;
+            }
+        });
     }
 }
 
@@ -293,7 +297,8 @@ impl List<'_> {
     }
 
     fn replicated(&mut self, name: ParameterName, whole @ [rows, columns]: [usize; 2], start: Start) {
-        self.add(name, whole, vec![0..rows], 0..columns, start);
+        let all = 0..rows;
+        self.add(name, whole, vec![all], 0..columns, start);
         self.parameters.last_mut().expect("it was just added").replicated = true;
     }
 
@@ -333,7 +338,8 @@ impl List<'_> {
     fn by_columns(&mut self, [name, bias]: [ParameterName; 2], inputs: usize, has_bias: bool) {
         let hidden = self.sizes.hidden;
         let own = self.own(inputs / self.sizes.tensor);
-        self.add(name, [hidden, inputs], vec![0..hidden], own, self.residual);
+        let all = 0..hidden;
+        self.add(name, [hidden, inputs], vec![all], own, self.residual);
         if has_bias {
             self.replicated(bias, [hidden, 1], Start::Zeros);
         }

@@ -7,8 +7,10 @@ use crate::collective::{Communicator, Members};
 use crate::error::Fault;
 use crate::frame::{Frame, Place};
 use crate::instruction::{Instruction, ModuleStep};
+use crate::layers::{gather_weights, reduce_gradients};
 use crate::modules::{Step, operator};
 use crate::moves::Move;
+use crate::parameters::Layer;
 use crate::record::Recorder;
 use crate::settings::Settings;
 use crate::sizes::Sizes;
@@ -22,7 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use trainwright_kernels::Threads;
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Axis, Channel, Does, Module, Op, Pass, Program, RankProgram, Task, Work};
+use trainwright_spec::program::{
+    Axis, Channel, Does, MemoryKind, Module, Op, Pass, Program, RankProgram, State as Moved, Task, Work,
+};
 use trainwright_spec::schedule::{Action, ActionKind};
 
 /// What all ranks of a run share.
@@ -51,6 +55,8 @@ pub(crate) struct Rank<'a> {
     pub at: &'a AtomicU64,
     /// The microbatches between forward and the end of backward, by stage and number.
     pub frames: BTreeMap<(usize, usize), Frame>,
+    /// By stage, in the order of forward.
+    pub layers: Vec<Vec<Layer>>,
     /// What goes from a stage to another one of the same rank.
     pub handed: BTreeMap<(Channel, usize), Tensor>,
 }
@@ -136,7 +142,7 @@ impl Rank<'_> {
         match kind {
             ActionKind::Forward if last => {
                 frame.flow = None;
-                let kept = frame.kept((crate::parameters::Layer::Head, Module::Loss));
+                let kept = frame.kept((Layer::Head, Module::Loss));
                 loss = kept.statistics.iter().map(Statistics::loss).sum();
                 if !loss.is_finite() {
                     return Err(Fault::NotFinite { what: "the loss" });
@@ -194,8 +200,29 @@ impl Rank<'_> {
                     Channel::Gradient(_) => frame.gradient = Some(message),
                 }
             }
-            (_, Some(step)) => self.module(op, step, frame)?,
-            _ => {}
+            (_, Some(step)) => {
+                self.module(op, step, frame)?;
+                if op.frees.iter().any(|freed| freed.kind == MemoryKind::Weights) {
+                    self.state.layer_mut(step.place.0).weights.give_up_whole();
+                }
+            }
+            (work, None) => self.move_layers(op, &work, action.stage)?,
+        }
+        Ok(())
+    }
+
+    /// Moves the weights or gradients of some layers of a stage.
+    fn move_layers(&mut self, op: &Op, work: &Work, stage: usize) -> Result<(), Fault> {
+        let (Task::Layers(moved, span), Work::Collective { kind, axis, .. }) = (op.task, work) else {
+            return Ok(());
+        };
+        let members = self.members(*axis).cloned().expect("a collective has a group");
+        for layer in &self.layers[stage][span.first..span.first + span.count] {
+            let layer = self.state.layer_mut(*layer);
+            match moved {
+                Moved::Weights => gather_weights(&mut self.communicator, &members, layer)?,
+                Moved::Gradients => reduce_gradients(&mut self.communicator, &members, *kind, layer)?,
+            }
         }
         Ok(())
     }

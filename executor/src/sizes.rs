@@ -1,7 +1,19 @@
 //! What one rank has of a microbatch: the numbers all its kernels are called with.
 
+use trainwright_spec::data::Divided;
 use trainwright_spec::mesh::Coordinates;
 use trainwright_spec::plan::Plan;
+
+/// What of the training state data ranks keep pieces of; each has what is above it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Divides {
+    /// Nothing, or the optimizer's state.
+    State,
+    /// Gradients.
+    Gradients,
+    /// Weights.
+    Weights,
+}
 
 /// One rank's share of tokens, heads and columns.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,6 +38,8 @@ pub(crate) struct Sizes {
     pub microbatches: usize,
     /// Ranks that divide the optimizer's state.
     pub shard: usize,
+    /// What else they divide.
+    pub divides: Divides,
     /// The gradient of the step's loss by that of one token: 1 / tokens of the step.
     pub token_weight: f32,
 }
@@ -45,6 +59,13 @@ impl Sizes {
             own_vocabulary: plan.stack.padded_vocabulary(plan.model.vocab, tensor) / tensor,
             microbatches: plan.microbatches(),
             shard: if plan.shards_optimizer() { plan.mesh.shard() } else { 1 },
+            divides: if plan.divides(Divided::Weights) {
+                Divides::Weights
+            } else if plan.shards_gradients() {
+                Divides::Gradients
+            } else {
+                Divides::State
+            },
             token_weight: 1.0 / plan.job.tokens() as f32,
         }
     }

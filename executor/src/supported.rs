@@ -96,10 +96,22 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
         ),
         (mesh.expert == 1, "mesh.expert", mesh.expert.to_string(), "it has no experts: set it to 1"),
         (
-            plan.data_scheme().divides() < Divided::Gradients && plan.servers().is_none(),
+            plan.servers().is_none() && plan.data_scheme().fusion().is_none(),
             "data_sharding",
             quoted(&plan.data_sharding),
-            "it has `none` and `zero1`",
+            "it has `none`, `zero1`, `zero2` and `zero3`",
+        ),
+        (
+            !plan.divides(Divided::Gradients) || plan.shards_gradients(),
+            "data.reduce",
+            "once a step".into(),
+            "it reduces divided gradients after each microbatch",
+        ),
+        (
+            !plan.divides(Divided::Weights) || !plan.model.head.tied,
+            "model.head.tied",
+            "true".into(),
+            "with divided weights the head has its own: untie it, or take `zero2`",
         ),
         (
             mesh.shard.is_none(),
@@ -230,6 +242,9 @@ fn known(op: &Op) -> bool {
             matches!(kind, AllReduce | AllGather | ReduceScatter)
         }
         (Task::Update(_), Work::Compute(_)) => true,
+        (Task::Layers(..), Work::Collective { kind, .. }) => {
+            matches!(kind, AllReduce | AllGather | ReduceScatter)
+        }
         (Task::None, work) => matches!(work, Work::Send { .. } | Work::Receive { .. } | Work::Join),
         _ => false,
     }

@@ -8,7 +8,7 @@ use crate::rank::{Rank, Shared, StepEnd};
 use crate::record::{Record, Recorder};
 use crate::settings::Settings;
 use crate::sizes::Sizes;
-use crate::state::State;
+use crate::state::{LayerState, State};
 use crate::supported;
 use crate::timeline::{label, timeline};
 use crate::tokens::{Loader, Tokens};
@@ -162,13 +162,11 @@ impl Run<'_> {
         let own = &program.ranks[rank];
         let sizes = Sizes::of(plan, rank);
         let moments = shared.optimizer.moments();
-        let state = State::new(
-            &plan.model,
-            own_layers(plan, rank).into_iter(),
-            &sizes,
-            ends_apart(plan),
-            [settings.seed, moments],
-        );
+        let layers = stage_layers(plan);
+        let runs =
+            |stage: &usize| plan.schedule().rank_of(*stage, plan.pipeline_shape()) == sizes.at.pipeline;
+        let own_layers = (0..layers.len()).filter(runs).flat_map(|stage| layers[stage].clone());
+        let state = State::new(&plan.model, own_layers, &sizes, ends_apart(plan), [settings.seed, moments]);
         let groups = Axis::ALL
             .iter()
             .zip(own.groups)
@@ -186,6 +184,7 @@ impl Run<'_> {
             at: &self.at[rank],
             frames: BTreeMap::new(),
             handed: BTreeMap::new(),
+            layers,
             sizes,
         }
     }
@@ -206,21 +205,16 @@ impl Run<'_> {
     }
 }
 
-/// The layers of a rank's stages.
-fn own_layers(plan: &Plan, rank: usize) -> Vec<Layer> {
-    let shape = plan.pipeline_shape();
-    let pipeline = plan.mesh.coordinates(rank).pipeline;
+/// The layers of each stage in the order of forward.
+fn stage_layers(plan: &Plan) -> Vec<Vec<Layer>> {
     let stages = plan.stage_blocks();
-    let mut layers = Vec::new();
-    for (stage, blocks) in stages.iter().enumerate() {
-        if plan.schedule().rank_of(stage, shape) != pipeline {
-            continue;
-        }
-        layers.extend((stage == 0).then_some(Layer::Embedding));
-        layers.extend(blocks.iter().map(|(index, ..)| Layer::Block(*index)));
-        layers.extend((stage + 1 == stages.len()).then_some(Layer::Head));
-    }
-    layers
+    let layers = |(stage, blocks): (usize, &Vec<_>)| {
+        let embedding = (stage == 0).then_some(Layer::Embedding);
+        let head = (stage + 1 == stages.len()).then_some(Layer::Head);
+        let blocks = blocks.iter().map(|(index, ..): &(usize, _, _)| Layer::Block(*index));
+        embedding.into_iter().chain(blocks).chain(head).collect()
+    };
+    stages.iter().enumerate().map(layers).collect()
 }
 
 /// Whether the first and the last stage are on different ranks.
@@ -236,12 +230,11 @@ fn members(program: &Program, group: usize, rank: usize) -> Members {
 }
 
 fn resident(state: &State) -> Vec<(MemoryKind, usize)> {
-    let sum = |size: fn(&crate::state::LayerState) -> usize| {
-        4 * state.layers().map(|(_, layer)| size(layer)).sum::<usize>()
-    };
+    let sum =
+        |size: fn(&LayerState) -> usize| 4 * state.layers().map(|(_, layer)| size(layer)).sum::<usize>();
     vec![
-        (MemoryKind::Weights, sum(|layer| layer.weights.len())),
-        (MemoryKind::Gradients, sum(|layer| layer.gradients.len())),
+        (MemoryKind::Weights, sum(|layer| layer.weights.length())),
+        (MemoryKind::Gradients, sum(|layer| layer.gradients.length())),
         (MemoryKind::Optimizer, sum(|layer| layer.moments.iter().flatten().map(Vec::len).sum())),
     ]
 }
@@ -298,12 +291,10 @@ fn first_cause(ends: Vec<Result<RankEnd, RunError>>) -> Result<Vec<RankEnd>, Run
 fn whole_weights(ends: &[RankEnd]) -> WholeWeights {
     let mut whole = WholeWeights::new();
     for (layer, state) in ends.iter().flat_map(|end| end.state.layers()) {
-        for parameter in &state.parameters {
+        for (index, parameter) in state.parameters.iter().enumerate() {
             let [rows, columns] = parameter.whole;
-            let own = whole
-                .entry((parameter.home(layer), parameter.name))
-                .or_insert_with(|| vec![0.0; rows * columns]);
-            parameter.put(&state.weights, own);
+            let key = (parameter.home(layer), parameter.name);
+            state.put(index, whole.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
         }
     }
     whole

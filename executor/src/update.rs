@@ -3,10 +3,10 @@
 use crate::collective::{Combine, Communicator, Members};
 use crate::error::Fault;
 use crate::layers::{gather_weights, reduce_gradients};
-use crate::parameters::{Layer, ParameterName};
+use crate::parameters::ParameterName;
 use crate::settings::Settings;
 use crate::sizes::Sizes;
-use crate::state::{LayerState, State};
+use crate::state::{LayerState, Owned, State};
 use trainwright_kernels::norm::sum_of_squares;
 use trainwright_kernels::optimizer::{AdamW, Momentum, StepSize, descend};
 use trainwright_spec::program::{UpdateStep, Work};
@@ -81,9 +81,7 @@ impl<'a> Update<'a> {
             }
             (UpdateStep::SumWhole, _) => sum_whole(communicator, members(), state)?,
             (UpdateStep::SumEmbedding, _) => sum_embedding(communicator, members(), state)?,
-            (UpdateStep::SquareNorm, _) => {
-                self.squares = state.layers().map(|own| self.squares_of(own)).sum()
-            }
+            (UpdateStep::SquareNorm, _) => self.squares = self.own_squares(state),
             (UpdateStep::SumNorm, _) => {
                 let mut squares = [self.squares as f32];
                 communicator.all_reduce(members(), &mut squares, Combine::Sum)?;
@@ -108,60 +106,70 @@ impl<'a> Update<'a> {
     }
 
     /// This rank's share of Σ g²: what several ranks hold counts once.
-    fn squares_of(&self, (_, layer): (Layer, &LayerState)) -> f64 {
-        let own = layer.parameters.iter().filter(|parameter| !parameter.copied);
-        own.map(|parameter| {
-            let held = parameter.piece(self.sizes.shard_place());
-            let squares = sum_of_squares(&layer.gradients[held]);
-            if parameter.replicated { squares / self.sizes.tensor as f64 } else { squares }
-        })
-        .sum()
+    fn own_squares(&self, state: &mut State) -> f64 {
+        let mut sum = 0.0;
+        for (_, layer) in state.layers_mut() {
+            layer.owned(|owned| {
+                let squares = sum_of_squares(owned.gradients);
+                sum += match (owned.parameter.copied, owned.parameter.replicated) {
+                    (true, _) => 0.0,
+                    (false, true) => squares / self.sizes.tensor as f64,
+                    (false, false) => squares,
+                };
+            });
+        }
+        sum
     }
 
     fn optimize(&self, layer: &mut LayerState) {
         let rate = self.settings.learning_rate.at(self.step);
         let [beta1, beta2] = BETAS;
         let adam = AdamW { beta1, beta2, epsilon: self.settings.adam_epsilon };
-        for (parameter, moments) in layer.parameters.iter().zip(&mut layer.moments) {
+        layer.owned(|Owned { parameter, weights, gradients, moments }| {
             let decay = if parameter.decays() { self.settings.weight_decay } else { 0.0 };
             let size = StepSize { rate, decay, gradient_scale: self.scale, step: self.step as u32 };
-            let own = parameter.piece(self.sizes.shard_place());
-            let (weights, gradients) = (&mut layer.weights[own.clone()], &layer.gradients[own]);
-            match (self.optimizer, &mut moments[..]) {
+            match (self.optimizer, moments) {
                 (Optimizer::AdamW, [first, second]) => adam.update(weights, gradients, [first, second], size),
                 (Optimizer::Momentum, [velocity]) => MOMENTUM.update(weights, gradients, velocity, size),
                 _ => descend(weights, gradients, size),
             }
-        }
-        layer.gradients.fill(0.0);
+        });
+        layer.gradients.whole.fill(0.0);
+        layer.gradients.own.iter_mut().for_each(|own| own.fill(0.0));
     }
 }
 
-/// Sums the gradients of what every tensor rank holds whole.
+/// Sums the gradients of what every tensor rank holds whole, as far as this rank updates it.
 fn sum_whole(communicator: &mut Communicator, members: &Members, state: &mut State) -> Result<(), Fault> {
     let mut together = Vec::new();
-    for (_, layer) in state.layers() {
-        let whole = layer.parameters.iter().filter(|parameter| parameter.replicated);
-        whole.for_each(|parameter| together.extend_from_slice(&layer.gradients[parameter.range()]));
-    }
+    let visit = |state: &mut State, work: &mut dyn FnMut(&mut [f32])| {
+        for (_, layer) in state.layers_mut() {
+            layer.owned(|owned| {
+                if owned.parameter.replicated {
+                    work(owned.gradients);
+                }
+            });
+        }
+    };
+    visit(state, &mut |gradients| together.extend_from_slice(gradients));
     communicator.all_reduce(members, &mut together, Combine::Sum)?;
     let mut at = 0;
-    for (_, layer) in state.layers_mut() {
-        for parameter in layer.parameters.iter().filter(|parameter| parameter.replicated) {
-            let range = parameter.range();
-            let length = range.len();
-            layer.gradients[range].copy_from_slice(&together[at..at + length]);
-            at += length;
-        }
-    }
+    visit(state, &mut |gradients| {
+        gradients.copy_from_slice(&together[at..at + gradients.len()]);
+        at += gradients.len();
+    });
     Ok(())
 }
 
-/// Sums the gradients of both copies of the tied embedding.
+/// Sums the gradients of both copies of the tied embedding, of which their ranks update the same pieces.
 fn sum_embedding(communicator: &mut Communicator, members: &Members, state: &mut State) -> Result<(), Fault> {
-    let mut layers = state.layers_mut();
-    let own = layers
-        .find_map(|(_, layer)| layer.gradients(ParameterName::TokenEmbedding))
-        .expect("both ends hold the embedding");
-    communicator.all_reduce(members, own, Combine::Sum)
+    let mut summed = Ok(());
+    for (_, layer) in state.layers_mut() {
+        layer.owned(|owned| {
+            if owned.parameter.name == ParameterName::TokenEmbedding {
+                summed = communicator.all_reduce(members, owned.gradients, Combine::Sum);
+            }
+        });
+    }
+    summed
 }

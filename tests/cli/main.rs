@@ -5,6 +5,7 @@ mod by_steps;
 mod examples;
 mod network;
 mod plan;
+mod run;
 mod show;
 mod simulate;
 mod tools;

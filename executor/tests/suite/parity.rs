@@ -84,6 +84,28 @@ fn data_ranks() {
     check(&drafts);
 }
 
+/// Divided gradients and weights, alone and with other axes. A tied embedding is not divided.
+#[test]
+fn divided_gradients_and_weights() {
+    let mut drafts = Vec::new();
+    for (model, data_sharding) in [("gpt", "zero2"), ("llama", "zero2"), ("llama", "zero3")] {
+        for (mesh, schedule) in [
+            ([1, 1, 2], "1f1b"),
+            ([1, 1, 4], "1f1b"),
+            ([2, 1, 2], "1f1b"),
+            ([1, 2, 2], "1f1b"),
+            ([2, 2, 2], "gpipe"),
+        ] {
+            for recompute in [Recompute::None, Recompute::Full] {
+                let sequence_parallel = mesh[0] > 1;
+                let draft = Draft { mesh, schedule, recompute, sequence_parallel, ..Draft::of(model) };
+                drafts.push(Draft { data_sharding, optimizer: "adamw", ..draft });
+            }
+        }
+    }
+    check(&drafts);
+}
+
 #[test]
 fn tensor_ranks() {
     let mut drafts = Vec::new();

@@ -13,7 +13,7 @@ impl Attention {
         let (queries, keys) = (head.queries.len() / d, head.keys.len() / d);
         let mut output = vec![T::ZERO; queries * e];
         let mut logarithms = vec![T::ZERO; queries];
-        let mut scores = vec![T::ZERO; QUERY_TILE * KEY_TILE];
+        let mut scores = [T::ZERO; QUERY_TILE * KEY_TILE];
         for first in (0..queries).step_by(QUERY_TILE) {
             let rows = QUERY_TILE.min(queries - first);
             let own = Matrix::rows(&head.queries[first * d..(first + rows) * d], d);
