@@ -124,7 +124,12 @@ mod tests {
         };
         let price = Price { per_gpu: DollarsPerHour::new(2.0), source: "test".into() };
         let rates = Rates { price: Some(price), pue: 1.5, tokens: None };
-        let run = Run::of(1e9, Steps::Whole, &Pace { cluster: &cluster, job: &job, step: Seconds::new(36.0) }, &rates);
+        let run = Run::of(
+            1e9,
+            Steps::Whole,
+            &Pace { cluster: &cluster, job: &job, step: Seconds::new(36.0) },
+            &rates,
+        );
         assert_eq!(run.steps, 977.0);
         assert!((run.gpu_hours - 156.32).abs() < 1e-9);
         assert!((run.cost.unwrap().get() - 312.64).abs() < 1e-9);

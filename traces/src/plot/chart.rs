@@ -127,7 +127,8 @@ mod tests {
             curves: vec![curve("one", 2e4), curve("two", 3e4)],
         };
         let drawn = chart_svg(&chart);
-        for word in ["title", "nodes", "tokens/s", "days", "USD", "one", "two", "200k", ">\n8\n<", ">\n64\n<"] {
+        for word in ["title", "nodes", "tokens/s", "days", "USD", "one", "two", "200k", ">\n8\n<", ">\n64\n<"]
+        {
             assert!(drawn.contains(word), "{word}");
         }
         assert_eq!(drawn, chart_svg(&chart));
