@@ -15,12 +15,13 @@ pub use upgrades::upgrades;
 use crate::answer::Answer;
 use crate::input;
 use crate::scenario::Scenario;
+use crate::sweep::Point;
 
 /// Points between a value that does and its double that does not: a step of an eighth of the first.
 const BETWEEN: usize = 8;
 
 /// The base with some inputs set, for `sweep::answers`.
-fn point(base: &Scenario, settings: &[(&str, String)]) -> (Vec<String>, Result<Scenario, String>) {
+fn point(base: &Scenario, settings: &[(&str, String)]) -> Point {
     let values = settings.iter().map(|(_, value)| value.clone()).collect();
     let scenario = settings.iter().try_fold(base.clone(), |mut scenario, (name, value)| {
         input::set(&mut scenario, name, value)?;

@@ -17,6 +17,9 @@ pub struct Axis {
     pub values: Vec<String>,
 }
 
+/// The values that were varied, and the scenario with them, or why they cannot go together.
+pub type Point = (Vec<String>, Result<Scenario, String>);
+
 /// How far a sweep is: points done, and all points. Called from several threads.
 pub type Watch<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
@@ -61,10 +64,7 @@ impl Axis {
 ///
 /// # Errors
 /// The first input or value that makes no sense even alone, as `input=value: reason`, or too many points.
-pub fn points(
-    base: &Scenario,
-    axes: &[Axis],
-) -> Result<Vec<(Vec<String>, Result<Scenario, String>)>, String> {
+pub fn points(base: &Scenario, axes: &[Axis]) -> Result<Vec<Point>, String> {
     for axis in axes {
         for value in &axis.values {
             input::set(&mut base.clone(), &axis.input, value)
@@ -77,7 +77,7 @@ pub fn points(
     }
     let mut points = vec![(Vec::new(), Ok(base.clone()))];
     for axis in axes {
-        let with = |(before, scenario): &(Vec<String>, Result<Scenario, String>), value: &String| {
+        let with = |(before, scenario): &Point, value: &String| {
             let mut point = before.clone();
             point.push(value.clone());
             let scenario = scenario.clone().and_then(|mut scenario| {
@@ -101,7 +101,7 @@ pub fn sweep(base: &Scenario, axes: &[Axis], watch: Watch) -> Result<Vec<Answer>
 }
 
 /// What becomes of some scenarios, side by side. Those that differ in rates alone are planned once.
-pub fn answers(points: Vec<(Vec<String>, Result<Scenario, String>)>, watch: Watch) -> Vec<Answer> {
+pub fn answers(points: Vec<Point>, watch: Watch) -> Vec<Answer> {
     let mut distinct: Vec<&Base> = Vec::new();
     let which: Vec<Option<usize>> = points
         .iter()

@@ -3,7 +3,7 @@
 use super::{BETWEEN, point, sorted};
 use crate::answer::Answer;
 use crate::scenario::Scenario;
-use crate::sweep::{Watch, answers};
+use crate::sweep::{Point, Watch, answers};
 
 /// Factors that were tried, and the largest that fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,11 +41,7 @@ pub fn longest_sequence(base: &Scenario, watch: Watch) -> Largest {
     largest(&at, |answer| answer.point[0].parse().unwrap_or_default(), watch)
 }
 
-fn largest(
-    at: &dyn Fn(f64) -> (Vec<String>, Result<Scenario, String>),
-    size: impl Fn(&Answer) -> f64,
-    watch: Watch,
-) -> Largest {
+fn largest(at: &dyn Fn(f64) -> Point, size: impl Fn(&Answer) -> f64, watch: Watch) -> Largest {
     let fits = |answer: &Answer| answer.outcome.is_ok();
     let mut all = answers(vec![at(1.0)], watch);
     // One after the other: what is far too large takes the planner no time, but what is far too small would.
