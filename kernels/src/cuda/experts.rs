@@ -121,12 +121,12 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// out[place] = x[token], times the weight.
+    /// `out[place] = x[token]`, times the weight.
     pub fn gather(&self, number: Number) -> Launch {
         self.by_row("gather_rows", number)
     }
 
-    /// out[token] = Σ weight · x[place].
+    /// `out[token] = Σ weight · x[place]`.
     pub fn combine(&self, number: Number) -> Launch {
         self.by_row("combine_rows", number)
     }
