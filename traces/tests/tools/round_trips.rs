@@ -42,7 +42,7 @@ fn comes_back(tool: &str, plan: &Plan, told: Told) -> bool {
     let unsaid: BTreeSet<&str> =
         exported.unsaid.iter().flat_map(|unsaid| &unsaid.fields).map(|(key, _)| *key).collect();
     let own = |field: &&str| field.starts_with("stack") || field.starts_with("model") || *field == "cluster";
-    let whole = unsaid.iter().all(|field| own(&field));
+    let whole = unsaid.iter().all(own);
     let imported = match back(tool, plan, told) {
         Ok((_, imported)) => imported,
         // What stands for a choice that the tool does not have need not go with the others.
