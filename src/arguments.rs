@@ -1,8 +1,14 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod network;
+mod reports;
+mod tools;
+mod what_if;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
+pub use tools::{ExportArguments, ImportArguments};
+pub use what_if::{Asked, WhatIfArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -47,15 +53,57 @@ pub enum Command {
     Predict(PredictArguments),
     /// Correct hardware and software by measured runs, and show what that is worth on sources it has not seen
     Fit(FitArguments),
+    /// Train with a plan on this machine
+    Run(RunArguments),
+    /// Ask what would be if an input were another: sweeps, costs, GPUs needed, what fits
+    WhatIf(Box<WhatIfArguments>),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
+    /// Write a plan as another tool reads it
+    Export(ExportArguments),
+    /// Read a plan out of what another tool reads
+    Import(ImportArguments),
+    /// Put a measured step, a trace of PyTorch's profiler, beside its forecast
+    Compare(CompareArguments),
+    /// Say what failures and checkpoints leave of a plan's speed
+    Goodput(GoodputArguments),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
+    /// Print a script that completes arguments in a shell
+    Completions(CompletionsArguments),
+    /// Print the manual page
+    Man(ManArguments),
 }
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
+    /// What is to be planned.
+    #[command(flatten)]
+    pub question: QuestionArguments,
+    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
+    /// How many plans to list, 5 at most
+    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
+    pub top: usize,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress bar
+    #[arg(long)]
+    pub quiet: bool,
+    /// Choices that are made already.
+    #[command(flatten)]
+    pub pins: PinArguments,
+}
+
+/// What is to be planned.
+#[derive(Debug, Clone, Args)]
+pub struct QuestionArguments {
     /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json
     #[arg(long)]
     pub model: String,
@@ -80,31 +128,16 @@ pub struct PlanArguments {
     /// Let each rank update its weights without waiting for the norm of all gradients
     #[arg(long)]
     pub no_gradient_clipping: bool,
-    /// A profile of the cluster's network, as `network --write-profile` writes it
+    /// Measured times: of the network, as `network --write-profile` writes them, or of kernels, a .csv; may be repeated
     #[arg(long, value_name = "FILE")]
-    pub profile: Option<String>,
+    pub profile: Vec<String>,
     /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
     #[arg(long, value_name = "NAME", default_value = "none")]
     pub calibration: String,
-    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<String>,
-    /// How many plans to list, 5 at most
-    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
-    pub top: usize,
-    /// Print the answer as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// No progress bar
-    #[arg(long)]
-    pub quiet: bool,
-    /// Choices that are made already.
-    #[command(flatten)]
-    pub pins: PinArguments,
 }
 
 /// Choices that the planner must keep.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Choices that you make for the planner")]
 pub struct PinArguments {
     /// GPUs that share each layer
@@ -141,9 +174,10 @@ pub struct PinArguments {
 pub struct SimulateArguments {
     /// The plan's TOML file; `-` is standard input
     pub plan: String,
-    /// A profile of the cluster's network, as `network --write-profile` writes it, instead of the plan's
+    /// Measured times instead of the plan's: of the network, as `network --write-profile` writes them, or of kernels, a
+    /// .csv; may be repeated
     #[arg(long, value_name = "FILE")]
-    pub profile: Option<String>,
+    pub profile: Vec<String>,
     /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
     #[arg(long, value_name = "FILE")]
     pub expert_load: Option<String>,
@@ -159,6 +193,12 @@ pub struct SimulateArguments {
     /// Write a picture of the pipeline; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,
+    /// Write Chakra execution traces to this folder, a file for each rank, or for each kind of rank if they are many
+    #[arg(long, value_name = "FOLDER")]
+    pub chakra: Option<String>,
+    /// Write a page with timeline and memory; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
     /// Print the forecast as JSON
     #[arg(long)]
     pub json: bool,
@@ -197,6 +237,34 @@ pub struct FitArguments {
     /// Qualities of the rows that count, between commas; rows without a quality do
     #[arg(long, value_name = "A,B,C", default_value = "A")]
     pub quality: String,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The plan's TOML file; `-` is standard input
+    pub plan: String,
+    /// Steps to train
+    #[arg(long, value_name = "N", default_value = "10", value_parser = count, allow_negative_numbers = true)]
+    pub steps: usize,
+    /// The text to train on, each byte a token; without it, made-up tokens
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<String>,
+    /// Decides the initial weights and the order of the data
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+    /// The learning rate after the warmup
+    #[arg(long, value_name = "RATE", default_value = "0.0006", value_parser = rate, allow_negative_numbers = true)]
+    pub learning_rate: f32,
+    /// Steps in which the learning rate rises
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub warmup: usize,
+    /// Weight decay of matrices
+    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
+    pub weight_decay: f32,
+    /// Write a trace of the last step for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<String>,
 }
 
 /// Arguments of `show`.
@@ -247,6 +315,12 @@ pub enum List {
     Algorithms,
     /// Versions of NCCL
     Nccl,
+    /// Tools that `export` writes for
+    Exporters,
+    /// Tools that `import` reads from
+    Importers,
+    /// Failures and checkpoints of clusters, for `goodput`
+    Reliabilities,
 }
 
 /// No more than the planner ranks.
@@ -256,6 +330,12 @@ fn plans(text: &str) -> Result<usize, String> {
 
 fn count(text: &str) -> Result<usize, String> {
     within(text, 1, MOST)
+}
+
+/// A rate of the optimizer.
+fn rate(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|rate: &f32| (0.0..=1000.0).contains(rate));
+    number.ok_or_else(|| "it must be a number from 0 to 1000".into())
 }
 
 /// A drawing that is narrower shows nothing, a wider one is a slip of the pen.

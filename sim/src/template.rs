@@ -280,8 +280,11 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
 
 /// Whether a node can be joined with others.
 fn is_local(node: &Node) -> bool {
-    let is_inside = node.activity == Activity::Compute || node.stream == Stream::Layer;
-    matches!(node.action, NodeAction::Local(_)) && is_inside && !Stream::OFFLOAD.contains(&node.stream)
+    let is_inside = match node.stream {
+        Stream::Compute => node.activity == Activity::Compute,
+        stream => stream == Stream::Layer,
+    };
+    matches!(node.action, NodeAction::Local(_)) && is_inside
 }
 
 /// Takes an outside node over as it is.

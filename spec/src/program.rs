@@ -17,6 +17,10 @@
 //!
 //! There is no other dependency: what must wait for an earlier call waits on a stream that the earlier call used.
 
+mod task;
+
+pub use task::{Does, LayerSpan, Module, State, Task, UpdateStep, Value};
+
 use crate::collective::CollectiveKind;
 use crate::model::Mask;
 use crate::precision::Precision;
@@ -85,6 +89,8 @@ pub struct Op {
     pub stream: Stream,
     /// What it does.
     pub work: Work,
+    /// To which tensors of the model.
+    pub task: Task,
     /// Indices of ops of the same segment, all smaller than its own, that must have ended.
     pub after: Vec<usize>,
     /// Memory taken when it starts.

@@ -2,7 +2,7 @@
 
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::{scoreboard, training as page};
+use crate::render::{run_errors as page, scoreboard};
 use crate::{inputs, output};
 use rayon::prelude::*;
 use trainwright_sim::costs::ClusterCosts;

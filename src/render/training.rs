@@ -1,81 +1,37 @@
-//! Errors of forecasts as a page and as JSON.
+//! What a training run says while it goes on.
 
-use super::table::{Column, table};
-use super::words::heading;
-use trainwright_traces::training::{Group, Outcomes, Summary, TimeErrors};
+use super::words;
+use trainwright_executor::{StepReport, Tokens};
+use trainwright_spec::model::flops::AttentionCount;
+use trainwright_spec::plan::Plan;
 
-/// The page.
-pub fn summary(summary: &Summary) -> String {
-    let mut page = format!(
-        "{} rows: {} forecast, {} unsupported, {} invalid\n",
-        summary.rows, summary.forecast, summary.unsupported, summary.invalid
-    );
-    for (by, title) in [
-        ("all", "All"),
-        ("quality", "By quality"),
-        ("source", "By source"),
-        ("gpu", "By GPU"),
-        ("precision", "By precision"),
-        ("stack", "By stack"),
-    ] {
-        let groups: Vec<&Group> = summary.groups.iter().filter(|group| group.by == by).collect();
-        page.push_str(&heading(title));
-        page.push_str(&groups_table(&groups));
-    }
-    page
+/// What is trained, with what.
+pub fn title(plan: &Plan, tokens: &Tokens) -> String {
+    format!(
+        "{} ({}), {}, {} sequences of {} tokens a step, {} tokens of data\n",
+        plan.model.name,
+        words::parameters(&plan.model),
+        words::mesh(&plan.mesh),
+        plan.job.global_batch,
+        plan.job.sequence,
+        words::grouped(tokens.count() as f64),
+    )
 }
 
-/// The same as data.
-pub fn json(summary: &Summary) -> String {
-    let mut text = serde_json::to_string_pretty(summary).expect("a summary has only text and numbers");
-    text.push('\n');
-    text
+/// `step    12  loss 2.4417  norm  1.31   5,121 tokens/s`
+pub fn step(plan: &Plan, report: &StepReport) -> String {
+    let norm = report.gradient_norm.map(|norm| format!("  norm {norm:7.3}")).unwrap_or_default();
+    let rate = words::grouped((plan.job.tokens() as f64 / report.seconds).round());
+    format!("step {:5}  loss {:8.4}{norm}  {rate:>9} tokens/s\n", report.step, report.loss)
 }
 
-fn groups_table(groups: &[&Group]) -> String {
-    let columns = [
-        Column::Left(""),
-        Column::Right("n"),
-        Column::Right("median %"),
-        Column::Right("mean %"),
-        Column::Right("signed %"),
-        Column::Right("p90 %"),
-        Column::Right("τ"),
-        Column::Right("null %"),
-        Column::Right("memory n"),
-        Column::Right("mean %"),
-        Column::Right("signed %"),
-        Column::Right("fits ✓/✗"),
-        Column::Right("oom ✓/✗"),
-    ];
-    table(&columns, groups.iter().map(|group| cells(group)).collect())
-}
-
-fn cells(group: &Group) -> Vec<String> {
-    let blank = String::new;
-    let percent = |part: f64| format!("{:.1}", 100.0 * part);
-    let signed = |part: f64| format!("{:+.1}", 100.0 * part);
-    let time = group.time.as_ref();
-    let of_time = |of: &dyn Fn(&TimeErrors) -> String| time.map_or_else(blank, of);
-    let memory = group.memory.as_ref();
-    let Outcomes { fits, false_alarms, missed, out_of_memory } = group.outcomes;
-    let pair = |right: usize, wrong: usize| match right + wrong {
-        0 => blank(),
-        _ => format!("{right}/{wrong}"),
-    };
-    vec![
-        if group.name.is_empty() { "(blank)".into() } else { group.name.clone() },
-        of_time(&|time| time.rows.to_string()),
-        of_time(&|time| percent(time.median)),
-        of_time(&|time| percent(time.mean)),
-        of_time(&|time| signed(time.signed)),
-        of_time(&|time| percent(time.p90)),
-        of_time(&|time| time.order.map_or_else(blank, |order| format!("{order:.2}"))),
-        group.null.map_or_else(blank, |null| percent(null.median)),
-        memory.map_or_else(blank, |memory| memory.rows.to_string()),
-        memory.map_or_else(blank, |memory| percent(memory.mean)),
-        memory.map_or_else(blank, |memory| signed(memory.signed)),
-        pair(fits, false_alarms),
-        pair(out_of_memory, missed),
-    ]
+/// The rate of all steps but the first, which warms up.
+pub fn end(plan: &Plan, steps: &[StepReport]) -> String {
+    let warm = if steps.len() > 1 { &steps[1..] } else { steps };
+    let seconds: f64 = warm.iter().map(|step| step.seconds).sum();
+    let rate = (plan.job.tokens() * warm.len()) as f64 / seconds;
+    let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::CausalHalved).get();
+    let flops = flops / plan.job.sequence as f64 * rate;
+    let rate = words::grouped(rate.round());
+    format!("{rate} tokens/s, {:.1} GFLOP/s of the model's own work\n", flops / 1e9)
 }

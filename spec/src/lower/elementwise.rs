@@ -4,6 +4,7 @@ use super::part::{Again, Part, Role, Shape, Step};
 use crate::collective::CollectiveKind;
 use crate::model::{FeedForward, Norm};
 use crate::plan::Piece;
+use crate::program::Does;
 use crate::stack::Fusion;
 use crate::units::Bytes;
 
@@ -12,7 +13,8 @@ use crate::units::Bytes;
 pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
     let size = shape.activations(tokens * width);
     // The gradients of gain and bias and that of the input each read the input and the output's gradient.
-    let weight_gradient = Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO);
+    let weight_gradient =
+        Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO).doing(Does::VectorGradient);
     let gradient = Step::reduction("norm", 2.0 * size, size);
     match shape.stack.norms {
         Fusion::Fused => Part {
@@ -123,7 +125,7 @@ pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
         backward.push(Step::streaming("dropout", size + mask, size));
     }
     if bias {
-        backward.push(Step::reduction("bias gradient", size, Bytes::ZERO));
+        backward.push(Step::reduction("bias gradient", size, Bytes::ZERO).doing(Does::VectorGradient));
     }
     Part { forward, backward, kept: mask, ..Part::default() }
 }

@@ -4,6 +4,7 @@ use super::elementwise::hidden_norm;
 use super::part::{Numbers, Part, Shape, Step, head, lowered, replicated};
 use crate::collective::CollectiveKind;
 use crate::model::{Model, Norm, Position};
+use crate::program::Module;
 use crate::stack::Fusion;
 use crate::units::Bytes;
 
@@ -26,6 +27,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         backward: around(&steps.backward, Step::streaming("embedding", found + gradients, gradients)),
         // Token ids, 8 bytes each.
         kept: Bytes::new(8.0 * steps.tokens as f64),
+        module: Module::LookUp,
         ..Part::default()
     };
     // An encoder-decoder looks up two sequences.
@@ -39,7 +41,8 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         + usize::from(model.embedding.token_types > 0);
     if added > 0 {
         let add = vec![Step::streaming("positions", (1.0 + added as f64) * own, own)];
-        parts.push(Part { forward: add.clone(), backward: add, ..Part::default() });
+        let part = Part { forward: add.clone(), backward: add, ..Part::default() };
+        parts.push(part.named(Module::Positions));
     }
     if let Some(norm) = model.embedding.norm {
         parts.push(hidden_norm(shape, norm));
@@ -61,7 +64,7 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     let shape = &shape.base();
     let mut parts = Vec::new();
     if let Some(norm) = model.final_norm {
-        parts.push(hidden_norm(shape, norm));
+        parts.push(hidden_norm(shape, norm).named(Module::FinalNorm));
     }
     if model.head.transform {
         parts.push(replicated(shape, "transform", shape.hidden, shape.hidden));
@@ -72,11 +75,12 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         parts.push(replicated(shape, "head projection", shape.hidden, width));
     }
     let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
-    parts.push(head(shape, [width, own_vocabulary], model.head.bias));
-    match shape.stack.gathers_logits && shape.tensor > 1 {
-        true => parts.push(gathered_cross_entropy(shape, own_vocabulary * shape.parts.width)),
-        false => parts.push(cross_entropy(shape, own_vocabulary)),
-    }
+    parts.push(head(shape, [width, own_vocabulary], model.head.bias).named(Module::Logits));
+    let loss = match shape.stack.gathers_logits && shape.tensor > 1 {
+        true => gathered_cross_entropy(shape, own_vocabulary * shape.parts.width),
+        false => cross_entropy(shape, own_vocabulary),
+    };
+    parts.push(loss.named(Module::Loss));
     parts
 }
 

@@ -12,7 +12,7 @@ use crate::experts::Load;
 use crate::model::weights::Weight;
 use crate::model::{Block, Model};
 use crate::plan::{Plan, Recompute};
-use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
+use crate::program::{Axis, Channel, LayerSpan, Pass, Segment, State, Stream, Task, Work};
 use crate::stack::PipelineOverlap;
 use crate::units::Bytes;
 
@@ -368,9 +368,14 @@ impl Stage {
     /// Gathers the updated weights of each bucket of layers; returns the first layer of each bucket with its ops.
     fn gather_updated(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
         let mut ops = Vec::new();
-        for (first, copies) in buckets(plan, self.layers()) {
-            for work in gathers(plan, &copies) {
+        let buckets = buckets(plan, self.layers());
+        let layers = self.layers().count();
+        for (number, (first, copies)) in buckets.iter().enumerate() {
+            let (first, end) = (*first, buckets.get(number + 1).map_or(layers, |(next, _)| *next));
+            let span = LayerSpan { first, count: end - first };
+            for work in gathers(plan, copies) {
                 let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
+                emitter.ops[op].task = Task::Layers(State::Weights, span);
                 ops.push((first, op));
             }
         }

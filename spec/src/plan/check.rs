@@ -231,7 +231,10 @@ impl Plan {
 }
 
 /// Whether some block of `model` has each piece that the choices name.
-fn pieces_allowed(model: &Model, chosen: &[Recompute]) -> Result<(), (Recompute, String)> {
+///
+/// # Errors
+/// The choice that names another, and which pieces there are.
+pub fn pieces_allowed(model: &Model, chosen: &[Recompute]) -> Result<(), (Recompute, String)> {
     let blocks = || model.blocks.iter().map(|run| &run.block);
     let has = |piece| match piece {
         Piece::Core | Piece::Norm | Piece::Activation => true,
