@@ -261,7 +261,8 @@ pub fn forecasts(rows: Rows) -> String {
 
 /// The pictures: file name and content.
 pub fn pictures(rows: Rows) -> Vec<(&'static str, String)> {
-    let of = |value: &dyn Fn(&Run, &Prediction) -> Option<(f64, f64)>| {
+    type Pair = Option<(f64, f64)>;
+    let of = |value: &dyn Fn(&Run, &Prediction) -> Pair| {
         let mut sources: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for (run, prediction) in rows {
             let (Ok(run), Ok(prediction)) = (run, prediction) else { continue };

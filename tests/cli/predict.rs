@@ -41,7 +41,7 @@ fn every_row_is_answered_in_order_and_none_costs_another() {
     for (row, status, reason) in [
         (1, "unsupported", "no node of the catalog has the GPU `abacus`"),
         (2, "invalid", "`tp` x `pp` x `cp` is 6, which does not divide 8 GPUs"),
-        (3, "invalid", "`layers`"),
+        (3, "invalid", "`layers`: `many` is not a number"),
     ] {
         assert_eq!(cell(row, "status"), status);
         assert!(cell(row, "reason").starts_with(reason), "{}", cell(row, "reason"));

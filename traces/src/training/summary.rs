@@ -118,7 +118,8 @@ impl Summary {
             }
         }
         fill_null(&mut judged);
-        let kinds: [(&'static str, fn(&Judged) -> String); 6] = [
+        type Kind = (&'static str, fn(&Judged) -> String);
+        let kinds: [Kind; 6] = [
             ("all", |_| "all rows".into()),
             ("quality", |row| row.run.quality.clone()),
             ("source", |row| row.run.family()),

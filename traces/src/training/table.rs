@@ -102,11 +102,12 @@ impl Table {
     /// Which cell cannot be read, and why.
     fn cell(&self, row: &StringRecord, error: &csv::Error) -> String {
         let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return error.to_string() };
-        let field = err.field().map(|field| field as usize);
-        let column = field.and_then(|field| self.headers.get(field)).unwrap_or("?");
         let kind = err.kind().to_string();
-        match field.and_then(|field| row.get(field)) {
-            Some(_) => format!("`{column}`: {kind}"),
+        // What a cell's own reader says comes without its place, but quotes the cell.
+        let quoted = || row.iter().position(|cell| kind.starts_with(&format!("`{cell}` ")));
+        let field = err.field().map(|field| field as usize).or_else(quoted);
+        match field.and_then(|field| self.headers.get(field)) {
+            Some(column) => format!("`{column}`: {kind}"),
             None => kind,
         }
     }
