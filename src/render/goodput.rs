@@ -44,7 +44,7 @@ pub fn page(answer: &Answer) -> String {
         ("failures", format!("one every {}, as on {}", duration(goodput.between_failures), reliability.name)),
         (
             "checkpoint",
-            format!("{} in {}", words::gib(goodput.checkpoint), duration(goodput.checkpoint_time)),
+            format!("{} GiB in {}", words::gib(goodput.checkpoint), duration(goodput.checkpoint_time)),
         ),
         ("restart", duration(goodput.restart)),
         (
@@ -52,11 +52,11 @@ pub fn page(answer: &Answer) -> String {
             format!(
                 "a checkpoint every {} ({} steps) by Daly, {} by Young",
                 duration(goodput.interval),
-                answer.steps(),
+                words::grouped(answer.steps()),
                 duration(goodput.young_interval)
             ),
         ),
-        ("goodput", format!("{}, {} is lost", words::percent(goodput.goodput), words::percent(lost))),
+        ("goodput", format!("{} %, {} % is lost", words::percent(goodput.goodput), words::percent(lost))),
         (
             "tokens/s",
             format!(

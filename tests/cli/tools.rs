@@ -94,6 +94,7 @@ fn failures_take_their_part() {
     let part = answer["goodput"]["goodput"].as_f64().unwrap();
     assert!(part > 0.999 && part < 1.0, "{part}");
     let page = folder.run("goodput plan.toml --reliability meta-rsc-2").stdout;
+    assert!(page.contains(" GiB in ") && page.contains(" % is lost"), "{page}");
     assert!(page.contains("one every 427.4 days, as on meta-rsc-2"), "{page}");
 }
 
