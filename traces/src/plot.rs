@@ -74,14 +74,18 @@ const SAMPLE: i32 = 34;
 /// A PNG is drawn so many times larger and then averaged, which smooths all edges.
 const SAMPLES: i32 = 3;
 
-/// One for each curve, told apart by people who do not see all colours.
-const COLOURS: [RGBColor; 6] = [
+/// One after the other for each curve or source, told apart by people who do not see all colours as far as there are so many.
+pub(crate) const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 90, 170),
     RGBColor(217, 95, 2),
     RGBColor(27, 158, 119),
     RGBColor(150, 80, 170),
     RGBColor(166, 118, 29),
     RGBColor(90, 90, 90),
+    RGBColor(230, 60, 120),
+    RGBColor(60, 180, 220),
+    RGBColor(120, 160, 0),
+    RGBColor(0, 0, 0),
 ];
 
 /// Draws the plot as an SVG document.

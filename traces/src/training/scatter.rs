@@ -1,6 +1,6 @@
 //! Forecast against measured, both axes logarithmic, as an SVG document. The same points always give the same bytes.
 
-use crate::plot::load_font;
+use crate::plot::{COLOURS, load_font};
 use plotters::backend::SVGBackend;
 use plotters::chart::ChartBuilder;
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
@@ -20,20 +20,6 @@ pub struct Scatter {
 
 const SIZE: (u32, u32) = (900, 760);
 const TEXT: (&str, i32) = ("sans-serif", 15);
-
-/// One after the other for each source, told apart by people who do not see all colours as far as there are so many.
-const COLOURS: [RGBColor; 10] = [
-    RGBColor(0, 90, 170),
-    RGBColor(217, 95, 2),
-    RGBColor(27, 158, 119),
-    RGBColor(150, 80, 170),
-    RGBColor(166, 118, 29),
-    RGBColor(90, 90, 90),
-    RGBColor(230, 60, 120),
-    RGBColor(60, 180, 220),
-    RGBColor(120, 160, 0),
-    RGBColor(0, 0, 0),
-];
 
 /// Draws the points, the diagonal, and lines at 20 % to both sides of it.
 pub fn svg(scatter: &Scatter) -> String {
