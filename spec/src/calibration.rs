@@ -150,6 +150,9 @@ impl Parameter {
         match self.of {
             Owner::Generation => Some(cluster.node.gpu.generation.name().into()),
             Owner::Stack if self.name == "traffic" => stack.traffic.as_ref().map(|_| stack.name.clone()),
+            Owner::Stack if self.name == "collective" => {
+                stack.host.as_ref().and_then(|host| host.collective.as_ref()).map(|_| stack.name.clone())
+            }
             Owner::Stack => stack.host.as_ref().map(|_| stack.name.clone()),
             Owner::Kind if cluster.nodes > 1 => cluster.node.nics.as_ref().map(|nics| nics.kind.clone()),
             Owner::Kind => None,
@@ -225,6 +228,10 @@ fn multiply((cluster, stack): (&mut Cluster, &mut Stack), parameter: &str, facto
             traffic.for_each(|traffic| traffic.value = (traffic.value * factor).max(1.0));
         }
         "launch" => host.into_iter().for_each(|host| host.launch.value = factor * host.launch.value),
+        "collective" => {
+            let collective = host.into_iter().filter_map(|host| host.collective.as_mut());
+            collective.for_each(|collective| collective.value = factor * collective.value);
+        }
         "message" => host.into_iter().for_each(|host| host.message.value = factor * host.message.value),
         "step" => host.into_iter().for_each(|host| host.step.value = factor * host.step.value),
         other => unreachable!("`{other}` is no parameter of the catalog"),

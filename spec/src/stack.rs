@@ -76,6 +76,9 @@ pub struct Stack {
     pub overlap_gradient_reduction: bool,
     /// Whether sharded weights are gathered bucket by bucket during the first forward pass.
     pub overlap_weight_gather: bool,
+    /// Weights that are gathered after the update: all at once, or each tensor by itself.
+    #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
+    pub weight_gather: Fusion,
     /// Parameters in a gradient bucket at least.
     pub bucket_parameters: Sourced<usize>,
     /// Parameters in a gradient bucket at least, for each data rank.
@@ -201,13 +204,13 @@ impl AttentionKernel {
     }
 }
 
-/// Whether what can be one kernel is one.
+/// Whether what can be one kernel or message is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fusion {
-    /// One kernel.
+    /// One.
     Fused,
-    /// A kernel for each operator, or for each tensor.
+    /// One for each operator, or for each tensor.
     Separate,
 }
 

@@ -3,21 +3,31 @@
 
 use super::emit::Emitter;
 use crate::plan::Plan;
-use crate::program::{Kernel, Pass, Segment, Stream, Work};
+use crate::program::{Axis, Kernel, Op, Pass, Segment, Stream, Work};
 use crate::stack::HostTimes;
+use crate::units::Seconds;
 
 /// Launches the ops of a pass, which ends when all are launched and done.
 ///
-/// T = n l: n ops of the pass so far, l the time to launch one. It runs ahead of the GPU from pass to pass unless it
-/// waits for the pass's message.
+/// T = n l + c t κ: n ops of the pass so far, l the time to launch one; if the pipeline crosses nodes, c collectives of a tensor
+/// group of t ranks, κ what one more rank adds. It runs ahead of the GPU from pass to pass unless it waits for the pass's message.
 pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
     let Some(host) = &plan.stack.host else { return };
     let message = emitter.ops.iter().position(|op| matches!(op.work, Work::Receive { .. }));
     let after = message.filter(|_| host.waits_for_messages).into_iter().collect();
-    let work = Work::Process(emitter.ops.len() as f64 * host.launch.value);
+    let ops = emitter.ops.len() as f64 * host.launch.value;
+    let work = Work::Process(ops + collectives(plan, host, &emitter.ops));
     let launched = emitter.push("launch", pass, Stream::Host, work, after);
     emitter.wait_for(launched);
     emitter.in_line("launched", pass, Work::Join);
+}
+
+/// What launching the tensor group's collectives takes longer beside a pipeline's messages over the network.
+fn collectives(plan: &Plan, host: &HostTimes, ops: &[Op]) -> Seconds {
+    let crosses_nodes = plan.mesh.pipeline > 1 && plan.mesh.ranks() > plan.cluster.node.gpus.value;
+    let Some(of_a_rank) = host.collective.as_ref().filter(|_| crosses_nodes) else { return Seconds::ZERO };
+    let of_tensor = |op: &&Op| matches!(op.work, Work::Collective { axis: Axis::Tensor, .. });
+    (ops.iter().filter(of_tensor).count() * plan.mesh.tensor) as f64 * of_a_rank.value
 }
 
 /// Makes streaming kernels move what the software moves beside what they must.

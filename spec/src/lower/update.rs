@@ -102,10 +102,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     let clipped = emitter.frontier();
     if by_gpu > 0.0 {
         let (read, written) = plan.state_bytes().update_traffic();
-        let launches = match plan.stack.optimizer {
-            Fusion::Fused => 1,
-            Fusion::Separate => own.clone().flat_map(Stage::layers).map(|layer| layer.tensors).sum(),
-        };
+        let launches = pieces(plan.stack.optimizer, own.clone());
         let by_gpu = by_gpu / launches as f64;
         let update = streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
         for _ in 0..launches {
@@ -114,12 +111,13 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     }
     if let Some(left) = left {
         let after = clipped.into_iter().chain([left]).collect();
-        let buckets: Vec<Bucket> = own.flat_map(|stage| Bucket::all(plan, stage)).collect();
+        let buckets: Vec<Bucket> = own.clone().flat_map(|stage| Bucket::all(plan, stage)).collect();
         let last = update_on_host(plan, &buckets, after, &mut emitter);
         last.into_iter().for_each(|copy| emitter.wait_for(copy));
     }
     if plan.shards_optimizer() && !plan.divides(Divided::Weights) && !gathers_updated(plan) {
-        for work in gathers(plan, &copies) {
+        let pieces = pieces(plan.stack.weight_gather, own);
+        for work in gathers(plan, &copies).into_iter().flat_map(|work| divided(work, pieces)) {
             step(&mut emitter, "gather weights", UpdateStep::GatherWeights, work);
         }
     }
@@ -131,6 +129,24 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     }
     close_step(plan, &mut emitter);
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
+}
+
+/// In how many pieces the weights of some stages are updated or gathered.
+fn pieces<'a>(fusion: Fusion, stages: impl Iterator<Item = &'a Stage>) -> u64 {
+    match fusion {
+        Fusion::Fused => 1,
+        Fusion::Separate => stages.flat_map(Stage::layers).map(|layer| layer.tensors).sum(),
+    }
+}
+
+/// A collective as so many equal ones.
+fn divided(work: Work, pieces: u64) -> Vec<Work> {
+    match work {
+        Work::Collective { kind, axis, bytes } => {
+            vec![Work::Collective { kind, axis, bytes: bytes * (1.0 / pieces as f64) }; pieces as usize]
+        }
+        whole => vec![whole],
+    }
 }
 
 /// A step of the update, in line with the kernels.

@@ -15,6 +15,10 @@ pub struct HostTimes {
     pub launch: Sourced<Seconds>,
     /// Whether a pass is launched only when its message from another stage has come.
     pub waits_for_messages: bool,
+    /// For each rank of the tensor group, to launch one of its collectives while messages of a pipeline over nodes are under
+    /// way: threads that poll the network take the processors from the group's processes, which wait for the slowest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<Sourced<Seconds>>,
     /// On each side of a message between stages, before it starts: describing the tensors, waiting for the GPU.
     pub message: Sourced<Seconds>,
     /// Once a step, between the update and the next step: data, logging, checks.

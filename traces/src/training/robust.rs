@@ -22,8 +22,8 @@ impl Residual {
     }
 }
 
-/// Residuals beyond this count in proportion to their size, smaller ones to its square.
-const KNEE: f64 = 0.05;
+/// Residuals well beyond this count next to nothing, smaller ones by their square.
+const KNEE: f64 = 0.1;
 
 /// What an unknown at the end of its range costs, over a residual of weight 1 at the knee.
 const PULL: f64 = 1.0;
@@ -76,7 +76,7 @@ impl CostFunction for &Problem<'_> {
     fn cost(&self, free: &Self::Param) -> Result<f64, Error> {
         let x = self.unknowns(free);
         let loss = |residual: &Residual| {
-            residual.weight * KNEE * KNEE * ((1.0 + (residual.at(&x) / KNEE).powi(2)).sqrt() - 1.0)
+            residual.weight * KNEE * KNEE * (1.0 + (residual.at(&x) / KNEE).powi(2)).ln() / 2.0
         };
         let away = x.iter().enumerate().map(|(index, x)| (x / self.half_width(index)).powi(2));
         Ok(self.residuals.iter().map(loss).sum::<f64>() + self.pull() * away.sum::<f64>())
@@ -96,7 +96,7 @@ impl Gradient for &Problem<'_> {
             .collect();
         for residual in self.residuals {
             let value = residual.at(&x);
-            let by_value = residual.weight * value / (1.0 + (value / KNEE).powi(2)).sqrt();
+            let by_value = residual.weight * value / (1.0 + (value / KNEE).powi(2));
             residual.slopes.iter().for_each(|(index, slope)| gradient[*index] += by_value * slope);
         }
         for ((gradient, x), (low, high)) in gradient.iter_mut().zip(&x).zip(self.ranges) {
