@@ -131,15 +131,17 @@ pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     }
 }
 
-/// Bytes of the copies of a weight that products below 16 bits read.
+/// Bytes of the copies of a weight that products below 16 bits read, beside it or instead of it.
 fn quantised_bytes(plan: &Plan) -> Bytes {
     let precision = plan.job.precision;
-    precision
-        .quantisation()
-        .map_or(Bytes::ZERO, |quantisation| quantisation.copies as f64 * precision.operand_bytes())
+    precision.quantisation().map_or(Bytes::ZERO, |quantisation| {
+        let copies = quantisation.copies as f64 * precision.operand_bytes();
+        let instead = plan.stack.quantised_weights_only && !plan.divides(Divided::Weights);
+        if instead { copies - plan.state_bytes().weight } else { copies }
+    })
 }
 
-/// Memory that libraries and communicators take.
+/// Memory that libraries, communicators and buffers of a fixed size take.
 pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let [shard, replica] = match plan.mesh.shard {
         Some(shard) => [shard, plan.mesh.weight_copies() / shard],
@@ -153,7 +155,9 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
     let communicators =
         (own.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
-    plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
+    let extra = plan.stack.extra_state.as_ref().filter(|_| plan.shards_optimizer());
+    let buffers = extra.and_then(|extra| extra.divided_buffers.as_ref()).map_or(Bytes::ZERO, |bytes| bytes.value);
+    plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators + buffers
 }
 
 /// What the plan's software prints as its memory, given that of its pipeline ranks.

@@ -62,6 +62,9 @@ pub struct Stack {
     pub fused_gradient_accumulation: bool,
     /// In which precision gradients are accumulated and reduced; that of the weights if not given.
     pub gradient_precision: Option<Precision>,
+    /// Whether weights of products below 16 bits are held as the copies that those read, without one in 16 bits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quantised_weights_only: bool,
     /// Whether the tensor axis's reduction in backward runs beside the weight-gradient product.
     pub overlap_tensor_backward: bool,
     /// Whether what the ranks of the tensor axis exchange goes piece by piece beside the pieces of its products: along
@@ -316,7 +319,10 @@ mod tests {
             let host = host.flat_map(|host| [&host.launch.source, &host.message.source, &host.step.source]);
             let extra = stack.extra_state.iter();
             let extra = extra
-                .flat_map(|extra| [&extra.always, &extra.divided_whole, &extra.divided_part])
+                .flat_map(|extra| {
+                    let sizes = [&extra.always, &extra.divided_whole, &extra.divided_part];
+                    sizes.into_iter().chain(&extra.divided_buffers)
+                })
                 .map(|bytes| &bytes.source);
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
             let dispatch = dispatch.chain(stack.norm_element.iter().map(|size| &size.source));

@@ -103,7 +103,8 @@ fn gathered_cross_entropy(shape: &Shape, vocabulary: usize) -> Part {
 }
 
 /// Cross entropy over a vocabulary split by the tensor axis, in fp32: a cast, the maximum, the shifted exponentials
-/// and their sum, the division; the tensor axis exchanges three numbers per token. Keeps the fp32 probabilities
+/// and their sum, the division; the tensor axis exchanges three numbers per token. Keeps the fp32 probabilities, beside
+/// which the fp32 logits live as long as the loss is computed
 /// (Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section 4.3).
 fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     let elements = shape.tokens() * own_vocabulary;
@@ -127,7 +128,7 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     let mut forward =
         vec![Step::streaming("loss cast", logits, wide), Step::reduction("loss max", wide, Bytes::ZERO)];
     exchange(&mut forward);
-    forward.push(Step::reduction("loss exp", 2.0 * wide, wide));
+    forward.push(Step::reduction("loss exp", 2.0 * wide, wide).holding(wide));
     exchange(&mut forward);
     exchange(&mut forward);
     forward.push(Step::streaming("loss divide", wide, wide));

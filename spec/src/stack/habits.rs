@@ -27,6 +27,9 @@ pub struct ExtraState {
     pub divided_whole: Sourced<Bytes>,
     /// More of it in parts, where the optimizer is divided.
     pub divided_part: Sourced<Bytes>,
+    /// Buffers of a fixed size, whatever the parameters, where the optimizer is divided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divided_buffers: Option<Sourced<Bytes>>,
 }
 
 /// Which memory the software prints.

@@ -61,6 +61,10 @@ impl Run {
                 data * micro_batch
             ));
         }
+        if self.model_name.to_lowercase().contains("lora") {
+            let reason = format!("`model_name` is `{}`: adapters beside frozen weights", self.model_name);
+            return Err(NoPlan::Unsupported(reason));
+        }
         let virtual_stages = self.vp.unwrap_or(1);
         let schedule = self.schedule(global_batch / data / micro_batch)?;
         let schedule_stages = match &schedule {
