@@ -216,7 +216,7 @@ pub struct PredictArguments {
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
     /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
-    #[arg(long, value_name = "NAME", default_value = "none")]
+    #[arg(long, value_name = "NAME", default_value = "published")]
     pub calibration: String,
     /// Write the scoreboard into this folder: a page, pictures, and the forecasts that they are made of
     #[arg(long, value_name = "FOLDER")]

@@ -156,7 +156,8 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let communicators =
         (own.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
     let extra = plan.stack.extra_state.as_ref().filter(|_| plan.shards_optimizer());
-    let buffers = extra.and_then(|extra| extra.divided_buffers.as_ref()).map_or(Bytes::ZERO, |bytes| bytes.value);
+    let buffers =
+        extra.and_then(|extra| extra.divided_buffers.as_ref()).map_or(Bytes::ZERO, |bytes| bytes.value);
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators + buffers
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use trainwright_spec::calibration::{Calibration, Figures};
 use trainwright_traces::training::scatter::{self, Scatter};
-use trainwright_traces::training::{Group, NoPlan, Prediction, Run, Summary, TimeErrors};
+use trainwright_traces::training::{Group, NoPlan, Prediction, Run, SWEEP, Summary, TimeErrors};
 
 /// Runs and their forecasts.
 pub type Rows<'a> = &'a [(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)];
@@ -31,7 +31,7 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String 
         summary.rows, summary.forecast, summary.unsupported, summary.invalid, calibration.source
     ));
     page.push_str("## Aims\n\n| aim | at | reached | |\n| --- | ---: | ---: | --- |\n");
-    for Aim { what, at, reached, holds } in aims(summary, rows) {
+    for Aim { what, at, reached, holds } in aims(summary, rows, calibration) {
         let (number, verdict) = match reached {
             None => ("-".into(), "no row"),
             Some(value) => (format!("{value:.1}"), if holds(value) { "met" } else { "missed" }),
@@ -56,10 +56,11 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String 
     page
 }
 
-fn aims(summary: &Summary, rows: Rows) -> Vec<Aim> {
+fn aims(summary: &Summary, rows: Rows, calibration: &Calibration) -> Vec<Aim> {
     let quality = |name: &str| summary.group("quality", name);
     let time = |name: &str, of: fn(&TimeErrors) -> f64| quality(name)?.time.as_ref().map(of);
     let a = quality("A");
+    let all = calibration.sources.iter().find(|source| source.name == "all");
     let inside = || {
         let banded = rows.iter().filter_map(|(run, prediction)| {
             let (run, prediction) = (run.as_ref().ok()?, prediction.as_ref().ok()?);
@@ -73,16 +74,40 @@ fn aims(summary: &Summary, rows: Rows) -> Vec<Aim> {
     };
     vec![
         Aim {
-            what: "step time, quality A, median error, %",
+            what: "step time, quality A, each source left out of the fit: median error, %",
             at: "≤ 10".into(),
-            reached: time("A", |time| 100.0 * time.median),
+            reached: all.map(|all| all.left_out.median),
             holds: |value| value <= 10.0,
         },
         Aim {
-            what: "step time, quality A, mean error, %",
+            what: "step time, quality A, each source left out of the fit: mean error, %",
             at: "≤ 18".into(),
-            reached: time("A", |time| 100.0 * time.mean),
+            reached: all.map(|all| all.left_out.mean),
             holds: |value| value <= 18.0,
+        },
+        Aim {
+            what: "step time, quality A, median error, %",
+            at: "≤ 6".into(),
+            reached: time("A", |time| 100.0 * time.median),
+            holds: |value| value <= 6.0,
+        },
+        Aim {
+            what: "step time, quality A, mean error, %",
+            at: "≤ 10".into(),
+            reached: time("A", |time| 100.0 * time.mean),
+            holds: |value| value <= 10.0,
+        },
+        Aim {
+            what: "step time, quality A, 90th percentile of errors, %",
+            at: "≤ 20".into(),
+            reached: time("A", |time| 100.0 * time.p90),
+            holds: |value| value <= 20.0,
+        },
+        Aim {
+            what: "step time, quality A, sources of ten and more rows whose mean error with sign is beyond 10 %",
+            at: "0".into(),
+            reached: all.map(|_| biased(calibration) as f64),
+            holds: |value| value == 0.0,
         },
         Aim {
             what: "step time, quality B, median error, %",
@@ -134,6 +159,12 @@ fn aims(summary: &Summary, rows: Rows) -> Vec<Aim> {
             holds: |value| (75.0..=85.0).contains(&value),
         },
     ]
+}
+
+/// Sources of a fit with enough rows whose forecasts are too fast or too slow on average.
+fn biased(calibration: &Calibration) -> usize {
+    let many = calibration.sources.iter().filter(|source| source.rows >= SWEEP && source.name != "all");
+    many.filter(|source| source.in_sample.signed.abs() > 10.0).count()
 }
 
 fn fitted(calibration: &Calibration) -> String {

@@ -11,6 +11,7 @@ use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 use trainwright_spec::schedule::{Custom, SCHEDULES, Schedule, text};
+use trainwright_spec::stack::AttentionKernel;
 
 /// torchtitan.
 pub struct TorchTitan;
@@ -75,6 +76,10 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
     plan.stack.overlap_tensor_pieces = tables.flag("parallelism.enable_async_tensor_parallel")?;
     plan.stack.overlap_tensor_backward |= plan.stack.overlap_tensor_pieces;
     tables.flag("compile.enable")?;
+    if plan.mesh.context > 1 {
+        // Its context parallelism runs the fused kernels of scaled_dot_product_attention.
+        plan.stack.attention = AttentionKernel::Flash2;
+    }
     let method = tables.text("parallelism.context_parallel_rotate_method")?;
     plan.context_scheme = match method.as_deref() {
         None if plan.mesh.context == 1 => "ring".into(),

@@ -25,7 +25,7 @@ impl Residual {
 /// Residuals well beyond this count next to nothing, smaller ones by their square.
 const KNEE: f64 = 0.1;
 
-/// What an unknown at the end of its range costs, over a residual of weight 1 at the knee.
+/// What an unknown at the end of its range costs, in squares of the knee.
 const PULL: f64 = 1.0;
 
 /// Most steps of the solver.
@@ -33,10 +33,11 @@ const STEPS: u64 = 300;
 
 /// The unknowns that make the residuals small, each in its range, which contains 0.
 ///
-/// min Σ w ρ(r(x)) + κ Σ (x / h)², ρ(r) = δ² (√(1 + (r/δ)²) − 1), δ the knee, h half of the range's width
+/// min Σ w ρ(r(x)) + κ Σ (x / h)², ρ(r) = δ²/2 · ln(1 + (r/δ)²), δ the knee, h half of the range's width
 ///
-/// ρ (pseudo-Huber: Charbonnier et al. 1997, IEEE Trans. Image Process. 6(2), 298–311) lets outliers count once, not squared; the second
-/// sum keeps what no residual depends on at 0. Ranges are kept by x = low + (high − low) / (1 + exp(−u)). L-BFGS from x = 0.
+/// ρ (Cauchy's: Holland & Welsch 1977, Communications in Statistics A6(9), 813–827) lets what is far off, a run on a broken machine,
+/// count next to nothing; the second sum keeps what no residual depends on at 0. Ranges are kept by
+/// x = low + (high − low) / (1 + exp(−u)). L-BFGS from x = 0.
 pub fn fit(residuals: &[Residual], ranges: &[(f64, f64)]) -> Vec<f64> {
     let problem = Problem { residuals, ranges };
     let start: Vec<f64> = ranges.iter().map(|(low, high)| (-low / high).ln()).collect();
