@@ -199,7 +199,8 @@ fn the_closed_form_of_memory_is_the_simulated_peak() {
                 check("weights", peak(MemoryKind::Weights), least(weights, 1.0), weights);
                 // The report rounds to whole bytes.
                 let total = closed.total() + Bytes::new(MemoryKind::ALL.len() as f64);
-                check("all", rank.memory.peak, least(closed.total(), 1.0 / 1.05), total);
+                // The largest temporary may be held at another moment than the rest.
+                check("all", rank.memory.peak, least(closed.total(), 1.0 / 1.06), total);
                 exact += usize::from(certain);
             }
         }
