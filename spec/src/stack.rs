@@ -62,6 +62,9 @@ pub struct Stack {
     pub fused_gradient_accumulation: bool,
     /// In which precision gradients are accumulated and reduced; that of the weights if not given.
     pub gradient_precision: Option<Precision>,
+    /// The same where weights are in bf16, if it is another: a 16-bit sum of many small gradients keeps three digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf16_gradient_precision: Option<Precision>,
     /// Whether weights of products below 16 bits are held as the copies that those read, without one in 16 bits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quantised_weights_only: bool,
@@ -286,7 +289,8 @@ impl Stack {
 
     /// In which precision gradients are accumulated when weights are in `weights`.
     pub fn gradient_precision(&self, weights: Precision) -> Precision {
-        self.gradient_precision.unwrap_or(weights)
+        let of_bf16 = self.bf16_gradient_precision.filter(|_| weights == Precision::Bf16);
+        of_bf16.or(self.gradient_precision).unwrap_or(weights)
     }
 
     /// The vocabulary as it is stored when split over `tensor` ranks.
