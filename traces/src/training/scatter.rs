@@ -2,7 +2,7 @@
 
 use crate::plot::{COLOURS, load_font};
 use plotters::backend::SVGBackend;
-use plotters::chart::ChartBuilder;
+use plotters::chart::{ChartBuilder, SeriesLabelPosition};
 use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
 use plotters::element::{Circle, PathElement, Rectangle};
 use plotters::prelude::{Color, IntoLogRange, RGBColor, WHITE};
@@ -67,6 +67,8 @@ fn draw<'a>(scatter: &Scatter, text: &'a mut String) -> Drawn<'a> {
     }
     chart
         .configure_series_labels()
+        // A step of minutes is never forecast to take less than a second, so nothing lies there.
+        .position(SeriesLabelPosition::LowerRight)
         .label_font(TEXT)
         .background_style(WHITE.mix(0.8))
         .border_style(grey)
