@@ -1,6 +1,7 @@
 //! Arguments of `compare`, `goodput`, `completions` and `man`.
 
 use super::MOST;
+use super::TraceArguments;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
@@ -9,8 +10,9 @@ use trainwright_spec::catalog;
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// A trace of PyTorch's profiler of one rank, as JSON; `-` is standard input
-    pub trace: String,
+    /// What was measured.
+    #[command(flatten)]
+    pub measured: TraceArguments,
     /// The plan that ran, as TOML
     #[arg(long)]
     pub plan: String,
