@@ -33,9 +33,10 @@ pub fn page(answer: &Answer) -> String {
     pairs.push(("samples", format!("{}, seed {seed}", words::grouped(found.samples.len() as f64))));
     let title = format!("{} on {}: the step", plan.model.name, plan.cluster.name);
     let mut text = words::heading(&title) + &words::pairs(pairs);
-    text += &words::heading("For whom most is waited, in the mean over steps");
+    text +=
+        &words::heading("For whom others wait, beyond what the schedule asks for, in the mean over steps");
     text += &ranks(found);
-    text += &words::heading("Who waits for whom longest");
+    text += &words::heading("Who waits longer for whom");
     text += &waiting(found, plan);
     if found.gpus_per_rank > 1 {
         text += &format!(

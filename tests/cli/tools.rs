@@ -139,7 +139,7 @@ fn slow_ranks_are_waited_for() {
     // Rank 5 is in the tensor group of rank 4.
     assert_eq!(answer["stragglers"]["ranks"][0]["rank"], 4);
     let page = folder.run("stragglers plan.toml --gpu-jitter 0.03 --slow 0.1x1.2 --samples 5").stdout;
-    assert!(page.contains("\nP95 ") && page.contains("Who waits for whom longest"), "{page}");
+    assert!(page.contains("\nP95 ") && page.contains("Who waits longer for whom"), "{page}");
     let check = |arguments: &str, expected: &str| {
         let refused = folder.run(&format!("stragglers plan.toml {arguments}"));
         assert_eq!(refused.code, 2, "{arguments}");

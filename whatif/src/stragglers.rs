@@ -47,9 +47,10 @@ pub struct Stragglers {
     /// The step of every sample, in their order.
     #[serde(rename = "samples_s")]
     pub samples: Vec<Seconds>,
-    /// For how long each rank waits, in the mean over samples, those first for which most is waited.
+    /// For how long each rank waits, in the mean over samples, those first for which is waited most beyond the
+    /// undisturbed step.
     pub ranks: Vec<RankWaits>,
-    /// Who waits for whom, in the mean over samples, the longest first.
+    /// Who waits for whom, in the mean over samples, those first who wait longest beyond the undisturbed step.
     pub pairs: Vec<PairWaits>,
     /// GPUs that a rank here speaks for: those of its tensor group.
     pub gpus_per_rank: usize,
@@ -199,10 +200,12 @@ fn answer(plan: &Plan, firsts: &[usize], undisturbed: &Waiting, samples: &[Waiti
         ranks[late].waited_for_undisturbed += undisturbed;
         pairs.push(PairWaits { waiting: firsts[waiting], waited_for: firsts[late], waits, undisturbed });
     }
-    let longest = |a: Seconds, b: Seconds| b.get().total_cmp(&a.get());
-    ranks.sort_by(|a, b| longest(a.waited_for, b.waited_for).then(a.rank.cmp(&b.rank)));
+    // What the schedule makes them wait anyway says nothing about who is slow.
+    let more = |rank: &RankWaits| (rank.waited_for - rank.waited_for_undisturbed).get();
+    ranks.sort_by(|a, b| more(b).total_cmp(&more(a)).then(a.rank.cmp(&b.rank)));
+    let more = |pair: &PairWaits| (pair.waits - pair.undisturbed).get();
     pairs.sort_by(|a, b| {
-        let order = longest(a.waits, b.waits);
+        let order = more(b).total_cmp(&more(a));
         order.then((a.waiting, a.waited_for).cmp(&(b.waiting, b.waited_for)))
     });
     Stragglers {
