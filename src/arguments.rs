@@ -1,11 +1,13 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod network;
+mod profiles;
 mod reports;
 mod tools;
 mod what_if;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use tools::{ExportArguments, ImportArguments};
 pub use what_if::{Asked, WhatIfArguments};
@@ -37,6 +39,9 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "trainwright", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub struct Arguments {
+    /// No progress bar and no remarks: on standard error errors only
+    #[arg(long, global = true, display_order = 1000)]
+    pub quiet: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -63,8 +68,14 @@ pub enum Command {
     Export(ExportArguments),
     /// Read a plan out of what another tool reads
     Import(ImportArguments),
-    /// Put a measured step, a trace of PyTorch's profiler, beside its forecast
+    /// Put a measured step, a trace of PyTorch's profiler or Nsight Systems, beside its forecast
     Compare(CompareArguments),
+    /// Make a profile of a GPU out of a trace: the times of its kernels by shape
+    Profile(ProfileArguments),
+    /// Simulate what Chakra execution traces say
+    Replay(ReplayArguments),
+    /// Say what slow GPUs and jitter make of a plan's step, and who waits for whom
+    Stragglers(StragglersArguments),
     /// Say what failures and checkpoints leave of a plan's speed
     Goodput(GoodputArguments),
     /// List what the catalog has, or print one entry of it with its sources
@@ -93,9 +104,6 @@ pub struct PlanArguments {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
-    /// No progress bar
-    #[arg(long)]
-    pub quiet: bool,
     /// Choices that are made already.
     #[command(flatten)]
     pub pins: PinArguments,
@@ -104,10 +112,10 @@ pub struct PlanArguments {
 /// What is to be planned.
 #[derive(Debug, Clone, Args)]
 pub struct QuestionArguments {
-    /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json
+    /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json, or `-`
     #[arg(long)]
     pub model: String,
-    /// A cluster or nodes of the catalog (`selene`, `dgx-h100:16`), or a TOML file
+    /// A cluster or nodes of the catalog (`selene`, `dgx-h100:16`), or a TOML file, or `-`
     #[arg(long)]
     pub cluster: String,
     /// Tokens in a sequence
@@ -184,6 +192,9 @@ pub struct SimulateArguments {
     /// Correct the plan's hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
     #[arg(long, value_name = "NAME", default_value = "none")]
     pub calibration: String,
+    /// A schedule as torch.distributed.pipelining writes it, a CSV, instead of the plan's
+    #[arg(long, value_name = "FILE")]
+    pub schedule_csv: Option<String>,
     /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,

@@ -8,10 +8,14 @@ use thiserror::Error;
 use trainwright_executor::RunError;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
+use trainwright_sim::replay::ReplayError;
 use trainwright_spec::error::SpecError;
+use trainwright_traces::chakra::ChakraError;
 use trainwright_traces::kineto::KinetoError;
 use trainwright_traces::nccl_tests::LogError;
+use trainwright_traces::nsight::NsightError;
 use trainwright_traces::training::TableError;
+use trainwright_whatif::stragglers::StragglerError;
 
 /// How the program ends; the number is its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +95,18 @@ pub enum CliError {
     /// A trace that cannot be used.
     #[error(transparent)]
     Kineto(#[from] KinetoError),
+    /// An export of Nsight Systems that cannot be used.
+    #[error(transparent)]
+    Nsight(#[from] NsightError),
+    /// An execution trace that cannot be used.
+    #[error(transparent)]
+    Chakra(#[from] ChakraError),
+    /// Execution traces that cannot be replayed.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// Steps that cannot be drawn.
+    #[error(transparent)]
+    Stragglers(#[from] StragglerError),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
@@ -121,6 +137,7 @@ impl CliError {
     pub fn outcome(&self) -> Outcome {
         match self {
             CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
+            CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Run(RunError::Rank { .. }) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,

@@ -1,12 +1,14 @@
 //! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
 
 pub mod network;
+pub mod trace;
 pub mod what_if;
 
 use crate::arguments::{PinArguments, QuestionArguments};
 use crate::error::CliError;
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_planner::{Pins, Question};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
@@ -16,15 +18,19 @@ use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::model::{Model, hf, preset};
 use trainwright_spec::plan::{
-    Plan, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
+    Plan, ScheduleChoice, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
 };
 use trainwright_spec::precision::Precision;
-use trainwright_spec::schedule::{PipelineShape, schedule};
+use trainwright_spec::schedule::text::read_csv;
+use trainwright_spec::schedule::{Custom, PipelineShape, schedule};
 use trainwright_spec::stack::Stack;
 use trainwright_traces::training::Table;
 
 /// Larger than any configuration or plan; it keeps a device file from filling the memory.
 const MOST_BYTES: u64 = 64 << 20;
+
+/// Standard input has one reader.
+static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
 
 /// The most microbatches times blocks of a step that is simulated op by op: each takes some 6 KiB. The largest
 /// published runs have about a hundredth of it.
@@ -63,15 +69,21 @@ fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Qu
 
 /// A cluster, with the profiles that measured its network and its GPUs if there are such.
 pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError> {
-    let cluster =
-        Cluster::reference(reference).map_err(|error| CliError::of_input(Some("--cluster"), error))?;
+    let argument = Some("--cluster");
+    let cluster = match reference {
+        "-" => Cluster::from_toml(&text(argument, "-")?, "standard input"),
+        reference => Cluster::reference(reference),
+    };
+    let cluster = cluster.map_err(|error| CliError::of_input(argument, error))?;
     profiles.iter().try_fold(cluster, |cluster, path| with_profile(cluster, path))
 }
 
 /// A cluster with the profile in a file instead of its own: of kernels if it ends in .csv, else of the network.
 fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
     let text = text(Some("--profile"), path)?;
-    let cluster = match path.ends_with(".csv") {
+    // What comes through standard input has no ending.
+    let is_table = path.ends_with(".csv") || (path == "-" && text.starts_with("gpu,"));
+    let cluster = match is_table {
         true => cluster.with_device_profile(&text, path),
         false => {
             NetworkProfile::from_toml(&text, path).and_then(|profile| cluster.with_profile(profile, path))
@@ -114,6 +126,26 @@ pub fn plan(path: &str, profiles: &[String], expert_load: Option<&str>) -> Resul
             Err(CliError::of_input(None, source))
         }
     }
+}
+
+/// Gives a plan the schedule in a CSV as torch.distributed.pipelining writes it.
+///
+/// # Errors
+/// `Reading`, or what is wrong with it, or why the plan cannot have it.
+pub fn schedule_of(plan: &mut Plan, path: &str) -> Result<(), CliError> {
+    let argument = Some("--schedule-csv");
+    let text = text(argument, path)?;
+    let refuse = |error| CliError::of_input(argument, error);
+    let bad = |allowed: String| SpecError::BadValue {
+        origin: path.into(),
+        key: "schedule".into(),
+        value: path.into(),
+        allowed,
+    };
+    let lists = read_csv(&text, path).map_err(refuse)?;
+    let custom = Custom::new(lists).map_err(|fault| refuse(bad(fault.to_string())))?;
+    plan.schedule = ScheduleChoice::Actions(Box::new(custom));
+    plan.check(path).map_err(refuse)
 }
 
 /// A calibration of the catalog, or one in a file: a path with a `/` or ending in .toml.
@@ -165,7 +197,7 @@ fn duration_allowed(model: &Model, job: &Job, cluster: &Cluster) -> Result<(), S
 
 /// A model from what stands after `--model`: a path if it has a `/` or ends with `.json`, else a preset.
 pub fn model(reference: &str) -> Result<Model, CliError> {
-    let model = match reference.contains('/') || reference.ends_with(".json") {
+    let model = match reference == "-" || reference.contains('/') || reference.ends_with(".json") {
         true => hf::from_hugging_face(&text(Some("--model"), reference)?, reference),
         false => preset::preset(reference),
     };
@@ -282,15 +314,26 @@ pub fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliErr
 /// # Errors
 /// `Reading`, also where there are too many.
 pub fn bytes(argument: Option<&'static str>, path: &str) -> Result<Vec<u8>, CliError> {
+    bytes_up_to(MOST_BYTES, argument, path)
+}
+
+fn bytes_up_to(most: u64, argument: Option<&'static str>, path: &str) -> Result<Vec<u8>, CliError> {
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
     let input: Box<dyn Read> = match path {
+        "-" if STDIN_IS_READ.swap(true, Ordering::Relaxed) => {
+            return Err(CliError::Argument {
+                argument: argument.unwrap_or("-").into(),
+                value: "-".into(),
+                allowed: "standard input is read already: name a file".into(),
+            });
+        }
         "-" => Box::new(io::stdin().lock()),
         path => Box::new(File::open(path).map_err(failed)?),
     };
     let mut text = Vec::new();
-    let size = input.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(failed)? as u64;
-    if size > MOST_BYTES {
-        let most = format!("larger than {} MiB", MOST_BYTES >> 20);
+    let size = input.take(most + 1).read_to_end(&mut text).map_err(failed)? as u64;
+    if size > most {
+        let most = format!("larger than {} MiB", most >> 20);
         return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, most)));
     }
     Ok(text)

@@ -35,7 +35,10 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Outcome, CliError> {
-    match Arguments::try_parse()?.command {
+    let arguments = Arguments::try_parse()?;
+    output::be_quiet(arguments.quiet);
+    output::leave_nothing_when_interrupted();
+    match arguments.command {
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
         Command::Predict(arguments) => commands::predict::run(&arguments),
@@ -46,6 +49,9 @@ fn run() -> Result<Outcome, CliError> {
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::Compare(arguments) => commands::compare::run(&arguments),
+        Command::Profile(arguments) => commands::profile::run(&arguments),
+        Command::Replay(arguments) => commands::replay::run(&arguments),
+        Command::Stragglers(arguments) => commands::stragglers::run(&arguments),
         Command::Goodput(arguments) => commands::goodput::run(&arguments),
         Command::Completions(arguments) => commands::shell::completions(&arguments),
         Command::Man(arguments) => commands::shell::man(&arguments),

@@ -1,12 +1,47 @@
 //! Where answers go: standard output, and files that are either complete or as they were before.
 
 use crate::error::CliError;
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Columns of what is drawn where nobody says how wide the screen is.
 const COLUMNS: usize = 100;
+
+/// What shells expect of a program that was interrupted: 128 and the number of the signal.
+const INTERRUPTED: i32 = 130;
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Temporary files that are being written.
+static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Leaves out progress and remarks from now on.
+pub fn be_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether progress and remarks are not wanted.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Removes unfinished files when the program is interrupted or told to end.
+pub fn leave_nothing_when_interrupted() {
+    let remove = || {
+        // Kept until the program has ended, so that no other file can be begun.
+        let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+        for path in unfinished.iter() {
+            let _ = fs::remove_file(path);
+        }
+        std::process::exit(INTERRUPTED);
+    };
+    // Where there are no signals a file may be left, which is no reason to do nothing.
+    let _ = ctrlc::set_handler(remove);
+}
 
 /// Columns of the terminal; without one always the same number, so that the same arguments give the same bytes.
 pub fn columns() -> usize {
@@ -45,6 +80,13 @@ pub fn stdout_is_taken(files: &[(&str, &Option<String>)], json: bool) -> Result<
 pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     finish("standard output", "-", out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Remarks something on standard error, unless the program is to be quiet.
+pub fn remark(text: &str) {
+    if !is_quiet() {
+        say(text);
+    }
 }
 
 /// Says something on standard error; if nobody listens, it is not worth another error.
@@ -90,12 +132,21 @@ fn write_file(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()
     }
     // A link stays a link: what it points to is replaced.
     let target = if existing.is_some() { fs::canonicalize(path)? } else { path.to_path_buf() };
-    let mut file = tempfile::Builder::new()
-        .prefix(".trainwright-")
-        .permissions(existing.map_or_else(default_permissions, |file| file.permissions()))
-        .tempfile_in(folder(&target))?;
-    content(&mut file)?;
-    file.as_file().sync_all()?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".trainwright-");
+    builder.permissions(existing.map_or_else(default_permissions, |file| file.permissions()));
+    let unfinished = || UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut file, name) = {
+        let mut unfinished = unfinished();
+        let file = builder.tempfile_in(folder(&target))?;
+        let name = file.path().to_path_buf();
+        unfinished.insert(name.clone());
+        (file, name)
+    };
+    let written = content(&mut file).and_then(|()| file.as_file().sync_all());
+    let mut unfinished = unfinished();
+    unfinished.remove(&name);
+    written?;
     file.persist(&target).map_err(|error| error.error)?;
     Ok(())
 }

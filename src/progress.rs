@@ -7,13 +7,21 @@ use trainwright_planner::Progress;
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar, or none if it is not wanted.
-    pub fn new(wanted: bool) -> Bar {
-        let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    /// A bar, or none if the program is to be quiet.
+    pub fn new() -> Bar {
+        let target = match crate::output::is_quiet() {
+            true => ProgressDrawTarget::hidden(),
+            false => ProgressDrawTarget::stderr(),
+        };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let style = ProgressStyle::with_template("{msg:12} {wide_bar} {pos}/{len}");
         bar.set_style(style.expect("the template is right"));
         Bar(bar)
+    }
+
+    /// Moves the bar of a simulation that is run many times. May be called from several threads.
+    pub fn samples(&self, done: usize, total: usize) {
+        self.show(Progress { phase: "samples", done, total });
     }
 
     /// Moves the bar of a sweep. May be called from several threads.

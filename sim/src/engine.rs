@@ -34,7 +34,7 @@ pub enum Timing {
 }
 
 /// Ops and what they wait for.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Graph {
     timings: Vec<Timing>,
     edges: Vec<(OpId, OpId)>,
@@ -147,6 +147,31 @@ impl Graph {
             self.uses_of_ops.resize(self.timings.len(), UseRange::default());
             self.uses_of_ops[op as usize] = uses;
         }
+    }
+
+    /// The same ops with other durations: `time` is asked for that of each op, and once for each meeting, of the first of
+    /// its members.
+    pub fn with_times(&self, mut time: impl FnMut(OpId, Picoseconds) -> Picoseconds) -> Graph {
+        let mut of_meetings: Vec<Option<Picoseconds>> = vec![None; self.meeting_sizes.len()];
+        let timings = (0..).zip(&self.timings).map(|(op, timing)| match *timing {
+            Timing::Takes(own) => Timing::Takes(time(op, own)),
+            Timing::Meets(meeting, own) => {
+                let known = &mut of_meetings[meeting as usize];
+                Timing::Meets(meeting, *known.get_or_insert_with(|| time(op, own)))
+            }
+            Timing::EndsWith(other) => Timing::EndsWith(other),
+        });
+        Graph { timings: timings.collect(), ..self.clone() }
+    }
+
+    /// When each op starts and ends.
+    pub fn timings(&self) -> &[Timing] {
+        &self.timings
+    }
+
+    /// Which op waits for which: the earlier one first.
+    pub fn edges(&self) -> &[(OpId, OpId)] {
+        &self.edges
     }
 
     fn uses_of(&self, op: OpId) -> &[Use] {

@@ -12,11 +12,14 @@ pub mod host;
 mod kinds;
 mod mix;
 pub mod network;
+mod repeated;
+pub mod replay;
 mod simulate;
 mod template;
 
 pub use engine::Deadlock;
 pub use forecast::{Forecast, QuickForecast, forecast, quick_forecast, quick_memory, step_time_for_ranking};
 pub use kinds::time_by_kind;
+pub use repeated::{Kind, Piece, Repeated, Waiting};
 pub use simulate::{hardware_flops, simulate, step_time};
 pub use template::Detail;

@@ -30,11 +30,11 @@ pub fn step_time(program: &Program, costs: &impl Costs) -> Result<Picoseconds, D
 }
 
 /// A program as a graph, and the way back.
-struct Flat {
-    graph: Graph,
+pub(crate) struct Flat {
+    pub graph: Graph,
     /// The call and the node of its template that each op of the graph is.
-    origins: Vec<Origin>,
-    calls: Vec<CallTrack>,
+    pub origins: Vec<Origin>,
+    pub calls: Vec<CallTrack>,
     /// The segment of each call.
     segments: Vec<u32>,
     /// By rank and segment.
@@ -43,13 +43,13 @@ struct Flat {
 
 /// Kept small: there are millions.
 #[derive(Clone, Copy)]
-struct Origin {
-    call: u32,
+pub(crate) struct Origin {
+    pub call: u32,
     node: u32,
 }
 
 impl Flat {
-    fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Self {
+    pub fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Self {
         let mut costs = Remembered::new(costs);
         let templates: Vec<Vec<Vec<Node>>> =
             program.ranks.iter().map(|rank| templates(program, rank, &mut costs, detail)).collect();
@@ -71,7 +71,7 @@ impl Flat {
     }
 
     /// The segment of an op, and the node of its template.
-    fn node(&self, origin: Origin) -> (usize, &Node) {
+    pub fn node(&self, origin: Origin) -> (usize, &Node) {
         let rank = self.calls[origin.call as usize].rank;
         let segment = self.segments[origin.call as usize] as usize;
         (segment, &self.templates[rank][segment][origin.node as usize])

@@ -38,6 +38,8 @@ pub(crate) struct Node {
     pub activity: Activity,
     /// What is in it, if it is several.
     pub inside: Option<Inside>,
+    /// √(Σ t²) / Σ t of the ops in it: 1 for one op, less the more evenly its time is spread over many.
+    pub evenness: f32,
 }
 
 /// How several ops in one spend their time.
@@ -159,6 +161,7 @@ fn nodes<C: Costs>(
             op: index,
             activity: activity(&op.work),
             inside: None,
+            evenness: 1.0,
         }
     };
     (0u32..).zip(&segment.ops).map(node).collect()
@@ -258,7 +261,7 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
             if index < run.end {
                 place[index] = joined.len() as u32;
             }
-            let (inside, load) = spent(from..time);
+            let (inside, load, evenness) = spent(from..time);
             joined.push(Node {
                 stream: Stream::Compute,
                 action: NodeAction::Local(time - from),
@@ -267,6 +270,7 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
                 op: first as u32,
                 activity: Activity::Compute,
                 inside: Some(inside),
+                evenness,
             });
             from = time;
         }
@@ -294,18 +298,22 @@ fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>)
     joined.push(Node { after, ..nodes[index].clone() });
 }
 
-/// How the local nodes of a run, each with its own window, spend a window of the run's time, and what they do with the
-/// GPU meanwhile. While no kernel runs, a collective does: what else would the kernels wait for?
+/// How the local nodes of a run, each with its own window, spend a window of the run's time, what they do with the
+/// GPU meanwhile, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
 fn inside<'a>(
     nodes: impl Iterator<Item = (&'a Node, &'a Range<Picoseconds>)>,
     window: Range<Picoseconds>,
-) -> (Inside, Load) {
+) -> (Inside, Load, f32) {
+    let (mut sum, mut squares) = (0.0, 0.0);
     let (mut compute, mut communication) = (Picoseconds::ZERO, Picoseconds::ZERO);
     let mut axis = None;
     let mut mixture = Mixture::default();
     for (node, own) in nodes {
         let (start, end) = (own.start.max(window.start), own.end.min(window.end));
         if start < end {
+            let length = (end - start).0 as f64;
+            sum += length;
+            squares += length * length;
             match node.activity {
                 Activity::Compute => compute += end - start,
                 Activity::Communication(over) => {
@@ -321,7 +329,8 @@ fn inside<'a>(
     let exposed = time - compute;
     let overlapped = Picoseconds(communication.0.saturating_sub(exposed.0)).min(compute);
     let axis = axis.unwrap_or(Axis::Tensor);
-    (Inside { compute, overlapped, axis }, mixture.over(time.0 as f64))
+    let evenness = if sum > 0.0 { squares.sqrt() / sum } else { 1.0 };
+    (Inside { compute, overlapped, axis }, mixture.over(time.0 as f64), evenness as f32)
 }
 
 pub(crate) fn activity(work: &Work) -> Activity {

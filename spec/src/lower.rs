@@ -96,6 +96,13 @@ pub fn lower_every_rank(plan: &Plan) -> Program {
     lower_ranks(plan, (0..plan.mesh.ranks()).collect(), 1)
 }
 
+/// The program of one rank of each tensor group: whatever else its group does, it meets the others in every layer, so
+/// that one speaks for them even where ranks with the same weights are not alike.
+pub fn lower_every_copy(plan: &Plan) -> Program {
+    let ranks = 0..plan.mesh.ranks();
+    lower_ranks(plan, ranks.step_by(plan.mesh.tensor).collect(), 1)
+}
+
 fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
     let shape = plan.pipeline_shape();
     let schedule = plan.schedule();

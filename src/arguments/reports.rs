@@ -1,16 +1,19 @@
 //! Arguments of `compare`, `goodput`, `completions` and `man`.
 
 use super::MOST;
+use super::TraceArguments;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap_complete::Shell;
 use trainwright_spec::catalog;
+use trainwright_whatif::input::amount;
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// A trace of PyTorch's profiler of one rank, as JSON; `-` is standard input
-    pub trace: String,
+    /// What was measured.
+    #[command(flatten)]
+    pub measured: TraceArguments,
     /// The plan that ran, as TOML
     #[arg(long)]
     pub plan: String,
@@ -27,8 +30,8 @@ pub struct GoodputArguments {
     /// How often what fails (see `show reliabilities`)
     #[arg(long, default_value = "llama-3", value_parser = reliabilities())]
     pub reliability: String,
-    /// How long it takes to train so many tokens, such as 15.6e12
-    #[arg(long, value_name = "TOKENS", value_parser = tokens)]
+    /// How long it takes to train so many tokens, such as 15T
+    #[arg(long, value_name = "TOKENS", value_parser = amount)]
     pub tokens: Option<f64>,
     /// Print the answer as JSON
     #[arg(long)]
@@ -52,11 +55,6 @@ pub struct ManArguments {
 
 fn rank(text: &str) -> Result<usize, String> {
     super::within(text, 0, MOST)
-}
-
-fn tokens(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
-    number.ok_or_else(|| "it must be a number above 0".into())
 }
 
 fn reliabilities() -> PossibleValuesParser {

@@ -67,9 +67,6 @@ pub struct WhatIfArguments {
     /// Write a page with table, pictures, and the fastest plan's timeline; it opens in any browser, without a network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<String>,
-    /// No progress bar
-    #[arg(long)]
-    pub quiet: bool,
     /// Choices that are made already.
     #[command(flatten)]
     pub pins: PinArguments,

@@ -4,11 +4,12 @@ use crate::error::CliError;
 use crate::output;
 use std::path::Path;
 use trainwright_sim::costs::{ClusterCosts, Costs};
+use trainwright_sim::engine::Load;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Work;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::chakra::{groups, write_rank};
+use trainwright_traces::chakra::{Cost, Need, groups, write_rank};
 
 /// Up to so many ranks each has a file of its own: a replay needs all of them.
 const MOST_FILES: usize = 256;
@@ -20,19 +21,36 @@ pub fn write(folder: &str, plan: &Plan) -> Result<(), CliError> {
     let all = plan.mesh.ranks() <= MOST_FILES;
     let program = if all { lower_every_rank(plan) } else { lower(plan) };
     let costs = ClusterCosts { cluster: &plan.cluster };
-    let duration = |work: &Work| match work {
-        Work::Compute(kernel) => costs.kernel(kernel),
-        Work::Copy { direction, place, bytes } => costs.copy(*direction, *place, *bytes),
-        Work::HostUpdate(update) => costs.host_update(update),
-        Work::Process(time) => *time,
-        _ => Seconds::ZERO,
+    let cost = |work: &Work| {
+        let kernel = |time: Seconds, load: Load| Cost {
+            time: time.into(),
+            need: Need {
+                multiprocessor_bound: load.multiprocessor_bound,
+                memory_bound: load.memory_bound,
+                memory_traffic: load.traffic.memory,
+            },
+        };
+        let alone = |time: Seconds| kernel(time, Load::default());
+        match work {
+            Work::Compute(own) => {
+                let time = costs.kernel(own);
+                kernel(time, costs.kernel_load(own, time))
+            }
+            Work::Copy { direction, place, bytes } => {
+                let time = costs.copy(*direction, *place, *bytes);
+                kernel(time, Load::communication(costs.copy_traffic(*bytes, time)))
+            }
+            Work::HostUpdate(update) => alone(costs.host_update(update)),
+            Work::Process(time) => alone(*time),
+            _ => Cost::default(),
+        }
     };
     let path = |name: String| Path::new(folder).join(name).to_string_lossy().into_owned();
     for (index, rank) in program.ranks.iter().enumerate() {
         let file = path(format!("trainwright.{}.et", rank.rank));
         output::write("--chakra", &file, |out| {
             let mut out = std::io::BufWriter::new(out);
-            write_rank(&program, index, &duration, &mut out)?;
+            write_rank(&program, index, &cost, &mut out)?;
             std::io::Write::flush(&mut out)
         })?;
     }

@@ -7,14 +7,13 @@ use crate::{inputs, output};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{forecast, time_by_kind};
 use trainwright_spec::lower::lower;
-use trainwright_traces::kineto;
 
 /// Runs the command.
 ///
 /// # Errors
 /// Bad input and files that cannot be read.
 pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
-    if arguments.trace == "-" && arguments.plan == "-" {
+    if arguments.measured.trace == "-" && arguments.plan == "-" {
         return Err(CliError::Argument {
             argument: "--plan".into(),
             value: "-".into(),
@@ -30,7 +29,7 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
             allowed: format!("the plan has ranks 0 to {}", ranks - 1),
         });
     }
-    let measured = kineto::read(&inputs::text(None, &arguments.trace)?, &arguments.trace)?;
+    let measured = inputs::trace::measured(&arguments.measured)?;
     let costs = ClusterCosts { cluster: &plan.cluster };
     let (forecast, _) = forecast(&plan, &costs)?;
     let program = lower(&plan);

@@ -15,17 +15,19 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
     let exporter = exporter(&arguments.to).map_err(|error| CliError::of_input(Some("--to"), error))?;
     let exported = export(&plan, exporter);
     for unsaid in &exported.unsaid {
-        output::say(&format!("not said: {unsaid}"));
+        output::remark(&format!("not said: {unsaid}"));
     }
     for (index, file) in exported.files.iter().enumerate() {
         match (index, arguments.out.as_str()) {
             (0, "-") => output::print(&file.text)?,
             (0, path) => write(path, file)?,
-            (_, "-") => output::say(&format!("not written: {}, which needs `--out` with a file", file.name)),
+            (_, "-") => {
+                output::remark(&format!("not written: {}, which needs `--out` with a file", file.name))
+            }
             (_, path) => {
                 let beside = Path::new(path).with_file_name(&file.name);
                 write(&beside.to_string_lossy(), file)?;
-                output::say(&format!("written beside it: {}", beside.display()));
+                output::remark(&format!("written beside it: {}", beside.display()));
             }
         }
     }

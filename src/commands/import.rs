@@ -25,7 +25,7 @@ pub fn run(arguments: &ImportArguments) -> Result<Outcome, CliError> {
     };
     let imported = importer.read(&request).map_err(|error| CliError::of_input(None, error))?;
     if !imported.unread.is_empty() {
-        output::say(&format!("not read: {}", imported.unread.join(", ")));
+        output::remark(&format!("not read: {}", imported.unread.join(", ")));
     }
     let text = imported.plan.to_toml();
     output::write("--out", &arguments.out, |out| out.write_all(text.as_bytes()))?;

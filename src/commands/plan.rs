@@ -18,7 +18,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let question = inputs::question(&arguments.question, &arguments.pins)?;
     let verdict = {
-        let bar = Bar::new(!arguments.quiet && !arguments.json);
+        let bar = Bar::new();
         plan(&question, &|progress| bar.show(progress))?
     };
     match verdict {

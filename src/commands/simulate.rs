@@ -21,6 +21,9 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg), ("--report", &arguments.report)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let mut plan = inputs::plan(&arguments.plan, &arguments.profile, arguments.expert_load.as_deref())?;
+    if let Some(path) = &arguments.schedule_csv {
+        inputs::schedule_of(&mut plan, path)?;
+    }
     if let Some(name) = &arguments.stack {
         let refuse = |error| CliError::of_input(Some("--stack"), error);
         plan.stack = Stack::from_name(name).map_err(refuse)?;

@@ -34,7 +34,7 @@ pub fn run(arguments: &WhatIfArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&files, false)?;
     let asked = inputs::sweep(arguments)?;
     let page = {
-        let bar = Bar::new(!arguments.quiet);
+        let bar = Bar::new();
         answered(arguments, &asked, &|done, total| bar.points(done, total))?
     };
     // The files first, so that a reader who closes standard output early does not lose them.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 use trainwright_traces::kinds::{KindTimes, OpKind};
-use trainwright_traces::kineto::{Device, MeasuredStep};
+use trainwright_traces::measured::{Device, MeasuredStep};
 
 /// What is compared.
 pub struct Comparison<'a> {

@@ -17,13 +17,16 @@ fn a_plan_goes_to_megatron_and_comes_back() {
     assert!(stdout.contains("\n--tensor-model-parallel-size 2\n"), "{stdout}");
     let lines: Vec<&str> = stderr.lines().collect();
     assert!(lines[0].starts_with("not said: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
-    // The first blocks of one stage alone cannot be said: all are computed again.
+    // The first blocks of one stage alone cannot be said: as many of the other one are computed again.
     assert!(lines[1].starts_with("not said: stages.recompute"), "{stderr}");
+    assert!(lines[1].ends_with("; the first 2 of each stage in full"), "{stderr}");
+    let quiet = folder.run("export plan.toml --to megatron-lm --quiet");
+    assert_eq!((quiet.code, quiet.stdout == stdout, quiet.stderr.as_str()), (0, true, ""));
     assert_eq!(lines.len(), 2, "{stderr}");
     let back = folder.run_with_input("import - --from megatron-lm --cluster dgx-a100 --out -", &stdout);
     assert_eq!((back.code, back.stderr.as_str()), (0, ""));
     let plan = Plan::from_toml(&back.stdout, "plan").unwrap();
-    let stages = vec!["12 full".parse().unwrap(), "12 full".parse().unwrap()];
+    let stages = vec!["2 full, 10 none".parse().unwrap(), "2 full, 10 none".parse().unwrap()];
     assert_eq!(plan, Plan { stages, ..small_plan() });
 }
 
@@ -50,6 +53,145 @@ fn traces_of_chakra_have_a_file_for_each_rank() {
         assert!(nodes.len() > 1000, "{}", nodes.len());
     }
     assert!(folder.read("traces/groups.json").starts_with("{\n  \"0\": ["));
+}
+
+/// Every rank's trace, on the plan's cluster, takes what the simulation took that wrote it.
+#[test]
+fn traces_of_chakra_are_replayed_as_they_were_simulated() {
+    let folder = folder();
+    folder.write(
+        "zb.toml",
+        &Plan { schedule: "zb-h1".into(), data_sharding: "fsdp".into(), ..small_plan() }.to_toml(),
+    );
+    for plan in ["plan.toml", "zb.toml"] {
+        let simulated = folder.run(&format!("simulate {plan} --json --chakra traces"));
+        let replayed = folder.run(&format!("replay traces --plan {plan} --json"));
+        assert_eq!((replayed.code, replayed.stderr.as_str()), (0, ""));
+        let read = |ran: &Ran| serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap();
+        let (forecast, report) = (read(&simulated), read(&replayed));
+        let step = |of: &serde_json::Value| (of["step_time_s"].as_f64().unwrap() * 1e12).round();
+        assert_eq!(step(&report), step(&forecast), "{plan}");
+        assert_eq!(report["ranks"].as_array().unwrap().len(), 8);
+    }
+    let page = folder.run("replay traces --cluster dgx-a100").stdout;
+    assert!(page.contains("8 traces on dgx-a100"), "{page}");
+    let refused = folder.run("replay traces/trainwright.1.et traces/trainwright.0.et --cluster dgx-1p");
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    std::fs::remove_file(folder.path("traces/groups.json")).unwrap();
+    let refused = folder.run("replay traces --cluster dgx-a100");
+    assert!(refused.stderr.ends_with("whose ranks nobody says: give --groups\n"), "{}", refused.stderr);
+    assert_eq!(refused.code, 2);
+}
+
+#[test]
+fn schedules_go_to_pytorch_and_come_from_it() {
+    let folder = Folder::new();
+    let plan = Plan { schedule: "zb-h1".into(), ..small_plan() };
+    folder.write("plan.toml", &plan.to_toml());
+    let ran = folder.run("export plan.toml --to torch-pipelining --quiet --out schedule.csv");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let own = folder.run("simulate plan.toml --json");
+    folder.write("other.toml", &Plan { schedule: "gpipe".into(), ..plan }.to_toml());
+    let given = folder.run("simulate other.toml --json --schedule-csv schedule.csv");
+    let step =
+        |ran: &Ran| serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["step_time_s"].clone();
+    assert_eq!(step(&given), step(&own));
+    assert_ne!(step(&folder.run("simulate other.toml --json")), step(&own));
+    folder.write("wrong.csv", "0F0,0B0\n1F0\n");
+    let refused = folder.run("simulate other.toml --schedule-csv wrong.csv");
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+}
+
+#[test]
+fn a_trace_is_a_profile_that_a_forecast_uses() {
+    let folder = folder();
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/tests/tools/data");
+    let nsight =
+        format!("profile {fixtures}/two-steps.sqlite --precision bf16 --gpu a100-80gb-sxm --out own.csv");
+    let ran = folder.run(&nsight);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, "6 calls of 3 shapes\n"));
+    assert!(folder.read("own.csv").contains("\na100-80gb-sxm,gemm,m=4096 n=4096 k=1024,bf16,100,"));
+    let ran = folder.run("simulate plan.toml --profile own.csv --json");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let zipped = std::fs::read(format!("{fixtures}/block-2-ranks.json.gz")).unwrap();
+    let mut child = program(folder.0.path(), "profile - --gpu cpu").spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), &zipped).unwrap();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("\ncpu,gemm,m=128 n=512 k=128,fp32,"), "{}", ran.stdout);
+    let refused = folder.run(&format!("profile {fixtures}/two-steps.sqlite --gpu a100-80gb-sxm"));
+    assert!(refused.code == 2 && refused.stderr.contains("no kernel has a shape"), "{}", refused.stderr);
+    let compared = folder.run(&format!("compare {fixtures}/two-steps.sqlite --plan plan.toml"));
+    assert_eq!(compared.code, 0, "{}", compared.stderr);
+    assert!(compared.stdout.contains("the mean of 2 steps, kernels on the GPU"), "{}", compared.stdout);
+}
+
+#[test]
+fn slow_ranks_are_waited_for() {
+    let folder = folder();
+    let ran = folder.run("stragglers plan.toml --jitter 0.1 --slow-rank 5=1.5 --samples 20 --seed 3 --json");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let answer: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let of = |name: &str| answer["quantiles"][name].as_f64().unwrap();
+    let undisturbed = answer["stragglers"]["undisturbed_s"].as_f64().unwrap();
+    assert!(undisturbed < of("p50_s") && of("p50_s") < of("p95_s") && of("p95_s") <= of("p99_s"), "{answer}");
+    // Rank 5 is in the tensor group of rank 4.
+    assert_eq!(answer["stragglers"]["ranks"][0]["rank"], 4);
+    let page = folder.run("stragglers plan.toml --gpu-jitter 0.03 --slow 0.1x1.2 --samples 5").stdout;
+    assert!(page.contains("\nP95 ") && page.contains("Who waits longer for whom"), "{page}");
+    let check = |arguments: &str, expected: &str| {
+        let refused = folder.run(&format!("stragglers plan.toml {arguments}"));
+        assert_eq!(refused.code, 2, "{arguments}");
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    };
+    check("", "nothing makes a difference: give --jitter");
+    check("--slow-rank 8=2", "rank 8 is slow, but the plan has ranks 0 to 7");
+    check("--slow 2x2", "it must be a share from 0 to 1 and a factor");
+    check("--jitter -1", "error: ");
+}
+
+/// Whoever interrupts the program finds the old file or none, and nothing else.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_program_leaves_no_partial_file() {
+    let folder = Folder::new();
+    let mut plan = small_plan();
+    plan.job.global_batch = 2000;
+    folder.write("plan.toml", &plan.to_toml());
+    folder.write("trace.json", "old");
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(folder.0.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let mut child = program(folder.0.path(), "simulate plan.toml --trace trace.json").spawn().unwrap();
+    let writing = || names().iter().any(|name| name.starts_with(".trainwright-"));
+    while !writing() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it could be interrupted");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(names(), ["plan.toml", "trace.json"]);
+    assert_eq!(folder.read("trace.json"), "old");
+}
+
+#[test]
+fn standard_input_has_one_reader() {
+    let folder = folder();
+    let refused = folder.run_with_input("replay x.et --plan - --profile -", &small_plan().to_toml());
+    assert_eq!(refused.code, 2);
+    assert_eq!(refused.stderr, "error: `--profile` is -; standard input is read already: name a file\n");
+    let cluster = toml::to_string(&small_plan().cluster).unwrap();
+    let ran = folder.run_with_input(
+        "plan --model gpt2 --cluster - --seq 1024 --global-batch 16 --tensor 1 --pipeline 1 --json",
+        &cluster,
+    );
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
 }
 
 #[test]

@@ -99,6 +99,17 @@ def torchtitan(path, plan, wheels):
         assert layers == sum(run["count"] for run in plan["model"]["blocks"])
 
 
+def torch_pipelining(path, plan, wheels):
+    import csv
+    from torch.distributed.pipelining.schedules import _Action, _validate_schedule
+
+    with open(path, newline="") as file:
+        order = {rank: [_Action.from_str(cell) for cell in row] for rank, row in enumerate(csv.reader(file))}
+    mesh, job = plan["mesh"], plan["job"]
+    microbatches = job["global_batch"] // mesh["data"] // plan["micro_batch"]
+    _validate_schedule(order, mesh["pipeline"], len(plan["stages"]), microbatches)
+
+
 def accelerate_fsdp(path, plan, wheels):
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.utils.dataclasses import FullyShardedDataParallelPlugin
@@ -151,6 +162,19 @@ def find(wheels, name):
     return found[-1]
 
 
+def versions():
+    """Those of the installed packages, and of the unpacked wheels by their names."""
+    from importlib import metadata
+
+    found = {}
+    for name in ("accelerate", "deepspeed", "torch", "torchtitan"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "is not installed"
+    return found
+
+
 def fields(path, name):
     """The fields of a dataclass, without importing what it needs."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -164,6 +188,7 @@ TOOLS = {
     "megatron-bridge": megatron_bridge,
     "deepspeed": deepspeed,
     "torchtitan": torchtitan,
+    "torch-pipelining": torch_pipelining,
     "accelerate-fsdp": accelerate_fsdp,
     "maxtext": maxtext,
     "slurm": slurm,
@@ -199,6 +224,8 @@ def main():
                 except (Exception, SystemExit) as error:
                     failed += 1
                     print(f"{plan_path} {tool}: REFUSED, {type(error).__name__}: {error}")
+    for name, version in sorted(versions().items()):
+        print(f"{name} {version}")
     print(f"{passed} read, {failed} refused, {skipped} skipped")
     return 1 if failed else 0
 

@@ -1,11 +1,12 @@
 """Makes a small trace of PyTorch's profiler on CPUs: two ranks train a block of a transformer for two steps.
 
     pip install torch
-    python tests/tools/make_kineto_trace.py traces/tests/tools/data/block-2-ranks.json
+    python tests/tools/make_kineto_trace.py traces/tests/tools/data/block-2-ranks.json.gz
 
 The trace of rank 0 is written without the call stacks and addresses that nobody reads.
 """
 
+import gzip
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile, schedule
 
 HIDDEN, HEADS, TOKENS = 128, 4, 64
+KEPT_OF_OPERATORS = ("External id", "Input Dims", "Input type", "Concrete Inputs")
 KEPT = {"traceEvents", "schemaVersion", "distributedInfo"}
 
 
@@ -48,7 +50,9 @@ def train(rank, store, path):
     optimizer = torch.optim.AdamW(block.parameters(), lr=1e-3)
     steps = schedule(wait=0, warmup=1, active=2, repeat=1)
     write = (lambda profiler: profiler.export_chrome_trace(path)) if rank == 0 else None
-    with profile(activities=[ProfilerActivity.CPU], schedule=steps, on_trace_ready=write) as profiler:
+    with profile(
+        activities=[ProfilerActivity.CPU], schedule=steps, on_trace_ready=write, record_shapes=True
+    ) as profiler:
         for _ in range(3):
             loss = block(torch.randn(2, TOKENS, HIDDEN)).square().mean()
             loss.backward()
@@ -69,10 +73,15 @@ def main():
     events = []
     for event in trace["traceEvents"]:
         if event.get("ph") == "X":
-            events.append({key: event[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur")})
+            kept = {key: event[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur")}
+            arguments = event.get("args", {})
+            if event["cat"] == "cpu_op" and "Input Dims" in arguments:
+                kept["args"] = {key: arguments[key] for key in KEPT_OF_OPERATORS if key in arguments}
+            events.append(kept)
     trace["traceEvents"] = events
-    with open(sys.argv[1], "w") as out:
-        out.write(json.dumps(trace, separators=(",", ":")) + "\n")
+    text = json.dumps(trace, separators=(",", ":")) + "\n"
+    with open(sys.argv[1], "wb") as out:
+        out.write(gzip.compress(text.encode(), mtime=0))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,12 @@
 //! stream. Collectives name their group, messages their other end; times are of compute and copies only, as
 //! communication is what replays are for.
 //!
+//! What the schema has no place for stands beside it as further attributes, which other readers pass over: times to the
+//! picosecond, streams, what a kernel needs of its GPU. With them `workload` gives back the op lists of every rank.
+//!
 //! The messages are those of `schema/protobuf/et_def.proto` of github.com/mlcommons/chakra, as far as they are used.
+
+pub mod workload;
 
 use prost::Message;
 use std::io::{self, Write};
@@ -14,7 +19,7 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
     Call, Channel, CopyDirection, Op, Program, RankProgram, Segment, Stream, Work,
 };
-use trainwright_spec::units::Seconds;
+use trainwright_spec::units::Picoseconds;
 
 /// The schema's version that files name.
 pub const VERSION: &str = "0.0.4";
@@ -66,19 +71,25 @@ pub struct Attribute {
     #[prost(string, tag = "1")]
     pub name: String,
     /// The value.
-    #[prost(oneof = "Value", tags = "7, 9, 13, 27, 29")]
+    #[prost(oneof = "Value", tags = "3, 7, 9, 11, 13, 27, 29")]
     pub value: Option<Value>,
 }
 
 /// The value of an attribute.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Value {
+    /// A part of something.
+    #[prost(double, tag = "3")]
+    Double(f64),
     /// A rank or a tag.
     #[prost(int32, tag = "7")]
     Int32(i32),
     /// A kind or a size.
     #[prost(int64, tag = "9")]
     Int64(i64),
+    /// A rank or a tag.
+    #[prost(uint32, tag = "11")]
+    Uint32(u32),
     /// A size.
     #[prost(uint64, tag = "13")]
     Uint64(u64),
@@ -121,17 +132,45 @@ pub enum ChakraError {
         /// What the decoder said.
         source: prost::DecodeError,
     },
+    /// Traces that do not go together, or a node that says nothing that could be replayed.
+    #[error("{origin}: {problem}")]
+    Content {
+        /// The file.
+        origin: String,
+        /// What is wrong.
+        problem: String,
+    },
 }
 
-/// Writes the trace of a rank, an index into `Program::ranks`. `duration` gives the time of compute, copies and work of
-/// the node's processors.
+/// What an op takes: a trace has times, and a GPU's share, of compute and copies only.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// How long it takes alone.
+    pub time: Picoseconds,
+    /// What it needs of its GPU meanwhile.
+    pub need: Need,
+}
+
+/// The parts of its time, 0 to 1, in which an op needs a part of its GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Need {
+    /// A kernel needs all multiprocessors.
+    pub multiprocessor_bound: f64,
+    /// A kernel needs all memory bandwidth.
+    pub memory_bound: f64,
+    /// A copy takes so much of the memory bandwidth, all the time.
+    pub memory_traffic: f64,
+}
+
+/// Writes the trace of a rank, an index into `Program::ranks`. `cost` is asked for compute, copies and work of the
+/// node's processors.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn write_rank(
     program: &Program,
     rank: usize,
-    duration: &dyn Fn(&Work) -> Seconds,
+    cost: &dyn Fn(&Work) -> Cost,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let own = &program.ranks[rank];
@@ -150,7 +189,7 @@ pub fn write_rank(
         let segment = &program.segments[call.segment];
         let first = id;
         for op in &segment.ops {
-            let mut node = node(program, own, call, segment, op, duration);
+            let mut node = node(program, own, call, segment, op, cost);
             node.id = id;
             node.data_dependencies = op.after.iter().map(|index| first + *index as u64).collect();
             let before = last[op.stream as usize].replace(id);
@@ -195,7 +234,7 @@ fn node(
     call: &Call,
     segment: &Segment,
     op: &Op,
-    duration: &dyn Fn(&Work) -> Seconds,
+    cost: &dyn Fn(&Work) -> Cost,
 ) -> Node {
     let layer = op.layer.map_or_else(String::new, |layer| format!(" of block {layer}"));
     let action = call.action.map_or_else(String::new, |action| format!("{action} "));
@@ -206,21 +245,21 @@ fn node(
     let microbatch = call.action.map_or(0, |action| action.microbatch);
     let stages = program.ranks.iter().map(|rank| rank.pipeline.len()).max().unwrap_or(1).max(1);
     let other = |place: usize| program.ranks[rank.pipeline[place]].rank as i32;
-    let mut timed = Seconds::ZERO;
+    let mut timed = Cost::default();
     let kind = match &op.work {
         Work::Compute(kernel) => {
-            timed = duration(&op.work);
+            timed = cost(&op.work);
             set("num_ops", Value::Int64(kernel.flops().get() as i64));
             NodeType::Compute
         }
         Work::HostUpdate(update) => {
-            timed = duration(&op.work);
+            timed = cost(&op.work);
             set("num_ops", Value::Int64(0));
             set("tensor_size", Value::Uint64(update.memory.get() as u64));
             NodeType::Compute
         }
         Work::Process(time) => {
-            timed = *time;
+            timed.time = (*time).into();
             set("num_ops", Value::Int64(0));
             NodeType::Compute
         }
@@ -229,7 +268,7 @@ fn node(
             NodeType::Compute
         }
         Work::Copy { direction, bytes, .. } => {
-            timed = duration(&op.work);
+            timed = cost(&op.work);
             set("tensor_size", Value::Uint64(bytes.get() as u64));
             match direction {
                 CopyDirection::ToHost => NodeType::MemoryStore,
@@ -250,23 +289,56 @@ fn node(
         }
         Work::Collective { kind, axis, bytes } => {
             set("comm_type", Value::Int64(collective(*kind)));
+            if *kind == CollectiveKind::SendReceive {
+                set(OWN_KIND, Value::Text(kind.to_string()));
+            }
             set("comm_size", Value::Int64(bytes.get() as i64));
             let group = rank.groups[*axis as usize];
             set("pg_name", Value::Text(group.map_or_else(String::new, |group| group.to_string())));
             NodeType::Collective
         }
     };
-    if timed > Seconds::ZERO {
-        set("duration_ns", Value::Uint64((timed.get() * 1e9).round() as u64));
+    let moved = match &op.work {
+        Work::Send { bytes, .. } | Work::Receive { bytes, .. } | Work::Collective { bytes, .. } => {
+            bytes.get()
+        }
+        _ => 0.0,
+    };
+    if moved.fract() != 0.0 {
+        set(BYTES, Value::Double(moved));
+    }
+    set(STREAM, Value::Text(op.stream.name().into()));
+    if timed.time > Picoseconds::ZERO {
+        set("duration_ns", Value::Uint64((timed.time.0 + 500) / 1000));
+        set(PICOSECONDS, Value::Uint64(timed.time.0));
+    }
+    let Need { multiprocessor_bound, memory_bound, memory_traffic } = timed.need;
+    for (name, part) in [
+        (MULTIPROCESSOR_BOUND, multiprocessor_bound),
+        (MEMORY_BOUND, memory_bound),
+        (MEMORY_TRAFFIC, memory_traffic),
+    ] {
+        if part > 0.0 {
+            set(name, Value::Double(part));
+        }
     }
     Node {
         name: format!("{action}{} {}{layer}, {}", segment.name, op.module, op.pass.name()),
         kind: kind as i32,
-        duration_micros: (timed.get() * 1e6).round() as u64,
+        duration_micros: (timed.time.0 as f64 / 1e6).round() as u64,
         attributes,
         ..Node::default()
     }
 }
+
+/// Attributes of our own.
+const PICOSECONDS: &str = "duration_ps";
+const STREAM: &str = "stream";
+const OWN_KIND: &str = "collective";
+const BYTES: &str = "comm_bytes";
+const MULTIPROCESSOR_BOUND: &str = "multiprocessor_bound";
+const MEMORY_BOUND: &str = "memory_bound";
+const MEMORY_TRAFFIC: &str = "memory_traffic";
 
 /// Tells the messages between two ranks apart: by what they carry and their microbatch.
 fn tag(channel: Channel, microbatch: usize, ranks: usize) -> i32 {

@@ -17,6 +17,7 @@ mod megatron_lm;
 mod nemo;
 mod sheet;
 mod slurm;
+mod torch_pipelining;
 mod torchtitan;
 mod yaml;
 
@@ -74,6 +75,7 @@ pub static EXPORTERS: &[&dyn Exporter] = &[
     &nemo::NeMo,
     &deepspeed::DeepSpeed,
     &torchtitan::TorchTitan,
+    &torch_pipelining::TorchPipelining,
     &accelerate_fsdp::AccelerateFsdp,
     &maxtext::MaxText,
     &slurm::Slurm,

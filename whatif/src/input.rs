@@ -19,7 +19,7 @@ pub(crate) use path::words;
 use path::Change;
 use std::str::FromStr;
 use trainwright_spec::catalog;
-use trainwright_spec::cluster::{Cluster, Gpu, Shape};
+use trainwright_spec::cluster::{Cluster, Gpu, Shape, Wiring};
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
@@ -165,6 +165,10 @@ fn gpus(scenario: &mut Scenario, value: &str) -> Result<(), String> {
     match gpus < of_node {
         true => {
             path::set(scenario, "cluster.nodes", &Change::parse("1")?)?;
+            // Links to GPUs that are left out.
+            if let Wiring::Pairs(pairs) = &mut scenario.cluster_mut().node.interconnect.wiring {
+                pairs.links.retain(|[one, other, _]| *one.max(other) < gpus);
+            }
             path::set(scenario, "cluster.node.gpus", &Change::parse(value)?)
         }
         false => Err(format!("{gpus} GPUs are no whole number of nodes of {of_node}")),

@@ -19,5 +19,6 @@ pub mod price;
 pub mod questions;
 pub mod run;
 pub mod scenario;
+pub mod stragglers;
 pub mod sweep;
 pub mod table;

@@ -3,11 +3,13 @@
 use super::{Costs, measured_sweep, measured_time};
 use crate::engine::{Load, Traffic};
 use crate::network::{Link, Placement};
+use crate::replay::OperationCosts;
 use crate::{compute, host, network};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Place};
-use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_spec::units::{Bytes, Flops, Seconds};
 
 /// The costs of a cluster: kernels from the GPU's figures, communication from its links, or from its profile where
 /// it has measured the collective.
@@ -15,6 +17,21 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub struct ClusterCosts<'a> {
     /// The hardware.
     pub cluster: &'a Cluster,
+}
+
+impl OperationCosts for ClusterCosts<'_> {
+    /// T = max(n / R, m / β): n operations at the peak R in 16 bits, or at the only one that there is; m bytes at the
+    /// memory bandwidth β. A trace that does not tell times does not tell precisions either.
+    fn operations(&self, flops: Flops, memory: Bytes) -> Seconds {
+        let gpu = &self.cluster.node.gpu;
+        let known =
+            [Precision::Bf16, Precision::Fp16].into_iter().find_map(|precision| gpu.peak.get(&precision));
+        let arithmetic = match known.or(gpu.peak.values().next()) {
+            Some(peak) => flops / peak.value,
+            None => Seconds::ZERO,
+        };
+        arithmetic.max(memory / gpu.memory_bandwidth.value)
+    }
 }
 
 impl Costs for ClusterCosts<'_> {

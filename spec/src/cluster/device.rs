@@ -130,13 +130,44 @@ impl DeviceProfile {
             let (origin, key) = (origin.into(), "gpu".into());
             return Err(SpecError::BadValue { origin, key, value: gpu.into(), allowed });
         }
-        let kernels = times.into_iter().map(|((kind, shape, precision), times)| {
-            let written = Written(kind, shape, precision, median(times));
-            MeasuredKernel::try_from(written).expect("it was read before")
-        });
         let source = if sources.is_empty() { origin.to_string() } else { sources.join("; ") };
-        Ok(Self { source, kernels: kernels.collect() })
+        Ok(Self { source, kernels: medians(times) })
     }
+
+    /// The profile of a GPU whose kernels were timed call by call.
+    pub fn of_calls(calls: &[MeasuredKernel], source: &str) -> Self {
+        let mut times: BTreeMap<(String, String, Precision), Vec<f64>> = BTreeMap::new();
+        for call in calls {
+            let Written(kind, shape, precision, microseconds) = (*call).into();
+            times.entry((kind, shape, precision)).or_default().push(microseconds);
+        }
+        Self { source: source.into(), kernels: medians(times) }
+    }
+
+    /// The rows of a CSV that `from_csv` reads back.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn to_csv(&self, gpu: &str) -> Result<String, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(["gpu", "kernel", "shape", "precision", "time_us", "source"])?;
+        for kernel in &self.kernels {
+            let Written(kind, shape, precision, microseconds) = (*kernel).into();
+            let time = microseconds.to_string();
+            writer.write_record([gpu, &kind, &shape, precision.name(), &time, &self.source])?;
+        }
+        let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Each shape once, with the median of its microseconds.
+fn medians(times: BTreeMap<(String, String, Precision), Vec<f64>>) -> Vec<MeasuredKernel> {
+    let of_shape = |((kind, shape, precision), times)| {
+        let written = Written(kind, shape, precision, median(times));
+        MeasuredKernel::try_from(written).expect("it was read before")
+    };
+    times.into_iter().map(of_shape).collect()
 }
 
 /// The middle of some numbers, the mean of both middle ones of an even count.
@@ -197,6 +228,8 @@ mod tests {
         assert_eq!(found.time, Seconds::new(6e-6), "the median of 4 and 8");
         let text = toml::to_string(&cluster).unwrap();
         assert_eq!(Cluster::from_toml(&text, "cluster.toml").unwrap(), cluster);
+        let rows = profile.to_csv("a100-80gb-sxm").unwrap();
+        assert_eq!(DeviceProfile::from_csv(&rows, "own.csv", "a100-80gb-sxm").unwrap(), profile);
     }
 
     #[test]

@@ -81,9 +81,11 @@ struct Compile {
     enable: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Default)]
 struct Checkpoint {
     mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selective_ac_option: Option<String>,
 }
 
 #[derive(Serialize, Default)]
@@ -207,14 +209,34 @@ fn optimizer(plan: &Plan, sheet: &mut Sheet) -> Named {
 }
 
 fn checkpoint(plan: &Plan, sheet: &mut Sheet) -> Checkpoint {
-    let choices = || plan.stages.iter().flat_map(|stage| &stage.0);
-    let all = |choice: Recompute| choices().all(|own| *own == choice);
-    sheet.say_if(
-        all(Recompute::Full) || all(Recompute::None),
-        "stages.recompute",
-        "one choice for all blocks; none here",
-    );
-    Checkpoint { mode: if all(Recompute::Full) { "full" } else { "none" } }
+    let choices: Vec<Recompute> = plan.stages.iter().flat_map(|stage| stage.0.clone()).collect();
+    let all = |choice: Recompute| choices.iter().all(|own| *own == choice);
+    if all(Recompute::Full) || all(Recompute::None) {
+        sheet.say(&["stages.recompute"]);
+        let mode = if all(Recompute::Full) { "full" } else { "none" };
+        return Checkpoint { mode, ..Checkpoint::default() };
+    }
+    match every_nth(&choices) {
+        Some(step) => {
+            sheet.say(&["stages.recompute"]);
+            Checkpoint { mode: "selective", selective_ac_option: Some(step.to_string()) }
+        }
+        None => {
+            // Nothing that the plan computes again is kept: what is said fits wherever the plan does.
+            sheet.leave("stages.recompute", "all blocks, none, or every n-th whole; all here");
+            Checkpoint { mode: "full", ..Checkpoint::default() }
+        }
+    }
+}
+
+/// n, if every n-th block of the model is computed again whole and no other is.
+fn every_nth(choices: &[Recompute]) -> Option<usize> {
+    let first = choices.iter().position(|choice| *choice == Recompute::Full)? + 1;
+    let expected = |block: usize| match block.is_multiple_of(first) {
+        true => Recompute::Full,
+        false => Recompute::None,
+    };
+    (1..).zip(choices).all(|(block, choice)| *choice == expected(block)).then_some(first)
 }
 
 fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedFile>) {

@@ -4,8 +4,8 @@ use super::drafts::plain;
 use std::collections::BTreeMap;
 use trainwright_spec::lower::lower_every_rank;
 use trainwright_spec::program::{Program, Work};
-use trainwright_spec::units::Seconds;
-use trainwright_traces::chakra::{Node, NodeType, Value, groups, read, write_rank};
+use trainwright_spec::units::Picoseconds;
+use trainwright_traces::chakra::{Cost, Node, NodeType, Value, groups, read, write_rank};
 
 fn traces() -> (Program, Vec<Vec<Node>>) {
     let mut plan = plain();
@@ -14,10 +14,10 @@ fn traces() -> (Program, Vec<Vec<Node>>) {
     plan.stages = vec!["6 none".parse().unwrap(), "6 none".parse().unwrap()];
     plan.check("plan").unwrap();
     let program = lower_every_rank(&plan);
-    let duration = |_: &Work| Seconds::new(2.5e-6);
+    let cost = |_: &Work| Cost { time: Picoseconds(2_500_000), ..Cost::default() };
     let trace = |rank: usize| {
         let mut bytes = Vec::new();
-        write_rank(&program, rank, &duration, &mut bytes).unwrap();
+        write_rank(&program, rank, &cost, &mut bytes).unwrap();
         let (metadata, nodes) = read(&bytes, "trace").unwrap();
         assert_eq!(metadata.attributes[0].value, Some(Value::Int32(rank as i32)));
         nodes

@@ -1,14 +1,44 @@
 //! Traces of PyTorch's profiler.
 
+use std::io::Read;
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Direction, Kernel};
 use trainwright_spec::units::Seconds;
 use trainwright_traces::kinds::OpKind;
-use trainwright_traces::kineto::{Device, read};
+use trainwright_traces::kineto::read;
+use trainwright_traces::measured::Device;
 
 /// Two ranks trained a block of a transformer on CPUs; `tests/tools/make_kineto_trace.py` wrote it.
+fn block() -> String {
+    let zipped: &[u8] = include_bytes!("data/block-2-ranks.json.gz");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(zipped).read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Sizes as the script has them: 2 sequences of 64 tokens, width 128, 4 heads.
+#[test]
+fn operators_with_shapes_are_a_profile() {
+    let profile = read(&block(), "block").unwrap().profile("block").unwrap();
+    let count =
+        |wanted: &dyn Fn(&Kernel) -> bool| profile.kernels.iter().filter(|own| wanted(&own.kernel)).count();
+    let product = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision: Precision::Fp32 };
+    // Forward of the four layers; each has a product for its input's and one for its weight's gradient.
+    for kernel in
+        [product(128, 384, 128), product(128, 128, 128), product(128, 512, 128), product(128, 128, 512)]
+    {
+        assert_eq!(count(&|own| *own == kernel), 1, "{kernel:?}");
+    }
+    for wanted in [Direction::Forward, Direction::Backward] {
+        let is_attention = |own: &Kernel| matches!(own, Kernel::FusedAttention { direction, heads: 4, queries: 64, head_dim: 32, .. } if *direction == wanted);
+        assert_eq!(count(&is_attention), 1, "{wanted:?}");
+    }
+}
+
 #[test]
 fn a_trace_of_operators() {
-    let step = read(include_str!("data/block-2-ranks.json"), "block").unwrap();
+    let step = read(&block(), "block").unwrap();
     assert_eq!((step.steps, step.device), (2, Device::Cpu));
     let count = |kind| step.kinds.0[&kind].0;
     // Four linear layers: a product forward, two backward. One attention: an operator each way, and three around them.
@@ -62,6 +92,25 @@ fn a_trace_of_kernels() {
     near(OpKind::Message, 1, 10.0);
     near(OpKind::Elementwise, 2, 8.0);
     assert_eq!(step.others, [("somebody's own".to_string(), micros(3.0))]);
+}
+
+/// A product took two kernels; what their operator says is the shape of both together.
+#[test]
+fn kernels_get_the_shape_of_the_operator_that_launched_them() {
+    let operator = r#"{"ph":"X","cat":"cpu_op","name":"aten::mm","tid":1,"ts":0,"dur":9,"args":{"External id":12,
+        "Input Dims":[[64,32],[32,16]],"Input type":["c10::BFloat16","c10::BFloat16"]}}"#;
+    let kernel = |ts: f64, dur: f64| {
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"nvjet","ts":{ts},"dur":{dur},"args":{{"External id":12}}}}"#
+        )
+    };
+    let text = format!(r#"{{"traceEvents":[{operator},{},{}]}}"#, kernel(10.0, 5.0), kernel(20.0, 2.0));
+    let step = read(&text, "trace").unwrap();
+    let expected = Kernel::Gemm { count: 1, m: 64, n: 16, k: 32, precision: Precision::Bf16 };
+    let [found] = step.kernels.as_slice() else { panic!("{:?}", step.kernels) };
+    assert_eq!(found.kernel, expected);
+    assert!((found.time.get() - 7e-6).abs() < 1e-15);
+    assert_eq!(step.kinds.0[&OpKind::Gemm].0, 2);
 }
 
 #[test]

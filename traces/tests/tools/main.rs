@@ -4,4 +4,5 @@ mod chakra;
 mod drafts;
 mod files;
 mod kineto;
+mod nsight;
 mod round_trips;

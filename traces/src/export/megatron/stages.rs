@@ -3,8 +3,9 @@
 use super::Arguments;
 use crate::export::sheet::Sheet;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use trainwright_spec::model::Mlp;
-use trainwright_spec::plan::{Piece, Plan, Recompute};
+use trainwright_spec::plan::{Piece, Plan, Recompute, StageBlocks};
 
 /// The arguments of pipeline and recomputation.
 pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
@@ -96,18 +97,29 @@ fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
         mixed => match first_blocks(plan) {
             Some(blocks) => full(out, "block", blocks),
             None => {
-                let strongest = if mixed.contains(&Recompute::Full) { "full" } else { "core_attn" };
                 let why = "one choice for all stages, or the first blocks of each";
-                sheet.leave("stages.recompute", format!("{why}; {strongest} in all blocks"));
-                if strongest == "full" {
-                    full(out, "uniform", 1);
+                // Nothing that the plan computes again is kept: what is said fits wherever the plan does.
+                if mixed.contains(&Recompute::Full) {
+                    let most = plan.stages.iter().map(recomputing).max().unwrap_or(0);
+                    sheet.leave("stages.recompute", format!("{why}; the first {most} of each stage in full"));
+                    full(out, "block", most);
                 } else {
+                    let pieces: BTreeSet<&str> =
+                        mixed.iter().flat_map(|choice| choice.pieces().iter()).map(module).collect();
+                    let names: Vec<&str> = pieces.iter().copied().collect();
+                    sheet.leave("stages.recompute", format!("{why}; {} in all blocks", names.join(", ")));
                     granularity(out, "selective");
-                    out.several("--recompute-modules", vec!["core_attn".into()], "model.recompute_modules");
+                    let modules = names.into_iter().map(Value::from).collect();
+                    out.several("--recompute-modules", modules, "model.recompute_modules");
                 }
             }
         },
     }
+}
+
+/// How many blocks of a stage compute anything again.
+fn recomputing(stage: &StageBlocks) -> usize {
+    stage.0.iter().filter(|choice| **choice != Recompute::None).count()
 }
 
 /// n, if the first n blocks of every stage, or all of a shorter one, are computed again whole and no others are.

@@ -1,0 +1,162 @@
+//! A program that is run many times with other durations, and who waits for whom in a run.
+//!
+//! Where durations come from is nobody's business here: a run is told a factor for every piece of work.
+
+use crate::costs::Costs;
+use crate::engine::{Deadlock, OpId, Outcome, Timing};
+use crate::simulate::Flat;
+use crate::template::{Detail, NodeAction};
+use std::collections::BTreeMap;
+use trainwright_spec::program::{Program, Stream};
+use trainwright_spec::units::Picoseconds;
+use trainwright_traces::timeline::Activity;
+
+/// A program with its durations.
+pub struct Repeated {
+    flat: Flat,
+    /// The rank of each op, an index into `Program::ranks`.
+    ranks: Vec<u32>,
+    pieces: Vec<Piece>,
+    ranks_in_all: usize,
+}
+
+/// An op, or several that one rank does one after the other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Piece {
+    /// An index into `Program::ranks`; of a collective, the first of its members.
+    pub rank: usize,
+    /// What it is.
+    pub kind: Kind,
+    /// √(Σ t²) / Σ t of the ops in it: 1 for one op, less the more evenly its time is spread over many.
+    pub evenness: f64,
+    /// The part of its time in which the rank's GPU computes, 0 to 1; in the rest its tensor group communicates.
+    pub computing: f64,
+}
+
+/// What a piece is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// What a rank does by itself, with what its tensor group exchanges meanwhile.
+    Work,
+    /// A collective or a message between others.
+    Network,
+}
+
+/// How long the ranks of a run waited for others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Waiting {
+    /// From the first op's start to the last one's end.
+    pub step: Picoseconds,
+    /// By waiting rank and the rank it waited for, both indices into `Program::ranks`: while the first had nothing to
+    /// compute, and the second had not yet come to a collective or sent its message. The time that the collective or
+    /// the message itself took is not in it.
+    pub pairs: BTreeMap<(u32, u32), Picoseconds>,
+}
+
+impl Repeated {
+    /// Lays a program out, call by call where its ops can be joined.
+    pub fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Repeated {
+        let flat = Flat::new(program, costs, detail);
+        let rank_of = |op: usize| flat.calls[flat.origins[op].call as usize].rank;
+        let piece = |op: usize| {
+            let (_, node) = flat.node(flat.origins[op]);
+            let by_itself = matches!(node.action, NodeAction::Local(_));
+            let moves = matches!(node.activity, Activity::Communication(_)) && node.inside.is_none();
+            let kind = if by_itself && !moves { Kind::Work } else { Kind::Network };
+            let computing = match (node.inside, node.action) {
+                (Some(inside), NodeAction::Local(time)) if time > Picoseconds::ZERO => {
+                    inside.compute.0 as f64 / time.0 as f64
+                }
+                _ => 1.0,
+            };
+            Piece { rank: rank_of(op), kind, evenness: f64::from(node.evenness), computing }
+        };
+        let ops = 0..flat.graph.len();
+        let (ranks, pieces) = (ops.clone().map(|op| rank_of(op) as u32).collect(), ops.map(piece).collect());
+        Repeated { flat, ranks, pieces, ranks_in_all: program.ranks.len() }
+    }
+
+    /// How many ops a run has.
+    pub fn ops(&self) -> usize {
+        self.flat.graph.len()
+    }
+
+    /// Runs the program with every duration times the factor of its piece. Pieces are asked for in program order.
+    ///
+    /// # Errors
+    /// `Deadlock` if its ops wait for each other.
+    pub fn run(&self, mut factor: impl FnMut(&Piece) -> f64) -> Result<Waiting, Deadlock> {
+        let graph = self.flat.graph.with_times(|op, time| {
+            let factor = factor(&self.pieces[op as usize]);
+            Picoseconds((time.0 as f64 * factor).round() as u64)
+        });
+        let outcome = graph.run()?;
+        let step = outcome.ended.iter().copied().max().unwrap_or(Picoseconds::ZERO);
+        Ok(Waiting { step, pairs: self.pairs(&outcome) })
+    }
+
+    fn pairs(&self, outcome: &Outcome) -> BTreeMap<(u32, u32), Picoseconds> {
+        let graph = &self.flat.graph;
+        // What each op waited for last.
+        let mut binding: Vec<Option<OpId>> = vec![None; graph.len()];
+        for (earlier, op) in graph.edges() {
+            let known = &mut binding[*op as usize];
+            let later = |known: OpId| outcome.ended[*earlier as usize] > outcome.ended[known as usize];
+            if known.is_none_or(later) {
+                *known = Some(*earlier);
+            }
+        }
+        let last = self.last_of_meetings(outcome);
+        // When the compute stream of each rank has done what it was given.
+        let mut free = vec![Picoseconds::ZERO; self.ranks_in_all];
+        let mut pairs: BTreeMap<(u32, u32), Picoseconds> = BTreeMap::new();
+        let streams = Stream::ALL.len();
+        for op in 0..graph.len() {
+            if Stream::ALL[graph.queues()[op] as usize % streams] != Stream::Compute {
+                continue;
+            }
+            let rank = self.ranks[op];
+            let idle_since = std::mem::replace(&mut free[rank as usize], outcome.ended[op]);
+            let mut blame = |other: u32, until: Picoseconds, from: Picoseconds| {
+                let from = from.max(idle_since);
+                if other != rank && from < until {
+                    *pairs.entry((rank, other)).or_default() += until - from;
+                }
+            };
+            // From op to the op it waited for last, as far as that was while this rank had nothing to compute.
+            let mut at = Some(op as OpId);
+            while let Some(own) = at.filter(|own| outcome.ended[*own as usize] > idle_since) {
+                let index = own as usize;
+                match graph.timings()[index] {
+                    Timing::Meets(meeting, _) => {
+                        let late = last[meeting as usize].map_or(rank, |(op, _)| self.ranks[op as usize]);
+                        blame(late, outcome.started[index], outcome.posted[index]);
+                    }
+                    Timing::EndsWith(send) => {
+                        let sent = outcome.started[send as usize];
+                        blame(self.ranks[send as usize], sent, outcome.posted[index]);
+                    }
+                    Timing::Takes(_) => {}
+                }
+                at = binding[index].filter(|_| outcome.posted[index] > idle_since);
+            }
+        }
+        pairs
+    }
+
+    /// Of each meeting, the op that came last and when.
+    fn last_of_meetings(&self, outcome: &Outcome) -> Vec<Option<(OpId, Picoseconds)>> {
+        let mut last: Vec<Option<(OpId, Picoseconds)>> = Vec::new();
+        for (op, timing) in (0..).zip(self.flat.graph.timings()) {
+            if let Timing::Meets(meeting, _) = timing {
+                last.resize(last.len().max(*meeting as usize + 1), None);
+                let posted = outcome.posted[op as usize];
+                let known = &mut last[*meeting as usize];
+                if known.is_none_or(|(_, latest)| posted > latest) {
+                    *known = Some((op, posted));
+                }
+            }
+        }
+        last
+    }
+}

@@ -1,0 +1,84 @@
+//! `replay`: what Chakra execution traces say, on a cluster.
+
+use crate::arguments::ReplayArguments;
+use crate::error::{CliError, Outcome};
+use crate::render::replay::{json, page};
+use crate::{inputs, output};
+use std::collections::BTreeMap;
+use std::path::Path;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::replay::replay;
+use trainwright_spec::error::SpecError;
+use trainwright_traces::chakra::{self, workload};
+use trainwright_traces::chrome::write_chrome;
+use trainwright_traces::report::Report;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input and files that cannot be read or written.
+pub fn run(arguments: &ReplayArguments) -> Result<Outcome, CliError> {
+    let alone = output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
+    let cluster = match (&arguments.plan, &arguments.cluster) {
+        (Some(plan), _) => inputs::plan(plan, &arguments.profile, None)?.cluster,
+        (None, cluster) => inputs::cluster(cluster.as_deref().unwrap_or_default(), &arguments.profile)?,
+    };
+    let files = files(&arguments.traces)?;
+    let read = |path: &String| {
+        let (metadata, nodes) = chakra::read(&inputs::bytes(None, path)?, path)?;
+        Ok((path.clone(), metadata, nodes))
+    };
+    let traces = files.iter().map(read).collect::<Result<Vec<_>, CliError>>()?;
+    let workload = workload::workload(&traces, &groups(arguments, &files)?)?;
+    let timeline = replay(&workload, cluster.gpus(), &ClusterCosts { cluster: &cluster })?;
+    if let Some(path) = &arguments.trace {
+        output::write("--trace", path, |mut out| write_chrome(&timeline, &mut out))?;
+    }
+    let report = Report::new(&timeline);
+    if arguments.json {
+        output::print(&json(&report))?;
+    } else if !alone {
+        output::print(&page(&workload, &report, &cluster.name))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The files that are named, and those of the folders that are: what ends in .et.
+fn files(named: &[String]) -> Result<Vec<String>, CliError> {
+    let mut files = Vec::new();
+    for path in named {
+        if !Path::new(path).is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let failed = |source| CliError::Reading { argument: None, path: path.clone(), source };
+        let mut own = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            let file = entry.map_err(failed)?.path();
+            if file.extension().is_some_and(|ending| ending == "et") {
+                own.push(file.to_string_lossy().into_owned());
+            }
+        }
+        if own.is_empty() {
+            let reason = format!("{path}: the folder has no execution traces, files ending in .et");
+            return Err(CliError::NoAnswer { reason });
+        }
+        own.sort();
+        files.extend(own);
+    }
+    Ok(files)
+}
+
+fn groups(arguments: &ReplayArguments, files: &[String]) -> Result<BTreeMap<String, Vec<usize>>, CliError> {
+    let beside = files.first().map(|file| Path::new(file).with_file_name("groups.json"));
+    let path = match (&arguments.groups, beside) {
+        (Some(path), _) => path.clone(),
+        (None, Some(path)) if path.exists() => path.to_string_lossy().into_owned(),
+        _ => return Ok(BTreeMap::new()),
+    };
+    let argument = Some("--groups");
+    serde_json::from_str(&inputs::text(argument, &path)?).map_err(|error| {
+        let message = format!("{error}; it must be {{\"0\": [0, 1], …}}, the ranks of each group");
+        CliError::of_input(argument, SpecError::Syntax { origin: path, message })
+    })
+}

@@ -1,0 +1,109 @@
+//! What slow GPUs and jitter make of a step.
+
+use super::table::{Column, table};
+use super::words;
+use Column::{Left, Right};
+use serde_json::json;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::Seconds;
+use trainwright_whatif::stragglers::{PairWaits, RankWaits, Stragglers};
+
+/// What is said.
+pub struct Answer<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What its steps take.
+    pub found: &'a Stragglers,
+    /// What decided the samples.
+    pub seed: u64,
+}
+
+/// The quantiles that are told.
+const QUANTILES: [(&str, f64); 4] = [("P5", 0.05), ("P50", 0.5), ("P95", 0.95), ("P99", 0.99)];
+
+/// So many ranks and pairs are listed.
+const LISTED: usize = 8;
+
+/// The page of `stragglers`.
+pub fn page(answer: &Answer) -> String {
+    let Answer { plan, found, seed } = answer;
+    let longer = |step: Seconds| format!("{step}, {:+.1} %", 100.0 * (step / found.undisturbed - 1.0));
+    let mut pairs = vec![("undisturbed", found.undisturbed.to_string()), ("mean", longer(found.mean()))];
+    pairs.extend(QUANTILES.map(|(name, q)| (name, longer(found.quantile(q)))));
+    pairs.push(("samples", format!("{}, seed {seed}", words::grouped(found.samples.len() as f64))));
+    let title = format!("{} on {}: the step", plan.model.name, plan.cluster.name);
+    let mut text = words::heading(&title) + &words::pairs(pairs);
+    text +=
+        &words::heading("For whom others wait, beyond what the schedule asks for, in the mean over steps");
+    text += &ranks(found);
+    text += &words::heading("Who waits longer for whom");
+    text += &waiting(found, plan);
+    if found.gpus_per_rank > 1 {
+        text += &format!(
+            "\nA rank here stands for the {} GPUs of its tensor group, which is as slow as the slowest of them.\n",
+            found.gpus_per_rank
+        );
+    }
+    text
+}
+
+fn ranks(found: &Stragglers) -> String {
+    let row = |rank: &RankWaits| {
+        vec![
+            rank.rank.to_string(),
+            rank.pipeline.to_string(),
+            rank.data.to_string(),
+            rank.waited_for.to_string(),
+            rank.waited_for_undisturbed.to_string(),
+            rank.waits.to_string(),
+        ]
+    };
+    let columns = [
+        Right("rank"),
+        Right("pipeline"),
+        Right("data"),
+        Right("others wait for it"),
+        Right("undisturbed"),
+        Right("it waits"),
+    ];
+    table(&columns, found.ranks.iter().take(LISTED).map(row).collect())
+}
+
+fn waiting(found: &Stragglers, plan: &Plan) -> String {
+    let along = |pair: &PairWaits| {
+        let [one, other] = [pair.waiting, pair.waited_for].map(|rank| plan.mesh.coordinates(rank));
+        if one.pipeline == other.pipeline { "its stage" } else { "its pipeline" }
+    };
+    let row = |pair: &PairWaits| {
+        vec![
+            pair.waiting.to_string(),
+            pair.waited_for.to_string(),
+            along(pair).to_string(),
+            pair.waits.to_string(),
+            pair.undisturbed.to_string(),
+        ]
+    };
+    let columns = [Right("rank"), Right("waits for"), Left("in"), Right("for"), Right("undisturbed")];
+    table(&columns, found.pairs.iter().take(LISTED).map(row).collect())
+}
+
+/// The step time of every sample.
+pub fn csv(found: &Stragglers) -> String {
+    let rows = found.samples.iter().enumerate();
+    let rows: String = rows.map(|(sample, step)| format!("{sample},{}\n", step.get())).collect();
+    format!("sample,step_s\n{rows}")
+}
+
+/// The same as JSON.
+pub fn json(answer: &Answer) -> String {
+    let found = answer.found;
+    let quantiles: serde_json::Map<String, serde_json::Value> =
+        QUANTILES.iter().map(|(name, q)| (name.to_lowercase() + "_s", json!(found.quantile(*q)))).collect();
+    let value = json!({
+        "mean_s": found.mean(),
+        "quantiles": quantiles,
+        "seed": answer.seed,
+        "stragglers": found,
+    });
+    serde_json::to_string_pretty(&value).expect("answers have only text keys") + "\n"
+}
