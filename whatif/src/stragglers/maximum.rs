@@ -21,6 +21,9 @@ impl Moments {
     /// φ and Φ density and distribution of the standard normal. Summed by the trapezoidal rule; n = 1 gives
     /// E = e^(σ²/2), which tests check.
     pub fn of_largest(sigma: f64, count: usize) -> Moments {
+        if sigma == 0.0 {
+            return Moments { mean: 1.0, variance: 0.0 };
+        }
         let (mut below, mut before) = (0.0, 0.0);
         let mut sums = [0.0; 2];
         let step = 1.0 / STEPS as f64;
@@ -41,7 +44,7 @@ impl Moments {
 
     /// Whether nothing is drawn.
     pub fn is_one(&self) -> bool {
-        self.variance < 1e-18
+        self.variance == 0.0
     }
 
     /// Location and scale of the lognormal distribution with mean and variance of a sum of ops, each with a factor of

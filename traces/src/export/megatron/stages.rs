@@ -102,7 +102,10 @@ fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
                 if mixed.contains(&Recompute::Full) {
                     let most = plan.stages.iter().map(recomputing).max().unwrap_or(0);
                     sheet.leave("stages.recompute", format!("{why}; the first {most} of each stage in full"));
-                    full(out, "block", most);
+                    match plan.stages.iter().all(|stage| stage.0.len() <= most) {
+                        true => full(out, "uniform", 1),
+                        false => full(out, "block", most),
+                    }
                 } else {
                     let pieces: BTreeSet<&str> =
                         mixed.iter().flat_map(|choice| choice.pieces().iter()).map(module).collect();
