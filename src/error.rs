@@ -17,7 +17,7 @@ pub enum Outcome {
     Failure = 1,
     /// An argument or a file cannot be read or says something that makes no sense.
     BadInput = 2,
-    /// The plan, or every plan, needs more memory than the GPUs have.
+    /// The plan, or every plan, needs more memory than the GPUs have; or there is none to try, or no time for it.
     NothingFits = 3,
 }
 
@@ -96,6 +96,7 @@ impl CliError {
         match self {
             CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
+            CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }

@@ -4,6 +4,8 @@ pub mod network;
 
 use crate::arguments::{PinArguments, PlanArguments};
 use crate::error::CliError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use trainwright_planner::{Pins, Question};
@@ -42,7 +44,7 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
         },
         stack: Stack::from_name(&arguments.stack)
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
-        pins: pins(&arguments.pins),
+        pins: pins(&arguments.pins)?,
         cluster,
     };
     check(&question)?;
@@ -152,8 +154,8 @@ fn precision(given: Option<Precision>, gpu: &Gpu) -> Result<Precision, CliError>
     }
 }
 
-fn pins(arguments: &PinArguments) -> Pins {
-    Pins {
+fn pins(arguments: &PinArguments) -> Result<Pins, CliError> {
+    let mut pins = Pins {
         tensor: arguments.tensor,
         pipeline: arguments.pipeline,
         data: arguments.data,
@@ -163,7 +165,60 @@ fn pins(arguments: &PinArguments) -> Pins {
         sequence_parallel: arguments.sequence_parallel,
         data_sharding: arguments.data_sharding.clone(),
         recompute: arguments.recompute,
+        only: arguments.pin.clone(),
+        never: arguments.forbid.clone(),
+    };
+    if let Some(path) = &arguments.choices {
+        let file = choices(path)?;
+        pins.only.extend(pairs(file.pin));
+        pins.never.extend(pairs(file.forbid));
     }
+    Ok(pins)
+}
+
+/// Pins and prohibitions in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Choices {
+    #[serde(default)]
+    pin: BTreeMap<String, Written>,
+    #[serde(default)]
+    forbid: BTreeMap<String, Written>,
+}
+
+/// A value of a choice, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(u64),
+    Flag(bool),
+    Text(String),
+    Several(Vec<Written>),
+}
+
+impl Written {
+    fn values(self) -> Vec<String> {
+        match self {
+            Written::Number(number) => vec![number.to_string()],
+            Written::Flag(flag) => vec![flag.to_string()],
+            Written::Text(text) => vec![text],
+            Written::Several(several) => several.into_iter().flat_map(Written::values).collect(),
+        }
+    }
+}
+
+fn pairs(table: BTreeMap<String, Written>) -> impl Iterator<Item = (String, String)> {
+    table
+        .into_iter()
+        .flat_map(|(key, written)| written.values().into_iter().map(move |value| (key.clone(), value)))
+}
+
+fn choices(path: &str) -> Result<Choices, CliError> {
+    let text = text(Some("--choices"), path)?;
+    toml::from_str(&text).map_err(|error| {
+        let message = error.message().replace('\n', " ");
+        CliError::of_input(Some("--choices"), SpecError::Syntax { origin: path.into(), message })
+    })
 }
 
 /// What can be said before any plan is tried. The planner would find no candidate and could only say so.

@@ -15,10 +15,12 @@ mod infeasible;
 mod layers;
 pub mod partition;
 mod search;
+mod space;
 mod stages;
 mod verdict;
 
-pub use search::{KEPT, plan};
+pub use search::{Bounds, KEPT, plan, plan_within};
+pub use space::{PinChoice, pin_choices};
 pub use verdict::{
     Alternative, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked, Search,
     Verdict,

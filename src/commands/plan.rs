@@ -5,9 +5,10 @@ use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal};
 use crate::{inputs, output};
-use trainwright_planner::{Found, Question, Verdict, plan};
+use trainwright_planner::{Found, Question, Verdict, plan_within};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
+use trainwright_spec::units::Seconds;
 
 /// Runs the command.
 ///
@@ -25,7 +26,8 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let question = inputs::question(arguments)?;
     let verdict = {
         let bar = Bar::new(!arguments.quiet && !arguments.json);
-        plan(&question, &|progress| bar.show(progress))?
+        let limit = arguments.time_limit.map(Seconds::new);
+        plan_within(&question, limit, &|progress| bar.show(progress))?
     };
     match verdict {
         Verdict::Found(mut found) => {
@@ -49,6 +51,18 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
             let text = match arguments.json {
                 true => json::infeasible(&question, &infeasible),
                 false => refusal::page(&question, &infeasible),
+            };
+            if alone {
+                output::say(text.trim_end())
+            } else {
+                output::print(&text)?
+            }
+            Ok(Outcome::NothingFits)
+        }
+        Verdict::OutOfTime(search) => {
+            let text = match arguments.json {
+                true => json::out_of_time(&question, &search),
+                false => refusal::out_of_time(&question, &search),
             };
             if alone {
                 output::say(text.trim_end())

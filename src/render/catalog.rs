@@ -6,6 +6,7 @@ use super::table::{Column, cut_table, wrapped_table};
 use super::words::billions;
 use Column::{Left, Right};
 use serde::Serialize;
+use trainwright_planner::pin_choices;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu, Node};
 use trainwright_spec::context::{CONTEXT_SCHEMES, ContextScheme, SharedAttention, Step};
@@ -268,6 +269,28 @@ pub fn tensor_schemes() -> String {
     let rows = rows.map(|scheme| [scheme.name(), scheme.summary(), scheme.source()]);
     let rows = rows.map(|row| row.map(str::to_string).into()).collect();
     wrapped_table(&[Left("scheme"), Left("summary"), Left("source")], rows)
+}
+
+/// Every choice that a plan makes.
+pub fn choices() -> String {
+    let rows = pin_choices().into_iter();
+    let rows = rows.map(|choice| vec![choice.key.to_string(), choice.summary.to_string(), choice.values]);
+    wrapped_table(&[Left("key"), Left("what it is"), Left("values")], rows.collect())
+}
+
+/// A choice as TOML.
+///
+/// # Errors
+/// `UnknownName` with the nearest keys.
+pub fn choice_entry(key: &str) -> Result<String, SpecError> {
+    let known = pin_choices();
+    let nearest = catalog::nearest(key, known.iter().map(|choice| choice.key));
+    let found = known.into_iter().find(|choice| choice.key == key);
+    found.map(|choice| print(&choice)).ok_or_else(|| SpecError::UnknownName {
+        kind: "choice",
+        name: key.into(),
+        nearest,
+    })
 }
 
 /// Every optimizer.

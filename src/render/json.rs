@@ -8,11 +8,14 @@
 //!                 "global_batch_sequences", "precision", "optimizer", "stack" },
 //!   "plans": [ { "rank", "limited_by", "estimate_s", "forecast": {…}, "plan": {…} } ],
 //!   "alternatives": [ { "choice", "reason" } ],
-//!   "search": { "candidates", "out_of_memory", "bounded_out", "solved", "simulated" } }
+//!   "search": { "layouts", "candidates", "plans_log10", "out_of_memory", "state_out_of_memory", "bounded_out", "solved",
+//!               "simulated", "unseen", "bound_s" } }
 //! ```
 //!
 //! `plan`, exit code 3: `verdict` is `infeasible`, and instead of `plans` and `alternatives` there are
 //! `broken`: `[ { "plans", "limit", "needs_bytes", "has_bytes" } ]` and `remedies`: `[ text ]`.
+//!
+//! `plan`, exit code 3 where the time limit came before any plan: `verdict` is `out of time`, with `question` and `search`.
 //!
 //! `simulate`: `{ "forecast": {…}, "plan": {…} }`.
 //!
@@ -73,6 +76,11 @@ pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
     })
 }
 
+/// The time was too short.
+pub fn out_of_time(question: &Question, search: &Search) -> String {
+    print(&OutOfTimeAnswer { verdict: "out of time", question: asked(question), search })
+}
+
 /// Collectives by size.
 pub fn network(tables: &[Table]) -> String {
     let row = |table: &Table, row: &Row| SweepRow {
@@ -124,6 +132,13 @@ struct InfeasibleAnswer<'a> {
     question: Asked<'a>,
     broken: &'a [BrokenLimit],
     remedies: &'a [String],
+    search: &'a Search,
+}
+
+#[derive(Serialize)]
+struct OutOfTimeAnswer<'a> {
+    verdict: &'static str,
+    question: Asked<'a>,
     search: &'a Search,
 }
 

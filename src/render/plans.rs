@@ -44,23 +44,57 @@ pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: us
     }
     page.push_str(&heading("Search"));
     page.push_str(&search(&found.search));
+    page.push_str(&proof(best, &found.search));
     page
 }
 
-/// How the search went, in a sentence.
+/// How the search went, in a few sentences.
 pub fn search(search: &Search) -> String {
+    let unseen = match search.unseen {
+        0 => String::new(),
+        unseen => format!("; {} not looked at before the time limit", grouped(unseen as f64)),
+    };
     wrap(
         &format!(
-            "{}: {} do not fit in memory, {} cannot be fast enough by their lower bound; \
-             {} split into stages (integer program, pruned and checked by shortest paths), {} simulated",
+            "{} in {}: {} plans with all partitions and recompute choices. {} do not fit in memory ({} by weights, \
+             gradients and optimizer alone), {} cannot be fast enough by their lower bound; {} split into stages (integer \
+             program, pruned and checked by shortest paths), {} simulated{unseen}",
             count(search.candidates, "candidate"),
+            count(search.layouts, "layout"),
+            power_of_ten(search.plans_log10),
             grouped(search.out_of_memory as f64),
+            grouped(search.state_out_of_memory as f64),
             grouped(search.bounded_out as f64),
             grouped(search.solved as f64),
             grouped(search.simulated as f64),
         ),
         0,
     )
+}
+
+/// What is proved about the best plan.
+fn proof(best: &Ranked, search: &Search) -> String {
+    let time = best.forecast.step_time;
+    let (Some(bound), Some(gap)) = (search.bound, search.gap(time)) else { return String::new() };
+    let others = match search.unseen {
+        0 => "Every candidate that could be faster by its lower bound was simulated with its best partition.",
+        _ => "The time limit came before every candidate that could be faster was simulated.",
+    };
+    let gap = percent(gap);
+    wrap(
+        &format!(
+            "{others} No plan of the space takes less than {bound}: the best is within {gap} % of that."
+        ),
+        0,
+    )
+}
+
+/// A number by its decimal logarithm: `360`, `4.1e73`.
+fn power_of_ten(log10: f64) -> String {
+    match log10 < 6.0 {
+        true => grouped(10f64.powf(log10).round()),
+        false => format!("{:.1}e{:.0}", 10f64.powf(log10 - log10.floor()), log10.floor()),
+    }
 }
 
 fn headline(best: &Ranked) -> String {

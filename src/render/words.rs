@@ -20,7 +20,8 @@ pub fn heading(text: &str) -> String {
 /// `tensor 8 × pipeline 4 × data 4`, and how experts are spread over these ranks: `, expert 8`
 pub fn mesh(mesh: &Mesh) -> String {
     let experts = if mesh.expert > 1 { format!(", expert {}", mesh.expert) } else { String::new() };
-    format!("tensor {} × pipeline {} × data {}{experts}", mesh.tensor, mesh.pipeline, mesh.data)
+    let context = if mesh.context > 1 { format!(" × context {}", mesh.context) } else { String::new() };
+    format!("tensor {}{context} × pipeline {} × data {}{experts}", mesh.tensor, mesh.pipeline, mesh.data)
 }
 
 /// What is trained, on what, how much and with what.
@@ -77,6 +78,12 @@ pub fn choices(plan: &Plan) -> String {
         count(plan.microbatches(), "microbatch"),
         count(plan.micro_batch, "sequence")
     ));
+    if plan.tensor_scheme != "1d" {
+        parts.push(format!("tensor scheme {}", plan.tensor_scheme));
+    }
+    if plan.mesh.context > 1 {
+        parts.push(format!("context scheme {}", plan.context_scheme));
+    }
     if plan.sequence_parallel {
         parts.push("sequence parallel".into());
     }

@@ -1,6 +1,7 @@
 //! The bounds against what they bound, and the search against solving everything.
 
 use super::*;
+use crate::bound::tight_bound;
 use crate::verdict::Pins;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
@@ -28,7 +29,7 @@ fn question(model: &str, blocks: usize, cluster: &str, gib: f64, job: [usize; 2]
             gradient_clipping: true,
         },
         stack: Stack::from_name(stack).unwrap(),
-        pins: Pins::default(),
+        pins: Pins::core(),
     }
 }
 
@@ -63,30 +64,87 @@ fn questions() -> Vec<(&'static str, Question)> {
     ]
 }
 
+/// Small questions about the whole space: grids, contexts, experts, halves of backward, copies of the stages, divided
+/// weights, offload.
+fn whole_questions() -> Vec<(&'static str, Question)> {
+    let whole = |mut question: Question, nodes: usize, gpus: usize| {
+        question.pins = Pins::default();
+        question.cluster.node.gpus.value = gpus;
+        question.cluster.nodes = nodes;
+        question
+    };
+    let forbid = |mut question: Question, never: &[(&str, &str)]| {
+        question.pins.never = never.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        question
+    };
+    let core = "megatron-core";
+    let long = question("llama-3-8b", 4, "dgx-h100:1", 79.0, [8192, 4], core);
+    let grids = question("gpt2", 4, "dgx-a100:1", 79.0, [1024, 8], core);
+    let mixture = question("mixtral-8x7b", 4, "dgx-h100:1", 60.0, [2048, 8], core);
+    let mut latent = question("deepseek-v3", 1, "dgx-h100:1", 400.0, [1024, 8], core);
+    latent.model.blocks[1].count = 3;
+    let sharded = question("gpt2", 6, "dgx-a100:1", 79.0, [1024, 8], "pytorch-eager");
+    let deepspeed = question("gpt2", 6, "dgx-a100:1", 3.0, [1024, 8], "deepspeed");
+    let no_offload =
+        [("offload", "activations"), ("offload", "optimizer"), ("offload", "optimizer+gradients")];
+    vec![
+        ("four GPUs", whole(grids, 1, 4)),
+        ("long", forbid(whole(long, 2, 2), &no_offload)),
+        ("mixture", forbid(whole(mixture, 2, 2), &no_offload)),
+        ("latent", forbid(whole(latent, 1, 4), &no_offload)),
+        ("sharded", whole(sharded, 2, 2)),
+        ("deepspeed", whole(deepspeed, 1, 4)),
+    ]
+}
+
 /// What comes of every candidate, those included that the bounds exclude.
-fn solve_everything(space: &Space) -> Vec<Trial> {
-    let all: Vec<usize> = (0..space.candidates.len()).collect();
-    space.tried(&all).unwrap().into_iter().map(|(_, trial)| trial).collect()
+fn solve_everything(space: &Space) -> Vec<Seen> {
+    let gpu = space.question.cluster.node.gpu.memory.value;
+    let candidates: Vec<Candidate> =
+        space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();
+    candidates
+        .par_iter()
+        .map_init(
+            || space.legal.layouts[0].plan(space.question, Vec::new()),
+            |plan, candidate| {
+                let (bound, memory) = space.limits(candidate, plan);
+                let tight = tight_bound(space.question, candidate, plan, &space.layers, &space.costs);
+                let layout = layout_bound(space.question, candidate, space.layers.of(candidate));
+                assert!(
+                    layout <= bound * (1.0 + 1e-5),
+                    "{candidate:?}: {layout} of the layout, {bound} of it"
+                );
+                assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
+                let trial = space.trial(candidate).unwrap();
+                if let Trial::Simulated { plan, time, .. } = &trial {
+                    let needs = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+                    let time = Seconds::from(*time);
+                    assert!(memory <= needs, "{candidate:?} needs {needs}, its bound is {memory}");
+                    assert!(needs <= gpu, "{candidate:?} does not fit");
+                    assert!(
+                        tight <= time,
+                        "{candidate:?} takes {time}, its bounds are {bound} and {tight}: {:?}",
+                        plan.stages
+                    );
+                    plan.check("candidate").unwrap();
+                }
+                Seen { candidate: *candidate, bound: tight, trial }
+            },
+        )
+        .collect()
 }
 
 #[test]
 fn no_plan_beats_its_bounds() {
-    for (name, question) in questions() {
+    for (name, question) in questions().into_iter().chain(whole_questions()) {
         let space = Space::new(&question, &|_| {}).unwrap();
         let (mut fit, mut recompute, mut closest) = (0, 0, f64::INFINITY);
-        for (index, trial) in solve_everything(&space).into_iter().enumerate() {
-            let candidate = &space.candidates[index];
-            let Trial::Simulated { plan, time, .. } = trial else { continue };
-            let (time, bound) = (Seconds::from(time), space.bounds[index]);
-            assert!(bound <= time, "{name}: {candidate:?} takes {time}, its bound is {bound}");
-            let needs = plan_memory(&plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
-            let least = space.memory[index];
-            assert!(least <= needs, "{name}: {candidate:?} needs {needs}, its bound is {least}");
-            assert!(space.order.contains(&index), "{name}: {candidate:?} fits, and the bounds exclude it");
+        for seen in solve_everything(&space) {
+            let Trial::Simulated { plan, time, .. } = seen.trial else { continue };
             fit += 1;
             recompute +=
                 usize::from(plan.stages.iter().flat_map(|stage| &stage.0).any(|c| *c != Recompute::None));
-            closest = closest.min(time / bound);
+            closest = closest.min(Seconds::from(time) / seen.bound);
         }
         let tight = name.contains("tight");
         assert!(fit >= 20 && (recompute >= 20 || !tight), "{name}: {fit} fit, {recompute} of them recompute");
@@ -98,30 +156,21 @@ fn no_plan_beats_its_bounds() {
 #[test]
 fn the_search_finds_what_solving_everything_finds() {
     let mut spared = 0;
-    for (name, question) in questions() {
+    for (name, question) in questions().into_iter().chain(whole_questions()) {
         let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{name}: nothing found") };
         let space = Space::new(&question, &|_| {}).unwrap();
-        let trials = solve_everything(&space);
-        let mut all: Vec<(Picoseconds, &Plan)> = space
-            .order
-            .iter()
-            .filter_map(|index| match &trials[*index] {
-                Trial::Simulated { plan, time, .. } => Some((*time, plan.as_ref())),
-                Trial::OutOfMemory { .. } | Trial::Undecided => None,
-            })
-            .collect();
-        all.sort_by_key(|(time, _)| *time);
-        all.truncate(KEPT);
-        // Long steps were extrapolated; the answer is ordered by the whole ones.
-        let whole = |plan: &Plan| forecast(plan, &space.costs).unwrap().0.report.step_time;
-        let mut best: Vec<(Picoseconds, &Plan)> =
-            all.into_iter().map(|(_, plan)| (whole(plan), plan)).collect();
-        best.sort_by_key(|(time, _)| *time);
-        let ranked: Vec<(Picoseconds, &Plan)> =
-            found.ranked.iter().map(|ranked| (ranked.forecast.report.step_time, &ranked.plan)).collect();
-        assert!(ranked == best, "{name}");
+        let everything = solve_everything(&space);
+        let mut times: Vec<Picoseconds> = everything.iter().filter_map(Seen::time).collect();
+        times.sort_unstable();
+        times.truncate(KEPT);
+        let ranked =
+            found.ranked.iter().map(|ranked| step_time_for_ranking(&ranked.plan, &space.costs).unwrap());
+        let mut ranked: Vec<Picoseconds> = ranked.collect();
+        ranked.sort_unstable();
+        assert_eq!(ranked, times, "{name}");
         spared += found.search.bounded_out;
-        let Search { candidates, out_of_memory, bounded_out, solved, simulated } = found.search;
+        let Search { candidates, out_of_memory, bounded_out, solved, simulated, unseen, .. } = found.search;
+        assert_eq!((candidates, unseen), (everything.len(), 0), "{name}");
         assert_eq!(candidates, out_of_memory + bounded_out + simulated, "{name}: {:?}", found.search);
         assert!(simulated <= solved, "{name}");
     }

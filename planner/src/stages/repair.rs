@@ -1,8 +1,8 @@
 //! A plan that fits although some stage exceeds its even share of its rank's memory: measured by `plan_memory` itself.
 
 use super::fullest;
-use crate::layers::choices;
 use crate::partition::{LayerClass, Problem, Run};
+use crate::space::recompute_choices;
 use crate::verdict::Question;
 use std::cmp::Reverse;
 use trainwright_spec::memory::{RankMemory, plan_memory};
@@ -69,7 +69,7 @@ impl<'a> Draft<'a> {
         let share = |stage: usize| blocks / stages + usize::from(stage < blocks % stages);
         Self {
             problem,
-            options: choices(question),
+            options: recompute_choices(question),
             taken: classes.iter().map(keeping_least).collect(),
             lengths: (0..stages).map(share).collect(),
             classes,

@@ -1,7 +1,7 @@
 //! Stages of small questions: what fits is found, and what is found fits.
 
 use super::*;
-use crate::candidate::Candidates;
+use crate::space::legal::Legal;
 use crate::verdict::Pins;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_spec::cluster::Cluster;
@@ -30,9 +30,9 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
 /// What came of every candidate of a question.
 fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
     let costs = ClusterCosts { cluster: &question.cluster };
-    let candidates = Candidates::of(question).unwrap().found;
-    let layers = LayerCosts::new(question, &candidates, &costs).unwrap();
-    let each = candidates.into_iter();
+    let legal = Legal::of(question).unwrap();
+    let layers = LayerCosts::new(question, &legal.layouts, &costs).unwrap();
+    let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
     each.map(|candidate| (candidate, stage(question, &candidate, &layers, &costs))).collect()
 }
 
@@ -48,7 +48,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
         sequence_parallel: Some(true),
         data_sharding: Some("zero1".into()),
         recompute: Some(Recompute::None),
-        ..Pins::default()
+        ..Pins::core()
     };
     let question = question("llama-3-70b", "dgx-h100:16", 8192, 512, pins);
     let [(_, Staged::Plan(plan, _))] = &staged(&question)[..] else { panic!("nothing fits") };
@@ -59,7 +59,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
 #[test]
 fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
     let check = |gib: f64, fewest: usize| {
-        let mut question = question("llama-3-8b", "dgx-h100:2", 4096, 32, Pins::default());
+        let mut question = question("llama-3-8b", "dgx-h100:2", 4096, 32, Pins::core());
         question.cluster.node.gpu.memory.value = Bytes::GIB * gib;
         let has = question.cluster.node.gpu.memory.value;
         let mut plans = 0;

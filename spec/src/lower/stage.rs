@@ -86,6 +86,8 @@ pub struct StageCost {
     pub peak: Bytes,
     /// Parameters on the rank.
     pub parameters: u64,
+    /// Those of them that belong to routed experts.
+    pub routed: u64,
 }
 
 impl Layer {
@@ -169,6 +171,7 @@ impl Layer {
             kept: kept(&self.parts, self.recompute),
             peak: backward_peak(&self.parts, self.recompute),
             parameters: self.parameters,
+            routed: self.routed,
         }
     }
 }
