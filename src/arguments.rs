@@ -89,6 +89,9 @@ pub struct PlanArguments {
     /// How many plans to list, 5 at most
     #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
     pub top: usize,
+    /// Say which bandwidth or memory would make another plan the fastest
+    #[arg(long)]
+    pub sensitivity: bool,
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,

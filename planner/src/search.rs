@@ -13,6 +13,7 @@ use crate::candidate::Candidate;
 use crate::explain::{alternatives, limited_by};
 use crate::infeasible::infeasible;
 use crate::layers::LayerCosts;
+use crate::sensitivity::{finalists, front};
 use crate::space::legal::Legal;
 use crate::space::recompute_choices;
 use crate::stages::{Staged, stage};
@@ -95,7 +96,8 @@ pub fn plan_within(
         false => alternatives(&space, &explored, &winner, &ranked[0].1)?,
     };
     let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
-    Ok(Verdict::Found(Found { ranked, alternatives, search }))
+    let (front, finalists) = (front(&explored), finalists(&explored));
+    Ok(Verdict::Found(Found { ranked, alternatives, front, finalists, search }))
 }
 
 /// The bounds of a question's candidates alone, on one thread: for measuring how fast they are.
@@ -186,8 +188,8 @@ impl<'a> Space<'a> {
             splits[number] = splits[number - 1] + ((layers - number) as f64 / number as f64).log10();
         }
         let mut of_stages = vec![0usize; layers + 1];
-        for (stages, count) in self.legal.layouts.iter().flat_map(|layout| self.legal.counts(layout)) {
-            of_stages[stages] += count;
+        for stages in self.legal.layouts.iter().flat_map(|layout| self.legal.stages(layout)) {
+            of_stages[stages] += 1;
         }
         let logs = (1..=layers).filter(|stages| of_stages[*stages] > 0);
         let logs: Vec<f64> =

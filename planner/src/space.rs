@@ -27,6 +27,8 @@ mod sequence_parallel;
 mod shard;
 mod tensor;
 mod tensor_scheme;
+#[cfg(test)]
+mod tests;
 mod virtual_stages;
 mod why;
 

@@ -1,5 +1,6 @@
 //! The planner's question and its answer.
 
+use crate::sensitivity::{Finalist, FrontPoint};
 use serde::Serialize;
 use thiserror::Error;
 use trainwright_sim::{Deadlock, Forecast};
@@ -154,6 +155,10 @@ pub struct Found {
     pub ranked: Vec<Ranked>,
     /// Why the obvious other choices are not the first of them.
     pub alternatives: Vec<Alternative>,
+    /// The simulated plans that none other beats in time and memory at once, the fastest first.
+    pub front: Vec<FrontPoint>,
+    /// The fastest simulated plans of different meshes: see `sensitivity`.
+    pub finalists: Vec<Finalist>,
     /// How the search went.
     pub search: Search,
 }

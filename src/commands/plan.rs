@@ -5,7 +5,7 @@ use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal};
 use crate::{inputs, output};
-use trainwright_planner::{Found, Question, Verdict, plan_within};
+use trainwright_planner::{Found, Question, Verdict, plan_within, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::units::Seconds;
@@ -38,7 +38,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
                 output::write("--out", path, |out| out.write_all(text.as_bytes()))
             });
             if !alone {
-                output::print(&answer(&question, &found, arguments.json)?)?;
+                output::print(&answer(&question, &found, arguments)?)?;
             }
             written?;
             match arguments.out.as_deref() {
@@ -74,13 +74,14 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     }
 }
 
-fn answer(question: &Question, found: &Found, as_json: bool) -> Result<String, CliError> {
-    if as_json {
-        return Ok(json::found(question, found));
+fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {
+    let changes = if arguments.sensitivity { sensitivity(found)? } else { Vec::new() };
+    if arguments.json {
+        return Ok(json::found(question, found, &changes));
     }
     let best = &found.ranked[0].plan;
     let (_, timeline) = forecast(best, &ClusterCosts { cluster: &best.cluster })?;
-    Ok(plans::page(question, found, &timeline, output::columns()))
+    Ok(plans::page(question, found, &changes, &timeline, output::columns()))
 }
 
 fn next_step(path: &str) -> String {

@@ -8,6 +8,8 @@
 //!                 "global_batch_sequences", "precision", "optimizer", "stack" },
 //!   "plans": [ { "rank", "limited_by", "estimate_s", "forecast": {…}, "plan": {…} } ],
 //!   "alternatives": [ { "choice", "reason" } ],
+//!   "front": [ { "plan", "step_time_s", "peak_memory_bytes", "headroom_bytes", "gpu_s" } ],
+//!   "sensitivity": [ { "quantity", "factor", "then" } ],
 //!   "search": { "layouts", "candidates", "plans_log10", "out_of_memory", "state_out_of_memory", "bounded_out", "solved",
 //!               "simulated", "unseen", "bound_s" } }
 //! ```
@@ -41,14 +43,16 @@
 use super::network::{How, Row, Table};
 use crate::inputs::network::Measured;
 use serde::Serialize;
-use trainwright_planner::{Alternative, BrokenLimit, Found, Infeasible, Question, Search};
+use trainwright_planner::{
+    Alternative, BrokenLimit, Found, FrontPoint, Infeasible, Question, Search, Sensitivity,
+};
 use trainwright_sim::Forecast;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{BytesPerSecond, Seconds};
 
 /// Plans that fit.
-pub fn found(question: &Question, found: &Found) -> String {
+pub fn found(question: &Question, found: &Found, sensitivity: &[Sensitivity]) -> String {
     let plans = found.ranked.iter().enumerate().map(|(index, ranked)| RankedPlan {
         rank: index + 1,
         limited_by: &ranked.limited_by,
@@ -61,6 +65,8 @@ pub fn found(question: &Question, found: &Found) -> String {
         question: asked(question),
         plans: plans.collect(),
         alternatives: &found.alternatives,
+        front: &found.front,
+        sensitivity,
         search: &found.search,
     })
 }
@@ -123,6 +129,8 @@ struct FoundAnswer<'a> {
     question: Asked<'a>,
     plans: Vec<RankedPlan<'a>>,
     alternatives: &'a [Alternative],
+    front: &'a [FrontPoint],
+    sensitivity: &'a [Sensitivity],
     search: &'a Search,
 }
 

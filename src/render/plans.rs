@@ -7,11 +7,17 @@ use super::words::{
     choices, count, gib, grouped, heading, pairs, percent, question as asked, recompute_cell, share, wrap,
 };
 use Column::{Left, Right};
-use trainwright_planner::{Found, Question, Ranked, Search};
+use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
 use trainwright_traces::timeline::Timeline;
 
 /// Everything that a person wants to know; `timeline` is the best plan's. `found` has at least one plan.
-pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: usize) -> String {
+pub fn page(
+    question: &Question,
+    found: &Found,
+    sensitivity: &[Sensitivity],
+    timeline: &Timeline,
+    columns: usize,
+) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
     let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
@@ -41,6 +47,23 @@ pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: us
         page.push_str(&heading("Why not something else"));
         let reasons = found.alternatives.iter();
         page.push_str(&pairs(reasons.map(|lost| (lost.choice.as_str(), lost.reason.clone()))));
+    }
+    if found.front.len() > 1 {
+        page.push_str(&heading("Less memory for more time, among the simulated plans"));
+        let points = found.front.iter().map(|point| {
+            let headroom = format!("{}, {} GiB left: {}", point.step_time, gib(point.headroom), point.plan);
+            (format!("{} GiB", gib(point.peak_memory)), headroom)
+        });
+        let points: Vec<(String, String)> = points.collect();
+        page.push_str(&pairs(points.iter().map(|(memory, words)| (memory.as_str(), words.clone()))));
+    }
+    if !sensitivity.is_empty() {
+        page.push_str(&heading("What would make another of the finalists the fastest"));
+        let changes = sensitivity.iter().map(|change| match change.factor {
+            Some(factor) => (change.quantity.as_str(), format!("{factor:.2} times: {}", change.then)),
+            None => (change.quantity.as_str(), "nothing within 16 times".into()),
+        });
+        page.push_str(&pairs(changes));
     }
     page.push_str(&heading("Search"));
     page.push_str(&search(&found.search));

@@ -20,29 +20,34 @@ type PipelineKey = (usize, usize);
 /// What the states of a layout depend on: ranks with the same weights, and how many of them are in a node.
 type StateKey = (usize, usize);
 
+/// What the legal combinations of both with a layout depend on: whether it is a grid, whether it is sequence parallel.
+type KindKey = (bool, bool, PipelineKey, StateKey);
+
 /// What decides whether a pipeline and a state go with each other and a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     several_ranks: bool,
+    several_microbatches: bool,
     grid: bool,
     sequence_parallel: bool,
     schedule: &'static str,
     several_stages: bool,
     data_sharding: &'static str,
-    hybrid: bool,
+    several_shards: bool,
     offload: &'static str,
 }
 
 impl Pair {
-    fn of(candidate: &Candidate) -> Self {
+    fn of(candidate: &Candidate, global_batch: usize) -> Self {
         Self {
             several_ranks: candidate.mesh.pipeline > 1,
+            several_microbatches: candidate.shape(global_batch).microbatches > 1,
             grid: candidate.mesh.tensor_rows > 1,
             sequence_parallel: candidate.sequence_parallel,
             schedule: candidate.schedule,
             several_stages: candidate.virtual_stages > 1,
             data_sharding: candidate.data_sharding,
-            hybrid: candidate.mesh.shard.is_some(),
+            several_shards: candidate.mesh.shard() > 1,
             offload: offload::name(&candidate.offload),
         }
     }
@@ -55,7 +60,8 @@ pub(crate) struct Legal<'a> {
     pub layouts: Vec<Candidate>,
     pipelines: BTreeMap<PipelineKey, Vec<Candidate>>,
     states: BTreeMap<StateKey, Vec<Candidate>>,
-    pairs: BTreeMap<Pair, bool>,
+    /// Indices of the pipelines and states that go with each other.
+    kinds: BTreeMap<KindKey, Vec<(usize, usize)>>,
     /// Why some cannot be simulated, if there are such.
     pub left_out: Option<String>,
 }
@@ -76,7 +82,8 @@ impl<'a> Legal<'a> {
         if drafts.is_empty() {
             return Err(none(why::no_layout(question)));
         }
-        let layouts = check_layouts(question, &drafts).map_err(none)?;
+        let refused = |reason| none(why::no_mesh(question).unwrap_or(reason));
+        let layouts = check_layouts(question, &drafts).map_err(refused)?;
         let (layouts, left_out) = simulated(question, layouts).map_err(none)?;
         let pipelines = by_key(
             &layouts,
@@ -88,7 +95,7 @@ impl<'a> Legal<'a> {
             |layout| state_key(question, layout),
             |layout| extended(question, STATE, vec![*layout]),
         );
-        let mut legal = Self { question, layouts, pipelines, states, pairs: BTreeMap::new(), left_out };
+        let mut legal = Self { question, layouts, pipelines, states, kinds: BTreeMap::new(), left_out };
         let refused = legal.check_pairs();
         let legal = legal;
         match legal.layouts.iter().any(|layout| legal.count(layout) > 0) {
@@ -100,22 +107,29 @@ impl<'a> Legal<'a> {
     /// The candidates with a layout.
     pub fn candidates(&self, layout: &Candidate) -> Vec<Candidate> {
         let (pipelines, states) = self.parts(layout);
-        let joined = pipelines.iter().flat_map(|order| states.iter().map(|state| join(layout, order, state)));
-        joined.filter(|candidate| self.pairs[&Pair::of(candidate)]).collect()
+        let pairs = &self.kinds[&self.kind(layout)];
+        pairs.iter().map(|(order, state)| join(layout, &pipelines[*order], &states[*state])).collect()
     }
 
     /// How many there are.
     pub fn count(&self, layout: &Candidate) -> usize {
-        self.counts(layout).iter().map(|(_, count)| count).sum()
+        self.kinds[&self.kind(layout)].len()
     }
 
-    /// How many there are for each number of stages.
-    pub fn counts(&self, layout: &Candidate) -> Vec<(usize, usize)> {
-        let (pipelines, states) = self.parts(layout);
-        let goes = |order: &Candidate| {
-            states.iter().filter(|state| self.pairs[&Pair::of(&join(layout, order, state))]).count()
-        };
-        pipelines.iter().map(|order| (order.mesh.pipeline * order.virtual_stages, goes(order))).collect()
+    /// The numbers of their stages.
+    pub fn stages(&self, layout: &Candidate) -> impl Iterator<Item = usize> {
+        let (pipelines, _) = self.parts(layout);
+        let pairs = self.kinds[&self.kind(layout)].iter();
+        pairs.map(|(order, _)| pipelines[*order].mesh.pipeline * pipelines[*order].virtual_stages)
+    }
+
+    fn kind(&self, layout: &Candidate) -> KindKey {
+        let keys = (pipeline_key(self.question, layout), state_key(self.question, layout));
+        (layout.mesh.tensor_rows > 1, layout.sequence_parallel, keys.0, keys.1)
+    }
+
+    fn pair(&self, candidate: &Candidate) -> Pair {
+        Pair::of(candidate, self.question.job.global_batch)
     }
 
     fn parts(&self, layout: &Candidate) -> (&[Candidate], &[Candidate]) {
@@ -125,39 +139,43 @@ impl<'a> Legal<'a> {
 
     /// Shows each kind of pipeline with each kind of state to the judge; returns the first refusal.
     fn check_pairs(&mut self) -> Option<String> {
-        let mut kinds: BTreeMap<(bool, bool, bool, PipelineKey, StateKey), usize> = BTreeMap::new();
-        for (index, layout) in self.layouts.iter().enumerate() {
-            let mesh = layout.mesh;
-            let flags = (mesh.pipeline > 1, mesh.tensor_rows > 1, layout.sequence_parallel);
-            let keys = (pipeline_key(self.question, layout), state_key(self.question, layout));
-            kinds.entry((flags.0, flags.1, flags.2, keys.0, keys.1)).or_insert(index);
+        let mut kinds: BTreeMap<KindKey, &Candidate> = BTreeMap::new();
+        for layout in &self.layouts {
+            kinds.entry(self.kind(layout)).or_insert(layout);
         }
+        // All pairs of a kind with their places, and one candidate of each pair.
         let mut first: BTreeMap<Pair, Candidate> = BTreeMap::new();
-        for index in kinds.into_values() {
-            let layout = &self.layouts[index];
+        let mut places: Vec<(KindKey, Vec<((usize, usize), Pair)>)> = Vec::new();
+        for (kind, layout) in kinds {
             let (pipelines, states) = self.parts(layout);
-            for (order, state) in
-                pipelines.iter().flat_map(|order| states.iter().map(move |state| (order, state)))
-            {
-                let candidate = join(layout, order, state);
-                first.entry(Pair::of(&candidate)).or_insert(candidate);
+            let mut own = Vec::with_capacity(pipelines.len() * states.len());
+            for (at_order, order) in pipelines.iter().enumerate() {
+                for (at_state, state) in states.iter().enumerate() {
+                    let candidate = join(layout, order, state);
+                    let pair = self.pair(&candidate);
+                    first.entry(pair).or_insert(candidate);
+                    own.push(((at_order, at_state), pair));
+                }
             }
+            places.push((kind, own));
         }
-        let judged: Vec<(Pair, Result<(), String>)> =
+        let judged: BTreeMap<Pair, Result<(), String>> =
             first.into_par_iter().map(|(pair, candidate)| (pair, self.judge(&candidate))).collect();
-        let refused = judged.iter().find_map(|(_, verdict)| verdict.clone().err());
-        self.pairs = judged.into_iter().map(|(pair, verdict)| (pair, verdict.is_ok())).collect();
-        refused
+        let legal = |own: Vec<((usize, usize), Pair)>| -> Vec<(usize, usize)> {
+            own.into_iter().filter(|(_, pair)| judged[pair].is_ok()).map(|(place, _)| place).collect()
+        };
+        self.kinds = places.into_iter().map(|(kind, own)| (kind, legal(own))).collect();
+        judged.into_values().find_map(Result::err)
     }
 
-    /// Whether a candidate is legal, asked with as few microbatches as its schedule exists for.
+    /// Whether a candidate is legal, asked with few microbatches, several if it has several.
     fn judge(&self, candidate: &Candidate) -> Result<(), String> {
         let shape = candidate.shape(self.question.job.global_batch);
         let few = |microbatches: &usize| {
             let shape = PipelineShape { microbatches: *microbatches, ..shape };
             *microbatches <= shape.microbatches && candidate.schedule().check(shape).is_ok()
         };
-        let tried = [1, 2, 4].map(|times| times * shape.ranks);
+        let tried = [2, 4, 1].map(|times| times * shape.ranks);
         let microbatches = tried.into_iter().filter(|few| *few <= shape.microbatches).find(few);
         check(self.question, candidate, microbatches.unwrap_or(shape.microbatches))
     }

@@ -114,7 +114,7 @@ fn refusal(question: &Question, key: &str, draft: &Candidate) -> String {
 }
 
 /// Which rule leaves no tensor, pipeline and data degree, if one of these three does.
-fn no_mesh(question: &Question) -> Option<String> {
+pub(super) fn no_mesh(question: &Question) -> Option<String> {
     let Question { model, cluster, job, pins, .. } = question;
     let gpus = cluster.gpus();
     let axes = [("tensor", pins.tensor), ("pipeline", pins.pipeline), ("data", pins.data)];
