@@ -3,13 +3,15 @@
 //! Prints how many plans the space has, how many of them were dropped by which rule, time and memory, and how many bounds
 //! a core evaluates in a second. Names on the command line choose among the questions.
 
+use std::sync::OnceLock;
 use std::time::Instant;
-use trainwright_planner::{Bounds, Pins, Question, Verdict, plan};
+use trainwright_planner::{Bounds, Pins, Progress, Question, Verdict, plan_within};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
+use trainwright_spec::units::Seconds;
 
 /// Model, cluster, tokens of a sequence, sequences of a step.
 const QUESTIONS: [(&str, &str, usize, usize); 4] = [
@@ -44,7 +46,15 @@ fn main() {
         let question = question(model, cluster, sequence, global_batch);
         let rate = bounds_per_second(&question);
         let began = Instant::now();
-        let verdict = plan(&question, &|_| {}).expect("there are candidates");
+        let searched = OnceLock::new();
+        let watch = |progress: Progress| {
+            if progress.phase == "simulations" {
+                searched.get_or_init(|| began.elapsed().as_secs_f64());
+            }
+        };
+        let limit = Some(Seconds::new(300.0));
+        let verdict = plan_within(&question, limit, &watch).expect("there are candidates");
+        let found = searched.get().copied().unwrap_or(f64::NAN);
         let seconds = began.elapsed().as_secs_f64();
         println!(
             "{model} on {cluster}: {seconds:.2} s, {:.0} MiB at most, {rate:.2e} bounds a second",

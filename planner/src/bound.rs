@@ -4,6 +4,7 @@
 //! layout_bound    a layout under any schedule and state      one multiplication
 //! step_bound      a candidate, memory left aside             closed forms
 //! tight_bound     a candidate, in its memory, with what its data axis sends
+//! plan_bound      a candidate with one partition and recomputation
 //! ```
 //!
 //! Each is at least the one before. A property test holds them below simulated times.
@@ -12,6 +13,7 @@ pub(crate) mod order;
 
 use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
+use crate::space::recompute_choices;
 use crate::verdict::Question;
 use order::ForwardPart;
 use trainwright_sim::costs::Costs;
@@ -19,9 +21,10 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction, Reshard};
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{fixed_overhead, state_per_parameter};
-use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Access, Axis, Group, HostUpdate, Kernel};
+use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::program::{Access, Axis, CopyDirection, Group, HostUpdate, Kernel};
 use trainwright_spec::schedule::PipelineShape;
+use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// What rounding may take from a bound: the simulator's clock is in whole picoseconds.
@@ -66,7 +69,8 @@ pub(crate) fn tight_bound(
     let pipeline =
         pipeline_bound(question, candidate, layers, cost).max(order_bound(question, candidate, layers, cost));
     let in_memory = memory_pipeline_bound(question, candidate, plan, layers);
-    let sent = data_bound(question, candidate, plan, layers, costs);
+    let sent = data_bound(question, candidate, plan, layers, costs)
+        .max(copy_bound(question, candidate, plan, cost, costs));
     let update = update_bound(plan, cost.parameters(question), costs);
     (pipeline.max(in_memory).max(sent) + update) * (1.0 - ROUNDING)
 }
@@ -123,12 +127,8 @@ fn order_bound(question: &Question, candidate: &Candidate, layers: &LayerCosts, 
     let parts = cost.blocks.iter().flatten().chain([&cost.embedding, &cost.head]);
     let parts = parts.filter(|layer| layer.time > Seconds::ZERO).map(|layer| layer.forward / layer.time);
     let shape = candidate.shape(question.job.global_batch);
-    let (few, rest) = match few_microbatches(shape) {
-        few if candidate.schedule().check(PipelineShape { microbatches: few, ..shape }).is_ok() => {
-            (few, shape.microbatches - few)
-        }
-        _ => (shape.microbatches, 0),
-    };
+    let few = enough_microbatches(candidate, shape);
+    let rest = shape.microbatches - few;
     let shape = PipelineShape { microbatches: few, ..shape };
     let order = layers.order(candidate.schedule, shape, ForwardPart::of(parts));
     let work = cost.least_time(question);
@@ -137,10 +137,12 @@ fn order_bound(question: &Question, candidate: &Candidate, layers: &LayerCosts, 
     block * order.sum + (work - block * shape.stages() as f64) * order.least + even
 }
 
-/// As many microbatches as a step has, or fewer after which a schedule has repeated.
-fn few_microbatches(shape: PipelineShape) -> usize {
+/// As many microbatches as a step has, or fewer after which its schedule has repeated.
+fn enough_microbatches(candidate: &Candidate, shape: PipelineShape) -> usize {
     let PipelineShape { ranks: p, microbatches: m, .. } = shape;
-    if m <= 6 * p { m } else { 4 * p + m % p }
+    let few = 4 * p + m % p;
+    let exists = || candidate.schedule().check(PipelineShape { microbatches: few, ..shape }).is_ok();
+    if m > 6 * p && exists() { few } else { m }
 }
 
 /// The least part of a layer's time that is forward.
@@ -333,6 +335,86 @@ fn data_bound(
         false => work * m,
     };
     (before + time(reduction, gradient * all)) / p
+}
+
+/// The least time that activations take to leave the GPUs, if they do.
+///
+/// T = m L τ / p, τ the least with Σ_c x_c = 1, Σ x_c t_c ≤ τ and Σ x_c a_c ≤ β τ
+///
+/// m microbatches, L blocks of the longest run, p ranks, t_c time and a_c kept activations of a block under recompute
+/// choice c, β bandwidth out of a GPU: kernels and copies each take their turn.
+fn copy_bound(
+    question: &Question,
+    candidate: &Candidate,
+    plan: &Plan,
+    cost: &ModelCost,
+    costs: &impl Costs,
+) -> Seconds {
+    let runs = question.model.blocks.iter().zip(&cost.blocks);
+    let longest = runs.max_by_key(|(run, _)| run.count);
+    let (Some(place), None, Some((run, choices))) =
+        (plan.offload.activations, plan.offload.activation_blocks, longest)
+    else {
+        return Seconds::ZERO;
+    };
+    let many = Bytes::new(1e15);
+    let of_a_second = many / costs.copy(CopyDirection::ToHost, place, many).get();
+    let ways: Vec<(Seconds, Bytes)> = choices.iter().map(|choice| (choice.time, choice.kept)).collect();
+    let slowest = |choice: &LayerCost| choice.time.max(Seconds::new(choice.kept / of_a_second));
+    let (mut low, mut high) = (Seconds::ZERO, choices.iter().map(slowest).fold(Seconds::ZERO, Seconds::max));
+    for _ in 0..BISECTIONS {
+        let middle = (low + high) / 2.0;
+        match most_blocks(middle, of_a_second * middle.get(), &ways) < 1.0 {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    let shape = candidate.shape(question.job.global_batch);
+    low * ((run.count * shape.microbatches) as f64 / shape.ranks as f64)
+}
+
+/// A time that no step of this very plan of a candidate is below: its passes in the order of its schedule, with free
+/// messages, and its update.
+pub(crate) fn plan_bound(
+    question: &Question,
+    candidate: &Candidate,
+    plan: &Plan,
+    layers: &LayerCosts,
+    costs: &impl Costs,
+) -> Seconds {
+    let schedule = candidate.schedule();
+    if !schedule.flushes() {
+        return Seconds::ZERO;
+    }
+    let cost = layers.of(candidate);
+    let options = recompute_choices(question);
+    let runs = question.model.blocks.iter().enumerate();
+    let classes: Vec<usize> = runs.flat_map(|(class, run)| std::iter::repeat_n(class, run.count)).collect();
+    let mut next = classes.iter();
+    let last = plan.stages.len() - 1;
+    let stage = |(index, blocks): (usize, &StageBlocks)| {
+        let own = blocks.0.iter().filter_map(|recompute| {
+            let option = options.iter().position(|option| option == recompute)?;
+            next.next().map(|class| &cost.blocks[*class][option])
+        });
+        let ends = [(0, &cost.embedding), (last, cost.head_of(candidate))];
+        let ends = ends.into_iter().filter(|(at, _)| *at == index).map(|(_, end)| end);
+        let nothing = PassTimes { forward: Seconds::ZERO, input: Seconds::ZERO, weight: Seconds::ZERO };
+        own.collect::<Vec<_>>().into_iter().chain(ends).fold(nothing, |sum, layer| PassTimes {
+            forward: sum.forward + layer.forward,
+            input: sum.input + layer.input,
+            weight: sum.weight + (layer.time - layer.forward - layer.input),
+        })
+    };
+    let stages: Vec<PassTimes> = plan.stages.iter().enumerate().map(stage).collect();
+    let shape = candidate.shape(question.job.global_batch);
+    let few = enough_microbatches(candidate, shape);
+    let shorter = PipelineShape { microbatches: few, ..shape };
+    let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
+    let Ok(run) = ideal::run(&layers.lists(candidate.schedule, shorter), &times) else { return Seconds::ZERO };
+    let busiest = run.work.iter().copied().fold(Seconds::ZERO, Seconds::max) / few as f64;
+    let passes = run.makespan + busiest * (shape.microbatches - few) as f64;
+    (passes + update_bound(plan, cost.parameters(question), costs)) * (1.0 - ROUNDING)
 }
 
 /// The least time of gradient norm, clipping and optimizer after the last backward, `parameters` those of all

@@ -199,7 +199,7 @@ fn judge(
     let trials: Vec<&Trial> = known.into_iter().chain(&tried).collect();
     let fastest = trials.iter().filter_map(|trial| match trial {
         Trial::Simulated { plan, time, .. } => Some((*time, plan)),
-        Trial::OutOfMemory { .. } | Trial::Undecided => None,
+        Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
     });
     let reason = if let Some((time, plan)) = fastest.min_by_key(|(time, _)| *time) {
         let slower = 100.0 * (Seconds::from(time) / best.forecast.step_time - 1.0);
@@ -225,7 +225,7 @@ fn judge(
 fn least_lacking(trials: &[&Trial]) -> Option<(usize, Bytes, Bytes)> {
     let lacking = trials.iter().filter_map(|trial| match trial {
         Trial::OutOfMemory { rank, needs, has } => Some((*rank, *needs, *has)),
-        Trial::Simulated { .. } | Trial::Undecided => None,
+        Trial::Simulated { .. } | Trial::TooSlow | Trial::Undecided => None,
     });
     lacking.min_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))
 }

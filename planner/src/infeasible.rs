@@ -32,7 +32,7 @@ pub(crate) fn infeasible(space: &Space, explored: &Explored, search: Search) -> 
     let of_rank = |rank: usize| format!("memory of pipeline rank {rank}");
     let solved = explored.seen.iter().filter_map(|seen| match seen.trial {
         Trial::OutOfMemory { rank, needs, has } => Some((seen.candidate, of_rank(rank), needs, has)),
-        Trial::Simulated { .. } | Trial::Undecided => None,
+        Trial::Simulated { .. } | Trial::TooSlow | Trial::Undecided => None,
     });
     // Candidates whose state fits but whose activations do not, however much is recomputed.
     let crowded = explored.crowded_first.iter().filter_map(|candidate| {

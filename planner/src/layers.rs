@@ -15,7 +15,7 @@ use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Work};
-use trainwright_spec::schedule::{Action, ActionKind, PipelineShape, SCHEDULES, Schedule, schedule};
+use trainwright_spec::schedule::{Action, ActionKind, ActionLists, PipelineShape, SCHEDULES, Schedule, schedule};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// One layer on one rank, for one microbatch.
@@ -25,6 +25,9 @@ pub(crate) struct LayerCost {
     pub time: Seconds,
     /// Forward alone.
     pub forward: Seconds,
+    /// The half of backward that makes the input's gradient, where it runs in halves; the other half takes the rest or
+    /// more.
+    pub input: Seconds,
     /// Activations kept in between.
     pub kept: Bytes,
     /// What backward holds beyond them.
@@ -145,6 +148,7 @@ fn key(candidate: &Candidate) -> Key {
 pub(crate) struct LayerCosts {
     models: BTreeMap<Key, ModelCost>,
     in_flight: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<InFlight>>>,
+    lists: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<ActionLists>>>,
     orders: Mutex<BTreeMap<(&'static str, PipelineShape, ForwardPart), OrderBound>>,
     kinds: BTreeMap<&'static str, Kind>,
     global_batch: usize,
@@ -171,8 +175,8 @@ impl LayerCosts {
         let global_batch = question.job.global_batch;
         let kinds = SCHEDULES.iter().map(|schedule| (schedule.name(), Kind::of(*schedule))).collect();
         let models = computed?.into_iter().collect();
-        let (in_flight, orders) = (Mutex::default(), Mutex::default());
-        Ok(Self { models, in_flight, orders, kinds, global_batch })
+        let (in_flight, lists, orders) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { models, in_flight, lists, orders, kinds, global_batch })
     }
 
     /// The costs of a candidate whose layout was given to `new`.
@@ -183,6 +187,18 @@ impl LayerCosts {
     /// What kind of pipeline a candidate has.
     pub fn kind(&self, candidate: &Candidate) -> Kind {
         self.kinds[candidate.schedule]
+    }
+
+    /// What the ranks of a schedule do, pass by pass: no two passes joined.
+    pub fn lists(&self, name: &'static str, shape: PipelineShape) -> Arc<ActionLists> {
+        let known = || self.lists.lock().expect("no holder of the lock panics");
+        if let Some(found) = known().get(&(name, shape)) {
+            return found.clone();
+        }
+        let schedule = schedule(name).expect("candidates have schedules of the registry");
+        let found: Arc<ActionLists> = Arc::new(schedule.lists(shape).ranks.into_iter().collect());
+        known().insert((name, shape), found.clone());
+        found
     }
 
     /// What the order of a schedule's passes costs at least.
@@ -216,10 +232,12 @@ fn model_cost(question: &Question, candidate: &Candidate, costs: &impl Costs) ->
     let experts_apart = plan.mesh.experts_apart();
     let cost = |plan: &Plan, stage: StageCost| {
         let forward = segment_time(plan, stage.forward, costs)?;
-        let time = forward + segment_time(plan, stage.backward, costs)?;
+        let backward = segment_time(plan, stage.backward, costs)?;
+        let input = segment_time(plan, stage.input, costs)?.min(backward);
+        let time = forward + backward;
         let apart = if experts_apart { stage.routed } else { 0 };
         let StageCost { kept, peak, parameters, .. } = stage;
-        Ok(LayerCost { time, forward, kept, peak, parameters, apart })
+        Ok(LayerCost { time, forward, input, kept, peak, parameters, apart })
     };
     let choices = recompute_choices(question);
     let blocks = question.model.blocks.iter().map(|run| {

@@ -8,7 +8,7 @@ mod branch;
 #[cfg(test)]
 mod tests;
 
-use crate::bound::layout_bound;
+use crate::bound::{layout_bound, plan_bound};
 use crate::candidate::Candidate;
 use crate::explain::{alternatives, limited_by};
 use crate::infeasible::infeasible;
@@ -78,7 +78,7 @@ pub fn plan_within(
         .par_iter()
         .filter_map(|seen| match &seen.trial {
             Trial::Simulated { plan, estimate, .. } => Some((seen.candidate, plan.as_ref(), *estimate)),
-            Trial::OutOfMemory { .. } | Trial::Undecided => None,
+            Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
         })
         .map(|(candidate, plan, estimate)| {
             let (forecast, _) = forecast(plan, &space.costs)?;
@@ -154,7 +154,18 @@ impl<'a> Space<'a> {
 
     /// Solves and simulates a candidate.
     pub fn trial(&self, candidate: &Candidate) -> Result<Trial, PlannerError> {
-        trial(stage(self.question, candidate, &self.layers, &self.costs), &self.costs)
+        self.trial_below(candidate, None)
+    }
+
+    /// The same, but for the simulation if that cannot take less than `most`.
+    pub fn trial_below(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
+        let staged = stage(self.question, candidate, &self.layers, &self.costs);
+        if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
+            && plan_bound(self.question, candidate, plan, &self.layers, &self.costs) >= most
+        {
+            return Ok(Trial::TooSlow);
+        }
+        trial(staged, &self.costs)
     }
 
     /// What a whole search comes to.
@@ -162,6 +173,7 @@ impl<'a> Space<'a> {
         let count = |kind: fn(&Trial) -> bool| explored.seen.iter().filter(|seen| kind(&seen.trial)).count();
         let candidates = self.legal.layouts.iter().map(|layout| self.legal.count(layout)).sum();
         let solved_out = count(|trial| matches!(trial, Trial::OutOfMemory { .. }));
+        let too_slow = count(|trial| matches!(trial, Trial::TooSlow));
         let solved = explored.seen.len();
         let out_of_memory = explored.state_out_of_memory + explored.crowded + solved_out;
         let rest = candidates - (out_of_memory + solved - solved_out);
@@ -171,7 +183,7 @@ impl<'a> Space<'a> {
             plans_log10: self.plans_log10(),
             out_of_memory,
             state_out_of_memory: explored.state_out_of_memory,
-            bounded_out: if explored.ended { rest } else { 0 },
+            bounded_out: too_slow + if explored.ended { rest } else { 0 },
             solved,
             simulated: count(|trial| matches!(trial, Trial::Simulated { .. })),
             unseen: if explored.ended { 0 } else { rest },
@@ -219,6 +231,8 @@ pub(crate) enum Trial {
     Simulated { plan: Box<Plan>, estimate: Seconds, time: Picoseconds },
     /// It does not fit.
     OutOfMemory { rank: usize, needs: Bytes, has: Bytes },
+    /// Its best plan by that estimate cannot be fast enough.
+    TooSlow,
     /// The solver gave up.
     Undecided,
 }

@@ -108,7 +108,7 @@ fn words(candidate: &Candidate, plan: &Plan) -> String {
 fn by_time(explored: &Explored) -> Vec<(&Candidate, &Plan, Picoseconds)> {
     let simulated = explored.seen.iter().filter_map(|seen| match &seen.trial {
         Trial::Simulated { plan, time, .. } => Some((&seen.candidate, plan.as_ref(), *time)),
-        Trial::OutOfMemory { .. } | Trial::Undecided => None,
+        Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
     });
     let mut simulated: Vec<_> = simulated.collect();
     simulated.sort_by_key(|(_, _, time)| *time);

@@ -49,7 +49,7 @@ impl Seen {
     pub fn time(&self) -> Option<Picoseconds> {
         match self.trial {
             Trial::Simulated { time, .. } => Some(time),
-            Trial::OutOfMemory { .. } | Trial::Undecided => None,
+            Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Space<'_> {
                 .par_iter()
                 .map_init(
                     || self.legal.layouts[0].plan(self.question, Vec::new()),
-                    |plan, branch| self.step(branch, goal, plan),
+                    |plan, branch| self.step(branch, goal, most, plan),
                 )
                 .collect();
             let mut fits = false;
@@ -178,8 +178,14 @@ impl Space<'_> {
         Ok(explored)
     }
 
-    /// What becomes of a branch. `plan` is any plan that answers the question.
-    fn step(&self, branch: &Branch, goal: &Goal, plan: &mut Plan) -> Result<Step, PlannerError> {
+    /// What becomes of a branch when nothing above `most` is of use. `plan` is any plan that answers the question.
+    fn step(
+        &self,
+        branch: &Branch,
+        goal: &Goal,
+        most: Option<Seconds>,
+        plan: &mut Plan,
+    ) -> Result<Step, PlannerError> {
         Ok(match &branch.what {
             What::Layout(index) => self.open(*index, goal, plan),
             What::Candidate(candidate) => {
@@ -189,7 +195,7 @@ impl Space<'_> {
                 Step::Tightened(Branch { bound: bound.max(branch.bound), place: branch.place, what })
             }
             What::Tight(candidate) => {
-                let trial = self.trial(candidate)?;
+                let trial = self.trial_below(candidate, most)?;
                 Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
             }
         })

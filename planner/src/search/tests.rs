@@ -126,6 +126,8 @@ fn solve_everything(space: &Space) -> Vec<Seen> {
                         "{candidate:?} takes {time}, its bounds are {bound} and {tight}: {:?}",
                         plan.stages
                     );
+                    let own = plan_bound(space.question, candidate, plan, &space.layers, &space.costs);
+                    assert!(own <= time, "{candidate:?} takes {time}, its plan's bound is {own}");
                     plan.check("candidate").unwrap();
                 }
                 Seen { candidate: *candidate, bound: tight, trial }

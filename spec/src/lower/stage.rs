@@ -80,6 +80,8 @@ pub struct StageCost {
     pub forward: Segment,
     /// Backward of one microbatch, with what it computes again.
     pub backward: Segment,
+    /// The half of it that makes the input's gradient, where it runs in halves.
+    pub input: Segment,
     /// Activations kept from forward to backward, per microbatch.
     pub kept: Bytes,
     /// What backward holds beyond that while it runs.
@@ -168,6 +170,7 @@ impl Layer {
         StageCost {
             forward: segment(&|emitter| emitter.forward(&self.parts, self.recompute)),
             backward: segment(&|emitter| emitter.backward(&self.parts, self.recompute)),
+            input: segment(&|emitter| emitter.input(&self.parts, self.recompute)),
             kept: kept(&self.parts, self.recompute),
             peak: backward_peak(&self.parts, self.recompute),
             parameters: self.parameters,
