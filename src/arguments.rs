@@ -134,6 +134,9 @@ pub struct PinArguments {
     /// What every block computes again in backward: full, selective, none, or pieces as in selective(norm+activation)
     #[arg(long, value_name = "CHOICE")]
     pub recompute: Option<Recompute>,
+    /// How much is tried where nothing is pinned: what most software can do, or every grid, schedule and offload too
+    #[arg(long, value_enum, default_value = "usual")]
+    pub space: Space,
     /// Keep any choice at a value; several of one key leave the choice among them (keys: see `show choices`)
     #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
     pub pin: Vec<(String, String)>,
@@ -143,6 +146,15 @@ pub struct PinArguments {
     /// Pins and prohibitions in a TOML file: tables `pin` and `forbid` of keys with a value or a list of them
     #[arg(long, value_name = "FILE")]
     pub choices: Option<String>,
+}
+
+/// How much is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Space {
+    /// 1-D tensor parallelism; GPipe, 1F1B and interleaved schedules; everything on the GPUs
+    Usual,
+    /// Everything
+    Whole,
 }
 
 /// Arguments of `simulate`.

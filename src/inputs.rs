@@ -2,13 +2,13 @@
 
 pub mod network;
 
-use crate::arguments::{PinArguments, PlanArguments};
+use crate::arguments::{PinArguments, PlanArguments, Space};
 use crate::error::CliError;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use trainwright_planner::{Pins, Question};
+use trainwright_planner::{Breadth, Pins, Question};
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
@@ -167,6 +167,10 @@ fn pins(arguments: &PinArguments) -> Result<Pins, CliError> {
         recompute: arguments.recompute,
         only: arguments.pin.clone(),
         never: arguments.forbid.clone(),
+        breadth: match arguments.space {
+            Space::Usual => Breadth::Usual,
+            Space::Whole => Breadth::Whole,
+        },
     };
     if let Some(path) = &arguments.choices {
         let file = choices(path)?;

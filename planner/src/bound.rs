@@ -138,7 +138,7 @@ fn order_bound(question: &Question, candidate: &Candidate, layers: &LayerCosts, 
 }
 
 /// As many microbatches as a step has, or fewer after which its schedule has repeated.
-fn enough_microbatches(candidate: &Candidate, shape: PipelineShape) -> usize {
+pub(crate) fn enough_microbatches(candidate: &Candidate, shape: PipelineShape) -> usize {
     let PipelineShape { ranks: p, microbatches: m, .. } = shape;
     let few = 4 * p + m % p;
     let exists = || candidate.schedule().check(PipelineShape { microbatches: few, ..shape }).is_ok();

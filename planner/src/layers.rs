@@ -1,5 +1,6 @@
 //! What a model's layers cost on one rank: the numbers that bounds and partitions are made of.
 
+use crate::bound::enough_microbatches;
 use crate::bound::order::{ForwardPart, OrderBound};
 use crate::candidate::Candidate;
 use crate::space::recompute_choices;
@@ -15,7 +16,9 @@ use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Work};
-use trainwright_spec::schedule::{Action, ActionKind, ActionLists, PipelineShape, SCHEDULES, Schedule, schedule};
+use trainwright_spec::schedule::{
+    Action, ActionKind, ActionLists, PipelineShape, SCHEDULES, Schedule, schedule,
+};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// One layer on one rank, for one microbatch.
@@ -187,6 +190,18 @@ impl LayerCosts {
     /// What kind of pipeline a candidate has.
     pub fn kind(&self, candidate: &Candidate) -> Kind {
         self.kinds[candidate.schedule]
+    }
+
+    /// A smaller number of microbatches with which a candidate's stages hold as many of them at their peaks, if there is
+    /// one.
+    pub fn shorter(&self, candidate: &Candidate) -> Option<usize> {
+        let shape = candidate.shape(self.global_batch);
+        let few = enough_microbatches(candidate, shape);
+        let alike = || {
+            let shorter = InFlight::of(candidate.schedule(), PipelineShape { microbatches: few, ..shape });
+            shorter.by_stage == self.in_flight(candidate).by_stage
+        };
+        (few < shape.microbatches && alike()).then_some(few)
     }
 
     /// What the ranks of a schedule do, pass by pass: no two passes joined.

@@ -24,6 +24,6 @@ pub use search::{Bounds, KEPT, plan, plan_within};
 pub use sensitivity::{Finalist, FrontPoint, Sensitivity, sensitivity};
 pub use space::{PinChoice, pin_choices};
 pub use verdict::{
-    Alternative, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked, Search,
-    Verdict,
+    Alternative, Breadth, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked,
+    Search, Verdict,
 };

@@ -33,7 +33,7 @@ mod virtual_stages;
 mod why;
 
 use crate::candidate::Candidate;
-use crate::verdict::{PlannerError, Question};
+use crate::verdict::{Breadth, PlannerError, Question};
 use serde::Serialize;
 use trainwright_spec::plan::Recompute;
 
@@ -71,6 +71,11 @@ pub(crate) struct Given<'a> {
 }
 
 impl Given<'_> {
+    /// Whether everything is tried.
+    pub fn is_whole(&self) -> bool {
+        self.question.pins.breadth == Breadth::Whole
+    }
+
     /// Pinned numbers.
     pub fn numbers(&self) -> Option<Vec<usize>> {
         self.pinned.as_ref().map(|pinned| pinned.iter().filter_map(|text| text.parse().ok()).collect())

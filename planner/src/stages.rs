@@ -66,6 +66,8 @@ pub(crate) fn stage(
     let peaks = || cost.blocks.iter().flatten().map(|block| block.peak);
     let least = peaks().reduce(Bytes::min).unwrap_or(Bytes::ZERO);
     let shared = if exact { None } else { Some(least) };
+    let shorter = layers.shorter(candidate);
+    let fullest = |plan: &Plan| fullest_in(plan, shorter);
     let mut reserve = Bytes::ZERO;
     for _ in 0..=TIGHTENINGS {
         let room = Room { shared, reserve };
@@ -75,7 +77,10 @@ pub(crate) fn stage(
         match outcome {
             Outcome::Solved(solution) => {
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
-                let needs = fullest(&plan).1;
+                let needs = match fullest(&plan).1 {
+                    needs if needs <= has => fullest_in(&plan, None).1,
+                    needs => needs,
+                };
                 if needs <= has {
                     return fitting(plan, solution.objective);
                 }
@@ -89,8 +94,11 @@ pub(crate) fn stage(
         }
     }
     let problem = problem(question, candidate, &empty, layers, costs, Room { shared, reserve: Bytes::ZERO });
-    match repair(question, &empty, &problem) {
-        Ok((plan, objective)) => fitting(plan, objective),
+    match repair(question, &empty, &problem, &fullest) {
+        Ok((plan, objective)) => match fullest_in(&plan, None) {
+            (_, needs) if needs <= has => fitting(plan, objective),
+            (rank, needs) => Staged::OutOfMemory { rank, needs, has },
+        },
         Err((rank, needs)) => Staged::OutOfMemory { rank, needs, has },
     }
 }
@@ -110,11 +118,23 @@ fn beside(plan: &Plan) -> Option<(Bytes, Bytes)> {
     places.into_iter().find(|(needs, has)| needs > has)
 }
 
-/// The pipeline rank that holds most, and how much.
-fn fullest(plan: &Plan) -> (usize, Bytes) {
-    let memory = plan_memory(plan);
-    let totals = memory.iter().map(RankMemory::total).enumerate();
+/// The pipeline rank that holds most, and how much, with so many microbatches.
+fn fullest_in(plan: &Plan, microbatches: Option<usize>) -> (usize, Bytes) {
+    let totals = memory_in(plan, microbatches).into_iter().enumerate();
     totals.max_by(|a, b| a.1.get().total_cmp(&b.1.get())).expect("a plan has ranks")
+}
+
+/// What each pipeline rank holds, with so many microbatches.
+fn memory_in(plan: &Plan, microbatches: Option<usize>) -> Vec<Bytes> {
+    let of = |plan: &Plan| plan_memory(plan).iter().map(RankMemory::total).collect();
+    match microbatches {
+        None => of(plan),
+        Some(microbatches) => {
+            let mut shorter = plan.clone();
+            shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
+            of(&shorter)
+        }
+    }
 }
 
 fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {

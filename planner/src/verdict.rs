@@ -52,6 +52,19 @@ pub struct Pins {
     pub only: Vec<(String, String)>,
     /// The same with a value that it must not have.
     pub never: Vec<(String, String)>,
+    /// How wide choices are that neither names.
+    pub breadth: Breadth,
+}
+
+/// How much of the space is searched where nothing is pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Breadth {
+    /// What most software can do: every axis of the mesh and every data-parallel scheme of the stack; 1-D tensor
+    /// parallelism, GPipe, 1F1B and interleaved schedules, everything on the GPUs.
+    #[default]
+    Usual,
+    /// Grids of tensor ranks, every schedule and offload too.
+    Whole,
 }
 
 impl Pins {
@@ -72,6 +85,11 @@ impl Pins {
         ];
         let only = only.into_iter().map(|(key, value)| (key.to_string(), value.to_string()));
         Self { only: only.collect(), ..Self::default() }
+    }
+
+    /// Nothing pinned, and everything tried.
+    pub fn whole() -> Self {
+        Self { breadth: Breadth::Whole, ..Self::default() }
     }
 
     /// The value that a field of its own pins, by key.

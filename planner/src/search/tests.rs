@@ -68,7 +68,7 @@ fn questions() -> Vec<(&'static str, Question)> {
 /// weights, offload.
 fn whole_questions() -> Vec<(&'static str, Question)> {
     let whole = |mut question: Question, nodes: usize, gpus: usize| {
-        question.pins = Pins::default();
+        question.pins = Pins::whole();
         question.cluster.node.gpus.value = gpus;
         question.cluster.nodes = nodes;
         question

@@ -5,8 +5,8 @@ use crate::candidate::Candidate;
 use trainwright_spec::plan::Offload;
 use trainwright_spec::program::Place;
 
-/// Nothing, the optimizer, its gradients too, or activations, where nodes have figures of their processors. More of it,
-/// and drives, must be pinned.
+/// Nothing; in the whole space the optimizer, its gradients too, or activations as well, where nodes have figures of their
+/// processors. More of it, and drives, must be pinned.
 pub(super) struct Beside;
 
 const NONE: Offload = Offload {
@@ -66,7 +66,7 @@ impl Dimension for Beside {
     fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
         let known: Vec<&'static str> = KINDS.iter().map(|(name, _)| *name).collect();
         let has_host = given.question.cluster.node.processors.is_some();
-        let tried = if has_host { &known[..TRIED] } else { &known[..1] };
+        let tried = if has_host && given.is_whole() { &known[..TRIED] } else { &known[..1] };
         let names = given.names(&known, tried);
         let chosen = KINDS.iter().filter(|(name, _)| names.contains(name));
         chosen.map(|(_, offload)| Candidate { offload: *offload, ..*draft }).collect()

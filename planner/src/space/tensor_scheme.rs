@@ -5,7 +5,7 @@ use crate::candidate::Candidate;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::tensor::TENSOR_SCHEMES;
 
-/// Every scheme with every number of rows that its grid can have.
+/// The first scheme, which has no grid, or every scheme with every number of rows that its grid can have.
 pub(super) struct Scheme;
 
 impl Dimension for Scheme {
@@ -23,7 +23,7 @@ impl Dimension for Scheme {
 
     fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
         let known: Vec<&'static str> = TENSOR_SCHEMES.iter().map(|scheme| scheme.name()).collect();
-        let tried = given.names(&known, &known);
+        let tried = given.names(&known, if given.is_whole() { &known } else { &known[..1] });
         let grids =
             (1..=draft.mesh.tensor.isqrt()).filter(|rows| draft.mesh.tensor.is_multiple_of(rows * rows));
         let mut options = Vec::new();

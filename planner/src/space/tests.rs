@@ -33,7 +33,7 @@ fn question(model: &str, nodes: usize, stack: &str) -> Question {
             gradient_clipping: true,
         },
         stack: Stack::from_name(stack).unwrap(),
-        pins: Pins::default(),
+        pins: Pins::whole(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! A plan that fits although some stage exceeds its even share of its rank's memory: measured by `plan_memory` itself.
 
-use super::fullest;
 use crate::partition::{LayerClass, Problem, Run};
 use crate::space::recompute_choices;
 use crate::verdict::Question;
@@ -18,6 +17,7 @@ pub(super) fn repair(
     question: &Question,
     empty: &Plan,
     problem: &Problem,
+    fullest: &dyn Fn(&Plan) -> (usize, Bytes),
 ) -> Result<(Plan, Seconds), (usize, Bytes)> {
     let has = question.cluster.node.gpu.memory.value;
     let mut draft = Draft::even(question, problem);
