@@ -15,7 +15,7 @@ use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
 use crate::space::recompute_choices;
 use crate::verdict::Question;
-use order::ForwardPart;
+use order::{ForwardPart, OrderBound};
 use trainwright_sim::costs::Costs;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction, Reshard};
@@ -116,25 +116,39 @@ fn pipeline_bound(
     spread.max(whole_blocks)
 }
 
-/// The least time of the passes of a candidate in the order of its schedule: see `order`. A stage has one block at least.
+/// What the order of a candidate's passes makes of the work of a microbatch: see `order`. A stage has one block at least.
 ///
 /// It is that of a step of fewer microbatches where there are many, and the mean rank's work for each of the others: as
 /// long as the schedule repeats, each more takes what the busiest rank does.
-fn order_bound(question: &Question, candidate: &Candidate, layers: &LayerCosts, cost: &ModelCost) -> Seconds {
-    if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
-        return Seconds::ZERO;
+struct Ordered {
+    order: OrderBound,
+    stages: f64,
+    block: Seconds,
+    /// Microbatches of the others, for each rank.
+    rest: f64,
+}
+
+impl Ordered {
+    fn of(question: &Question, candidate: &Candidate, layers: &LayerCosts, cost: &ModelCost) -> Option<Self> {
+        if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
+            return None;
+        }
+        let parts = cost.blocks.iter().flatten().chain([&cost.embedding, &cost.head]);
+        let parts = parts.filter(|layer| layer.time > Seconds::ZERO).map(|layer| layer.forward / layer.time);
+        let shape = candidate.shape(question.job.global_batch);
+        let few = enough_microbatches(candidate, shape);
+        let rest = (shape.microbatches - few) as f64 / shape.ranks as f64;
+        let shape = PipelineShape { microbatches: few, ..shape };
+        let order = layers.order(candidate.schedule, shape, ForwardPart::of(parts));
+        let block = least_block(cost, |block| block.time);
+        Some(Self { order, stages: shape.stages() as f64, block, rest })
     }
-    let parts = cost.blocks.iter().flatten().chain([&cost.embedding, &cost.head]);
-    let parts = parts.filter(|layer| layer.time > Seconds::ZERO).map(|layer| layer.forward / layer.time);
-    let shape = candidate.shape(question.job.global_batch);
-    let few = enough_microbatches(candidate, shape);
-    let rest = shape.microbatches - few;
-    let shape = PipelineShape { microbatches: few, ..shape };
-    let order = layers.order(candidate.schedule, shape, ForwardPart::of(parts));
-    let work = cost.least_time(question);
-    let block = least_block(cost, |block| block.time);
-    let even = work * (rest as f64 / shape.ranks as f64);
-    block * order.sum + (work - block * shape.stages() as f64) * order.least + even
+
+    /// A time that no step with so much work is below.
+    fn time(&self, work: Seconds) -> Seconds {
+        let beyond = work - self.block * self.stages;
+        self.block * self.order.sum + beyond * self.order.least + work * self.rest
+    }
 }
 
 /// As many microbatches as a step has, or fewer after which its schedule has repeated.
@@ -156,7 +170,8 @@ fn forward_part(cost: &ModelCost) -> f64 {
 
 /// The least time of a pipeline of equal blocks whose ranks recompute as much as their memory forces them to.
 ///
-/// The smallest T with Σ_r n_r(T / m) ≥ L, found by bisection; n_r(t) is the largest number of blocks, fractions
+/// The smallest T with Σ_r n_r(T / m) ≥ L, and in which the least work of such blocks is done in the schedule's order, found
+/// by bisection; n_r(t) is the largest number of blocks, fractions
 /// allowed, that rank r can both run within t per microbatch and hold: max Σ x_c with Σ x_c t_c ≤ t and
 /// Σ x_c (s + f_r a_c) ≤ M_r over its recompute choices c.
 ///
@@ -168,6 +183,7 @@ fn memory_pipeline_bound(
     candidate: &Candidate,
     plan: &Plan,
     layers: &LayerCosts,
+    ordered: Option<&Ordered>,
 ) -> Seconds {
     let (cost, kind) = (layers.of(candidate), layers.kind(candidate));
     let runs = question.model.blocks.iter().zip(&cost.blocks);
@@ -210,22 +226,74 @@ fn memory_pipeline_bound(
     };
     let ranks = (0..plan.mesh.pipeline).map(rank);
     let ranks: Vec<(Rank, Vec<(Seconds, Bytes)>)> = ranks.map(|rank| (rank, ways(&rank))).collect();
-    let hold = |time: Seconds| -> f64 {
-        ranks.iter().map(|(rank, ways)| most_blocks(time - rank.time, rank.memory, ways)).sum()
-    };
     let slowest = choices.iter().map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
-    let (mut low, mut high) = (Seconds::ZERO, slowest * blocks + cost.embedding.time + head.time);
-    if hold(high) < blocks * (1.0 - ROUNDING) {
+    // What is not of the longest run.
+    let fastest = choices.iter().map(|choice| choice.time).fold(slowest, Seconds::min);
+    let others = cost.least_time(question) - fastest * blocks;
+    // Whether all blocks find room and time in steps of so long for each microbatch.
+    let suffices = |time: Seconds| {
+        let most =
+            |(rank, ways): &(Rank, Vec<(Seconds, Bytes)>)| most_blocks(time - rank.time, rank.memory, ways);
+        let caps: Vec<f64> = ranks.iter().map(most).collect();
+        if caps.iter().sum::<f64>() < blocks {
+            return false;
+        }
+        ordered.is_none_or(|ordered| {
+            let work = others + least_work(&ranks, &caps, blocks);
+            ordered.time(work) * (1.0 - ROUNDING) <= time * microbatches
+        })
+    };
+    let whole = slowest * blocks + cost.least_time(question);
+    if ranks.iter().map(|(rank, ways)| most_blocks(whole, rank.memory, ways)).sum::<f64>()
+        < blocks * (1.0 - ROUNDING)
+    {
         return Seconds::new(f64::INFINITY);
     }
+    let (mut low, mut high) = (Seconds::ZERO, whole);
     for _ in 0..BISECTIONS {
         let middle = (low + high) / 2.0;
-        match hold(middle) < blocks {
-            true => low = middle,
-            false => high = middle,
+        match suffices(middle) {
+            true => high = middle,
+            false => low = middle,
         }
     }
     low * microbatches
+}
+
+/// The least work of so many blocks on these ranks, fractions allowed, of which each takes no more than its cap.
+///
+/// On a rank n blocks with memory M take the least work where none of them recomputes more than it must: as many as M
+/// allows run the fastest way; beyond, each more makes others change to a way that keeps less. The work is convex and
+/// piecewise linear in n, with a kink at M / s_c for each way c, so that the cheapest pieces of all ranks are taken first.
+fn least_work(ranks: &[(Rank, Vec<(Seconds, Bytes)>)], caps: &[f64], blocks: f64) -> Seconds {
+    let mut pieces: Vec<(f64, f64)> = Vec::with_capacity(3 * ranks.len());
+    for ((rank, ways), cap) in ranks.iter().zip(caps) {
+        // Blocks that fit under each way, and the work of so many.
+        let mut points: Vec<(f64, f64)> =
+            ways.iter().map(|(time, held)| (rank.memory / held.max(Bytes::new(1.0)), time.get())).collect();
+        points.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.0.total_cmp(&a.0)));
+        let (mut at, mut done) = (0.0, 0.0);
+        while at < *cap {
+            // Of the ways under which more fit, that which makes a block more cheapest.
+            let slope = |(fit, time): &(f64, f64)| ((fit * time - done) / (fit - at), *fit);
+            let next = points.iter().filter(|(fit, _)| *fit > at * (1.0 + 1e-12) + 1e-12).map(slope);
+            let Some((slope, fit)) = next.min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1))) else {
+                break;
+            };
+            let end = fit.min(*cap);
+            pieces.push((slope, end - at));
+            done += slope * (end - at);
+            at = end;
+        }
+    }
+    pieces.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut left, mut work) = (blocks, 0.0);
+    for (slope, length) in pieces {
+        let taken = length.min(left);
+        work += slope * taken;
+        left -= taken;
+    }
+    Seconds::new(work)
 }
 
 /// Halvings of the interval that holds a bound: to a millionth of it.
@@ -411,7 +479,9 @@ pub(crate) fn plan_bound(
     let few = enough_microbatches(candidate, shape);
     let shorter = PipelineShape { microbatches: few, ..shape };
     let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
-    let Ok(run) = ideal::run(&layers.lists(candidate.schedule, shorter), &times) else { return Seconds::ZERO };
+    let Ok(run) = ideal::run(&layers.lists(candidate.schedule, shorter), &times) else {
+        return Seconds::ZERO;
+    };
     let busiest = run.work.iter().copied().fold(Seconds::ZERO, Seconds::max) / few as f64;
     let passes = run.makespan + busiest * (shape.microbatches - few) as f64;
     (passes + update_bound(plan, cost.parameters(question), costs)) * (1.0 - ROUNDING)
