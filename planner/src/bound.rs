@@ -66,9 +66,10 @@ pub(crate) fn tight_bound(
     costs: &impl Costs,
 ) -> Seconds {
     let cost = layers.of(candidate);
-    let pipeline =
-        pipeline_bound(question, candidate, layers, cost).max(order_bound(question, candidate, layers, cost));
-    let in_memory = memory_pipeline_bound(question, candidate, plan, layers);
+    let ordered = Ordered::of(question, candidate, layers, cost);
+    let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(cost.least_time(question)));
+    let pipeline = pipeline_bound(question, candidate, layers, cost).max(in_order);
+    let in_memory = memory_pipeline_bound(question, candidate, plan, layers, ordered.as_ref());
     let sent = data_bound(question, candidate, plan, layers, costs)
         .max(copy_bound(question, candidate, plan, cost, costs));
     let update = update_bound(plan, cost.parameters(question), costs);
