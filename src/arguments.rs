@@ -1,8 +1,14 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
 mod network;
+mod reports;
+mod tools;
+mod what_if;
 
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
+pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
+pub use tools::{ExportArguments, ImportArguments};
+pub use what_if::{Asked, WhatIfArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -44,15 +50,67 @@ pub enum Command {
     Plan(Box<PlanArguments>),
     /// Simulate one step of a plan, op by op
     Simulate(SimulateArguments),
+    /// Forecast every run of a table, and compare with what was measured
+    Predict(PredictArguments),
+    /// Correct hardware and software by measured runs, and show what that is worth on sources it has not seen
+    Fit(FitArguments),
+    /// Train with a plan on this machine
+    Run(RunArguments),
+    /// Ask what would be if an input were another: sweeps, costs, GPUs needed, what fits
+    WhatIf(Box<WhatIfArguments>),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
     Network(Box<NetworkArguments>),
+    /// Write a plan as another tool reads it
+    Export(ExportArguments),
+    /// Read a plan out of what another tool reads
+    Import(ImportArguments),
+    /// Put a measured step, a trace of PyTorch's profiler, beside its forecast
+    Compare(CompareArguments),
+    /// Say what failures and checkpoints leave of a plan's speed
+    Goodput(GoodputArguments),
     /// List what the catalog has, or print one entry of it with its sources
     Show(ShowArguments),
+    /// Print a script that completes arguments in a shell
+    Completions(CompletionsArguments),
+    /// Print the manual page
+    Man(ManArguments),
 }
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
+    /// What is to be planned.
+    #[command(flatten)]
+    pub question: QuestionArguments,
+    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
+    /// Stop the search after so many seconds with what has been found
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    pub time_limit: Option<f64>,
+    /// How many plans to list, 5 at most
+    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
+    pub top: usize,
+    /// Say which bandwidth or memory would make another plan the fastest
+    #[arg(long)]
+    pub sensitivity: bool,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// No progress bar
+    #[arg(long)]
+    pub quiet: bool,
+    /// Choices that are made already.
+    #[command(flatten)]
+    pub pins: PinArguments,
+}
+
+/// What is to be planned.
+#[derive(Debug, Clone, Args)]
+pub struct QuestionArguments {
     /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json
     #[arg(long)]
     pub model: String,
@@ -77,34 +135,16 @@ pub struct PlanArguments {
     /// Let each rank update its weights without waiting for the norm of all gradients
     #[arg(long)]
     pub no_gradient_clipping: bool,
-    /// A profile of the cluster's network, as `network --write-profile` writes it
+    /// Measured times: of the network, as `network --write-profile` writes them, or of kernels, a .csv; may be repeated
     #[arg(long, value_name = "FILE")]
-    pub profile: Option<String>,
-    /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<String>,
-    /// Stop the search after so many seconds with what has been found
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
-    pub time_limit: Option<f64>,
-    /// How many plans to list, 5 at most
-    #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
-    pub top: usize,
-    /// Say which bandwidth or memory would make another plan the fastest
-    #[arg(long)]
-    pub sensitivity: bool,
-    /// Print the answer as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// No progress bar
-    #[arg(long)]
-    pub quiet: bool,
-    /// Choices that are made already.
-    #[command(flatten)]
-    pub pins: PinArguments,
+    pub profile: Vec<String>,
+    /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub calibration: String,
 }
 
 /// Choices that the planner must keep.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Choices that you make for the planner")]
 pub struct PinArguments {
     /// GPUs that share each layer
@@ -134,8 +174,8 @@ pub struct PinArguments {
     /// What every block computes again in backward: full, selective, none, or pieces as in selective(norm+activation)
     #[arg(long, value_name = "CHOICE")]
     pub recompute: Option<Recompute>,
-    /// How much is tried where nothing is pinned: what most software can do, or every grid, schedule and offload too
-    #[arg(long, value_enum, default_value = "usual")]
+    /// How much is tried where nothing is pinned
+    #[arg(long, value_enum, default_value = "core")]
     pub space: Space,
     /// Keep any choice at a value; several of one key leave the choice among them (keys: see `show choices`)
     #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
@@ -151,9 +191,11 @@ pub struct PinArguments {
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Space {
-    /// 1-D tensor parallelism; GPipe, 1F1B and interleaved schedules; everything on the GPUs
+    /// Tensor, pipeline and data parallelism; GPipe, 1F1B and interleaved schedules; the optimizer sharded or not
+    Core,
+    /// Context and expert parallelism and every data-parallel scheme too
     Usual,
-    /// Everything
+    /// Every tensor grid, schedule and offload too
     Whole,
 }
 
@@ -162,12 +204,16 @@ pub enum Space {
 pub struct SimulateArguments {
     /// The plan's TOML file; `-` is standard input
     pub plan: String,
-    /// A profile of the cluster's network, as `network --write-profile` writes it, instead of the plan's
+    /// Measured times instead of the plan's: of the network, as `network --write-profile` writes them, or of kernels, a
+    /// .csv; may be repeated
     #[arg(long, value_name = "FILE")]
-    pub profile: Option<String>,
+    pub profile: Vec<String>,
     /// Tokens of each expert, a CSV with the columns layer,expert,tokens, instead of the plan's load
     #[arg(long, value_name = "FILE")]
     pub expert_load: Option<String>,
+    /// Correct the plan's hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub calibration: String,
     /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,
@@ -177,12 +223,78 @@ pub struct SimulateArguments {
     /// Write a picture of the pipeline; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub svg: Option<String>,
+    /// Write Chakra execution traces to this folder, a file for each rank, or for each kind of rank if they are many
+    #[arg(long, value_name = "FOLDER")]
+    pub chakra: Option<String>,
+    /// Write a page with timeline and memory; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
     /// Print the forecast as JSON
     #[arg(long)]
     pub json: bool,
     /// Columns of the drawing [default: those of the terminal, 100 without one]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     pub width: Option<usize>,
+}
+
+/// Arguments of `predict`.
+#[derive(Debug, Args)]
+pub struct PredictArguments {
+    /// A CSV with a row for each run: model, hardware, plan and batch; `-` is standard input
+    pub cases: String,
+    /// Write the table with its forecasts to this CSV; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Correct hardware and software: a calibration of the catalog, or a TOML file as `fit` writes it
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub calibration: String,
+    /// Write the scoreboard into this folder: a page, pictures, and the forecasts that they are made of
+    #[arg(long, value_name = "FOLDER")]
+    pub scoreboard: Option<String>,
+    /// Print the summary of the errors as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `fit`.
+#[derive(Debug, Args)]
+pub struct FitArguments {
+    /// A CSV as `predict` reads it, with measured step times; `-` is standard input
+    pub measurements: String,
+    /// Write the calibration to this TOML file; `-` is standard output, which then carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<String>,
+    /// Qualities of the rows that count, between commas; rows without a quality do
+    #[arg(long, value_name = "A,B,C", default_value = "A")]
+    pub quality: String,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The plan's TOML file; `-` is standard input
+    pub plan: String,
+    /// Steps to train
+    #[arg(long, value_name = "N", default_value = "10", value_parser = count, allow_negative_numbers = true)]
+    pub steps: usize,
+    /// The text to train on, each byte a token; without it, made-up tokens
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<String>,
+    /// Decides the initial weights and the order of the data
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+    /// The learning rate after the warmup
+    #[arg(long, value_name = "RATE", default_value = "0.0006", value_parser = rate, allow_negative_numbers = true)]
+    pub learning_rate: f32,
+    /// Steps in which the learning rate rises
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub warmup: usize,
+    /// Weight decay of matrices
+    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
+    pub weight_decay: f32,
+    /// Write a trace of the last step for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<String>,
 }
 
 /// Arguments of `show`.
@@ -235,6 +347,12 @@ pub enum List {
     Algorithms,
     /// Versions of NCCL
     Nccl,
+    /// Tools that `export` writes for
+    Exporters,
+    /// Tools that `import` reads from
+    Importers,
+    /// Failures and checkpoints of clusters, for `goodput`
+    Reliabilities,
 }
 
 /// `key=value`.
@@ -256,6 +374,12 @@ fn plans(text: &str) -> Result<usize, String> {
 
 fn count(text: &str) -> Result<usize, String> {
     within(text, 1, MOST)
+}
+
+/// A rate of the optimizer.
+fn rate(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|rate: &f32| (0.0..=1000.0).contains(rate));
+    number.ok_or_else(|| "it must be a number from 0 to 1000".into())
 }
 
 /// A drawing that is narrower shows nothing, a wider one is a slip of the pen.

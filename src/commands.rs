@@ -1,6 +1,16 @@
 //! One file per command: what it calls, in which order, and how it ends.
 
+mod chakra;
+pub mod compare;
+pub mod export;
+pub mod fit;
+pub mod goodput;
+pub mod import;
 pub mod network;
 pub mod plan;
+pub mod predict;
+pub mod run;
+pub mod shell;
 pub mod show;
 pub mod simulate;
+pub mod what_if;

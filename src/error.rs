@@ -1,12 +1,17 @@
 //! Everything that ends the program early, each as one line and with its exit code.
 
+use crate::arguments::Arguments;
+use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
+use trainwright_executor::RunError;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_spec::error::SpecError;
+use trainwright_traces::kineto::KinetoError;
 use trainwright_traces::nccl_tests::LogError;
+use trainwright_traces::training::TableError;
 
 /// How the program ends; the number is its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +70,33 @@ pub enum CliError {
         /// What is wrong with it.
         source: SpecError,
     },
+    /// An input or a value that cannot be varied so.
+    #[error("--vary {reason}")]
+    Vary {
+        /// Input, value, and what is wrong.
+        reason: String,
+    },
+    /// A question that has no answer.
+    #[error("{reason}")]
+    NoAnswer {
+        /// Why.
+        reason: String,
+    },
     /// A log that cannot be used.
     #[error("--log: {0}")]
     Log(#[from] LogError),
+    /// A table of runs that cannot be used.
+    #[error("{0}")]
+    Table(#[from] TableError),
+    /// A trace that cannot be used.
+    #[error(transparent)]
+    Kineto(#[from] KinetoError),
     /// No plan can exist.
     #[error(transparent)]
     Planner(#[from] PlannerError),
+    /// A run that does not begin, or ends early.
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// A plan whose passes wait for each other.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
@@ -97,6 +123,7 @@ impl CliError {
             CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
+            CliError::Run(RunError::Rank { .. }) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }
@@ -110,8 +137,11 @@ fn prefix(argument: &Option<&str>) -> String {
 /// Clap's message without the usage that follows it, its lines joined.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing: plan, simulate, network or show; `trainwright --help` explains them"
-            .into();
+        let command = Arguments::command();
+        let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let (last, others) = names.split_last().expect("there are commands");
+        let others = others.join(", ");
+        return format!("a command is missing: {others} or {last}; `trainwright --help` explains them");
     }
     let text = error.to_string();
     let message = text.lines().take_while(|line| !line.starts_with("Usage:"));

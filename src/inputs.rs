@@ -1,24 +1,29 @@
 //! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
 
 pub mod network;
+pub mod what_if;
 
-use crate::arguments::{PinArguments, PlanArguments, Space};
+use crate::arguments::{PinArguments, QuestionArguments, Space};
 use crate::error::CliError;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use trainwright_planner::{Breadth, Pins, Question};
+use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::{Load, Routing};
 use trainwright_spec::job::Job;
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::model::{Model, hf, preset};
-use trainwright_spec::plan::{Plan, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+use trainwright_spec::plan::{
+    Plan, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed,
+};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::{PipelineShape, schedule};
 use trainwright_spec::stack::Stack;
+use trainwright_traces::training::Table;
 
 /// Larger than any configuration or plan; it keeps a device file from filling the memory.
 const MOST_BYTES: u64 = 64 << 20;
@@ -31,9 +36,16 @@ const MOST_BLOCK_PASSES: usize = 1_000_000;
 ///
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others.
-pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
-    let cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
-    let question = Question {
+pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
+    let question = unchecked(arguments, pins)?;
+    check(&question)?;
+    Ok(question)
+}
+
+/// The same where nothing is known yet of how the parts go together.
+fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Question, CliError> {
+    let cluster = cluster(&arguments.cluster, &arguments.profile)?;
+    let mut question = Question {
         model: model(&arguments.model)?,
         job: Job {
             sequence: arguments.seq,
@@ -44,29 +56,30 @@ pub fn question(arguments: &PlanArguments) -> Result<Question, CliError> {
         },
         stack: Stack::from_name(&arguments.stack)
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
-        pins: pins(&arguments.pins)?,
+        pins: pins(choices)?,
         cluster,
     };
-    check(&question)?;
+    calibration(&arguments.calibration)?.apply(&mut question.cluster, &mut question.stack);
     Ok(question)
 }
 
-/// A cluster, with the profile that measured its network if there is one.
-fn cluster(reference: &str, profile: Option<&str>) -> Result<Cluster, CliError> {
+/// A cluster, with the profiles that measured its network and its GPUs if there are such.
+pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError> {
     let cluster =
         Cluster::reference(reference).map_err(|error| CliError::of_input(Some("--cluster"), error))?;
-    match profile {
-        Some(path) => with_profile(cluster, path),
-        None => Ok(cluster),
-    }
+    profiles.iter().try_fold(cluster, |cluster, path| with_profile(cluster, path))
 }
 
-/// A cluster with the profile in a file instead of its own.
+/// A cluster with the profile in a file instead of its own: of kernels if it ends in .csv, else of the network.
 fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
     let text = text(Some("--profile"), path)?;
-    NetworkProfile::from_toml(&text, path)
-        .and_then(|profile| cluster.with_profile(profile, path))
-        .map_err(|error| CliError::of_input(Some("--profile"), error))
+    let cluster = match path.ends_with(".csv") {
+        true => cluster.with_device_profile(&text, path),
+        false => {
+            NetworkProfile::from_toml(&text, path).and_then(|profile| cluster.with_profile(profile, path))
+        }
+    };
+    cluster.map_err(|error| CliError::of_input(Some("--profile"), error))
 }
 
 /// The tokens of each expert in a CSV, if they suit the plan.
@@ -79,16 +92,15 @@ fn with_load(plan: &Plan, path: &str) -> Result<Load, CliError> {
     load.map_err(|error| CliError::of_input(argument, error))
 }
 
-/// The plan in a file, checked, with the profile of its cluster's network and the tokens of each expert if they are
-/// given; `-` is standard input.
+/// The plan in a file, checked, with the profiles of its cluster and the tokens of each expert if they are given; `-` is standard input.
 ///
 /// # Errors
 /// `Reading`, or what is wrong in the file with line or key.
-pub fn plan(path: &str, profile: Option<&str>, expert_load: Option<&str>) -> Result<Plan, CliError> {
+pub fn plan(path: &str, profiles: &[String], expert_load: Option<&str>) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let plan = Plan::from_toml(&text(None, path)?, origin);
     let mut plan = plan.map_err(|error| CliError::of_input(None, error))?;
-    if let Some(path) = profile {
+    for path in profiles {
         plan.cluster = with_profile(plan.cluster, path)?;
     }
     if let Some(path) = expert_load {
@@ -104,6 +116,27 @@ pub fn plan(path: &str, profile: Option<&str>, expert_load: Option<&str>) -> Res
             Err(CliError::of_input(None, source))
         }
     }
+}
+
+/// A calibration of the catalog, or one in a file: a path with a `/` or ending in .toml.
+///
+/// # Errors
+/// `Reading`, or what is wrong with it.
+pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
+    let argument = Some("--calibration");
+    let calibration = match reference.contains('/') || reference.ends_with(".toml") {
+        true => Calibration::from_toml(&text(argument, reference)?, reference),
+        false => Calibration::from_name(reference),
+    };
+    calibration.map_err(|error| CliError::of_input(argument, error))
+}
+
+/// A table of runs; `-` is standard input.
+///
+/// # Errors
+/// `Reading`, or what is wrong with it as a whole.
+pub fn table(path: &str) -> Result<Table, CliError> {
+    Ok(Table::read(text(None, path)?.as_bytes())?)
 }
 
 /// Whether a step of so many microbatches can be simulated op by op.
@@ -133,7 +166,7 @@ fn duration_allowed(model: &Model, job: &Job, cluster: &Cluster) -> Result<(), S
 }
 
 /// A model from what stands after `--model`: a path if it has a `/` or ends with `.json`, else a preset.
-fn model(reference: &str) -> Result<Model, CliError> {
+pub fn model(reference: &str) -> Result<Model, CliError> {
     let model = match reference.contains('/') || reference.ends_with(".json") {
         true => hf::from_hugging_face(&text(Some("--model"), reference)?, reference),
         false => preset::preset(reference),
@@ -168,6 +201,7 @@ fn pins(arguments: &PinArguments) -> Result<Pins, CliError> {
         only: arguments.pin.clone(),
         never: arguments.forbid.clone(),
         breadth: match arguments.space {
+            Space::Core => Breadth::Core,
             Space::Usual => Breadth::Usual,
             Space::Whole => Breadth::Whole,
         },
@@ -258,6 +292,10 @@ fn check(question: &Question) -> Result<(), CliError> {
         let stages = pipeline.saturating_mul(pins.virtual_stages.unwrap_or(1));
         pipeline_allowed(model, stages).map_err(|allowed| refuse("--pipeline", pipeline, allowed))?;
     }
+    if let Some(choice) = pins.recompute {
+        pieces_allowed(model, &[choice])
+            .map_err(|(choice, allowed)| refuse("--recompute", choice, allowed))?;
+    }
     if let (Some(name), Some(virtual_stages)) = (&pins.schedule, pins.virtual_stages) {
         let ranks = pins.pipeline.unwrap_or(2);
         // As many microbatches as ranks suit every schedule that has so many stages.
@@ -291,14 +329,26 @@ fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
 }
 
 /// The whole text of a file.
-fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
+pub fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
+    let read = bytes(argument, path)?;
+    String::from_utf8(read).map_err(|_| {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8");
+        CliError::Reading { argument, path: path.into(), source }
+    })
+}
+
+/// All bytes of a file.
+///
+/// # Errors
+/// `Reading`, also where there are too many.
+pub fn bytes(argument: Option<&'static str>, path: &str) -> Result<Vec<u8>, CliError> {
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
     let input: Box<dyn Read> = match path {
         "-" => Box::new(io::stdin().lock()),
         path => Box::new(File::open(path).map_err(failed)?),
     };
-    let mut text = String::new();
-    let size = input.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)? as u64;
+    let mut text = Vec::new();
+    let size = input.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(failed)? as u64;
     if size > MOST_BYTES {
         let most = format!("larger than {} MiB", MOST_BYTES >> 20);
         return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, most)));

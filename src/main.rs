@@ -38,7 +38,17 @@ fn run() -> Result<Outcome, CliError> {
     match Arguments::try_parse()?.command {
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Simulate(arguments) => commands::simulate::run(&arguments),
+        Command::Predict(arguments) => commands::predict::run(&arguments),
+        Command::Fit(arguments) => commands::fit::run(&arguments),
+        Command::Run(arguments) => commands::run::run(&arguments),
+        Command::WhatIf(arguments) => commands::what_if::run(&arguments),
         Command::Network(arguments) => commands::network::run(&arguments),
+        Command::Export(arguments) => commands::export::run(&arguments),
+        Command::Import(arguments) => commands::import::run(&arguments),
+        Command::Compare(arguments) => commands::compare::run(&arguments),
+        Command::Goodput(arguments) => commands::goodput::run(&arguments),
+        Command::Completions(arguments) => commands::shell::completions(&arguments),
+        Command::Man(arguments) => commands::shell::man(&arguments),
         Command::Show(arguments) => commands::show::run(&arguments),
     }
 }

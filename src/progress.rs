@@ -16,6 +16,11 @@ impl Bar {
         Bar(bar)
     }
 
+    /// Moves the bar of a sweep. May be called from several threads.
+    pub fn points(&self, done: usize, total: usize) {
+        self.show(Progress { phase: "points", done, total });
+    }
+
     /// Moves the bar. May be called from several threads.
     pub fn show(&self, progress: Progress) {
         self.0.set_length(progress.total as u64);

@@ -1,11 +1,19 @@
 //! Answers as text for people and as JSON for machines. Nothing here reads a file or prints.
 
 pub mod catalog;
+pub mod compare;
+pub mod fit;
 pub mod forecast;
+pub mod goodput;
 pub mod json;
 pub mod network;
 pub mod plans;
 pub mod refusal;
+pub mod report;
+pub mod run_errors;
+pub mod scoreboard;
 mod stages;
 mod table;
+pub mod training;
+pub mod what_if;
 pub mod words;

@@ -14,7 +14,7 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::lower::lower;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
-    Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+    Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Task, Work,
 };
 use trainwright_spec::units::{Bytes, Seconds};
 use undisturbed::Undisturbed;
@@ -63,6 +63,7 @@ fn programs() -> impl Strategy<Value = Program> {
                             written: Bytes::ZERO,
                         }),
                     },
+                    task: Task::None,
                     after: (0..index).filter(|earlier| waits[*earlier]).collect(),
                     allocates: Vec::new(),
                     frees: Vec::new(),

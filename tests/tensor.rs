@@ -364,11 +364,11 @@ fn what_no_grid_can_be_is_refused() {
     let of = |scheme, tensor, rows| draft((scheme, tensor, rows, 0));
     check(&of("4d", 4, 2), "`tensor_scheme` is `4d`; known are 1d, 2d, 2.5d, 3d");
     check(&of("1d", 4, 2), "mesh.tensor_rows must be 1, not 2");
-    check(&of("2d", 8, 2), "needs mesh.tensor = q² = 4, q > 1");
-    check(&of("2d", 4, 1), "needs mesh.tensor = q² = 1, q > 1");
-    check(&of("2.5d", 4, 2), "needs mesh.tensor = d q² with q = 2 > 1, 1 < d <= q");
-    check(&of("2.5d", 16, 2), "needs mesh.tensor = d q² with q = 2 > 1, 1 < d <= q");
-    check(&of("3d", 4, 2), "needs mesh.tensor = q³ = 8, q > 1");
+    check(&of("2d", 8, 2), "needs mesh.tensor = q² = 4 with q = mesh.tensor_rows > 1");
+    check(&of("2d", 4, 1), "needs mesh.tensor = q² = 1 with q = mesh.tensor_rows > 1");
+    check(&of("2.5d", 4, 2), "needs mesh.tensor = d q² with q = mesh.tensor_rows = 2 > 1, 1 < d <= q");
+    check(&of("2.5d", 16, 2), "needs mesh.tensor = d q² with q = mesh.tensor_rows = 2 > 1, 1 < d <= q");
+    check(&of("3d", 4, 2), "needs mesh.tensor = q³ = 8 with q = mesh.tensor_rows > 1");
     let square = of("2d", 4, 2);
     check(
         &Draft { micro_batch: 3, ..square.clone() },

@@ -1,12 +1,12 @@
 //! The whole planner on the largest jobs that people ask about: `cargo bench -p trainwright-planner --bench search`.
 //!
 //! Prints how many plans the space has, how many of them were dropped by which rule, time and memory, and how many bounds
-//! a core evaluates in a second. Names on the command line choose among the questions, `--whole` searches the whole space,
-//! `--limit=60` ends each search after so many seconds.
+//! a core evaluates in a second. Names on the command line choose among the questions, `--space=core` and `--space=usual`
+//! search a part of the space, `--limit=60` ends each search after so many seconds.
 
 use std::sync::OnceLock;
 use std::time::Instant;
-use trainwright_planner::{Bounds, Pins, Progress, Question, Verdict, plan_within};
+use trainwright_planner::{Bounds, Breadth, Pins, Progress, Question, Verdict, plan_within};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
@@ -41,16 +41,18 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize) ->
 fn main() {
     let arguments = || std::env::args().skip(1);
     let chosen: Vec<String> = arguments().filter(|name| !name.starts_with('-')).collect();
-    let whole = arguments().any(|argument| argument == "--whole");
+    let breadth = match arguments().find(|argument| argument.starts_with("--space=")).as_deref() {
+        Some("--space=core") => Breadth::Core,
+        Some("--space=usual") => Breadth::Usual,
+        _ => Breadth::Whole,
+    };
     let limit = arguments().find_map(|argument| argument.strip_prefix("--limit=")?.parse().ok());
     for (model, cluster, sequence, global_batch) in QUESTIONS {
         if !chosen.is_empty() && !chosen.iter().any(|name| name == model) {
             continue;
         }
         let mut question = question(model, cluster, sequence, global_batch);
-        if whole {
-            question.pins = Pins::whole();
-        }
+        question.pins.breadth = breadth;
         let rate = bounds_per_second(&question);
         let began = Instant::now();
         let searched = OnceLock::new();

@@ -65,8 +65,8 @@ pub(crate) fn infeasible(space: &Space, explored: &Explored, search: Search) -> 
 fn remedies(space: &Space, broken: &[BrokenLimit], state_fits: bool) -> Vec<String> {
     let question = space.question;
     let mut remedies = Vec::new();
-    let unpinned = Question { pins: Pins::default(), ..question.clone() };
-    if question.pins != Pins::default() && fits(&unpinned) {
+    let free = Pins { breadth: question.pins.breadth, ..Pins::default() };
+    if question.pins != free && fits(&Question { pins: free, ..question.clone() }) {
         remedies.push("leave the pinned choices to the planner".to_string());
     }
     // Nodes without network cards cannot be joined.
@@ -125,7 +125,7 @@ fn fits(question: &Question) -> bool {
             question.pins.only.push((key.into(), value.into()));
         }
     }
-    let Ok(space) = Space::new(&question, &|_| {}) else { return false };
+    let Ok(space) = Space::new(&question) else { return false };
     let gpu = question.cluster.node.gpu.memory.value;
     let candidates: Vec<Candidate> =
         space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();

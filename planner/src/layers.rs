@@ -167,19 +167,34 @@ impl LayerCosts {
         layouts: &[Candidate],
         costs: &C,
     ) -> Result<Self, Deadlock> {
+        Ok(Self::within(question, layouts, costs, &|| false)?.expect("there is no limit"))
+    }
+
+    /// The same; nothing if the time is up before.
+    ///
+    /// # Errors
+    /// `Deadlock` if a layer's ops wait for each other.
+    pub fn within<C: Costs + Sync>(
+        question: &Question,
+        layouts: &[Candidate],
+        costs: &C,
+        out_of_time: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Self>, Deadlock> {
         let mut distinct: BTreeMap<Key, &Candidate> = BTreeMap::new();
         for layout in layouts {
             distinct.entry(key(layout)).or_insert(layout);
         }
-        let computed: Result<Vec<_>, Deadlock> = distinct
-            .into_par_iter()
-            .map(|(key, candidate)| Ok((key, model_cost(question, candidate, costs)?)))
-            .collect();
+        let compute = |(key, candidate)| match out_of_time() {
+            true => Ok(None),
+            false => Ok(Some((key, model_cost(question, candidate, costs)?))),
+        };
+        let computed: Result<Vec<Option<(Key, ModelCost)>>, Deadlock> =
+            distinct.into_par_iter().map(compute).collect();
+        let Some(models) = computed?.into_iter().collect() else { return Ok(None) };
         let global_batch = question.job.global_batch;
         let kinds = SCHEDULES.iter().map(|schedule| (schedule.name(), Kind::of(*schedule))).collect();
-        let models = computed?.into_iter().collect();
         let (in_flight, lists, orders) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Self { models, in_flight, lists, orders, kinds, global_batch })
+        Ok(Some(Self { models, in_flight, lists, orders, kinds, global_batch }))
     }
 
     /// The costs of a candidate whose layout was given to `new`.

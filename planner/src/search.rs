@@ -49,8 +49,11 @@ pub fn plan_within(
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
     let began = Instant::now();
-    let space = Space::new(question, watch)?;
     let out_of_time = || limit.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
+    let space = match Space::within(question, &out_of_time, watch)? {
+        Ok(space) => space,
+        Err(search) => return Ok(Verdict::OutOfTime(search)),
+    };
     let goal = Goal {
         keep: KEPT,
         layouts: &|_| true,
@@ -109,7 +112,7 @@ impl<'a> Bounds<'a> {
     /// # Errors
     /// As `plan`.
     pub fn of(question: &'a Question) -> Result<Self, PlannerError> {
-        Ok(Self(Space::new(question, &|_| {})?))
+        Ok(Self(Space::new(question)?))
     }
 
     /// Evaluates those of time and memory of `count` candidates or more, or of all; returns of how many.
@@ -140,16 +143,38 @@ pub(crate) struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    pub fn new(question: &'a Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Self, PlannerError> {
+    /// Prepares a search, as long as that takes.
+    ///
+    /// # Errors
+    /// As `plan`.
+    pub fn new(question: &'a Question) -> Result<Self, PlannerError> {
+        Ok(Self::within(question, &|| false, &|_| {})?.expect("there is no limit"))
+    }
+
+    /// The same, or how far it came, if the time is up before.
+    fn within(
+        question: &'a Question,
+        out_of_time: &(dyn Fn() -> bool + Sync),
+        watch: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Result<Self, Search>, PlannerError> {
         let costs = ClusterCosts { cluster: &question.cluster };
         let legal = Legal::of(question)?;
         let total = legal.layouts.len();
         watch(Progress { phase: "bounds", done: 0, total });
-        let layers = LayerCosts::new(question, &legal.layouts, &costs)?;
+        let Some(layers) = LayerCosts::within(question, &legal.layouts, &costs, out_of_time)? else {
+            let candidates = legal.layouts.iter().map(|layout| legal.count(layout)).sum();
+            return Ok(Err(Search {
+                layouts: total,
+                candidates,
+                plans_log10: plans_log10(question, &legal),
+                unseen: candidates,
+                ..Search::default()
+            }));
+        };
         let bound = |layout: &Candidate| layout_bound(question, layout, layers.of(layout));
         let bounds = legal.layouts.par_iter().map(bound).collect();
         watch(Progress { phase: "bounds", done: total, total });
-        Ok(Self { question, costs, legal, layers, bounds })
+        Ok(Ok(Self { question, costs, legal, layers, bounds }))
     }
 
     /// Solves and simulates a candidate.
@@ -180,7 +205,7 @@ impl<'a> Space<'a> {
         Search {
             layouts: self.legal.layouts.len(),
             candidates,
-            plans_log10: self.plans_log10(),
+            plans_log10: plans_log10(self.question, &self.legal),
             out_of_memory,
             state_out_of_memory: explored.state_out_of_memory,
             bounded_out: too_slow + if explored.ended { rest } else { 0 },
@@ -190,26 +215,25 @@ impl<'a> Space<'a> {
             bound: explored.bound,
         }
     }
+}
 
-    /// The decimal logarithm of Σ C(L − 1, S − 1) Rᴸ over all candidates: S stages of L blocks, one or more each, and R
-    /// recompute choices for each block.
-    fn plans_log10(&self) -> f64 {
-        let layers = self.question.model.layers();
-        let mut splits = vec![0.0; layers];
-        for number in 1..layers {
-            splits[number] = splits[number - 1] + ((layers - number) as f64 / number as f64).log10();
-        }
-        let mut of_stages = vec![0usize; layers + 1];
-        for stages in self.legal.layouts.iter().flat_map(|layout| self.legal.stages(layout)) {
-            of_stages[stages] += 1;
-        }
-        let logs = (1..=layers).filter(|stages| of_stages[*stages] > 0);
-        let logs: Vec<f64> =
-            logs.map(|stages| (of_stages[stages] as f64).log10() + splits[stages - 1]).collect();
-        let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = logs.iter().map(|log| 10f64.powf(log - largest)).sum();
-        largest + sum.log10() + layers as f64 * (recompute_choices(self.question).len() as f64).log10()
+/// The decimal logarithm of Σ C(L − 1, S − 1) Rᴸ over all candidates: S stages of L blocks, one or more each, and R
+/// recompute choices for each block.
+fn plans_log10(question: &Question, legal: &Legal) -> f64 {
+    let layers = question.model.layers();
+    let mut splits = vec![0.0; layers];
+    for number in 1..layers {
+        splits[number] = splits[number - 1] + ((layers - number) as f64 / number as f64).log10();
     }
+    let mut of_stages = vec![0usize; layers + 1];
+    for stages in legal.layouts.iter().flat_map(|layout| legal.stages(layout)) {
+        of_stages[stages] += 1;
+    }
+    let logs = (1..=layers).filter(|stages| of_stages[*stages] > 0);
+    let logs: Vec<f64> = logs.map(|stages| (of_stages[stages] as f64).log10() + splits[stages - 1]).collect();
+    let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logs.iter().map(|log| 10f64.powf(log - largest)).sum();
+    largest + sum.log10() + layers as f64 * (recompute_choices(question).len() as f64).log10()
 }
 
 /// Simulates what came of a candidate.

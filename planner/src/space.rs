@@ -76,6 +76,11 @@ impl Given<'_> {
         self.question.pins.breadth == Breadth::Whole
     }
 
+    /// Whether no more than tensor, pipeline and data parallelism are tried.
+    pub fn is_core(&self) -> bool {
+        self.question.pins.breadth == Breadth::Core
+    }
+
     /// Pinned numbers.
     pub fn numbers(&self) -> Option<Vec<usize>> {
         self.pinned.as_ref().map(|pinned| pinned.iter().filter_map(|text| text.parse().ok()).collect())

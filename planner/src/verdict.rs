@@ -59,34 +59,17 @@ pub struct Pins {
 /// How much of the space is searched where nothing is pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Breadth {
-    /// What most software can do: every axis of the mesh and every data-parallel scheme of the stack; 1-D tensor
-    /// parallelism, GPipe, 1F1B and interleaved schedules, everything on the GPUs.
+    /// Tensor, pipeline and data parallelism: 1-D tensor parallelism, GPipe, 1F1B and interleaved schedules, the optimizer
+    /// sharded or not, everything on the GPUs.
     #[default]
+    Core,
+    /// What most software can do: context and expert parallelism and every data-parallel scheme of the stack too.
     Usual,
     /// Grids of tensor ranks, every schedule and offload too.
     Whole,
 }
 
 impl Pins {
-    /// Tensor, pipeline and data parallelism as most software has it, and nothing else: 1-D tensor parallelism, GPipe,
-    /// 1F1B and interleaved schedules, the optimizer sharded or not, everything on the GPUs.
-    pub fn core() -> Self {
-        let only = [
-            ("tensor-scheme", "1d"),
-            ("context", "1"),
-            ("expert", "1"),
-            ("dispatcher", "all-to-all"),
-            ("schedule", "gpipe"),
-            ("schedule", "1f1b"),
-            ("schedule", "interleaved"),
-            ("data-sharding", "none"),
-            ("data-sharding", "zero1"),
-            ("offload", "none"),
-        ];
-        let only = only.into_iter().map(|(key, value)| (key.to_string(), value.to_string()));
-        Self { only: only.collect(), ..Self::default() }
-    }
-
     /// Nothing pinned, and everything tried.
     pub fn whole() -> Self {
         Self { breadth: Breadth::Whole, ..Self::default() }

@@ -14,6 +14,7 @@
 
 mod attention;
 mod gemm;
+mod measured;
 mod streaming;
 
 use trainwright_spec::cluster::Gpu;
@@ -21,12 +22,19 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Kernel;
 use trainwright_spec::units::{FlopsPerSecond, Seconds};
 
-/// Time of one kernel call on an otherwise idle GPU, launch gap included.
+/// Time of one kernel call on an otherwise idle GPU, launch gap included: what was measured on it where the GPU's
+/// profile has the shape or brackets it, else the forecast.
+pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
+    let measured = |profile| measured::time(kernel, profile, |kernel| forecast(kernel, gpu));
+    gpu.profile.as_ref().and_then(measured).unwrap_or_else(|| forecast(kernel, gpu))
+}
+
+/// Time of one kernel call from the GPU's figures.
 ///
 /// Never shorter than the kernel's flops at the published peak, nor its bytes at the published bandwidth; never
 /// shorter for a larger kernel of the same family. Infinite if the GPU does not support the precision, which
 /// `Plan::check` refuses.
-pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
+fn forecast(kernel: &Kernel, gpu: &Gpu) -> Seconds {
     let running = match *kernel {
         Kernel::Gemm { count, m, n, k, precision } => {
             gemm::time(&gemm::Product { count, m, n, k, precision }, gpu)

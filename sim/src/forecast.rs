@@ -60,43 +60,94 @@ pub struct Forecast {
 /// Steps of more ops than this are simulated call by call: their timelines would take gigabytes.
 const MOST_OPS: usize = 3_000_000;
 
-/// Microbatches, in pipelines, beyond which `step_time_for_ranking` extrapolates.
+/// Microbatches, in pipelines, beyond which times are extrapolated.
 const MANY_PIPELINES: usize = 6;
 
-/// The step time of a plan, for ranking many.
-///
-/// With m > 6 p microbatches, from two shorter steps: T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)),
-/// a = 4 p + m mod p.
-///
-/// p pipeline ranks. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
-/// filling and draining take the same time however many there are. Tests hold it to the whole step.
+/// The step time of a plan, for ranking many: that of `quick_forecast`.
 ///
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
-    let (p, m) = (plan.mesh.pipeline, plan.microbatches());
-    if !plan.schedule().flushes() {
-        return interval(plan, costs);
-    }
-    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
-    if m <= MANY_PIPELINES * p || own_actions {
-        return step_time(&lower(plan), costs);
-    }
-    let with = |microbatches: usize| {
-        let mut shorter = plan.clone();
-        shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
-        step_time(&lower(&shorter), costs)
-    };
-    let few = 4 * p + m % p;
-    let (short, long) = (with(few)?, with(few + p)?);
-    let rounds = ((m - few - p) / p) as u64;
-    Ok(Picoseconds(long.0 + rounds * long.0.saturating_sub(short.0)))
+    let [step] = extrapolated(plan, |program| Ok([step_time(program, costs)?]))?;
+    Ok(step)
 }
 
-/// The time between two updates where steps follow each other without a flush: what the third of three steps adds.
-fn interval(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
-    let [two, three] = [2, 3].map(|steps| step_time(&lower_steps(plan, steps), costs));
-    Ok(Picoseconds(three?.0.saturating_sub(two?.0)))
+/// Where the time of a step goes, in the mean over ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuickForecast {
+    /// The step.
+    pub step_time: Picoseconds,
+    /// Its part without kernels and communication.
+    pub bubble: Picoseconds,
+    /// Its part with communication but no kernel.
+    pub exposed: Picoseconds,
+}
+
+/// Times of a step, call by call and for long steps extrapolated, for the forecast of many.
+///
+/// # Errors
+/// `Deadlock` if the schedule's actions wait for each other.
+pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, Deadlock> {
+    let [step_time, bubble, exposed] = extrapolated(plan, |program| {
+        let timeline = simulate(program, costs, Detail::Calls)?;
+        let mean = Report::new(&timeline).mean;
+        Ok([timeline.duration, mean.bubble, mean.exposed])
+    })?;
+    Ok(QuickForecast { step_time, bubble, exposed })
+}
+
+/// Peak memory by pipeline rank, as `plan_memory`; of a step with very many microbatches that of a shorter one: what is
+/// in flight does not grow with them.
+pub fn quick_memory(plan: &Plan) -> Vec<RankMemory> {
+    match few_microbatches(plan) {
+        Some(few) => plan_memory(&with_microbatches(plan, few)),
+        None => plan_memory(plan),
+    }
+}
+
+/// Microbatches, as many beyond whole pipelines as the plan has, in which its pipeline is as full as it gets; none if
+/// the plan has hardly more.
+fn few_microbatches(plan: &Plan) -> Option<usize> {
+    let (p, m) = (plan.mesh.pipeline, plan.microbatches());
+    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
+    (m > MANY_PIPELINES * p && !own_actions).then_some(4 * p + m % p)
+}
+
+fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
+    let mut other = plan.clone();
+    other.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
+    other
+}
+
+/// Times of a step of m microbatches; with m > 6 p from two shorter steps:
+/// T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)), a = 4 p + m mod p.
+///
+/// p pipeline ranks. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
+/// filling and draining take the same time however many there are. Tests hold it to the whole step.
+fn extrapolated<const N: usize>(
+    plan: &Plan,
+    times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
+) -> Result<[Picoseconds; N], Deadlock> {
+    if !plan.schedule().flushes() {
+        return steady(plan, times);
+    }
+    let Some(few) = few_microbatches(plan) else { return times(&lower(plan)) };
+    let p = plan.mesh.pipeline;
+    let with = |microbatches: usize| times(&lower(&with_microbatches(plan, microbatches)));
+    let (short, long) = (with(few)?, with(few + p)?);
+    let rounds = ((plan.microbatches() - few - p) / p) as u64;
+    let more = |index: usize| long[index].0.saturating_sub(short[index].0);
+    Ok(std::array::from_fn(|index| Picoseconds(long[index].0 + rounds * more(index))))
+}
+
+/// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
+fn steady<const N: usize>(
+    plan: &Plan,
+    times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
+) -> Result<[Picoseconds; N], Deadlock> {
+    let [two, three] = [2, 3].map(|steps| times(&lower_steps(plan, steps)));
+    let (two, three) = (two?, three?);
+    Ok(std::array::from_fn(|index| Picoseconds(three[index].0.saturating_sub(two[index].0))))
 }
 
 /// Kernel time of the recompute pass, in the mean over ranks.
@@ -131,7 +182,7 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     // One step alone would fill and drain the pipeline; the report shows that step, the figures are of steady ones.
     let step_time = match plan.schedule().flushes() {
         true => timeline.duration,
-        false => interval(plan, costs)?,
+        false => steady(plan, |program| Ok([step_time(program, costs)?]))?[0],
     };
     let step_time = Seconds::from(step_time);
     let batch = plan.job.global_batch as f64;

@@ -7,13 +7,16 @@ pub mod costs;
 pub mod engine;
 pub mod flow;
 mod forecast;
+pub mod goodput;
 pub mod host;
+mod kinds;
 mod mix;
 pub mod network;
 mod simulate;
 mod template;
 
 pub use engine::Deadlock;
-pub use forecast::{Forecast, forecast, step_time_for_ranking};
+pub use forecast::{Forecast, QuickForecast, forecast, quick_forecast, quick_memory, step_time_for_ranking};
+pub use kinds::time_by_kind;
 pub use simulate::{hardware_flops, simulate, step_time};
 pub use template::Detail;

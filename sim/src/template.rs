@@ -175,6 +175,7 @@ fn action<C: Costs>(
             let (time, load) = costs.kernel(kernel);
             (NodeAction::Local(time), load)
         }
+        Work::Process(time) => (NodeAction::Local(time.into()), Load::default()),
         Work::Join => (NodeAction::Local(Picoseconds::ZERO), Load::default()),
         Work::Copy { direction, place, bytes } => {
             let time = costs.costs.copy(direction, place, bytes);
@@ -279,8 +280,11 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
 
 /// Whether a node can be joined with others.
 fn is_local(node: &Node) -> bool {
-    let is_inside = node.activity == Activity::Compute || node.stream == Stream::Layer;
-    matches!(node.action, NodeAction::Local(_)) && is_inside && !Stream::OFFLOAD.contains(&node.stream)
+    let is_inside = match node.stream {
+        Stream::Compute => node.activity == Activity::Compute,
+        stream => stream == Stream::Layer,
+    };
+    matches!(node.action, NodeAction::Local(_)) && is_inside
 }
 
 /// Takes an outside node over as it is.
@@ -326,7 +330,7 @@ pub(crate) fn activity(work: &Work) -> Activity {
         Work::Collective { axis, .. } => Activity::Communication(*axis),
         Work::Send { .. } | Work::Receive { .. } => Activity::Communication(Axis::Pipeline),
         Work::Copy { direction, .. } => Activity::Copy(*direction),
-        Work::HostUpdate(_) => Activity::Host,
+        Work::HostUpdate(_) | Work::Process(_) => Activity::Host,
     }
 }
 

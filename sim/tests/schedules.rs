@@ -5,7 +5,7 @@ use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
     Access, Allocation, Axis, Call, Channel, Group, Kernel, MemoryKind, Op, Pass, Program, RankProgram,
-    Segment, Stream, Work,
+    Segment, Stream, Task, Work,
 };
 use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
 use trainwright_spec::schedule::{
@@ -38,7 +38,17 @@ impl Costs for UnitCosts {
 
 fn op(stream: Stream, work: Work, after: Vec<usize>) -> Op {
     let (allocates, frees) = (Vec::new(), Vec::new());
-    Op { module: "unit", layer: None, pass: Pass::Forward, stream, work, after, allocates, frees }
+    Op {
+        module: "unit",
+        layer: None,
+        pass: Pass::Forward,
+        stream,
+        work,
+        task: Task::None,
+        after,
+        allocates,
+        frees,
+    }
 }
 
 /// The same, and a second for each collective.

@@ -11,6 +11,7 @@
 //! Descriptions come from the catalog by name or from a person's TOML file; `read` knows both.
 
 mod check;
+mod device;
 mod document;
 mod fabric;
 mod processors;
@@ -19,6 +20,7 @@ mod read;
 mod wiring;
 
 pub(crate) use check::{Fault, check};
+pub use device::{DeviceProfile, MeasuredKernel};
 pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
 };
@@ -30,7 +32,7 @@ use crate::nccl::Nccl;
 use crate::precision::Precision;
 use crate::program::FlashVersion;
 use crate::sourced::Sourced;
-use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -199,11 +201,17 @@ pub struct Gpu {
     pub peak: BTreeMap<Precision, Sourced<FlopsPerSecond>>,
     /// Streaming multiprocessors, or compute units.
     pub multiprocessors: Sourced<usize>,
+    /// What it draws at most; none where nobody says. Only the energy of a run is computed from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<Sourced<Watts>>,
     /// What kernels reach of the published figures.
     pub achieved: Achieved,
     /// What communication takes of it from kernels that run at the same time; without it no multiprocessors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication: Option<Communication>,
+    /// Kernels that were measured on it; where there are none, times follow from its figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<DeviceProfile>,
 }
 
 /// What the kernels of collectives and messages hold of a GPU from their start to their end.
@@ -228,6 +236,9 @@ pub struct Achieved {
     pub attention_forward: Sourced<f64>,
     /// The same of fused attention's backward pass.
     pub attention_backward: Sourced<f64>,
+    /// Queries that a multiprocessor works on at a time in fused attention's forward pass; left out: 128.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention_queries: Option<Sourced<usize>>,
     /// Part of the memory bandwidth that element-by-element kernels reach, 0 to 1.
     pub memory: Sourced<f64>,
     /// Part of the memory bandwidth that norms, softmax and other kernels with sums along a dim reach, 0 to 1.
@@ -264,6 +275,18 @@ pub enum Generation {
     Hopper,
     /// Blackwell.
     Blackwell,
+}
+
+impl Generation {
+    /// The name in the catalog.
+    pub fn name(self) -> &'static str {
+        match self {
+            Generation::Volta => "volta",
+            Generation::Ampere => "ampere",
+            Generation::Hopper => "hopper",
+            Generation::Blackwell => "blackwell",
+        }
+    }
 }
 
 impl Interconnect {

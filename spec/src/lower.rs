@@ -15,6 +15,7 @@ mod experts;
 mod feed_forward;
 pub(crate) mod offload;
 pub(crate) mod part;
+mod process;
 mod stage;
 mod update;
 
@@ -100,7 +101,8 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
     let schedule = plan.schedule();
     let stages = Stage::all(plan);
     let mut segments = Vec::new();
-    let mut add = |segment: Segment| {
+    let mut add = |mut segment: Segment| {
+        process::add_traffic(plan, &mut segment);
         segments.push(segment);
         segments.len() - 1
     };

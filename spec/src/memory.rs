@@ -11,6 +11,7 @@ use crate::lower::{Stage, own_stages};
 use crate::plan::Plan;
 use crate::program::{Allocation, Axis, MemoryKind};
 use crate::schedule::{Action, ActionKind};
+use crate::stack::MemoryReport;
 use crate::units::Bytes;
 use divided::Whole;
 use offloaded::with_offload;
@@ -22,7 +23,6 @@ use serde::{Deserialize, Serialize};
 /// flight at the schedule's peak; buffers hold what backward computes again, the largest temporary, communicators,
 /// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
 /// from the first one to it.
-/// libraries and what the allocator loses.
 ///
 /// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the fullest moment of a backward
 /// pass.
@@ -112,14 +112,21 @@ impl ParameterBytes {
 ///
 /// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
 /// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
-/// in every microbatch they stay whole until the last.
+/// in every microbatch they stay whole until the last. What the stack holds beside that counts as gradients.
 pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     let ranks = divisor(plan, axis) as f64;
     let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
     let state = plan.state_bytes();
+    let beside = plan.stack.extra_state.as_ref().map_or(Bytes::ZERO, |extra| {
+        let divided = match plan.shards_optimizer() {
+            true => extra.divided_whole.value + extra.divided_part.value / ranks,
+            false => Bytes::ZERO,
+        };
+        extra.always.value + divided
+    });
     ParameterBytes {
         weights: part(plan.divides(Divided::Weights), state.weight),
-        gradients: part(plan.shards_gradients(), state.gradient),
+        gradients: part(plan.shards_gradients(), state.gradient) + beside,
         optimizer: part(plan.shards_optimizer(), state.optimizer()),
     }
 }
@@ -147,6 +154,20 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
     let communicators =
         (own.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
     plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators
+}
+
+/// What the plan's software prints as its memory, given that of its pipeline ranks.
+pub fn reported_memory(plan: &Plan, ranks: &[RankMemory]) -> Bytes {
+    let most = |of: fn(&RankMemory) -> Bytes| ranks.iter().map(of).fold(Bytes::ZERO, Bytes::max);
+    match &plan.stack.memory_report {
+        MemoryReport::Peak => most(RankMemory::total),
+        MemoryReport::PeakOfTensors => most(|rank| rank.total() - rank.overhead),
+        MemoryReport::BetweenSteps { left } => {
+            let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
+            let state = ranks[0].weights + ranks[0].gradients + ranks[0].optimizer;
+            state + left.value * (tokens * plan.model.hidden) as f64
+        }
+    }
 }
 
 /// The closed form for every pipeline rank of a plan.

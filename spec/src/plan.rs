@@ -1,11 +1,13 @@
-//! Every choice about how a job runs, in one file that stands alone.
+//! Every choice about how a job runs, in one file. What is written stands alone; what is read may name its model, cluster
+//! and software in the catalog.
 
 mod check;
+mod named;
 mod offload;
 mod recompute;
 mod schedule_choice;
 
-pub use check::{MOST, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use check::{MOST, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
 pub use offload::Offload;
 pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
 pub use schedule_choice::ScheduleChoice;
@@ -63,10 +65,13 @@ pub struct Plan {
     /// How much is trained.
     pub job: Job,
     /// The software.
+    #[serde(deserialize_with = "named::read")]
     pub stack: Stack,
     /// On what.
+    #[serde(deserialize_with = "named::read")]
     pub cluster: Cluster,
     /// What is trained.
+    #[serde(deserialize_with = "named::read")]
     pub model: Model,
 }
 

@@ -17,11 +17,15 @@
 //!
 //! There is no other dependency: what must wait for an earlier call waits on a stream that the earlier call used.
 
+mod task;
+
+pub use task::{Does, LayerSpan, Module, State, Task, UpdateStep, Value};
+
 use crate::collective::CollectiveKind;
 use crate::model::Mask;
 use crate::precision::Precision;
 use crate::schedule::Action;
-use crate::units::{Bytes, Flops};
+use crate::units::{Bytes, Flops, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// The ops of every rank of one training step, or of one rank for each class of ranks that do the same.
@@ -85,6 +89,8 @@ pub struct Op {
     pub stream: Stream,
     /// What it does.
     pub work: Work,
+    /// To which tensors of the model.
+    pub task: Task,
     /// Indices of ops of the same segment, all smaller than its own, that must have ended.
     pub after: Vec<usize>,
     /// Memory taken when it starts.
@@ -184,6 +190,8 @@ pub enum Work {
     },
     /// Work of the node's processors for this rank, over what is in host memory and on the drives.
     HostUpdate(HostUpdate),
+    /// Time that the rank's own process spends: launching ops, waiting for the GPU, closing a step.
+    Process(Seconds),
     /// Does nothing: the join of what it waits for.
     Join,
 }

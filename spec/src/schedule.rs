@@ -290,9 +290,9 @@ impl FromStr for Action {
         let letter = |text: char| ActionKind::ALL.into_iter().find(|kind| kind.letter() == text);
         let (at, kind) =
             text.char_indices().find_map(|(at, text)| Some((at, letter(text)?))).ok_or_else(bad)?;
-        let stage = text[..at].parse().map_err(|_| bad())?;
-        let microbatch = text[at + 1..].parse().map_err(|_| bad())?;
-        Ok(Action { stage, kind, microbatch })
+        // Larger numbers are slips of the pen, and could not be counted beyond.
+        let number = |text: &str| text.parse::<u32>().map(|number| number as usize).map_err(|_| bad());
+        Ok(Action { stage: number(&text[..at])?, kind, microbatch: number(&text[at + 1..])? })
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
         for text in ["0F0", "12B345", "3I4", "1W12"] {
             assert_eq!(text.parse::<Action>().unwrap().to_string(), text);
         }
-        for text in ["", "F", "0X1", "0F", "F0", "-1F0"] {
+        for text in ["", "F", "0X1", "0F", "F0", "-1F0", "0F18446744073709551615"] {
             assert!(text.parse::<Action>().is_err(), "{text}");
         }
     }

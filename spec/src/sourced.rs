@@ -8,7 +8,7 @@
 //! assert_eq!(read.memory.value, 80.0 * Bytes::GIB);
 //! ```
 
-use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use crate::units::{Bytes, BytesPerSecond, DollarsPerHour, FlopsPerSecond, Seconds, Watts};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeStruct, Serializer};
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,21 @@ measured!(
     ]
 );
 measured!(FlopsPerSecond, &[("TFLOP/s", 1e12), ("PFLOP/s", 1e15), ("GFLOP/s", 1e9), ("FLOP/s", 1.0)]);
-measured!(Seconds, &[("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("ns", 1e-9), ("s", 1.0)]);
+measured!(
+    Seconds,
+    &[
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("ns", 1e-9),
+        ("s", 1.0),
+        ("min", 60.0),
+        ("h", 3600.0),
+        ("d", 86_400.0),
+    ]
+);
+measured!(Watts, &[("W", 1.0), ("kW", 1e3)]);
+measured!(DollarsPerHour, &[("USD/h", 1.0)]);
 
 impl Quantity for f64 {
     const UNITS: &'static [(&'static str, f64)] = &[];

@@ -1,5 +1,11 @@
 //! The software that would run a plan: which kernels are fused, what overlaps, what it allocates beside the model.
 
+mod habits;
+mod host;
+
+pub use habits::{Cut, ExtraState, MemoryReport};
+pub use host::HostTimes;
+
 use crate::catalog;
 use crate::error::SpecError;
 use crate::model::Model;
@@ -8,6 +14,7 @@ use crate::program::FlashVersion;
 use crate::sourced::Sourced;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
 
 /// A training framework as data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +27,12 @@ pub struct Stack {
     pub summary: String,
     /// Where its behaviour is documented.
     pub source: String,
+    /// How tables of runs name it: the beginnings of their names for software.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frameworks: Vec<String>,
+    /// From when on those names mean it, as `2022-05`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub since: String,
     /// Whether it has Megatron's sequence parallelism.
     pub sequence_parallel: bool,
     /// Whether it can split the optimizer state over the data axis.
@@ -36,6 +49,9 @@ pub struct Stack {
     /// Norms: one kernel, or mean, variance, normalisation and gain as a kernel each.
     #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
     pub norms: Fusion,
+    /// Size of the elements on which separate kernels of a norm work; that of activations if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norm_element: Option<Sourced<Bytes>>,
     /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
     #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
     pub cross_entropy: Fusion,
@@ -78,6 +94,48 @@ pub struct Stack {
     /// The blocks whose products stay in 16 bits when the job's are in fewer; none if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_blocks: Option<BaseBlocks>,
+    /// What each process does on its processor; nothing if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostTimes>,
+    /// Whether every rank of the tensor axis computes the loss over the whole vocabulary, gathered from all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gathers_logits: bool,
+    /// Bytes that element-by-element kernels and reductions of a pass move over those of the kernels that are listed here
+    /// for it, from 1 on: casts, copies and operators that nothing fuses; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Sourced<f64>>,
+    /// How a table's blocks are given to stages.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cut: Cut,
+    /// Whether a table's models without gates are trained with dropout; they are if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drops_out: Option<bool>,
+    /// What a table's blank `recompute` means; `none` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual_recompute: Option<String>,
+    /// What a table's `ddp` means; `none` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_data_scheme: Option<String>,
+    /// Whether a head that would share the embedding's weights has its own where it is on another stage.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unties_over_stages: bool,
+    /// Of how many blocks in a row one is computed again whole where a table says `selective`; the attention core of
+    /// all if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selective_blocks: Option<Sourced<usize>>,
+    /// What is held for each parameter beside the plan's state; nothing if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_state: Option<ExtraState>,
+    /// The memory that its users print.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub memory_report: MemoryReport,
+    /// Whether what they print as GB are GiB.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub prints_gib: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// How many blocks at each end of a model are not computed below 16 bits.
@@ -171,6 +229,11 @@ impl Fusion {
     }
 }
 
+/// Every stack of the catalog, read once.
+static STACKS: LazyLock<Vec<Stack>> = LazyLock::new(|| {
+    catalog::names("stacks").into_iter().filter_map(|name| Stack::from_name(name).ok()).collect()
+});
+
 impl Stack {
     /// A stack of the catalog.
     ///
@@ -183,6 +246,27 @@ impl Stack {
             message: error.to_string(),
         })?;
         Ok(Stack { name: name.into(), ..stack })
+    }
+
+    /// The stack that a table of runs means by `software` at a date (`2023-11-05`, or less of it; none: today).
+    ///
+    /// Of the stacks one of whose names begins the text, or is anywhere in it where `within`, those with the longest
+    /// such name; of these the newest that is no newer than the date, else the oldest. None if none has the name.
+    pub fn from_framework(software: &str, within: bool, date: &str) -> Option<Stack> {
+        let software = software.to_lowercase();
+        let matched = |stack: &Stack| {
+            let matches = |name: &&String| match within {
+                true => software.contains(&name.to_lowercase()),
+                false => software.starts_with(&name.to_lowercase()),
+            };
+            stack.frameworks.iter().filter(matches).map(String::len).max()
+        };
+        let longest = STACKS.iter().filter_map(matched).max()?;
+        let mut alike: Vec<&Stack> = STACKS.iter().filter(|stack| matched(stack) == Some(longest)).collect();
+        alike.sort_by(|one, other| one.since.cmp(&other.since));
+        let newer = alike.iter().position(|stack| !date.is_empty() && stack.since.as_str() > date);
+        let index = newer.unwrap_or(alike.len()).saturating_sub(1);
+        Some(alike[index].clone())
     }
 
     /// Whether it has the data-parallel scheme of that name.
@@ -225,7 +309,18 @@ mod tests {
                 &stack.fragmentation.source,
             ];
             let dispatch = stack.dispatch_element.iter().map(|size| &size.source);
-            let sources = sources.into_iter().chain(dispatch).collect::<Vec<_>>();
+            let host = stack.host.iter();
+            let host = host.flat_map(|host| [&host.launch.source, &host.message.source, &host.step.source]);
+            let extra = stack.extra_state.iter();
+            let extra = extra
+                .flat_map(|extra| [&extra.always, &extra.divided_whole, &extra.divided_part])
+                .map(|bytes| &bytes.source);
+            let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
+            let dispatch = dispatch.chain(stack.norm_element.iter().map(|size| &size.source));
+            let traffic = stack.traffic.iter().map(|traffic| &traffic.source);
+            let own =
+                sources.into_iter().chain(dispatch).chain(host).chain(extra).chain(selective).chain(traffic);
+            let sources = own.collect::<Vec<_>>();
             assert!(sources.iter().all(|source| !source.is_empty()), "{name} lacks a source");
             let written = toml::to_string(&stack).unwrap();
             assert_eq!(toml::from_str::<Stack>(&written).unwrap(), stack, "{name}");

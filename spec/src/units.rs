@@ -133,6 +133,60 @@ quantity!(
     /// A bandwidth, in one direction.
     BytesPerSecond
 );
+quantity!(
+    /// A rate of using energy.
+    Watts
+);
+quantity!(
+    /// Energy.
+    Joules
+);
+quantity!(
+    /// Money, in US dollars.
+    Dollars
+);
+quantity!(
+    /// A price, in US dollars for an hour.
+    DollarsPerHour
+);
+
+impl Mul<Seconds> for Watts {
+    type Output = Joules;
+    fn mul(self, time: Seconds) -> Joules {
+        Joules(self.0 * time.0)
+    }
+}
+
+impl Mul<Seconds> for DollarsPerHour {
+    type Output = Dollars;
+    fn mul(self, time: Seconds) -> Dollars {
+        Dollars(self.0 * time.as_hours())
+    }
+}
+
+impl Seconds {
+    /// How many hours this is.
+    pub fn as_hours(self) -> f64 {
+        self.0 / 3_600.0
+    }
+
+    /// How many days of 24 hours this is.
+    pub fn as_days(self) -> f64 {
+        self.0 / 86_400.0
+    }
+
+    /// So many days of 24 hours.
+    pub const fn of_days(days: f64) -> Seconds {
+        Seconds(days * 86_400.0)
+    }
+}
+
+impl Joules {
+    /// How many megawatt-hours this is.
+    pub fn as_mwh(self) -> f64 {
+        self.0 / 3.6e9
+    }
+}
 
 impl Div<BytesPerSecond> for Bytes {
     type Output = Seconds;

@@ -3,7 +3,7 @@
 use crate::arguments::PlanArguments;
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
-use crate::render::{json, plans, refusal};
+use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
 use trainwright_planner::{Found, Question, Verdict, plan_within, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
@@ -15,15 +15,9 @@ use trainwright_spec::units::Seconds;
 /// # Errors
 /// Bad input, files that cannot be read or written, and questions without any legal plan.
 pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
-    let alone = arguments.out.as_deref() == Some("-");
-    if alone && arguments.json {
-        return Err(CliError::Argument {
-            argument: "--out".into(),
-            value: "-".into(),
-            allowed: "with `--json` standard output is taken: name a file".into(),
-        });
-    }
-    let question = inputs::question(arguments)?;
+    let files = [("--out", &arguments.out), ("--report", &arguments.report)];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    let question = inputs::question(&arguments.question, &arguments.pins)?;
     let verdict = {
         let bar = Bar::new(!arguments.quiet && !arguments.json);
         let limit = arguments.time_limit.map(Seconds::new);
@@ -37,6 +31,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
                 let text = found.ranked[0].plan.to_toml();
                 output::write("--out", path, |out| out.write_all(text.as_bytes()))
             });
+            let written = written.and_then(|()| write_report(arguments, &question, &found));
             if !alone {
                 output::print(&answer(&question, &found, arguments)?)?;
             }
@@ -72,6 +67,14 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
             Ok(Outcome::NothingFits)
         }
     }
+}
+
+fn write_report(arguments: &PlanArguments, question: &Question, found: &Found) -> Result<(), CliError> {
+    let Some(path) = &arguments.report else { return Ok(()) };
+    let best = &found.ranked[0].plan;
+    let (_, timeline) = forecast(best, &ClusterCosts { cluster: &best.cluster })?;
+    let page = report::planned(question, found, &timeline);
+    output::write("--report", path, |out| out.write_all(page.as_bytes()))
 }
 
 fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {

@@ -3,7 +3,9 @@
 use crate::arguments::{List, ShowArguments};
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::render::catalog::{self as lists, network};
+use crate::render::catalog::{
+    self as lists, choices, context, data, dispatchers, network, optimizers, schedules, tensor, tools,
+};
 use trainwright_spec::catalog;
 use trainwright_spec::context::context_scheme;
 use trainwright_spec::data::data_scheme;
@@ -12,6 +14,8 @@ use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
 use trainwright_spec::tensor::tensor_scheme;
+use trainwright_traces::export::exporter;
+use trainwright_traces::import::importer;
 
 /// Runs the command.
 ///
@@ -33,19 +37,22 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Clusters => lists::clusters(),
         List::Nodes => lists::nodes(),
         List::Stacks => lists::stacks(),
-        List::Choices => Ok(lists::choices()),
-        List::Schedules => Ok(lists::schedules()),
-        List::ContextSchemes => Ok(lists::context_schemes()),
-        List::DataSchemes => Ok(lists::data_schemes()),
-        List::TensorSchemes => Ok(lists::tensor_schemes()),
-        List::Optimizers => Ok(lists::optimizers()),
-        List::Dispatchers => Ok(lists::dispatchers()),
+        List::Choices => Ok(choices::list()),
+        List::Schedules => Ok(schedules::list()),
+        List::ContextSchemes => Ok(context::list()),
+        List::DataSchemes => Ok(data::list()),
+        List::TensorSchemes => Ok(tensor::list()),
+        List::Optimizers => Ok(optimizers::list()),
+        List::Dispatchers => Ok(dispatchers::list()),
         List::Interconnects => network::interconnects(),
         List::Nics => network::nics(),
         List::Fabrics => network::fabrics(),
         List::Collectives => network::collectives(),
         List::Algorithms => network::algorithms(),
         List::Nccl => network::nccl(),
+        List::Exporters => Ok(tools::exporters()),
+        List::Importers => Ok(tools::importers()),
+        List::Reliabilities => tools::reliabilities(),
     }
 }
 
@@ -57,18 +64,21 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Clusters => file("cluster"),
         List::Nodes => file("node"),
         List::Stacks => file("stack"),
-        List::Choices => lists::choice_entry(name),
-        List::Schedules => schedule(name).map(lists::schedule_entry),
-        List::ContextSchemes => context_scheme(name).map(lists::context_scheme_entry),
-        List::DataSchemes => data_scheme(name).map(lists::data_scheme_entry),
-        List::TensorSchemes => tensor_scheme(name).map(lists::tensor_scheme_entry),
-        List::Optimizers => optimizer(name).map(lists::optimizer_entry),
-        List::Dispatchers => dispatcher(name).map(lists::dispatcher_entry),
+        List::Choices => choices::entry(name),
+        List::Schedules => schedule(name).map(schedules::entry),
+        List::ContextSchemes => context_scheme(name).map(context::entry),
+        List::DataSchemes => data_scheme(name).map(data::entry),
+        List::TensorSchemes => tensor_scheme(name).map(tensor::entry),
+        List::Optimizers => optimizer(name).map(optimizers::entry),
+        List::Dispatchers => dispatcher(name).map(dispatchers::entry),
         List::Interconnects => file("interconnect"),
         List::Nics => file("nic"),
         List::Fabrics => network::fabric_entry(name),
         List::Collectives => network::collective_entry(name),
         List::Algorithms => network::algorithm_entry(name),
         List::Nccl => file("nccl"),
+        List::Exporters => exporter(name).map(tools::exporter_entry),
+        List::Reliabilities => file("reliabilities"),
+        List::Importers => importer(name).map(tools::importer_entry),
     }
 }

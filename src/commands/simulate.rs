@@ -2,7 +2,7 @@
 
 use crate::arguments::SimulateArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::{forecast as page, json, words};
+use crate::render::{forecast as page, json, report, words};
 use crate::{inputs, output};
 use std::io::{self, Write};
 use trainwright_sim::costs::ClusterCosts;
@@ -18,18 +18,24 @@ use trainwright_traces::timeline::Timeline;
 /// # Errors
 /// Bad input and files that cannot be read or written.
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
-    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg)];
+    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg), ("--report", &arguments.report)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
-    let (profile, load) = (arguments.profile.as_deref(), arguments.expert_load.as_deref());
-    let mut plan = inputs::plan(&arguments.plan, profile, load)?;
+    let mut plan = inputs::plan(&arguments.plan, &arguments.profile, arguments.expert_load.as_deref())?;
     if let Some(name) = &arguments.stack {
         let refuse = |error| CliError::of_input(Some("--stack"), error);
         plan.stack = Stack::from_name(name).map_err(refuse)?;
         plan.check(&arguments.plan).map_err(refuse)?;
     }
+    inputs::calibration(&arguments.calibration)?.apply(&mut plan.cluster, &mut plan.stack);
     let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
     // The files first, so that a reader who closes standard output early does not lose them.
-    let written = write_files(arguments, &plan, &timeline);
+    let written = write_files(arguments, &plan, &timeline).and_then(|()| match &arguments.report {
+        Some(path) => {
+            let page = report::simulated(&plan, &forecast, &timeline);
+            output::write("--report", path, |out| out.write_all(page.as_bytes()))
+        }
+        None => Ok(()),
+    });
     let columns = arguments.width.unwrap_or_else(output::columns);
     if arguments.json {
         output::print(&json::forecast(&plan, &forecast))?;
@@ -45,6 +51,9 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
 fn write_files(arguments: &SimulateArguments, plan: &Plan, timeline: &Timeline) -> Result<(), CliError> {
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(timeline, &mut out))?;
+    }
+    if let Some(folder) = &arguments.chakra {
+        super::chakra::write(folder, plan)?;
     }
     if let Some(path) = &arguments.svg {
         let title = format!("{} on {}: {}", plan.model.name, plan.cluster.name, words::mesh(&plan.mesh));

@@ -90,7 +90,7 @@ impl Measured {
 /// # Errors
 /// The first argument that makes no sense by itself or beside the others, or a log that cannot be used.
 pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
-    let mut cluster = cluster(&arguments.cluster, arguments.profile.as_deref())?;
+    let mut cluster = cluster(&arguments.cluster, arguments.profile.as_slice())?;
     cluster.nccl = arguments.forced.nccl.unwrap_or(cluster.nccl);
     let most = cluster.nccl.constants().channels.most.value;
     if let Some(channels) = arguments.forced.channels.filter(|channels| *channels > most) {

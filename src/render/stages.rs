@@ -85,11 +85,11 @@ pub fn by_pipeline_rank(forecast: &Forecast) -> impl Iterator<Item = &RankReport
     (0..most).filter_map(move |rank| ranks().find(|report| report.pipeline_rank == rank))
 }
 
-/// The stages that a pipeline rank holds.
+/// The stages that a pipeline rank holds, those of both directions where there are two.
 fn own_stages(plan: &Plan, rank: usize) -> Vec<&StageBlocks> {
-    let shape = plan.pipeline_shape();
-    let stages = plan.stages.iter().enumerate();
-    stages.filter(|(stage, _)| plan.schedule().rank_of(*stage, shape) == rank).map(|(_, own)| own).collect()
+    let (schedule, shape) = (plan.schedule(), plan.pipeline_shape());
+    let copies = plan.stages.iter().cycle().take(schedule.copies() * plan.stages.len()).enumerate();
+    copies.filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank).map(|(_, own)| own).collect()
 }
 
 /// How many blocks the stages have: `20`, or `4×5` for four stages of five, or `3×5+4`.

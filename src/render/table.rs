@@ -6,15 +6,15 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 pub const MOST_COLUMNS: usize = 120;
 
 /// A column's heading and alignment.
-pub enum Column {
+pub enum Column<'a> {
     /// Text.
-    Left(&'static str),
+    Left(&'a str),
     /// Numbers.
-    Right(&'static str),
+    Right(&'a str),
 }
 
-impl Column {
-    fn heading(&self) -> &'static str {
+impl<'a> Column<'a> {
+    fn heading(&self) -> &'a str {
         match self {
             Column::Left(heading) | Column::Right(heading) => heading,
         }

@@ -17,11 +17,18 @@ pub fn heading(text: &str) -> String {
     format!("\n{}\n", console::style(text).bold())
 }
 
-/// `tensor 8 × pipeline 4 × data 4`, and how experts are spread over these ranks: `, expert 8`
+/// `tensor 8 × pipeline 4 × data 4`, with a context axis if there is one, and how experts are spread over these ranks:
+/// `, expert 8`, `, expert 8 × expert tensor 1`
 pub fn mesh(mesh: &Mesh) -> String {
-    let experts = if mesh.expert > 1 { format!(", expert {}", mesh.expert) } else { String::new() };
-    let context = if mesh.context > 1 { format!(" × context {}", mesh.context) } else { String::new() };
-    format!("tensor {}{context} × pipeline {} × data {}{experts}", mesh.tensor, mesh.pipeline, mesh.data)
+    let Mesh { tensor, pipeline, data, context, expert, expert_tensor, .. } = *mesh;
+    let context = if context > 1 { format!(" × context {context}") } else { String::new() };
+    let expert_tensor = expert_tensor.filter(|ranks| *ranks != tensor);
+    let experts = match (expert, expert_tensor) {
+        (1, None) => String::new(),
+        (_, None) => format!(", expert {expert}"),
+        (_, Some(ranks)) => format!(", expert {expert} × expert tensor {ranks}"),
+    };
+    format!("tensor {tensor} × pipeline {pipeline}{context} × data {data}{experts}")
 }
 
 /// What is trained, on what, how much and with what.
@@ -39,10 +46,17 @@ pub fn question(model: &Model, cluster: &Cluster, job: &Job, stack: &str) -> Str
     )
 }
 
-/// A cluster's name, and where its measured network times are from.
+/// A cluster's name, and where its measured times are from.
 fn place(cluster: &Cluster) -> String {
-    match &cluster.profile {
-        Some(profile) => format!("{} with the network times of {}", cluster.name, profile.source),
+    let network = cluster.profile.as_ref().map(|profile| format!("the network times of {}", profile.source));
+    let kernels = cluster.node.gpu.profile.as_ref();
+    let kernels = kernels.map(|profile| format!("the kernel times of {}", profile.source));
+    match [network, kernels]
+        .into_iter()
+        .flatten()
+        .reduce(|network, kernels| format!("{network} and {kernels}"))
+    {
+        Some(times) => format!("{} with {times}", cluster.name),
         None => cluster.name.clone(),
     }
 }
@@ -78,23 +92,40 @@ pub fn choices(plan: &Plan) -> String {
         count(plan.microbatches(), "microbatch"),
         count(plan.micro_batch, "sequence")
     ));
-    if plan.tensor_scheme != "1d" {
-        parts.push(format!("tensor scheme {}", plan.tensor_scheme));
-    }
-    if plan.mesh.context > 1 {
-        parts.push(format!("context scheme {}", plan.context_scheme));
-    }
     if plan.sequence_parallel {
         parts.push("sequence parallel".into());
     }
-    if plan.data_sharding != "none" {
-        parts.push(plan.data_sharding.clone());
-    }
+    parts.extend(schemes(plan));
     parts.push(format!("recompute {}", recompute(plan)));
     if !plan.offload.is_none() {
         parts.push(plan.offload.in_words());
     }
     parts.join(", ")
+}
+
+/// The schemes of the axes that a plan has, as far as they are not the usual ones: `2.5d in 4 × 4 × 2`,
+/// `context by hybrid over 2 × 8`, `experts by all-to-all`, `hsdp in groups of 8`.
+fn schemes(plan: &Plan) -> Vec<String> {
+    let Mesh { tensor, tensor_rows: rows, context, context_inner: inner, expert, shard, .. } = plan.mesh;
+    let mut parts = Vec::new();
+    if plan.tensor_scheme != "1d" {
+        let depth = tensor / (rows * rows);
+        let grid =
+            if depth > 1 { format!("{rows} × {rows} × {depth}") } else { format!("{rows} × {rows}") };
+        parts.push(format!("{} in {grid}", plan.tensor_scheme));
+    }
+    if context > 1 {
+        let over = if inner > 1 { format!(" over {} × {inner}", context / inner) } else { String::new() };
+        parts.push(format!("context by {}{over}", plan.context_scheme));
+    }
+    if expert > 1 {
+        parts.push(format!("experts by {}", plan.experts.dispatcher));
+    }
+    if plan.data_sharding != "none" {
+        let groups = shard.map_or_else(String::new, |ranks| format!(" in groups of {ranks}"));
+        parts.push(format!("{}{groups}", plan.data_sharding));
+    }
+    parts
 }
 
 /// What the blocks of a plan compute again: `none`, or `12 full 68 none`.
@@ -240,6 +271,17 @@ mod tests {
         assert_eq!(count(1536, "microbatch"), "1,536 microbatches");
         assert_eq!(billions(70_553_706_496), "70.6B");
         assert_eq!(billions(1_008_000_000_000), "1.01T");
+    }
+
+    #[test]
+    fn axes_beside_the_usual_ones_are_named() {
+        let usual = Mesh::new(8, 4, 2);
+        let check = |given: Mesh, expected: &str| assert_eq!(mesh(&given), expected);
+        check(usual, "tensor 8 × pipeline 4 × data 2");
+        check(Mesh { context: 16, ..usual }, "tensor 8 × pipeline 4 × context 16 × data 2");
+        check(Mesh { expert: 8, ..usual }, "tensor 8 × pipeline 4 × data 2, expert 8");
+        let apart = Mesh { expert: 16, expert_tensor: Some(1), ..usual };
+        check(apart, "tensor 8 × pipeline 4 × data 2, expert 16 × expert tensor 1");
     }
 
     #[test]

@@ -14,7 +14,11 @@ fn check(folder: &Folder, arguments: &str, code: i32, message: &str) {
 fn arguments_by_themselves() {
     let folder = Folder::new();
     let check = |arguments: &str, message: &str| check(&folder, arguments, 2, message);
-    check("", "a command is missing: plan, simulate, network or show; `trainwright --help` explains them");
+    check(
+        "",
+        "a command is missing: plan, simulate, predict, fit, run, what-if, network, export, import, compare, goodput, show, \
+         completions or man; `trainwright --help` explains them",
+    );
     check("plam", "unrecognized subcommand 'plam'; a similar subcommand exists: 'plan'");
     check(
         "plan --seq 128",
@@ -76,6 +80,10 @@ fn arguments_beside_each_other() {
     check(
         "--schedule 1f1b --virtual-stages 3",
         "`--schedule` is 1f1b; schedule `1f1b` has 1 virtual stage, not 3: use `interleaved`",
+    );
+    check(
+        "--recompute selective(experts)",
+        "`--recompute` is selective(experts); the blocks of gpt2 have core, norm, activation, mlp",
     );
     check("--micro-batch 3", "`--global-batch` is 8; it must divide by `--micro-batch` 3");
     check(
@@ -271,8 +279,8 @@ fn names_of_the_catalog() {
     check("", "the following required arguments were not provided: <LIST>");
     check(
         "model",
-        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, schedules, tensor-schemes, \
-         context-schemes, data-schemes, stacks, optimizers, dispatchers, interconnects, nics, fabrics, collectives, algorithms, nccl]; a similar value exists: 'models'",
+        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, choices, schedules, tensor-schemes, \
+         context-schemes, data-schemes, stacks, optimizers, dispatchers, interconnects, nics, fabrics, collectives, algorithms, nccl, exporters, importers, reliabilities]; a similar value exists: 'models'",
     );
     check(
         "gpus h100",

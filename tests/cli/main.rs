@@ -2,10 +2,15 @@
 
 mod bad_input;
 mod by_steps;
+mod examples;
 mod network;
 mod plan;
+mod predict;
+mod run;
 mod show;
 mod simulate;
+mod tools;
+mod what_if;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -134,3 +134,33 @@ fn the_tokens_of_each_expert_are_read_from_a_csv() {
          experts, so that none has more than 1/2 of all visits, 9\n"
     );
 }
+
+/// The first product of a small plan's feed-forward layers takes a second: 1,024 tokens, half of 4,096 columns.
+#[test]
+fn measured_kernels_replace_the_forecast_and_stay_in_the_plan() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &small_plan().to_toml());
+    let header = "gpu,kernel,shape,precision,time_us,source\n";
+    let row = |gpu: &str| format!("{header}{gpu},gemm,m=1024 n=2048 k=1024,bf16,1000000,made up\n");
+    folder.write("slow.csv", &row("a100-80gb-sxm"));
+    folder.write("other.csv", &row("h20"));
+    let step = |arguments: &str| -> f64 {
+        let ran = folder.run(&format!("simulate --json {arguments}"));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        serde_json::from_str::<Value>(&ran.stdout).unwrap()["forecast"]["step_time_s"].as_f64().unwrap()
+    };
+    let (plain, slow) = (step("plan.toml"), step("plan.toml --profile slow.csv"));
+    assert!(plain < 1.0 && slow > 100.0, "{plain} s and {slow} s");
+    let page = folder.run("simulate plan.toml --profile slow.csv").stdout;
+    assert!(page.contains(" on dgx-a100 with the kernel times of made up (8 GPUs), "), "{page}");
+    let refused = folder.run("simulate plan.toml --profile other.csv");
+    let message = "error: --profile: other.csv: `gpu` is a100-80gb-sxm; the file has rows of h20 only\n";
+    assert_eq!((refused.code, refused.stderr.as_str()), (2, message));
+
+    let arguments = "plan --model gpt2-medium --cluster dgx-a100 --seq 1024 --global-batch 16 --tensor 2 --pipeline 2 \
+                     --data 2 --micro-batch 1 --sequence-parallel true --schedule 1f1b --quiet --out -";
+    let planned = folder.run(&format!("{arguments} --profile slow.csv"));
+    assert_eq!(planned.stderr, "");
+    folder.write("planned.toml", &planned.stdout);
+    assert!(step("planned.toml") > 100.0, "a plan carries the profile that it was made with");
+}

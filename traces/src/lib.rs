@@ -4,17 +4,26 @@
 //! Timeline ─┬─► report   where the time and the memory went, as numbers
 //!           ├─► draw     the pipeline as text
 //!           ├─► chrome   a trace file for ui.perfetto.dev
-//!           └─► picture  the pipeline as SVG
+//!           ├─► picture  the pipeline as SVG
+//!           └─► html     a page with all of it, to be zoomed
 //! ```
 //!
 //! What others measured is read and drawn here too: logs of nccl-tests (`nccl_tests`), the published sweeps that ship
-//! with the program (`published`), and plots of collectives by size (`plot`).
+//! with the program (`published`), tables of training runs (`training`), and plots of collectives by size (`plot`).
+//!
+//! Plans go out to other tools and come in from them: `export` and `import`.
 //!
 //! Nothing here knows whether a timeline was simulated or measured, and nothing here touches a terminal or a file.
 
 mod actions;
+pub mod chakra;
 pub mod chrome;
 pub mod draw;
+pub mod export;
+pub mod html;
+pub mod import;
+pub mod kinds;
+pub mod kineto;
 mod memory;
 pub mod nccl_tests;
 pub mod picture;
@@ -23,3 +32,4 @@ pub mod published;
 pub mod report;
 mod sweep;
 pub mod timeline;
+pub mod training;

@@ -1,4 +1,5 @@
-//! A collective by size: bus bandwidth and time, forecast and measured, both axes logarithmic, as SVG or PNG.
+//! Curves in two panels with logarithmic axes, as SVG or PNG: here a collective by size, forecast and measured; any
+//! other two panels in `chart`.
 //!
 //! ```text
 //! title
@@ -13,7 +14,10 @@
 
 mod axis;
 mod canvas;
+mod chart;
 mod panel;
+
+pub use chart::{Chart, ChartCurve, ChartPanel, chart_png, chart_svg};
 
 use axis::{Axis, Unit};
 use canvas::{Canvas, Painted};
@@ -63,37 +67,52 @@ const MARGIN: i32 = 20;
 const TITLE_SIZE: i32 = 25;
 const TEXT_SIZE: i32 = 20;
 const LEGEND_LINE: i32 = 30;
+const LEGEND_TOP: i32 = MARGIN + 36;
 /// What a curve's sample in the legend takes.
 const SAMPLE: i32 = 34;
 
 /// A PNG is drawn so many times larger and then averaged, which smooths all edges.
 const SAMPLES: i32 = 3;
 
-/// One for each curve, told apart by people who do not see all colours.
-const COLOURS: [RGBColor; 6] = [
+/// One after the other for each curve or source, told apart by people who do not see all colours as far as there are so many.
+pub(crate) const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 90, 170),
     RGBColor(217, 95, 2),
     RGBColor(27, 158, 119),
     RGBColor(150, 80, 170),
     RGBColor(166, 118, 29),
     RGBColor(90, 90, 90),
+    RGBColor(230, 60, 120),
+    RGBColor(60, 180, 220),
+    RGBColor(120, 160, 0),
+    RGBColor(0, 0, 0),
 ];
 
 /// Draws the plot as an SVG document.
 pub fn svg(plot: &SweepPlot) -> String {
     let mut text = String::new();
-    let layout = Layout::new(plot, 1);
+    let layout = Layout::new(plot.names(), 1);
     draw(plot, &layout, SVGBackend::with_string(&mut text, layout.size()));
     text
 }
 
 /// Draws the plot as a PNG file.
 pub fn png(plot: &SweepPlot) -> Vec<u8> {
-    let layout = Layout::new(plot, SAMPLES);
+    smooth(&Layout::new(plot.names(), SAMPLES), |layout, backend| draw(plot, layout, backend))
+}
+
+/// What is drawn on a bitmap, as a PNG file.
+fn smooth(layout: &Layout, draw: impl FnOnce(&Layout, BitMapBackend)) -> Vec<u8> {
     let (width, height) = layout.size();
     let mut pixels = vec![255; 3 * width as usize * height as usize];
-    draw(plot, &layout, BitMapBackend::with_buffer(&mut pixels, (width, height)));
+    draw(layout, BitMapBackend::with_buffer(&mut pixels, (width, height)));
     encode(&averaged(&pixels, width as usize), (width, height))
+}
+
+impl SweepPlot {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.curves.iter().map(|curve| curve.name.as_str())
+    }
 }
 
 /// Where everything is, in pixels that are `scale` times those of the constants.
@@ -105,12 +124,12 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(plot: &SweepPlot, scale: i32) -> Self {
+    fn new<'a>(names: impl Iterator<Item = &'a str>, scale: i32) -> Self {
         load_font();
         let (mut x, mut line) = (MARGIN, 0);
         let mut legend = Vec::new();
-        for curve in &plot.curves {
-            let width = SAMPLE + text_width(&curve.name) + 24;
+        for name in names {
+            let width = SAMPLE + text_width(name) + 24;
             if x > MARGIN && x + width > WIDTH - MARGIN {
                 (x, line) = (MARGIN, line + 1);
             }
@@ -118,6 +137,11 @@ impl Layout {
             x += width;
         }
         Self { scale, legend, height: HEIGHT + LEGEND_LINE * (line + 1) }
+    }
+
+    /// Upper edge of the panels.
+    fn panel_top(&self) -> i32 {
+        self.height - HEIGHT + LEGEND_TOP + 36
     }
 
     fn size(&self) -> (u32, u32) {
@@ -131,25 +155,14 @@ fn draw<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, backend: B) {
 }
 
 fn paint<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, canvas: &Canvas<B>) -> Painted<B> {
-    canvas.area.fill(&WHITE)?;
-    canvas.text(&plot.title, (MARGIN, MARGIN + 8), TITLE_SIZE, (HPos::Left, VPos::Center))?;
-    let top = MARGIN + 36;
-    for (index, (curve, (x, line))) in plot.curves.iter().zip(&layout.legend).enumerate() {
-        let y = top + LEGEND_LINE * line + 8;
-        let sample: &[i32] = match curve.mark {
-            Mark::Line => &[0, SAMPLE - 10],
-            Mark::Points => &[SAMPLE / 2 - 5],
-        };
-        let sample: Vec<(i32, i32)> = sample.iter().map(|right| canvas.place(x + right, y)).collect();
-        canvas.curve(curve.mark, COLOURS[index % COLOURS.len()], sample)?;
-        canvas.text(&curve.name, (x + SAMPLE, y), TEXT_SIZE, (HPos::Left, VPos::Center))?;
-    }
+    let legend = plot.curves.iter().map(|curve| (curve.name.as_str(), curve.mark));
+    head(&plot.title, legend, layout, canvas)?;
     let points = || plot.curves.iter().flat_map(|curve| &curve.points);
     let bus = |(bytes, time): &(Bytes, Seconds)| plot.bus_factor * (*bytes / *time).get() / 1e9;
     let sizes = Axis::new(Unit::Size, points().map(|(bytes, _)| bytes.get()));
     let bandwidths = Axis::new(Unit::Bandwidth, points().map(bus));
     let times = Axis::new(Unit::Time, points().map(|(_, time)| time.get()));
-    let head = layout.height - HEIGHT + top + 36;
+    let head = layout.panel_top();
     let panels = [("bus bandwidth", bandwidths), ("time", times)];
     for (column, (name, axis)) in (0..).zip(panels) {
         let left = WIDTH / 2 * column;
@@ -160,7 +173,7 @@ fn paint<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, canvas: &Canvas<B
             size: &sizes,
             value: &axis,
         };
-        panel.frame(name)?;
+        panel.frame("size", name)?;
         for (index, curve) in plot.curves.iter().enumerate() {
             let value = |point: &(Bytes, Seconds)| if column == 0 { bus(point) } else { point.1.get() };
             let places = curve.points.iter().map(|point| panel.place(point.0.get(), value(point))).collect();
@@ -170,6 +183,28 @@ fn paint<B: DrawingBackend>(plot: &SweepPlot, layout: &Layout, canvas: &Canvas<B
     canvas.area.present()
 }
 
+/// The title, and below it a sample of each curve beside its name.
+fn head<'a, B: DrawingBackend>(
+    title: &str,
+    curves: impl Iterator<Item = (&'a str, Mark)>,
+    layout: &Layout,
+    canvas: &Canvas<B>,
+) -> Painted<B> {
+    canvas.area.fill(&WHITE)?;
+    canvas.text(title, (MARGIN, MARGIN + 8), TITLE_SIZE, (HPos::Left, VPos::Center))?;
+    for (index, ((name, mark), (x, line))) in curves.zip(&layout.legend).enumerate() {
+        let y = LEGEND_TOP + LEGEND_LINE * line + 8;
+        let sample: &[i32] = match mark {
+            Mark::Line => &[0, SAMPLE - 10],
+            Mark::Points => &[SAMPLE / 2 - 5],
+        };
+        let sample: Vec<(i32, i32)> = sample.iter().map(|right| canvas.place(x + right, y)).collect();
+        canvas.curve(mark, COLOURS[index % COLOURS.len()], sample)?;
+        canvas.text(name, (x + SAMPLE, y), TEXT_SIZE, (HPos::Left, VPos::Center))?;
+    }
+    Ok(())
+}
+
 /// Width of a text in the size of labels.
 fn text_width(text: &str) -> i32 {
     let (width, _) = ("sans-serif", TEXT_SIZE).into_font().box_size(text).unwrap_or_default();
@@ -177,7 +212,7 @@ fn text_width(text: &str) -> i32 {
 }
 
 /// The letters of a picture are in the program, so that it needs none from the system.
-fn load_font() {
+pub(crate) fn load_font() {
     static LOADED: Once = Once::new();
     LOADED.call_once(|| {
         let font = include_bytes!("../fonts/DejaVuSans-subset.ttf");

@@ -7,9 +7,12 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::Recompute;
+use trainwright_spec::plan::{Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
+
+/// How many small questions are compared with simulating every plan.
+const INSTANCES: usize = 24;
 
 /// A question on the first blocks of a model, on GPUs of a given memory.
 fn question(model: &str, blocks: usize, cluster: &str, gib: f64, job: [usize; 2], stack: &str) -> Question {
@@ -29,7 +32,7 @@ fn question(model: &str, blocks: usize, cluster: &str, gib: f64, job: [usize; 2]
             gradient_clipping: true,
         },
         stack: Stack::from_name(stack).unwrap(),
-        pins: Pins::core(),
+        pins: Pins::default(),
     }
 }
 
@@ -139,7 +142,7 @@ fn solve_everything(space: &Space) -> Vec<Seen> {
 #[test]
 fn no_plan_beats_its_bounds() {
     for (name, question) in questions().into_iter().chain(whole_questions()) {
-        let space = Space::new(&question, &|_| {}).unwrap();
+        let space = Space::new(&question).unwrap();
         let (mut fit, mut recompute, mut closest) = (0, 0, f64::INFINITY);
         for seen in solve_everything(&space) {
             let Trial::Simulated { plan, time, .. } = seen.trial else { continue };
@@ -160,7 +163,7 @@ fn the_search_finds_what_solving_everything_finds() {
     let mut spared = 0;
     for (name, question) in questions().into_iter().chain(whole_questions()) {
         let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{name}: nothing found") };
-        let space = Space::new(&question, &|_| {}).unwrap();
+        let space = Space::new(&question).unwrap();
         let everything = solve_everything(&space);
         let mut times: Vec<Picoseconds> = everything.iter().filter_map(Seen::time).collect();
         times.sort_unstable();
@@ -177,4 +180,100 @@ fn the_search_finds_what_solving_everything_finds() {
         assert!(simulated <= solved, "{name}");
     }
     assert!(spared >= 300, "the bounds spare only {spared} candidates");
+}
+
+/// Every division of `blocks` among so many stages, one or more each.
+fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![blocks]];
+    }
+    let first = 1..=blocks + 1 - stages;
+    let rest = |own: usize| {
+        let rest = divisions(blocks - own, stages - 1).into_iter();
+        rest.map(move |rest| [vec![own], rest].concat())
+    };
+    first.flat_map(rest).collect()
+}
+
+/// Every sequence of so many of these choices.
+fn sequences(choices: &[Recompute], length: usize) -> Vec<Vec<Recompute>> {
+    let start = vec![Vec::new()];
+    (0..length).fold(start, |all, _| {
+        let longer = |one: &Vec<Recompute>| {
+            let one = one.clone();
+            choices.iter().map(move |choice| [one.clone(), vec![*choice]].concat())
+        };
+        all.iter().flat_map(longer).collect()
+    })
+}
+
+/// How many plans there are, and the time of the fastest that fits: every candidate with every partition and every
+/// recomputation of each block.
+fn fastest_of_all(space: &Space) -> (usize, Option<Picoseconds>) {
+    let gpu = space.question.cluster.node.gpu.memory.value;
+    let layers = space.question.model.layers();
+    let again = sequences(&recompute_choices(space.question), layers);
+    let candidates = space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout));
+    let mut plans: Vec<Plan> = Vec::new();
+    for candidate in candidates {
+        for lengths in divisions(layers, candidate.mesh.pipeline * candidate.virtual_stages) {
+            for choices in &again {
+                let mut rest = choices.as_slice();
+                let stages = lengths.iter().map(|length| {
+                    let (own, after) = rest.split_at(*length);
+                    rest = after;
+                    StageBlocks(own.to_vec())
+                });
+                let stages = stages.collect();
+                plans.push(candidate.plan(space.question, stages));
+            }
+        }
+    }
+    let time = |plan: &Plan| {
+        let needs = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+        (needs <= gpu).then(|| step_time_for_ranking(plan, &space.costs).unwrap())
+    };
+    (plans.len(), plans.par_iter().filter_map(time).min())
+}
+
+#[test]
+fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() {
+    let mut state = 0x5eed_0009_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    let (mut plans, mut fits) = (0, 0);
+    for _ in 0..INSTANCES {
+        let (model, gib) = [("gpt2", 1.5), ("llama-3-8b", 14.0)][random(2)];
+        let gib = gib * [1.0, 1.1, 1.25, 1.5, 4.0][random(5)];
+        let batch = [2, 4, 6, 8][random(4)];
+        let mut question = question(
+            model,
+            2 + random(2),
+            ["dgx-a100:1", "dgx-h100:1"][random(2)],
+            gib,
+            [1024, batch],
+            "megatron-core",
+        );
+        question.cluster.node.gpus.value = [1, 2][random(2)];
+        question.cluster.nodes = [1, 2][random(2)];
+        let space = Space::new(&question).unwrap();
+        let (count, fastest) = fastest_of_all(&space);
+        plans += count;
+        let found = match plan(&question, &|_| {}).unwrap() {
+            Verdict::Found(found) => Some(found),
+            _ => None,
+        };
+        let best = found.as_ref().map(|found| &found.ranked[0].plan);
+        let time = best.map(|best| step_time_for_ranking(best, &space.costs).unwrap());
+        let name = format!(
+            "{model}, batch {batch}, {} GPUs with {}",
+            question.cluster.gpus(),
+            question.cluster.node.gpu.memory.value
+        );
+        assert_eq!(time, fastest, "{name}: {best:?}");
+        fits += usize::from(fastest.is_some());
+    }
+    assert!(plans >= 10_000 && fits >= INSTANCES / 2, "{plans} plans, {fits} fit");
 }

@@ -7,7 +7,7 @@ use trainwright_spec::mesh::Mesh;
 /// The fewest tokens of a sequence that are worth a rank of their own: fewer do not fill its kernels.
 const FEWEST_TOKENS: usize = 2048;
 
-/// As many as leave each rank enough tokens.
+/// As many as leave each rank enough tokens, beyond the core of the space.
 pub(super) struct Context;
 
 impl Dimension for Context {
@@ -28,6 +28,7 @@ impl Dimension for Context {
         let pinned = given.numbers();
         let tried = |context: &usize| match &pinned {
             Some(pinned) => pinned.contains(context),
+            None if given.is_core() => *context == 1,
             None => *context == 1 || sequence.is_multiple_of(*context) && sequence / context >= FEWEST_TOKENS,
         };
         let degrees = divisors(given.question.cluster.gpus() / draft.mesh.tensor).into_iter().filter(tried);

@@ -4,7 +4,8 @@ use super::{Dimension, Given, Values};
 use crate::candidate::Candidate;
 use trainwright_spec::data::{DATA_SCHEMES, Exchange};
 
-/// Every scheme that the software has, but for servers and fusion buffers, which ranks with the same network never need.
+/// Every scheme that the software has, but for servers and fusion buffers, which ranks with the same network never need;
+/// in the core of the space nothing or the optimizer.
 pub(super) struct DataSharding;
 
 impl Dimension for DataSharding {
@@ -25,7 +26,8 @@ impl Dimension for DataSharding {
         let usual = DATA_SCHEMES
             .iter()
             .filter(|scheme| scheme.fusion().is_none() && scheme.exchange() == Exchange::Collectives);
-        let tried: Vec<&'static str> = usual.map(|scheme| scheme.name()).collect();
+        let core = |name: &&'static str| !given.is_core() || ["none", "zero1"].contains(name);
+        let tried: Vec<&'static str> = usual.map(|scheme| scheme.name()).filter(core).collect();
         let several = draft.mesh.weight_copies() > 1;
         let names = given.names(&known, &tried).into_iter();
         let suits =

@@ -34,7 +34,11 @@ impl Dimension for Expert {
         let pinned = given.numbers();
         let ranks = draft.mesh.stage_ranks();
         let tried = |expert: &usize| {
-            pinned.as_ref().is_none_or(|pinned| pinned.contains(expert)) && ranks.is_multiple_of(*expert)
+            let allowed = match &pinned {
+                Some(pinned) => pinned.contains(expert),
+                None => *expert == 1 || !given.is_core(),
+            };
+            allowed && ranks.is_multiple_of(*expert)
         };
         let degrees = divisors(experts(&given.question.model).unwrap_or(1)).into_iter().filter(tried);
         degrees.map(|expert| Candidate { mesh: Mesh { expert, ..draft.mesh }, ..*draft }).collect()

@@ -23,6 +23,9 @@ type StateKey = (usize, usize);
 /// What the legal combinations of both with a layout depend on: whether it is a grid, whether it is sequence parallel.
 type KindKey = (bool, bool, PipelineKey, StateKey);
 
+/// Where a pair stands in the lists of pipelines and states.
+type Placed = ((usize, usize), Pair);
+
 /// What decides whether a pipeline and a state go with each other and a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
@@ -145,7 +148,7 @@ impl<'a> Legal<'a> {
         }
         // All pairs of a kind with their places, and one candidate of each pair.
         let mut first: BTreeMap<Pair, Candidate> = BTreeMap::new();
-        let mut places: Vec<(KindKey, Vec<((usize, usize), Pair)>)> = Vec::new();
+        let mut places: Vec<(KindKey, Vec<Placed>)> = Vec::new();
         for (kind, layout) in kinds {
             let (pipelines, states) = self.parts(layout);
             let mut own = Vec::with_capacity(pipelines.len() * states.len());
@@ -161,7 +164,7 @@ impl<'a> Legal<'a> {
         }
         let judged: BTreeMap<Pair, Result<(), String>> =
             first.into_par_iter().map(|(pair, candidate)| (pair, self.judge(&candidate))).collect();
-        let legal = |own: Vec<((usize, usize), Pair)>| -> Vec<(usize, usize)> {
+        let legal = |own: Vec<Placed>| -> Vec<(usize, usize)> {
             own.into_iter().filter(|(_, pair)| judged[pair].is_ok()).map(|(place, _)| place).collect()
         };
         self.kinds = places.into_iter().map(|(kind, own)| (kind, legal(own))).collect();

@@ -48,7 +48,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
         sequence_parallel: Some(true),
         data_sharding: Some("zero1".into()),
         recompute: Some(Recompute::None),
-        ..Pins::core()
+        ..Pins::default()
     };
     let question = question("llama-3-70b", "dgx-h100:16", 8192, 512, pins);
     let [(_, Staged::Plan(plan, _))] = &staged(&question)[..] else { panic!("nothing fits") };
@@ -59,7 +59,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
 #[test]
 fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
     let check = |gib: f64, fewest: usize| {
-        let mut question = question("llama-3-8b", "dgx-h100:2", 4096, 32, Pins::core());
+        let mut question = question("llama-3-8b", "dgx-h100:2", 4096, 32, Pins::default());
         question.cluster.node.gpu.memory.value = Bytes::GIB * gib;
         let has = question.cluster.node.gpu.memory.value;
         let mut plans = 0;

@@ -23,7 +23,8 @@ pub(super) struct Attention {
     pub version: FlashVersion,
 }
 
-/// Queries that one multiprocessor works on at a time (FlashAttention-2 and -3: 128 for most head widths).
+/// Queries that one multiprocessor works on at a time, where its GPU does not say otherwise (FlashAttention-2 and -3: 128
+/// for most head widths).
 const BLOCK: usize = 128;
 
 /// Width of a head and of a value head, together, at which the achieved fractions hold.
@@ -79,11 +80,12 @@ pub(super) fn time(attention: &Attention, gpu: &Gpu) -> Seconds {
     let slowdown = |widths: f64| 1.0 + EXPONENTIAL / (attention.flops_per_score(widths) / peak);
     let narrow_heads = (slowdown(widths) / slowdown(REFERENCE_WIDTHS)).max(1.0);
     let score = attention.flops_per_score(widths) / (peak * reached) * narrow_heads;
-    let key = BLOCK as f64 * score;
-    let edges = BLOCK as f64 * widths * start_up;
+    let block = attention.block(gpu);
+    let key = block as f64 * score;
+    let edges = block as f64 * widths * start_up;
 
-    let blocks = (attention.batch * attention.heads * attention.queries.div_ceil(BLOCK)) as f64;
-    let (mean_keys, most_keys) = attention.keys_of_block();
+    let blocks = (attention.batch * attention.heads * attention.queries.div_ceil(block)) as f64;
+    let (mean_keys, most_keys) = attention.keys_of_block(block);
     let longest = most_keys * key + edges;
     let waves = blocks / gpu.multiprocessors.value as f64;
     let all_blocks = match attention.mask {
@@ -105,17 +107,25 @@ impl Attention {
         })
     }
 
+    /// Queries of a block.
+    fn block(&self, gpu: &Gpu) -> usize {
+        match (self.direction, &gpu.achieved.attention_queries) {
+            (Direction::Forward, Some(own)) => own.value.max(1),
+            _ => BLOCK,
+        }
+    }
+
     /// Keys that a block of queries computes scores of: mean over the blocks, and the most.
     ///
     /// A block on the edge of the mask computes its whole square there, half a block more than is visible.
-    fn keys_of_block(&self) -> (f64, f64) {
+    fn keys_of_block(&self, block: usize) -> (f64, f64) {
         let keys = self.keys as f64;
         let visible = self.mask.visible_pairs(self.queries, self.keys) / self.queries.max(1) as f64;
         match self.mask {
             Mask::Full => (keys, keys),
-            Mask::Causal => ((visible + 0.5 * BLOCK as f64).min(keys), keys),
+            Mask::Causal => ((visible + 0.5 * block as f64).min(keys), keys),
             Mask::Window(window) => {
-                let edge = BLOCK as f64;
+                let edge = block as f64;
                 ((visible + edge).min(keys), (window as f64 + edge).min(keys))
             }
         }

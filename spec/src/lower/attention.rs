@@ -5,6 +5,7 @@ use super::elementwise::norm;
 use super::part::{Input, Part, Role, Shape, Step, column, replicated, replicated_beside, row};
 use crate::model::{Attention, Latent};
 use crate::plan::Piece;
+use crate::program::Module;
 use crate::units::Bytes;
 
 /// What one rank holds of an attention layer.
@@ -31,13 +32,10 @@ impl Own {
 pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leaves: bool) -> Vec<Part> {
     let own = Own::of(shape, attention);
     let mut parts = match &attention.latent {
-        None => vec![column(
-            shape,
-            "qkv",
-            input,
-            [shape.hidden, own.query + own.key + own.value],
-            attention.qkv_bias,
-        )],
+        None => vec![
+            column(shape, "qkv", input, [shape.hidden, own.query + own.key + own.value], attention.qkv_bias)
+                .named(Module::Qkv),
+        ],
         Some(latent) => latent_projections(shape, attention, latent, &own),
     };
     let normed = shape.activations(shape.tokens() * (own.query + own.key));
@@ -56,14 +54,15 @@ pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leav
         if attention.latent.is_some() {
             part.join(Piece::UpProjection, Role::Runs, Bytes::ZERO);
         }
-        parts.push(part);
+        parts.push(part.named(Module::Rotary));
     }
     let mut core = core(shape, attention);
     if attention.latent.is_some() {
         core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &own));
     }
     parts.push(core);
-    parts.push(row(shape, "projection", leaves, own.heads * attention.value_head_dim, shape.hidden));
+    let joined = row(shape, "projection", leaves, own.heads * attention.value_head_dim, shape.hidden);
+    parts.push(joined.named(Module::Projection));
     parts
 }
 

@@ -4,7 +4,7 @@ use super::part::{Again, Half, Part, Role, Shape, Step};
 use crate::context::{SharedAttention, Step as Shared, Tile};
 use crate::model::{Attention, Mask};
 use crate::plan::Piece;
-use crate::program::{Direction, FlashVersion, Kernel};
+use crate::program::{Direction, Does, FlashVersion, Kernel, Module};
 use crate::stack::AttentionKernel;
 use crate::units::Bytes;
 
@@ -47,12 +47,12 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
     if stores_scores {
         // The heads' outputs are brought into one row per token.
         let output = shape.activations(layer.output());
-        forward.push(Step::streaming("join heads", output, output));
+        forward.push(Step::streaming("join heads", output, output).doing(Does::Arrange));
     }
     let mut backward = lowered(Direction::Backward, scheme.backward(&layer));
     // The gradients of queries, keys and values are copied into one tensor, the output's gradient of their projection.
     let inputs = shape.activations(layer.inputs());
-    backward.push(Step::streaming("join gradients", inputs, inputs));
+    backward.push(Step::streaming("join gradients", inputs, inputs).doing(Does::Arrange));
 
     let kept = shape.activations(scheme.kept(&layer));
     let inner = match stores_scores {
@@ -68,7 +68,8 @@ pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
         }
     };
     let again = Again { piece: Piece::Core, role: Role::First, dropped: kept - inputs + inner };
-    Part { forward, backward, kept: kept + inner, again: vec![again], ..Part::default() }
+    let part = Part { forward, backward, kept: kept + inner, again: vec![again], ..Part::default() };
+    part.named(Module::Attention)
 }
 
 /// Bytes of that many scores, and of the mask of their dropout.
@@ -140,7 +141,7 @@ impl Kernels<'_> {
             }
         };
         let working = self.shape.activations(layer.batch * result + tile.held);
-        Step::Kernel { module: "attention", kernel, working, half: Half::Input }
+        Step::Kernel { module: "attention", kernel, working, half: Half::Input, does: Does::Run }
     }
 
     /// Several kernels with the scores in memory between them.
@@ -168,6 +169,10 @@ impl Kernels<'_> {
     }
 
     /// All between the two products over that many scores, of which a part is visible.
+    ///
+    /// One kernel reads what is visible once, both ways, and writes zeros elsewhere (Megatron-LM's
+    /// scaled_upper_triang_masked_softmax). A softmax alone has rows too long to keep, and goes over all of them twice
+    /// (PyTorch's for more than 1,024 columns: for its sum, and to write).
     fn softmax(&self, elements: usize, visible: f64) -> Vec<Step> {
         let (scores, mask) = scores(self.shape, elements);
         let mut steps = Vec::new();
@@ -175,7 +180,11 @@ impl Kernels<'_> {
             if self.shape.dropout {
                 steps.push(Step::streaming("score dropout", scores + mask, scores));
             }
-            steps.push(Step::reduction("softmax", 2.0 * scores, scores));
+            let read = match self.shape.stack.attention {
+                AttentionKernel::FusedSoftmax => 2.0 * visible,
+                _ => 4.0,
+            };
+            steps.push(Step::reduction("softmax", read * scores, scores));
             return steps;
         }
         match self.shape.stack.attention {
@@ -185,7 +194,7 @@ impl Kernels<'_> {
                 if self.layer.mask != Mask::Full {
                     steps.push(Step::streaming("mask", scores, scores));
                 }
-                steps.push(Step::reduction("softmax", scores, scores));
+                steps.push(Step::reduction("softmax", 2.0 * scores, scores));
             }
         }
         if self.shape.dropout {

@@ -7,6 +7,7 @@ use super::feed_forward::feed_forward;
 use super::part::{Input, Part, Role, Shape};
 use crate::model::{Block, Mlp};
 use crate::plan::Piece;
+use crate::program::Module;
 use crate::units::Bytes;
 
 /// The parts of a block in the order of forward. Norms come before what they feed; a post-norm block has the same
@@ -53,15 +54,15 @@ pub(crate) fn block_parts(shape: &Shape, block: &Block) -> Vec<Part> {
     // Norms beyond one for each sublayer stand behind the sublayers (Gemma 2).
     let after = |index: usize| block.norms > sublayers + index;
     for (index, layer) in attentions.enumerate() {
-        parts.push(norm_before(Role::First));
+        parts.push(norm_before(Role::First).named(Module::Norm(index)));
         parts.extend(attention(layer, true));
         parts.extend(after(index).then(norm));
-        parts.push(add_residual(shape, layer.output_bias));
+        parts.push(add_residual(shape, layer.output_bias).named(Module::Residual(index)));
     }
-    parts.push(norm_before(Role::First));
+    parts.push(norm_before(Role::First).named(Module::Norm(sublayers - 1)));
     parts.extend(mlp(Input::Region, true));
     parts.extend(after(sublayers - 1).then(norm));
-    parts.push(add_residual(shape, mlp_bias));
+    parts.push(add_residual(shape, mlp_bias).named(Module::Residual(sublayers - 1)));
     parts
 }
 

@@ -14,7 +14,7 @@ use super::stage::{Layer, Variant};
 use crate::collective::CollectiveKind;
 use crate::data::{Divided, Reduction, Reshard};
 use crate::plan::Plan;
-use crate::program::{Axis, MemoryKind, Pass, Stream, Work};
+use crate::program::{Axis, LayerSpan, MemoryKind, Pass, State, Stream, Task, Work};
 use crate::units::Bytes;
 
 /// Parameters of a rank by the axis whose ranks hold the same.
@@ -303,6 +303,9 @@ impl Gathers {
         for work in works {
             let after = if last.is_none() { emitter.frontier() } else { Vec::new() };
             let op = emitter.push("gather weights", self.pass, Stream::Data, *work, after);
+            let unit = self.done.len();
+            let span = LayerSpan::of_pass(self.pass, unit, unit + 1, self.units.len());
+            emitter.ops[op].task = Task::Layers(State::Weights, span);
             if last.is_none() {
                 emitter.allocate(op, MemoryKind::Weights, *bytes);
             }
@@ -364,13 +367,16 @@ impl<'a> Reductions<'a> {
         }
         let mut last = None;
         for work in reductions(self.plan, copies) {
-            last = Some(match self.plan.stack.overlap_gradient_reduction {
+            let op = match self.plan.stack.overlap_gradient_reduction {
                 true => {
                     let after = emitter.frontier();
                     emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after)
                 }
                 false => emitter.in_line("reduce gradients", Pass::Backward, work),
-            });
+            };
+            let span = LayerSpan::of_pass(Pass::Backward, *begins, end, self.layers);
+            emitter.ops[op].task = Task::Layers(State::Gradients, span);
+            last = Some(op);
         }
         if let Some(op) = last {
             emitter.free(op, MemoryKind::Gradients, bytes);

@@ -4,6 +4,7 @@ use super::part::{Again, Part, Role, Shape, Step};
 use crate::collective::CollectiveKind;
 use crate::model::{FeedForward, Norm};
 use crate::plan::Piece;
+use crate::program::Does;
 use crate::stack::Fusion;
 use crate::units::Bytes;
 
@@ -12,7 +13,8 @@ use crate::units::Bytes;
 pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
     let size = shape.activations(tokens * width);
     // The gradients of gain and bias and that of the input each read the input and the output's gradient.
-    let weight_gradient = Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO);
+    let weight_gradient =
+        Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO).doing(Does::VectorGradient);
     let gradient = Step::reduction("norm", 2.0 * size, size);
     match shape.stack.norms {
         Fusion::Fused => Part {
@@ -21,6 +23,7 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
             kept: size,
             ..Part::default()
         },
+        Fusion::Separate if shape.stack.norm_element.is_some() => wide_norm(shape, tokens * width),
         Fusion::Separate => Part {
             forward: vec![
                 Step::reduction("norm mean", size, Bytes::ZERO),
@@ -37,6 +40,35 @@ pub(crate) fn norm(shape: &Shape, tokens: usize, width: usize) -> Part {
             kept: 2.0 * size,
             ..Part::default()
         },
+    }
+}
+
+/// A norm of separate kernels that work on wider elements than activations have: casts around it, squares, their mean,
+/// the product with its root, and the gain. It keeps its input as it is and wide, and what has no gain yet.
+fn wide_norm(shape: &Shape, elements: usize) -> Part {
+    let size = shape.activations(elements);
+    let element = shape.stack.norm_element.as_ref().map_or(Bytes::ZERO, |element| element.value);
+    let wide = element * elements as f64;
+    Part {
+        forward: vec![
+            Step::streaming("norm cast", size, wide),
+            Step::streaming("norm squares", wide, wide),
+            Step::reduction("norm mean", wide, Bytes::ZERO),
+            Step::streaming("norm", wide, wide),
+            Step::streaming("norm cast", wide, size),
+            Step::streaming("norm gain", size, size),
+        ],
+        backward: vec![
+            Step::reduction("norm weight gradient", 2.0 * size, Bytes::ZERO),
+            Step::streaming("norm gain", size, size),
+            Step::streaming("norm cast", size, wide),
+            Step::reduction("norm sums", 2.0 * wide, Bytes::ZERO),
+            Step::streaming("norm", 2.0 * wide, wide),
+            Step::streaming("norm squares", 2.0 * wide, wide),
+            Step::streaming("norm cast", wide, size),
+        ],
+        kept: 2.0 * size + wide,
+        ..Part::default()
     }
 }
 
@@ -93,7 +125,7 @@ pub(crate) fn add_residual(shape: &Shape, bias: bool) -> Part {
         backward.push(Step::streaming("dropout", size + mask, size));
     }
     if bias {
-        backward.push(Step::reduction("bias gradient", size, Bytes::ZERO));
+        backward.push(Step::reduction("bias gradient", size, Bytes::ZERO).doing(Does::VectorGradient));
     }
     Part { forward, backward, kept: mask, ..Part::default() }
 }

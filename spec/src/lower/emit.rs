@@ -2,7 +2,7 @@
 
 use super::part::{Half, Part, Role, Step};
 use crate::plan::{Piece, Recompute};
-use crate::program::{Allocation, Axis, MemoryKind, Op, Pass, Stream, Work};
+use crate::program::{Allocation, Axis, Does, MemoryKind, Module, Op, Pass, Stream, Task, Value, Work};
 use crate::units::Bytes;
 
 /// An op list under construction.
@@ -42,6 +42,7 @@ impl Emitter {
             pass,
             stream,
             work,
+            task: Task::None,
             after,
             allocates: Vec::new(),
             frees: Vec::new(),
@@ -73,10 +74,23 @@ impl Emitter {
         op
     }
 
-    fn step(&mut self, pass: Pass, step: &Step) {
+    /// A run of a part's steps.
+    fn steps(&mut self, pass: Pass, of: Module, steps: &[Step]) {
+        let is_kernel = |step: &Step| matches!(step, Step::Kernel { .. });
+        let first_kernel = steps.iter().position(is_kernel).unwrap_or(steps.len());
+        for (index, step) in steps.iter().enumerate() {
+            let next = steps.get(first_kernel).filter(|_| index < first_kernel);
+            let moved = moved(pass, of, step, next);
+            self.step(pass, of, step, moved);
+        }
+    }
+
+    fn step(&mut self, pass: Pass, of: Module, step: &Step, moved: Value) {
+        let task = |does| if of == Module::Unnamed { Task::None } else { Task::Module(of, does) };
         match *step {
-            Step::Kernel { module, kernel, working, .. } => {
+            Step::Kernel { module, kernel, working, does, .. } => {
                 let op = self.in_line(module, pass, Work::Compute(kernel));
+                self.ops[op].task = task(does);
                 self.allocate(op, MemoryKind::Buffers, working);
                 self.free(op, MemoryKind::Buffers, working);
             }
@@ -84,6 +98,7 @@ impl Emitter {
                 let work = Work::Collective { kind, axis, bytes };
                 let after = self.last_kernel.iter().chain(&self.due).copied().collect();
                 let op = self.push(module, pass, Stream::Layer, work, after);
+                self.ops[op].task = task(Does::Move(moved));
                 // What the stack leaves open is the tensor axis's; context schemes say themselves what overlaps.
                 match beside_next && (self.overlap || axis != Axis::Tensor) {
                     true => self.beside.push(op),
@@ -110,13 +125,13 @@ impl Emitter {
     /// Runs a part's forward steps and keeps `kept` bytes from the first of them on.
     fn run_forward(&mut self, pass: Pass, part: &Part, kept: Bytes) {
         let first = self.ops.len();
-        part.forward.iter().for_each(|step| self.step(pass, step));
+        self.steps(pass, part.module, &part.forward);
         self.allocate(first, MemoryKind::Activations, kept);
     }
 
     /// Runs a part's backward steps and gives back what forward kept, after the last of them.
     fn run_backward(&mut self, part: &Part) {
-        part.backward.iter().for_each(|step| self.step(Pass::Backward, step));
+        self.steps(Pass::Backward, part.module, &part.backward);
         let last = self.ops.len().saturating_sub(1);
         self.free(last, MemoryKind::Activations, part.kept);
     }
@@ -125,7 +140,7 @@ impl Emitter {
     /// half needs it; then the output's gradient is held too.
     fn run_input(&mut self, part: &Part) {
         let first = self.ops.len();
-        part.backward_half(Half::Input).iter().for_each(|step| self.step(Pass::Backward, step));
+        self.steps(Pass::Backward, part.module, &part.backward_half(Half::Input));
         match part.output_gradient() {
             Some(gradient) => self.allocate(first, MemoryKind::Activations, gradient),
             None => self.free(self.ops.len().saturating_sub(1), MemoryKind::Activations, part.kept),
@@ -153,7 +168,7 @@ impl Emitter {
     pub fn weight(&mut self, parts: &[Part]) {
         for part in parts.iter().rev() {
             if let Some(gradient) = part.output_gradient() {
-                part.backward_half(Half::Weight).iter().for_each(|step| self.step(Pass::Backward, step));
+                self.steps(Pass::Backward, part.module, &part.backward_half(Half::Weight));
                 self.free(self.ops.len() - 1, MemoryKind::Activations, part.kept + gradient);
             }
         }
@@ -176,6 +191,22 @@ impl Emitter {
             }
             run(self, part);
         }
+    }
+}
+
+/// Which of a part's tensors a collective moves that stands before `first_kernel`, the part's first one, or behind it.
+///
+/// In backward, one that is not waited for by that kernel brings the input that the weight's gradient is made of.
+fn moved(pass: Pass, of: Module, step: &Step, first_kernel: Option<&Step>) -> Value {
+    let aside = matches!(step, Step::Collective { beside_next: true, .. });
+    let makes_weight = |kernel: &Step| matches!(kernel, Step::Kernel { does: Does::WeightGradient, .. });
+    match (pass, first_kernel) {
+        _ if of == Module::Loss => Value::Statistic,
+        (Pass::Forward | Pass::Recompute, Some(_)) => Value::Input,
+        (Pass::Forward | Pass::Recompute, None) => Value::Output,
+        (_, Some(kernel)) if aside || makes_weight(kernel) => Value::Input,
+        (_, Some(_)) => Value::OutputGradient,
+        (_, None) => Value::InputGradient,
     }
 }
 

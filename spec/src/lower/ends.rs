@@ -4,6 +4,7 @@ use super::elementwise::hidden_norm;
 use super::part::{Numbers, Part, Shape, Step, head, lowered, replicated};
 use crate::collective::CollectiveKind;
 use crate::model::{Model, Norm, Position};
+use crate::program::Module;
 use crate::stack::Fusion;
 use crate::units::Bytes;
 
@@ -26,6 +27,7 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         backward: around(&steps.backward, Step::streaming("embedding", found + gradients, gradients)),
         // Token ids, 8 bytes each.
         kept: Bytes::new(8.0 * steps.tokens as f64),
+        module: Module::LookUp,
         ..Part::default()
     };
     // An encoder-decoder looks up two sequences.
@@ -39,7 +41,8 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         + usize::from(model.embedding.token_types > 0);
     if added > 0 {
         let add = vec![Step::streaming("positions", (1.0 + added as f64) * own, own)];
-        parts.push(Part { forward: add.clone(), backward: add, ..Part::default() });
+        let part = Part { forward: add.clone(), backward: add, ..Part::default() };
+        parts.push(part.named(Module::Positions));
     }
     if let Some(norm) = model.embedding.norm {
         parts.push(hidden_norm(shape, norm));
@@ -61,7 +64,7 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     let shape = &shape.base();
     let mut parts = Vec::new();
     if let Some(norm) = model.final_norm {
-        parts.push(hidden_norm(shape, norm));
+        parts.push(hidden_norm(shape, norm).named(Module::FinalNorm));
     }
     if model.head.transform {
         parts.push(replicated(shape, "transform", shape.hidden, shape.hidden));
@@ -72,9 +75,31 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         parts.push(replicated(shape, "head projection", shape.hidden, width));
     }
     let own_vocabulary = shape.share(shape.stack.padded_vocabulary(model.vocab, shape.tensor));
-    parts.push(head(shape, [width, own_vocabulary], model.head.bias));
-    parts.push(cross_entropy(shape, own_vocabulary));
+    parts.push(head(shape, [width, own_vocabulary], model.head.bias).named(Module::Logits));
+    let loss = match shape.stack.gathers_logits && shape.tensor > 1 {
+        true => gathered_cross_entropy(shape, own_vocabulary * shape.parts.width),
+        false => cross_entropy(shape, own_vocabulary),
+    };
+    parts.push(loss.named(Module::Loss));
     parts
+}
+
+/// Cross entropy on every rank of the tensor axis over logits that it gathers from all; each needs only its part of the
+/// gradients.
+fn gathered_cross_entropy(shape: &Shape, vocabulary: usize) -> Part {
+    let alone = Shape { tensor: 1, ..*shape };
+    let logits = shape.activations(shape.tokens() * vocabulary);
+    let gather = Step::Collective {
+        module: "gather logits",
+        kind: CollectiveKind::AllGather,
+        axis: shape.scheme.vocabulary_axis(),
+        bytes: logits,
+        beside_next: false,
+    };
+    let mut part = cross_entropy(&alone, vocabulary);
+    part.forward.insert(0, gather);
+    part.kept += logits;
+    part
 }
 
 /// Cross entropy over a vocabulary split by the tensor axis, in fp32: a cast, the maximum, the shifted exponentials

@@ -4,17 +4,16 @@ use super::elementwise::activation;
 use super::part::{Input, Part, Role, Shape, column, row};
 use crate::model::FeedForward;
 use crate::plan::Piece;
+use crate::program::Module;
 
 /// The parts of a dense feed-forward layer. `leaves` as for `row`.
 pub(crate) fn feed_forward(shape: &Shape, mlp: &FeedForward, input: Input, leaves: bool) -> Vec<Part> {
     let own = shape.share(mlp.width);
     let mut second = row(shape, "fc2", leaves, own, shape.hidden);
     second.join(Piece::Activation, Role::Reads, second.kept);
-    vec![
-        column(shape, "fc1", input, [shape.hidden, columns(mlp) * own], mlp.bias),
-        activation(shape, mlp, shape.tokens(), own),
-        second,
-    ]
+    let first = column(shape, "fc1", input, [shape.hidden, columns(mlp) * own], mlp.bias);
+    let between = activation(shape, mlp, shape.tokens(), own);
+    vec![first.named(Module::Fc1), between.named(Module::Activation), second.named(Module::Fc2)]
 }
 
 /// Matrices of the first layer: a gated one has two side by side.

@@ -6,7 +6,7 @@ use crate::experts::Routing;
 use crate::mesh::Mesh;
 use crate::plan::{Piece, Pieces, Plan};
 use crate::precision::{Precision, Quantisation};
-use crate::program::{Access, Axis, Kernel};
+use crate::program::{Access, Axis, Does, Kernel, Module};
 use crate::stack::Stack;
 use crate::tensor::{self, LayerStep, Linear, Parts, TensorGrid, TensorScheme};
 use crate::units::Bytes;
@@ -133,6 +133,8 @@ impl<'a> Shape<'a> {
 /// A module of a block.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Part {
+    /// Which one, for who runs it.
+    pub module: Module,
     /// What runs from input to output.
     pub forward: Vec<Step>,
     /// What runs from the output's gradient to the input's and the weights'.
@@ -183,6 +185,11 @@ impl Part {
 }
 
 impl Part {
+    /// The same under its name.
+    pub fn named(self, module: Module) -> Self {
+        Self { module, ..self }
+    }
+
     /// The steps of one half of backward, in order.
     ///
     /// A collective that stands before the part's first kernel without being waited for by it brings what the product
@@ -247,6 +254,8 @@ pub(crate) enum Step {
         working: Bytes,
         /// Which half of backward it belongs to.
         half: Half,
+        /// What it makes.
+        does: Does,
     },
     /// A collective inside the layer.
     Collective {
@@ -267,20 +276,30 @@ impl Step {
     /// A kernel that goes through memory element by element.
     pub fn streaming(module: &'static str, read: Bytes, written: Bytes) -> Step {
         let kernel = Kernel::Streaming { access: Access::Elementwise, read, written };
-        Step::Kernel { module, kernel, working: written, half: Half::Input }
+        Step::Kernel { module, kernel, working: written, half: Half::Input, does: Does::Run }
     }
 
     /// A kernel that sums along a dim.
     pub fn reduction(module: &'static str, read: Bytes, written: Bytes) -> Step {
         let kernel = Kernel::Streaming { access: Access::Reduction, read, written };
-        Step::Kernel { module, kernel, working: written, half: Half::Input }
+        Step::Kernel { module, kernel, working: written, half: Half::Input, does: Does::Run }
     }
 
     /// The same with more temporary memory, if it is a kernel.
     pub fn holding(self, more: Bytes) -> Step {
         match self {
-            Step::Kernel { module, kernel, working, half } => {
-                Step::Kernel { module, kernel, working: working + more, half }
+            Step::Kernel { module, kernel, working, half, does } => {
+                Step::Kernel { module, kernel, working: working + more, half, does }
+            }
+            collective @ Step::Collective { .. } => collective,
+        }
+    }
+
+    /// The same with another result, if it is a kernel.
+    pub fn doing(self, does: Does) -> Step {
+        match self {
+            Step::Kernel { module, kernel, working, half, .. } => {
+                Step::Kernel { module, kernel, working, half, does }
             }
             collective @ Step::Collective { .. } => collective,
         }
@@ -290,7 +309,8 @@ impl Step {
     fn of_weight(self) -> Step {
         match self {
             Step::Kernel { module, kernel, working, .. } => {
-                Step::Kernel { module, kernel, working, half: Half::Weight }
+                let does = Does::WeightGradient;
+                Step::Kernel { module, kernel, working, half: Half::Weight, does }
             }
             collective @ Step::Collective { .. } => collective,
         }
@@ -304,6 +324,7 @@ impl Step {
             kernel: Kernel::Gemm { count, m, n, k, precision },
             working,
             half: Half::Input,
+            does: Does::Run,
         }
     }
 }
@@ -338,7 +359,7 @@ pub(crate) fn head(shape: &Shape, [inner, own]: [usize; 2], bias: bool) -> Part 
 
 fn bias_gradient(shape: &Shape, own: usize) -> Step {
     let gradient = shape.activations(shape.tokens() * own);
-    Step::reduction("bias gradient", gradient, Bytes::ZERO)
+    Step::reduction("bias gradient", gradient, Bytes::ZERO).doing(Does::VectorGradient)
 }
 
 /// A linear layer as the scheme runs it; backward makes the input's gradient first, then the weight's.
@@ -495,7 +516,7 @@ pub(crate) fn weight_gradient(
 ) -> impl Iterator<Item = Step> {
     let product = match Step::gemm(module, count, size, shape.precision.of_backward()) {
         Step::Kernel { module, kernel, .. } if shape.stack.fused_gradient_accumulation => {
-            Step::Kernel { module, kernel, working: Bytes::ZERO, half: Half::Input }
+            Step::Kernel { module, kernel, working: Bytes::ZERO, half: Half::Input, does: Does::Run }
         }
         other => other,
     };

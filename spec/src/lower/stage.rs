@@ -6,12 +6,13 @@ use super::emit::{Emitter, backward_peak, held_between, input_peak, kept, tempor
 use super::ends::{embedding_parts, head_parts};
 use super::offload::HostCopies;
 use super::part::{Part, Shape};
+use super::process;
 use crate::collective::CollectiveKind;
 use crate::experts::Load;
 use crate::model::weights::Weight;
 use crate::model::{Block, Model};
 use crate::plan::{Plan, Recompute};
-use crate::program::{Axis, Channel, Pass, Segment, Stream, Work};
+use crate::program::{Axis, Channel, LayerSpan, Pass, Segment, State, Stream, Task, Work};
 use crate::stack::PipelineOverlap;
 use crate::units::Bytes;
 
@@ -315,6 +316,7 @@ impl Stage {
             weights.leave(number, &mut emitter);
         }
         emitter.layer = None;
+        process::launch(plan, Pass::Forward, &mut emitter);
         if self.index + 1 < self.stages {
             let message = Message { pass: Pass::Forward, channel: Channel::Activation(self.number) };
             send(plan, &mut emitter, message, self.number + 1);
@@ -355,6 +357,7 @@ impl Stage {
             copies.gradients(number, reduced, variant == Variant::Data, &mut emitter);
             weights.leave(number, &mut emitter);
         }
+        process::launch(plan, Pass::Backward, &mut emitter);
         if moves_gradients && self.index > 0 {
             let message = Message { pass: Pass::Backward, channel: Channel::Gradient(self.number) };
             send(plan, &mut emitter, message, self.number - 1);
@@ -371,9 +374,14 @@ impl Stage {
     /// Gathers the updated weights of each bucket of layers; returns the first layer of each bucket with its ops.
     fn gather_updated(&self, plan: &Plan, emitter: &mut Emitter) -> Vec<(usize, usize)> {
         let mut ops = Vec::new();
-        for (first, copies) in buckets(plan, self.layers()) {
-            for work in gathers(plan, &copies) {
+        let buckets = buckets(plan, self.layers());
+        let layers = self.layers().count();
+        for (number, (first, copies)) in buckets.iter().enumerate() {
+            let (first, end) = (*first, buckets.get(number + 1).map_or(layers, |(next, _)| *next));
+            let span = LayerSpan { first, count: end - first };
+            for work in gathers(plan, copies) {
                 let op = emitter.push("gather weights", Pass::Forward, Stream::Data, work, Vec::new());
+                emitter.ops[op].task = Task::Layers(State::Weights, span);
                 ops.push((first, op));
             }
         }
@@ -431,6 +439,7 @@ fn send(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Message, 
     if to == sender(plan, channel) {
         return;
     }
+    process::message(plan, pass, emitter);
     let work = Work::Send { channel, to, bytes: message_bytes(plan, stage_entered(channel)) };
     match overlaps_messages(plan) {
         true => {
@@ -458,6 +467,7 @@ fn receive(plan: &Plan, emitter: &mut Emitter, Message { pass, channel }: Messag
             emitter.in_line("receive", pass, work);
         }
     }
+    process::message(plan, pass, emitter);
     if scatters(plan) {
         let shape = Shape::of(plan);
         let tensors = tensors_into(plan, stage_entered(channel));

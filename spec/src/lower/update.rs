@@ -4,11 +4,14 @@ use super::data::{Copies, gathers, gathers_updated, held_again, reductions, shar
 use super::emit::Emitter;
 use super::offload::{Bucket, host_update, late_copies, updated_weights};
 use super::part::{Shape, Step, quantise};
+use super::process::close_step;
 use super::stage::{Stage, ends_apart};
 use crate::collective::CollectiveKind;
 use crate::data::{Divided, Reduction};
 use crate::plan::Plan;
-use crate::program::{Access, Axis, CopyDirection, HostUpdate, Kernel, Pass, Place, Segment, Stream, Work};
+use crate::program::{
+    Access, Axis, CopyDirection, HostUpdate, Kernel, Pass, Place, Segment, Stream, Task, UpdateStep, Work,
+};
 use crate::stack::Fusion;
 use crate::units::Bytes;
 use std::collections::BTreeMap;
@@ -33,7 +36,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         emitter.wait_for(join);
     } else if several && plan.reduction() == Reduction::LastMicrobatch {
         for work in reductions(plan, &copies) {
-            emitter.in_line("reduce gradients", Pass::Update, work);
+            step(&mut emitter, "reduce gradients", UpdateStep::ReduceGradients, work);
         }
     }
     // A rank sums what it still holds of the gradients.
@@ -41,19 +44,19 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     // Norms and other weights that several ranks hold saw only this rank's tokens.
     for (axis, elements) in summands {
         let work = all_reduce(axis, held * elements as f64);
-        emitter.in_line("reduce norm gradients", Pass::Update, work);
+        step(&mut emitter, "reduce norm gradients", UpdateStep::SumWhole, work);
     }
     // Both copies of a stage have seen half of the microbatches.
     let both_ways = plan.schedule().copies() > 1;
     if both_ways && plan.mesh.pipeline > 1 {
         let work = all_reduce(Axis::Mirror, gradient * copies.updated(plan) as f64);
-        emitter.in_line("reduce copies", Pass::Update, work);
+        step(&mut emitter, "reduce copies", UpdateStep::SumCopies, work);
     }
     // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
     let ends = pipeline_rank == 0 || pipeline_rank + 1 == plan.mesh.pipeline;
     if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
         let work = all_reduce(Axis::Embedding, held * tied_embedding(plan) as f64);
-        emitter.in_line("reduce embedding", Pass::Update, work);
+        step(&mut emitter, "reduce embedding", UpdateStep::SumEmbedding, work);
     }
     let updated = copies.updated(plan) as f64;
     let by_host = plan.offload.updated_by_host();
@@ -66,7 +69,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         match plan.offload.gradients {
             None => {
                 let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
-                emitter.in_line("gradient norm", Pass::Update, Work::Compute(norm));
+                step(&mut emitter, "gradient norm", UpdateStep::SquareNorm, Work::Compute(norm));
             }
             Some(place) => {
                 let memory = gradient * updated;
@@ -87,12 +90,13 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
             (Axis::ExpertData, plan.mesh.experts_apart() && plan.shards_optimizer()),
         ];
         for (axis, _) in parts.into_iter().filter(|(_, divided)| *divided) {
-            emitter.in_line("reduce norm", Pass::Update, all_reduce(axis, Bytes::new(4.0)));
+            let work = all_reduce(axis, Bytes::new(4.0));
+            step(&mut emitter, "reduce norm", UpdateStep::SumNorm, work);
         }
         // The processors clip what they read as they update.
         if by_gpu > 0.0 {
             let scale = streaming(Access::Elementwise, gradient * by_gpu, gradient * by_gpu);
-            emitter.in_line("clip", Pass::Update, Work::Compute(scale));
+            step(&mut emitter, "clip", UpdateStep::Clip, Work::Compute(scale));
         }
     }
     let clipped = emitter.frontier();
@@ -105,7 +109,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         let by_gpu = by_gpu / launches as f64;
         let update = streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
         for _ in 0..launches {
-            emitter.in_line("optimizer", Pass::Update, Work::Compute(update));
+            step(&mut emitter, "optimizer", UpdateStep::Optimize, Work::Compute(update));
         }
     }
     if let Some(left) = left {
@@ -116,7 +120,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     }
     if plan.shards_optimizer() && !plan.divides(Divided::Weights) && !gathers_updated(plan) {
         for work in gathers(plan, &copies) {
-            emitter.in_line("gather weights", Pass::Update, work);
+            step(&mut emitter, "gather weights", UpdateStep::GatherWeights, work);
         }
     }
     let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
@@ -125,7 +129,14 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
             emitter.in_line("quantise weights", Pass::Update, Work::Compute(kernel));
         }
     }
+    close_step(plan, &mut emitter);
     Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
+}
+
+/// A step of the update, in line with the kernels.
+fn step(emitter: &mut Emitter, module: &'static str, step: UpdateStep, work: Work) {
+    let op = emitter.in_line(module, Pass::Update, work);
+    emitter.ops[op].task = Task::Update(step);
 }
 
 /// The first call of `pipeline_rank` where updates are delayed: the processors' update with the gradients of the step

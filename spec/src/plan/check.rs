@@ -204,6 +204,11 @@ impl Plan {
         if !(0.0..=1.0).contains(&fragmentation) {
             return bad("stack.fragmentation", fragmentation.to_string(), "it must be from 0 to 1".into());
         }
+        if let Some(traffic) = &self.stack.traffic
+            && !(1.0..=100.0).contains(&traffic.value)
+        {
+            return bad("stack.traffic", traffic.value.to_string(), "it must be from 1 to 100".into());
+        }
         let lacks = |what: &str| format!("stack {} has no {what}", self.stack.name);
         if self.sequence_parallel && !self.stack.sequence_parallel {
             return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));
@@ -226,7 +231,10 @@ impl Plan {
 }
 
 /// Whether some block of `model` has each piece that the choices name.
-fn pieces_allowed(model: &Model, chosen: &[Recompute]) -> Result<(), (Recompute, String)> {
+///
+/// # Errors
+/// The choice that names another, and which pieces there are.
+pub fn pieces_allowed(model: &Model, chosen: &[Recompute]) -> Result<(), (Recompute, String)> {
     let blocks = || model.blocks.iter().map(|run| &run.block);
     let has = |piece| match piece {
         Piece::Core | Piece::Norm | Piece::Activation => true,

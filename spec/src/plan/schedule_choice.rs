@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A schedule of the registry by its name, or actions of one's own, a line for each rank:
-/// `schedule = "zb-h1"` or `schedule = ["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"]`.
+/// `schedule = "zb-h1"` or `schedule = ["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"]`, or the rows of torch's CSV.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub enum ScheduleChoice {
@@ -17,7 +17,7 @@ pub enum ScheduleChoice {
 
 /// What stands in the file.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected the name of a schedule or a list of actions, a text for each rank")]
 enum Written {
     Name(String),
     Actions(Vec<String>),
@@ -52,7 +52,12 @@ impl TryFrom<Written> for ScheduleChoice {
             Written::Name(name) => return Ok(ScheduleChoice::Named(name)),
             Written::Actions(lines) => lines.join("\n"),
         };
-        let lists = text::read(&lines, "schedule").map_err(|error| error.to_string())?;
+        // torch's CSV has commas and empty cells between actions, text has blanks.
+        let read = if lines.contains(',') { text::read_csv } else { text::read };
+        let lists = read(&lines, "schedule").map_err(|error| error.to_string())?;
+        if lists.ranks.is_empty() {
+            return Err("schedule: a list has the actions of each rank, as in `0F0 0B0`".into());
+        }
         let custom = Custom::new(lists).map_err(|fault| format!("schedule: {fault}"))?;
         Ok(ScheduleChoice::Actions(Box::new(custom)))
     }
@@ -88,12 +93,21 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_torch_s_csv_are_actions() {
+        let read = |text: &str| toml::from_str::<File>(text).unwrap();
+        let csv = "schedule = [\"0F0,0F1,,0B0,,0B1\", \",1F0,1B0,1F1,1B1,\"]";
+        assert_eq!(read(csv), read("schedule = [\"0F0 0F1 0B0 0B1\", \"1F0 1B0 1F1 1B1\"]"));
+    }
+
+    #[test]
     fn faults_of_the_actions_are_named() {
         let check = |text: &str, expected: &str| {
             let error = toml::from_str::<File>(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
         check("schedule = [\"0F0 0B0\", \"1F0\"]", "schedule: 1I0 is missing");
+        check("schedule = 3", "expected the name of a schedule or a list of actions");
+        check("schedule = [\"\"]", "schedule: a list has the actions of each rank");
         check("schedule = [\"0F0 0X0\"]", "schedule: line 1: `0X0` is not an action");
     }
 }

@@ -41,9 +41,10 @@ impl TensorScheme for ThreeD {
         let (t, q) = (mesh.tensor, mesh.tensor_rows);
         match q > 1 && t == q.saturating_pow(3) {
             true => Ok(()),
-            false => {
-                Err(format!("tensor scheme `3d` needs mesh.tensor = q³ = {}, q > 1", q.saturating_pow(3)))
-            }
+            false => Err(format!(
+                "tensor scheme `3d` needs mesh.tensor = q³ = {} with q = mesh.tensor_rows > 1",
+                q.saturating_pow(3)
+            )),
         }
     }
 

@@ -31,9 +31,9 @@ impl TensorScheme for TwoAndAHalfD {
         let depth = t / (q * q);
         match q > 1 && t == depth * q * q && (2..=q).contains(&depth) {
             true => Ok(()),
-            false => {
-                Err(format!("tensor scheme `2.5d` needs mesh.tensor = d q² with q = {q} > 1, 1 < d <= q"))
-            }
+            false => Err(format!(
+                "tensor scheme `2.5d` needs mesh.tensor = d q² with q = mesh.tensor_rows = {q} > 1, 1 < d <= q"
+            )),
         }
     }
 

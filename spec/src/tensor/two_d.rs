@@ -33,7 +33,10 @@ impl TensorScheme for TwoD {
         let (t, q) = (mesh.tensor, mesh.tensor_rows);
         match q > 1 && t == q * q {
             true => Ok(()),
-            false => Err(format!("tensor scheme `2d` needs mesh.tensor = q² = {}, q > 1", q * q)),
+            false => Err(format!(
+                "tensor scheme `2d` needs mesh.tensor = q² = {} with q = mesh.tensor_rows > 1",
+                q * q
+            )),
         }
     }
 

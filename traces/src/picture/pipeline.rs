@@ -6,6 +6,7 @@ use crate::actions::{Extent, extents, stages};
 use crate::sweep::{spans_of, sweep};
 use crate::timeline::Timeline;
 use trainwright_spec::program::Pass;
+use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::Picoseconds;
 
 /// With more actions than this, a box is for several.
@@ -23,19 +24,32 @@ enum Use {
     Forward,
     Recompute,
     Backward,
+    /// The half of backward that makes the gradients of weights, where it runs apart.
+    WeightGradient,
     Update,
     Exposed,
     Offload,
 }
 
 impl Use {
-    const ALL: [Use; 6] =
-        [Use::Forward, Use::Recompute, Use::Backward, Use::Update, Use::Exposed, Use::Offload];
+    const ALL: [Use; 7] = [
+        Use::Forward,
+        Use::Recompute,
+        Use::Backward,
+        Use::WeightGradient,
+        Use::Update,
+        Use::Exposed,
+        Use::Offload,
+    ];
 
-    fn of(pass: Pass) -> Use {
+    /// What a kernel of this pass in a run of this action is.
+    fn of(pass: Pass, action: Option<Action>) -> Use {
         match pass {
             Pass::Forward => Use::Forward,
             Pass::Recompute => Use::Recompute,
+            Pass::Backward if action.is_some_and(|action| action.kind == ActionKind::Weight) => {
+                Use::WeightGradient
+            }
             Pass::Backward => Use::Backward,
             Pass::Update => Use::Update,
         }
@@ -46,6 +60,7 @@ impl Use {
             Use::Forward => "forward",
             Use::Recompute => "recompute",
             Use::Backward => "backward",
+            Use::WeightGradient => "weight gradients",
             Use::Update => "update",
             Use::Exposed => "exposed communication",
             Use::Offload => "exposed copies and host",
@@ -57,6 +72,7 @@ impl Use {
             Use::Forward => [0x56, 0xb4, 0xe9],
             Use::Recompute => [0xf0, 0xe4, 0x42],
             Use::Backward => [0x00, 0x9e, 0x73],
+            Use::WeightGradient => [0xe6, 0x9f, 0x00],
             Use::Update => [0xcc, 0x79, 0xa7],
             Use::Exposed => [0xd5, 0x5e, 0x00],
             Use::Offload => [0x00, 0x72, 0xb2],
@@ -235,7 +251,7 @@ fn pieces(timeline: &Timeline, rank: usize) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
         let to = match stretch.computing {
-            Some(span) => Use::of(span.pass),
+            Some(span) => Use::of(span.pass, timeline.calls[span.call as usize].action),
             None if stretch.beside.is_empty() => return,
             None if stretch.beside.communicates() => Use::Exposed,
             None => Use::Offload,

@@ -11,6 +11,10 @@ pub(super) enum Unit {
     Bandwidth,
     /// Seconds, in powers of ten.
     Time,
+    /// Things, in powers of two.
+    Count,
+    /// Plain numbers, in powers of ten.
+    Number,
 }
 
 /// A logarithmic axis.
@@ -37,12 +41,12 @@ impl Axis {
         let (low, high) = if values.is_empty() { (1.0, 10.0) } else { (low, high) };
         match unit {
             // Sizes are doubled: half a step beside the first and the last.
-            Unit::Size => {
+            Unit::Size | Unit::Count => {
                 let (low, high) = (low / 2f64.sqrt(), high * 2f64.sqrt());
                 let ticks = [1, 2, 5, 10, 20].map(|step| powers(low, high, step));
                 Self { unit, low, high, ticks: few(ticks, MOST_SIZES) }
             }
-            Unit::Bandwidth | Unit::Time => {
+            Unit::Bandwidth | Unit::Time | Unit::Number => {
                 let (low, high) = (round(low / 1.05, false), round(high * 1.05, true));
                 let ticks =
                     [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(|steps| decades(low, high, steps));
@@ -60,7 +64,8 @@ impl Axis {
     pub fn name(&self, tick: f64) -> String {
         match self.unit {
             Unit::Size => compact(&Bytes::new(tick).to_string()),
-            Unit::Bandwidth => tick.to_string(),
+            Unit::Bandwidth | Unit::Count => tick.to_string(),
+            Unit::Number => scaled(tick),
             Unit::Time => compact(&Seconds::new(tick).to_string()),
         }
     }
@@ -68,9 +73,18 @@ impl Axis {
     /// What stands beside the axis after its name.
     pub fn unit(&self) -> &'static str {
         match self.unit {
-            Unit::Size | Unit::Time => "",
+            Unit::Size | Unit::Time | Unit::Count | Unit::Number => "",
             Unit::Bandwidth => " (GB/s)",
         }
+    }
+}
+
+/// `20k`, `5M`, `0.3`.
+fn scaled(value: f64) -> String {
+    let scales = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
+    match scales.iter().find(|(scale, _)| value >= *scale) {
+        Some((scale, name)) => format!("{}{name}", value / scale),
+        None => value.to_string(),
     }
 }
 

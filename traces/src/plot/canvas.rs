@@ -49,6 +49,12 @@ impl<B: DrawingBackend> Canvas<B> {
         }
     }
 
+    /// Draws a dot at each of some places in the picture.
+    pub fn dots(&self, colour: RGBColor, places: Vec<(i32, i32)>) -> Painted<B> {
+        let dot = |place| self.area.draw(&Circle::new(place, 4 * self.scale, colour.filled()));
+        places.into_iter().try_for_each(dot)
+    }
+
     /// Draws a line of the grid between places in the picture.
     pub fn grid(&self, from: (i32, i32), to: (i32, i32)) -> Painted<B> {
         self.area.draw(&PathElement::new(vec![from, to], GRID.stroke_width(self.scale as u32)))

@@ -19,7 +19,7 @@ pub(super) struct Panel<'a, B: DrawingBackend> {
 
 impl<B: DrawingBackend> Panel<'_, B> {
     /// Grid, edge, ticks and names of the axes.
-    pub fn frame(&self, name: &str) -> Painted<B> {
+    pub fn frame(&self, across: &str, name: &str) -> Painted<B> {
         let (canvas, (left, right), (top, bottom)) = (self.canvas, self.x, self.y);
         let (upper, lower) = (canvas.place(left, top), canvas.place(right, bottom));
         for tick in &self.size.ticks {
@@ -35,7 +35,7 @@ impl<B: DrawingBackend> Panel<'_, B> {
             canvas.text(&self.value.name(*tick), place, TEXT_SIZE, (HPos::Right, VPos::Center))?;
         }
         canvas.edge(upper, lower)?;
-        canvas.text("size", ((left + right) / 2, bottom + 38), TEXT_SIZE, (HPos::Center, VPos::Top))?;
+        canvas.text(across, ((left + right) / 2, bottom + 38), TEXT_SIZE, (HPos::Center, VPos::Top))?;
         let name = format!("{name}{}", self.value.unit());
         canvas.text(&name, (left, top - 10), TEXT_SIZE, (HPos::Left, VPos::Bottom))
     }

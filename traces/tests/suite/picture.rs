@@ -7,6 +7,7 @@ use trainwright_traces::timeline::{Activity, Timeline};
 const FORWARD: &str = "#56b4e9";
 const RECOMPUTE: &str = "#f0e442";
 const BACKWARD: &str = "#009e73";
+const WEIGHT_GRADIENT: &str = "#e69f00";
 const UPDATE: &str = "#cc79a7";
 const EXPOSED: &str = "#d55e00";
 const IDLE: &str = "#ececec";
@@ -55,6 +56,19 @@ fn an_action_is_a_box_from_its_first_to_its_last_kernel() {
     check(
         &from_drawing("rank 0 | F0 .. B0 == ##", 1000),
         &[(0, 20, 0, 100, FORWARD), (40, 80, 0, 100, BACKWARD), (80, 100, 0, 100, UPDATE)],
+    );
+}
+
+#[test]
+fn halves_of_backward_are_told_apart() {
+    check(
+        &from_drawing("rank 0 | 0F0 0I0 0W0 0B1 ===", 1000),
+        &[
+            (0, 20, 0, 100, FORWARD),
+            (20, 40, 0, 100, BACKWARD),
+            (40, 60, 0, 100, WEIGHT_GRADIENT),
+            (60, 100, 0, 100, BACKWARD),
+        ],
     );
 }
 

@@ -1,0 +1,50 @@
+//! Why a run does not begin, or ends early.
+
+use thiserror::Error;
+
+/// Everything that ends a run before its last step.
+#[derive(Debug, Error, PartialEq)]
+pub enum RunError {
+    /// The plan asks for something that the executor has not.
+    #[error("the executor does not run this plan: `{key}` is {value}; {allowed}")]
+    Refused {
+        /// The part of the plan.
+        key: String,
+        /// What it is.
+        value: String,
+        /// What there is instead.
+        allowed: String,
+    },
+    /// The tokens do not suit the plan.
+    #[error("the data does not suit the plan: {0}")]
+    Data(String),
+    /// A rank could not go on.
+    #[error("rank {rank} stopped in step {step} at `{op}`: {fault}")]
+    Rank {
+        /// Which one.
+        rank: usize,
+        /// The step, from 1.
+        step: usize,
+        /// The op it was at.
+        op: String,
+        /// What happened.
+        fault: Fault,
+    },
+}
+
+/// What stops a rank.
+#[derive(Debug, Clone, Error, PartialEq)]
+pub enum Fault {
+    /// A number that is none.
+    #[error("{what} is not a finite number (NaN or infinity): lower the learning rate")]
+    NotFinite {
+        /// Which number.
+        what: &'static str,
+    },
+    /// A bug.
+    #[error("it panicked: {0}")]
+    Panic(String),
+    /// Another rank stopped.
+    #[error("another rank stopped")]
+    Aborted,
+}

@@ -1,0 +1,87 @@
+//! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
+
+use crate::parameters::Layer;
+use crate::tensor::Tensor;
+use crate::tokens::Batch;
+use std::collections::BTreeMap;
+use trainwright_kernels::cross_entropy::Statistics;
+use trainwright_spec::program::Module;
+
+/// A module of a layer.
+pub(crate) type Place = (Layer, Module);
+
+/// One microbatch in one stage.
+///
+/// Forward there is one value that flows from module to module, and one that goes past the sublayer; backward their
+/// gradients flow the other way.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// The tokens, where the stage reads them.
+    pub tokens: Option<Batch>,
+    /// The value between two modules.
+    pub flow: Option<Tensor>,
+    /// What went into the norm before the sublayer, until it is added again.
+    pub past: Option<Tensor>,
+    /// The loss's gradient by `flow`.
+    pub gradient: Option<Tensor>,
+    /// The gradient that goes past the sublayer.
+    pub past_gradient: Option<Tensor>,
+    kept: BTreeMap<Place, Kept>,
+}
+
+/// What is kept for a module.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// What it read.
+    pub input: Option<Tensor>,
+    /// The same from all tensor ranks.
+    pub gathered: Option<Tensor>,
+    /// What it made, if backward reads that.
+    pub output: Option<Tensor>,
+    /// The logarithms of attention's sums.
+    pub logarithms: Vec<f32>,
+    /// The three numbers of each token's loss.
+    pub statistics: Vec<Statistics<f32>>,
+    /// How many of those have been put together over the tensor axis.
+    pub exchanged: usize,
+    /// The gradient of its output, for its weights'.
+    pub output_gradient: Option<Tensor>,
+}
+
+impl Frame {
+    /// A new one.
+    pub fn new(tokens: Option<Batch>) -> Self {
+        Self { tokens, flow: None, past: None, gradient: None, past_gradient: None, kept: BTreeMap::new() }
+    }
+
+    /// What is kept for a module.
+    pub fn kept(&mut self, place: Place) -> &mut Kept {
+        self.kept.entry(place).or_default()
+    }
+
+    /// Gives up what is kept for a module.
+    pub fn give_up(&mut self, place: Place) {
+        self.kept.remove(&place);
+    }
+
+    /// The value that flows.
+    pub fn take_flow(&mut self) -> Tensor {
+        self.flow.take().expect("a module's input is there before it runs")
+    }
+
+    /// The gradient that flows.
+    pub fn take_gradient(&mut self) -> Tensor {
+        self.gradient.take().expect("the output's gradient is there before a module runs backward")
+    }
+
+    /// The tokens.
+    pub fn tokens(&self) -> &Batch {
+        self.tokens.as_ref().expect("the first and the last stage have tokens")
+    }
+
+    /// The gradient of a module's output: kept, or still flowing.
+    pub fn output_gradient(&mut self, place: Place) -> Tensor {
+        let kept = self.kept.get(&place).and_then(|kept| kept.output_gradient.clone());
+        kept.or_else(|| self.gradient.clone()).expect("a module's vectors see the gradient of its output")
+    }
+}

@@ -1,0 +1,167 @@
+//! The ops of a segment with what an interpreter wants to know before it runs them: where a module begins and ends, and what
+//! forward must keep for it.
+
+use crate::frame::Place;
+use crate::modules::operator;
+use crate::parameters::Layer;
+use std::collections::BTreeMap;
+use trainwright_spec::program::{Does, Module, Op, Pass, Program, RankProgram, Task};
+use trainwright_spec::schedule::ActionKind;
+
+/// An op of a segment.
+#[derive(Debug, Clone)]
+pub(crate) struct Instruction<'a> {
+    pub op: &'a Op,
+    /// The module it is a step of, if it is of one.
+    pub step: Option<ModuleStep>,
+}
+
+/// A step of a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ModuleStep {
+    pub place: Place,
+    pub does: Does,
+    /// Whether it is the first of the module's steps in this pass.
+    pub begins: bool,
+    /// Whether it is the last.
+    pub ends: bool,
+    /// Whether nothing of the module is needed after that.
+    pub gives_up: bool,
+    /// What forward keeps of it.
+    pub keeps: Keeps,
+    /// The module behind it, if its input is not kept in forward but made again with this one's output.
+    pub refills: Option<Place>,
+}
+
+/// What forward keeps for a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keeps {
+    /// Its input: unless the module before runs again.
+    pub input: bool,
+    /// The rest: unless it runs again itself.
+    pub rest: bool,
+}
+
+/// The layer that an op is part of.
+fn layer_of(op: &Op, module: Module) -> Layer {
+    match (op.layer, module) {
+        (Some(index), _) => Layer::Block(index),
+        (None, Module::LookUp | Module::Positions) => Layer::Embedding,
+        (None, _) => Layer::Head,
+    }
+}
+
+fn place_of(op: &Op) -> Option<(Place, Does)> {
+    match op.task {
+        Task::Module(module, does) => Some(((layer_of(op, module), module), does)),
+        _ => None,
+    }
+}
+
+/// The modules of a stage.
+#[derive(Debug, Default)]
+struct StageFacts {
+    /// In the order of forward.
+    order: Vec<Place>,
+    /// What runs again, with the position of its last op in backward.
+    again: BTreeMap<Place, usize>,
+    /// The position of each module's first op in backward proper.
+    backward: BTreeMap<Place, usize>,
+    /// The segment that these positions are in: whole backward or its first half, whichever comes first.
+    backward_segment: Option<usize>,
+}
+
+/// The instructions of every segment that a rank calls.
+pub(crate) fn instructions<'a>(
+    program: &'a Program,
+    rank: &RankProgram,
+) -> BTreeMap<usize, Vec<Instruction<'a>>> {
+    let mut stages: BTreeMap<usize, StageFacts> = BTreeMap::new();
+    let mut segments: BTreeMap<usize, Option<(usize, ActionKind)>> = BTreeMap::new();
+    for call in &rank.calls {
+        let known = call.action.map(|action| (action.stage, action.kind));
+        if segments.insert(call.segment, known).is_some() {
+            continue;
+        }
+        let Some((stage, _)) = known else { continue };
+        let facts = stages.entry(stage).or_default();
+        if known.is_some_and(|(_, kind)| kind.is_input_gradient()) {
+            facts.backward_segment.get_or_insert(call.segment);
+        }
+        let counts = facts.backward_segment == Some(call.segment);
+        for (index, op) in program.segments[call.segment].ops.iter().enumerate() {
+            let Some((place, _)) = place_of(op) else { continue };
+            match op.pass {
+                Pass::Forward if !facts.order.contains(&place) => facts.order.push(place),
+                Pass::Recompute if counts => drop(facts.again.insert(place, index)),
+                Pass::Backward if counts => {
+                    facts.backward.entry(place).or_insert(index);
+                }
+                _ => {}
+            }
+        }
+    }
+    let none = StageFacts::default();
+    segments
+        .into_iter()
+        .map(|(segment, of)| {
+            let facts = of.map_or(&none, |(stage, _)| &stages[&stage]);
+            (segment, compile(&program.segments[segment].ops, of.map(|(_, kind)| kind), facts))
+        })
+        .collect()
+}
+
+fn compile<'a>(ops: &'a [Op], kind: Option<ActionKind>, facts: &StageFacts) -> Vec<Instruction<'a>> {
+    let steps: Vec<Option<(Place, Does, Pass)>> =
+        ops.iter().map(|op| place_of(op).map(|(place, does)| (place, does, op.pass))).collect();
+    let same = |one: usize, other: usize| match (steps[one], steps[other]) {
+        (Some((a, _, pass)), Some((b, _, other_pass))) => a == b && pass == other_pass,
+        _ => false,
+    };
+    let instruction = |(index, op): (usize, &'a Op)| {
+        let step = steps[index].map(|(place, does, pass)| {
+            let begins = !(0..index).any(|earlier| same(earlier, index));
+            let ends = !(index + 1..steps.len()).any(|later| same(later, index));
+            let weight_later = kind == Some(ActionKind::Input) && has_product(place.1);
+            let gives_up = pass == Pass::Backward && ends && !weight_later;
+            let (keeps, refills) = facts.around(place);
+            ModuleStep { place, does, begins, ends, gives_up, keeps, refills }
+        });
+        Instruction { op, step }
+    };
+    ops.iter().enumerate().map(instruction).collect()
+}
+
+fn reads_input(place: Place) -> bool {
+    operator(place.1).is_some_and(|operator| operator.reads_input())
+}
+
+/// Whether a module is a product with a weight, whose gradient may be made in a later call.
+fn has_product(module: Module) -> bool {
+    matches!(module, Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits)
+}
+
+impl StageFacts {
+    /// What forward keeps of a module, and which module's input is made again with it.
+    fn around(&self, place: Place) -> (Keeps, Option<Place>) {
+        let at = self.order.iter().position(|own| *own == place);
+        let neighbour = |at: Option<usize>| {
+            at.and_then(|at| self.order.get(at)).filter(|other| other.0 == place.0).copied()
+        };
+        let before = neighbour(at.and_then(|at| at.checked_sub(1)));
+        let behind = neighbour(at.map(|at| at + 1));
+        let keeps = Keeps {
+            input: reads_input(place) && !before.is_some_and(|before| self.refills(before, place)),
+            rest: !self.again.contains_key(&place),
+        };
+        (keeps, behind.filter(|behind| reads_input(*behind) && self.refills(place, *behind)))
+    }
+
+    /// Whether a module runs again before backward of the one behind it.
+    fn refills(&self, before: Place, behind: Place) -> bool {
+        match (self.again.get(&before), self.backward.get(&behind)) {
+            (Some(made), Some(needed)) => made < needed,
+            _ => false,
+        }
+    }
+}

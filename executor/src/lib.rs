@@ -1,0 +1,40 @@
+//! Trains a transformer as a plan says.
+//!
+//! ```text
+//! Plan ─ lower ─► Program ─┬─ a thread for each rank ─ calls ─ ops ─► kernels
+//!                          │        └─ collectives and messages ─► transport
+//!                          └─ spans of all ranks ─► Timeline, as the simulator's
+//! ```
+//!
+//! A rank interprets the calls of its program: an op says what it does with which tensor of the model (`Task`), and the
+//! executor has a file for each such thing in `modules`. What a plan asks for and the executor has not is refused before
+//! anything runs. Nothing here knows what an op should cost.
+
+mod collective;
+mod error;
+mod frame;
+mod instruction;
+mod layers;
+mod modules;
+mod moves;
+mod parameters;
+mod random;
+mod rank;
+mod record;
+mod settings;
+mod sizes;
+mod state;
+mod supported;
+mod tensor;
+mod timeline;
+mod tokens;
+mod train;
+mod transport;
+mod update;
+
+pub use error::{Fault, RunError};
+pub use parameters::{Layer, ParameterName};
+pub use settings::{LearningRate, Settings};
+pub use supported::{check, own_stack};
+pub use tokens::Tokens;
+pub use train::{Outcome, StepReport, WholeWeights, train};

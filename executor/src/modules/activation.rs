@@ -1,0 +1,36 @@
+//! The nonlinearity of a feed-forward layer.
+
+use super::{Operator, Step};
+use crate::tensor::Tensor;
+use trainwright_kernels::activation::{self, FeedForward};
+use trainwright_spec::model::{self, Mlp};
+
+pub(super) struct Activation;
+
+impl Operator for Activation {
+    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+        let kernel = kernel(step);
+        let mut output = Tensor::any(input.rows(), kernel.width);
+        kernel.forward(input.data(), output.data_mut(), step.threads);
+        output
+    }
+
+    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+        let kernel = kernel(step);
+        let input = step.kept_input();
+        let mut to_input = Tensor::any(input.rows(), input.width());
+        kernel.backward(input.data(), gradient.data(), to_input.data_mut(), step.threads);
+        Some(to_input)
+    }
+}
+
+fn kernel(step: &Step) -> FeedForward {
+    let Mlp::Dense(mlp) = &step.block().mlp else { unreachable!("experts have modules of their own") };
+    let activation = match mlp.activation {
+        model::Activation::Gelu => activation::Activation::Gelu,
+        model::Activation::Silu => activation::Activation::Silu,
+        model::Activation::Relu => activation::Activation::Relu,
+        model::Activation::SquaredRelu => activation::Activation::SquaredRelu,
+    };
+    FeedForward { activation, gated: mlp.gated, width: mlp.width / step.sizes.tensor }
+}

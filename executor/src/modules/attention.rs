@@ -1,0 +1,44 @@
+//! From queries, keys and values to the heads' outputs.
+
+use super::{Operator, Step};
+use crate::tensor::Tensor;
+use trainwright_kernels::attention::{self, Kept};
+use trainwright_spec::model::Mask;
+
+pub(super) struct Attention;
+
+impl Operator for Attention {
+    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+        let kernel = kernel(step);
+        let made = kernel.forward(input.data(), step.threads);
+        let output = Tensor::of(made.heads, kernel.output_row());
+        if step.keeps.rest {
+            let kept = step.kept();
+            kept.output = Some(output.clone());
+            kept.logarithms = made.logarithms;
+        }
+        output
+    }
+
+    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+        let kernel = kernel(step);
+        let threads = step.threads;
+        let input = step.kept_input();
+        let kept = step.kept();
+        let output = kept.output.as_ref().expect("attention keeps its output or makes it again");
+        let made = Kept { heads: output.data(), logarithms: &kept.logarithms, gradient: gradient.data() };
+        Some(Tensor::of(kernel.backward(input.data(), made, threads), kernel.row()))
+    }
+}
+
+fn kernel(step: &Step) -> attention::Attention {
+    let layer = &step.block().attention;
+    attention::Attention {
+        batch: step.sizes.batch,
+        heads: layer.heads / step.sizes.tensor,
+        kv_heads: layer.kv_heads / step.sizes.tensor,
+        head_dim: layer.head_dim,
+        value_head_dim: layer.value_head_dim,
+        mask: if layer.mask == Mask::Full { attention::Mask::Full } else { attention::Mask::Causal },
+    }
+}

@@ -1,0 +1,34 @@
+//! The look-up of tokens in this rank's part of their embedding.
+
+use super::{Operator, Step};
+use crate::parameters::ParameterName;
+use crate::tensor::Tensor;
+use trainwright_kernels::embedding::Rows;
+
+pub(super) struct LookUp;
+
+impl Operator for LookUp {
+    fn reads_input(&self) -> bool {
+        false
+    }
+
+    /// The input is not a tensor but the frame's tokens.
+    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+        let mut output = input;
+        let table = step.weights(ParameterName::TokenEmbedding).expect("an embedding has a table");
+        rows(step).look_up(table, &step.frame.tokens().inputs, output.data_mut());
+        output
+    }
+
+    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+        let rows = rows(step);
+        let layer = step.state.layer_mut(step.place.0);
+        let table = layer.gradients(ParameterName::TokenEmbedding).expect("an embedding has a table");
+        rows.add(table, &step.frame.tokens().inputs, gradient.data());
+        None
+    }
+}
+
+fn rows(step: &Step) -> Rows {
+    Rows { first: step.sizes.at.tensor * step.sizes.own_vocabulary, width: step.sizes.hidden }
+}

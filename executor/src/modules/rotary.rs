@@ -1,0 +1,36 @@
+//! Rotation of queries and keys by position.
+
+use super::{Operator, Step};
+use crate::tensor::Tensor;
+use trainwright_kernels::rotary::{self, Heads, Turn};
+
+pub(super) struct Rotary;
+
+/// θ of LLaMA and LLaMA 2 (arXiv 2104.09864, section 3.2.2).
+const BASE: f64 = 10_000.0;
+
+impl Operator for Rotary {
+    fn reads_input(&self) -> bool {
+        false
+    }
+
+    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+        turn(step, input, Turn::There)
+    }
+
+    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+        Some(turn(step, gradient, Turn::Back))
+    }
+}
+
+/// Query heads and key heads stand next to each other.
+fn turn(step: &Step, mut x: Tensor, turn: Turn) -> Tensor {
+    let attention = &step.block().attention;
+    let (sizes, width) = (step.sizes, attention.head_dim);
+    let count = (attention.heads + attention.kv_heads) / sizes.tensor;
+    let heads = Heads { row: x.width(), first: 0, count, width };
+    let rotated = attention.rotary_head_dim.unwrap_or(width);
+    let angles = rotary::Rotary::<f32>::new(rotated, BASE, 0..sizes.sequence);
+    angles.turn(x.data_mut(), heads, |row| row / sizes.batch, turn, step.threads);
+    x
+}

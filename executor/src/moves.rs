@@ -1,0 +1,83 @@
+//! Collectives over a module's tensors.
+
+use crate::collective::{Combine, Communicator, Members};
+use crate::error::Fault;
+use crate::frame::Frame;
+use crate::frame::{Kept, Place};
+use crate::tensor::Tensor;
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::program::{Pass, Value};
+
+/// A collective over a tensor of a module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Move<'a> {
+    pub kind: CollectiveKind,
+    pub members: &'a Members,
+    pub place: Place,
+    pub value: Value,
+    pub pass: Pass,
+}
+
+impl Move<'_> {
+    /// Performs it on what a frame holds.
+    pub fn perform(&self, communicator: &mut Communicator, frame: &mut Frame) -> Result<(), Fault> {
+        match (self.value, self.pass) {
+            (Value::Input, Pass::Backward) => {
+                let input = frame.kept(self.place).input.clone().expect("forward kept the input");
+                let gathered = self.moved(communicator, input)?;
+                frame.kept(self.place).gathered = Some(gathered);
+            }
+            (Value::Input | Value::Output, _) => {
+                let flow = frame.take_flow();
+                frame.flow = Some(self.moved(communicator, flow)?);
+            }
+            (Value::InputGradient | Value::OutputGradient, _) => {
+                let gradient = frame.take_gradient();
+                frame.gradient = Some(self.moved(communicator, gradient)?);
+            }
+            (Value::Statistic, _) => self.put_together(communicator, frame.kept(self.place))?,
+        }
+        Ok(())
+    }
+
+    /// What a tensor becomes. Tensor ranks hold neighbouring rows, so parts stand one behind the other.
+    fn moved(&self, communicator: &mut Communicator, mut tensor: Tensor) -> Result<Tensor, Fault> {
+        let width = tensor.width();
+        Ok(match self.kind {
+            CollectiveKind::AllReduce => {
+                communicator.all_reduce(self.members, tensor.data_mut(), Combine::Sum)?;
+                tensor
+            }
+            CollectiveKind::AllGather => {
+                Tensor::of(communicator.all_gather(self.members, tensor.data())?, width)
+            }
+            CollectiveKind::ReduceScatter => {
+                Tensor::of(communicator.reduce_scatter(self.members, tensor.into_vec())?, width)
+            }
+            other => unreachable!("{other} inside a layer is refused before a run"),
+        })
+    }
+
+    /// The next of the three numbers of each token: the largest logit, with it the sums, then the target's logit.
+    fn put_together(&self, communicator: &mut Communicator, kept: &mut Kept) -> Result<(), Fault> {
+        let all = &mut kept.statistics;
+        let (combine, mut numbers): (_, Vec<f32>) = match kept.exchanged {
+            0 => (Combine::Maximum, all.iter().map(|own| own.maximum).collect()),
+            1 => (Combine::Sum, all.iter().map(|own| own.sum).collect()),
+            _ => (Combine::Sum, all.iter().map(|own| own.target).collect()),
+        };
+        communicator.all_reduce(self.members, &mut numbers, combine)?;
+        for (own, number) in all.iter_mut().zip(numbers) {
+            match kept.exchanged {
+                0 => {
+                    own.sum = own.sum_below(number);
+                    own.maximum = number;
+                }
+                1 => own.sum = number,
+                _ => own.target = number,
+            }
+        }
+        kept.exchanged += 1;
+        Ok(())
+    }
+}

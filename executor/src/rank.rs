@@ -1,0 +1,312 @@
+//! One rank's loop: it runs the calls of its program, op by op.
+//!
+//! A rank is one thread and runs its ops in the order of the calls and, inside a call, of the segment. That keeps every
+//! order that the program asks for: an op waits only for earlier ones of its call, and sending never waits.
+
+use crate::collective::{Communicator, Members};
+use crate::error::Fault;
+use crate::frame::{Frame, Place};
+use crate::instruction::{Instruction, ModuleStep};
+use crate::layers::{gather_weights, reduce_gradients};
+use crate::modules::{Step, operator};
+use crate::moves::Move;
+use crate::parameters::Layer;
+use crate::record::Recorder;
+use crate::settings::Settings;
+use crate::sizes::Sizes;
+use crate::state::State;
+use crate::tensor::Tensor;
+use crate::tokens::Loader;
+use crate::transport::{Route, Tag, Transport};
+use crate::update::{Optimizer, Update};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use trainwright_kernels::Threads;
+use trainwright_kernels::cross_entropy::Statistics;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::{
+    Axis, Channel, Does, MemoryKind, Module, Op, Pass, Program, RankProgram, State as Moved, Task, Work,
+};
+use trainwright_spec::schedule::{Action, ActionKind};
+
+/// What all ranks of a run share.
+pub(crate) struct Shared<'a> {
+    pub plan: &'a Plan,
+    pub program: &'a Program,
+    pub settings: &'a Settings,
+    pub optimizer: Optimizer,
+    pub transport: &'a dyn Transport,
+}
+
+/// A rank.
+pub(crate) struct Rank<'a> {
+    pub shared: &'a Shared<'a>,
+    pub program: &'a RankProgram,
+    pub instructions: BTreeMap<usize, Vec<Instruction<'a>>>,
+    pub sizes: Sizes,
+    /// By place in `Axis::ALL`.
+    pub groups: Vec<Option<Members>>,
+    pub communicator: Communicator<'a>,
+    pub loader: Loader<'a>,
+    pub state: State,
+    pub recorder: Recorder,
+    pub threads: Threads,
+    /// Call and op that it is at, for who asks why it stopped.
+    pub at: &'a AtomicU64,
+    /// The microbatches between forward and the end of backward, by stage and number.
+    pub frames: BTreeMap<(usize, usize), Frame>,
+    /// By stage, in the order of forward.
+    pub layers: Vec<Vec<Layer>>,
+    /// What goes from a stage to another one of the same rank.
+    pub handed: BTreeMap<(Channel, usize), Tensor>,
+}
+
+/// What a rank knows of a step at its end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct StepEnd {
+    /// The sum of the losses of the tokens that it saw last.
+    pub loss: f64,
+    /// The norm of all gradients, if it was formed.
+    pub gradient_norm: Option<f64>,
+}
+
+impl Rank<'_> {
+    /// Runs a step, counted from 1.
+    pub fn step(&mut self, step: usize) -> Result<StepEnd, Fault> {
+        self.recorder.begin();
+        let shared = self.shared;
+        let sizes = self.sizes;
+        let mut update = Update::new(shared.settings, &sizes, shared.optimizer, step);
+        let mut loss = 0.0;
+        for (number, call) in self.program.calls.iter().enumerate() {
+            let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
+            let mut frame =
+                call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
+            for (index, instruction) in instructions.iter().enumerate() {
+                self.at.store((number as u64) << 32 | index as u64, Ordering::Relaxed);
+                let start = self.recorder.now();
+                match call.action {
+                    Some(action) => self.instruction(instruction, action, &mut frame)?,
+                    None => self.update(instruction.op, &mut update)?,
+                }
+                self.recorder.ended(number, index, start);
+            }
+            self.instructions.insert(call.segment, instructions);
+            if let Some(action) = call.action {
+                loss += self.end_of_call(action, frame)?;
+            }
+        }
+        let clips = self.shared.plan.job.gradient_clipping;
+        Ok(StepEnd { loss, gradient_norm: clips.then(|| update.squares.sqrt()) })
+    }
+
+    fn stages(&self) -> usize {
+        self.shared.plan.stages.len()
+    }
+
+    /// Whether this rank runs the stage of that number too.
+    fn runs(&self, stage: usize) -> bool {
+        let plan = self.shared.plan;
+        plan.schedule().rank_of(stage, plan.pipeline_shape()) == self.sizes.at.pipeline
+    }
+
+    /// The frame of an action with what comes from another stage of this rank.
+    fn frame(&mut self, action: Action, step: usize) -> Frame {
+        let Action { stage, kind, microbatch } = action;
+        let last = stage + 1 == self.stages();
+        if kind != ActionKind::Forward {
+            let mut frame = self.frames.remove(&(stage, microbatch)).expect("forward comes before backward");
+            if kind.is_input_gradient() {
+                // The loss has no gradient but 1.
+                let begins = last.then(|| Tensor::zeros(0, 1));
+                frame.gradient =
+                    begins.or_else(|| self.handed.remove(&(Channel::Gradient(stage + 1), microbatch)));
+            }
+            return frame;
+        }
+        let tokens = (stage == 0 || last)
+            .then(|| self.loader.batch(step - 1, self.sizes.first_sequence(microbatch), self.sizes.batch));
+        let mut frame = Frame::new(tokens);
+        frame.flow = match stage {
+            0 => Some(Tensor::any(self.sizes.batch * self.sizes.sequence, self.sizes.hidden)),
+            _ => self.handed.remove(&(Channel::Activation(stage - 1), microbatch)),
+        };
+        frame
+    }
+
+    /// Keeps what later calls need; returns the loss of the microbatch if the call made it.
+    fn end_of_call(&mut self, action: Action, mut frame: Frame) -> Result<f64, Fault> {
+        let Action { stage, kind, microbatch } = action;
+        let last = stage + 1 == self.stages();
+        let mut loss = 0.0;
+        match kind {
+            ActionKind::Forward if last => {
+                frame.flow = None;
+                let kept = frame.kept((Layer::Head, Module::Loss));
+                loss = kept.statistics.iter().map(Statistics::loss).sum();
+                if !loss.is_finite() {
+                    return Err(Fault::NotFinite { what: "the loss" });
+                }
+            }
+            ActionKind::Forward if self.runs(stage + 1) => {
+                self.handed.insert((Channel::Activation(stage), microbatch), frame.take_flow());
+            }
+            ActionKind::Backward | ActionKind::Input if stage > 0 && self.runs(stage - 1) => {
+                self.handed.insert((Channel::Gradient(stage), microbatch), frame.take_gradient());
+            }
+            _ => {}
+        }
+        if matches!(kind, ActionKind::Forward | ActionKind::Input) {
+            self.frames.insert((stage, microbatch), frame);
+        }
+        Ok(loss)
+    }
+
+    fn members(&self, axis: Axis) -> Option<&Members> {
+        let at = Axis::ALL.iter().position(|other| *other == axis)?;
+        self.groups[at].as_ref()
+    }
+
+    fn update(&mut self, op: &Op, update: &mut Update) -> Result<(), Fault> {
+        let Task::Update(step) = op.task else { return Ok(()) };
+        let members = match op.work {
+            Work::Collective { axis, .. } => self.members(axis).cloned(),
+            _ => None,
+        };
+        update.run(step, &op.work, members.as_ref(), &mut self.communicator, &mut self.state)
+    }
+
+    fn instruction(
+        &mut self,
+        instruction: &Instruction,
+        action: Action,
+        frame: &mut Frame,
+    ) -> Result<(), Fault> {
+        let op = instruction.op;
+        match (op.work, instruction.step) {
+            (Work::Send { channel, to, .. }, _) => {
+                let message = match channel {
+                    Channel::Activation(_) => frame.take_flow(),
+                    Channel::Gradient(_) => frame.take_gradient(),
+                };
+                let route = self.route(self.program.pipeline_rank, to, channel, action);
+                self.shared.transport.send(route, message.into_vec());
+            }
+            (Work::Receive { channel, from, .. }, _) => {
+                let route = self.route(from, self.program.pipeline_rank, channel, action);
+                let message = Tensor::of(self.shared.transport.receive(route)?, self.sizes.hidden);
+                match channel {
+                    Channel::Activation(_) => frame.flow = Some(message),
+                    Channel::Gradient(_) => frame.gradient = Some(message),
+                }
+            }
+            (_, Some(step)) => {
+                self.module(op, step, frame)?;
+                if op.frees.iter().any(|freed| freed.kind == MemoryKind::Weights) {
+                    self.state.layer_mut(step.place.0).weights.give_up_whole();
+                }
+            }
+            (work, None) => self.move_layers(op, &work, action.stage)?,
+        }
+        Ok(())
+    }
+
+    /// Moves the weights or gradients of some layers of a stage.
+    fn move_layers(&mut self, op: &Op, work: &Work, stage: usize) -> Result<(), Fault> {
+        let (Task::Layers(moved, span), Work::Collective { kind, axis, .. }) = (op.task, work) else {
+            return Ok(());
+        };
+        let members = self.members(*axis).cloned().expect("a collective has a group");
+        for layer in &self.layers[stage][span.first..span.first + span.count] {
+            let layer = self.state.layer_mut(*layer);
+            match moved {
+                Moved::Weights => gather_weights(&mut self.communicator, &members, layer)?,
+                Moved::Gradients => reduce_gradients(&mut self.communicator, &members, *kind, layer)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The way between two ranks of this rank's pipeline.
+    fn route(&self, from: usize, to: usize, channel: Channel, action: Action) -> Route {
+        let rank = |place: usize| self.shared.program.ranks[self.program.pipeline[place]].rank;
+        Route { from: rank(from), to: rank(to), tag: Tag::Stage(channel, action.microbatch) }
+    }
+
+    /// A step of a module, and what stands before its first and behind its last one.
+    fn module(&mut self, op: &Op, step: ModuleStep, frame: &mut Frame) -> Result<(), Fault> {
+        let ModuleStep { place, does, .. } = step;
+        match op.pass {
+            Pass::Forward if step.begins && step.keeps.input => frame.kept(place).input = frame.flow.clone(),
+            Pass::Recompute if step.begins => {
+                if let Some(input) = frame.kept(place).input.clone() {
+                    frame.flow = Some(input);
+                }
+            }
+            _ => {}
+        }
+        match (does, op.work) {
+            (Does::Move(value), Work::Collective { kind, axis, .. }) => {
+                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
+                let members = self.groups[at].as_ref().expect("a collective has a group");
+                let moving = Move { kind, members, place, value, pass: op.pass };
+                moving.perform(&mut self.communicator, frame)?;
+            }
+            _ => self.compute(op.pass, step, frame),
+        }
+        if op.pass == Pass::Recompute
+            && step.ends
+            && let Some(behind) = step.refills
+        {
+            let output = frame.flow.clone();
+            frame.kept(behind).input = output;
+        }
+        if step.gives_up {
+            frame.give_up(place);
+        }
+        Ok(())
+    }
+
+    fn compute(&mut self, pass: Pass, own: ModuleStep, frame: &mut Frame) {
+        let operator = operator(own.place.1).expect("unknown modules are refused before a run");
+        let mut keeps = own.keeps;
+        // What runs again is kept then.
+        keeps.rest |= pass == Pass::Recompute;
+        let mut step = Step {
+            sizes: &self.sizes,
+            model: &self.shared.plan.model,
+            state: &mut self.state,
+            frame,
+            place: own.place,
+            keeps,
+            threads: self.threads,
+        };
+        match (own.does, pass) {
+            (Does::Run, Pass::Forward | Pass::Recompute) => {
+                let input = step.frame.take_flow();
+                let output = operator.forward(&mut step, input);
+                step.frame.flow = Some(output);
+            }
+            (Does::Run, _) => {
+                let gradient = step.frame.take_gradient();
+                if !own.ends {
+                    step.kept().output_gradient = Some(gradient.clone());
+                }
+                keep_for_weight(&mut step, own.place, &gradient);
+                step.frame.gradient = operator.backward(&mut step, gradient);
+            }
+            (Does::WeightGradient, _) => operator.weight_gradient(&mut step),
+            (Does::VectorGradient, _) => operator.vector_gradient(&mut step),
+            // The kernels write in the layout that the next one reads.
+            (Does::Arrange, _) => {}
+            (Does::Move(_), _) => unreachable!("collectives are moves"),
+        }
+    }
+}
+
+/// A product's weight may be the business of a later call.
+fn keep_for_weight(step: &mut Step, place: Place, gradient: &Tensor) {
+    if matches!(place.1, Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits) {
+        step.kept().output_gradient = Some(gradient.clone());
+    }
+}

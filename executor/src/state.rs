@@ -1,0 +1,183 @@
+//! Weights, gradients and moments of the layers that a rank holds.
+//!
+//! Where they are divided a rank owns one piece of every parameter. The pieces that it owns of a layer stand behind each
+//! other in a buffer of their own; the whole is there only while it is gathered, or until it is reduced.
+
+use crate::parameters::{Layer, Parameter, ParameterName, parameters};
+use crate::sizes::{Divides, Sizes};
+use crate::tensor::{give_back, take_buffer};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use trainwright_spec::model::Model;
+
+/// One layer.
+#[derive(Debug)]
+pub(crate) struct LayerState {
+    /// What is in the buffers.
+    pub parameters: Vec<Parameter>,
+    /// Every parameter's weights.
+    pub weights: Divisible,
+    /// Every parameter's gradients.
+    pub gradients: Divisible,
+    /// By parameter: moments of what this rank updates of it.
+    pub moments: Vec<Vec<Vec<f32>>>,
+    /// Which pieces are this rank's.
+    place: usize,
+    /// Elements of the whole.
+    length: usize,
+}
+
+/// Numbers for every parameter of a layer.
+#[derive(Debug, Default)]
+pub(crate) struct Divisible {
+    /// Every parameter at its offset; empty while it is not there.
+    pub whole: Vec<f32>,
+    /// The pieces that the rank owns, where only those are kept.
+    pub own: Option<Vec<f32>>,
+}
+
+/// All layers of a rank.
+#[derive(Debug)]
+pub(crate) struct State {
+    layers: BTreeMap<Layer, LayerState>,
+}
+
+impl Divisible {
+    /// Gives up the whole, if pieces are kept.
+    pub fn give_up_whole(&mut self) {
+        if self.own.is_some() {
+            give_back(std::mem::take(&mut self.whole));
+        }
+    }
+
+    /// Elements that are there.
+    pub fn length(&self) -> usize {
+        self.whole.len() + self.own.as_ref().map_or(0, Vec::len)
+    }
+
+    /// A piece, which is `piece` in the whole and `own` in what the rank owns.
+    fn piece(&mut self, [piece, own]: [Range<usize>; 2]) -> &mut [f32] {
+        match &mut self.own {
+            Some(pieces) => &mut pieces[own],
+            None => &mut self.whole[piece],
+        }
+    }
+}
+
+/// What the update of one parameter works on.
+pub(crate) struct Owned<'a> {
+    pub parameter: &'a Parameter,
+    pub weights: &'a mut [f32],
+    pub gradients: &'a mut [f32],
+    pub moments: &'a mut [Vec<f32>],
+}
+
+impl LayerState {
+    fn new(layer: Layer, parameters: Vec<Parameter>, sizes: &Sizes, [seed, moments]: [u64; 2]) -> Self {
+        let length = parameters.last().map_or(0, |last| last.offset + last.padded_length());
+        let mut weights = vec![0.0; length];
+        parameters.iter().for_each(|parameter| parameter.initialise(layer, seed, &mut weights));
+        let of = |parameter: &Parameter| vec![vec![0.0; parameter.piece_length()]; moments as usize];
+        let moments = parameters.iter().map(of).collect();
+        let place = sizes.shard_place();
+        let own = |from: &[f32]| -> Vec<f32> {
+            parameters.iter().flat_map(|parameter| from[parameter.piece(place)].iter().copied()).collect()
+        };
+        let divided = |whole: Vec<f32>| Divisible { own: Some(own(&whole)), whole: Vec::new() };
+        let undivided = |whole| Divisible { own: None, whole };
+        let zeros = vec![0.0; length];
+        let gradients = if sizes.divides >= Divides::Gradients { divided(zeros) } else { undivided(zeros) };
+        let weights = if sizes.divides >= Divides::Weights { divided(weights) } else { undivided(weights) };
+        Self { moments, gradients, weights, parameters, place, length }
+    }
+
+    fn parameter(&self, name: ParameterName) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+
+    /// The weights of a parameter that the layer has.
+    pub fn weights(&self, name: ParameterName) -> Option<&[f32]> {
+        Some(&self.weights.whole[self.parameter(name)?.range()])
+    }
+
+    /// The gradients of a parameter that the layer has, to add to.
+    pub fn gradients(&mut self, name: ParameterName) -> Option<&mut [f32]> {
+        let range = self.parameter(name)?.range();
+        if self.gradients.whole.is_empty() {
+            self.gradients.whole = take_buffer(self.length);
+            self.gradients.whole.fill(0.0);
+        }
+        Some(&mut self.gradients.whole[range])
+    }
+
+    /// Visits what this rank updates, parameter by parameter.
+    pub fn owned(&mut self, mut visit: impl FnMut(Owned)) {
+        let mut at = 0;
+        for (parameter, moments) in self.parameters.iter().zip(&mut self.moments) {
+            let places = [parameter.piece(self.place), at..at + parameter.piece_length()];
+            at = places[1].end;
+            let weights = self.weights.piece(places.clone());
+            visit(Owned { parameter, weights, gradients: self.gradients.piece(places), moments });
+        }
+    }
+
+    /// Copies what this rank has of the parameter of that index into the whole of all ranks.
+    pub fn put(&self, index: usize, into: &mut [f32]) {
+        let parameter = &self.parameters[index];
+        match &self.weights.own {
+            None => parameter.put(into, |at| Some(self.weights.whole[at])),
+            Some(own) => {
+                let first: usize = self.parameters[..index].iter().map(Parameter::piece_length).sum();
+                let piece = parameter.piece(self.place);
+                parameter.put(into, |at| piece.contains(&at).then(|| own[first + at - piece.start]));
+            }
+        }
+    }
+}
+
+impl State {
+    /// The layers at their start; `copies_embedding` as for `parameters`.
+    pub fn new(
+        model: &Model,
+        layers: impl Iterator<Item = Layer>,
+        sizes: &Sizes,
+        copies_embedding: bool,
+        seed_and_moments: [u64; 2],
+    ) -> Self {
+        let made = layers.map(|layer| {
+            let parameters = parameters(model, layer, sizes, copies_embedding);
+            (layer, LayerState::new(layer, parameters, sizes, seed_and_moments))
+        });
+        Self { layers: made.collect() }
+    }
+
+    /// A layer that the rank holds.
+    pub fn layer(&self, layer: Layer) -> &LayerState {
+        self.layers.get(&layer).expect("a rank runs the layers that it holds")
+    }
+
+    /// The same to write.
+    pub fn layer_mut(&mut self, layer: Layer) -> &mut LayerState {
+        self.layers.get_mut(&layer).expect("a rank runs the layers that it holds")
+    }
+
+    /// All of them.
+    pub fn layers(&self) -> impl Iterator<Item = (Layer, &LayerState)> {
+        self.layers.iter().map(|(layer, state)| (*layer, state))
+    }
+
+    /// All of them to write.
+    pub fn layers_mut(&mut self) -> impl Iterator<Item = (Layer, &mut LayerState)> {
+        self.layers.iter_mut().map(|(layer, state)| (*layer, state))
+    }
+
+    /// Where the output embedding is: beside the head, or with a tied embedding on the same rank there.
+    pub fn output_embedding(&self) -> (Layer, ParameterName) {
+        let head = self.layer(Layer::Head);
+        let own = [ParameterName::Head, ParameterName::TokenEmbedding];
+        match own.into_iter().find(|name| head.parameter(*name).is_some()) {
+            Some(name) => (Layer::Head, name),
+            None => (Layer::Embedding, ParameterName::TokenEmbedding),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What the executor runs: everything else is refused before anything runs.
+
+use crate::error::RunError;
+use crate::modules::operator;
+use crate::update::Optimizer;
+use std::collections::BTreeSet;
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::data::Divided;
+use trainwright_spec::lower::lower_every_rank;
+use trainwright_spec::model::{Block, Mask, Mlp, Position};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Does, Op, Pass, Task, Value, Work};
+use trainwright_spec::stack::Stack;
+
+/// The stack that is this executor.
+const STACK: &str = "trainwright";
+
+/// The plan with this executor as its software.
+///
+/// # Errors
+/// `Refused` if it has not what the plan asks of its software.
+pub fn own_stack(plan: &Plan) -> Result<Plan, RunError> {
+    let stack = Stack::from_name(STACK).expect("the executor's stack is in the catalog");
+    let plan = Plan { stack, ..plan.clone() };
+    match plan.check("plan") {
+        Ok(()) => Ok(plan),
+        Err(error) => Err(refuse("stack", STACK, error.to_string())),
+    }
+}
+
+/// Whether the executor runs a plan with its own stack.
+///
+/// # Errors
+/// `Refused` with the first part that it has not.
+pub fn check(plan: &Plan) -> Result<(), RunError> {
+    choices(plan)?;
+    model(plan)?;
+    let program = lower_every_rank(plan);
+    let ops = program.segments.iter().flat_map(|segment| &segment.ops);
+    let unknown = ops.into_iter().find(|op| !known(op));
+    let twice = program.segments.iter().find_map(|segment| second_run(&segment.ops));
+    match unknown.or(twice) {
+        Some(op) => {
+            let value = format!("one with the op `{}`", op.module);
+            Err(refuse("plan", &value, "the executor has no such op".into()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An op that runs a module again that has run in the same pass: the executor's modules run in one piece.
+fn second_run(ops: &[Op]) -> Option<&Op> {
+    let mut known = BTreeSet::new();
+    let mut is_new = |op: &Op| match op.task {
+        Task::Module(module, Does::Run) => known.insert((op.layer, module, op.pass)),
+        _ => true,
+    };
+    ops.iter().find(|op| !is_new(op))
+}
+
+fn refuse(key: &str, value: &str, allowed: String) -> RunError {
+    RunError::Refused { key: key.into(), value: value.into(), allowed }
+}
+
+/// The first of them that does not hold, as a refusal.
+fn all<'a>(rules: impl IntoIterator<Item = (bool, &'a str, String, &'a str)>) -> Result<(), RunError> {
+    match rules.into_iter().find(|(holds, ..)| !holds) {
+        Some((_, key, value, allowed)) => Err(refuse(key, &value, allowed.into())),
+        None => Ok(()),
+    }
+}
+
+fn choices(plan: &Plan) -> Result<(), RunError> {
+    let mesh = &plan.mesh;
+    let quoted = |name: &str| format!("`{name}`");
+    all([
+        (
+            plan.job.precision == Precision::Fp32,
+            "job.precision",
+            quoted(plan.job.precision.name()),
+            "it computes in `fp32`",
+        ),
+        (
+            Optimizer::of_name(&plan.job.optimizer).is_some(),
+            "job.optimizer",
+            quoted(&plan.job.optimizer),
+            "it has `adamw`, `momentum` and `sgd`",
+        ),
+        (plan.tensor_scheme == "1d", "tensor_scheme", quoted(&plan.tensor_scheme), "it has `1d`"),
+        (
+            mesh.context == 1,
+            "mesh.context",
+            mesh.context.to_string(),
+            "it does not split sequences: set it to 1",
+        ),
+        (mesh.expert == 1, "mesh.expert", mesh.expert.to_string(), "it has no experts: set it to 1"),
+        (
+            plan.servers().is_none() && plan.data_scheme().fusion().is_none(),
+            "data_sharding",
+            quoted(&plan.data_sharding),
+            "it has `none`, `zero1`, `zero2` and `zero3`",
+        ),
+        (
+            !plan.divides(Divided::Gradients) || plan.shards_gradients(),
+            "data.reduce",
+            "once a step".into(),
+            "it reduces divided gradients after each microbatch",
+        ),
+        (
+            !plan.divides(Divided::Weights) || !plan.model.head.tied,
+            "model.head.tied",
+            "true".into(),
+            "with divided weights the head has its own: untie it, or take `zero2`",
+        ),
+        (
+            mesh.shard.is_none(),
+            "mesh.shard",
+            format!("{:?}", mesh.shard),
+            "it divides state over all data ranks: leave it out",
+        ),
+        (plan.offload.is_none(), "offload", "given".into(), "it keeps everything in memory"),
+        (
+            plan.schedule().copies() == 1,
+            "schedule",
+            quoted(plan.schedule().name()),
+            "it holds one copy of each stage",
+        ),
+        (
+            plan.schedule().flushes(),
+            "schedule",
+            quoted(plan.schedule().name()),
+            "it ends each step with an empty pipeline",
+        ),
+    ])
+}
+
+fn model(plan: &Plan) -> Result<(), RunError> {
+    let model = &plan.model;
+    all([
+        (!model.dropout, "model.dropout", "true".into(), "it drops nothing out: set it to false"),
+        (
+            matches!(model.embedding.position, Position::Learned(_) | Position::Rotary),
+            "model.embedding.position",
+            format!("{:?}", model.embedding.position),
+            "it has learned and rotary positions",
+        ),
+        (
+            model.embedding.width.is_none()
+                && model.embedding.token_types == 0
+                && model.embedding.norm.is_none(),
+            "model.embedding",
+            "more than tokens and positions".into(),
+            "it has no projection, types or norm there",
+        ),
+        (
+            !model.head.transform && !model.head.pooler,
+            "model.head",
+            "more than a product".into(),
+            "it has a product only",
+        ),
+        (
+            model.final_norm.is_some(),
+            "model.final_norm",
+            "missing".into(),
+            "it has blocks with norms before the sublayers",
+        ),
+    ])?;
+    if let Position::Learned(positions) = model.embedding.position {
+        let allowed = "positions must be as many as a sequence has tokens";
+        all([(positions >= plan.job.sequence, "model.embedding.position", positions.to_string(), allowed)])?;
+    }
+    model.blocks.iter().try_for_each(|run| block(plan, &run.block))
+}
+
+fn block(plan: &Plan, block: &Block) -> Result<(), RunError> {
+    let attention = &block.attention;
+    let tensor = plan.mesh.tensor;
+    let rotated = attention.rotary_head_dim.unwrap_or(attention.head_dim);
+    let Mlp::Dense(mlp) = &block.mlp else {
+        return Err(refuse("model.blocks.mlp", "a mixture of experts", "it has dense ones".into()));
+    };
+    all([
+        (
+            !block.parallel,
+            "model.blocks.parallel",
+            "true".into(),
+            "it runs attention before the feed-forward layer",
+        ),
+        (block.norms == 2, "model.blocks.norms", block.norms.to_string(), "it has 2, before the sublayers"),
+        (
+            block.cross_attention.is_none(),
+            "model.blocks.cross_attention",
+            "given".into(),
+            "it has decoders only",
+        ),
+        (
+            attention.latent.is_none(),
+            "model.blocks.attention.latent",
+            "given".into(),
+            "it has queries, keys and values only",
+        ),
+        (!attention.qk_norm, "model.blocks.attention.qk_norm", "true".into(), "it has no norms there"),
+        (
+            !matches!(attention.mask, Mask::Window(_)),
+            "model.blocks.attention.mask",
+            format!("{:?}", attention.mask),
+            "it has causal and full attention",
+        ),
+        (
+            rotated.is_multiple_of(2),
+            "model.blocks.attention.rotary_head_dim",
+            rotated.to_string(),
+            "it turns pairs of columns",
+        ),
+        (
+            attention.kv_heads.is_multiple_of(tensor) && attention.heads.is_multiple_of(tensor),
+            "mesh.tensor",
+            tensor.to_string(),
+            "it must divide the key and value heads",
+        ),
+        (
+            mlp.width.is_multiple_of(tensor),
+            "mesh.tensor",
+            tensor.to_string(),
+            "it must divide the feed-forward width",
+        ),
+    ])
+}
+
+/// Whether there is a kernel or a transport for an op.
+fn known(op: &Op) -> bool {
+    use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
+    match (op.task, op.work) {
+        (Task::Module(module, Does::Move(value)), Work::Collective { kind, .. }) => {
+            let inside = matches!(kind, AllReduce | AllGather | ReduceScatter);
+            let brings = value != Value::Input || kind == AllGather || op.pass != Pass::Backward;
+            operator(module).is_some() && inside && brings
+        }
+        (Task::Module(module, _), Work::Compute(_)) => operator(module).is_some(),
+        (Task::Update(_), Work::Collective { kind, .. }) => {
+            matches!(kind, AllReduce | AllGather | ReduceScatter)
+        }
+        (Task::Update(_), Work::Compute(_)) => true,
+        (Task::Layers(..), Work::Collective { kind, .. }) => {
+            matches!(kind, AllReduce | AllGather | ReduceScatter)
+        }
+        (Task::None, work) => matches!(work, Work::Send { .. } | Work::Receive { .. } | Work::Join),
+        _ => false,
+    }
+}

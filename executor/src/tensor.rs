@@ -1,0 +1,151 @@
+//! Rows of numbers that several places of a rank may hold at once, and the memory they take.
+//!
+//! Buffers are kept by size when they are given up and handed out again, so that a training step asks the system for no
+//! memory after the first one. A rank is one thread, and has its own.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The buffers of one rank that nothing holds, and what is held.
+#[derive(Default)]
+struct Pool {
+    free: BTreeMap<usize, Vec<Vec<f32>>>,
+    held: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+/// Bytes that this thread's tensors take.
+pub(crate) fn held_bytes() -> usize {
+    POOL.with_borrow(|pool| 4 * pool.held)
+}
+
+#[derive(Debug)]
+struct Buffer(Vec<f32>);
+
+impl Buffer {
+    fn new(data: Vec<f32>) -> Self {
+        POOL.with_borrow_mut(|pool| pool.held += data.len());
+        Self(data)
+    }
+
+    fn into_vec(mut self) -> Vec<f32> {
+        let data = std::mem::take(&mut self.0);
+        POOL.with_borrow_mut(|pool| pool.held -= data.len());
+        data
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let data = std::mem::take(&mut self.0);
+        // A thread that ends may have lost its pool already.
+        let _ = POOL.try_with(|pool| pool.borrow_mut().held -= data.len());
+        give_back(data);
+    }
+}
+
+/// A buffer of that length with any content.
+pub(crate) fn take_buffer(length: usize) -> Vec<f32> {
+    POOL.with_borrow_mut(|pool| pool.free.get_mut(&length).and_then(Vec::pop))
+        .unwrap_or_else(|| vec![0.0; length])
+}
+
+/// Keeps a buffer for the next who needs one of its length.
+pub(crate) fn give_back(data: Vec<f32>) {
+    if data.is_empty() {
+        return;
+    }
+    let _ = POOL.try_with(|pool| pool.borrow_mut().free.entry(data.len()).or_default().push(data));
+}
+
+/// A matrix of f32, row after row.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensor {
+    data: Rc<Buffer>,
+    width: usize,
+}
+
+impl Tensor {
+    /// Of that content.
+    pub fn of(data: Vec<f32>, width: usize) -> Self {
+        debug_assert!(data.len().is_multiple_of(width), "{} numbers in rows of {width}", data.len());
+        Self { data: Rc::new(Buffer::new(data)), width }
+    }
+
+    /// With any content: for what is written whole.
+    pub fn any(rows: usize, width: usize) -> Self {
+        Self::of(take_buffer(rows * width), width)
+    }
+
+    /// Zeros.
+    pub fn zeros(rows: usize, width: usize) -> Self {
+        let mut data = take_buffer(rows * width);
+        data.fill(0.0);
+        Self::of(data, width)
+    }
+
+    /// A second one with the same content.
+    pub fn copy(&self) -> Self {
+        let mut data = take_buffer(self.data().len());
+        data.copy_from_slice(self.data());
+        Self::of(data, self.width)
+    }
+
+    /// Length of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.data.0.len() / self.width
+    }
+
+    /// The numbers.
+    pub fn data(&self) -> &[f32] {
+        &self.data.0
+    }
+
+    /// The numbers to write; what other holders have stays as it is.
+    pub fn data_mut(&mut self) -> &mut [f32] {
+        if Rc::get_mut(&mut self.data).is_none() {
+            *self = self.copy();
+        }
+        &mut Rc::get_mut(&mut self.data).expect("it was copied if it was shared").0
+    }
+
+    /// The numbers as a buffer of their own.
+    pub fn into_vec(self) -> Vec<f32> {
+        match Rc::try_unwrap(self.data) {
+            Ok(buffer) => buffer.into_vec(),
+            Err(shared) => {
+                let mut data = take_buffer(shared.0.len());
+                data.copy_from_slice(&shared.0);
+                data
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_leaves_other_holders_alone_and_memory_is_counted() {
+        let before = held_bytes();
+        let mut one = Tensor::of(vec![1.0, 2.0], 2);
+        let other = one.clone();
+        assert_eq!(held_bytes() - before, 8);
+        one.data_mut()[0] = 5.0;
+        assert_eq!((one.data(), other.data()), (&[5.0, 2.0][..], &[1.0, 2.0][..]));
+        assert_eq!(held_bytes() - before, 16);
+        drop(other);
+        assert_eq!(one.into_vec(), [5.0, 2.0]);
+        assert_eq!(held_bytes(), before);
+    }
+}

@@ -1,0 +1,87 @@
+//! Ranks that are threads of one process: messages change hands and are not copied.
+
+use super::{Route, Transport};
+use crate::error::Fault;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A mailbox for each rank. Who waits sleeps: ranks may outnumber cores.
+#[derive(Debug)]
+pub(crate) struct Mailboxes(Vec<Mailbox>);
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    content: Mutex<Content>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    messages: BTreeMap<Route, VecDeque<Vec<f32>>>,
+    aborted: bool,
+}
+
+impl Mailboxes {
+    /// For that many ranks.
+    pub fn new(ranks: usize) -> Self {
+        Self((0..ranks).map(|_| Mailbox::default()).collect())
+    }
+}
+
+impl Mailbox {
+    /// The content is whole even if a rank panicked while it held the lock: each change is one call.
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transport for Mailboxes {
+    fn send(&self, route: Route, message: Vec<f32>) {
+        let mailbox = &self.0[route.to];
+        mailbox.lock().messages.entry(route).or_default().push_back(message);
+        mailbox.changed.notify_one();
+    }
+
+    fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
+        let mailbox = &self.0[route.to];
+        let mut content = mailbox.lock();
+        loop {
+            if content.aborted {
+                return Err(Fault::Aborted);
+            }
+            if let Some(message) = content.messages.get_mut(&route).and_then(VecDeque::pop_front) {
+                return Ok(message);
+            }
+            content = mailbox.changed.wait(content).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn abort(&self) {
+        for mailbox in &self.0 {
+            mailbox.lock().aborted = true;
+            mailbox.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Tag;
+
+    #[test]
+    fn messages_wait_for_their_receiver_and_the_other_way_round() {
+        let mailboxes = Mailboxes::new(2);
+        let route = |tag| Route { from: 0, to: 1, tag: Tag::Group(tag) };
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| [1, 0, 0].map(|tag| mailboxes.receive(route(tag)).unwrap()[0]));
+            for (tag, content) in [(0, 1.0), (0, 2.0), (1, 3.0)] {
+                mailboxes.send(route(tag), vec![content]);
+            }
+            assert_eq!(receiver.join().unwrap(), [3.0, 1.0, 2.0]);
+            let waiting = scope.spawn(|| mailboxes.receive(route(7)));
+            mailboxes.abort();
+            assert_eq!(waiting.join().unwrap(), Err(Fault::Aborted));
+        });
+    }
+}

@@ -1,0 +1,130 @@
+//! Small models and plans for them: every choice that a test does not make has a default.
+
+use std::num::NonZeroUsize;
+use trainwright_executor::{LearningRate, Outcome, RunError, Settings, Tokens, train};
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::job::Job;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::{Model, hf};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::Stack;
+
+/// The choices of a plan.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub model: &'static str,
+    /// Tensor, pipeline, data.
+    pub mesh: [usize; 3],
+    pub schedule: &'static str,
+    pub virtual_stages: usize,
+    pub sequence_parallel: bool,
+    pub data_sharding: &'static str,
+    pub recompute: Recompute,
+    pub micro_batch: usize,
+    pub optimizer: &'static str,
+    pub gradient_clipping: bool,
+}
+
+/// Sequences of a step.
+pub const BATCH: usize = 8;
+const BLOCKS: usize = 4;
+
+/// GPT-2's architecture, 4 blocks of width 32, or LLaMA's with 2 key heads for 4 query heads. The vocabulary divides
+/// by nothing.
+pub fn model(name: &str) -> Model {
+    let text = match name {
+        "gpt" => {
+            r#"{"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 20, "vocab_size": 67,
+                "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#
+        }
+        _ => {
+            r#"{"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "num_hidden_layers": 4, "intermediate_size": 48, "vocab_size": 67, "hidden_act": "silu",
+                "tie_word_embeddings": false, "max_position_embeddings": 64}"#
+        }
+    };
+    hf::from_hugging_face(text, name).unwrap()
+}
+
+impl Draft {
+    /// One rank.
+    pub fn of(model: &'static str) -> Draft {
+        Draft {
+            model,
+            mesh: [1, 1, 1],
+            schedule: "1f1b",
+            virtual_stages: 1,
+            sequence_parallel: false,
+            data_sharding: "none",
+            recompute: Recompute::None,
+            micro_batch: 1,
+            optimizer: "momentum",
+            gradient_clipping: true,
+        }
+    }
+
+    /// The plan, if there is such a one.
+    pub fn plan(&self) -> Plan {
+        let [tensor, pipeline, data] = self.mesh;
+        let stages = pipeline * self.virtual_stages;
+        let ranks = tensor * pipeline * data;
+        let mut cluster = Cluster::from_name("dgx-a100:1").unwrap();
+        if ranks > 8 {
+            cluster = Cluster::from_name(&format!("dgx-a100:{}", ranks / 8)).unwrap();
+        }
+        cluster.node.gpus.value = ranks.min(8);
+        // What does not divide evenly goes to the first stages.
+        let share = |stage| BLOCKS / stages + usize::from(stage < BLOCKS % stages);
+        let plan = Plan {
+            micro_batch: self.micro_batch,
+            schedule: self.schedule.into(),
+            virtual_stages: self.virtual_stages,
+            sequence_parallel: self.sequence_parallel,
+            tensor_scheme: "1d".into(),
+            context_scheme: "ring".into(),
+            data_sharding: self.data_sharding.into(),
+            stages: (0..stages).map(|stage| StageBlocks(vec![self.recompute; share(stage)])).collect(),
+            state: Default::default(),
+            offload: Default::default(),
+            data: Default::default(),
+            mesh: Mesh::new(tensor, pipeline, data),
+            experts: Default::default(),
+            job: Job {
+                sequence: 16,
+                global_batch: BATCH,
+                precision: Precision::Fp32,
+                optimizer: self.optimizer.into(),
+                gradient_clipping: self.gradient_clipping,
+            },
+            stack: Stack::from_name("trainwright").unwrap(),
+            cluster,
+            model: model(self.model),
+        };
+        plan.check("draft").unwrap_or_else(|error| panic!("{self:?}: {error}"));
+        plan
+    }
+
+    /// Three steps on made-up tokens.
+    pub fn train(&self) -> Result<Outcome, RunError> {
+        train(&self.plan(), &tokens(), &settings(3), &mut |_| {})
+    }
+}
+
+pub fn tokens() -> Tokens {
+    Tokens::synthetic(67, 1000, 5)
+}
+
+/// Large steps, so that a wrong gradient shows at once.
+pub fn settings(steps: usize) -> Settings {
+    Settings {
+        steps,
+        seed: 11,
+        learning_rate: LearningRate { peak: 0.02, warmup: 2 },
+        weight_decay: 0.1,
+        adam_epsilon: 1e-3,
+        largest_gradient_norm: 1.0,
+        threads: NonZeroUsize::MIN,
+        return_weights: true,
+    }
+}

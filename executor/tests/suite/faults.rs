@@ -1,0 +1,45 @@
+//! What is refused before a run, and what ends one.
+
+use crate::drafts::{Draft, settings, tokens};
+use trainwright_executor::{Fault, LearningRate, RunError, Settings, Tokens, train};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+
+#[test]
+fn what_there_is_not_is_refused_with_its_name() {
+    let check = |change: &dyn Fn(&mut Plan), expected: &str| {
+        let mut plan = Draft::of("gpt").plan();
+        change(&mut plan);
+        let error = train(&plan, &tokens(), &settings(1), &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    check(&|plan| plan.job.precision = Precision::Bf16, "`job.precision` is `bf16`; it computes in `fp32`");
+    check(&|plan| plan.job.optimizer = "lamb".into(), "`job.optimizer` is `lamb`");
+    check(&|plan| plan.model.dropout = true, "`model.dropout` is true");
+    check(&|plan| plan.model.blocks[0].block.parallel = true, "`model.blocks.parallel` is true");
+}
+
+#[test]
+fn a_loss_that_is_no_number_names_rank_and_op() {
+    let plan = Draft { mesh: [1, 2, 2], ..Draft::of("gpt") }.plan();
+    let steps = Settings {
+        learning_rate: LearningRate { peak: f32::MAX, warmup: 0 },
+        weight_decay: 0.0,
+        ..settings(5)
+    };
+    match train(&plan, &tokens(), &steps, &mut |_| {}).unwrap_err() {
+        RunError::Rank { rank, step, op, fault: Fault::NotFinite { .. } } => {
+            // The losses are on the last stage: ranks 2 and 3.
+            assert!(rank >= 2 && step == 2 && op.contains("forward"), "rank {rank} step {step} {op}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn tokens_that_do_not_suit_are_refused() {
+    let plan = Draft::of("gpt").plan();
+    let error =
+        train(&plan, &Tokens::bytes(b"zzzzzzzzzzzzzzzzzzzzzz"), &settings(1), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("token 122 is not in the model's vocabulary of 67"), "{error}");
+}

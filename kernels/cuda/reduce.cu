@@ -1,0 +1,147 @@
+// Sums: over rows (the gradient of a bias), of squares (the norm of all gradients), of several buffers (the collectives of
+// ranks that share a GPU), and casts.
+
+template <typename T> struct ColumnSum {
+    const T* x;            // rows x width
+    float* out;            // (blocks of rows) x width, replaced, or added to where `add` is 1
+    int rows, width, add;
+};
+
+// A thread per column; blockIdx.y is a share of the rows. Run twice for a tall matrix: first into one row of partial sums
+// per share, then with one share over those, added to the gradient. The order of additions is the same in every run.
+// A warp reads 32 columns next to each other, 128 bytes of f32; four rows at a time keep four loads in flight.
+template <typename T> DEVICE void column_sum(const ColumnSum<T>& a) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= a.width) return;
+    int share = (a.rows + gridDim.y - 1) / gridDim.y;
+    int row = blockIdx.y * share, end = min(row + share, a.rows);
+    float sums[4] = {};
+    for (; row + 4 <= end; row += 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] += wide(a.x[(i64)(row + i) * a.width + column]);
+    }
+    for (; row < end; ++row) sums[0] += wide(a.x[(i64)row * a.width + column]);
+    float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    float* to = a.out + (i64)blockIdx.y * a.width + column;
+    *to = a.add ? *to + sum : sum;
+}
+
+ENTRY(column_sum_f32, 256, ColumnSum<float>, column_sum<float>)
+ENTRY(column_sum_bf16, 256, ColumnSum<bf16>, column_sum<bf16>)
+
+template <typename T> struct SquareSum {
+    const T* x;
+    double* partial;       // one per block
+    i64 count;
+};
+
+// Each thread adds its packs in f64 and each block leaves one sum: 2^-24 of rounding per f32 addition would show in the
+// norm of 10^9 gradients, and one f64 addition per 16 bytes read is hidden behind the reading on the chips this is for,
+// whose f64 rate is half that of f32.
+template <typename T> DEVICE void square_sum(const SquareSum<T>& a) {
+    __shared__ double scratch[32];
+    const int size = Pack<T>::size;
+    i64 packs = a.count / size;
+    double total = 0.0;
+    for (i64 pack = global_thread(); pack < packs; pack += all_threads()) {
+        Pack<T> x = load_pack(a.x + pack * size);
+        float own = 0.0f;
+#pragma unroll
+        for (int i = 0; i < size; ++i) own += wide(x.at[i]) * wide(x.at[i]);
+        total += (double)own;
+    }
+    i64 rest = packs * size + global_thread();
+    if (rest < a.count) total += (double)(wide(a.x[rest]) * wide(a.x[rest]));
+    for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(FULL_WARP, total, offset);
+    if (lane() == 0) scratch[warp()] = total;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int other = 1; other < warps(); ++other) total += scratch[other];
+        a.partial[blockIdx.x] = total;
+    }
+}
+
+ENTRY(square_sum_f32, 256, SquareSum<float>, square_sum<float>)
+ENTRY(square_sum_bf16, 256, SquareSum<bf16>, square_sum<bf16>)
+
+struct ClipFactor {
+    const double* partial; // of all tensors
+    float* factor;         // [0]: min(1, bound / norm); [1]: the norm
+    int count;
+    float bound;
+    float scale;           // what gradients are multiplied by before use: 1 / loss scale
+};
+
+// One thread: a few hundred additions. The factor stays on the GPU, where the optimizer reads it, so the host need not wait.
+KERNEL(clip_factor, 32, ClipFactor) {
+    if (global_thread() != 0) return;
+    double total = 0.0;
+    for (int index = 0; index < a.count; ++index) total += a.partial[index];
+    float norm = (float)sqrt(total) * a.scale;
+    a.factor[0] = a.scale * (norm > a.bound ? a.bound / (norm + 1e-6f) : 1.0f);
+    a.factor[1] = norm;
+}
+
+template <typename T> struct SumBuffers {
+    const T* const* from;  // `buffers` of them
+    T* out;                // may be one of them
+    i64 count;
+    int buffers;
+};
+
+// An all-reduce among ranks of one GPU: each number is read once from every rank and summed in rank order, in float.
+template <typename T> DEVICE void sum_buffers(const SumBuffers<T>& a) {
+    const int size = Pack<T>::size;
+    i64 packs = a.count / size;
+    for (i64 pack = global_thread(); pack < packs; pack += all_threads()) {
+        float sums[size] = {};
+        for (int buffer = 0; buffer < a.buffers; ++buffer) {
+            Pack<T> x = load_pack(a.from[buffer] + pack * size);
+#pragma unroll
+            for (int i = 0; i < size; ++i) sums[i] += wide(x.at[i]);
+        }
+        Pack<T> out;
+#pragma unroll
+        for (int i = 0; i < size; ++i) out.at[i] = narrow<T>(sums[i]);
+        store_pack(a.out + pack * size, out);
+    }
+    for (i64 index = packs * size + global_thread(); index < a.count; index += all_threads()) {
+        float sum = 0.0f;
+        for (int buffer = 0; buffer < a.buffers; ++buffer) sum += wide(a.from[buffer][index]);
+        a.out[index] = narrow<T>(sum);
+    }
+}
+
+ENTRY(sum_buffers_f32, 256, SumBuffers<float>, sum_buffers<float>)
+ENTRY(sum_buffers_bf16, 256, SumBuffers<bf16>, sum_buffers<bf16>)
+
+template <typename From, typename To> struct Cast {
+    const From* from;
+    To* to;
+    i64 count;
+};
+
+// Four numbers a thread: 16 bytes on the f32 side, 8 on the other.
+template <typename T> struct alignas(4 * sizeof(T)) FourOf {
+    T at[4];
+};
+
+template <typename From, typename To> DEVICE void cast(const Cast<From, To>& a) {
+    i64 fours = a.count / 4;
+    for (i64 four = global_thread(); four < fours; four += all_threads()) {
+        FourOf<From> from = reinterpret_cast<const FourOf<From>*>(a.from)[four];
+        FourOf<To> to;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to.at[i] = narrow<To>(wide(from.at[i]));
+        reinterpret_cast<FourOf<To>*>(a.to)[four] = to;
+    }
+    i64 rest = fours * 4 + global_thread();
+    if (rest < a.count) a.to[rest] = narrow<To>(wide(a.from[rest]));
+}
+
+typedef Cast<float, bf16> CastDown;
+typedef Cast<bf16, float> CastUp;
+#define CAST_DOWN cast<float, bf16>
+#define CAST_UP cast<bf16, float>
+ENTRY(cast_f32_bf16, 256, CastDown, CAST_DOWN)
+ENTRY(cast_bf16_f32, 256, CastUp, CAST_UP)

@@ -1,0 +1,243 @@
+//! Matrix products: every epilogue against plain loops, and their rates over a grid of shapes.
+
+use super::timing::{Amount, Bench, Row};
+use trainwright_kernels::cuda::check::Finding;
+use trainwright_kernels::cuda::driver::{Compute, Epilogue, Gpu, Operands, Product, Products};
+use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
+
+const BF16: Number = Number::Bf16;
+
+/// A product of bf16 as layers have it: rows are tokens, weights lie as columns × inner.
+fn forward(rows: usize, columns: usize, inner: usize, epilogue: Epilogue) -> Product {
+    Product {
+        rows,
+        columns,
+        inner,
+        left_transposed: false,
+        right_transposed: true,
+        inputs: BF16,
+        output: BF16,
+        compute: Compute::Full,
+        accumulate: false,
+        epilogue,
+    }
+}
+
+/// The products of a layer's three passes.
+fn passes(tokens: usize, columns: usize, inner: usize) -> [Product; 3] {
+    let forward = forward(tokens, columns, inner, Epilogue::Bias);
+    let input_gradient = Product {
+        columns: inner,
+        inner: columns,
+        right_transposed: false,
+        epilogue: Epilogue::None,
+        ..forward
+    };
+    let weight_gradient = Product {
+        rows: columns,
+        columns: inner,
+        inner: tokens,
+        left_transposed: true,
+        right_transposed: false,
+        output: Number::F32,
+        accumulate: true,
+        epilogue: Epilogue::BiasGradient,
+        ..forward
+    };
+    [forward, input_gradient, weight_gradient]
+}
+
+pub fn check(gpu: &mut Gpu) -> Result<Vec<Finding>, DeviceError> {
+    let mut products = Products::new(gpu)?;
+    let (m, n, k) = (64, 96, 128);
+    let mut cases = passes(m, n, k).to_vec();
+    cases[2].epilogue = Epilogue::None;
+    for epilogue in [Epilogue::None, Epilogue::GeluBias, Epilogue::GeluGradient, Epilogue::GeluBiasGradient] {
+        cases.push(forward(m, n, k, epilogue));
+    }
+    cases.push(Product { output: Number::F32, ..passes(m, n, k)[2] });
+    cases.push(Product { accumulate: false, output: BF16, ..passes(m, n, k)[2] });
+    for compute in [Compute::Full, Compute::Tf32] {
+        let f32s =
+            Product { inputs: Number::F32, output: Number::F32, compute, ..forward(m, n, k, Epilogue::None) };
+        cases.push(f32s);
+    }
+    let mut findings = Vec::new();
+    for product in cases {
+        one(gpu, &mut products, product, &mut findings)?;
+    }
+    // The workspace goes with the rest of the memory.
+    drop(products);
+    gpu.clear()?;
+    Ok(findings)
+}
+
+fn one(
+    gpu: &mut Gpu,
+    products: &mut Products,
+    product: Product,
+    findings: &mut Vec<Finding>,
+) -> Result<(), DeviceError> {
+    let Product { rows, columns, inner, epilogue, .. } = product;
+    let mut state = 7u64;
+    let mut random = |number: Number, count: usize| -> Vec<f64> {
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 40) as f32 / (1u64 << 23) as f32) - 1.0
+        };
+        // Rounded towards zero to bf16, which needs no ties.
+        let keep = if number == BF16 { 0xffff_0000 } else { u32::MAX };
+        (0..count).map(|_| f64::from(f32::from_bits(next().to_bits() & keep))).collect()
+    };
+    let (left, right) = (random(product.inputs, rows * inner), random(product.inputs, inner * columns));
+    let (before, aux) = (random(product.output, rows * columns), random(BF16, rows * columns));
+    let bias_size = if epilogue == Epilogue::BiasGradient { rows } else { columns };
+    let bias = random(BF16, bias_size);
+    let l =
+        |i: usize, j: usize| if product.left_transposed { left[j * rows + i] } else { left[i * inner + j] };
+    let r = |i: usize, j: usize| {
+        if product.right_transposed { right[j * inner + i] } else { right[i * columns + j] }
+    };
+    let mut out = vec![0.0; rows * columns];
+    let mut kept = aux.clone();
+    let mut bias_gradient = vec![0.0; bias_size];
+    for i in 0..rows {
+        for j in 0..columns {
+            let at = i * columns + j;
+            let mut x: f64 = (0..inner).map(|k| l(i, k) * r(k, j)).sum();
+            if product.accumulate {
+                x += before[at];
+            }
+            match epilogue {
+                Epilogue::None | Epilogue::BiasGradient => {}
+                Epilogue::Bias => x += bias[j],
+                Epilogue::GeluBias => {
+                    kept[at] = x + bias[j];
+                    x = gelu(kept[at]);
+                }
+                Epilogue::GeluGradient | Epilogue::GeluBiasGradient => {
+                    x *= (gelu(aux[at] + 1e-5) - gelu(aux[at] - 1e-5)) / 2e-5;
+                    bias_gradient[j] += x;
+                }
+            }
+            out[at] = x;
+        }
+    }
+    if epilogue == Epilogue::BiasGradient {
+        bias_gradient = (0..rows).map(|i| (0..inner).map(|k| l(i, k)).sum()).collect();
+    }
+    let is_gradient = matches!(epilogue, Epilogue::GeluBiasGradient | Epilogue::BiasGradient);
+    let at = Operands {
+        left: upload(gpu, product.inputs, &left)?,
+        right: upload(gpu, product.inputs, &right)?,
+        out: upload(gpu, product.output, &before)?,
+        bias: upload(gpu, product.bias_number(), &bias)?,
+        aux: upload(gpu, BF16, &aux)?,
+    };
+    let stream = gpu.stream()?;
+    match products.multiply(product, at, &stream) {
+        Err(error @ DeviceError::NoAlgorithm(_)) => {
+            println!("  {error}");
+            return Ok(());
+        }
+        answer => answer?,
+    }
+    gpu.finish(&stream)?;
+    let case = format!("{epilogue:?}, {rows} x {columns} x {inner}, added {}", product.accumulate);
+    let mut note = |what: &str, found: Vec<f64>, expected: &[f64], number: Number| {
+        let distance: f64 =
+            found.iter().zip(expected).map(|(found, expected)| (found - expected).powi(2)).sum();
+        let size: f64 = expected.iter().map(|expected| expected.powi(2)).sum();
+        let tolerance = match (number, product.compute) {
+            (Number::Bf16, _) => 6e-3,
+            (_, Compute::Tf32) => 1e-3,
+            _ => 1e-5,
+        };
+        let kernel = format!("{:?} -> {:?}, {:?}", product.inputs, product.output, product.compute);
+        let error = (distance / size).sqrt();
+        findings.push(Finding { kernel, case: format!("{case}: {what}"), error, tolerance });
+    };
+    note("result", download(gpu, product.output, at.out, out.len())?, &out, product.output);
+    if epilogue == Epilogue::GeluBias {
+        note("aux", download(gpu, BF16, at.aux, kept.len())?, &kept, BF16);
+    }
+    if is_gradient {
+        let number = product.bias_number();
+        note("bias", download(gpu, number, at.bias, bias_size)?, &bias_gradient, number);
+    }
+    Ok(())
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+}
+
+fn upload(gpu: &mut Gpu, number: Number, values: &[f64]) -> Result<Address, DeviceError> {
+    let bytes: Vec<u8> = match number {
+        Number::F32 => values.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
+        Number::Bf16 => {
+            values.iter().flat_map(|x| (((*x as f32).to_bits() >> 16) as u16).to_le_bytes()).collect()
+        }
+    };
+    gpu.upload(&bytes)
+}
+
+fn download(gpu: &mut Gpu, number: Number, from: Address, count: usize) -> Result<Vec<f64>, DeviceError> {
+    let bytes = gpu.download(from, count * number.size())?;
+    let wide = |bits: u32| f64::from(f32::from_bits(bits));
+    Ok(match number {
+        Number::F32 => bytes.as_chunks().0.iter().map(|four| wide(u32::from_le_bytes(*four))).collect(),
+        Number::Bf16 => {
+            bytes.as_chunks().0.iter().map(|two| wide(u32::from(u16::from_le_bytes(*two)) << 16)).collect()
+        }
+    })
+}
+
+pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
+    let mut products = Products::new(bench.gpu)?;
+    let largest = 8192 * 8192;
+    let (a, b) = (bench.random(BF16, largest)?, bench.random(BF16, largest)?);
+    let (out, aux) = (bench.random(Number::F32, largest)?, bench.random(BF16, largest)?);
+    let bias = bench.random(Number::F32, 65_536)?;
+    // GPT-2 124M and 1.5B, LLaMA 1B, and squares.
+    let layers = [
+        (8192, 2304, 768),
+        (8192, 3072, 768),
+        (8192, 768, 3072),
+        (8192, 4800, 1600),
+        (8192, 6400, 1600),
+        (8192, 1600, 6400),
+        (8192, 8192, 2048),
+        (1024, 50_304, 768),
+    ];
+    let mut all: Vec<Product> = layers.into_iter().flat_map(|(m, n, k)| passes(m, n, k)).collect();
+    for size in [256, 512, 1024, 2048, 4096, 8192] {
+        all.push(forward(size, size, size, Epilogue::None));
+    }
+    all.push(forward(8192, 6400, 1600, Epilogue::GeluBias));
+    all.push(Product { right_transposed: false, ..forward(8192, 6400, 1600, Epilogue::GeluBiasGradient) });
+    for compute in [Compute::Full, Compute::Tf32] {
+        all.push(Product {
+            inputs: Number::F32,
+            output: Number::F32,
+            compute,
+            ..forward(4096, 4096, 4096, Epilogue::None)
+        });
+    }
+    for product in all {
+        let Product { rows: m, columns: n, inner: k, epilogue, .. } = product;
+        let name =
+            format!("matmul {:?} to {:?} {:?} {epilogue:?}", product.inputs, product.output, product.compute);
+        let at = Operands { left: a, right: b, out, bias, aux };
+        let amount = Amount { flops: product.flops(), bytes: 0.0 };
+        let row = bench.time([&name, &format!("{m} x {n} x {k}")], amount, |_, stream| {
+            products.multiply(product, at, stream)
+        });
+        match row {
+            Ok(row) => rows.push(row),
+            Err(error) => println!("{name} {m} x {n} x {k}: {error}"),
+        }
+    }
+    drop(products);
+    bench.gpu.clear()
+}

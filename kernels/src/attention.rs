@@ -1,0 +1,198 @@
+//! Attention that never stores the scores: they are made tile by tile, and a running maximum and sum turn tiles into a
+//! softmax.
+//!
+//! One head, queries Q (n × d), keys K (m × d), values V (m × e): O = softmax(Q Kᵀ/√d) V. Forward keeps for each query the
+//! logarithm of its sum of exponentials, L; backward makes P = e^(S − L) again:
+//! ∂V = Pᵀ ∂O, ∂S = P ∘ (∂O Vᵀ − D), ∂Q = ∂S K/√d, ∂K = ∂Sᵀ Q/√d, D the dot product of each row of ∂O with O's.
+//! Source: Dao 2023, arXiv 2307.08691, algorithms 1 and 2.
+
+mod backward;
+mod forward;
+
+use crate::real::Real;
+use crate::threads::Threads;
+
+/// Queries in a tile.
+const QUERY_TILE: usize = 64;
+/// Keys in a tile.
+const KEY_TILE: usize = 128;
+
+/// Where the heads of some sequences are. Rows are tokens, those of all sequences of a position next to each other:
+/// row = position · batch + sequence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Attention {
+    /// Sequences.
+    pub batch: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads, each for equally many of those.
+    pub kv_heads: usize,
+    /// Width of a query or key head.
+    pub head_dim: usize,
+    /// Width of a value head.
+    pub value_head_dim: usize,
+    /// Which keys a query sees.
+    pub mask: Mask,
+}
+
+/// Which keys a query sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// All.
+    Full,
+    /// Those up to its own position.
+    Causal,
+}
+
+/// What forward makes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output<T> {
+    /// The heads' outputs, side by side in each row.
+    pub heads: Vec<T>,
+    /// L by sequence, head and position.
+    pub logarithms: Vec<T>,
+}
+
+/// What backward reads beside the inputs.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept<'a, T> {
+    /// What forward made.
+    pub heads: &'a [T],
+    /// L.
+    pub logarithms: &'a [T],
+    /// The gradient of the heads' outputs.
+    pub gradient: &'a [T],
+}
+
+/// One head, each matrix on its own.
+struct Head<T> {
+    queries: Vec<T>,
+    keys: Vec<T>,
+    values: Vec<T>,
+}
+
+impl Attention {
+    /// Columns of a row of queries, keys and values: all query heads, all key heads, all value heads.
+    pub fn columns(&self) -> [usize; 3] {
+        [self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_head_dim]
+    }
+
+    /// Length of such a row.
+    pub fn row(&self) -> usize {
+        self.columns().iter().sum()
+    }
+
+    /// Length of an output row.
+    pub fn output_row(&self) -> usize {
+        self.heads * self.value_head_dim
+    }
+
+    /// The heads' outputs from rows of queries, keys and values.
+    pub fn forward<T: Real>(&self, qkv: &[T], threads: Threads) -> Output<T> {
+        let positions = qkv.len() / self.row() / self.batch;
+        let made = threads.each(self.batch * self.heads, |task| {
+            let (sequence, head) = (task / self.heads, task % self.heads);
+            self.one_forward(&self.head(qkv, sequence, head))
+        });
+        let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
+        let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
+        for (task, (own, own_logarithms)) in made.into_iter().enumerate() {
+            let (sequence, head) = (task / self.heads, task % self.heads);
+            let place = Place { sequence, row: self.output_row(), first: head * self.value_head_dim };
+            self.put(&mut heads, place, &own, self.value_head_dim);
+            logarithms.extend(own_logarithms);
+        }
+        Output { heads, logarithms }
+    }
+
+    /// The gradients of rows of queries, keys and values.
+    pub fn backward<T: Real>(&self, qkv: &[T], kept: Kept<T>, threads: Threads) -> Vec<T> {
+        let positions = qkv.len() / self.row() / self.batch;
+        let [queries, keys, _] = self.columns();
+        let (d, e) = (self.head_dim, self.value_head_dim);
+        let shared = self.heads / self.kv_heads;
+        let made = threads.each(self.batch * self.kv_heads, |task| {
+            let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
+            let own = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
+                let place = Place { sequence, row: self.output_row(), first: head * e };
+                let rows = (sequence * self.heads + head) * positions..;
+                backward::Query {
+                    head,
+                    queries: self.take(qkv, Place { sequence, row: self.row(), first: head * d }, d),
+                    output: self.take(kept.heads, place, e),
+                    gradient: self.take(kept.gradient, place, e),
+                    logarithms: &kept.logarithms[rows][..positions],
+                }
+            });
+            self.one_backward(&self.head(qkv, sequence, kv_head * shared), own)
+        });
+        let mut gradients = vec![T::ZERO; qkv.len()];
+        for (task, made) in made.into_iter().enumerate() {
+            let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
+            let place = |first| Place { sequence, row: self.row(), first };
+            for (head, own) in &made.queries {
+                self.put(&mut gradients, place(head * d), own, d);
+            }
+            self.put(&mut gradients, place(queries + kv_head * d), &made.keys, d);
+            self.put(&mut gradients, place(queries + keys + kv_head * e), &made.values, e);
+        }
+        gradients
+    }
+
+    /// A query head with its keys and values, each row of it behind the one before.
+    fn head<T: Real>(&self, qkv: &[T], sequence: usize, head: usize) -> Head<T> {
+        let [queries, keys, _] = self.columns();
+        let (d, e) = (self.head_dim, self.value_head_dim);
+        let kv_head = head / (self.heads / self.kv_heads);
+        let take = |first, width| self.take(qkv, Place { sequence, row: self.row(), first }, width);
+        Head {
+            queries: take(head * d, d),
+            keys: take(queries + kv_head * d, d),
+            values: take(queries + keys + kv_head * e, e),
+        }
+    }
+
+    fn take<T: Real>(&self, rows: &[T], place: Place, width: usize) -> Vec<T> {
+        let own = rows.chunks_exact(place.row).skip(place.sequence).step_by(self.batch);
+        let mut taken = Vec::with_capacity(rows.len() / place.row / self.batch * width);
+        own.for_each(|row| taken.extend_from_slice(&row[place.first..place.first + width]));
+        taken
+    }
+
+    fn put<T: Real>(&self, rows: &mut [T], place: Place, from: &[T], width: usize) {
+        let own = rows.chunks_exact_mut(place.row).skip(place.sequence).step_by(self.batch);
+        for (row, from) in own.zip(from.chunks_exact(width)) {
+            row[place.first..place.first + width].copy_from_slice(from);
+        }
+    }
+
+    fn scale<T: Real>(&self) -> T {
+        T::of(1.0 / (self.head_dim as f64).sqrt())
+    }
+
+    /// How many of the keys from `first_key` on the query at `position` sees.
+    fn seen(&self, position: usize, first_key: usize, keys: usize) -> usize {
+        match self.mask {
+            Mask::Full => keys,
+            Mask::Causal => (position + 1).saturating_sub(first_key).min(keys),
+        }
+    }
+
+    /// The first key that no query of the tile from `position` on sees.
+    fn key_end(&self, position: usize, queries: usize, keys: usize) -> usize {
+        match self.mask {
+            Mask::Full => keys,
+            Mask::Causal => keys.min(position + queries),
+        }
+    }
+}
+
+/// The columns of one head of one sequence.
+#[derive(Clone, Copy)]
+struct Place {
+    sequence: usize,
+    /// Length of a row.
+    row: usize,
+    /// The head's first column.
+    first: usize,
+}

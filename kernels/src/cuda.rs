@@ -1,0 +1,38 @@
+//! Kernels for NVIDIA GPUs, and what launches them.
+//!
+//! The kernels are `kernels/cuda/*.cu`, compiled at run time. Each takes one struct, which a struct of the same name and
+//! layout here mirrors; its `ladder` lists the versions that can do its shape, the fastest last, and `launch` is that one.
+//! What runs a `Launch` is a `Device`: the driver (`driver`, with the feature `cuda`) or, in tests, an emulator that
+//! compiles the same files as C++. `check` compares every version with plain loops in f64 on either of them.
+//!
+//! Nothing here but `driver` needs a GPU or CUDA.
+//!
+//! ```
+//! use trainwright_kernels::cuda::{Address, Number, norm::NormForward};
+//! let norm = NormForward { rows: 8, width: 768, epsilon: 1e-5, centred: 1, ..NormForward::default() };
+//! let launch = norm.launch(Number::Bf16);
+//! assert_eq!(launch.kernel, "norm_forward_packed_bf16");
+//! assert_eq!(launch.grid, [8, 1, 1]);
+//! // A width that 16 bytes do not divide is left to the simple version.
+//! assert_eq!(NormForward { width: 767, ..norm }.launch(Number::Bf16).kernel, "norm_forward_simple_bf16");
+//! # let _ = Address::NULL;
+//! ```
+
+pub mod activation;
+mod arena;
+pub mod attention;
+pub mod check;
+pub mod cross_entropy;
+#[cfg(feature = "cuda")]
+pub mod driver;
+pub mod embedding;
+pub mod experts;
+mod launch;
+pub mod norm;
+pub mod optimizer;
+pub mod reduce;
+pub mod rotary;
+pub mod source;
+
+pub use arena::{Arena, Mark};
+pub use launch::{Address, Device, DeviceError, Launch, Number};

@@ -1,0 +1,240 @@
+//! Attention of packed rows: queries, keys and values of a token side by side.
+
+use super::super::attention::Attention;
+use super::{Array, Bench, DeviceError, Number};
+
+/// A shape. Queries begin `offset` positions behind the first key.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    batch: usize,
+    heads: usize,
+    kv_heads: usize,
+    queries: usize,
+    keys: usize,
+    head_dim: usize,
+    value_head_dim: usize,
+    causal: bool,
+    offset: i32,
+}
+
+pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
+    let shape = Shape {
+        batch: 2,
+        heads: 4,
+        kv_heads: 2,
+        queries: 11,
+        keys: 11,
+        head_dim: 40,
+        value_head_dim: 24,
+        causal: true,
+        offset: 0,
+    };
+    for number in Number::ALL {
+        check(bench, shape, number)?;
+        check(bench, Shape { kv_heads: 4, keys: 17, causal: false, ..shape }, number)?;
+    }
+    Ok(())
+}
+
+pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
+    // More than one tile of both, with a rest; then queries of a later part of the sequence, as ring attention has them.
+    let shape = Shape {
+        batch: 2,
+        heads: 2,
+        kv_heads: 1,
+        queries: 87,
+        keys: 87,
+        head_dim: 64,
+        value_head_dim: 64,
+        causal: true,
+        offset: 0,
+    };
+    check(bench, shape, Number::Bf16)?;
+    let wide = Shape { batch: 1, head_dim: 128, value_head_dim: 128, ..shape };
+    check(bench, wide, Number::Bf16)?;
+    check(bench, Shape { queries: 40, keys: 100, offset: 60, ..wide }, Number::Bf16)?;
+    // The first queries see no key at all.
+    check(bench, Shape { batch: 1, queries: 100, keys: 40, offset: -70, ..shape }, Number::Bf16)?;
+    check(bench, Shape { batch: 1, queries: 33, keys: 130, causal: false, ..shape }, Number::Bf16)
+}
+
+/// What is expected: outputs, L, and the three gradients.
+struct Expected {
+    o: Vec<f64>,
+    logarithms: Vec<f64>,
+    q_gradient: Vec<f64>,
+    k_gradient: Vec<f64>,
+    v_gradient: Vec<f64>,
+}
+
+impl Shape {
+    /// Of three arrays of their own, each token's heads side by side.
+    fn expected(&self, [q, k, v, o_gradient]: [&[f64]; 4]) -> Expected {
+        let Shape { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = *self;
+        let scale = 1.0 / (d as f64).sqrt();
+        let mut made = Expected {
+            o: vec![0.0; queries * batch * heads * e],
+            logarithms: vec![0.0; batch * heads * queries],
+            q_gradient: vec![0.0; q.len()],
+            k_gradient: vec![0.0; k.len()],
+            v_gradient: vec![0.0; v.len()],
+        };
+        for sequence in 0..batch {
+            for head in 0..heads {
+                let kv_head = head / (heads / kv_heads);
+                for query in 0..queries {
+                    let q_at = ((query * batch + sequence) * heads + head) * d;
+                    let o_at = ((query * batch + sequence) * heads + head) * e;
+                    let k_at = |key: usize| ((key * batch + sequence) * kv_heads + kv_head) * d;
+                    let v_at = |key: usize| ((key * batch + sequence) * kv_heads + kv_head) * e;
+                    let seen = if self.causal {
+                        (query as i32 + self.offset + 1).clamp(0, keys as i32) as usize
+                    } else {
+                        keys
+                    };
+                    let scores: Vec<f64> = (0..seen)
+                        .map(|key| scale * (0..d).map(|at| q[q_at + at] * k[k_at(key) + at]).sum::<f64>())
+                        .collect();
+                    let sum: f64 = scores.iter().map(|score| score.exp()).sum();
+                    // The kernels' mark for a query that sees nothing.
+                    made.logarithms[(sequence * heads + head) * queries + query] =
+                        if seen == 0 { -f64::from(f32::MAX) } else { sum.ln() };
+                    let p: Vec<f64> = scores.iter().map(|score| score.exp() / sum).collect();
+                    for key in 0..seen {
+                        for at in 0..e {
+                            made.o[o_at + at] += p[key] * v[v_at(key) + at];
+                            made.v_gradient[v_at(key) + at] += p[key] * o_gradient[o_at + at];
+                        }
+                    }
+                    let dots: f64 = (0..e).map(|at| made.o[o_at + at] * o_gradient[o_at + at]).sum();
+                    for key in 0..seen {
+                        let product: f64 = (0..e).map(|at| o_gradient[o_at + at] * v[v_at(key) + at]).sum();
+                        let s = p[key] * (product - dots) * scale;
+                        for at in 0..d {
+                            made.q_gradient[q_at + at] += s * k[k_at(key) + at];
+                            made.k_gradient[k_at(key) + at] += s * q[q_at + at];
+                        }
+                    }
+                }
+            }
+        }
+        made
+    }
+}
+
+fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceError> {
+    let Shape { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = shape;
+    // Where there are as many keys as queries they lie side by side in rows, as a model has them; else each on its own.
+    let q = bench.random(number, queries * batch * heads * d)?;
+    let k = bench.random(number, keys * batch * kv_heads * d)?;
+    let v = bench.random(number, keys * batch * kv_heads * e)?;
+    let o_gradient = bench.random(number, queries * batch * heads * e)?;
+    let expected = shape.expected([&q.values, &k.values, &v.values, &o_gradient.values]);
+    let packed = queries == keys;
+    let widths = [heads * d, kv_heads * d, kv_heads * e];
+    let row: usize = widths.iter().sum();
+    let joined = |parts: [&[f64]; 3]| -> Vec<f64> {
+        (0..queries * batch)
+            .flat_map(|token| {
+                (0..3).flat_map(move |part| &parts[part][token * widths[part]..(token + 1) * widths[part]])
+            })
+            .copied()
+            .collect()
+    };
+
+    let blank_q = vec![f64::NAN; q.values.len()];
+    let blank_k = vec![f64::NAN; k.values.len()];
+    let blank_v = vec![f64::NAN; v.values.len()];
+    let mut attention = Attention {
+        q: q.at,
+        k: k.at,
+        v: v.at,
+        o_gradient: o_gradient.at,
+        q_row: (heads * d) as i64,
+        kv_row: (kv_heads * d) as i64,
+        o_row: (heads * e) as i64,
+        batch: batch as i32,
+        heads: heads as i32,
+        kv_heads: kv_heads as i32,
+        queries: queries as i32,
+        keys: keys as i32,
+        head_dim: d as i32,
+        value_head_dim: e as i32,
+        causal: i32::from(shape.causal),
+        offset: shape.offset,
+        scale: 1.0 / (d as f32).sqrt(),
+        ..Attention::default()
+    };
+    if packed {
+        let rows = bench.array(number, &joined([&q.values, &k.values, &v.values]))?;
+        (attention.q_row, attention.kv_row) = (row as i64, row as i64);
+        attention.q = rows.at;
+        attention.k = rows.at.after(widths[0] * number.size());
+        attention.v = rows.at.after((widths[0] + widths[1]) * number.size());
+    } else if d != e {
+        // Keys and values have one distance between rows: they share rows of both.
+        let both: Vec<f64> = (0..keys * batch)
+            .flat_map(|token| {
+                let own_keys = &k.values[token * widths[1]..(token + 1) * widths[1]];
+                own_keys.iter().chain(&v.values[token * widths[2]..(token + 1) * widths[2]])
+            })
+            .copied()
+            .collect();
+        let rows = bench.array(number, &both)?;
+        attention.kv_row = (widths[1] + widths[2]) as i64;
+        attention.k = rows.at;
+        attention.v = rows.at.after(widths[1] * number.size());
+    }
+
+    // Probabilities are rounded to bf16 before they meet the values.
+    let tolerance = if number == Number::Bf16 { 1e-2 } else { number.tolerance() };
+    let case = format!(
+        "{queries} queries, {keys} keys, {heads}/{kv_heads} heads of {d}{}",
+        if shape.causal { ", causal" } else { "" }
+    );
+    for version in 0..attention.forward(number).len() {
+        let o = bench.blank(number, expected.o.len())?;
+        let logarithms = bench.blank(Number::F32, expected.logarithms.len())?;
+        (attention.o, attention.logarithms) = (o.at, logarithms.at);
+        let launch = attention.forward(number).swap_remove(version);
+        bench.run(&launch)?;
+        bench.compare_within(&launch.kernel, &case, &o, &expected.o, tolerance)?;
+        let seen: Vec<f64> = expected.logarithms.clone();
+        bench.compare_within(&launch.kernel, &format!("{case}: L"), &logarithms, &seen, 2e-5)?;
+    }
+
+    let (o, logarithms) =
+        (bench.array(number, &expected.o)?, bench.array(Number::F32, &expected.logarithms)?);
+    let dots = bench.blank(Number::F32, expected.logarithms.len())?;
+    (attention.o, attention.logarithms, attention.dots) = (o.at, logarithms.at, dots.at);
+    for version in 0..attention.backward(number).len() {
+        let gradients: Vec<(Array, Vec<f64>)> = if packed {
+            let rows = bench.array(number, &joined([&blank_q, &blank_k, &blank_v]))?;
+            attention.q_gradient = rows.at;
+            attention.k_gradient = rows.at.after(widths[0] * number.size());
+            attention.v_gradient = rows.at.after((widths[0] + widths[1]) * number.size());
+            vec![(rows, joined([&expected.q_gradient, &expected.k_gradient, &expected.v_gradient]))]
+        } else if d == e {
+            let made = [
+                bench.array(number, &blank_q)?,
+                bench.array(number, &blank_k)?,
+                bench.array(number, &blank_v)?,
+            ];
+            [attention.q_gradient, attention.k_gradient, attention.v_gradient] =
+                made.each_ref().map(|made| made.at);
+            let expected = [&expected.q_gradient, &expected.k_gradient, &expected.v_gradient];
+            made.into_iter().zip(expected).map(|(made, expected)| (made, expected.clone())).collect()
+        } else {
+            continue;
+        };
+        let launches = attention.backward(number).swap_remove(version);
+        for launch in &launches {
+            bench.run(launch)?;
+        }
+        for (index, (made, expected)) in gradients.iter().enumerate() {
+            let kernel = &launches[2 - index.min(1)].kernel;
+            bench.compare_within(kernel, &format!("{case}: gradient {index}"), made, expected, tolerance)?;
+        }
+    }
+    bench.device.clear()
+}

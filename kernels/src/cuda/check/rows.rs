@@ -1,0 +1,380 @@
+//! Look-up, norms, rotary positions, activations and additions.
+
+use super::super::activation::{Activation, Direction, Function, Residual};
+use super::super::embedding::{LookUp, TableGradient};
+use super::super::experts::Sort;
+use super::super::norm::{NormBackward, NormForward};
+use super::super::reduce::ColumnSum;
+use super::super::rotary::Rotary;
+use super::{Address, Bench, DeviceError, Number};
+
+pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
+    let (tokens, batch, first, rows) = (21, 3, 5u32, 11);
+    for number in Number::ALL {
+        // More packs than lanes, and a width that no pack divides.
+        for width in [520, 37] {
+            let table = bench.random(number, rows * width)?;
+            let positions = bench.random(number, 9 * width)?;
+            // Entries 0 to 19, of which 5 to 15 are in the table.
+            let entries = bench.indices(tokens, 20);
+            let mut expected = Vec::new();
+            for (token, entry) in entries.iter().enumerate() {
+                for column in 0..width {
+                    let row = entry.wrapping_sub(first) as usize;
+                    let own = if row < rows { table.values[row * width + column] } else { 0.0 };
+                    expected.push(own + positions.values[(token / batch + 2) * width + column]);
+                }
+            }
+            let mut look_up = LookUp {
+                table: table.at,
+                entries: bench.words(&entries)?,
+                positions: positions.at,
+                tokens: tokens as i32,
+                width: width as i32,
+                first: first as i32,
+                rows: rows as i32,
+                batch: batch as i32,
+                first_position: 2,
+                ..LookUp::default()
+            };
+            for version in 0..look_up.ladder(number).len() {
+                let out = bench.blank(number, tokens * width)?;
+                look_up.out = out.at;
+                let launch = look_up.ladder(number).swap_remove(version);
+                bench.run(&launch)?;
+                bench.compare(&launch.kernel, &format!("width {width}"), &out, &expected)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
+    // More columns than threads.
+    let (tokens, width, first, rows) = (50usize, 300usize, 5u32, 11usize);
+    for number in Number::ALL {
+        let gradient = bench.random(number, tokens * width)?;
+        let before = bench.random(Number::F32, rows * width)?;
+        let entries = bench.indices(tokens, 20);
+        let mut expected = before.values.clone();
+        for (token, entry) in entries.iter().enumerate() {
+            let row = entry.wrapping_sub(first) as usize;
+            for column in (0..width).filter(|_| row < rows) {
+                expected[row * width + column] += gradient.values[token * width + column];
+            }
+        }
+        let entries = bench.words(&entries)?;
+        let mut sort = Sort { keys: entries, count: tokens as i32, buckets: rows as i32, ..Sort::default() };
+        (sort.first, sort.share) = (first as i32, 16);
+        sort.counts = bench.words(&vec![9; sort.blocks() as usize * rows])?;
+        sort.starts = bench.words(&vec![9; rows + 1])?;
+        sort.order = bench.words(&vec![9; tokens])?;
+        for launch in sort.launches() {
+            bench.run(&launch)?;
+        }
+        for version in 0..2 {
+            let table = bench.array(Number::F32, &before.values)?;
+            let launch = TableGradient {
+                gradient: gradient.at,
+                entries,
+                order: sort.order,
+                starts: sort.starts,
+                table: table.at,
+                tokens: tokens as i32,
+                width: width as i32,
+                first: first as i32,
+                rows: rows as i32,
+            }
+            .ladder(number)
+            .swap_remove(version);
+            bench.run(&launch)?;
+            bench.compare(&launch.kernel, "table", &table, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn norm(bench: &mut Bench) -> Result<(), DeviceError> {
+    // A row within a warp, several packs a thread, more than one pack of 512 threads, and one that no pack divides.
+    for number in Number::ALL {
+        for width in [64, 776, 2080, 4224, 75] {
+            for centred in [true, false] {
+                one_norm(bench, number, width, centred)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> Result<(), DeviceError> {
+    let (rows, epsilon) = (if width > 1000 { 3 } else { 9 }, 1e-5);
+    let size = rows * width;
+    let (x, residual) = (bench.random(number, size)?, bench.random(number, size)?);
+    let (gain, bias) = (bench.random(number, width)?, bench.random(number, width)?);
+    let dy = bench.random(number, size)?;
+    let past = bench.random(number, size)?;
+    // The norm sees the sum as rounded.
+    let sums: Vec<f64> = x.values.iter().zip(&residual.values).map(|(x, residual)| x + residual).collect();
+    let sum = number.values(&number.bytes(&sums));
+    let (mut y, mut means, mut scales) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut dx, mut gain_gradient, mut bias_gradient) =
+        (past.values.clone(), vec![0.0; width], vec![0.0; width]);
+    for row in 0..rows {
+        let own = &sum[row * width..(row + 1) * width];
+        let mean = if centred { own.iter().sum::<f64>() / width as f64 } else { 0.0 };
+        let variance = own.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+        let scale = 1.0 / (variance + epsilon).sqrt();
+        let h: Vec<f64> = own.iter().map(|x| (x - mean) * scale).collect();
+        let own_dy = &dy.values[row * width..(row + 1) * width];
+        let e: Vec<f64> = own_dy.iter().zip(&gain.values).map(|(dy, gain)| dy * gain).collect();
+        let mean_e = if centred { e.iter().sum::<f64>() / width as f64 } else { 0.0 };
+        let along = e.iter().zip(&h).map(|(e, h)| e * h).sum::<f64>() / width as f64;
+        for column in 0..width {
+            y.push(h[column] * gain.values[column] + bias.values[column]);
+            dx[row * width + column] += (e[column] - mean_e - h[column] * along) * scale;
+            gain_gradient[column] += own_dy[column] * h[column];
+            bias_gradient[column] += own_dy[column];
+        }
+        means.push(mean);
+        scales.push(scale);
+    }
+
+    let kind = if centred { "LayerNorm" } else { "RMSNorm" };
+    let versions = NormForward { width: width as i32, ..NormForward::default() }.ladder(number).len();
+    for version in 0..versions {
+        let (out, kept) = (bench.blank(number, size)?, bench.blank(number, size)?);
+        let (mean, scale) = (bench.blank(Number::F32, rows)?, bench.blank(Number::F32, rows)?);
+        let forward = NormForward {
+            x: x.at,
+            residual: residual.at,
+            gain: gain.at,
+            bias: bias.at,
+            sum: kept.at,
+            out: out.at,
+            mean: mean.at,
+            scale: scale.at,
+            rows: rows as i32,
+            width: width as i32,
+            epsilon: epsilon as f32,
+            centred: i32::from(centred),
+        };
+        let launch = forward.ladder(number).swap_remove(version);
+        bench.run(&launch)?;
+        bench.compare(&launch.kernel, &format!("{kind} {width} sum"), &kept, &sums)?;
+        bench.compare(&launch.kernel, &format!("{kind} {width} output"), &out, &y)?;
+        bench.compare(&launch.kernel, &format!("{kind} {width} 1/s"), &scale, &scales)?;
+        if centred {
+            bench.compare_within(&launch.kernel, &format!("{kind} {width} mean"), &mean, &means, 1e-4)?;
+        }
+
+        // Without gain, bias and addition it is h.
+        let out = bench.blank(number, size)?;
+        let bare = NormForward {
+            x: kept.at,
+            residual: Address::NULL,
+            gain: Address::NULL,
+            bias: Address::NULL,
+            sum: Address::NULL,
+            out: out.at,
+            ..forward
+        };
+        let launch = bare.ladder(number).swap_remove(version);
+        bench.run(&launch)?;
+        let h: Vec<f64> =
+            (0..size).map(|index| (sum[index] - means[index / width]) * scales[index / width]).collect();
+        bench.compare(&launch.kernel, &format!("{kind} {width} bare"), &out, &h)?;
+    }
+
+    let (kept, mean) = (bench.array(number, &sums)?, bench.array(Number::F32, &means)?);
+    let scale = bench.array(Number::F32, &scales)?;
+    let mut backward = NormBackward {
+        x: kept.at,
+        gain: gain.at,
+        out_gradient: dy.at,
+        mean: mean.at,
+        scale: scale.at,
+        rows: rows as i32,
+        width: width as i32,
+        centred: i32::from(centred),
+        ..NormBackward::default()
+    };
+    for version in 0..backward.ladder(number).len() {
+        let blocks = backward.blocks();
+        let gradient = bench.array(number, &past.values)?;
+        let partial_gain = bench.blank(Number::F32, blocks as usize * width)?;
+        let partial_bias = bench.blank(Number::F32, blocks as usize * width)?;
+        backward.gradient = gradient.at;
+        (backward.partial_gain, backward.partial_bias) = (partial_gain.at, partial_bias.at);
+        let launches = backward.ladder(number).swap_remove(version);
+        for launch in &launches {
+            bench.run(launch)?;
+        }
+        bench.compare(&launches[0].kernel, &format!("{kind} {width} gradient"), &gradient, &dx)?;
+        let vectors = [(partial_gain, &gain_gradient, "gain"), (partial_bias, &bias_gradient, "bias")];
+        for (partial, expected, name) in vectors {
+            let total = bench.array(Number::F32, &vec![0.0; width])?;
+            let sum = ColumnSum { x: partial.at, out: total.at, rows: blocks, width: width as i32, add: 1 };
+            bench.run(&sum.launch(Number::F32, 1))?;
+            let last = &launches[launches.len() - 1].kernel;
+            bench.compare(last, &format!("{kind} {width} {name} gradient"), &total, expected)?;
+        }
+    }
+    bench.device.clear()
+}
+
+pub(super) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
+    let (tokens, batch, first_position) = (10usize, 2usize, 4usize);
+    for number in Number::ALL {
+        // All of a head turns, or a part of it; more packs than threads; and widths that no pack divides.
+        for (heads, head_dim, half, first) in
+            [(3, 32, 16, 32), (3, 32, 8, 8), (40, 128, 64, 0), (3, 10, 5, 3)]
+        {
+            let row = first + heads * head_dim + 8 - first % 8;
+            let x = bench.random(number, tokens * row)?;
+            let angle =
+                |position: usize, pair: usize| position as f64 * 1e4f64.powf(-(pair as f64) / half as f64);
+            let places: Vec<(usize, usize)> =
+                (0..12).flat_map(|position| (0..half).map(move |pair| (position, pair))).collect();
+            let cosines: Vec<f64> =
+                places.iter().map(|(position, pair)| angle(*position, *pair).cos()).collect();
+            let sines: Vec<f64> =
+                places.iter().map(|(position, pair)| angle(*position, *pair).sin()).collect();
+            let (cosines, sines) = (bench.array(Number::F32, &cosines)?, bench.array(Number::F32, &sines)?);
+            let turned = |direction: f64| {
+                let mut turned = x.values.clone();
+                for token in 0..tokens {
+                    for head in 0..heads {
+                        for pair in 0..half {
+                            let low = token * row + first + head * head_dim + pair;
+                            let angle = direction * angle(token / batch + first_position, pair);
+                            let (a, b) = (x.values[low], x.values[low + half]);
+                            turned[low] = a * angle.cos() - b * angle.sin();
+                            turned[low + half] = b * angle.cos() + a * angle.sin();
+                        }
+                    }
+                }
+                turned
+            };
+            for direction in [1.0f32, -1.0] {
+                let expected = turned(f64::from(direction));
+                let mut rotary = Rotary {
+                    cosines: cosines.at,
+                    sines: sines.at,
+                    tokens: tokens as i32,
+                    row: row as i32,
+                    first: first as i32,
+                    heads: heads as i32,
+                    head_dim: head_dim as i32,
+                    half: half as i32,
+                    batch: batch as i32,
+                    first_position: first_position as i32,
+                    direction,
+                    ..Rotary::default()
+                };
+                for version in 0..rotary.ladder(number).len() {
+                    let own = bench.array(number, &x.values)?;
+                    rotary.x = own.at;
+                    let launch = rotary.ladder(number).swap_remove(version);
+                    bench.run(&launch)?;
+                    let case = format!("{head_dim} wide, {half} pairs, {direction}");
+                    bench.compare(&launch.kernel, &case, &own, &expected)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn function(function: Function, x: f64) -> f64 {
+    match function {
+        Function::Gelu => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        Function::Silu => x / (1.0 + (-x).exp()),
+        Function::Relu => x.max(0.0),
+        Function::SquaredRelu => x.max(0.0).powi(2),
+    }
+}
+
+/// By differences: (f(x + h) − f(x − h)) / 2h is the slope up to h² f‴/6, 10⁻¹⁰ or so. Where a function has a corner, which
+/// sums of bf16 do hit, it is the slope to the left.
+fn slope(of: Function, x: f64) -> f64 {
+    let h = 1e-5;
+    let from = if x == 0.0 && of == Function::Relu { x } else { x + h };
+    (function(of, from) - function(of, from - 2.0 * h)) / (2.0 * h)
+}
+
+pub(super) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
+    let rows = 5;
+    for number in Number::ALL {
+        for of in Function::ALL {
+            for (gated, width) in [(false, 48), (true, 2056), (true, 13)] {
+                let input = if gated { 2 * width } else { width };
+                let spread: Vec<f64> = (0..rows * input).map(|_| 5.0 * bench.next()).collect();
+                let (x, bias) = (bench.array(number, &spread)?, bench.random(number, input)?);
+                let dy = bench.random(number, rows * width)?;
+                let (mut y, mut dx) = (Vec::new(), vec![0.0; rows * input]);
+                for row in 0..rows {
+                    for column in 0..width {
+                        let at = row * input + column;
+                        let own = x.values[at] + bias.values[column];
+                        let dy = dy.values[row * width + column];
+                        let up = if gated { x.values[at + width] + bias.values[column + width] } else { 1.0 };
+                        y.push(function(of, own) * up);
+                        dx[at] = dy * slope(of, own) * up;
+                        if gated {
+                            dx[at + width] = dy * function(of, own);
+                        }
+                    }
+                }
+                let mut activation = Activation {
+                    x: x.at,
+                    bias: bias.at,
+                    out_gradient: dy.at,
+                    rows: rows as i32,
+                    width: width as i32,
+                    gated: i32::from(gated),
+                    ..Activation::default()
+                };
+                for (direction, expected) in [(Direction::Forward, &y), (Direction::Backward, &dx)] {
+                    for version in 0..activation.ladder(of, direction, number).len() {
+                        let out = bench.blank(number, expected.len())?;
+                        activation.out = out.at;
+                        let launch = activation.ladder(of, direction, number).swap_remove(version);
+                        bench.run(&launch)?;
+                        bench.compare(&launch.kernel, &format!("{width} gated {gated}"), &out, expected)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
+    let rows = 5;
+    for number in Number::ALL {
+        for width in [2056, 13] {
+            let (x, past) = (bench.random(number, rows * width)?, bench.random(number, rows * width)?);
+            let bias = bench.random(number, width)?;
+            let sums = (0..rows * width).map(|at| x.values[at] + past.values[at] + bias.values[at % width]);
+            let expected: Vec<f64> = sums.collect();
+            let mut residual = Residual {
+                x: x.at,
+                bias: bias.at,
+                rows: rows as i32,
+                width: width as i32,
+                ..Residual::default()
+            };
+            for version in 0..residual.ladder(number).len() {
+                // In place: the sum replaces what came past.
+                let out = bench.array(number, &past.values)?;
+                (residual.residual, residual.out) = (out.at, out.at);
+                let launch = residual.ladder(number).swap_remove(version);
+                bench.run(&launch)?;
+                bench.compare(&launch.kernel, &format!("width {width}"), &out, &expected)?;
+            }
+        }
+    }
+    Ok(())
+}

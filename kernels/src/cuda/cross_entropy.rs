@@ -1,0 +1,85 @@
+//! Launches of cross_entropy.cu.
+
+use super::launch::{Address, Launch, Number};
+
+const FILE: &str = "cross_entropy";
+
+/// Logits of which this rank has some columns.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct CrossEntropy {
+    /// tokens × width; the gradient replaces them.
+    pub logits: Address,
+    /// u32 per token.
+    pub targets: Address,
+    /// f32 per token: the largest logit.
+    pub maximum: Address,
+    /// f32 per token: Σ e^(z − maximum).
+    pub sum: Address,
+    /// f32 per token: the target's logit, 0 if another rank has it.
+    pub target: Address,
+    /// Tokens.
+    pub tokens: i32,
+    /// Length of a row.
+    pub width: i32,
+    /// The first column's entry.
+    pub first: i32,
+    /// How many columns are entries; those behind fill up.
+    pub valid: i32,
+    /// Of the gradient.
+    pub scale: f32,
+}
+
+impl CrossEntropy {
+    /// All versions of the three numbers per token that can do it, the fastest last.
+    pub fn statistics(&self, number: Number) -> Vec<Launch> {
+        let end = number.suffix();
+        let warps = (self.tokens + 7) / 8;
+        let simple = format!("loss_statistics_simple_{end}");
+        let mut ladder = vec![Launch::new(FILE, simple, [warps, 1, 1], 256, self)];
+        if self.is_packed(number) {
+            let packed = format!("loss_statistics_packed_{end}");
+            ladder.push(Launch::new(FILE, packed, [self.tokens, 1, 1], 256, self));
+        }
+        ladder
+    }
+
+    /// Replaces the logits, whose width 16 bytes must divide, by their gradients.
+    pub fn gradient(&self, number: Number) -> Launch {
+        assert!(self.is_packed(number), "a row of logits is padded to 16 bytes");
+        Launch::new(FILE, format!("loss_gradient_{}", number.suffix()), [self.tokens, 1, 1], 256, self)
+    }
+
+    fn is_packed(&self, number: Number) -> bool {
+        self.width % number.pack() == 0
+    }
+}
+
+/// The three numbers of all ranks joined.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct JoinStatistics {
+    /// f32: ranks × tokens.
+    pub maxima: Address,
+    /// The same.
+    pub sums: Address,
+    /// The same.
+    pub targets: Address,
+    /// f32 per token.
+    pub maximum: Address,
+    /// f32 per token.
+    pub sum: Address,
+    /// f32 per token.
+    pub loss: Address,
+    /// Ranks.
+    pub ranks: i32,
+    /// Tokens.
+    pub tokens: i32,
+}
+
+impl JoinStatistics {
+    /// The launch.
+    pub fn launch(&self) -> Launch {
+        Launch::new(FILE, "join_statistics", [(self.tokens + 255) / 256, 1, 1], 256, self)
+    }
+}

@@ -1,0 +1,23 @@
+//! NVIDIA GPUs through their driver.
+//!
+//! Nothing here is linked: the driver, NVRTC, cublasLt and NCCL are looked up by name when they are first needed, and what is
+//! not there is an error that says what was looked for. A GPU belongs to the thread that opened it.
+
+mod communicator;
+mod gpu;
+mod graph;
+mod library;
+mod product;
+
+pub use communicator::{Communicator, Id};
+pub use gpu::{Description, Event, Gpu, Pinned, Stream};
+pub use graph::Graph;
+pub use library::Library;
+pub use product::{Compute, Epilogue, Operands, Product, Products};
+
+use super::launch::DeviceError;
+
+/// A failed call with its name.
+fn failed(call: &str, message: impl std::fmt::Debug) -> DeviceError {
+    DeviceError::Call { call: call.into(), message: format!("{message:?}") }
+}

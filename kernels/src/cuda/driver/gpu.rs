@@ -1,0 +1,411 @@
+//! One GPU: its memory, streams, events and kernels.
+
+use super::failed;
+use super::library::Library;
+use crate::cuda::launch::{Address, Device, DeviceError, Launch};
+use crate::cuda::source::{FILES, File};
+use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
+use cudarc::driver::sys;
+use cudarc::nvrtc;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_void};
+
+/// The oldest driver whose functions are all there that this program calls.
+const OLDEST_DRIVER: i32 = 12_080;
+
+/// What a GPU is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// As the driver names it.
+    pub name: String,
+    /// Compute capability: 9.0 is (9, 0).
+    pub capability: (i32, i32),
+    /// Multiprocessors.
+    pub multiprocessors: i32,
+    /// Bytes of memory.
+    pub memory: usize,
+    /// The driver's CUDA version: 13000 is 13.0.
+    pub driver: i32,
+    /// NVRTC's version.
+    pub compiler: (i32, i32),
+}
+
+/// Work in order. What is on different streams has no order but by events.
+#[derive(Debug)]
+pub struct Stream(pub(super) sys::CUstream);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed here alone. Work on it goes on.
+        let _ = unsafe { stream::destroy(self.0) };
+    }
+}
+
+/// A moment on a stream.
+#[derive(Debug)]
+pub struct Event(sys::CUevent);
+
+impl Event {
+    /// Milliseconds from an earlier one to this one, both of which are waited for.
+    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, DeviceError> {
+        // SAFETY: both are events that nobody destroyed.
+        unsafe {
+            event::synchronize(self.0).map_err(|error| failed("cuEventSynchronize", error))?;
+            event::elapsed(earlier.0, self.0).map_err(|error| failed("cuEventElapsedTime", error))
+        }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed here alone.
+        let _ = unsafe { event::destroy(self.0) };
+    }
+}
+
+/// Host memory that the GPU copies from and to by itself.
+#[derive(Debug)]
+pub struct Pinned {
+    at: *mut u8,
+    bytes: usize,
+}
+
+impl Pinned {
+    /// Its bytes. Whoever copies into it on a stream waits for the stream before looking.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: it was allocated with that size and is borrowed as a whole.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: it is freed here alone.
+        let _ = unsafe { result::free_host(self.at.cast::<c_void>()) };
+    }
+}
+
+/// A GPU that this thread uses.
+#[derive(Debug)]
+pub struct Gpu {
+    device: sys::CUdevice,
+    description: Description,
+    compute: Stream,
+    functions: HashMap<String, sys::CUfunction>,
+    modules: Vec<(&'static str, sys::CUmodule)>,
+    allocations: Vec<Address>,
+}
+
+impl Gpu {
+    /// How many there are; an error that says what is missing if there is none.
+    pub fn count() -> Result<usize, DeviceError> {
+        Library::Driver.require()?;
+        result::init().map_err(|error| DeviceError::NoGpu(format!("cuInit: {error:?}")))?;
+        let mut version = 0;
+        // SAFETY: it writes one number.
+        unsafe { sys::cuDriverGetVersion(&mut version) }
+            .result()
+            .map_err(|error| failed("cuDriverGetVersion", error))?;
+        if version < OLDEST_DRIVER {
+            let found = format!("{}.{}", version / 1000, version % 1000 / 10);
+            return Err(DeviceError::OldDriver { found, needed: "12.8" });
+        }
+        match result::device::get_count() {
+            Ok(count) if count > 0 => Ok(count as usize),
+            Ok(_) => Err(DeviceError::NoGpu("cuDeviceGetCount: 0".into())),
+            Err(error) => Err(DeviceError::NoGpu(format!("cuDeviceGetCount: {error:?}"))),
+        }
+    }
+
+    /// Opens one of them.
+    pub fn open(index: usize) -> Result<Self, DeviceError> {
+        let count = Self::count()?;
+        if index >= count {
+            return Err(DeviceError::NoGpu(format!("number {index} of {count}, counted from 0")));
+        }
+        Library::Nvrtc.require()?;
+        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+        // SAFETY: the device is one that the driver named, and its primary context is given back when this is dropped.
+        unsafe {
+            let context =
+                primary_ctx::retain(device).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+            result::ctx::set_current(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
+        }
+        let description = describe(device)?;
+        let compute = new_stream()?;
+        let (functions, modules, allocations) = (HashMap::new(), Vec::new(), Vec::new());
+        Ok(Self { device, description, compute, functions, modules, allocations })
+    }
+
+    /// What it is.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The stream of kernels.
+    pub fn compute(&self) -> &Stream {
+        &self.compute
+    }
+
+    /// Another stream.
+    pub fn stream(&self) -> Result<Stream, DeviceError> {
+        new_stream()
+    }
+
+    /// The moment when all is done that is on a stream now.
+    pub fn event(&self, on: &Stream) -> Result<Event, DeviceError> {
+        let made = event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
+            .map_err(|error| failed("cuEventCreate", error))?;
+        let made = Event(made);
+        // SAFETY: both are alive.
+        unsafe { event::record(made.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
+        Ok(made)
+    }
+
+    /// Lets what comes next on a stream wait for a moment of another one.
+    pub fn wait(&self, on: &Stream, event: &Event) -> Result<(), DeviceError> {
+        // SAFETY: both are alive; the driver keeps what it needs of the event.
+        unsafe { stream::wait_event(on.0, event.0, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
+            .map_err(|error| failed("cuStreamWaitEvent", error))
+    }
+
+    /// Waits for all that is on a stream.
+    pub fn finish(&self, on: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: it is alive.
+        unsafe { stream::synchronize(on.0) }.map_err(|error| failed("cuStreamSynchronize", error))
+    }
+
+    /// New memory with anything in it.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        // SAFETY: what is not written is not read as a value of a type.
+        let made = unsafe { result::malloc_sync(bytes.max(1)) };
+        let at = Address(made.map_err(|error| failed(&format!("cuMemAlloc of {bytes} bytes"), error))?);
+        self.allocations.push(at);
+        Ok(at)
+    }
+
+    /// New host memory that copies use without a detour.
+    pub fn pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
+        // Flags 0: not write-combined, which would make reading it slow.
+        // SAFETY: bytes may hold anything.
+        let at = unsafe { result::malloc_host(bytes.max(1), 0) }
+            .map_err(|error| failed("cuMemHostAlloc", error))?;
+        Ok(Pinned { at: at.cast::<u8>(), bytes })
+    }
+
+    /// Copies within the GPU's memory.
+    pub fn copy(&self, to: Address, from: Address, bytes: usize, on: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: the caller's addresses have that many bytes, as for any kernel.
+        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, on.0) }
+            .map_err(|error| failed("cuMemcpyDtoDAsync", error))
+    }
+
+    /// Copies host memory to the GPU.
+    pub fn copy_in(&self, to: Address, from: &mut Pinned, on: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: pinned memory stays where it is; the caller waits for the stream before changing or dropping it.
+        unsafe { result::memcpy_htod_async(to.0, from.bytes(), on.0) }
+            .map_err(|error| failed("cuMemcpyHtoDAsync", error))
+    }
+
+    /// Copies the GPU's memory to the host.
+    pub fn copy_out(&self, to: &mut Pinned, from: Address, on: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: as for `copy_in`.
+        unsafe { result::memcpy_dtoh_async(to.bytes(), from.0, on.0) }
+            .map_err(|error| failed("cuMemcpyDtoHAsync", error))
+    }
+
+    /// Runs a kernel on a stream, compiling its file if it is the first of it.
+    pub fn launch_on(&mut self, launch: &Launch, on: &Stream) -> Result<(), DeviceError> {
+        self.launch_raw(launch, on.0)
+    }
+
+    fn launch_raw(&mut self, launch: &Launch, on: sys::CUstream) -> Result<(), DeviceError> {
+        let found = match self.functions.get(&launch.kernel) {
+            Some(found) => *found,
+            None => self.load(launch)?,
+        };
+        let [x, y, z] = launch.grid;
+        let mut parameters = [launch.arguments.as_ptr().cast_mut().cast::<c_void>()];
+        let block = (launch.block, 1, 1);
+        // SAFETY: the kernel takes one struct, whose layout `arguments` has, and the driver copies it before it returns.
+        unsafe { result::launch_kernel(found, (x, y, z), block, launch.shared, on, &mut parameters) }
+            .map_err(|error| failed(&format!("launch of {}", launch.kernel), error))
+    }
+
+    /// Compiles all kernel files now.
+    pub fn compile(&mut self) -> Result<(), DeviceError> {
+        FILES.iter().try_for_each(|file| self.module(file.name).map(drop))
+    }
+
+    fn load(&mut self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
+        let name = CString::new(launch.kernel.as_str()).expect("kernels' names have no zeros");
+        let loaded = self.module(launch.file)?;
+        // SAFETY: the module stays loaded as long as this GPU is open.
+        let found = unsafe { module::get_function(loaded, name) }
+            .map_err(|error| failed(&format!("cuModuleGetFunction of {}", launch.kernel), error))?;
+        // A block has 48 KiB of shared memory unless more is asked for.
+        if launch.shared > 48 * 1024 {
+            let size = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was just found.
+            unsafe { function::set_function_attribute(found, size, launch.shared as i32) }
+                .map_err(|error| failed(&format!("{} bytes of shared memory", launch.shared), error))?;
+        }
+        self.functions.insert(launch.kernel.clone(), found);
+        Ok(found)
+    }
+
+    fn module(&mut self, name: &str) -> Result<sys::CUmodule, DeviceError> {
+        if let Some((_, loaded)) = self.modules.iter().find(|(loaded, _)| *loaded == name) {
+            return Ok(*loaded);
+        }
+        let file = FILES.iter().find(|file| file.name == name).expect("launches name their files");
+        let (major, minor) = self.description.capability;
+        let image = compile(file, &format!("sm_{major}{minor}"))?;
+        // SAFETY: the compiler made it.
+        let loaded = unsafe { module::load_data(image.as_ptr().cast()) }
+            .map_err(|error| failed(&format!("cuModuleLoadData of {name}"), error))?;
+        self.modules.push((file.name, loaded));
+        Ok(loaded)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let _ = self.clear();
+        // SAFETY: nothing of the modules and the context is used after this.
+        unsafe {
+            for (_, loaded) in &self.modules {
+                let _ = module::unload(*loaded);
+            }
+            let _ = primary_ctx::release(self.device);
+        }
+    }
+}
+
+impl Device for Gpu {
+    fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
+        let at = self.allocate(bytes.len())?;
+        // SAFETY: the memory was just allocated with that size.
+        unsafe { result::memcpy_htod_sync(at.0, bytes) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
+        Ok(at)
+    }
+
+    fn download(&mut self, from: Address, bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        self.finish(&self.compute)?;
+        let mut read = vec![0; bytes];
+        // SAFETY: the caller's address has that many bytes.
+        unsafe { result::memcpy_dtoh_sync(&mut read, from.0) }
+            .map_err(|error| failed("cuMemcpyDtoH", error))?;
+        Ok(read)
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
+        self.launch_raw(launch, self.compute.0)
+    }
+
+    fn clear(&mut self) -> Result<(), DeviceError> {
+        self.finish(&self.compute)?;
+        for at in self.allocations.drain(..) {
+            // SAFETY: it was allocated here and is freed once.
+            unsafe { result::free_sync(at.0) }.map_err(|error| failed("cuMemFree", error))?;
+        }
+        Ok(())
+    }
+}
+
+fn new_stream() -> Result<Stream, DeviceError> {
+    // It does not wait for the default stream, nor that for it.
+    let made =
+        stream::create(stream::StreamKind::NonBlocking).map_err(|error| failed("cuStreamCreate", error))?;
+    Ok(Stream(made))
+}
+
+fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
+    use sys::CUdevice_attribute::*;
+    let ask = |attribute| {
+        // SAFETY: the device is open.
+        unsafe { result::device::get_attribute(device, attribute) }
+            .map_err(|error| failed("cuDeviceGetAttribute", error))
+    };
+    let (mut driver, mut major, mut minor) = (0, 0, 0);
+    // SAFETY: each writes the numbers it is given, and the device is open.
+    let memory = unsafe {
+        sys::cuDriverGetVersion(&mut driver).result().map_err(|error| failed("cuDriverGetVersion", error))?;
+        nvrtc::sys::nvrtcVersion(&mut major, &mut minor)
+            .result()
+            .map_err(|error| failed("nvrtcVersion", error))?;
+        result::device::total_mem(device).map_err(|error| failed("cuDeviceTotalMem", error))?
+    };
+    Ok(Description {
+        name: result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))?,
+        capability: (
+            ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        memory,
+        driver,
+        compiler: (major, minor),
+    })
+}
+
+/// Machine code of a file for an architecture, `sm_90` or the like.
+fn compile(file: &File, architecture: &str) -> Result<Vec<u8>, DeviceError> {
+    use nvrtc::result::{compile_program, create_program, destroy_program, get_program_log};
+    let text = CString::new(file.whole()).expect("kernel files have no zeros");
+    let program = create_program(&text, None).map_err(|error| failed("nvrtcCreateProgram", error))?;
+    let options =
+        [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "-default-device".into()];
+    // SAFETY: the program is destroyed once, at the end.
+    unsafe {
+        let made = match compile_program(program, &options) {
+            Ok(()) => machine_code(program),
+            Err(error) => {
+                let log = get_program_log(program).unwrap_or_default();
+                let log: Vec<u8> = log.iter().map(|byte| *byte as u8).collect();
+                let log = CStr::from_bytes_until_nul(&log).map(|log| log.to_string_lossy().into_owned());
+                let log = log.unwrap_or_default();
+                let log = if log.is_empty() { format!("{error:?}") } else { log };
+                Err(DeviceError::Compile { file: file.name, architecture: architecture.into(), log })
+            }
+        };
+        let _ = destroy_program(program);
+        made
+    }
+}
+
+/// SAFETY: the program was compiled.
+unsafe fn machine_code(program: nvrtc::sys::nvrtcProgram) -> Result<Vec<u8>, DeviceError> {
+    let mut size = 0;
+    // SAFETY: the caller's promise, and the buffer has the size that the compiler asks for.
+    unsafe {
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size)
+            .result()
+            .map_err(|error| failed("nvrtcGetCUBINSize", error))?;
+        let mut code = vec![0u8; size];
+        nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast())
+            .result()
+            .map_err(|error| failed("nvrtcGetCUBIN", error))?;
+        Ok(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_compiles_where_the_compiler_is() {
+        if let Err(error) = Library::Nvrtc.require() {
+            println!("skipped: {error}");
+            return;
+        }
+        for file in FILES {
+            assert!(!compile(&file, "sm_80").unwrap().is_empty(), "{}", file.name);
+        }
+        let wrong = File { name: "wrong", text: "KERNEL(wrong, 32, Nothing) {}" };
+        let error = compile(&wrong, "sm_80").unwrap_err().to_string();
+        // The compiler names the file and its line.
+        assert!(error.contains("wrong.cu(1): error"), "{error}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Launches that were recorded once and are started together: one call for a whole step.
+
+use super::failed;
+use super::gpu::{Gpu, Stream};
+use crate::cuda::launch::DeviceError;
+use cudarc::driver::result::{graph, stream};
+use cudarc::driver::sys;
+
+/// What was recorded.
+#[derive(Debug)]
+pub struct Graph {
+    recorded: sys::CUgraph,
+    ready: sys::CUgraphExec,
+}
+
+impl Graph {
+    /// Records what `work` puts on a stream, and on others that wait for it, without running it. All kernels must have run
+    /// before: compiling and loading are not allowed while recording.
+    pub fn record(
+        gpu: &mut Gpu,
+        on: &Stream,
+        work: impl FnOnce(&mut Gpu) -> Result<(), DeviceError>,
+    ) -> Result<Self, DeviceError> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive.
+        unsafe { stream::begin_capture(on.0, mode) }
+            .map_err(|error| failed("cuStreamBeginCapture", error))?;
+        let worked = work(gpu);
+        // SAFETY: recording began above; it ends also where the work failed.
+        let recorded = unsafe { stream::end_capture(on.0) };
+        worked?;
+        let recorded = recorded.map_err(|error| failed("cuStreamEndCapture", error))?;
+        // SAFETY: it was just recorded.
+        let ready = unsafe { graph::instantiate(recorded, sys::CUgraphInstantiate_flags(0)) }
+            .map_err(|error| failed("cuGraphInstantiate", error))?;
+        Ok(Self { recorded, ready })
+    }
+
+    /// Puts all of it on a stream.
+    pub fn launch(&self, on: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: both are alive.
+        unsafe { graph::launch(self.ready, on.0) }.map_err(|error| failed("cuGraphLaunch", error))
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: both are destroyed here alone.
+        unsafe {
+            let _ = graph::exec_destroy(self.ready);
+            let _ = graph::destroy(self.recorded);
+        }
+    }
+}

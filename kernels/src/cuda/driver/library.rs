@@ -1,0 +1,108 @@
+//! Which of NVIDIA's libraries are there. cudarc panics where one is missing, so each is asked for before its first use.
+
+use crate::cuda::launch::DeviceError;
+use std::sync::OnceLock;
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// The driver.
+    Driver,
+    /// The compiler of kernels.
+    Nvrtc,
+    /// Matrix products.
+    CublasLt,
+    /// Collectives among GPUs.
+    Nccl,
+}
+
+impl Library {
+    /// All of them.
+    pub const ALL: [Library; 4] = [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Nccl];
+
+    fn name(self) -> &'static str {
+        match self {
+            Library::Driver => "the NVIDIA driver",
+            Library::Nvrtc => "NVRTC",
+            Library::CublasLt => "cublasLt",
+            Library::Nccl => "NCCL",
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Library::Driver => "cuda",
+            Library::Nvrtc => "nvrtc",
+            Library::CublasLt => "cublasLt",
+            Library::Nccl => "nccl",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Library::Driver => "install the driver of the GPU",
+            Library::Nvrtc | Library::CublasLt => {
+                "install the CUDA toolkit, or its Python packages and put their lib folders into LD_LIBRARY_PATH"
+            }
+            Library::Nccl => {
+                "install NCCL and put its folder into LD_LIBRARY_PATH; where it has libnccl.so.2 alone, link libnccl.so to it"
+            }
+        }
+    }
+
+    /// Whether it is there; asked once.
+    pub fn is_there(self) -> bool {
+        static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
+        // SAFETY: loading one of NVIDIA's libraries runs its initialisers, which is what its use does anyway.
+        *FOUND[self as usize].get_or_init(|| unsafe {
+            match self {
+                Library::Driver => cudarc::driver::sys::is_culib_present(),
+                Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                Library::Nccl => cudarc::nccl::sys::is_culib_present(),
+            }
+        })
+    }
+
+    /// An error that says where it was looked for, if it is not there.
+    pub fn require(self) -> Result<(), DeviceError> {
+        if self.is_there() {
+            return Ok(());
+        }
+        let mut names = cudarc::get_lib_name_candidates(self.file());
+        // The driver's version is not CUDA's; of the others the old ones would not do.
+        let plain = format!("lib{}.so", self.file());
+        let wanted: &[&str] = if self == Library::Driver { &["", ".1"] } else { &["", ".13", ".12"] };
+        names.retain(|name| name.strip_prefix(&plain).is_some_and(|end| wanted.contains(&end)));
+        let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        let path = if path.is_empty() { "LD_LIBRARY_PATH, which is empty,".into() } else { path };
+        Err(DeviceError::Missing {
+            library: self.name(),
+            names: names.join(", "),
+            places: format!("{path} and the system's library folders"),
+            remedy: self.remedy(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_in_one_line() {
+        for library in Library::ALL {
+            match library.require() {
+                Ok(()) => assert!(library.is_there()),
+                Err(error) => {
+                    let text = error.to_string();
+                    let file = format!("lib{}.so", library.file());
+                    assert!(
+                        text.contains(&file) && text.contains("library folders") && !text.contains('\n'),
+                        "{text}"
+                    );
+                }
+            }
+        }
+    }
+}

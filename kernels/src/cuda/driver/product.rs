@@ -1,0 +1,263 @@
+//! Matrix products by cublasLt, with what can be done to the result before it is written.
+
+use super::failed;
+use super::gpu::{Gpu, Stream};
+use super::library::Library;
+use crate::cuda::launch::{Address, DeviceError, Number};
+use cudarc::cublaslt::{result, sys};
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+/// How f32 inputs are multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compute {
+    /// As they are.
+    Full,
+    /// Rounded to tf32 on tensor cores.
+    Tf32,
+}
+
+/// What is done to a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Epilogue {
+    /// Nothing.
+    None,
+    /// + bias, a number per column.
+    Bias,
+    /// GELU(x + bias), x + bias kept in `aux`.
+    GeluBias,
+    /// x GELU′(aux).
+    GeluGradient,
+    /// The same, and its sum over rows, the gradient of the bias, into `bias`.
+    GeluBiasGradient,
+    /// The sums of `left` over the inner dimension, a number per row of the result, into `bias`: the gradient of a bias
+    /// beside that of its weight.
+    BiasGradient,
+}
+
+/// out (rows × columns) = left (rows × inner) · right (inner × columns), all of them row after row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Product {
+    /// Of the result.
+    pub rows: usize,
+    /// Of the result.
+    pub columns: usize,
+    /// What is summed over.
+    pub inner: usize,
+    /// Whether `left` lies as inner × rows.
+    pub left_transposed: bool,
+    /// Whether `right` lies as columns × inner.
+    pub right_transposed: bool,
+    /// Of both inputs.
+    pub inputs: Number,
+    /// Of the result.
+    pub output: Number,
+    /// How f32 is multiplied.
+    pub compute: Compute,
+    /// Whether the result is added to what is there.
+    pub accumulate: bool,
+    /// What else is done.
+    pub epilogue: Epilogue,
+}
+
+impl Product {
+    /// Operations: a multiplication and an addition for each triple.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.rows as f64 * self.columns as f64 * self.inner as f64
+    }
+
+    /// What numbers a bias or its gradient is in: the result's.
+    pub fn bias_number(&self) -> Number {
+        self.output
+    }
+}
+
+/// Where the matrices are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Operands {
+    /// rows × inner.
+    pub left: Address,
+    /// inner × columns.
+    pub right: Address,
+    /// rows × columns.
+    pub out: Address,
+    /// What the epilogue needs, or nothing.
+    pub bias: Address,
+    /// rows × columns; the epilogue's.
+    pub aux: Address,
+}
+
+/// cublasLt with the algorithms it has chosen so far.
+#[derive(Debug)]
+pub struct Products {
+    handle: sys::cublasLtHandle_t,
+    workspace: Address,
+    chosen: HashMap<(Product, u32), Chosen>,
+}
+
+/// Descriptors and algorithm of a product.
+#[derive(Debug)]
+struct Chosen {
+    description: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+/// What NVIDIA recommends for Hopper.
+const WORKSPACE: usize = 32 << 20;
+
+impl Products {
+    /// Asks for the library and takes its workspace from the GPU's memory.
+    pub fn new(gpu: &mut Gpu) -> Result<Self, DeviceError> {
+        Library::CublasLt.require()?;
+        let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
+        Ok(Self { handle, workspace: gpu.allocate(WORKSPACE)?, chosen: HashMap::new() })
+    }
+
+    /// Puts a product on a stream; two at a time would share the workspace, so they are on one stream or wait.
+    pub fn multiply(&mut self, product: Product, at: Operands, on: &Stream) -> Result<(), DeviceError> {
+        // The algorithm depends on how addresses are aligned, up to 256 bytes.
+        let addresses = at.left.0 | at.right.0 | at.out.0 | at.aux.0 | 256;
+        let alignment = 1u32 << addresses.trailing_zeros();
+        if !self.chosen.contains_key(&(product, alignment)) {
+            let chosen = self.choose(product, alignment)?;
+            self.chosen.insert((product, alignment), chosen);
+        }
+        let Chosen { description, layouts: [right, left, out], algorithm } =
+            &self.chosen[&(product, alignment)];
+        let (one, beta) = (1.0f32, if product.accumulate { 1.0f32 } else { 0.0 });
+        let scalar = |scalar: &f32| std::ptr::from_ref(scalar).cast::<c_void>();
+        let pointer = |address: Address| address.0 as *mut c_void;
+        // SAFETY: the descriptors live in `chosen`, and the caller's addresses have the sizes that they name.
+        unsafe {
+            use sys::cublasLtMatmulDescAttributes_t::*;
+            if at.bias != Address::NULL {
+                set(*description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias.0)?;
+            }
+            if at.aux != Address::NULL {
+                set(*description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at.aux.0)?;
+            }
+            result::matmul(
+                self.handle,
+                *description,
+                scalar(&one),
+                scalar(&beta),
+                pointer(at.right),
+                *right,
+                pointer(at.left),
+                *left,
+                pointer(at.out),
+                *out,
+                pointer(at.out),
+                *out,
+                algorithm,
+                pointer(self.workspace),
+                WORKSPACE,
+                on.0.cast(),
+            )
+        }
+        .map_err(|error| failed("cublasLtMatmul", error))
+    }
+
+    /// cublasLt's matrices lie column after column, so it is given the transposed product: outᵀ = rightᵀ leftᵀ, whose
+    /// matrices lie as ours do.
+    fn choose(&self, product: Product, alignment: u32) -> Result<Chosen, DeviceError> {
+        use sys::cublasLtMatmulDescAttributes_t::*;
+        use sys::cublasLtMatmulPreferenceAttributes_t::*;
+        let compute = match product.compute {
+            Compute::Tf32 if product.inputs == Number::F32 => {
+                sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32
+            }
+            _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
+        let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)
+            .map_err(|error| failed("cublasLtMatmulDescCreate", error))?;
+        let layout = |rows: usize, columns: usize, number: Number| {
+            let kind = match number {
+                Number::F32 => sys::cudaDataType::CUDA_R_32F,
+                Number::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+            };
+            result::create_matrix_layout(kind, columns as u64, rows as u64, columns as i64)
+                .map_err(|error| failed("cublasLtMatrixLayoutCreate", error))
+        };
+        let lies = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
+        let right = lies(product.inner, product.columns, product.right_transposed);
+        let left = lies(product.rows, product.inner, product.left_transposed);
+        let right = layout(right.0, right.1, product.inputs)?;
+        let left = layout(left.0, left.1, product.inputs)?;
+        let out = layout(product.rows, product.columns, product.output)?;
+        let epilogue = match product.epilogue {
+            Epilogue::None => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            Epilogue::Bias => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
+            Epilogue::GeluBias => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+            Epilogue::GeluGradient => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DGELU,
+            Epilogue::GeluBiasGradient => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DGELU_BGRAD,
+            // Its second matrix is our left one.
+            Epilogue::BiasGradient => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADB,
+        };
+        let preference =
+            result::create_matmul_pref().map_err(|error| failed("cublasLtMatmulPreferenceCreate", error))?;
+        let prefer = |attribute, value: *const c_void, size| {
+            // SAFETY: the preference is alive, and `value` points to that many bytes.
+            unsafe { result::set_matmul_pref_attribute(preference, attribute, value, size) }
+                .map_err(|error| failed("cublasLtMatmulPreferenceSetAttribute", error))
+        };
+        let workspace = WORKSPACE as u64;
+        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8)?;
+        for attribute in [
+            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ] {
+            prefer(attribute, (&raw const alignment).cast(), 4)?;
+        }
+        let transposed = |yes: bool| i32::from(yes);
+        // SAFETY: all descriptors are alive.
+        let found = unsafe {
+            set(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed(product.right_transposed))?;
+            set(description, CUBLASLT_MATMUL_DESC_TRANSB, &transposed(product.left_transposed))?;
+            set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
+            if matches!(
+                product.epilogue,
+                Epilogue::GeluBias | Epilogue::GeluGradient | Epilogue::GeluBiasGradient
+            ) {
+                set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(product.columns as i64))?;
+            }
+            result::get_matmul_algo_heuristic(self.handle, description, right, left, out, out, preference)
+        };
+        // SAFETY: it is not used again.
+        let _ = unsafe { result::destroy_matmul_pref(preference) };
+        match found {
+            Ok(found) => Ok(Chosen { description, layouts: [right, left, out], algorithm: found.algo }),
+            Err(_) => Err(DeviceError::NoAlgorithm(format!("{product:?}"))),
+        }
+    }
+}
+
+/// SAFETY: the description is alive, and T is what the attribute is.
+unsafe fn set<T>(
+    description: sys::cublasLtMatmulDesc_t,
+    attribute: sys::cublasLtMatmulDescAttributes_t,
+    value: &T,
+) -> Result<(), DeviceError> {
+    let pointer = std::ptr::from_ref(value).cast::<c_void>();
+    // SAFETY: the caller's promise.
+    unsafe { result::set_matmul_desc_attribute(description, attribute, pointer, size_of::<T>()) }
+        .map_err(|error| failed("cublasLtMatmulDescSetAttribute", error))
+}
+
+impl Drop for Products {
+    fn drop(&mut self) {
+        // SAFETY: each is destroyed here alone.
+        unsafe {
+            for chosen in self.chosen.values() {
+                let _ = result::destroy_matmul_desc(chosen.description);
+                for layout in chosen.layouts {
+                    let _ = result::destroy_matrix_layout(layout);
+                }
+            }
+            let _ = result::destroy_handle(self.handle);
+        }
+    }
+}

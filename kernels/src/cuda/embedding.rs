@@ -1,0 +1,98 @@
+//! Launches of embedding.cu.
+
+use super::launch::{Address, Launch, Number, strided, whole_warps};
+
+const FILE: &str = "embedding";
+
+/// Rows of a table by entry, with positions added.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct LookUp {
+    /// rows × width.
+    pub table: Address,
+    /// u32 per token.
+    pub entries: Address,
+    /// positions × width, or nothing.
+    pub positions: Address,
+    /// tokens × width.
+    pub out: Address,
+    /// Tokens.
+    pub tokens: i32,
+    /// Length of a row.
+    pub width: i32,
+    /// The table's first entry.
+    pub first: i32,
+    /// The table's rows.
+    pub rows: i32,
+    /// Sequences: token = position · batch + sequence.
+    pub batch: i32,
+    /// Position of the first tokens.
+    pub first_position: i32,
+}
+
+impl LookUp {
+    /// All versions that can do it, the fastest last.
+    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+        let numbers = i64::from(self.tokens) * i64::from(self.width);
+        let end = number.suffix();
+        let mut ladder = vec![Launch::new(
+            FILE,
+            format!("look_up_simple_{end}"),
+            [strided(numbers, 256), 1, 1],
+            256,
+            self,
+        )];
+        if self.width % number.pack() == 0 {
+            let blocks = (self.tokens + 7) / 8;
+            ladder.push(Launch::new(FILE, format!("look_up_packed_{end}"), [blocks, 1, 1], 256, self));
+        }
+        ladder
+    }
+
+    /// The fastest version.
+    pub fn launch(&self, number: Number) -> Launch {
+        self.ladder(number).pop().expect("the simple version does all")
+    }
+}
+
+/// What comes back to the rows of a table, added to it.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct TableGradient {
+    /// tokens × width.
+    pub gradient: Address,
+    /// u32 per token.
+    pub entries: Address,
+    /// Tokens sorted by entry, as `experts::Sort` makes it.
+    pub order: Address,
+    /// Where each row's tokens begin there; rows + 1.
+    pub starts: Address,
+    /// f32, rows × width.
+    pub table: Address,
+    /// Tokens.
+    pub tokens: i32,
+    /// Length of a row.
+    pub width: i32,
+    /// The table's first entry.
+    pub first: i32,
+    /// The table's rows.
+    pub rows: i32,
+}
+
+impl TableGradient {
+    /// All versions, the fastest last. The first needs no order.
+    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+        let numbers = i64::from(self.tokens) * i64::from(self.width);
+        let end = number.suffix();
+        let (blocks, threads) = (strided(numbers, 256), whole_warps(self.width, 256));
+        vec![
+            Launch::new(FILE, format!("table_gradient_atomic_{end}"), [blocks, 1, 1], 256, self),
+            Launch::new(FILE, format!("table_gradient_sorted_{end}"), [self.rows, 1, 1], threads, self),
+        ]
+    }
+
+    /// The fastest version, whose sums have one order.
+    pub fn launch(&self, number: Number) -> Launch {
+        self.ladder(number).pop().expect("there are two")
+    }
+}

@@ -1,0 +1,215 @@
+//! A kernel with its arguments, and what can run one.
+
+use std::mem::MaybeUninit;
+
+/// Where something is in the device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// Nothing: what a kernel may do without.
+    pub const NULL: Address = Address(0);
+
+    /// That many bytes further on.
+    pub fn after(self, bytes: usize) -> Self {
+        Address(self.0 + bytes as u64)
+    }
+}
+
+/// What numbers a kernel reads and writes. It computes in f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Number {
+    /// 32 bits.
+    F32,
+    /// bfloat16: the upper half of an f32.
+    Bf16,
+}
+
+impl Number {
+    /// Both.
+    pub const ALL: [Number; 2] = [Number::F32, Number::Bf16];
+
+    /// Bytes of one.
+    pub fn size(self) -> usize {
+        match self {
+            Number::F32 => 4,
+            Number::Bf16 => 2,
+        }
+    }
+
+    /// How many are in 16 bytes, the widest access of a thread.
+    pub fn pack(self) -> i32 {
+        16 / self.size() as i32
+    }
+
+    /// As names of kernels end.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Number::F32 => "f32",
+            Number::Bf16 => "bf16",
+        }
+    }
+}
+
+/// One run of a kernel.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The file it is in, without `.cu`.
+    pub file: &'static str,
+    /// Its name.
+    pub kernel: String,
+    /// Blocks in each direction.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+    /// Its struct, in words so that it is aligned like one. What fills up between fields may be anything.
+    pub arguments: Vec<MaybeUninit<u64>>,
+}
+
+/// What a GPU grants a grid's second and third direction.
+const GRID_LIMIT: i32 = 65_535;
+
+impl Launch {
+    /// A run on `grid` blocks of `block` threads. `arguments` mirrors the kernel's struct.
+    pub fn new<A: Copy + 'static>(
+        file: &'static str,
+        kernel: impl Into<String>,
+        grid: [i32; 3],
+        block: i32,
+        arguments: &A,
+    ) -> Self {
+        const { assert!(align_of::<A>() <= align_of::<u64>()) };
+        let mut words = vec![MaybeUninit::uninit(); size_of::<A>().div_ceil(8)];
+        // SAFETY: `words` has room for an A and is aligned for one.
+        unsafe { words.as_mut_ptr().cast::<A>().write(*arguments) };
+        let grid = grid.map(|blocks| blocks.max(1) as u32);
+        Self { file, kernel: kernel.into(), grid, block: block as u32, shared: 0, arguments: words }
+    }
+
+    /// The same with dynamic shared memory.
+    pub fn with_shared(self, bytes: i32) -> Self {
+        Self { shared: bytes as u32, ..self }
+    }
+}
+
+/// Blocks of `block` threads for `count` threads that walk on by the grid's size: not more than fill any GPU.
+pub(super) fn strided(count: i64, block: i32) -> i32 {
+    // 132 multiprocessors of an H100 hold 8 blocks of 256 threads each; twice as many even out the last ones.
+    const ENOUGH: i64 = 2 * 8 * 132;
+    ((count + i64::from(block) - 1) / i64::from(block)).clamp(1, ENOUGH) as i32
+}
+
+/// Blocks for rows in a grid's second direction, over which the kernel walks.
+pub(super) fn rows(count: i32) -> i32 {
+    count.clamp(1, GRID_LIMIT)
+}
+
+/// The least multiple of a warp that is at least `threads`, between a warp and `most`.
+pub(super) fn whole_warps(threads: i32, most: i32) -> i32 {
+    ((threads + 31) / 32 * 32).clamp(32, most)
+}
+
+/// What went wrong on a device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// A library that is not there.
+    #[error("{library} is not there: looked for {names} in {places}; {remedy}")]
+    Missing {
+        /// Which.
+        library: &'static str,
+        /// Names it may have.
+        names: String,
+        /// Where it was looked for.
+        places: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The driver is there and no GPU is.
+    #[error("the NVIDIA driver finds no GPU ({0})")]
+    NoGpu(String),
+    /// The driver is older than this program can use.
+    #[error("the NVIDIA driver offers CUDA {found}, and {needed} is needed: install a newer driver")]
+    OldDriver {
+        /// What it offers.
+        found: String,
+        /// What is needed.
+        needed: &'static str,
+    },
+    /// A kernel file does not compile.
+    #[error("{file}.cu does not compile for {architecture}: {log}")]
+    Compile {
+        /// Which file.
+        file: &'static str,
+        /// For which chips.
+        architecture: String,
+        /// What the compiler says.
+        log: String,
+    },
+    /// A call failed.
+    #[error("{call}: {message}")]
+    Call {
+        /// Which.
+        call: String,
+        /// What it answered.
+        message: String,
+    },
+    /// Not enough memory.
+    #[error("the arena of {size} bytes has {free} left and {wanted} are wanted: give it more")]
+    Full {
+        /// Of the arena.
+        size: usize,
+        /// Left.
+        free: usize,
+        /// Wanted.
+        wanted: usize,
+    },
+    /// No algorithm for a matrix product.
+    #[error("cublasLt has no algorithm for {0}")]
+    NoAlgorithm(String),
+}
+
+/// What runs kernels.
+pub trait Device {
+    /// New memory, 256-byte aligned, with that content.
+    fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError>;
+
+    /// What is there, after all launches.
+    fn download(&mut self, from: Address, bytes: usize) -> Result<Vec<u8>, DeviceError>;
+
+    /// Runs a kernel, after those before it.
+    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
+
+    /// Gives all memory back.
+    fn clear(&mut self) -> Result<(), DeviceError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_copied_as_they_lie() {
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        struct Two {
+            address: Address,
+            count: i32,
+        }
+        let launch = Launch::new("file", "kernel", [0, 3, 1], 64, &Two { address: Address(7), count: 5 });
+        // SAFETY: it was made from a `Two`.
+        let copied = unsafe { launch.arguments.as_ptr().cast::<Two>().read() };
+        assert_eq!((copied.address, copied.count), (Address(7), 5));
+        // A grid has at least one block in each direction.
+        assert_eq!(launch.grid, [1, 3, 1]);
+    }
+
+    #[test]
+    fn grids_fit_the_work() {
+        // 1000 threads in blocks of 256: 4 blocks. Half a million blocks are more than any GPU runs at a time.
+        assert_eq!([strided(1000, 256), strided(1 << 27, 256), strided(0, 256)], [4, 2112, 1]);
+        assert_eq!([whole_warps(1, 256), whole_warps(33, 256), whole_warps(999, 256)], [32, 64, 256]);
+    }
+}

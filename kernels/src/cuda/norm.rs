@@ -1,0 +1,126 @@
+//! Launches of norm.cu.
+
+use super::launch::{Address, Launch, Number, whole_warps};
+
+const FILE: &str = "norm";
+/// As in norm.cu.
+const FORWARD_PACKS: i32 = 4;
+const BACKWARD_PACKS: i32 = 2;
+
+/// LayerNorm or RMSNorm of rows, after an addition.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct NormForward {
+    /// rows × width.
+    pub x: Address,
+    /// Added to `x` before, or nothing.
+    pub residual: Address,
+    /// width, or nothing.
+    pub gain: Address,
+    /// width, or nothing.
+    pub bias: Address,
+    /// x + residual; nothing where nothing is added.
+    pub sum: Address,
+    /// rows × width.
+    pub out: Address,
+    /// f32, rows.
+    pub mean: Address,
+    /// f32, rows: 1/s.
+    pub scale: Address,
+    /// Rows.
+    pub rows: i32,
+    /// Length of a row.
+    pub width: i32,
+    /// ε.
+    pub epsilon: f32,
+    /// 1 for LayerNorm.
+    pub centred: i32,
+}
+
+impl NormForward {
+    /// All versions that can do it, the fastest last.
+    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+        let end = number.suffix();
+        let warps = (self.rows + 7) / 8;
+        let mut ladder =
+            vec![Launch::new(FILE, format!("norm_forward_simple_{end}"), [warps, 1, 1], 256, self)];
+        let packs = self.width / number.pack();
+        if self.width % number.pack() == 0 && packs <= 256 * FORWARD_PACKS {
+            let threads = whole_warps(packs, 256);
+            ladder.push(Launch::new(
+                FILE,
+                format!("norm_forward_packed_{end}"),
+                [self.rows, 1, 1],
+                threads,
+                self,
+            ));
+        }
+        ladder
+    }
+
+    /// The fastest version.
+    pub fn launch(&self, number: Number) -> Launch {
+        self.ladder(number).pop().expect("the simple version does all")
+    }
+}
+
+/// The gradients of a norm's input, gain and bias.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct NormBackward {
+    /// rows × width, what forward normalised.
+    pub x: Address,
+    /// width, or nothing.
+    pub gain: Address,
+    /// rows × width.
+    pub out_gradient: Address,
+    /// f32, rows.
+    pub mean: Address,
+    /// f32, rows.
+    pub scale: Address,
+    /// rows × width, added to.
+    pub gradient: Address,
+    /// f32, blocks × width, which `reduce::ColumnSum` adds up; or nothing.
+    pub partial_gain: Address,
+    /// The same for the bias.
+    pub partial_bias: Address,
+    /// Rows.
+    pub rows: i32,
+    /// Length of a row.
+    pub width: i32,
+    /// 1 for LayerNorm.
+    pub centred: i32,
+}
+
+impl NormBackward {
+    /// How many rows of partial sums there are.
+    pub fn blocks(&self) -> i32 {
+        // Two blocks on each of an H100's 132 multiprocessors.
+        self.rows.clamp(1, 264)
+    }
+
+    /// All versions that can do it, the fastest last; each may be several launches.
+    pub fn ladder(&self, number: Number) -> Vec<Vec<Launch>> {
+        let end = number.suffix();
+        let warps = (self.rows + 7) / 8;
+        let columns = [(self.width + 255) / 256, self.blocks(), 1];
+        let mut ladder = vec![vec![
+            Launch::new(FILE, format!("norm_backward_simple_{end}"), [warps, 1, 1], 256, self),
+            Launch::new(FILE, format!("norm_vectors_simple_{end}"), columns, 256, self),
+        ]];
+        let packs = self.width / number.pack();
+        if self.width % number.pack() == 0 && packs <= 512 * BACKWARD_PACKS {
+            // One pack a thread as long as 256 threads do; then more threads, then two packs.
+            let threads = whole_warps(packs, if packs <= 256 * BACKWARD_PACKS { 256 } else { 512 });
+            let blocks = [self.blocks(), 1, 1];
+            let packed = Launch::new(FILE, format!("norm_backward_packed_{end}"), blocks, threads, self);
+            ladder.push(vec![packed]);
+        }
+        ladder
+    }
+
+    /// The fastest version.
+    pub fn launch(&self, number: Number) -> Vec<Launch> {
+        self.ladder(number).pop().expect("the simple version does all")
+    }
+}

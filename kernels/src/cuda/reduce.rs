@@ -1,0 +1,122 @@
+//! Launches of reduce.cu.
+
+use super::launch::{Address, Launch, Number, strided};
+
+const FILE: &str = "reduce";
+
+/// The sum of the rows of a matrix.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ColumnSum {
+    /// rows × width.
+    pub x: Address,
+    /// f32: shares × width.
+    pub out: Address,
+    /// Rows.
+    pub rows: i32,
+    /// Length of a row.
+    pub width: i32,
+    /// 1: added to what is there.
+    pub add: i32,
+}
+
+impl ColumnSum {
+    /// With the rows in that many shares, each of which has a row of `out`.
+    pub fn launch(&self, number: Number, shares: i32) -> Launch {
+        let columns = (self.width + 255) / 256;
+        Launch::new(FILE, format!("column_sum_{}", number.suffix()), [columns, shares, 1], 256, self)
+    }
+}
+
+/// Σ x², one part per block.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct SquareSum {
+    /// count.
+    pub x: Address,
+    /// f64 per block.
+    pub partial: Address,
+    /// How many.
+    pub count: i64,
+}
+
+impl SquareSum {
+    /// Blocks, and so numbers in `partial`.
+    pub fn blocks(&self, number: Number) -> i32 {
+        strided(self.count / i64::from(number.pack()), 256)
+    }
+
+    /// The launch.
+    pub fn launch(&self, number: Number) -> Launch {
+        let kernel = format!("square_sum_{}", number.suffix());
+        Launch::new(FILE, kernel, [self.blocks(number), 1, 1], 256, self)
+    }
+}
+
+/// The factor that keeps a norm within its bound.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ClipFactor {
+    /// f64: all parts of Σ x².
+    pub partial: Address,
+    /// Two f32: the factor, the norm.
+    pub factor: Address,
+    /// How many parts.
+    pub count: i32,
+    /// The largest norm.
+    pub bound: f32,
+    /// What gradients are multiplied by before use.
+    pub scale: f32,
+}
+
+impl ClipFactor {
+    /// The launch.
+    pub fn launch(&self) -> Launch {
+        Launch::new(FILE, "clip_factor", [1, 1, 1], 32, self)
+    }
+}
+
+/// Buffers of the same size summed into one.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct SumBuffers {
+    /// Addresses of the buffers.
+    pub from: Address,
+    /// count.
+    pub out: Address,
+    /// Numbers of each.
+    pub count: i64,
+    /// How many buffers.
+    pub buffers: i32,
+}
+
+impl SumBuffers {
+    /// The launch.
+    pub fn launch(&self, number: Number) -> Launch {
+        let blocks = strided(self.count / i64::from(number.pack()), 256);
+        Launch::new(FILE, format!("sum_buffers_{}", number.suffix()), [blocks, 1, 1], 256, self)
+    }
+}
+
+/// Numbers of one kind as the other.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Cast {
+    /// count.
+    pub from: Address,
+    /// count.
+    pub to: Address,
+    /// How many.
+    pub count: i64,
+}
+
+impl Cast {
+    /// From `number` to the other kind.
+    pub fn launch(&self, number: Number) -> Launch {
+        let kernel = match number {
+            Number::F32 => "cast_f32_bf16",
+            Number::Bf16 => "cast_bf16_f32",
+        };
+        Launch::new(FILE, kernel, [strided(self.count / 4, 256), 1, 1], 256, self)
+    }
+}

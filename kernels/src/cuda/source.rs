@@ -1,0 +1,38 @@
+//! The text of the kernel files.
+
+/// A kernel file: its name without `.cu`, and its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct File {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text, without what all begin with.
+    pub text: &'static str,
+}
+
+/// What all files begin with: numbers and sums, then tensor cores.
+pub const COMMON: [File; 2] = [
+    File { name: "prelude", text: include_str!("../../cuda/prelude.cuh") },
+    File { name: "mma", text: include_str!("../../cuda/mma.cuh") },
+];
+
+/// All files with kernels.
+pub const FILES: [File; 9] = [
+    File { name: "activation", text: include_str!("../../cuda/activation.cu") },
+    File { name: "attention", text: include_str!("../../cuda/attention.cu") },
+    File { name: "cross_entropy", text: include_str!("../../cuda/cross_entropy.cu") },
+    File { name: "embedding", text: include_str!("../../cuda/embedding.cu") },
+    File { name: "experts", text: include_str!("../../cuda/experts.cu") },
+    File { name: "norm", text: include_str!("../../cuda/norm.cu") },
+    File { name: "optimizer", text: include_str!("../../cuda/optimizer.cu") },
+    File { name: "reduce", text: include_str!("../../cuda/reduce.cu") },
+    File { name: "rotary", text: include_str!("../../cuda/rotary.cu") },
+];
+
+impl File {
+    /// What the compiler is given. Lines count by file, so that its messages name the right one.
+    pub fn whole(&self) -> String {
+        let [prelude, mma] = COMMON;
+        let part = |file: File, end: &str| format!("#line 1 \"{}{end}\"\n{}", file.name, file.text);
+        part(prelude, ".cuh") + &part(mma, ".cuh") + &part(*self, ".cu")
+    }
+}

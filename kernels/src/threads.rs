@@ -1,0 +1,44 @@
+//! How many threads a kernel may use. Results do not depend on it.
+
+use rayon::prelude::*;
+
+/// A number of threads, at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads(usize);
+
+impl Threads {
+    /// The caller's own.
+    pub const ONE: Threads = Threads(1);
+
+    /// That many; one for none.
+    pub fn new(count: usize) -> Self {
+        Threads(count.max(1))
+    }
+
+    /// As the matrix products want it.
+    pub(crate) fn parallelism(self) -> gemm::Parallelism {
+        match self.0 {
+            1 => gemm::Parallelism::None,
+            count => gemm::Parallelism::Rayon(count),
+        }
+    }
+
+    /// Gives each thread some rows of `data`, with the number of the first one.
+    pub(crate) fn rows<T: Send>(self, data: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+        let rows = data.len() / width.max(1);
+        if self.0 == 1 || rows < 2 {
+            return work(0, data);
+        }
+        let share = rows.div_ceil(self.0);
+        let parts = data.par_chunks_mut(share * width).enumerate();
+        parts.for_each(|(part, data)| work(part * share, data));
+    }
+
+    /// Calls `work` for each of 0..`count` and returns what it makes, in order.
+    pub(crate) fn each<R: Send>(self, count: usize, work: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
+        match self.0 {
+            1 => (0..count).map(work).collect(),
+            _ => (0..count).into_par_iter().map(work).collect(),
+        }
+    }
+}

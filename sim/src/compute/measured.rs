@@ -1,0 +1,199 @@
+//! Kernels whose times were measured on the GPU itself: lookup and interpolation in its profile.
+//!
+//! This knows how to read between measured shapes. It does not know how a kernel runs.
+
+use trainwright_spec::cluster::{DeviceProfile, MeasuredKernel};
+use trainwright_spec::model::Mask;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
+use trainwright_spec::units::Seconds;
+
+/// Time of a kernel by a GPU's profile; none if the profile neither has its shape nor brackets it.
+///
+/// A measured shape takes the measured time. Between two measured shapes that differ from it in one size only, x₀ < x
+/// < x₁, the `forecast` F is trusted for its form, and its error is interpolated:
+///
+/// T = F(x) r₀^(1 − w) r₁^w, r = T_measured / F, w = ln(x / x₀) / ln(x₁ / x₀)
+///
+/// Where several sizes have such neighbours, the closest pair counts (the smallest x₁ / x₀), of equally close ones that
+/// of the first size. There is no extrapolation.
+pub(super) fn time(
+    kernel: &Kernel,
+    profile: &DeviceProfile,
+    forecast: impl Fn(&Kernel) -> Seconds,
+) -> Option<Seconds> {
+    let (kind, sizes) = described(kernel);
+    let of_kind = || {
+        profile.kernels.iter().filter_map(|row| {
+            let (other, sizes) = described(&row.kernel);
+            (other == kind).then_some((row, sizes))
+        })
+    };
+    if let Some((row, _)) = of_kind().find(|(_, other)| *other == sizes) {
+        return Some(row.time);
+    }
+    let brackets = (0..SIZES).filter_map(|size| {
+        let alike = |other: &Sizes| (0..SIZES).all(|each| each == size || other[each] == sizes[each]);
+        let neighbours = of_kind().filter(|(_, other)| alike(other)).map(|(row, other)| (row, other[size]));
+        let mut bracket = Bracket { size: sizes[size], below: None, above: None };
+        neighbours.for_each(|(row, size)| bracket.add(row, size));
+        bracket.closed()
+    });
+    let closest = brackets.reduce(|best, other| if other.ratio() < best.ratio() { other } else { best })?;
+    let error = |row: &MeasuredKernel| row.time / forecast(&row.kernel);
+    let Closed { size, below: (below, x0), above: (above, x1) } = closest;
+    let weight = (size / x0).ln() / (x1 / x0).ln();
+    let factor = error(below).powf(1.0 - weight) * error(above).powf(weight);
+    factor.is_finite().then(|| forecast(kernel) * factor)
+}
+
+/// The nearest measured sizes on both sides of one.
+struct Bracket<'a> {
+    size: f64,
+    below: Option<(&'a MeasuredKernel, f64)>,
+    above: Option<(&'a MeasuredKernel, f64)>,
+}
+
+/// A bracket with both sides.
+struct Closed<'a> {
+    size: f64,
+    below: (&'a MeasuredKernel, f64),
+    above: (&'a MeasuredKernel, f64),
+}
+
+impl<'a> Bracket<'a> {
+    fn add(&mut self, row: &'a MeasuredKernel, size: f64) {
+        if size < self.size && self.below.is_none_or(|(_, nearest)| size > nearest) {
+            self.below = Some((row, size));
+        }
+        if size > self.size && self.above.is_none_or(|(_, nearest)| size < nearest) {
+            self.above = Some((row, size));
+        }
+    }
+
+    fn closed(self) -> Option<Closed<'a>> {
+        let (below, above) = self.below.zip(self.above)?;
+        Some(Closed { size: self.size, below, above })
+    }
+}
+
+impl Closed<'_> {
+    fn ratio(&self) -> f64 {
+        self.above.1 / self.below.1
+    }
+}
+
+/// The most sizes that a kernel has.
+const SIZES: usize = 7;
+
+type Sizes = [f64; SIZES];
+
+/// What must be the same for two kernels to be compared.
+#[derive(PartialEq)]
+enum Kind {
+    Gemm(Precision),
+    Attention(Direction, Precision, Mask, FlashVersion),
+    Streaming(Access),
+}
+
+/// A kernel's kind, and its sizes in a fixed order; those that it does not have are 0.
+fn described(kernel: &Kernel) -> (Kind, Sizes) {
+    let mut sizes = [0.0; SIZES];
+    let mut set = |own: &[usize]| {
+        for (place, size) in sizes.iter_mut().zip(own) {
+            *place = *size as f64;
+        }
+    };
+    let kind = match *kernel {
+        Kernel::Gemm { count, m, n, k, precision } => {
+            set(&[m, n, k, count]);
+            Kind::Gemm(precision)
+        }
+        Kernel::FusedAttention {
+            direction,
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys,
+            head_dim,
+            value_head_dim,
+            mask,
+            precision,
+            version,
+        } => {
+            set(&[batch, heads, kv_heads, queries, keys, head_dim, value_head_dim]);
+            Kind::Attention(direction, precision, mask, version)
+        }
+        Kernel::Streaming { access, read, written } => {
+            sizes[0] = (read + written).get();
+            Kind::Streaming(access)
+        }
+    };
+    (kind, sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::kernel_time;
+    use trainwright_spec::cluster::{Cluster, Gpu};
+    use trainwright_spec::units::Bytes;
+
+    fn gpus(rows: &str) -> [Gpu; 2] {
+        let text = format!("gpu,kernel,shape,precision,time_us\n{rows}");
+        let plain = Cluster::from_name("dgx-a100").unwrap();
+        let measured = plain.clone().with_device_profile(&text, "own.csv").unwrap();
+        [plain, measured].map(|cluster| cluster.node.gpu)
+    }
+
+    fn product(m: usize, n: usize, k: usize) -> Kernel {
+        Kernel::Gemm { count: 1, m, n, k, precision: Precision::Bf16 }
+    }
+
+    fn check(gpu: &Gpu, kernel: &Kernel, expected: Seconds) {
+        let time = kernel_time(kernel, gpu);
+        assert!((time / expected - 1.0).abs() < 1e-12, "{kernel:?}: {time}, not {expected}");
+    }
+
+    #[test]
+    fn measured_shapes_take_what_was_measured_and_others_between_them_what_their_errors_say() {
+        let [plain, gpu] = gpus(
+            "a100-80gb-sxm,gemm,m=1024 n=4096 k=4096,bf16,1000\n\
+             a100-80gb-sxm,gemm,m=4096 n=4096 k=4096,bf16,9000\n\
+             a100-80gb-sxm,gemm,m=2048 n=4096 k=512,bf16,1\n\
+             a100-80gb-sxm,elementwise,bytes=1000000,bf16,100\n",
+        );
+        let ends = [product(1024, 4096, 4096), product(4096, 4096, 4096)];
+        check(&gpu, &ends[0], Seconds::new(1e-3));
+        check(&gpu, &ends[1], Seconds::new(9e-3));
+        // 2048 is half of the way from 1024 to 4096 in logarithms: the errors' geometric mean.
+        let [r0, r1] = [0, 1].map(|i| [1e-3, 9e-3][i] / kernel_time(&ends[i], &plain).get());
+        let between = product(2048, 4096, 4096);
+        check(&gpu, &between, kernel_time(&between, &plain) * (r0 * r1).sqrt());
+        // Nothing is known beyond, of another precision, with two sizes changed, or with one neighbour only.
+        let fp16 = Kernel::Gemm { count: 1, m: 1024, n: 4096, k: 4096, precision: Precision::Fp16 };
+        for kernel in [product(8192, 4096, 4096), product(2048, 4096, 2048), product(1024, 4096, 8192), fp16]
+        {
+            check(&gpu, &kernel, kernel_time(&kernel, &plain));
+        }
+        // Bytes count whichever way they go.
+        let half = Bytes::new(5e5);
+        let access = Access::Elementwise;
+        check(&gpu, &Kernel::Streaming { access, read: half, written: half }, Seconds::new(1e-4));
+    }
+
+    #[test]
+    fn the_closest_pair_counts() {
+        let [plain, gpu] = gpus(
+            "a100-80gb-sxm,gemm,m=512 n=2048 k=2048,bf16,1\n\
+             a100-80gb-sxm,gemm,m=8192 n=2048 k=2048,bf16,1\n\
+             a100-80gb-sxm,gemm,m=2048 n=1024 k=2048,bf16,300\n\
+             a100-80gb-sxm,gemm,m=2048 n=4096 k=2048,bf16,300\n\
+             a100-80gb-sxm,gemm,m=2048 n=256 k=2048,bf16,1\n",
+        );
+        let [r0, r1] = [1024, 4096].map(|n| 3e-4 / kernel_time(&product(2048, n, 2048), &plain).get());
+        let kernel = product(2048, 2048, 2048);
+        check(&gpu, &kernel, kernel_time(&kernel, &plain) * (r0 * r1).sqrt());
+    }
+}

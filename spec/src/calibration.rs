@@ -1,0 +1,286 @@
+//! Factors on the few numbers of the catalog that measurements of whole steps may correct, and how far forecasts are
+//! off with them.
+//!
+//! ```toml
+//! source = "fit of runs.csv, 120 rows"
+//! band = { low = 0.9, high = 1.15 }     # a tenth of the steps took less than 0.9 of the forecast, a tenth more than 1.15
+//!
+//! [[factors]]
+//! parameter = "matrix"                  # a file of spec/catalog/parameters
+//! of = "ampere"                         # whose
+//! factor = 0.94
+//! ```
+//!
+//! Nothing here knows how factors are found.
+
+use crate::catalog;
+use crate::cluster::Cluster;
+use crate::error::SpecError;
+use crate::sourced::Sourced;
+use crate::stack::Stack;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// A quantity that a factor may multiply: its meaning and range, from the catalog.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// Name in the catalog.
+    #[serde(default)]
+    pub name: String,
+    /// What it is.
+    pub meaning: String,
+    /// What has one of its own.
+    pub of: Owner,
+    /// The least factor that is physical.
+    pub low: f64,
+    /// The largest.
+    pub high: f64,
+    /// Where the range is from.
+    pub source: String,
+}
+
+/// What a parameter belongs to: never a model, a paper or a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// A generation of GPUs.
+    Generation,
+    /// A stack.
+    Stack,
+    /// A kind of NIC.
+    Kind,
+}
+
+/// Factors, and the band of what is left.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// What it is from.
+    pub source: String,
+    /// The band of step times; none if nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub band: Option<Band>,
+    /// The factors; what is not named has 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub factors: Vec<Factor>,
+    /// Errors of step times by source of the runs that the factors were fitted to, and of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceErrors>,
+}
+
+/// Errors of a source's step times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceErrors {
+    /// Its name.
+    pub name: String,
+    /// Runs.
+    pub rows: usize,
+    /// With the catalog as it is.
+    pub catalog: Figures,
+    /// With factors from the other sources.
+    pub left_out: Figures,
+    /// With factors from all.
+    pub in_sample: Figures,
+}
+
+/// Of errors, forecast over measured less one, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Median of their sizes.
+    pub median: f64,
+    /// Mean of their sizes.
+    pub mean: f64,
+    /// Mean with signs.
+    pub signed: f64,
+    /// 90th percentile of their sizes.
+    pub p90: f64,
+}
+
+/// The range in which four of five steps lie, over the forecast.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Band {
+    /// A tenth take less.
+    pub low: f64,
+    /// A tenth take more.
+    pub high: f64,
+}
+
+/// A factor on a parameter of one owner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Factor {
+    /// The parameter's name.
+    pub parameter: String,
+    /// The owner's: `ampere`, `megatron-core`, `infiniband-hdr`.
+    pub of: String,
+    /// By what it is multiplied.
+    pub factor: f64,
+}
+
+/// Every parameter of the catalog, read once.
+static PARAMETERS: LazyLock<Vec<Parameter>> = LazyLock::new(|| {
+    catalog::names("parameters").into_iter().filter_map(|name| Parameter::from_name(name).ok()).collect()
+});
+
+impl Parameter {
+    /// The parameter of that name.
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names.
+    pub fn from_name(name: &str) -> Result<Self, SpecError> {
+        let text = catalog::text("parameter", name)?;
+        let parameter: Self = toml::from_str(text).map_err(|error| SpecError::Syntax {
+            origin: format!("parameter {name}"),
+            message: error.to_string(),
+        })?;
+        Ok(Self { name: name.into(), ..parameter })
+    }
+
+    /// Every parameter of the catalog.
+    pub fn all() -> &'static [Self] {
+        &PARAMETERS
+    }
+
+    /// What has this parameter where `stack` runs on `cluster`; none if nothing has.
+    pub fn owner(&self, cluster: &Cluster, stack: &Stack) -> Option<String> {
+        match self.of {
+            Owner::Generation => Some(cluster.node.gpu.generation.name().into()),
+            Owner::Stack if self.name == "traffic" => stack.traffic.as_ref().map(|_| stack.name.clone()),
+            Owner::Stack => stack.host.as_ref().map(|_| stack.name.clone()),
+            Owner::Kind if cluster.nodes > 1 => cluster.node.nics.as_ref().map(|nics| nics.kind.clone()),
+            Owner::Kind => None,
+        }
+    }
+}
+
+impl Calibration {
+    /// A calibration of the catalog.
+    ///
+    /// # Errors
+    /// `UnknownName` with the nearest names.
+    pub fn from_name(name: &str) -> Result<Self, SpecError> {
+        Self::from_toml(catalog::text("calibration", name)?, name)
+    }
+
+    /// Reads a calibration; `origin` names it in messages.
+    ///
+    /// # Errors
+    /// `Syntax`; `UnknownName` for a parameter that there is not, `BadValue` for a factor out of its range.
+    pub fn from_toml(text: &str, origin: &str) -> Result<Self, SpecError> {
+        let calibration: Self = toml::from_str(text).map_err(|error| SpecError::Syntax {
+            origin: origin.into(),
+            message: crate::plan::one_line(&error, text),
+        })?;
+        for Factor { parameter, of, factor } in &calibration.factors {
+            let known = Parameter::from_name(parameter)?;
+            if !(known.low..=known.high).contains(factor) {
+                return Err(SpecError::BadValue {
+                    origin: origin.into(),
+                    key: format!("factor of {parameter} of {of}"),
+                    value: factor.to_string(),
+                    allowed: format!("from {} to {}", known.low, known.high),
+                });
+            }
+        }
+        Ok(calibration)
+    }
+
+    /// The calibration as a file.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a calibration has only text and numbers")
+    }
+
+    /// Corrects hardware and software.
+    pub fn apply(&self, cluster: &mut Cluster, stack: &mut Stack) {
+        for Factor { parameter, of, factor } in &self.factors {
+            let known = PARAMETERS.iter().find(|known| known.name == *parameter);
+            if known.and_then(|known| known.owner(cluster, stack)).as_ref() == Some(of) {
+                multiply((cluster, stack), parameter, *factor);
+            }
+        }
+    }
+}
+
+/// Multiplies what the parameter stands for; parts of a whole stay below it.
+fn multiply((cluster, stack): (&mut Cluster, &mut Stack), parameter: &str, factor: f64) {
+    let part = |part: &mut Sourced<f64>| part.value = (part.value * factor).min(1.0);
+    let achieved = &mut cluster.node.gpu.achieved;
+    let host = stack.host.as_mut();
+    match parameter {
+        "matrix" => achieved.matrix.values_mut().for_each(part),
+        "memory" => [&mut achieved.memory, &mut achieved.reduction].into_iter().for_each(part),
+        "attention" => {
+            let kinds = achieved.attention.values_mut();
+            let kinds = kinds.flat_map(|reached| [&mut reached.forward, &mut reached.backward]);
+            let best = [&mut achieved.attention_forward, &mut achieved.attention_backward];
+            kinds.chain(best).for_each(part);
+        }
+        "exchange" => cluster.node.nics.iter_mut().for_each(|nics| part(&mut nics.efficiency)),
+        "traffic" => {
+            let traffic = stack.traffic.iter_mut();
+            traffic.for_each(|traffic| traffic.value = (traffic.value * factor).max(1.0));
+        }
+        "launch" => host.into_iter().for_each(|host| host.launch.value = factor * host.launch.value),
+        "message" => host.into_iter().for_each(|host| host.message.value = factor * host.message.value),
+        "step" => host.into_iter().for_each(|host| host.step.value = factor * host.step.value),
+        other => unreachable!("`{other}` is no parameter of the catalog"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_has_a_meaning_a_range_around_one_and_a_source() {
+        let names = catalog::names("parameters");
+        assert_eq!(Parameter::all().len(), names.len());
+        for parameter in Parameter::all() {
+            assert!(parameter.low < 1.0 && parameter.high > 1.0, "{parameter:?}");
+            assert!(!parameter.meaning.is_empty() && !parameter.source.is_empty(), "{parameter:?}");
+        }
+    }
+
+    #[test]
+    fn every_calibration_of_the_catalog_is_read_and_has_a_band() {
+        for name in catalog::names("calibrations") {
+            let calibration = Calibration::from_name(name).unwrap();
+            let band = calibration.band.unwrap();
+            assert!(0.0 < band.low && band.low < band.high, "{name}");
+            assert_eq!(Calibration::from_toml(&calibration.to_toml(), name).unwrap(), calibration);
+        }
+    }
+
+    #[test]
+    fn factors_reach_what_they_are_of_and_nothing_else() {
+        let mut cluster = Cluster::from_name("dgx-a100:2").unwrap();
+        let mut stack = Stack::from_name("nanotron").unwrap();
+        let before = (cluster.clone(), stack.clone());
+        let text = "source = \"a\"\n[[factors]]\nparameter = \"matrix\"\nof = \"ampere\"\nfactor = 0.9\n\
+                    [[factors]]\nparameter = \"launch\"\nof = \"nanotron\"\nfactor = 2\n\
+                    [[factors]]\nparameter = \"memory\"\nof = \"hopper\"\nfactor = 0.8\n";
+        Calibration::from_toml(text, "a.toml").unwrap().apply(&mut cluster, &mut stack);
+        let bf16 =
+            |cluster: &Cluster| cluster.node.gpu.achieved.matrix[&crate::precision::Precision::Bf16].value;
+        assert!((bf16(&cluster) / bf16(&before.0) - 0.9).abs() < 1e-12);
+        assert_eq!(cluster.node.gpu.achieved.memory, before.0.node.gpu.achieved.memory);
+        let launch = |stack: &Stack| stack.host.as_ref().unwrap().launch.value;
+        assert_eq!(launch(&stack), 2.0 * launch(&before.1));
+    }
+
+    #[test]
+    fn what_is_out_of_range_or_unknown_is_refused() {
+        let check = |factor: &str, message: &str| {
+            let text = format!("source = \"a\"\n[[factors]]\n{factor}");
+            let error = Calibration::from_toml(&text, "a.toml").unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        };
+        check("parameter = \"matrix\"\nof = \"ampere\"\nfactor = 2", "from 0.75 to 1.1");
+        check("parameter = \"matrices\"\nof = \"ampere\"\nfactor = 1", "matrix");
+        check("parameter = \"matrix\"\nfactor = 1", "of");
+    }
+}

@@ -1,0 +1,115 @@
+//! A plan's model, cluster and software: each as a whole table, as plans are written, or by its name in the catalog,
+//! `cluster = "dgx-a100:2"`, as people write them.
+
+use crate::cluster::Cluster;
+use crate::error::SpecError;
+use crate::model::{Model, preset::preset};
+use crate::stack::Stack;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// What the catalog has by name.
+pub(super) trait Named: DeserializeOwned {
+    /// What a name stands for, in messages.
+    const WHAT: &'static str;
+
+    /// The entry of that name.
+    fn named(name: &str) -> Result<Self, SpecError>;
+}
+
+impl Named for Model {
+    const WHAT: &'static str = "a model";
+
+    fn named(name: &str) -> Result<Self, SpecError> {
+        preset(name)
+    }
+}
+
+impl Named for Cluster {
+    const WHAT: &'static str = "a cluster";
+
+    fn named(name: &str) -> Result<Self, SpecError> {
+        Cluster::from_name(name)
+    }
+}
+
+impl Named for Stack {
+    const WHAT: &'static str = "a stack";
+
+    fn named(name: &str) -> Result<Self, SpecError> {
+        Stack::from_name(name)
+    }
+}
+
+/// Reads a table or a name.
+pub(super) fn read<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_any(NameOrTable(PhantomData))
+}
+
+struct NameOrTable<T>(PhantomData<T>);
+
+impl<'de, T: Named> Visitor<'de> for NameOrTable<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "the table of {} or its name in the catalog", T::WHAT)
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {
+        T::named(name).map_err(|error| match error {
+            SpecError::BadValue { key, value, allowed, .. } => {
+                E::custom(format!("`{key}` is {value}; {allowed}"))
+            }
+            other => E::custom(other),
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(table))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct File {
+        #[serde(deserialize_with = "read")]
+        stack: Stack,
+        #[serde(deserialize_with = "read")]
+        cluster: Cluster,
+        #[serde(deserialize_with = "read")]
+        model: Model,
+    }
+
+    const NAMES: &str = "stack = \"deepspeed\"\ncluster = \"dgx-a100:2\"\nmodel = \"gpt2\"\n";
+
+    #[test]
+    fn a_name_is_the_entry_of_the_catalog() {
+        let file: File = toml::from_str(NAMES).unwrap();
+        assert_eq!(file.stack, Stack::from_name("deepspeed").unwrap());
+        assert_eq!(file.cluster, Cluster::from_name("dgx-a100:2").unwrap());
+        assert_eq!(file.model, preset("gpt2").unwrap());
+        let whole = toml::to_string(&file).unwrap();
+        assert!(whole.contains("[cluster.node.gpu]"), "what is written stands alone");
+        assert_eq!(toml::from_str::<File>(&whole).unwrap(), file);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let check = |from: &str, to: &str, line: &str, message: &str| {
+            let error = toml::from_str::<File>(&NAMES.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(line) && error.contains(message), "{error}");
+        };
+        check("gpt2", "gtp2", "line 3", "unknown model `gtp2` (nearest: gpt2");
+        check("deepspeed", "deepsped", "line 1", "unknown stack `deepsped` (nearest: deepspeed");
+        check("a100:2", "a100:0", "line 2", "`cluster` is `dgx-a100:0`; after the colon stands a number");
+        check("\"gpt2\"", "2", "line 3", "expected the table of a model or its name in the catalog");
+        check("\"gpt2\"", "{ name = 1 }", "line 3", "invalid type: integer `1`, expected a string");
+        check("\"gpt2\"", "{ heads = 1 }", "line 3", "unknown field `heads`");
+    }
+}

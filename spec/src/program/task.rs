@@ -1,0 +1,134 @@
+//! What an op does with the tensors of a model. Whoever times an op needs its sizes only; whoever runs it needs this.
+
+/// What an op does with which tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Task {
+    /// Its work says all: messages between stages, joins. Or there is no word for it yet, and no executor runs it.
+    #[default]
+    None,
+    /// A step of a module of the op's layer.
+    Module(Module, Does),
+    /// Moves the weights of layers of the stage, or what their gradients are.
+    Layers(State, LayerSpan),
+    /// A step of the end of a training step, over all layers of the rank.
+    Update(UpdateStep),
+}
+
+/// A part of a layer, named as papers draw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Module {
+    /// One that has no name here.
+    #[default]
+    Unnamed,
+    /// The look-up of tokens in their embedding.
+    LookUp,
+    /// The addition of positions to it.
+    Positions,
+    /// The norm before the sublayer of that index.
+    Norm(usize),
+    /// The product that makes queries, keys and values.
+    Qkv,
+    /// The rotation of queries and keys by position.
+    Rotary,
+    /// From queries, keys and values to the heads' outputs.
+    Attention,
+    /// The product that joins the heads' outputs.
+    Projection,
+    /// The first product of a feed-forward layer; a gated one's is two side by side.
+    Fc1,
+    /// The nonlinearity between the products, with its gate.
+    Activation,
+    /// The last product of a feed-forward layer.
+    Fc2,
+    /// The end of the sublayer of that index: bias, and what came past it.
+    Residual(usize),
+    /// The norm after the last block.
+    FinalNorm,
+    /// The product with the output embedding.
+    Logits,
+    /// Cross entropy.
+    Loss,
+}
+
+/// What an op does of a module's forward or backward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Does {
+    /// The output from the input; in backward the input's gradient from the output's.
+    #[default]
+    Run,
+    /// The gradient of the weight, added to what earlier microbatches left.
+    WeightGradient,
+    /// The gradient of the bias or gain: a sum over tokens.
+    VectorGradient,
+    /// Copies what was made into another layout: nothing where it was written in that layout at once.
+    Arrange,
+    /// A collective over one of the module's tensors.
+    Move(Value),
+}
+
+/// A tensor of a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Value {
+    /// What it reads.
+    Input,
+    /// What it makes.
+    Output,
+    /// The loss's gradient by what it reads.
+    InputGradient,
+    /// The loss's gradient by what it makes.
+    OutputGradient,
+    /// One number per token: maximum, sum of exponentials, the target's logit, in this order.
+    Statistic,
+}
+
+/// Which of a layer's tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Weights.
+    Weights,
+    /// Gradients.
+    Gradients,
+}
+
+/// Neighbouring layers of a stage in the order of forward: the embedding if it has one, its blocks, the head if it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayerSpan {
+    /// The first of them.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
+impl LayerSpan {
+    /// The layers `first..end` of a pass that counts them in the order of forward, or from the last one.
+    pub fn of_pass(pass: super::Pass, first: usize, end: usize, layers: usize) -> Self {
+        let count = end - first;
+        match pass {
+            super::Pass::Backward => Self { first: layers - end, count },
+            _ => Self { first, count },
+        }
+    }
+}
+
+/// A step between the last backward and the next forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UpdateStep {
+    /// Sums gradients over the ranks with the same weights.
+    ReduceGradients,
+    /// Sums the gradients of weights that each tensor rank holds whole and saw a part of the tokens with.
+    SumWhole,
+    /// Sums the gradients of both copies of the stages.
+    SumCopies,
+    /// Sums the gradients of the tied embedding's two copies.
+    SumEmbedding,
+    /// The sum of the squares of this rank's gradients.
+    SquareNorm,
+    /// Adds those up over an axis.
+    SumNorm,
+    /// Scales gradients so that their norm is at most its bound.
+    Clip,
+    /// New weights and moments.
+    Optimize,
+    /// Pieces updated weights together.
+    GatherWeights,
+}

@@ -1,0 +1,47 @@
+//! What a software does where a plan's file says it and a table of runs does not: how it cuts stages, what it keeps
+//! beside the state, and which memory it prints.
+
+use crate::sourced::Sourced;
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// How blocks are given to stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// As many to each; where that leaves a rest, embedding and head count as a block each if it then comes out even.
+    #[default]
+    Blocks,
+    /// Block by block to a stage until what is there, in weights of matrix products and the head's among them, would be
+    /// more than its share.
+    Weights,
+}
+
+/// What is held for each parameter beside weights, gradients and optimizer as the plan has them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExtraState {
+    /// Always, and whole.
+    pub always: Sourced<Bytes>,
+    /// More of it, whole, where the optimizer is divided.
+    pub divided_whole: Sourced<Bytes>,
+    /// More of it in parts, where the optimizer is divided.
+    pub divided_part: Sourced<Bytes>,
+}
+
+/// Which memory the software prints.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum MemoryReport {
+    /// What the fullest GPU uses at its peak, everything that is not free.
+    #[default]
+    Peak,
+    /// What tensors take at the peak of the fullest rank.
+    PeakOfTensors,
+    /// What tensors take between two steps on the first rank; so many bytes for each token of a microbatch and unit of
+    /// width are activations that nothing has replaced yet.
+    BetweenSteps {
+        /// Those.
+        left: Sourced<Bytes>,
+    },
+}

@@ -1,0 +1,64 @@
+//! Arguments of `compare`, `goodput`, `completions` and `man`.
+
+use super::MOST;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap_complete::Shell;
+use trainwright_spec::catalog;
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArguments {
+    /// A trace of PyTorch's profiler of one rank, as JSON; `-` is standard input
+    pub trace: String,
+    /// The plan that ran, as TOML
+    #[arg(long)]
+    pub plan: String,
+    /// The rank that was traced
+    #[arg(long, value_name = "RANK", default_value = "0", value_parser = rank)]
+    pub rank: usize,
+}
+
+/// Arguments of `goodput`.
+#[derive(Debug, Args)]
+pub struct GoodputArguments {
+    /// The plan's TOML file; `-` is standard input
+    pub plan: String,
+    /// How often what fails (see `show reliabilities`)
+    #[arg(long, default_value = "llama-3", value_parser = reliabilities())]
+    pub reliability: String,
+    /// How long it takes to train so many tokens, such as 15.6e12
+    #[arg(long, value_name = "TOKENS", value_parser = tokens)]
+    pub tokens: Option<f64>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// For which shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub struct ManArguments {
+    /// Of which command, instead of all
+    pub command: Option<String>,
+}
+
+fn rank(text: &str) -> Result<usize, String> {
+    super::within(text, 0, MOST)
+}
+
+fn tokens(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
+    number.ok_or_else(|| "it must be a number above 0".into())
+}
+
+fn reliabilities() -> PossibleValuesParser {
+    PossibleValuesParser::new(catalog::names("reliabilities"))
+}

@@ -1,0 +1,56 @@
+//! Arguments of the commands that lead to other tools and from them.
+
+use super::{count, stacks};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use trainwright_traces::export::EXPORTERS;
+use trainwright_traces::import::IMPORTERS;
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArguments {
+    /// The plan's TOML file; `-` is standard input
+    pub plan: String,
+    /// The tool that reads it (see `show exporters`)
+    #[arg(long, value_parser = exporters())]
+    pub to: String,
+    /// Write it to this file, and what else belongs to it beside it; `-` is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub out: String,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// The tool's arguments or configuration; `-` is standard input
+    pub file: String,
+    /// The tool that reads it (see `show importers`)
+    #[arg(long, value_parser = importers())]
+    pub from: String,
+    /// On what it runs: a cluster or nodes of the catalog (`selene`, `dgx-h100:16`), or a TOML file
+    #[arg(long)]
+    pub cluster: String,
+    /// The model, if not what the file says: a preset, or a Hugging Face config.json
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Tokens in a sequence, if not what the file says
+    #[arg(long, value_name = "TOKENS", value_parser = count, allow_negative_numbers = true)]
+    pub seq: Option<usize>,
+    /// The CSV of a pipeline schedule that torchtitan's configuration names
+    #[arg(long, value_name = "FILE")]
+    pub schedule_csv: Option<String>,
+    /// Software that runs it (see `show stacks`) [default: the tool's own]
+    #[arg(long, value_parser = stacks())]
+    pub stack: Option<String>,
+    /// Write the plan to this TOML file; `-` is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub out: String,
+}
+
+fn exporters() -> PossibleValuesParser {
+    PossibleValuesParser::new(EXPORTERS.iter().map(|exporter| exporter.name()))
+}
+
+fn importers() -> PossibleValuesParser {
+    PossibleValuesParser::new(IMPORTERS.iter().map(|importer| importer.name()))
+}

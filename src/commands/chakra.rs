@@ -1,0 +1,40 @@
+//! Chakra execution traces of a plan, a file for each rank.
+
+use crate::error::CliError;
+use crate::output;
+use std::path::Path;
+use trainwright_sim::costs::{ClusterCosts, Costs};
+use trainwright_spec::lower::{lower, lower_every_rank};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::Work;
+use trainwright_spec::units::Seconds;
+use trainwright_traces::chakra::{groups, write_rank};
+
+/// Up to so many ranks each has a file of its own: a replay needs all of them.
+const MOST_FILES: usize = 256;
+
+/// Writes `trainwright.RANK.et` for each rank and `groups.json`, the ranks of each group that collectives name.
+pub fn write(folder: &str, plan: &Plan) -> Result<(), CliError> {
+    let failed = |source| CliError::Writing { argument: "--chakra", path: folder.into(), source };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let all = plan.mesh.ranks() <= MOST_FILES;
+    let program = if all { lower_every_rank(plan) } else { lower(plan) };
+    let costs = ClusterCosts { cluster: &plan.cluster };
+    let duration = |work: &Work| match work {
+        Work::Compute(kernel) => costs.kernel(kernel),
+        Work::Copy { direction, place, bytes } => costs.copy(*direction, *place, *bytes),
+        Work::HostUpdate(update) => costs.host_update(update),
+        Work::Process(time) => *time,
+        _ => Seconds::ZERO,
+    };
+    let path = |name: String| Path::new(folder).join(name).to_string_lossy().into_owned();
+    for (index, rank) in program.ranks.iter().enumerate() {
+        let file = path(format!("trainwright.{}.et", rank.rank));
+        output::write("--chakra", &file, |out| {
+            let mut out = std::io::BufWriter::new(out);
+            write_rank(&program, index, &duration, &mut out)?;
+            std::io::Write::flush(&mut out)
+        })?;
+    }
+    output::write("--chakra", &path("groups.json".into()), |out| out.write_all(groups(&program).as_bytes()))
+}

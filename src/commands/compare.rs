@@ -1,0 +1,50 @@
+//! `compare`: a measured step beside its forecast, by kind of op.
+
+use crate::arguments::CompareArguments;
+use crate::error::{CliError, Outcome};
+use crate::render::compare::{Comparison, page};
+use crate::{inputs, output};
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::{forecast, time_by_kind};
+use trainwright_spec::lower::lower;
+use trainwright_traces::kineto;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input and files that cannot be read.
+pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
+    if arguments.trace == "-" && arguments.plan == "-" {
+        return Err(CliError::Argument {
+            argument: "--plan".into(),
+            value: "-".into(),
+            allowed: "standard input is the trace: name a file".into(),
+        });
+    }
+    let plan = inputs::plan(&arguments.plan, &[], None)?;
+    let ranks = plan.mesh.ranks();
+    if arguments.rank >= ranks {
+        return Err(CliError::Argument {
+            argument: "--rank".into(),
+            value: arguments.rank.to_string(),
+            allowed: format!("the plan has ranks 0 to {}", ranks - 1),
+        });
+    }
+    let measured = kineto::read(&inputs::text(None, &arguments.trace)?, &arguments.trace)?;
+    let costs = ClusterCosts { cluster: &plan.cluster };
+    let (forecast, _) = forecast(&plan, &costs)?;
+    let program = lower(&plan);
+    let pipeline_rank = plan.mesh.coordinates(arguments.rank).pipeline;
+    // All ranks of a stage do the same.
+    let like = program.ranks.iter().position(|rank| rank.pipeline_rank == pipeline_rank);
+    let like = like.expect("every stage has a rank that speaks for it");
+    let comparison = Comparison {
+        plan: &plan,
+        rank: arguments.rank,
+        measured: &measured,
+        step_time: forecast.step_time,
+        forecast: time_by_kind(&program, like, &costs),
+    };
+    output::print(&page(&comparison))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,33 @@
+//! `import`: a plan out of what another tool reads.
+
+use crate::arguments::ImportArguments;
+use crate::error::{CliError, Outcome};
+use crate::{inputs, output};
+use trainwright_spec::stack::Stack;
+use trainwright_traces::import::{Request, importer};
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input and files that cannot be read or written.
+pub fn run(arguments: &ImportArguments) -> Result<Outcome, CliError> {
+    let importer = importer(&arguments.from).map_err(|error| CliError::of_input(Some("--from"), error))?;
+    let stack = arguments.stack.as_deref().unwrap_or(importer.stack());
+    let schedule = arguments.schedule_csv.as_deref().map(|path| inputs::text(Some("--schedule-csv"), path));
+    let request = Request {
+        text: &inputs::text(None, &arguments.file)?,
+        origin: if arguments.file == "-" { "standard input" } else { &arguments.file },
+        cluster: inputs::cluster(&arguments.cluster, &[])?,
+        stack: Stack::from_name(stack).map_err(|error| CliError::of_input(Some("--stack"), error))?,
+        model: arguments.model.as_deref().map(inputs::model).transpose()?,
+        sequence: arguments.seq,
+        schedule: schedule.transpose()?,
+    };
+    let imported = importer.read(&request).map_err(|error| CliError::of_input(None, error))?;
+    if !imported.unread.is_empty() {
+        output::say(&format!("not read: {}", imported.unread.join(", ")));
+    }
+    let text = imported.plan.to_toml();
+    output::write("--out", &arguments.out, |out| out.write_all(text.as_bytes()))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,290 @@
+//! The scoreboard: a page on how forecasts compare with measurements, with its pictures and the forecasts behind it.
+
+use std::collections::BTreeMap;
+use trainwright_spec::calibration::{Calibration, Figures};
+use trainwright_traces::training::scatter::{self, Scatter};
+use trainwright_traces::training::{Group, NoPlan, Prediction, Run, Summary, TimeErrors};
+
+/// Runs and their forecasts.
+pub type Rows<'a> = &'a [(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)];
+
+/// What the page aims at, and what it reaches.
+struct Aim {
+    what: &'static str,
+    at: String,
+    reached: Option<f64>,
+    holds: fn(f64) -> bool,
+}
+
+/// The rows that are farthest off.
+const WORST: usize = 10;
+
+/// The page, in Markdown.
+pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String {
+    let mut page = String::from(
+        "# Scoreboard\n\n\
+         Forecasts against measurements that others published (`traces/published/training.csv`). Made by\n\
+         `trainwright predict traces/published/training.csv --scoreboard docs/scoreboard`; a test fails when it is out of date or errors grow.\n\n",
+    );
+    page.push_str(&format!(
+        "{} rows: {} forecast, {} that cannot be expressed, {} that contradict themselves. Calibration: {}.\n\n",
+        summary.rows, summary.forecast, summary.unsupported, summary.invalid, calibration.source
+    ));
+    page.push_str("## Aims\n\n| aim | at | reached | |\n| --- | ---: | ---: | --- |\n");
+    for Aim { what, at, reached, holds } in aims(summary, rows) {
+        let (number, verdict) = match reached {
+            None => ("-".into(), "no row"),
+            Some(value) => (format!("{value:.1}"), if holds(value) { "met" } else { "missed" }),
+        };
+        page.push_str(&format!("| {what} | {at} | {number} | {verdict} |\n"));
+    }
+    page.push_str("\n![step times](step-times.svg)\n\n![memory](memory.svg)\n\n");
+    page.push_str(&fitted(calibration));
+    for (by, title) in [
+        ("all", "All rows"),
+        ("quality", "By quality"),
+        ("source", "By source"),
+        ("gpu", "By GPU"),
+        ("precision", "By precision"),
+        ("stack", "By stack"),
+    ] {
+        page.push_str(&format!("## {title}\n\n"));
+        page.push_str(&groups(summary.groups.iter().filter(|group| group.by == by)));
+    }
+    page.push_str(&outcomes(summary));
+    page.push_str(&worst(rows));
+    page
+}
+
+fn aims(summary: &Summary, rows: Rows) -> Vec<Aim> {
+    let quality = |name: &str| summary.group("quality", name);
+    let time = |name: &str, of: fn(&TimeErrors) -> f64| quality(name)?.time.as_ref().map(of);
+    let a = quality("A");
+    let inside = || {
+        let banded = rows.iter().filter_map(|(run, prediction)| {
+            let (run, prediction) = (run.as_ref().ok()?, prediction.as_ref().ok()?);
+            let (low, high) = prediction.band.filter(|_| run.quality == "A")?;
+            let ratio = run.step_seconds()? / prediction.step_seconds;
+            Some((low..=high).contains(&ratio))
+        });
+        let banded: Vec<bool> = banded.collect();
+        let share = banded.iter().filter(|inside| **inside).count() as f64 / banded.len() as f64;
+        (!banded.is_empty()).then_some(100.0 * share)
+    };
+    vec![
+        Aim {
+            what: "step time, quality A, median error, %",
+            at: "≤ 10".into(),
+            reached: time("A", |time| 100.0 * time.median),
+            holds: |value| value <= 10.0,
+        },
+        Aim {
+            what: "step time, quality A, mean error, %",
+            at: "≤ 18".into(),
+            reached: time("A", |time| 100.0 * time.mean),
+            holds: |value| value <= 18.0,
+        },
+        Aim {
+            what: "step time, quality B, median error, %",
+            at: "≤ 12".into(),
+            reached: time("B", |time| 100.0 * time.median),
+            holds: |value| value <= 12.0,
+        },
+        Aim {
+            what: "order in sweeps of quality A, median of Kendall's τ, hundredths",
+            at: "≥ 85".into(),
+            reached: a.and_then(|group| Some(100.0 * group.time.as_ref()?.order?)),
+            holds: |value| value >= 85.0,
+        },
+        Aim {
+            what: "null model, quality A, median error, % (for comparison)",
+            at: "29".into(),
+            reached: a.and_then(|group| group.null.as_ref()).map(|null| 100.0 * null.median),
+            holds: |_| true,
+        },
+        Aim {
+            what: "memory, all rows, mean error, %",
+            at: "≤ 8".into(),
+            reached: summary
+                .groups
+                .first()
+                .and_then(|all| all.memory.as_ref())
+                .map(|memory| 100.0 * memory.mean),
+            holds: |value| value <= 8.0,
+        },
+        Aim {
+            what: "out of memory told right, quality A, %",
+            at: "≥ 95".into(),
+            reached: a.map(|group| 100.0 * group.outcomes.right()),
+            holds: |value| value >= 95.0,
+        },
+        Aim {
+            what: "runs that fitted called out of memory, quality A, %",
+            at: "≤ 2".into(),
+            reached: a.map(|group| {
+                let fitted = group.outcomes.fits + group.outcomes.false_alarms;
+                100.0 * group.outcomes.false_alarms as f64 / fitted.max(1) as f64
+            }),
+            holds: |value| value <= 2.0,
+        },
+        Aim {
+            what: "steps of quality A within the band, %",
+            at: "about 80".into(),
+            reached: inside(),
+            holds: |value| (75.0..=85.0).contains(&value),
+        },
+    ]
+}
+
+fn fitted(calibration: &Calibration) -> String {
+    if calibration.sources.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "## Fit\n\nErrors of step times of quality A in %: median / mean / 90th percentile of their sizes / mean with sign.\n\n\
+         | source | n | catalog | left out of the fit | in the fit |\n| --- | ---: | ---: | ---: | ---: |\n",
+    );
+    let cell =
+        |Figures { median, mean, signed, p90 }: &Figures| format!("{median} / {mean} / {p90} / {signed:+}");
+    for source in &calibration.sources {
+        let [catalog, left_out, in_sample] = [&source.catalog, &source.left_out, &source.in_sample].map(cell);
+        text.push_str(&format!(
+            "| {} | {} | {catalog} | {left_out} | {in_sample} |\n",
+            source.name, source.rows
+        ));
+    }
+    text.push_str("\n| factor | of | value |\n| --- | --- | ---: |\n");
+    for factor in &calibration.factors {
+        text.push_str(&format!("| {} | {} | {} |\n", factor.parameter, factor.of, factor.factor));
+    }
+    text.push('\n');
+    text
+}
+
+fn groups<'a>(groups: impl Iterator<Item = &'a Group>) -> String {
+    let mut text = String::from(
+        "| | n | median % | mean % | signed % | p90 % | τ | null median % | memory n | mean % | signed % |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    let percent = |part: f64| format!("{:.1}", 100.0 * part);
+    for group in groups {
+        let time = match &group.time {
+            None => "| | | | | | |".to_string(),
+            Some(time) => format!(
+                "{} | {} | {} | {:+.1} | {} | {} |",
+                time.rows,
+                percent(time.median),
+                percent(time.mean),
+                100.0 * time.signed,
+                percent(time.p90),
+                time.order.map_or_else(String::new, |order| format!("{order:.2}")),
+            ),
+        };
+        let null = group.null.as_ref().map_or_else(String::new, |null| percent(null.median));
+        let memory = match &group.memory {
+            None => "| |".to_string(),
+            Some(memory) => {
+                format!("{} | {} | {:+.1}", memory.rows, percent(memory.mean), 100.0 * memory.signed)
+            }
+        };
+        let name = if group.name.is_empty() { "(blank)" } else { &group.name };
+        text.push_str(&format!("| {name} | {time} {null} | {memory} |\n"));
+    }
+    text.push('\n');
+    text
+}
+
+fn outcomes(summary: &Summary) -> String {
+    let mut text = String::from(
+        "## Out of memory\n\n| | fits, forecast so | fits, forecast not | does not, forecast does | does not, forecast so |\n\
+         | --- | ---: | ---: | ---: | ---: |\n",
+    );
+    let judged = summary.groups.iter().filter(|group| matches!(group.by, "all" | "quality" | "source"));
+    for group in judged.filter(|group| group.outcomes.missed + group.outcomes.out_of_memory > 0) {
+        let counts = group.outcomes;
+        text.push_str(&format!(
+            "| {} | {} | {} | {} | {} |\n",
+            group.name, counts.fits, counts.false_alarms, counts.missed, counts.out_of_memory
+        ));
+    }
+    text.push('\n');
+    text
+}
+
+fn worst(rows: Rows) -> String {
+    let judged = rows.iter().filter_map(|(run, prediction)| {
+        let (run, prediction) = (run.as_ref().ok()?, prediction.as_ref().ok()?);
+        (run.quality == "A").then_some(())?;
+        Some((run, prediction, prediction.error(run)?))
+    });
+    let mut judged: Vec<(&Run, &Prediction, f64)> = judged.collect();
+    judged.sort_by(|one, other| {
+        let size = |error: f64| (1.0 + error).ln().abs();
+        size(other.2).total_cmp(&size(one.2)).then_with(|| one.0.id.cmp(&other.0.id))
+    });
+    let mut text = format!(
+        "## The {WORST} rows of quality A that are farthest off\n\n| row | measured s | forecast s | error % |\n\
+         | --- | ---: | ---: | ---: |\n"
+    );
+    for (run, prediction, error) in judged.into_iter().take(WORST) {
+        let measured = run.step_seconds().unwrap_or_default();
+        text.push_str(&format!(
+            "| {} | {measured:.3} | {:.3} | {:+.1} |\n",
+            run.id,
+            prediction.step_seconds,
+            100.0 * error
+        ));
+    }
+    text.push('\n');
+    text
+}
+
+/// The forecasts by `id`, for the test that makes them again.
+pub fn forecasts(rows: Rows) -> String {
+    let mut text = String::from("id,step_time_s,memory_gb,outcome\n");
+    for (run, prediction) in rows {
+        let Ok(run) = run else { continue };
+        let cells = match prediction {
+            Ok(prediction) => format!(
+                "{:.6},{:.3},{}",
+                prediction.step_seconds,
+                prediction.peak_memory_gb,
+                prediction.outcome.name()
+            ),
+            Err(NoPlan::Unsupported(_)) => ",,unsupported".into(),
+            Err(NoPlan::Invalid(_)) => ",,invalid".into(),
+        };
+        text.push_str(&format!("{},{cells}\n", run.id));
+    }
+    text
+}
+
+/// The pictures: file name and content.
+pub fn pictures(rows: Rows) -> Vec<(&'static str, String)> {
+    type Pair = Option<(f64, f64)>;
+    let of = |value: &dyn Fn(&Run, &Prediction) -> Pair| {
+        let mut sources: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+        for (run, prediction) in rows {
+            let (Ok(run), Ok(prediction)) = (run, prediction) else { continue };
+            if let Some(point) = value(run, prediction).filter(|(one, other)| one.min(*other) > 0.0) {
+                sources.entry(run.family()).or_default().push(point);
+            }
+        }
+        // The many first, so that the few are seen.
+        let mut sources: Vec<_> = sources.into_iter().collect();
+        sources.sort_by(|one, other| other.1.len().cmp(&one.1.len()).then_with(|| one.0.cmp(&other.0)));
+        sources
+    };
+    let times = of(&|run, prediction| {
+        let known = (run.quality == "A").then(|| run.step_seconds())??;
+        Some((known, prediction.step_seconds))
+    });
+    let memory = of(&|run, prediction| Some((run.measured_peak_memory_gb?, prediction.peak_memory_gb)));
+    let draw = |title: &str, quantity: &str, sources| {
+        scatter::svg(&Scatter { title: title.into(), quantity: quantity.into(), sources })
+    };
+    vec![
+        ("step-times.svg", draw("Step times of quality A", "step time in s", times)),
+        ("memory.svg", draw("Peak memory as the sources print it", "memory in GB", memory)),
+    ]
+}

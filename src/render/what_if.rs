@@ -1,0 +1,325 @@
+//! The answers of a sweep: a headline where a question was asked, and a table.
+
+use super::table::{Column, table, wrapped_table};
+use super::words::{billions, count, gib, grouped, heading, percent, question as asked, wrap};
+use Column::{Left, Right};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Dollars, Seconds};
+use trainwright_whatif::answer::{Answer, BILLION};
+use trainwright_whatif::pareto::{Cost, front};
+use trainwright_whatif::price::list_price;
+use trainwright_whatif::questions::{ComputeOptimal, GpusNeeded, Largest};
+use trainwright_whatif::run::Run;
+use trainwright_whatif::scenario::{Base, Scenario};
+use trainwright_whatif::sweep::Axis;
+
+/// All that is known of what was asked.
+pub struct Page {
+    /// Without variations.
+    pub base: Scenario,
+    /// What was varied.
+    pub axes: Vec<Axis>,
+    /// A row for each.
+    pub answers: Vec<Answer>,
+    /// The answer in words; empty for a plain sweep.
+    pub headline: Vec<String>,
+}
+
+impl Page {
+    /// What the sweep is of.
+    pub fn title(&self) -> String {
+        let varied: Vec<&str> = self.axes.iter().map(|axis| axis.input.as_str()).collect();
+        let (model, cluster) = (&self.base.model().name, &self.base.cluster().name);
+        match varied.as_slice() {
+            [] => format!("{model} on {cluster}"),
+            varied => format!("{model} on {cluster} by {}", varied.join(" and ")),
+        }
+    }
+}
+
+/// Everything that a person wants to know.
+pub fn page(page: &Page) -> String {
+    let Page { base, answers, headline, .. } = page;
+    let stack = match &base.base {
+        Base::Question(question) => &question.stack.name,
+        Base::Plan(plan) => &plan.stack.name,
+    };
+    let mut text = wrap(&asked(base.model(), base.cluster(), base.job(), stack), 0);
+    if !headline.is_empty() {
+        text.push_str(&heading("Answer"));
+        text.extend(headline.iter().map(|line| wrap(line, 0)));
+    }
+    text.push_str(&heading(&format!("{} ({})", page.title(), count(answers.len(), "point"))));
+    text.push_str(&rows(page));
+    let refused: Vec<Vec<String>> = answers
+        .iter()
+        .filter_map(|answer| Some(vec![answer.point.join(" "), answer.outcome.as_ref().err()?.clone()]))
+        .collect();
+    if !refused.is_empty() {
+        text.push_str(&heading("Points without a plan"));
+        text.push_str(&wrapped_table(&[Left("point"), Left("why")], refused));
+    }
+    text.push_str(&wrap(&notes(page), 0));
+    text
+}
+
+/// The cells of every answer with a plan, below their headings.
+pub fn cells(page: &Page) -> (Vec<String>, Vec<Vec<String>>) {
+    let answers = &page.answers;
+    let front = front(answers, Cost::of(answers));
+    let run = run_words(page);
+    let fixed = ["GPUs", "step", "tokens/s", "per GPU", "MFU", "memory", "T×P×D", "v", "µb"];
+    let mut headings: Vec<String> = page.axes.iter().map(|axis| axis.input.clone()).collect();
+    headings.extend(fixed.map(str::to_string));
+    headings.extend([format!("days {run}"), format!("USD {run}"), format!("MWh {run}"), "front".into()]);
+    let rows = answers.iter().zip(front).filter_map(|(answer, on_front)| {
+        let planned = answer.outcome.as_ref().ok()?;
+        let (forecast, taken) = (&planned.forecast, answer.wanted_run()?);
+        let mut cells = answer.point.clone();
+        cells.extend([
+            grouped(planned.plan.mesh.ranks() as f64),
+            forecast.step_time.to_string(),
+            grouped(forecast.tokens_per_s),
+            grouped(forecast.tokens_per_s_per_gpu),
+            percent(forecast.mfu_causal_attention),
+            gib(forecast.peak_memory),
+            mesh(&planned.plan),
+            planned.plan.virtual_stages.to_string(),
+            planned.plan.micro_batch.to_string(),
+        ]);
+        cells.extend(run_cells(&taken));
+        cells.push(if on_front { "*" } else { "" }.into());
+        Some(cells)
+    });
+    (headings, rows.collect())
+}
+
+fn rows(page: &Page) -> String {
+    let (headings, rows) = cells(page);
+    let columns: Vec<Column> = headings.iter().map(|heading| Right(heading)).collect();
+    table(&columns, rows)
+}
+
+/// Of how many tokens the run is, for narrow columns.
+fn run_words(page: &Page) -> String {
+    match page.axes.iter().any(|axis| axis.input == "tokens") {
+        true => "/ run".into(),
+        false => format!("/ {}", amount(page.base.rates.tokens.unwrap_or(BILLION))),
+    }
+}
+
+fn run_cells(run: &Run) -> [String; 3] {
+    let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    [
+        digits(run.time.as_days()),
+        known(run.cost.map(|cost| digits(cost.get()))),
+        known(run.energy.map(|energy| digits(energy.as_mwh()))),
+    ]
+}
+
+/// Three digits at least.
+fn digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => grouped(v),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v => format!("{v:.4}"),
+    }
+}
+
+/// `15T`, `1.4T`, `300B`.
+fn amount(value: f64) -> String {
+    let scales = [(1e12, "T"), (1e9, "B"), (1e6, "M")];
+    match scales.iter().find(|(scale, _)| value >= *scale) {
+        Some((scale, name)) => {
+            let text = format!("{:.2}", value / scale);
+            format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
+        }
+        None => grouped(value),
+    }
+}
+
+fn mesh(plan: &Plan) -> String {
+    format!("{}×{}×{}", plan.mesh.tensor, plan.mesh.pipeline, plan.mesh.data)
+}
+
+/// How to read the table, and where price and power are from.
+fn notes(page: &Page) -> String {
+    let base = &page.base;
+    let run = match page.axes.iter().any(|axis| axis.input == "tokens") {
+        true => "the point's run".into(),
+        false => format!("{} tokens", grouped(base.rates.tokens.unwrap_or(BILLION))),
+    };
+    let price = base.rates.price.clone().or_else(|| list_price(base.cluster()));
+    let price = price.map_or("no price is known".to_string(), |price| {
+        format!("{:.2} USD for a GPU and hour ({})", price.per_gpu.get(), price.source)
+    });
+    let power = base.cluster().node.gpu.power.as_ref();
+    let power = power.map_or("no power is known".to_string(), |power| {
+        format!("{:.0} W for a GPU ({}), PUE {}", power.value.get(), power.source, base.rates.pue)
+    });
+    format!(
+        "MFU: % of the peak, causal attention halved; memory: GiB on the fullest GPU; T×P×D: ranks of the tensor, pipeline \
+         and data axis; v: stages per pipeline rank; µb: sequences in a microbatch; days, USD, MWh: of {run}, without \
+         interruptions; *: nothing is both faster and cheaper. Before variations: {price}; {power}."
+    )
+}
+
+/// The fewest nodes that are fast enough.
+pub fn fewest(found: &GpusNeeded, limit: Seconds) -> Vec<String> {
+    let days = digits(limit.as_days());
+    match found.fewest {
+        Some(index) => {
+            let answer = &found.answers[index];
+            vec![format!("{} are needed to end within {days} days: {}.", gpus(answer), run_of(answer))]
+        }
+        None => {
+            let fastest = found.answers.iter().filter_map(|answer| Some((answer.wanted_run()?.time, answer)));
+            let fastest = fastest.min_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+            vec![match fastest {
+                Some((_, answer)) => {
+                    format!(
+                        "No number of nodes that was tried ends within {days} days. The fastest: {}, {}.",
+                        gpus(answer),
+                        run_of(answer)
+                    )
+                }
+                None => "No number of nodes that was tried has a plan.".into(),
+            }]
+        }
+    }
+}
+
+/// The cheapest, and the cheapest that ends in time.
+pub fn cheapest(answers: &[Answer], limit: Option<Seconds>) -> Vec<String> {
+    let cheapest = |in_time: &dyn Fn(&Run) -> bool| {
+        let priced = answers.iter().filter_map(|answer| {
+            let run = answer.wanted_run()?;
+            Some((run.cost.filter(|_| in_time(&run))?, answer))
+        });
+        priced.min_by(|a: &(Dollars, &Answer), b| a.0.get().total_cmp(&b.0.get()))
+    };
+    let say = |found: Option<(Dollars, &Answer)>, what: &str| match found {
+        Some((_, answer)) => format!("The cheapest{what}: {}, {}.", answer.point.join(" "), run_of(answer)),
+        None => format!("None{what} has both a plan and a price."),
+    };
+    let mut lines = vec![say(cheapest(&|_| true), "")];
+    if let Some(limit) = limit {
+        let what = format!(" that ends within {} days", digits(limit.as_days()));
+        lines.push(say(cheapest(&|run| run.time <= limit), &what));
+    }
+    lines
+}
+
+/// The largest that fits.
+pub fn largest(found: &Largest, what: &str) -> Vec<String> {
+    let Some(index) = found.largest else {
+        return vec![format!("No {what} that was tried fits.")];
+    };
+    let answer = &found.answers[index];
+    let above = found.answers.get(index + 1).map(|next| (size(next, what), next.outcome.as_ref().err()));
+    let most = if what == "model" { "largest" } else { "longest" };
+    let mut lines = vec![format!("The {most} {what} of those tried that fits: {}.", size(answer, what))];
+    if let Some((size, Some(reason))) = above {
+        lines.push(format!("The next, {size}: {reason}."));
+    }
+    lines
+}
+
+fn size(answer: &Answer, what: &str) -> String {
+    match (&answer.scenario, what) {
+        (Some(scenario), "model") => {
+            let model = scenario.model();
+            format!(
+                "{} parameters, {} layers of width {}",
+                billions(model.parameters()),
+                model.layers(),
+                model.hidden
+            )
+        }
+        (Some(scenario), _) => {
+            let job = scenario.job();
+            format!("{} tokens, {}", grouped(job.sequence as f64), count(job.global_batch, "sequence"))
+        }
+        (None, _) => answer.point.join(" "),
+    }
+}
+
+/// What each change brings over the first answer.
+pub fn gains(answers: &[Answer]) -> Vec<String> {
+    let speed = |answer: &Answer| answer.outcome.as_ref().ok().map(|planned| planned.forecast.tokens_per_s);
+    let Some(base) = answers.first().and_then(speed) else {
+        return vec!["As it is, nothing fits.".into()];
+    };
+    let mut gains: Vec<(f64, &Answer)> =
+        answers[1..].iter().filter_map(|answer| Some((speed(answer)? / base - 1.0, answer))).collect();
+    gains.sort_by(|a, b| b.0.total_cmp(&a.0));
+    gains
+        .iter()
+        .map(|(gain, answer)| format!("{:+.1} % tokens/s: {}", 100.0 * gain, answer.point[0]))
+        .collect()
+}
+
+/// Speed for each GPU over that of the first answer that has a plan.
+pub fn efficiency(answers: &[Answer]) -> Vec<String> {
+    let speed =
+        |answer: &Answer| answer.outcome.as_ref().ok().map(|planned| planned.forecast.tokens_per_s_per_gpu);
+    let planned: Vec<(&Answer, f64)> =
+        answers.iter().filter_map(|answer| Some((answer, speed(answer)?))).collect();
+    match planned.as_slice() {
+        [(first, start), .., (last, end)] => vec![format!(
+            "From {} to {}: {:.1} % of the speed for each GPU remains.",
+            gpus(first),
+            gpus(last),
+            100.0 * end / start
+        )],
+        [(only, _)] => vec![format!("Only {} have a plan.", gpus(only))],
+        [] => vec!["No number of GPUs has a plan.".into()],
+    }
+}
+
+/// Model and tokens, and what they take.
+pub fn optimum(found: &ComputeOptimal, law: &str) -> Vec<String> {
+    let ComputeOptimal { budget, optimum, answer } = found;
+    let mut lines = vec![
+        format!(
+            "{:.3e} FLOPs are spent best on {} parameters and {} tokens, {:.1} tokens for each parameter \
+             (law {law}, loss {:.3}).",
+            budget.get(),
+            amount(optimum.parameters),
+            amount(optimum.tokens),
+            optimum.tokens / optimum.parameters,
+            optimum.loss,
+        ),
+        format!("The nearest model of this shape: {}.", size(answer, "model")),
+    ];
+    if answer.outcome.is_ok() {
+        lines.push(format!("On {}: {}.", gpus(answer), run_of(answer)));
+    }
+    lines
+}
+
+fn gpus(answer: &Answer) -> String {
+    answer.scenario.as_ref().map_or_else(
+        || answer.point.join(" "),
+        |scenario| {
+            format!(
+                "{} ({})",
+                count(scenario.cluster().gpus(), "GPU"),
+                count(scenario.cluster().nodes, "node")
+            )
+        },
+    )
+}
+
+fn run_of(answer: &Answer) -> String {
+    let Some(run) = answer.wanted_run() else { return "no plan".into() };
+    let cost = run.cost.map_or(String::new(), |cost| format!(", {} USD", grouped(cost.get())));
+    let energy = run.energy.map_or(String::new(), |energy| format!(", {} MWh", digits(energy.as_mwh())));
+    format!(
+        "{} days, {} steps, {} GPU-hours{cost}{energy}",
+        digits(run.time.as_days()),
+        grouped(run.steps),
+        grouped(run.gpu_hours)
+    )
+}

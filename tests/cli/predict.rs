@@ -1,0 +1,100 @@
+//! `predict`.
+
+use crate::Folder;
+use serde_json::Value;
+
+const HEADER: &str = "id,quality,layers,hidden,heads,vocab,seq_len,gpu,gpus,tp,pp,micro_batch,global_batch,framework,\
+                      measured_step_time_s,outcome\n";
+
+/// A row that has a plan, one whose GPU is unknown, one that contradicts itself and one with a cell that is no number.
+fn table() -> String {
+    format!(
+        "{HEADER}a-1,A,24,2048,16,51200,1024,a100-80gb-sxm,8,2,2,2,32,Megatron-LM,1.5,ok\n\
+         a-2,A,24,2048,16,51200,1024,abacus,8,2,2,2,32,Megatron-LM,1.5,ok\n\
+         a-3,A,24,2048,16,51200,1024,a100-80gb-sxm,8,3,2,2,32,Megatron-LM,1.5,ok\n\
+         a-4,A,many,2048,16,51200,1024,a100-80gb-sxm,8,2,2,2,32,Megatron-LM,1.5,ok\n"
+    )
+}
+
+#[test]
+fn every_row_is_answered_in_order_and_none_costs_another() {
+    let folder = Folder::new();
+    folder.write("cases.csv", &table());
+    let ran = folder.run("predict cases.csv --out out.csv");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.starts_with("4 rows: 1 forecast, 1 unsupported, 2 invalid\n"), "{}", ran.stdout);
+    let mut reader = csv::Reader::from_path(folder.path("out.csv")).unwrap();
+    let headers = reader.headers().unwrap().clone();
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    let cell = |row: usize, column: &str| {
+        let index = headers.iter().position(|header| header == column).unwrap();
+        rows[row].get(index).unwrap().to_string()
+    };
+    let ids: Vec<String> = (0..4).map(|row| cell(row, "id")).collect();
+    assert_eq!(ids, ["a-1", "a-2", "a-3", "a-4"]);
+    let number = |column: &str| cell(0, column).parse::<f64>().unwrap();
+    let step = number("predicted_step_time_s");
+    // 32 sequences of 1024 tokens on 8 GPUs.
+    assert!((number("predicted_tokens_per_s_per_gpu") * step / 4096.0 - 1.0).abs() < 1e-3);
+    assert!((number("error_pct") - 100.0 * (step / 1.5 - 1.0)).abs() < 0.01);
+    assert_eq!((cell(0, "status").as_str(), cell(0, "predicted_outcome").as_str()), ("ok", "ok"));
+    for (row, status, reason) in [
+        (1, "unsupported", "no node of the catalog has the GPU `abacus`"),
+        (2, "invalid", "`tp` x `pp` x `cp` is 6, which does not divide 8 GPUs"),
+        (3, "invalid", "`layers`: `many` is not a number"),
+    ] {
+        assert_eq!(cell(row, "status"), status);
+        assert!(cell(row, "reason").starts_with(reason), "{}", cell(row, "reason"));
+        assert_eq!(cell(row, "predicted_step_time_s"), "");
+    }
+}
+
+#[test]
+fn measurements_do_not_change_forecasts() {
+    let folder = Folder::new();
+    folder.write("cases.csv", &table());
+    let other = table().replace("Megatron-LM,1.5,ok", "Megatron-LM,99,oom");
+    folder.write("other.csv", &other);
+    let forecasts = |cases: &str| -> Vec<String> {
+        let ran = folder.run(&format!("predict {cases} --out -"));
+        assert_eq!(ran.code, 0);
+        let mut reader = csv::Reader::from_reader(ran.stdout.as_bytes());
+        let headers = reader.headers().unwrap().clone();
+        let at = headers.iter().position(|header| header == "predicted_step_time_s").unwrap();
+        reader.records().map(|row| row.unwrap().get(at).unwrap().to_string()).collect()
+    };
+    assert_eq!(forecasts("cases.csv"), forecasts("other.csv"));
+}
+
+#[test]
+fn the_summary_is_data_too() {
+    let folder = Folder::new();
+    folder.write("cases.csv", &table());
+    let ran = folder.run("predict cases.csv --json");
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(answer["rows"], 4);
+    assert_eq!(answer["groups"][0]["time"]["rows"], 1);
+    assert_eq!(answer["groups"][0]["outcomes"]["fits"], 1);
+}
+
+#[test]
+fn tables_that_are_none_are_refused_in_one_line() {
+    let folder = Folder::new();
+    folder.write("short.csv", "id,layers\na,1\n");
+    folder.write("twice.csv", &HEADER.replace("quality", "status"));
+    folder.write(
+        "bad.toml",
+        "source = \"x\"\n[[factors]]\nparameter = \"matrix\"\nof = \"ampere\"\nfactor = 9\n",
+    );
+    folder.write("cases.csv", &table());
+    for (arguments, message) in [
+        ("predict short.csv", "the column `hidden` is missing"),
+        ("predict twice.csv", "the column `status` is there already"),
+        ("predict none.csv", "cannot read none.csv"),
+        ("predict cases.csv --calibration bad.toml", "factor of matrix of ampere"),
+    ] {
+        let ran = folder.run(arguments);
+        assert_eq!((ran.code, ran.stderr.lines().count()), (2, 1), "{arguments}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{arguments}: {}", ran.stderr);
+    }
+}

@@ -1,0 +1,63 @@
+//! `run`.
+
+use crate::{Folder, small_plan};
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::hf::from_hugging_face;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+
+/// Two blocks of width 16 over bytes, on two pipeline ranks.
+fn tiny_plan() -> Plan {
+    let config = r#"{"model_type": "gpt2", "n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 8,
+        "vocab_size": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#;
+    let mut plan = small_plan();
+    plan.model = from_hugging_face(config, "tiny").unwrap();
+    plan.mesh = Mesh::new(1, 2, 1);
+    plan.sequence_parallel = false;
+    plan.data_sharding = "none".into();
+    plan.stages = vec!["1 none".parse().unwrap(), "1 none".parse().unwrap()];
+    plan.job.precision = Precision::Fp32;
+    (plan.job.sequence, plan.job.global_batch) = (8, 4);
+    plan.cluster.node.gpus.value = 2;
+    plan
+}
+
+/// The losses that a run printed.
+fn losses(page: &str) -> Vec<f64> {
+    let steps = page.lines().filter(|line| line.starts_with("step "));
+    steps.map(|line| line.split_whitespace().nth(3).unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_text_is_learned_and_every_op_is_in_the_trace() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    folder.write("text", &"the quick brown fox ".repeat(20));
+    let run = "run plan.toml --steps 30 --data text --learning-rate 0.02 --trace step.json";
+    let ran = folder.run(run);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+    let first = losses(&ran.stdout);
+    // ln 256 = 5.545 at first.
+    assert!(first.len() == 30 && (first[0] - 5.545).abs() < 0.2 && first[29] < 4.0, "{}", ran.stdout);
+    assert!(ran.stdout.contains("tokens/s"), "{}", ran.stdout);
+    let trace = folder.read("step.json");
+    assert!(["block 1 attention", "optimizer", "receive"].iter().all(|name| trace.contains(name)));
+    assert_eq!(losses(&folder.run(run).stdout), first, "two runs differ");
+    assert_ne!(losses(&folder.run(&format!("{run} --seed 1")).stdout), first);
+}
+
+#[test]
+fn what_cannot_be_run_is_one_line() {
+    let folder = Folder::new();
+    folder.write("bf16.toml", &small_plan().to_toml());
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    folder.write("text", "short");
+    let check = |arguments: &str, code, expected: &str| {
+        let ran = folder.run(arguments);
+        assert_eq!((ran.code, ran.stderr.lines().count()), (code, 1), "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    };
+    check("run bf16.toml", 2, "`job.precision` is `bf16`; it computes in `fp32`");
+    check("run plan.toml --data text", 2, "5 tokens are fewer than one sequence of 8");
+    check("run plan.toml --data none", 2, "--data: cannot read none");
+}

@@ -1,0 +1,111 @@
+//! What other tools read, out of a plan.
+//!
+//! ```text
+//! Plan ─► an Exporter of EXPORTERS ─► files, and what of the plan they do not say
+//! ```
+//!
+//! `fields` lists every choice that a plan makes. An exporter says of each which it has written down; what it does not
+//! mention is reported as unsaid by itself, so that no choice is lost in silence. Nothing here knows what a choice costs.
+
+mod accelerate_fsdp;
+mod deepspeed;
+pub(crate) mod fields;
+mod maxtext;
+mod megatron;
+mod megatron_bridge;
+mod megatron_lm;
+mod nemo;
+mod sheet;
+mod slurm;
+mod torchtitan;
+mod yaml;
+
+pub(crate) use torchtitan::{FLAVORS, NO_LIMIT, SCHEDULES};
+
+pub use fields::{FIELDS, Field, Unsaid};
+
+use sheet::Sheet;
+use trainwright_spec::catalog::nearest;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::plan::Plan;
+
+/// A tool that a plan can be written for.
+pub trait Exporter: Sync {
+    /// The name in arguments.
+    fn name(&self) -> &'static str;
+
+    /// One line on what is written.
+    fn summary(&self) -> &'static str;
+
+    /// Which version of the tool reads it.
+    fn source(&self) -> &'static str;
+
+    /// Writes the files, the main one first, and notes on the sheet which fields they say.
+    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile>;
+
+    /// What begins a line of comment in the main file; none where the format has no comments.
+    fn comment(&self) -> Option<&'static str> {
+        Some("#")
+    }
+}
+
+/// A file to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedFile {
+    /// Its name.
+    pub name: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// A plan as another tool reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// The main file first.
+    pub files: Vec<ExportedFile>,
+    /// What of the plan is in none of them.
+    pub unsaid: Vec<Unsaid>,
+}
+
+/// Every tool. A new one is a file in `export/` and a line here.
+pub static EXPORTERS: &[&dyn Exporter] = &[
+    &megatron_lm::MegatronLm,
+    &megatron_bridge::MegatronBridge,
+    &nemo::NeMo,
+    &deepspeed::DeepSpeed,
+    &torchtitan::TorchTitan,
+    &accelerate_fsdp::AccelerateFsdp,
+    &maxtext::MaxText,
+    &slurm::Slurm,
+];
+
+/// The exporter of that name.
+///
+/// # Errors
+/// `UnknownName` with the nearest names.
+pub fn exporter(name: &str) -> Result<&'static dyn Exporter, SpecError> {
+    let named = EXPORTERS.iter().copied().find(|exporter| exporter.name() == name);
+    named.ok_or_else(|| SpecError::UnknownName {
+        kind: "exporter",
+        name: name.into(),
+        nearest: nearest(name, EXPORTERS.iter().map(|exporter| exporter.name())),
+    })
+}
+
+/// Writes a plan for a tool. What it cannot say stands as comments at the head of the main file, if it can have any.
+pub fn export(plan: &Plan, exporter: &dyn Exporter) -> Exported {
+    let mut sheet = Sheet::default();
+    let mut files = exporter.files(plan, &mut sheet);
+    let unsaid = sheet.unsaid(plan);
+    if let (Some(mark), Some(main)) = (exporter.comment(), files.first_mut()) {
+        let head = match unsaid.is_empty() {
+            true => String::new(),
+            false => format!("{mark} Not said here, because {} has no option for it:\n", exporter.name()),
+        };
+        let lines: String = unsaid.iter().map(|unsaid| format!("{mark}   {unsaid}\n")).collect();
+        // A script's first line names its interpreter.
+        let at = if main.text.starts_with("#!") { main.text.find('\n').map_or(0, |end| end + 1) } else { 0 };
+        main.text.insert_str(at, &(head + &lines));
+    }
+    Exported { files, unsaid }
+}

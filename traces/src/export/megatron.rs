@@ -1,0 +1,270 @@
+//! A plan as Megatron's settings: the arguments of Megatron-LM, each with the field of Megatron-Core's configuration
+//! that it sets. What is written of them, and how, is for each tool that is built upon Megatron-Core to say.
+
+mod model;
+mod stages;
+mod state;
+
+use super::fields::{has_experts, overlap_pipeline};
+use super::sheet::Sheet;
+use serde_json::Value;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::{AttentionKernel, Fusion, PipelineOverlap, Stack};
+
+/// An argument of Megatron-LM.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Argument {
+    /// With its dashes.
+    pub flag: &'static str,
+    /// What follows it.
+    pub values: Vec<String>,
+    /// The configuration's field with its section, `model.sequence_parallel`, and what it is set to; none where the
+    /// flag stands for no single field.
+    pub field: Option<(&'static str, Value)>,
+}
+
+/// The arguments of a plan, in order.
+#[derive(Debug, Default)]
+pub struct Arguments(pub Vec<Argument>);
+
+impl Arguments {
+    /// A flag with a value.
+    fn set(&mut self, flag: &'static str, value: impl Into<Value>, field: &'static str) {
+        let value = value.into();
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        let field = (!field.is_empty()).then_some((field, value));
+        self.0.push(Argument { flag, values: vec![text], field });
+    }
+
+    /// A flag with several values.
+    fn several(&mut self, flag: &'static str, values: Vec<Value>, field: &'static str) {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        let texts = values.iter().map(text).collect();
+        let field = (!field.is_empty()).then(|| (field, Value::Array(values)));
+        self.0.push(Argument { flag, values: texts, field });
+    }
+
+    /// A flag that stands for true.
+    fn on(&mut self, flag: &'static str, field: &'static str) {
+        self.bare(flag, field, true);
+    }
+
+    /// A flag that stands for false.
+    fn off(&mut self, flag: &'static str, field: &'static str) {
+        self.bare(flag, field, false);
+    }
+
+    fn bare(&mut self, flag: &'static str, field: &'static str, value: bool) {
+        let field = (!field.is_empty()).then_some((field, Value::Bool(value)));
+        self.0.push(Argument { flag, values: Vec::new(), field });
+    }
+}
+
+/// The stack whose behaviour is that of Megatron-Core where no argument says otherwise.
+pub fn defaults() -> Stack {
+    Stack::from_name("megatron-core").expect("the catalog has it")
+}
+
+/// The arguments of a plan; `sheet` notes what they say.
+pub fn arguments(plan: &Plan, sheet: &mut Sheet) -> Arguments {
+    let mut arguments = choices(plan, sheet);
+    model::arguments(plan, sheet, &mut arguments);
+    arguments
+}
+
+/// The arguments of a plan but those of its model.
+pub fn choices(plan: &Plan, sheet: &mut Sheet) -> Arguments {
+    let mut arguments = Arguments::default();
+    mesh(plan, sheet, &mut arguments);
+    stages::arguments(plan, sheet, &mut arguments);
+    job(plan, sheet, &mut arguments);
+    experts(plan, sheet, &mut arguments);
+    state::arguments(plan, sheet, &mut arguments);
+    stack(plan, sheet, &mut arguments);
+    arguments
+}
+
+fn mesh(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+    let mesh = &plan.mesh;
+    sheet.say(&["mesh.tensor", "mesh.pipeline", "mesh.data", "mesh.context", "mesh.expert"]);
+    sheet.say(&["mesh.expert_tensor", "sequence_parallel", "context_scheme", "mesh.context_inner"]);
+    out.set("--tensor-model-parallel-size", mesh.tensor, "model.tensor_model_parallel_size");
+    if plan.sequence_parallel && mesh.tensor > 1 {
+        out.on("--sequence-parallel", "model.sequence_parallel");
+    }
+    out.set("--pipeline-model-parallel-size", mesh.pipeline, "model.pipeline_model_parallel_size");
+    if mesh.expert > 1 {
+        out.set("--expert-model-parallel-size", mesh.expert, "model.expert_model_parallel_size");
+    }
+    if has_experts(plan) && mesh.expert_tensor() != mesh.tensor {
+        out.set("--expert-tensor-parallel-size", mesh.expert_tensor(), "model.expert_tensor_parallel_size");
+    }
+    if mesh.context == 1 {
+        return;
+    }
+    out.set("--context-parallel-size", mesh.context, "model.context_parallel_size");
+    let kind = match plan.context_scheme.as_str() {
+        "ring" => "p2p",
+        "all-gather" => "allgather",
+        "ulysses" => "a2a",
+        "hybrid" => "a2a+p2p",
+        other => {
+            sheet.leave("context_scheme", format!("no such exchange; p2p, not {other}"));
+            "p2p"
+        }
+    };
+    out.several("--cp-comm-type", vec![kind.into()], "");
+    if let Some(argument) = out.0.last_mut() {
+        argument.field = Some(("model.cp_comm_type", kind.into()));
+    }
+    if plan.context_scheme == "hybrid" {
+        let sizes = vec![mesh.context_inner.into(), (mesh.context / mesh.context_inner).into()];
+        out.several(
+            "--hierarchical-context-parallel-sizes",
+            sizes,
+            "model.hierarchical_context_parallel_sizes",
+        );
+    }
+}
+
+fn job(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+    let job = &plan.job;
+    sheet.say(&["job.sequence", "job.global_batch", "micro_batch", "job.precision", "job.gradient_clipping"]);
+    out.set("--micro-batch-size", plan.micro_batch, "train.micro_batch_size");
+    out.set("--global-batch-size", job.global_batch, "train.global_batch_size");
+    out.set("--seq-length", job.sequence, "model.seq_length");
+    match job.precision.base() {
+        Precision::Bf16 => out.on("--bf16", "model.bf16"),
+        Precision::Fp16 => out.on("--fp16", "model.fp16"),
+        _ => {}
+    }
+    let recipe = match job.precision {
+        Precision::Fp8 => Some("delayed"),
+        Precision::Fp8Block => Some("blockwise"),
+        Precision::MxFp8 => Some("mxfp8"),
+        Precision::NvFp4 => {
+            out.set("--fp4-format", "e2m1", "model.fp4");
+            out.set("--fp4-recipe", "nvfp4", "model.fp4_recipe");
+            None
+        }
+        Precision::Int8 => {
+            sheet.leave("job.precision", "no 8-bit integers; fp16");
+            None
+        }
+        Precision::Tf32 => {
+            sheet.leave("job.precision", "set NVIDIA_TF32_OVERRIDE=1 in the environment");
+            None
+        }
+        _ => None,
+    };
+    if let Some(recipe) = recipe {
+        out.set("--fp8-format", "hybrid", "model.fp8");
+        out.set("--fp8-recipe", recipe, "model.fp8_recipe");
+    }
+    let optimizer = match job.optimizer.as_str() {
+        "momentum" | "sgd" => "sgd",
+        _ => "adam",
+    };
+    let known = matches!(job.optimizer.as_str(), "adamw" | "momentum" | "sgd");
+    sheet.say_if(known, "job.optimizer", "adam with decoupled weight decay takes its place");
+    out.set("--optimizer", optimizer, "optimizer.optimizer");
+    if optimizer == "sgd" {
+        let momentum = if job.optimizer == "momentum" { 0.9 } else { 0.0 };
+        out.set("--sgd-momentum", momentum, "optimizer.sgd_momentum");
+    }
+    out.set("--clip-grad", if job.gradient_clipping { 1.0 } else { 0.0 }, "optimizer.clip_grad");
+}
+
+fn experts(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+    if !has_experts(plan) {
+        return;
+    }
+    sheet.say(&["experts.dispatcher", "experts.capacity_factor"]);
+    let kind = match plan.experts.dispatcher.as_str() {
+        "all-gather" => "allgather",
+        "by-node" => "flex",
+        _ => "alltoall",
+    };
+    out.set("--moe-token-dispatcher-type", kind, "model.moe_token_dispatcher_type");
+    if kind == "flex" {
+        out.set("--moe-flex-dispatcher-backend", "deepep", "model.moe_flex_dispatcher_backend");
+    }
+    // The backend counts a node's ranks itself.
+    let in_node = plan.cluster.node.gpus.value / plan.mesh.expert_tensor();
+    let same = plan.mesh.expert_inner == plan.mesh.expert.min(in_node.max(1));
+    sheet.say_if(same, "mesh.expert_inner", "the dispatcher takes the ranks of a node");
+    if let Some(factor) = plan.experts.capacity_factor {
+        out.set("--moe-expert-capacity-factor", factor, "model.moe_expert_capacity_factor");
+    }
+    sheet.leave("experts.load", "the router decides");
+}
+
+fn stack(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+    let (stack, defaults) = (&plan.stack, defaults());
+    sheet.say(&["stack.fused_elementwise", "stack.cross_entropy", "stack.fused_gradient_accumulation"]);
+    sheet.say(&["stack.overlap_gradient_reduction", "stack.overlap_weight_gather"]);
+    sheet.say(&["stack.overlap_tensor_pieces", "stack.bucket_parameters", "stack.base_blocks"]);
+    sheet.say(&["stack.vocabulary_multiple", "stack.attention"]);
+    let attention = match stack.attention {
+        AttentionKernel::Unfused | AttentionKernel::FusedSoftmax => "unfused",
+        _ => "flash",
+    };
+    out.set("--attention-backend", attention, "");
+    match stack.attention {
+        AttentionKernel::Unfused => out.off("--no-masked-softmax-fusion", "model.masked_softmax_fusion"),
+        AttentionKernel::Flash1 => sheet.leave("stack.attention", "no FlashAttention before version 2"),
+        AttentionKernel::Flash2 => out.set("--flash-attention-version", 2, "model.flash_attention_version"),
+        AttentionKernel::Flash3 => out.set("--flash-attention-version", 3, "model.flash_attention_version"),
+        AttentionKernel::Flash | AttentionKernel::FusedSoftmax => {}
+    }
+    if !stack.fused_elementwise {
+        out.off("--no-bias-gelu-fusion", "");
+        out.off("--no-bias-swiglu-fusion", "model.bias_activation_fusion");
+        out.off("--no-bias-dropout-fusion", "model.bias_dropout_fusion");
+    }
+    if stack.cross_entropy == Fusion::Fused {
+        out.on("--cross-entropy-loss-fusion", "model.cross_entropy_loss_fusion");
+    }
+    if !stack.fused_gradient_accumulation {
+        out.off("--no-gradient-accumulation-fusion", "model.gradient_accumulation_fusion");
+    }
+    if stack.overlap_tensor_pieces {
+        out.on("--tp-comm-overlap", "model.tp_comm_overlap");
+    }
+    if stack.overlap_gradient_reduction {
+        out.on("--overlap-grad-reduce", "ddp.overlap_grad_reduce");
+    }
+    if stack.overlap_weight_gather {
+        out.on("--overlap-param-gather", "ddp.overlap_param_gather");
+    }
+    let usual = Plan { stack: defaults.clone(), ..plan.clone() }.bucket_parameters();
+    if plan.bucket_parameters() != usual {
+        out.set("--ddp-bucket-size", plan.bucket_parameters(), "ddp.bucket_size");
+    }
+    out.set("--make-vocab-size-divisible-by", stack.vocabulary_multiple.value, "");
+    if let Some(blocks) = &stack.base_blocks {
+        out.on("--first-last-layers-bf16", "model.first_last_layers_bf16");
+        out.set("--num-layers-at-start-in-bf16", blocks.first.value, "model.num_layers_at_start_in_bf16");
+        out.set("--num-layers-at-end-in-bf16", blocks.last.value, "model.num_layers_at_end_in_bf16");
+    }
+    let overlap = overlap_pipeline(plan);
+    if overlap == PipelineOverlap::Never && plan.virtual_stages > 1 {
+        out.off("--no-overlap-p2p-communication", "model.overlap_p2p_comm");
+    }
+    sheet.say_if(
+        overlap != PipelineOverlap::Always,
+        "stack.overlap_pipeline",
+        "messages overlap with several stages on a rank only",
+    );
+    // What no argument changes: Megatron-Core does as its entry in the catalog says.
+    let fixed = [
+        (stack.norms == defaults.norms, "stack.norms"),
+        (stack.optimizer == defaults.optimizer, "stack.optimizer"),
+        (stack.overlap_tensor_backward, "stack.overlap_tensor_backward"),
+        (stack.scatter_gather_pipeline, "stack.scatter_gather_pipeline"),
+    ];
+    for (same, field) in fixed {
+        sheet.say_if(same, field, "Megatron-Core always does it");
+    }
+}

@@ -1,0 +1,133 @@
+//! Which blocks each stage has, in which order the stages run, and what they compute again.
+
+use super::Arguments;
+use crate::export::sheet::Sheet;
+use serde_json::Value;
+use trainwright_spec::model::Mlp;
+use trainwright_spec::plan::{Piece, Plan, Recompute};
+
+/// The arguments of pipeline and recomputation.
+pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+    sheet.say(&["stages", "virtual_stages"]);
+    layout(plan, out);
+    schedule(plan, sheet, out);
+    recompute(plan, sheet, out);
+}
+
+/// Even shares need no more than their number; others are spelt out, stage by stage.
+fn layout(plan: &Plan, out: &mut Arguments) {
+    let counts: Vec<usize> = plan.stages.iter().map(|stage| stage.0.len()).collect();
+    let even = counts.iter().all(|count| *count == counts[0]);
+    if !even {
+        let layout = layout_text(&counts);
+        out.set("--pipeline-model-parallel-layout", layout, "model.pipeline_model_parallel_layout");
+    } else if plan.virtual_stages > 1 {
+        out.set(
+            "--num-virtual-stages-per-pipeline-rank",
+            plan.virtual_stages,
+            "model.virtual_pipeline_model_parallel_size",
+        );
+    }
+}
+
+/// `Et*2|t*3|t*2L`: the embedding, blocks, the loss, and the stages' ends between them.
+fn layout_text(counts: &[usize]) -> String {
+    let blocks = |count: &usize| match count {
+        0 => String::new(),
+        count => format!("t*{count}"),
+    };
+    let stages: Vec<String> = counts.iter().map(blocks).collect();
+    format!("E{}L", stages.join("|"))
+}
+
+fn schedule(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+    sheet.say(&["schedule"]);
+    let (p, v, m) = (plan.mesh.pipeline, plan.virtual_stages, plan.microbatches());
+    let groups = (m / p).max(1);
+    if plan.schedule == "interleaved-groups" && m.is_multiple_of(groups) && m / groups > p {
+        out.set(
+            "--microbatch-group-size-per-virtual-pipeline-stage",
+            m / groups,
+            "model.microbatch_group_size_per_vp_stage",
+        );
+    } else if plan.schedule != if v > 1 { "interleaved" } else { "1f1b" } {
+        sheet.leave("schedule", "only 1F1B, and with several stages on a rank interleaved 1F1B");
+    }
+}
+
+/// The name of a piece among `--recompute-modules`.
+fn module(piece: Piece) -> &'static str {
+    match piece {
+        Piece::Core => "core_attn",
+        Piece::Norm => "layernorm",
+        Piece::Activation => "moe_act",
+        Piece::Mlp => "mlp",
+        Piece::Experts => "moe",
+        Piece::UpProjection => "mla_up_proj",
+    }
+}
+
+fn recompute(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
+    sheet.say(&["stages.recompute"]);
+    let granularity = |out: &mut Arguments, kind: &'static str| {
+        out.set("--recompute-granularity", kind, "model.recompute_granularity");
+    };
+    let full = |out: &mut Arguments, method: &'static str, blocks: usize| {
+        granularity(out, "full");
+        out.set("--recompute-method", method, "model.recompute_method");
+        out.set("--recompute-num-layers", blocks, "model.recompute_num_layers");
+    };
+    let mut choices: Vec<Recompute> = plan.stages.iter().flat_map(|stage| stage.0.clone()).collect();
+    choices.sort();
+    choices.dedup();
+    match choices.as_slice() {
+        [Recompute::None] => {}
+        [Recompute::Full] => full(out, "uniform", 1),
+        [selective] if selective.name() == "selective" => {
+            let pieces = selective.pieces();
+            let only_experts = plan.model.blocks.iter().all(|run| matches!(run.block.mlp, Mlp::Experts(_)));
+            if pieces.contains(Piece::Activation) && !only_experts {
+                sheet.leave("stages.recompute", "activations are computed again in experts only");
+            }
+            granularity(out, "selective");
+            let modules: Vec<Value> = pieces.iter().map(|piece| module(piece).into()).collect();
+            out.several("--recompute-modules", modules, "model.recompute_modules");
+        }
+        mixed => match first_blocks(plan) {
+            Some(blocks) => full(out, "block", blocks),
+            None => {
+                let strongest = if mixed.contains(&Recompute::Full) { "full" } else { "core_attn" };
+                let why = "one choice for all stages, or the first blocks of each";
+                sheet.leave("stages.recompute", format!("{why}; {strongest} in all blocks"));
+                if strongest == "full" {
+                    full(out, "uniform", 1);
+                } else {
+                    granularity(out, "selective");
+                    out.several("--recompute-modules", vec!["core_attn".into()], "model.recompute_modules");
+                }
+            }
+        },
+    }
+}
+
+/// n, if the first n blocks of every stage, or all of a shorter one, are computed again whole and no others are.
+fn first_blocks(plan: &Plan) -> Option<usize> {
+    let full = |blocks: &[Recompute]| blocks.iter().take_while(|choice| **choice == Recompute::Full).count();
+    let most = plan.stages.iter().map(|stage| full(&stage.0)).max()?;
+    let fits = plan.stages.iter().all(|stage| {
+        let first = most.min(stage.0.len());
+        full(&stage.0) == first && stage.0[first..].iter().all(|choice| *choice == Recompute::None)
+    });
+    fits.then_some(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_name_embedding_and_loss() {
+        assert_eq!(layout_text(&[2, 3, 2]), "Et*2|t*3|t*2L");
+        assert_eq!(layout_text(&[0, 3, 0]), "E|t*3|L");
+    }
+}

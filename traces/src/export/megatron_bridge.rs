@@ -1,0 +1,71 @@
+//! Overrides of a Megatron-Bridge recipe's configuration, as YAML.
+
+use super::megatron::choices;
+use super::sheet::Sheet;
+use super::{ExportedFile, Exporter, yaml};
+use serde_json::Map;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+
+/// Megatron-Bridge.
+pub struct MegatronBridge;
+
+impl Exporter for MegatronBridge {
+    fn name(&self) -> &'static str {
+        "megatron-bridge"
+    }
+
+    fn summary(&self) -> &'static str {
+        "YAML that overrides the configuration of a Megatron-Bridge recipe"
+    }
+
+    fn source(&self) -> &'static str {
+        "Megatron-Bridge 0.6.2, megatron.bridge.training.config.ConfigContainer"
+    }
+
+    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
+        sheet.leave("model", "the recipe's model provider says it");
+        sheet.leave("cluster", "the launcher says it: torchrun --nnodes --nproc-per-node");
+        sheet.leave("stack.attention", "the recipe's attention_backend, an enumeration");
+        sheet.leave("stack.vocabulary_multiple", "the recipe's model provider says it");
+        let mut table = Map::new();
+        let fields = choices(plan, sheet).0.into_iter().filter_map(|argument| argument.field);
+        for (path, value) in fields.filter(|(path, _)| !of_precision(path)) {
+            yaml::set(&mut table, path, value.clone());
+            match path {
+                "ddp.use_distributed_optimizer" | "ddp.overlap_param_gather" => {
+                    yaml::set(&mut table, &path.replace("ddp.", "optimizer."), value);
+                }
+                "model.seq_length" => yaml::set(&mut table, "dataset.seq_length", value),
+                _ => {}
+            }
+        }
+        match recipe(plan.job.precision) {
+            Some(recipe) => yaml::set(&mut table, "mixed_precision", recipe.into()),
+            None => sheet.leave("job.precision", "no recipe of mixed precision has it"),
+        }
+        let gradients = super::fields::gradients(plan);
+        if gradients != Precision::Fp32 && plan.job.precision.base() == Precision::Bf16 {
+            sheet.leave("state.gradients", "fp32, as the recipes of mixed precision have it");
+        }
+        vec![ExportedFile { name: "megatron-bridge.yaml".into(), text: yaml::write(&table) }]
+    }
+}
+
+/// The settings that a recipe of mixed precision sets together.
+pub fn of_precision(path: &str) -> bool {
+    let field = path.rsplit('.').next().unwrap_or_default();
+    ["bf16", "fp16", "fp8", "fp8_recipe", "fp4", "fp4_recipe", "grad_reduce_in_fp32"].contains(&field)
+}
+
+/// The recipe of mixed precision in `megatron.bridge.training.mixed_precision`.
+fn recipe(precision: Precision) -> Option<&'static str> {
+    match precision {
+        Precision::Bf16 => Some("bf16_mixed"),
+        Precision::Fp16 => Some("fp16_mixed"),
+        Precision::Fp8 => Some("bf16_with_fp8_delayed_scaling_mixed"),
+        Precision::Fp8Block => Some("bf16_with_fp8_subchannel_scaling_mixed"),
+        Precision::MxFp8 => Some("bf16_with_mxfp8_mixed"),
+        Precision::Fp32 | Precision::Tf32 | Precision::NvFp4 | Precision::Int8 => None,
+    }
+}

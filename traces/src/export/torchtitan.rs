@@ -1,0 +1,361 @@
+//! The TOML configuration of torchtitan.
+
+use super::fields::gradients;
+use super::sheet::Sheet;
+use super::{ExportedFile, Exporter};
+use serde::Serialize;
+use trainwright_spec::data::Reshard;
+use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Place;
+use trainwright_spec::schedule::{schedule, text};
+
+/// torchtitan.
+pub struct TorchTitan;
+
+/// Models of the catalog: their names, and name and flavor in torchtitan.
+pub(crate) const FLAVORS: &[(&str, &str, &str)] = &[
+    ("llama-3-8b", "llama3", "8B"),
+    ("llama-3-70b", "llama3", "70B"),
+    ("llama-3-405b", "llama3", "405B"),
+    ("deepseek-v2", "deepseek_v3", "236B"),
+    ("deepseek-v3", "deepseek_v3", "671B"),
+    ("qwen3-8b", "qwen3", "8B"),
+    ("qwen3-235b-a22b", "qwen3", "235B-A22B"),
+];
+
+/// Our schedules with torchtitan's.
+pub(crate) const SCHEDULES: &[(&str, &str)] = &[
+    ("gpipe", "GPipe"),
+    ("1f1b", "1F1B"),
+    ("interleaved", "Interleaved1F1B"),
+    ("breadth-first", "LoopedBFS"),
+    ("interleaved-zb", "InterleavedZeroBubble"),
+    ("zb-v", "ZBVZeroBubble"),
+    ("dualpipev", "DualPipeV"),
+];
+
+/// A norm that no gradient reaches: clipping cannot be turned off.
+pub(crate) const NO_LIMIT: f64 = 1e9;
+
+/// The file of a schedule that torchtitan has no name for.
+const SCHEDULE_FILE: &str = "schedule.csv";
+
+#[derive(Serialize)]
+struct Document {
+    model: ModelTable,
+    training: Training,
+    optimizer: Named,
+    parallelism: Parallelism,
+    activation_checkpoint: Checkpoint,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compile: Option<Compile>,
+}
+
+#[derive(Serialize)]
+struct ModelTable {
+    name: String,
+    flavor: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    converters: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Training {
+    local_batch_size: usize,
+    global_batch_size: usize,
+    seq_len: usize,
+    max_norm: f64,
+    mixed_precision_param: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    enable_cpu_offload: bool,
+}
+
+#[derive(Serialize)]
+struct Named {
+    name: &'static str,
+}
+
+#[derive(Serialize)]
+struct Compile {
+    enable: bool,
+}
+
+#[derive(Serialize)]
+struct Checkpoint {
+    mode: &'static str,
+}
+
+#[derive(Serialize, Default)]
+struct Parallelism {
+    data_parallel_replicate_degree: usize,
+    data_parallel_shard_degree: usize,
+    fsdp_reshard_after_forward: &'static str,
+    tensor_parallel_degree: usize,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    enable_async_tensor_parallel: bool,
+    pipeline_parallel_degree: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pipeline_parallel_schedule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pipeline_parallel_schedule_csv: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pipeline_parallel_microbatch_size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module_fqns_per_model_part: Option<Vec<Vec<String>>>,
+    context_parallel_degree: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_parallel_rotate_method: Option<&'static str>,
+    expert_parallel_degree: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expert_tensor_parallel_degree: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expert_parallel_comm_backend: Option<&'static str>,
+}
+
+impl Exporter for TorchTitan {
+    fn name(&self) -> &'static str {
+        "torchtitan"
+    }
+
+    fn summary(&self) -> &'static str {
+        "torchtitan's TOML configuration, with a schedule's CSV where it has no name for it"
+    }
+
+    fn source(&self) -> &'static str {
+        "torchtitan 0.2.2, torchtitan.config.JobConfig: the last version with TOML files"
+    }
+
+    fn files(&self, plan: &Plan, sheet: &mut Sheet) -> Vec<ExportedFile> {
+        sheet.leave("cluster", "the launcher says it: torchrun --nnodes --nproc-per-node");
+        sheet.leave("stack", "torchtitan's own kernels and overlap");
+        let (parallelism, csv) = parallelism(plan, sheet);
+        let document = Document {
+            model: model(plan, sheet),
+            training: training(plan, sheet),
+            optimizer: optimizer(plan, sheet),
+            parallelism,
+            activation_checkpoint: checkpoint(plan, sheet),
+            compile: plan.stack.overlap_tensor_pieces.then_some(Compile { enable: true }),
+        };
+        let text = toml::to_string(&document).expect("tables of text and numbers");
+        let main = ExportedFile { name: "torchtitan.toml".into(), text };
+        std::iter::once(main).chain(csv).collect()
+    }
+}
+
+fn model(plan: &Plan, sheet: &mut Sheet) -> ModelTable {
+    let known = FLAVORS.iter().find(|(own, ..)| *own == plan.model.name);
+    let (name, flavor) = match known {
+        Some((_, name, flavor)) => {
+            sheet.say(&["model"]);
+            (name.to_string(), flavor.to_string())
+        }
+        None => {
+            sheet.leave("model", "no flavor of it: add one of this name to torchtitan's registry");
+            ("llama3".into(), plan.model.name.clone())
+        }
+    };
+    let converters = match plan.job.precision {
+        Precision::Fp8 => vec!["quantize.linear.float8"],
+        Precision::MxFp8 => vec!["quantize.linear.mx"],
+        _ => Vec::new(),
+    };
+    ModelTable { name, flavor, converters }
+}
+
+fn training(plan: &Plan, sheet: &mut Sheet) -> Training {
+    sheet.say(&["job.sequence", "job.global_batch", "micro_batch", "job.precision", "job.gradient_clipping"]);
+    let precision = plan.job.precision;
+    let known = [Precision::Bf16, Precision::Fp32, Precision::Fp8, Precision::MxFp8].contains(&precision);
+    if !known {
+        sheet.leave("job.precision", "bf16, fp32, and float8 or mx products");
+    }
+    if gradients(plan) == Precision::Fp32 {
+        sheet.say(&["state.gradients"]);
+    } else {
+        sheet.leave("state.gradients", "gradients are reduced in fp32");
+    }
+    let offload = &plan.offload;
+    let all = [offload.optimizer, offload.gradients, offload.parameters];
+    let cpu = all.iter().all(|place| *place == Some(Place::Host)) && offload.optimizer_fraction == 1.0;
+    if cpu {
+        sheet.say(&["offload.optimizer", "offload.gradients", "offload.parameters"]);
+    }
+    sheet.leave("offload", "parameters, gradients and optimizer leave for host memory together");
+    // A pipeline cuts the local batch into microbatches; without one it is a microbatch.
+    let local =
+        if plan.mesh.pipeline > 1 { plan.job.global_batch / plan.mesh.data } else { plan.micro_batch };
+    Training {
+        local_batch_size: local,
+        global_batch_size: plan.job.global_batch,
+        seq_len: plan.job.sequence,
+        max_norm: if plan.job.gradient_clipping { 1.0 } else { NO_LIMIT },
+        mixed_precision_param: if precision.base() == Precision::Fp32 { "float32" } else { "bfloat16" },
+        enable_cpu_offload: cpu,
+    }
+}
+
+fn optimizer(plan: &Plan, sheet: &mut Sheet) -> Named {
+    let name = match plan.job.optimizer.as_str() {
+        "adam" => "Adam",
+        _ => "AdamW",
+    };
+    let known = matches!(plan.job.optimizer.as_str(), "adam" | "adamw");
+    sheet.say_if(known, "job.optimizer", "Adam or AdamW; AdamW here");
+    Named { name }
+}
+
+fn checkpoint(plan: &Plan, sheet: &mut Sheet) -> Checkpoint {
+    let choices = || plan.stages.iter().flat_map(|stage| &stage.0);
+    let all = |choice: Recompute| choices().all(|own| *own == choice);
+    sheet.say_if(
+        all(Recompute::Full) || all(Recompute::None),
+        "stages.recompute",
+        "one choice for all blocks; none here",
+    );
+    Checkpoint { mode: if all(Recompute::Full) { "full" } else { "none" } }
+}
+
+fn parallelism(plan: &Plan, sheet: &mut Sheet) -> (Parallelism, Option<ExportedFile>) {
+    let mesh = &plan.mesh;
+    sheet.say(&["mesh.tensor", "mesh.pipeline", "mesh.data", "mesh.context", "mesh.expert", "mesh.shard"]);
+    sheet.say(&["data_sharding", "schedule", "virtual_stages", "stages", "sequence_parallel"]);
+    let mut own = Parallelism {
+        data_parallel_replicate_degree: 1,
+        data_parallel_shard_degree: mesh.data,
+        fsdp_reshard_after_forward: "always",
+        tensor_parallel_degree: mesh.tensor,
+        enable_async_tensor_parallel: plan.stack.overlap_tensor_pieces,
+        pipeline_parallel_degree: mesh.pipeline,
+        context_parallel_degree: mesh.context,
+        expert_parallel_degree: mesh.expert,
+        ..Parallelism::default()
+    };
+    if mesh.tensor > 1 && !plan.sequence_parallel {
+        sheet.leave("sequence_parallel", "with tensor parallelism norms are always split along the sequence");
+    }
+    data(plan, sheet, &mut own);
+    match plan.context_scheme.as_str() {
+        "ring" => own.context_parallel_rotate_method = Some("alltoall"),
+        _ => own.context_parallel_rotate_method = Some("allgather"),
+    }
+    let known = ["ring", "all-gather"].contains(&plan.context_scheme.as_str());
+    sheet.say_if(known, "context_scheme", "key and value shards go around, by all-gather or all-to-all");
+    if mesh.context == 1 {
+        own.context_parallel_rotate_method = None;
+    }
+    if mesh.expert > 1 {
+        experts(plan, sheet, &mut own);
+    }
+    let csv = if mesh.pipeline > 1 { pipeline(plan, sheet, &mut own) } else { without_pipeline(plan, sheet) };
+    (own, csv)
+}
+
+fn data(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) {
+    let mesh = &plan.mesh;
+    // One rank has nothing to divide.
+    let alone = mesh.shard() == 1;
+    if alone && plan.data_sharding != "none" {
+        sheet.leave("data_sharding", "groups of one rank divide nothing");
+        sheet.leave("mesh.shard", "groups of one rank divide nothing");
+    }
+    let scheme = if alone { "none" } else { plan.data_sharding.as_str() };
+    match scheme {
+        "none" => {
+            own.data_parallel_replicate_degree = mesh.data;
+            own.data_parallel_shard_degree = 1;
+            if mesh.context > 1 {
+                sheet.leave("data_sharding", "context ranks always divide the state");
+                sheet.alter("mesh.shard", "context ranks always divide the state");
+            }
+        }
+        "fsdp" => {}
+        "zero2-fsdp" => own.fsdp_reshard_after_forward = "never",
+        "hsdp" => {
+            // Context ranks are among those that divide the state.
+            own.data_parallel_shard_degree = (mesh.shard() / mesh.context).max(1);
+            own.data_parallel_replicate_degree = mesh.data / own.data_parallel_shard_degree;
+            if !mesh.shard().is_multiple_of(mesh.context) {
+                sheet.leave("mesh.shard", "the context ranks all divide the state");
+            }
+        }
+        _ => sheet.leave("data_sharding", "fsdp, which it is read back as"),
+    }
+    match plan.data.reshard {
+        Some(Reshard::AfterForward) if plan.data_sharding != "zero2-fsdp" => sheet.say(&["data.reshard"]),
+        _ => {}
+    }
+}
+
+fn experts(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) {
+    let tensor = plan.mesh.expert_tensor();
+    sheet.say_if(
+        tensor == 1 || tensor == plan.mesh.tensor,
+        "mesh.expert_tensor",
+        "1, or as many as share a layer",
+    );
+    own.expert_tensor_parallel_degree = Some(tensor);
+    let backend = match plan.experts.dispatcher.as_str() {
+        "by-node" => "deepep",
+        _ => "standard",
+    };
+    own.expert_parallel_comm_backend = Some(backend);
+    let known = plan.experts.dispatcher != "all-gather";
+    sheet.say_if(known, "experts.dispatcher", "tokens go by all-to-all");
+    let in_node = plan.cluster.node.gpus.value / tensor;
+    let same = plan.mesh.expert_inner == plan.mesh.expert.min(in_node.max(1));
+    sheet.say_if(same, "mesh.expert_inner", "the dispatcher takes the ranks of a node");
+}
+
+fn without_pipeline(plan: &Plan, sheet: &mut Sheet) -> Option<ExportedFile> {
+    let usual = plan.schedule == "1f1b" && plan.virtual_stages == 1;
+    sheet.say_if(usual, "schedule", "without a pipeline microbatches follow each other");
+    if plan.virtual_stages > 1 {
+        sheet.leave("virtual_stages", "without a pipeline there is one stage");
+        sheet.leave("stages", "without a pipeline there is one stage");
+    }
+    None
+}
+
+fn pipeline(plan: &Plan, sheet: &mut Sheet, own: &mut Parallelism) -> Option<ExportedFile> {
+    own.pipeline_parallel_microbatch_size = Some(plan.micro_batch);
+    own.module_fqns_per_model_part = Some(modules(plan));
+    let lists = match &plan.schedule {
+        ScheduleChoice::Actions(custom) => custom.own_lists().clone(),
+        ScheduleChoice::Named(_) => plan.schedule().lists(plan.pipeline_shape()),
+    };
+    let same = SCHEDULES.iter().find(|(name, _)| plan.schedule == *name).or_else(|| {
+        SCHEDULES.iter().find(|(name, _)| {
+            let shape = plan.pipeline_shape();
+            schedule(name).is_ok_and(|known| known.check(shape).is_ok() && known.lists(shape) == lists)
+        })
+    });
+    if let Some((name, other)) = same {
+        own.pipeline_parallel_schedule = Some(other.to_string());
+        if plan.schedule != *name {
+            sheet.leave("schedule", format!("with these microbatches it is {other}"));
+        }
+        return None;
+    }
+    own.pipeline_parallel_schedule = Some("_PipelineScheduleRuntime".into());
+    own.pipeline_parallel_schedule_csv = Some(SCHEDULE_FILE);
+    Some(ExportedFile { name: SCHEDULE_FILE.into(), text: text::write_csv(&lists) })
+}
+
+/// The modules of each stage by their names in the model: embedding, layers, norm and output.
+fn modules(plan: &Plan) -> Vec<Vec<String>> {
+    let mut next = 0;
+    let last = plan.stages.len() - 1;
+    let stage = |(index, blocks): (usize, usize)| {
+        let mut modules = Vec::new();
+        modules.extend((index == 0).then(|| "tok_embeddings".to_string()));
+        modules.extend((next..next + blocks).map(|layer| format!("layers.{layer}")));
+        next += blocks;
+        if index == last {
+            modules.extend(["norm".to_string(), "output".to_string()]);
+        }
+        modules
+    };
+    plan.stages.iter().map(|stage| stage.0.len()).enumerate().map(stage).collect()
+}

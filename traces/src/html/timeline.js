@@ -1,0 +1,303 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const spans = document.getElementById("spans");
+  const memory = document.getElementById("memory");
+  const tip = document.getElementById("tip");
+  const LEFT = 96, TOP = 22, ACTION = 18, LANE = 9, GAP = 7, MEMORY = 240;
+  const actionColours = { F: "#8fb8de", B: "#f2b880", I: "#f2b880", W: "#e3d26f" };
+  const known = {
+    forward: "#3f7fbf", recompute: "#7a5195", backward: "#d9822b", update: "#2a9d5c", wait: "#e6e6e6",
+    "tensor communication": "#c0392b", "data communication": "#1b9e77", "pipeline communication": "#8e6bbf",
+    "to host": "#a6761d", "from host": "#66a61e", host: "#555555",
+  };
+  const others = ["#e7298a", "#17becf", "#bcbd22", "#7f7f7f", "#d62728", "#2f4b7c"];
+  const kindColours = data.kinds.map((kind, index) => known[kind] || others[index % others.length]);
+  const rankColour = (index, count) => `hsl(${Math.round((index * 300) / Math.max(count, 1))} 65% 42%)`;
+
+  // Starts are stored as differences; drawing and pointing search them by time.
+  let height = TOP;
+  const ranks = data.ranks.map((rank) => {
+    const y = height;
+    const lanes = data.streams.filter((name) => rank.lanes[name]).map((name, index) => {
+      const packed = rank.lanes[name];
+      const count = packed.length / 4;
+      const start = new Float64Array(count), end = new Float64Array(count);
+      let time = 0;
+      for (let i = 0; i < count; i++) {
+        time += packed[4 * i];
+        start[i] = time;
+        end[i] = time + packed[4 * i + 1];
+      }
+      return { name, start, end, packed, y: y + ACTION + index * LANE };
+    });
+    height += ACTION + lanes.length * LANE + GAP;
+    return { ...rank, y, lanes };
+  });
+  height += 4;
+
+  const view = { from: 0, to: data.duration };
+  const width = () => spans.clientWidth;
+  const x = (time) => LEFT + ((time - view.from) / (view.to - view.from)) * (width() - LEFT);
+  const timeAt = (px) => view.from + ((px - LEFT) / (width() - LEFT)) * (view.to - view.from);
+  const duration = (ns) =>
+    ns === 0 ? "0 s" : ns >= 1e9 ? `${(ns / 1e9).toPrecision(4)} s` : ns >= 1e6 ? `${(ns / 1e6).toPrecision(4)} ms` : `${(ns / 1e3).toPrecision(4)} µs`;
+
+  function prepare(canvas, pixels) {
+    const ratio = window.devicePixelRatio || 1;
+    canvas.style.height = `${pixels}px`;
+    canvas.width = Math.round(canvas.clientWidth * ratio);
+    canvas.height = Math.round(pixels * ratio);
+    const pen = canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, canvas.clientWidth, pixels);
+    pen.font = "11px system-ui, Arial, sans-serif";
+    pen.textBaseline = "middle";
+    return pen;
+  }
+
+  // First index whose end is after the time: ends are in order, since spans of a stream never overlap.
+  function after(ends, time) {
+    let low = 0, high = ends.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (ends[middle] > time) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  function ticks(pen, pixels) {
+    const range = view.to - view.from;
+    const rough = range / 8, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+    const unit = step >= 1e9 ? [1e9, "s"] : step >= 1e6 ? [1e6, "ms"] : step >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+    const decimals = Math.max(0, Math.ceil(-Math.log10(step / unit[0]) - 1e-9));
+    pen.textAlign = "center";
+    for (let time = Math.ceil(view.from / step) * step; time <= view.to; time += step) {
+      pen.fillStyle = "#e4e4e4";
+      pen.fillRect(x(time), TOP - 6, 1, pixels);
+      pen.fillStyle = "#555";
+      pen.fillText(`${(time / unit[0]).toFixed(decimals)} ${unit[1]}`, Math.min(x(time), width() - 24), 9);
+    }
+  }
+
+  function clip(pen, pixels) {
+    pen.save();
+    pen.beginPath();
+    pen.rect(LEFT, 0, width() - LEFT, pixels);
+    pen.clip();
+  }
+
+  function drawSpans() {
+    const pen = prepare(spans, height);
+    ticks(pen, height);
+    clip(pen, height);
+    for (const rank of ranks) {
+      const list = rank.actions;
+      for (let i = 0; i < list.length; i += 5) {
+        const start = list[i], end = start + list[i + 1];
+        if (end < view.from || start > view.to) continue;
+        const letter = String.fromCharCode(list[i + 2]);
+        const left = x(start), size = Math.max(x(end) - left, 0.6);
+        pen.fillStyle = actionColours[letter] || "#bbb";
+        pen.fillRect(left, rank.y, size > 3 ? size - 0.8 : size, ACTION - 2);
+        const text = `${letter}${list[i + 4]}`;
+        if (size > 8 + 6 * text.length) {
+          pen.fillStyle = "#222";
+          pen.textAlign = "center";
+          pen.fillText(text, (Math.max(left, LEFT) + Math.min(left + size, width())) / 2, rank.y + ACTION / 2 - 1);
+        }
+      }
+      for (const lane of rank.lanes) {
+        let column = -1;
+        for (let i = after(lane.end, view.from); i < lane.start.length && lane.start[i] < view.to; i++) {
+          const left = x(lane.start[i]), right = x(lane.end[i]);
+          // What is narrower than a pixel is drawn once for each pixel.
+          if (right - left < 1 && Math.floor(left) === column) continue;
+          column = Math.floor(left);
+          pen.fillStyle = kindColours[lane.packed[4 * i + 3]];
+          pen.fillRect(left, lane.y, Math.max(right - left, 0.7), LANE - 2);
+        }
+      }
+    }
+    if (data.complete_until !== null && data.complete_until < view.to) {
+      pen.fillStyle = "rgba(0,0,0,0.35)";
+      pen.fillRect(x(data.complete_until), TOP - 6, 1, height);
+    }
+    pen.restore();
+    for (const rank of ranks) {
+      pen.textAlign = "right";
+      pen.fillStyle = "#222";
+      pen.fillText(rank.name, LEFT - 6, rank.y + ACTION / 2 - 1);
+      pen.fillStyle = "#888";
+      pen.font = "9px system-ui, Arial, sans-serif";
+      for (const lane of rank.lanes) pen.fillText(lane.name, LEFT - 6, lane.y + LANE / 2 - 1);
+      pen.font = "11px system-ui, Arial, sans-serif";
+    }
+  }
+
+  const limit = data.limit_bytes / 1048576;
+  const highest = Math.max(limit, ...data.ranks.map((rank) => rank.memory.reduce((most, v, i) => (i % 2 ? Math.max(most, v) : most), 0)));
+  const up = (mib) => MEMORY - 6 - (mib / (highest * 1.05)) * (MEMORY - TOP - 8);
+
+  function drawMemory() {
+    const pen = prepare(memory, MEMORY);
+    ticks(pen, MEMORY);
+    const rough = highest / 1024 / 5, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+    pen.textAlign = "right";
+    for (let gib = 0; gib * 1024 <= highest * 1.04; gib += step) {
+      pen.fillStyle = "#e4e4e4";
+      pen.fillRect(LEFT, up(gib * 1024), width() - LEFT, 1);
+      pen.fillStyle = "#555";
+      pen.fillText(`${+gib.toPrecision(3)} GiB`, LEFT - 6, up(gib * 1024));
+    }
+    clip(pen, MEMORY);
+    ranks.forEach((rank, index) => {
+      const list = rank.memory;
+      pen.strokeStyle = rankColour(index, ranks.length);
+      pen.lineWidth = 1.2;
+      pen.beginPath();
+      for (let i = 0; i < list.length; i += 2) {
+        const start = x(list[i]), end = x(i + 2 < list.length ? list[i + 2] : data.duration);
+        if (end < LEFT || start > width()) continue;
+        pen.lineTo(start, up(list[i + 1]));
+        pen.lineTo(end, up(list[i + 1]));
+      }
+      pen.stroke();
+    });
+    pen.strokeStyle = "#c0392b";
+    pen.setLineDash([6, 4]);
+    pen.beginPath();
+    pen.moveTo(LEFT, up(limit));
+    pen.lineTo(width(), up(limit));
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.fillStyle = "#c0392b";
+    pen.textAlign = "right";
+    pen.fillText(`GPU ${(limit / 1024).toFixed(1)} GiB`, width() - 6, up(limit) - 8);
+    pen.restore();
+  }
+
+  let waiting = false;
+  function redraw() {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      drawSpans();
+      drawMemory();
+      document.getElementById("window").textContent = `${duration(view.from)} to ${duration(view.to)} of ${duration(data.duration)}`;
+    });
+  }
+
+  function show(from, to) {
+    const range = Math.min(Math.max(to - from, 100), data.duration);
+    view.from = Math.min(Math.max(from, 0), data.duration - range);
+    view.to = view.from + range;
+    redraw();
+  }
+
+  function zoom(factor, at) {
+    show(at - (at - view.from) / factor, at + (view.to - at) / factor);
+  }
+
+  function what(px, py) {
+    const time = timeAt(px);
+    for (const rank of ranks) {
+      if (py >= rank.y && py < rank.y + ACTION) {
+        const list = rank.actions;
+        for (let i = 0; i < list.length; i += 5) {
+          if (time >= list[i] && time < list[i] + list[i + 1]) {
+            const letter = String.fromCharCode(list[i + 2]);
+            return `${rank.name}, ${list[i + 3]}${letter}${list[i + 4]}: stage ${list[i + 3]}, microbatch ${list[i + 4]}, ${duration(list[i + 1])} from ${duration(list[i])}`;
+          }
+        }
+      }
+      for (const lane of rank.lanes) {
+        if (py < lane.y - 1 || py >= lane.y + LANE - 1) continue;
+        const i = after(lane.end, time);
+        if (i < lane.start.length && lane.start[i] <= time) {
+          return `${rank.name}, ${lane.name}: ${data.labels[lane.packed[4 * i + 2]]} (${data.kinds[lane.packed[4 * i + 3]]}), ${duration(lane.end[i] - lane.start[i])} from ${duration(lane.start[i])}`;
+        }
+      }
+    }
+    return "";
+  }
+
+  function held(px) {
+    const time = timeAt(px);
+    return ranks.map((rank) => {
+      let value = 0;
+      for (let i = 0; i < rank.memory.length && rank.memory[i] <= time; i += 2) value = rank.memory[i + 1];
+      return `${rank.name} ${(value / 1024).toFixed(1)}`;
+    }).slice(0, 12).join(", ") + ` GiB at ${duration(time)}`;
+  }
+
+  for (const canvas of [spans, memory]) {
+    let drag = null;
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      zoom(Math.exp(-event.deltaY * 0.002), timeAt(Math.max(event.offsetX, LEFT)));
+    }, { passive: false });
+    canvas.addEventListener("pointerdown", (event) => {
+      drag = { px: event.offsetX, from: view.from, to: view.to };
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointerup", () => { drag = null; });
+    canvas.addEventListener("dblclick", () => show(0, data.duration));
+    canvas.addEventListener("pointermove", (event) => {
+      if (drag) {
+        const moved = ((event.offsetX - drag.px) / (width() - LEFT)) * (drag.to - drag.from);
+        show(drag.from - moved, drag.to - moved);
+        return;
+      }
+      const inside = event.offsetX >= LEFT;
+      const text = !inside ? "" : canvas === spans ? what(event.offsetX, event.offsetY) : held(event.offsetX);
+      tip.hidden = !text;
+      tip.textContent = text;
+      const box = tip.parentElement.getBoundingClientRect();
+      const left = event.clientX - box.left + 14;
+      tip.style.left = `${Math.max(0, Math.min(left, box.width - tip.offsetWidth - 4))}px`;
+      tip.style.top = `${event.clientY - box.top + 16}px`;
+    });
+    canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
+  }
+  spans.addEventListener("keydown", (event) => {
+    const range = view.to - view.from;
+    const keys = {
+      ArrowLeft: () => show(view.from - range / 5, view.to - range / 5),
+      ArrowRight: () => show(view.from + range / 5, view.to + range / 5),
+      "+": () => zoom(1.5, (view.from + view.to) / 2),
+      "-": () => zoom(1 / 1.5, (view.from + view.to) / 2),
+      0: () => show(0, data.duration),
+    };
+    if (keys[event.key]) {
+      event.preventDefault();
+      keys[event.key]();
+    }
+  });
+  document.querySelectorAll("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
+    const factor = Number(button.dataset.zoom);
+    if (factor) zoom(factor, (view.from + view.to) / 2);
+    else show(0, data.duration);
+  }));
+  // A link may say what to show: page.html#zoom=0.2,0.25 are parts of the step.
+  const part = location.hash.match(/^#zoom=([\d.]+),([\d.]+)$/);
+  if (part) show(Number(part[1]) * data.duration, Number(part[2]) * data.duration);
+
+  const entry = (parent, colour, text) => {
+    const span = document.createElement("span"), box = document.createElement("i");
+    box.style.background = colour;
+    span.append(box, text);
+    document.getElementById(parent).append(span, " ");
+  };
+  const letters = new Set(data.ranks.flatMap((rank) => rank.actions.filter((_, i) => i % 5 === 2)).map((c) => String.fromCharCode(c)));
+  const words = { F: "F forward", B: "B backward", I: "I backward for inputs", W: "W backward for weights" };
+  for (const letter of Object.keys(words)) if (letters.has(letter)) entry("legend", actionColours[letter], words[letter]);
+  data.kinds.forEach((kind, index) => entry("legend", kindColours[index], kind));
+  ranks.forEach((rank, index) => entry("ranks", rankColour(index, ranks.length), rank.name));
+  new ResizeObserver(redraw).observe(spans);
+  redraw();
+})();

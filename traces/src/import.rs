@@ -1,0 +1,156 @@
+//! A plan, out of what other tools read.
+//!
+//! ```text
+//! text, cluster, what the text does not say ─► an Importer of IMPORTERS ─► Plan, and what of the text was not read
+//! ```
+//!
+//! An importer reads what the exporter of the same name writes, and people's own files. What a file leaves out is as
+//! the tool has it where nobody says otherwise. The plan is checked as every plan is.
+
+mod arguments;
+mod deepspeed;
+mod megatron_lm;
+mod tables;
+mod torchtitan;
+
+use trainwright_spec::catalog::nearest;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::job::Job;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::model::{Model, preset};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::stack::Stack;
+
+/// A tool whose files become plans.
+pub trait Importer: Sync {
+    /// The name in arguments.
+    fn name(&self) -> &'static str;
+
+    /// One line on what is read.
+    fn summary(&self) -> &'static str;
+
+    /// The stack of the catalog that runs as the tool does.
+    fn stack(&self) -> &'static str;
+
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// `Syntax`, `MissingKey` or `BadValue` with the key or argument, and what `Plan::check` refuses.
+    fn read(&self, request: &Request) -> Result<Imported, SpecError>;
+}
+
+/// A file, and what it does not say.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The file's text.
+    pub text: &'a str,
+    /// Its name in messages.
+    pub origin: &'a str,
+    /// On what it runs.
+    pub cluster: Cluster,
+    /// The software; choices of the file change it.
+    pub stack: Stack,
+    /// What is trained, if it is not the model that the file describes.
+    pub model: Option<Model>,
+    /// Tokens in a sequence, if it is not what the file says.
+    pub sequence: Option<usize>,
+    /// The text of the schedule's CSV, where the file names one.
+    pub schedule: Option<String>,
+}
+
+/// A plan, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// The plan.
+    pub plan: Plan,
+    /// Arguments or keys of the file that the plan says nothing of.
+    pub unread: Vec<String>,
+}
+
+/// Every tool. A new one is a file in `import/` and a line here.
+pub static IMPORTERS: &[&dyn Importer] =
+    &[&megatron_lm::MegatronLm, &deepspeed::DeepSpeed, &torchtitan::TorchTitan];
+
+/// The importer of that name.
+///
+/// # Errors
+/// `UnknownName` with the nearest names.
+pub fn importer(name: &str) -> Result<&'static dyn Importer, SpecError> {
+    let named = IMPORTERS.iter().copied().find(|importer| importer.name() == name);
+    named.ok_or_else(|| SpecError::UnknownName {
+        kind: "importer",
+        name: name.into(),
+        nearest: nearest(name, IMPORTERS.iter().map(|importer| importer.name())),
+    })
+}
+
+impl Request<'_> {
+    fn bad(&self, key: &str, value: impl ToString, allowed: impl Into<String>) -> SpecError {
+        let (key, value) = (key.into(), value.to_string());
+        SpecError::BadValue { origin: self.origin.into(), key, value, allowed: allowed.into() }
+    }
+
+    fn missing(&self, key: &str, expected: impl Into<String>) -> SpecError {
+        SpecError::MissingKey { origin: self.origin.into(), key: key.into(), expected: expected.into() }
+    }
+
+    /// A plan of `model` on one GPU, with nothing chosen: what importers begin with.
+    fn blank(&self, model: Model, sequence: usize) -> Plan {
+        Plan {
+            micro_batch: 1,
+            schedule: "1f1b".into(),
+            virtual_stages: 1,
+            sequence_parallel: false,
+            tensor_scheme: "1d".into(),
+            context_scheme: "ring".into(),
+            data_sharding: "none".into(),
+            stages: Vec::new(),
+            state: Default::default(),
+            offload: Default::default(),
+            data: Default::default(),
+            mesh: Mesh::new(1, 1, 1),
+            experts: Default::default(),
+            job: Job {
+                sequence,
+                global_batch: 1,
+                precision: Precision::Fp32,
+                optimizer: "adamw".into(),
+                gradient_clipping: true,
+            },
+            stack: self.stack.clone(),
+            cluster: self.cluster.clone(),
+            model,
+        }
+    }
+
+    /// The data ranks that are left when `others` ranks share each sequence; `keys` name what says so.
+    fn data_ranks(&self, others: usize, keys: &str) -> Result<usize, SpecError> {
+        let gpus = self.cluster.gpus();
+        match others > 0 && gpus.is_multiple_of(others) {
+            true => Ok(gpus / others),
+            false => {
+                let name = &self.cluster.name;
+                Err(self.bad(keys, others, format!("it must divide the {gpus} GPUs of {name}")))
+            }
+        }
+    }
+}
+
+/// Stages of `counts` blocks, all of which choose alike.
+fn stages(counts: &[usize], choice: Recompute) -> Vec<StageBlocks> {
+    counts.iter().map(|count| StageBlocks(vec![choice; *count])).collect()
+}
+
+/// The name of the preset that is the same but for its name; that of the model where there is none.
+fn named(model: Model) -> Model {
+    let same = |name: &&str| {
+        let preset = preset::preset(name);
+        preset.is_ok_and(|preset| Model { name: model.name.clone(), ..preset } == model)
+    };
+    match trainwright_spec::catalog::names("models").into_iter().find(same) {
+        Some(name) => Model { name: name.into(), ..model },
+        None => model,
+    }
+}

@@ -1,0 +1,176 @@
+//! The JSON configuration of DeepSpeed.
+
+use super::arguments::quoted;
+use super::tables::Tables;
+use super::{Imported, Importer, Request, stages};
+use trainwright_spec::error::SpecError;
+use trainwright_spec::plan::{Plan, Recompute};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Place;
+use trainwright_spec::sourced::Sourced;
+
+/// DeepSpeed.
+pub struct DeepSpeed;
+
+impl Importer for DeepSpeed {
+    fn name(&self) -> &'static str {
+        "deepspeed"
+    }
+
+    fn summary(&self) -> &'static str {
+        "DeepSpeed's JSON configuration; --model and --seq say what it does not"
+    }
+
+    fn stack(&self) -> &'static str {
+        "deepspeed"
+    }
+
+    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
+        let tables = Tables::from_json(request)?;
+        let model = request.model.clone();
+        let model =
+            model.ok_or_else(|| request.missing("model", "DeepSpeed does not say it: give --model"))?;
+        let sequence = request.sequence;
+        let sequence =
+            sequence.ok_or_else(|| request.missing("sequence", "DeepSpeed does not say it: give --seq"))?;
+        let mut plan = request.blank(model, sequence);
+        parallel(&tables, request, &mut plan)?;
+        batch(&tables, request, &mut plan)?;
+        state(&tables, request, &mut plan)?;
+        zero(&tables, request, &mut plan)?;
+        plan.check(request.origin)?;
+        Ok(Imported { plan, unread: tables.unread() })
+    }
+}
+
+fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let ranks = |path: &str| Ok::<usize, SpecError>(tables.count(path)?.filter(|n| *n > 0).unwrap_or(1));
+    let mesh = &mut plan.mesh;
+    mesh.tensor = ranks("tensor_parallel.autotp_size")?;
+    mesh.context = ranks("sequence_parallel_size")?;
+    mesh.pipeline = ranks("pipeline.stages")?;
+    let others = mesh.tensor.saturating_mul(mesh.context).saturating_mul(mesh.pipeline);
+    mesh.data = request.data_ranks(others, "tensor x sequence x pipeline ranks")?;
+    if mesh.context > 1 {
+        plan.context_scheme = "ulysses".into();
+    }
+    tables.text("pipeline.partition")?;
+    let (p, blocks) = (mesh.pipeline, plan.model.layers());
+    // What does not divide evenly goes to the first stages.
+    let counts: Vec<usize> = (0..p).map(|stage| blocks / p + usize::from(stage < blocks % p)).collect();
+    tables.flag("activation_checkpointing.partition_activations")?;
+    let again = tables.get("activation_checkpointing").is_some()
+        && tables.count("activation_checkpointing.number_checkpoints")? != Some(0);
+    plan.stages = stages(&counts, if again { Recompute::Full } else { Recompute::None });
+    if tables.flag("activation_checkpointing.cpu_checkpointing")? {
+        plan.offload.activations = Some(Place::Host);
+    }
+    Ok(())
+}
+
+/// Two of the three numbers say the third.
+fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let whole = tables.count("train_batch_size")?;
+    let micro = tables.count("train_micro_batch_size_per_gpu")?;
+    let steps = tables.count("gradient_accumulation_steps")?;
+    let data = plan.mesh.data;
+    let (whole, micro) = match (whole, micro, steps) {
+        (Some(whole), Some(micro), Some(steps)) if whole != micro * steps * data => {
+            let allowed = format!("micro-batch {micro} x steps {steps} x {data} data ranks");
+            return Err(request.bad("train_batch_size", whole, allowed));
+        }
+        (Some(whole), Some(micro), _) => (whole, micro),
+        (Some(whole), None, steps) => (whole, whole / data / steps.unwrap_or(1).max(1)),
+        (None, Some(micro), steps) => (micro * data * steps.unwrap_or(1), micro),
+        (None, None, _) => {
+            let expected = "or `train_micro_batch_size_per_gpu`: sequences in a step";
+            return Err(request.missing("train_batch_size", expected));
+        }
+    };
+    plan.micro_batch = micro;
+    plan.job.global_batch = whole;
+    plan.job.gradient_clipping = tables.number("gradient_clipping")?.unwrap_or(0.0) > 0.0;
+    Ok(())
+}
+
+fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    plan.job.precision = match (tables.flag("bf16.enabled")?, tables.flag("fp16.enabled")?) {
+        (true, _) => Precision::Bf16,
+        (_, true) => Precision::Fp16,
+        _ => Precision::Fp32,
+    };
+    let gradients = match tables.text("data_types.grad_accum_dtype")?.as_deref() {
+        None => None,
+        Some("fp32") => Some(Precision::Fp32),
+        Some("fp16") => Some(Precision::Fp16),
+        Some("bf16") => Some(Precision::Bf16),
+        Some(other) => {
+            return Err(request.bad("data_types.grad_accum_dtype", quoted(other), "fp32, fp16 or bf16"));
+        }
+    };
+    let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
+    plan.state.gradients = gradients.filter(|own| *own != of_stack);
+    let momentum = tables.number("optimizer.params.momentum")?.unwrap_or(0.0);
+    let kind = tables.text("optimizer.type")?.unwrap_or_else(|| "AdamW".into());
+    plan.job.optimizer = match kind.to_lowercase().as_str() {
+        "adam" | "onebitadam" | "zerooneadam" => "adam".into(),
+        "adamw" => "adamw".into(),
+        "lamb" | "onebitlamb" => "lamb".into(),
+        "sgd" if momentum > 0.0 => "momentum".into(),
+        "sgd" => "sgd".into(),
+        _ => return Err(request.bad("optimizer.type", quoted(&kind), "Adam, AdamW, Lamb or SGD")),
+    };
+    Ok(())
+}
+
+fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let key = |name: &str| format!("zero_optimization.{name}");
+    let stage = tables.count(&key("stage"))?.unwrap_or(0);
+    let groups = tables.count(&key("mics_shard_size"))?.filter(|size| *size < plan.mesh.weight_copies());
+    let scheme = match stage {
+        0 => "none",
+        1 => "zero1",
+        2 => "zero2",
+        3 if groups.is_some() => "hsdp",
+        3 => "zero3",
+        other => return Err(request.bad(&key("stage"), other, "0, 1, 2 or 3")),
+    };
+    plan.data_sharding = scheme.into();
+    plan.mesh.shard = groups;
+    if !plan.stack.has_data_scheme(scheme) {
+        match scheme {
+            "zero1" => plan.stack.sharded_optimizer = true,
+            _ => plan.stack.data_schemes.push(scheme.into()),
+        }
+    }
+    if tables.get(&key("overlap_comm")).is_some() {
+        plan.stack.overlap_gradient_reduction = tables.flag(&key("overlap_comm"))?;
+    }
+    if let Some(size) =
+        tables.count(&key("reduce_bucket_size"))?.filter(|size| *size != plan.bucket_parameters())
+    {
+        let said = |value: usize| Sourced { value, source: "reduce_bucket_size".into() };
+        plan.stack.bucket_parameters = said(size);
+        plan.stack.bucket_parameters_per_data_rank = said(0);
+    }
+    let place = |name: &str| -> Result<Option<Place>, SpecError> {
+        let path = format!("{}.device", key(name));
+        tables.text(&format!("{}.nvme_path", key(name)))?;
+        tables.get(&format!("{}.pin_memory", key(name)));
+        match tables.text(&path)?.as_deref() {
+            None | Some("none") => Ok(None),
+            Some("cpu") => Ok(Some(Place::Host)),
+            Some("nvme") => Ok(Some(Place::Nvme)),
+            Some(other) => Err(request.bad(&path, quoted(other), "none, cpu or nvme")),
+        }
+    };
+    plan.offload.optimizer = place("offload_optimizer")?;
+    plan.offload.parameters = place("offload_param")?;
+    let part = tables.number(&key("offload_optimizer.ratio"))?.unwrap_or(1.0);
+    if plan.offload.optimizer.is_some() {
+        plan.offload.optimizer_fraction = part;
+        // Gradients follow an optimizer that leaves whole.
+        plan.offload.gradients = (stage >= 2 && part == 1.0).then_some(Place::Host);
+    }
+    Ok(())
+}

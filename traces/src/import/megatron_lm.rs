@@ -1,0 +1,190 @@
+//! Arguments of Megatron-LM's `pretrain_gpt.py`.
+
+mod model;
+mod stages;
+mod state;
+
+use super::arguments::{Arguments, quoted};
+use super::{Imported, Importer, Request};
+use crate::export::fields::has_experts;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::sourced::Sourced;
+use trainwright_spec::stack::{AttentionKernel, BaseBlocks, Fusion, PipelineOverlap, Stack};
+
+/// Megatron-LM.
+pub struct MegatronLm;
+
+impl Importer for MegatronLm {
+    fn name(&self) -> &'static str {
+        "megatron-lm"
+    }
+
+    fn summary(&self) -> &'static str {
+        "arguments of Megatron-LM's pretrain_gpt.py: a list, a command or a script"
+    }
+
+    fn stack(&self) -> &'static str {
+        "megatron-core"
+    }
+
+    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
+        let given = Arguments::read(request)?;
+        let model = model::read(request, &given)?;
+        let said = given.number("--seq-length")?;
+        let sequence = request.sequence.or(said);
+        let sequence = sequence.ok_or_else(|| request.missing("--seq-length", "tokens in a sequence"))?;
+        let mut plan = request.blank(model, sequence);
+        mesh(&given, request, &mut plan)?;
+        job(&given, request, &mut plan)?;
+        stages::read(&given, request, &mut plan)?;
+        experts(&given, request, &mut plan)?;
+        stack(&given, request, &mut plan)?;
+        state::read(&given, request, &mut plan)?;
+        plan.check(request.origin)?;
+        Ok(Imported { plan, unread: given.unread() })
+    }
+}
+
+fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let mesh = &mut plan.mesh;
+    mesh.tensor = given.count_or("--tensor-model-parallel-size", 1)?;
+    mesh.pipeline = given.count_or("--pipeline-model-parallel-size", 1)?;
+    mesh.context = given.count_or("--context-parallel-size", 1)?;
+    let others = mesh.tensor.saturating_mul(mesh.pipeline).saturating_mul(mesh.context);
+    mesh.data = request.data_ranks(others, "tensor x pipeline x context parallel size")?;
+    mesh.expert = given.count_or("--expert-model-parallel-size", 1)?;
+    mesh.expert_tensor = given.number("--expert-tensor-parallel-size")?.filter(|own| *own != mesh.tensor);
+    plan.sequence_parallel = given.has("--sequence-parallel") && mesh.tensor > 1;
+    let kind = given.text("--cp-comm-type").unwrap_or("p2p");
+    let scheme = match kind {
+        "p2p" => "ring",
+        "allgather" | "all_gather" => "all-gather",
+        "a2a" => "ulysses",
+        "a2a+p2p" => "hybrid",
+        other => {
+            let allowed = "p2p, all_gather, a2a or a2a+p2p";
+            return Err(request.bad("--cp-comm-type", quoted(other), allowed));
+        }
+    };
+    plan.context_scheme = scheme.into();
+    if let Some(sizes) = given.list("--hierarchical-context-parallel-sizes") {
+        let inner = sizes.first().and_then(|size| size.parse().ok());
+        plan.mesh.context_inner = inner.ok_or_else(|| {
+            let value = quoted(&sizes.join(" "));
+            request.bad("--hierarchical-context-parallel-sizes", value, "two numbers should stand here")
+        })?;
+    }
+    Ok(())
+}
+
+fn job(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    plan.micro_batch = given.count("--micro-batch-size")?;
+    let least = plan.micro_batch.saturating_mul(plan.mesh.data);
+    plan.job.global_batch = given.count_or("--global-batch-size", least)?;
+    let base = match (given.has("--bf16"), given.has("--fp16")) {
+        (true, _) => Precision::Bf16,
+        (_, true) => Precision::Fp16,
+        _ => Precision::Fp32,
+    };
+    let recipe = given.text("--fp8-recipe").unwrap_or("delayed");
+    plan.job.precision = match (given.text("--fp8-format"), recipe) {
+        (None, _) if given.text("--fp4-format").is_some() => Precision::NvFp4,
+        (None, _) => base,
+        (Some(_), "delayed" | "tensorwise") => Precision::Fp8,
+        (Some(_), "blockwise") => Precision::Fp8Block,
+        (Some(_), "mxfp8") => Precision::MxFp8,
+        (Some(_), other) => {
+            let allowed = "delayed, tensorwise, blockwise or mxfp8";
+            return Err(request.bad("--fp8-recipe", quoted(other), allowed));
+        }
+    };
+    given.has("--fp4-recipe");
+    let momentum: f64 = given.number("--sgd-momentum")?.unwrap_or(0.9);
+    plan.job.optimizer = match given.text("--optimizer").unwrap_or("adam") {
+        "adam" => "adamw".into(),
+        "sgd" if momentum == 0.0 => "sgd".into(),
+        "sgd" => "momentum".into(),
+        other => return Err(request.bad("--optimizer", quoted(other), "adam or sgd")),
+    };
+    plan.job.gradient_clipping = given.number("--clip-grad")?.unwrap_or(1.0) > 0.0;
+    Ok(())
+}
+
+fn experts(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let kind = given.text("--moe-token-dispatcher-type").unwrap_or("allgather");
+    given.has("--moe-flex-dispatcher-backend");
+    let capacity = given.number("--moe-expert-capacity-factor")?;
+    if !has_experts(plan) {
+        return Ok(());
+    }
+    plan.experts.dispatcher = match kind {
+        "allgather" => "all-gather".into(),
+        "alltoall" => "all-to-all".into(),
+        "flex" => "by-node".into(),
+        other => {
+            let allowed = "allgather, alltoall or flex";
+            return Err(request.bad("--moe-token-dispatcher-type", quoted(other), allowed));
+        }
+    };
+    if kind == "flex" {
+        let in_node = request.cluster.node.gpus.value / plan.mesh.expert_tensor();
+        plan.mesh.expert_inner = plan.mesh.expert.min(in_node.max(1));
+    }
+    plan.experts.capacity_factor = capacity;
+    Ok(())
+}
+
+fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let said = |value: usize, flag: &str| Sourced { value, source: flag.into() };
+    let separate = ["--no-bias-gelu-fusion", "--no-bias-swiglu-fusion", "--no-bias-dropout-fusion"];
+    let fusion = |fused: bool| if fused { Fusion::Fused } else { Fusion::Separate };
+    let stack = &mut plan.stack;
+    stack.attention = attention(given, request, stack)?;
+    // Each is asked for, so that none is reported as unread.
+    stack.fused_elementwise = !separate.map(|flag| given.has(flag)).contains(&true);
+    stack.cross_entropy = fusion(given.has("--cross-entropy-loss-fusion"));
+    stack.fused_gradient_accumulation = !given.has("--no-gradient-accumulation-fusion");
+    stack.overlap_tensor_pieces = given.has("--tp-comm-overlap");
+    stack.overlap_gradient_reduction = given.has("--overlap-grad-reduce");
+    stack.overlap_weight_gather = given.has("--overlap-param-gather");
+    if let Some(size) = given.number("--ddp-bucket-size")? {
+        stack.bucket_parameters = said(size, "--ddp-bucket-size");
+        stack.bucket_parameters_per_data_rank = said(0, "--ddp-bucket-size");
+    }
+    let multiple = given.count_or("--make-vocab-size-divisible-by", 128)?;
+    if multiple != stack.vocabulary_multiple.value {
+        stack.vocabulary_multiple = said(multiple, "--make-vocab-size-divisible-by");
+    }
+    let ends = ["--num-layers-at-start-in-bf16", "--num-layers-at-end-in-bf16"];
+    let [first, last] = [given.number(ends[0])?.unwrap_or(1), given.number(ends[1])?.unwrap_or(1)];
+    let own = stack.base_blocks.take().filter(|own| (own.first.value, own.last.value) == (first, last));
+    stack.base_blocks = given.has("--first-last-layers-bf16").then(|| {
+        own.unwrap_or_else(|| BaseBlocks { first: said(first, ends[0]), last: said(last, ends[1]) })
+    });
+    let apart = given.has("--no-overlap-p2p-communication");
+    if plan.virtual_stages > 1 {
+        stack.overlap_pipeline = if apart { PipelineOverlap::Never } else { PipelineOverlap::Interleaved };
+    }
+    Ok(())
+}
+
+fn attention(given: &Arguments, request: &Request, stack: &Stack) -> Result<AttentionKernel, SpecError> {
+    let backend = given.text("--attention-backend").unwrap_or("auto");
+    let version: Option<usize> = given.number("--flash-attention-version")?;
+    let together = !given.has("--no-masked-softmax-fusion");
+    given.has("--use-flash-attn");
+    Ok(match (backend, version) {
+        ("unfused" | "local", _) if together => AttentionKernel::FusedSoftmax,
+        ("unfused" | "local", _) => AttentionKernel::Unfused,
+        (_, Some(2)) => AttentionKernel::Flash2,
+        (_, Some(3)) => AttentionKernel::Flash3,
+        ("auto", None) if stack.attention.version().is_some() => stack.attention,
+        ("flash" | "fused" | "auto", _) => AttentionKernel::Flash,
+        (other, _) => {
+            let allowed = "flash, fused, unfused, local or auto";
+            return Err(request.bad("--attention-backend", quoted(other), allowed));
+        }
+    })
+}

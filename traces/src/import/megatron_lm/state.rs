@@ -1,0 +1,96 @@
+//! Who holds which part of the training state, in which precision and where.
+
+use super::super::Request;
+use super::super::arguments::{Arguments, quoted};
+use trainwright_spec::error::SpecError;
+use trainwright_spec::optimizer::{MasterWeights, Moments};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Place;
+
+/// Reads the arguments of data parallelism, of the state's precision and of offloading.
+pub fn read(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    sharding(given, request, plan)?;
+    precision(given, request, plan)?;
+    offload(given, plan)
+}
+
+fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let sets = given.count_or("--num-distributed-optimizer-instances", 1)?;
+    let copies = plan.mesh.weight_copies();
+    if !copies.is_multiple_of(sets) {
+        let allowed = format!("it must divide the {copies} ranks with the same weights");
+        return Err(request.bad("--num-distributed-optimizer-instances", sets, allowed));
+    }
+    plan.mesh.shard = (sets > 1).then_some(copies / sets);
+    let strategy = given.text("--data-parallel-sharding-strategy").unwrap_or("optim_grads_params");
+    let distributed = given.has("--use-distributed-optimizer");
+    let fsdp = given.has("--use-megatron-fsdp");
+    let scheme = match (fsdp, strategy) {
+        (false, _) if distributed => "zero1",
+        (false, _) | (true, "no_shard") => "none",
+        (true, "optim") => "zero1",
+        (true, "optim_grads") => "zero2",
+        (true, "optim_grads_params") if sets > 1 => "hsdp",
+        (true, "optim_grads_params") => "fsdp",
+        (true, other) => {
+            let allowed = "no_shard, optim, optim_grads or optim_grads_params";
+            return Err(request.bad("--data-parallel-sharding-strategy", quoted(other), allowed));
+        }
+    };
+    plan.data_sharding = scheme.into();
+    // Whoever gives the argument has software that does it.
+    if !plan.stack.has_data_scheme(scheme) {
+        match scheme {
+            "zero1" => plan.stack.sharded_optimizer = true,
+            _ => plan.stack.data_schemes.push(scheme.into()),
+        }
+    }
+    Ok(())
+}
+
+fn precision(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let short = given.has("--grad-reduce-in-bf16");
+    let long = given.has("--accumulate-allreduce-grads-in-fp32");
+    let gradients = match plan.job.precision.base() {
+        Precision::Bf16 if short => Precision::Bf16,
+        Precision::Fp16 if !long => Precision::Fp16,
+        Precision::Tf32 => Precision::Tf32,
+        _ => Precision::Fp32,
+    };
+    let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
+    plan.state.gradients = (of_stack != gradients).then_some(gradients);
+    let aware = given.has("--use-precision-aware-optimizer");
+    let [first, second] =
+        ["--exp-avg-dtype", "--exp-avg-sq-dtype"].map(|flag| given.text(flag).unwrap_or("fp32"));
+    let beside = given.has("--optimizer-cpu-offload");
+    if !aware || beside {
+        return Ok(());
+    }
+    plan.state.moments = match (first, second) {
+        ("fp32", "fp32") => Moments::Fp32,
+        ("bf16", "bf16") => Moments::Bf16,
+        _ => {
+            let value = format!("{first}, that of squares {second}");
+            return Err(request.bad("--exp-avg-dtype", value, "both fp32 or both bf16"));
+        }
+    };
+    if plan.job.precision.base() == Precision::Bf16 {
+        plan.state.master_weights = MasterWeights::Remainder;
+    }
+    Ok(())
+}
+
+fn offload(given: &Arguments, plan: &mut Plan) -> Result<(), SpecError> {
+    let part = given.number("--optimizer-offload-fraction")?.unwrap_or(1.0);
+    if given.has("--optimizer-cpu-offload") {
+        plan.offload.optimizer = Some(Place::Host);
+        plan.offload.optimizer_fraction = part;
+    }
+    let blocks: usize = given.number("--cpu-offloading-num-layers")?.unwrap_or(0);
+    if blocks > 0 {
+        plan.offload.activations = Some(Place::Host);
+        plan.offload.activation_blocks = Some(blocks);
+    }
+    Ok(())
+}

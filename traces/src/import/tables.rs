@@ -1,0 +1,123 @@
+//! Nested tables, whether they stood in JSON or in TOML.
+
+use super::Request;
+use super::arguments::quoted;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use trainwright_spec::error::SpecError;
+
+/// A file's tables; keys are named by their path, `zero_optimization.stage`.
+pub struct Tables<'a> {
+    request: &'a Request<'a>,
+    root: Value,
+    asked: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Tables<'a> {
+    /// Reads JSON.
+    ///
+    /// # Errors
+    /// `Syntax` with line and column.
+    pub fn from_json(request: &'a Request<'a>) -> Result<Self, SpecError> {
+        Self::new(request, serde_json::from_str(request.text).map_err(|error| error.to_string()))
+    }
+
+    /// Reads TOML.
+    ///
+    /// # Errors
+    /// `Syntax` with the parser's message.
+    pub fn from_toml(request: &'a Request<'a>) -> Result<Self, SpecError> {
+        let root: Result<Value, String> =
+            toml::from_str(request.text).map_err(|error: toml::de::Error| error.message().replace('\n', " "));
+        Self::new(request, root)
+    }
+
+    fn new(request: &'a Request<'a>, root: Result<Value, String>) -> Result<Self, SpecError> {
+        let syntax = |message: String| SpecError::Syntax { origin: request.origin.into(), message };
+        match root.map_err(syntax)? {
+            root @ Value::Object(_) => Ok(Tables { request, root, asked: RefCell::default() }),
+            _ => Err(syntax("a table should stand here".into())),
+        }
+    }
+
+    /// What stands at a path; none where nothing does, `null`, or an `auto` that another program fills in.
+    pub fn get(&self, path: &str) -> Option<&Value> {
+        self.asked.borrow_mut().insert(path.into());
+        let found = path.split('.').try_fold(&self.root, |table, key| table.get(key))?;
+        (!found.is_null() && found != "auto").then_some(found)
+    }
+
+    /// A number of things.
+    ///
+    /// # Errors
+    /// `BadValue` if it is no whole number from 0 on.
+    pub fn count(&self, path: &str) -> Result<Option<usize>, SpecError> {
+        let whole = |value: &Value| {
+            let number =
+                value.as_u64().or(value.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64));
+            number.map(|number| number as usize)
+        };
+        self.read(path, "a whole number", whole)
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// `BadValue` if it is none.
+    pub fn number(&self, path: &str) -> Result<Option<f64>, SpecError> {
+        self.read(path, "a number", Value::as_f64)
+    }
+
+    /// Yes or no, no where it is not given.
+    ///
+    /// # Errors
+    /// `BadValue` if it is neither.
+    pub fn flag(&self, path: &str) -> Result<bool, SpecError> {
+        Ok(self.read(path, "true or false", Value::as_bool)?.unwrap_or(false))
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// `BadValue` if it is none.
+    pub fn text(&self, path: &str) -> Result<Option<String>, SpecError> {
+        self.read(path, "a text", |value| value.as_str().map(str::to_string))
+    }
+
+    fn read<T>(
+        &self,
+        path: &str,
+        what: &str,
+        as_type: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, SpecError> {
+        let Some(value) = self.get(path) else { return Ok(None) };
+        let bad = || self.request.bad(path, quoted(&value.to_string()), format!("{what} should stand here"));
+        as_type(value).map(Some).ok_or_else(bad)
+    }
+
+    /// Paths that nobody asked for.
+    pub fn unread(&self) -> Vec<String> {
+        let mut unread = Vec::new();
+        leaves(&self.root, "", &mut |path| {
+            let asked = self.asked.borrow();
+            let known = asked.iter().any(|asked| path == asked || path.starts_with(&format!("{asked}.")));
+            if !known {
+                unread.push(path.to_string());
+            }
+        });
+        unread
+    }
+}
+
+fn leaves(value: &Value, path: &str, report: &mut impl FnMut(&str)) {
+    match value {
+        Value::Object(table) => {
+            for (key, inner) in table {
+                let inner_path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                leaves(inner, &inner_path, report);
+            }
+        }
+        _ => report(path),
+    }
+}

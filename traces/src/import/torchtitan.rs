@@ -1,0 +1,284 @@
+//! The TOML configuration of torchtitan, up to version 0.2.
+
+use super::arguments::quoted;
+use super::tables::Tables;
+use super::{Imported, Importer, Request, stages};
+use crate::export::{FLAVORS, NO_LIMIT, SCHEDULES as NAMES};
+use serde_json::Value;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::model::{Model, preset};
+use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Place;
+use trainwright_spec::schedule::{Custom, SCHEDULES, Schedule, text};
+
+/// torchtitan.
+pub struct TorchTitan;
+
+impl Importer for TorchTitan {
+    fn name(&self) -> &'static str {
+        "torchtitan"
+    }
+
+    fn summary(&self) -> &'static str {
+        "torchtitan's TOML configuration, up to version 0.2"
+    }
+
+    fn stack(&self) -> &'static str {
+        "pytorch-eager"
+    }
+
+    fn read(&self, request: &Request) -> Result<Imported, SpecError> {
+        let tables = Tables::from_toml(request)?;
+        let model = model(&tables, request)?;
+        let said = tables.count("training.seq_len")?;
+        let mut plan = request.blank(model, request.sequence.or(said).unwrap_or(2048));
+        mesh(&tables, request, &mut plan)?;
+        data(&tables, request, &mut plan)?;
+        job(&tables, request, &mut plan)?;
+        pipeline(&tables, request, &mut plan)?;
+        experts(&tables, &mut plan)?;
+        plan.check(request.origin)?;
+        Ok(Imported { plan, unread: tables.unread() })
+    }
+}
+
+fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
+    let (name, flavor) = (tables.text("model.name")?, tables.text("model.flavor")?);
+    if let Some(model) = &request.model {
+        return Ok(model.clone());
+    }
+    let given = (name.as_deref().unwrap_or("llama3"), flavor.as_deref().unwrap_or("debugmodel"));
+    match FLAVORS.iter().find(|(_, name, flavor)| (*name, *flavor) == given) {
+        Some((own, ..)) => preset::preset(own),
+        None => {
+            let known: Vec<String> =
+                FLAVORS.iter().map(|(_, name, flavor)| format!("{name} {flavor}")).collect();
+            let allowed = format!("known are {}; others by --model", known.join(", "));
+            Err(request.bad("model.flavor", quoted(&format!("{} {}", given.0, given.1)), allowed))
+        }
+    }
+}
+
+fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let ranks = |name: &str| -> Result<usize, SpecError> {
+        Ok(tables.count(&format!("parallelism.{name}"))?.filter(|n| *n > 0).unwrap_or(1))
+    };
+    let mesh = &mut plan.mesh;
+    mesh.tensor = ranks("tensor_parallel_degree")?;
+    mesh.pipeline = ranks("pipeline_parallel_degree")?;
+    mesh.context = ranks("context_parallel_degree")?;
+    let others = mesh.tensor.saturating_mul(mesh.pipeline).saturating_mul(mesh.context);
+    mesh.data = request.data_ranks(others, "tensor x pipeline x context parallel degree")?;
+    plan.sequence_parallel = mesh.tensor > 1;
+    plan.stack.sequence_parallel |= plan.sequence_parallel;
+    plan.stack.overlap_tensor_pieces = tables.flag("parallelism.enable_async_tensor_parallel")?;
+    plan.stack.overlap_tensor_backward |= plan.stack.overlap_tensor_pieces;
+    tables.flag("compile.enable")?;
+    let method = tables.text("parallelism.context_parallel_rotate_method")?;
+    plan.context_scheme = match method.as_deref() {
+        None if plan.mesh.context == 1 => "ring".into(),
+        None | Some("allgather") => "all-gather".into(),
+        Some("alltoall") => "ring".into(),
+        Some(other) => {
+            let key = "parallelism.context_parallel_rotate_method";
+            return Err(request.bad(key, quoted(other), "allgather or alltoall"));
+        }
+    };
+    Ok(())
+}
+
+fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let copies = tables.count("parallelism.data_parallel_replicate_degree")?.unwrap_or(1).max(1);
+    let key = "parallelism.data_parallel_shard_degree";
+    let shard = match tables.number(key)? {
+        Some(shard) if shard > 0.0 => shard as usize,
+        _ => plan.mesh.data / copies,
+    };
+    if copies.saturating_mul(shard) != plan.mesh.data {
+        let allowed = format!("times {copies} replicas it must be the {} data ranks", plan.mesh.data);
+        return Err(request.bad(key, shard, allowed));
+    }
+    let reshard = tables.text("parallelism.fsdp_reshard_after_forward")?;
+    let with_pipeline = plan.mesh.pipeline > 1;
+    // By default weights are given up after forward unless a pipeline needs them for the next microbatch.
+    let always = match reshard.as_deref() {
+        Some("always") => true,
+        Some("never") => false,
+        _ => !with_pipeline,
+    };
+    // Context ranks divide the state too.
+    let scheme = match (copies, shard * plan.mesh.context) {
+        (_, 1) => "none",
+        (1, _) if always => "fsdp",
+        (1, _) => "zero2-fsdp",
+        _ => "hsdp",
+    };
+    plan.data_sharding = scheme.into();
+    if scheme == "hsdp" {
+        plan.mesh.shard = Some(shard * plan.mesh.context);
+    }
+    if !plan.stack.has_data_scheme(scheme) {
+        plan.stack.data_schemes.push(scheme.into());
+    }
+    Ok(())
+}
+
+fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let local = tables.count("training.local_batch_size")?.unwrap_or(8);
+    let whole = tables.number("training.global_batch_size")?.filter(|whole| *whole > 0.0);
+    plan.job.global_batch = whole.map_or(local * plan.mesh.data, |whole| whole as usize);
+    let cut = tables.count("parallelism.pipeline_parallel_microbatch_size")?.unwrap_or(1);
+    plan.micro_batch = if plan.mesh.pipeline > 1 { cut } else { local };
+    let limit = tables.number("training.max_norm")?.unwrap_or(1.0);
+    plan.job.gradient_clipping = limit > 0.0 && limit < NO_LIMIT;
+    let converters = tables.get("model.converters").and_then(Value::as_array).cloned().unwrap_or_default();
+    let has = |name: &str| converters.iter().any(|own| own == name);
+    plan.job.precision = match tables.text("training.mixed_precision_param")?.as_deref() {
+        _ if has("quantize.linear.float8") => Precision::Fp8,
+        _ if has("quantize.linear.mx") => Precision::MxFp8,
+        None | Some("bfloat16") => Precision::Bf16,
+        Some("float32") => Precision::Fp32,
+        Some(other) => {
+            let key = "training.mixed_precision_param";
+            return Err(request.bad(key, quoted(other), "bfloat16 or float32"));
+        }
+    };
+    let of_stack = plan.stack.gradient_precision(plan.job.precision).base();
+    plan.state.gradients = (of_stack != Precision::Fp32).then_some(Precision::Fp32);
+    plan.job.optimizer = match tables.text("optimizer.name")?.as_deref() {
+        None | Some("AdamW") => "adamw".into(),
+        Some("Adam") => "adam".into(),
+        Some(other) => return Err(request.bad("optimizer.name", quoted(other), "Adam or AdamW")),
+    };
+    if tables.flag("training.enable_cpu_offload")? {
+        plan.offload.optimizer = Some(Place::Host);
+        plan.offload.gradients = Some(Place::Host);
+        plan.offload.parameters = Some(Place::Host);
+    }
+    Ok(())
+}
+
+fn pipeline(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
+    let name = tables.text("parallelism.pipeline_parallel_schedule")?.unwrap_or_else(|| "1F1B".into());
+    let file = tables.text("parallelism.pipeline_parallel_schedule_csv")?.filter(|file| !file.is_empty());
+    let parts = tables.get("parallelism.module_fqns_per_model_part").and_then(Value::as_array).cloned();
+    let (p, blocks) = (plan.mesh.pipeline, plan.model.layers());
+    if p > 1 {
+        let known = NAMES.iter().find(|(_, other)| *other == name);
+        if let Some(file) = &file {
+            plan.schedule = of_table(request, file)?;
+        } else if let Some((own, _)) = known {
+            plan.schedule = (*own).into();
+        } else {
+            let names: Vec<&str> = NAMES.iter().map(|(_, other)| *other).collect();
+            let key = "parallelism.pipeline_parallel_schedule";
+            return Err(request.bad(key, quoted(&name), format!("one of {}", names.join(", "))));
+        }
+    }
+    let counts = match parts {
+        Some(parts) if p > 1 => parts.iter().map(blocks_of).collect(),
+        _ => shares(tables, request, plan, blocks)?,
+    };
+    plan.virtual_stages = (counts.len() / p).max(1);
+    if let ScheduleChoice::Actions(custom) = &plan.schedule {
+        let shape = plan.pipeline_shape();
+        let same =
+            |known: &&&dyn Schedule| known.check(shape).is_ok() && known.lists(shape) == *custom.own_lists();
+        if let Some(known) = SCHEDULES.iter().find(same) {
+            plan.schedule = known.name().into();
+        }
+    }
+    let mode = tables.text("activation_checkpoint.mode")?.unwrap_or_else(|| "selective".into());
+    let kind = tables.text("activation_checkpoint.selective_ac_option")?.unwrap_or_else(|| "2".into());
+    let choices = match (mode.as_str(), kind.parse::<usize>()) {
+        ("none", _) => stages(&counts, Recompute::None),
+        ("full", _) => stages(&counts, Recompute::Full),
+        // Every n-th block whole.
+        ("selective", Ok(step)) if step > 0 => {
+            let mut layer = 0;
+            let mut stages = stages(&counts, Recompute::None);
+            for choice in stages.iter_mut().flat_map(|stage| &mut stage.0) {
+                layer += 1;
+                if layer % step == 0 {
+                    *choice = Recompute::Full;
+                }
+            }
+            stages
+        }
+        _ => {
+            let value = format!("{mode}, {kind}");
+            let allowed = "none, full, or selective with a number";
+            return Err(request.bad("activation_checkpoint.mode", quoted(&value), allowed));
+        }
+    };
+    plan.stages = choices;
+    Ok(())
+}
+
+/// The schedule in the CSV that `file` names.
+fn of_table(request: &Request, file: &str) -> Result<ScheduleChoice, SpecError> {
+    let key = "parallelism.pipeline_parallel_schedule_csv";
+    let Some(text) = &request.schedule else {
+        return Err(request.bad(key, quoted(file), "give that file by --schedule-csv"));
+    };
+    let custom = Custom::new(text::read_csv(text, file)?);
+    let custom = custom.map_err(|fault| request.bad(key, quoted(file), fault.to_string()))?;
+    Ok(ScheduleChoice::Actions(Box::new(custom)))
+}
+
+/// Blocks among the names of a stage's modules.
+fn blocks_of(names: &Value) -> usize {
+    let names = names.as_array().map(Vec::as_slice).unwrap_or_default();
+    names.iter().filter(|name| name.as_str().is_some_and(|name| name.starts_with("layers."))).count()
+}
+
+/// The blocks of each stage where no list says them: embedding and output weigh as much as some blocks.
+fn shares(tables: &Tables, request: &Request, plan: &Plan, blocks: usize) -> Result<Vec<usize>, SpecError> {
+    let key = |name: &str| format!("parallelism.pipeline_parallel_{name}");
+    let first = tables.count(&key("first_stage_less_layers"))?.unwrap_or(1);
+    let last = tables.count(&key("last_stage_less_layers"))?.unwrap_or(1);
+    let of_stage = tables.count(&key("layers_per_stage"))?;
+    let p = plan.mesh.pipeline;
+    if p == 1 {
+        return Ok(vec![blocks]);
+    }
+    let loops = ["1f1b", "gpipe"].iter().all(|single| plan.schedule != *single);
+    let stages = match of_stage {
+        Some(size) if size > 0 => (blocks + first + last).div_ceil(size),
+        _ => p * if loops { 2 } else { 1 },
+    };
+    let weight = blocks + first + last;
+    // The first stages take one more where it does not divide evenly.
+    let share = |stage: usize| weight / stages + usize::from(stage < weight % stages);
+    let mut counts: Vec<usize> = (0..stages).map(share).collect();
+    let too_few =
+        || request.bad(&key("degree"), p, format!("{stages} stages are too many for {blocks} blocks"));
+    counts[0] = counts[0].checked_sub(first).ok_or_else(too_few)?;
+    counts[stages - 1] = counts[stages - 1].checked_sub(last).ok_or_else(too_few)?;
+    match stages.is_multiple_of(p) {
+        true => Ok(counts),
+        false => Err(request.bad(
+            &key("layers_per_stage"),
+            of_stage.unwrap_or(0),
+            format!("{stages} stages do not divide by {p} ranks"),
+        )),
+    }
+}
+
+fn experts(tables: &Tables, plan: &mut Plan) -> Result<(), SpecError> {
+    let own = tables.count("parallelism.expert_parallel_degree")?.unwrap_or(1).max(1);
+    let tensor = tables.count("parallelism.expert_tensor_parallel_degree")?.unwrap_or(1);
+    let backend = tables.text("parallelism.expert_parallel_comm_backend")?;
+    if !crate::export::fields::has_experts(plan) {
+        return Ok(());
+    }
+    plan.mesh.expert = own;
+    plan.mesh.expert_tensor = (own > 1 && tensor != plan.mesh.tensor).then_some(tensor);
+    if backend.as_deref() == Some("deepep") {
+        plan.experts.dispatcher = "by-node".into();
+        let in_node = plan.cluster.node.gpus.value / plan.mesh.expert_tensor();
+        plan.mesh.expert_inner = own.min(in_node.max(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! The cluster that a row describes: the catalog's node that is most like it, with the row's numbers in place.
+
+use super::{NoPlan, Run};
+use std::sync::LazyLock;
+use trainwright_spec::catalog;
+use trainwright_spec::cluster::{Cluster, Node, Wiring};
+use trainwright_spec::units::BytesPerSecond;
+
+/// Every node of the catalog, read once for all rows.
+static NODES: LazyLock<Vec<Node>> = LazyLock::new(|| {
+    catalog::names("nodes").into_iter().filter_map(|name| Node::from_name(name).ok()).collect()
+});
+
+impl Run {
+    /// Nodes of the catalog with the row's GPUs, as many in a node and NICs of such a bandwidth as the row says.
+    ///
+    /// Of several nodes with the same GPU the one counts whose links within the node, links between nodes, bandwidth,
+    /// and number of GPUs, in this order, are the nearest.
+    ///
+    /// # Errors
+    /// `Unsupported` for a GPU of no node of the catalog, `Invalid` for GPUs that do not fill their nodes.
+    pub fn cluster(&self) -> Result<Cluster, NoPlan> {
+        let gpus = self.gpus.ok_or_else(|| NoPlan::missing("gpus"))?;
+        let mut node = self.node()?;
+        let per_node = match self.intra_node.as_str() {
+            // A rack is one NVLink domain, of which a job has an even part.
+            "nvl72" => {
+                (1..=node.gpus.value.min(gpus)).rev().find(|size| gpus.is_multiple_of(*size)).unwrap_or(1)
+            }
+            _ => self.gpus_per_node.unwrap_or(node.gpus.value).min(gpus),
+        };
+        if !gpus.is_multiple_of(per_node) {
+            let message = format!("`gpus` is {gpus}; they do not fill nodes of {per_node} (`gpus_per_node`)");
+            return Err(NoPlan::Invalid(message));
+        }
+        node.gpus.value = per_node;
+        if let (Some(nics), Some(gigabits)) = (&mut node.nics, self.node_network_gbps)
+            && gigabits > 0.0
+        {
+            let own_nodes = self.gpus_per_node.map_or(1.0, |size| per_node as f64 / size.min(gpus) as f64);
+            let bandwidth = gigabits * own_nodes.max(1.0) * 1e9 / 8.0 / nics.count.value as f64;
+            nics.bandwidth.value = BytesPerSecond::new(bandwidth);
+        }
+        let nodes = gpus / per_node;
+        let name = format!("{}:{nodes}", node.name);
+        // A cluster of the catalog's kind of node, of which only the number differs.
+        let cluster = Cluster::from_name(&node.name).map_err(|error| NoPlan::Invalid(error.to_string()))?;
+        Ok(Cluster { name, nodes, node, ..cluster })
+    }
+
+    fn node(&self) -> Result<Node, NoPlan> {
+        if self.gpu.is_empty() {
+            return Err(NoPlan::missing("gpu"));
+        }
+        let alike = NODES.iter().filter(|node| node.gpu.name == self.gpu);
+        alike
+            .min_by(|one, other| self.distance(one).total_cmp(&self.distance(other)))
+            .cloned()
+            .ok_or_else(|| NoPlan::Unsupported(format!("no node of the catalog has the GPU `{}`", self.gpu)))
+    }
+
+    /// How unlike the row's node one of the catalog is.
+    fn distance(&self, node: &Node) -> f64 {
+        let switched = matches!(node.interconnect.wiring, Wiring::Switched);
+        let nvlink = node.interconnect.kind.starts_with("nvlink");
+        let inside = match self.intra_node.as_str() {
+            "nvswitch" => !(nvlink && switched),
+            "nvlink" => !nvlink,
+            "pcie" => nvlink,
+            "nvl72" => node.gpus.value < 36,
+            _ => false,
+        };
+        let between = match &node.nics {
+            Some(nics) => !self.inter_node.is_empty() && !nics.kind.starts_with(&self.inter_node),
+            None => self.gpus > self.gpus_per_node,
+        };
+        let bandwidth = match (&node.nics, self.node_network_gbps) {
+            (Some(nics), Some(gigabits)) if gigabits > 0.0 => {
+                let own = nics.bandwidth.value.get() * nics.count.value as f64 * 8.0 / 1e9;
+                (own / gigabits).log2().abs()
+            }
+            _ => 0.0,
+        };
+        let size = self.gpus_per_node.map_or(0.0, |size| (size as f64 / node.gpus.value as f64).log2().abs());
+        // Links between pairs of GPUs are of one node size only.
+        let cut = !switched && self.gpus_per_node.is_some_and(|size| size != node.gpus.value);
+        1000.0 * f64::from(inside)
+            + 500.0 * f64::from(cut)
+            + 100.0 * f64::from(between)
+            + 10.0 * bandwidth
+            + size
+    }
+}

@@ -1,0 +1,152 @@
+//! The model that a row describes.
+
+use super::{NoPlan, Run};
+use std::sync::LazyLock;
+use trainwright_spec::model::preset::{preset, presets};
+use trainwright_spec::model::{
+    Activation, Attention, Block, BlockRun, Embedding, Experts, FeedForward, Head, Mask, Mlp, Model, Norm,
+    Position,
+};
+use trainwright_spec::stack::Stack;
+
+/// Every model of the catalog, read once for all rows.
+static MODELS: LazyLock<Vec<Model>> =
+    LazyLock::new(|| presets().filter_map(|(name, _)| preset(name).ok()).collect());
+
+impl Run {
+    /// A decoder as GPT-2's (layer norms, learned positions, biases, dropout, tied head), or with gated feed-forward
+    /// layers as LLaMA's (RMS norms, rotary positions, no biases, head of its own). The number of parameters, where it
+    /// is given, decides on the feed-forward width if that is not given, and on the head. Mixtures of experts are taken
+    /// from the catalog if it has one of these sizes: rows do not say what is shared, or how attention is compressed.
+    ///
+    /// # Errors
+    /// `Unsupported` without the sizes that have no default; `Invalid` for heads that do not divide the width.
+    pub fn model(&self, stack: &Stack) -> Result<Model, NoPlan> {
+        let layers = self.layers.ok_or_else(|| NoPlan::missing("layers"))?;
+        let hidden = self.hidden.ok_or_else(|| NoPlan::missing("hidden"))?;
+        let heads = self.heads.unwrap_or_else(|| default_heads(hidden, self.tp.unwrap_or(1)));
+        if !hidden.is_multiple_of(heads) && self.num_experts.is_none() {
+            return Err(NoPlan::Invalid(format!("`heads` is {heads}; it must divide `hidden` = {hidden}")));
+        }
+        if let Some(known) = self.known_mixture(layers) {
+            return Ok(known);
+        }
+        let whole = self.sized(heads, self.ffn_hidden)?;
+        let model = match (self.ffn_hidden, self.num_experts, self.parameters()) {
+            (None, None, Some(parameters)) => self.sized(heads, Some(fitting_width(&whole, parameters)))?,
+            _ => whole,
+        };
+        let dropout = model.dropout && stack.drops_out.unwrap_or(true);
+        Ok(self.with_head(Model { dropout, ..model }, stack))
+    }
+
+    fn sized(&self, heads: usize, width: Option<usize>) -> Result<Model, NoPlan> {
+        let layers = self.layers.ok_or_else(|| NoPlan::missing("layers"))?;
+        let hidden = self.hidden.ok_or_else(|| NoPlan::missing("hidden"))?;
+        let sequence = self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?;
+        let gated = self.gated_mlp.unwrap_or(false);
+        let head_dim = hidden / heads;
+        let feed_forward = |width: usize| FeedForward {
+            width,
+            gated,
+            activation: if gated { Activation::Silu } else { Activation::Gelu },
+            bias: !gated,
+        };
+        let gated_width = || (8 * hidden / 3).next_multiple_of(256);
+        let width = width.unwrap_or_else(|| if gated { gated_width() } else { 4 * hidden });
+        let mlp = match self.num_experts {
+            None | Some(1) => Mlp::Dense(feed_forward(width)),
+            Some(count) => Mlp::Experts(Experts {
+                count,
+                per_token: self.top_k.unwrap_or(2),
+                expert: feed_forward(self.moe_ffn_hidden.unwrap_or(width)),
+                shared: None,
+                shared_gate: false,
+                router_bias: false,
+                group_limit: None,
+            }),
+        };
+        let norm = if gated { Norm::RmsNorm } else { Norm::LayerNorm };
+        let attention = Attention {
+            heads,
+            kv_heads: self.kv_heads.unwrap_or(heads),
+            head_dim,
+            value_head_dim: head_dim,
+            mask: Mask::Causal,
+            rotary: gated,
+            rotary_head_dim: None,
+            qkv_bias: !gated,
+            output_bias: !gated,
+            qk_norm: false,
+            latent: None,
+        };
+        let block = Block { norm, norms: 2, parallel: false, attention, cross_attention: None, mlp };
+        let position = if gated { Position::Rotary } else { Position::Learned(sequence) };
+        Ok(Model {
+            name: if self.model_name.is_empty() { self.id.clone() } else { self.model_name.clone() },
+            hidden,
+            vocab: self.vocab.unwrap_or(if gated { 32_000 } else { 50_257 }),
+            dropout: !gated,
+            embedding: Embedding { position, width: None, token_types: 0, norm: None },
+            final_norm: Some(norm),
+            head: Head { tied: !gated, bias: false, transform: false, pooler: false },
+            blocks: vec![BlockRun { count: layers, block }],
+        })
+    }
+
+    /// The head shares the embedding's weights, or has its own, if the number of parameters says so: within 0.5 % of one
+    /// and not within 1 % of the other. Some software gives it its own on another stage.
+    fn with_head(&self, mut model: Model, stack: &Stack) -> Model {
+        if let Some(parameters) = self.parameters() {
+            let off = |tied: bool| {
+                let head = Head { tied, ..model.head.clone() };
+                (Model { head, ..model.clone() }.parameters() as f64 / parameters - 1.0).abs()
+            };
+            let other = !model.head.tied;
+            if off(other) < 0.005 && off(!other) > 0.01 {
+                model.head.tied = other;
+            }
+        }
+        model.head.tied &= !(stack.unties_over_stages && self.pp.unwrap_or(1) > 1);
+        model
+    }
+
+    /// The catalog's mixture of experts with these sizes, with as many blocks as the row says.
+    fn known_mixture(&self, layers: usize) -> Option<Model> {
+        let count = self.num_experts.filter(|count| *count > 1)?;
+        let alike = |model: &Model| {
+            let block = &model.blocks.last().expect("a model has blocks").block;
+            let Mlp::Experts(experts) = &block.mlp else { return false };
+            experts.count == count
+                && Some(model.hidden) == self.hidden
+                && self.moe_ffn_hidden.is_none_or(|width| width == experts.expert.width)
+        };
+        let mut known = MODELS.iter().find(|model| alike(model))?.clone();
+        if known.layers() != layers {
+            let mut last = known.blocks.pop().expect("a model has blocks");
+            last.count = layers;
+            known.blocks = vec![last];
+        }
+        Some(known)
+    }
+}
+
+/// As many heads as are 128 wide, or 64 wide if 128 does not divide; or the next fewer that divide both the width and
+/// evenly among tensor ranks.
+fn default_heads(hidden: usize, tensor: usize) -> usize {
+    let width = if hidden.is_multiple_of(128) { 128 } else { 64 };
+    let suits = |heads: &usize| hidden.is_multiple_of(*heads) && heads.is_multiple_of(tensor);
+    (1..=hidden.div_ceil(width)).rev().find(suits).unwrap_or(1)
+}
+
+/// The width of the feed-forward layers with which `model` has nearly that many parameters, a multiple of 256.
+fn fitting_width(model: &Model, parameters: f64) -> usize {
+    let Some(BlockRun { count, block: Block { mlp: Mlp::Dense(mlp), .. } }) = model.blocks.first() else {
+        return 4 * model.hidden;
+    };
+    let matrices = if mlp.gated { 3 } else { 2 };
+    let of_width = (matrices * count * model.hidden) as f64;
+    let missing = (parameters - model.parameters() as f64) / of_width;
+    let width = (mlp.width as f64 + missing).max(256.0);
+    (width / 256.0).round() as usize * 256
+}

@@ -1,0 +1,261 @@
+//! The plan that a row describes.
+
+use super::stages::stages;
+use super::{NoPlan, Run};
+use trainwright_spec::cluster::Gpu;
+use trainwright_spec::job::Job;
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::plan::{Offload, Piece, Plan, Recompute, ScheduleChoice};
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{FlashVersion, Place};
+use trainwright_spec::schedule::schedule;
+use trainwright_spec::stack::{AttentionKernel, Fusion, Stack};
+
+/// The software of a row that names none, neither as such nor in its source.
+const SOFTWARE: &str = "Megatron-LM";
+
+/// Names of schedules in papers, and ours.
+const SCHEDULES: [(&str, &str); 5] =
+    [("1f1b-i", "interleaved"), ("zb-1p", "zb-h1"), ("zb-2p", "zb-h2"), ("zb-v", "zb-v"), ("afab", "gpipe")];
+
+/// Parts of a block by the names that software gives them.
+const PIECES: [(&str, Piece); 8] = [
+    ("core_attn", Piece::Core),
+    ("core", Piece::Core),
+    ("layernorm", Piece::Norm),
+    ("moe_act", Piece::Activation),
+    ("activation", Piece::Activation),
+    ("mlp", Piece::Mlp),
+    ("moe", Piece::Experts),
+    ("mla_up_proj", Piece::UpProjection),
+];
+
+impl Run {
+    /// The plan, checked. What the row says that its software did, the software can.
+    ///
+    /// # Errors
+    /// `Invalid` where the row contradicts itself, `Unsupported` where it asks for what cannot be expressed.
+    pub fn plan(&self) -> Result<Plan, NoPlan> {
+        let invalid = |message: String| Err(NoPlan::Invalid(message));
+        let cluster = self.cluster()?;
+        let mut stack = self.stack()?;
+        stack.attention = Self::known_attention(stack.attention, &cluster.node.gpu);
+        let gpus = cluster.gpus();
+        let [tensor, pipeline, context] = [self.tp, self.pp, self.cp].map(|size| size.unwrap_or(1));
+        let ranks = tensor * pipeline * context;
+        if !gpus.is_multiple_of(ranks) {
+            return invalid(format!("`tp` x `pp` x `cp` is {ranks}, which does not divide {gpus} GPUs"));
+        }
+        let data = self.dp.unwrap_or(gpus / ranks);
+        if data * ranks != gpus {
+            return invalid(format!(
+                "`tp` x `pp` x `cp` x `dp` is {}, and there are {gpus} GPUs",
+                data * ranks
+            ));
+        }
+        let micro_batch = self.micro_batch.unwrap_or(1);
+        let global_batch = self.global_batch.ok_or_else(|| NoPlan::missing("global_batch"))?;
+        if !global_batch.is_multiple_of(data * micro_batch) {
+            return invalid(format!(
+                "`global_batch` is {global_batch}; it must divide by `dp` x `micro_batch` = {}",
+                data * micro_batch
+            ));
+        }
+        let virtual_stages = self.vp.unwrap_or(1);
+        let schedule = self.schedule(global_batch / data / micro_batch)?;
+        let schedule_stages = match &schedule {
+            ScheduleChoice::Named(name) if name == "zb-v" => 2,
+            _ => virtual_stages,
+        };
+        let sharding = self.sharding(&mut stack)?;
+        let recompute = self.recompute(&mut stack)?;
+        let sequence_parallel = tensor > 1 && self.sequence_parallel.unwrap_or(stack.sequence_parallel);
+        stack.sequence_parallel |= sequence_parallel;
+        let model = self.model(&stack)?;
+        let expert = self.ep.unwrap_or(1);
+        let stage_ranks = tensor * context * data;
+        let mut mesh = Mesh { context, expert, ..Mesh::new(tensor, pipeline, data) };
+        if expert > 1 && !stage_ranks.is_multiple_of(expert * tensor) {
+            mesh.expert_tensor = Some(1);
+        }
+        mesh.shard = sharding.ranks;
+        let plan = Plan {
+            micro_batch,
+            schedule,
+            virtual_stages: schedule_stages,
+            sequence_parallel,
+            tensor_scheme: "1d".into(),
+            context_scheme: "ring".into(),
+            data_sharding: sharding.scheme,
+            stages: stages(&model, pipeline * schedule_stages, stack.cut, |index| recompute.of(index)),
+            state: Default::default(),
+            offload: self.offload()?,
+            data: Default::default(),
+            mesh,
+            experts: Default::default(),
+            job: Job {
+                sequence: self.seq_len.ok_or_else(|| NoPlan::missing("seq_len"))?,
+                global_batch,
+                precision: self.precision(&cluster.node.gpu)?,
+                optimizer: "adamw".into(),
+                gradient_clipping: true,
+            },
+            stack,
+            cluster,
+            model,
+        };
+        plan.check("").map_err(|error| NoPlan::Invalid(error.to_string()))?;
+        Ok(plan)
+    }
+
+    /// The catalog's stack of that software at that date, with the row's kernels if it names them.
+    fn stack(&self) -> Result<Stack, NoPlan> {
+        let unknown =
+            || NoPlan::Unsupported(format!("no stack of the catalog is the framework `{}`", self.framework));
+        let stack = match self.framework.as_str() {
+            "" => Stack::from_framework(&self.source, true, &self.date)
+                .or_else(|| Stack::from_framework(SOFTWARE, false, &self.date)),
+            name => Stack::from_framework(name, false, &self.date),
+        };
+        let stack = stack.ok_or_else(unknown)?;
+        let attention = match self.attention_kernel.as_str() {
+            "" => stack.attention,
+            "unfused" => AttentionKernel::Unfused,
+            "fused-softmax" => AttentionKernel::FusedSoftmax,
+            "flash1" => AttentionKernel::Flash1,
+            "flash2" => AttentionKernel::Flash2,
+            "flash3" => AttentionKernel::Flash3,
+            other => return Err(NoPlan::Unsupported(format!("`attention_kernel` is `{other}`"))),
+        };
+        let norms = match self.norm_kernel.as_str() {
+            "" => stack.norms,
+            kernel if kernel.starts_with("fused") => Fusion::Fused,
+            "unfused" => Fusion::Separate,
+            other => return Err(NoPlan::Unsupported(format!("`norm_kernel` is `{other}`"))),
+        };
+        Ok(Stack { attention, norms, ..stack })
+    }
+
+    /// That kernel, or of fused ones the nearest generation that `gpu` has figures of: the oldest that is newer, or the
+    /// best.
+    fn known_attention(kernel: AttentionKernel, gpu: &Gpu) -> AttentionKernel {
+        let Some(wanted) = kernel.version().filter(|version| *version != FlashVersion::Best) else {
+            return kernel;
+        };
+        let known = gpu.achieved.attention.keys().find(|version| **version >= wanted);
+        match known {
+            Some(FlashVersion::First) => AttentionKernel::Flash1,
+            Some(FlashVersion::Second) => AttentionKernel::Flash2,
+            Some(FlashVersion::Third) => AttentionKernel::Flash3,
+            Some(FlashVersion::Best) | None => AttentionKernel::Flash,
+        }
+    }
+
+    fn precision(&self, gpu: &Gpu) -> Result<Precision, NoPlan> {
+        if self.precision.is_empty() {
+            let has = |precision| gpu.peak.contains_key(&precision);
+            return Ok(if has(Precision::Bf16) { Precision::Bf16 } else { Precision::Fp16 });
+        }
+        let known = Precision::ALL.into_iter().find(|precision| precision.name() == self.precision);
+        known.ok_or_else(|| NoPlan::Unsupported(format!("`precision` is `{}`", self.precision)))
+    }
+
+    /// 1F1B, interleaved where a rank has several stages and its microbatches fill them, or what `notes` calls
+    /// the schedule: `schedule ZB-1p`.
+    fn schedule(&self, microbatches: usize) -> Result<ScheduleChoice, NoPlan> {
+        let noted = self.notes.split(';').find_map(|note| note.trim().strip_prefix("schedule "));
+        let Some(noted) = noted.map(|name| name.trim().to_lowercase()) else {
+            let pipeline = self.pp.unwrap_or(1);
+            return Ok(match self.vp.unwrap_or(1) {
+                1 => "1f1b".into(),
+                _ if microbatches.is_multiple_of(pipeline) => "interleaved".into(),
+                _ => "interleaved-groups".into(),
+            });
+        };
+        let name = SCHEDULES.iter().find(|(known, _)| *known == noted).map_or(noted.as_str(), |(_, own)| own);
+        match schedule(name) {
+            Ok(_) => Ok(name.into()),
+            Err(_) => Err(NoPlan::Unsupported(format!("`notes` has the schedule `{noted}`"))),
+        }
+    }
+
+    fn recompute(&self, stack: &mut Stack) -> Result<Chosen, NoPlan> {
+        let unknown = || NoPlan::Unsupported(format!("`recompute` is `{}`", self.recompute));
+        let all = |choice| Ok(Chosen { choice, every: 1 });
+        let usual = stack.usual_recompute.clone().unwrap_or_default();
+        let chosen = if self.recompute.is_empty() { &usual } else { &self.recompute };
+        match (chosen.as_str(), &stack.selective_blocks) {
+            ("" | "none", _) => all(Recompute::None),
+            ("full", _) => all(Recompute::Full),
+            ("selective", Some(blocks)) => Ok(Chosen { choice: Recompute::Full, every: blocks.value }),
+            ("selective-layer", _) => Ok(Chosen { choice: Recompute::Full, every: 2 }),
+            ("selective", None) => {
+                stack.selective_recompute = true;
+                all(Recompute::Selective)
+            }
+            (text, _) => {
+                let inside = text.strip_prefix("selective (").and_then(|rest| rest.strip_suffix(')'));
+                let piece =
+                    |name: &str| PIECES.iter().find(|(known, _)| *known == name).map(|(_, piece)| *piece);
+                let pieces: Option<Vec<Piece>> = inside.ok_or_else(unknown)?.split('+').map(piece).collect();
+                stack.selective_recompute = true;
+                all(Recompute::of(&pieces.ok_or_else(unknown)?))
+            }
+        }
+    }
+
+    fn sharding(&self, stack: &mut Stack) -> Result<Sharding, NoPlan> {
+        let unknown = || NoPlan::Unsupported(format!("`data_sharding` is `{}`", self.data_sharding));
+        let (name, ranks) = match self.data_sharding.split_once(':') {
+            Some((name, ranks)) => (name, Some(ranks.parse::<usize>().map_err(|_| unknown())?)),
+            None => (self.data_sharding.as_str(), None),
+        };
+        let fully = if stack.has_data_scheme("fsdp") { "fsdp" } else { "zero3" };
+        let plain = stack.plain_data_scheme.clone();
+        let scheme = match name {
+            "" if stack.sharded_optimizer => "zero1",
+            "ddp" => plain.as_deref().unwrap_or("none"),
+            "" => "none",
+            "zero1" => "zero1",
+            "zero3" if ranks.is_some() && fully == "fsdp" => "hsdp",
+            "zero3" => fully,
+            "zero2" | "hsdp" | "zero2-fsdp" => name,
+            _ => return Err(unknown()),
+        };
+        if !stack.has_data_scheme(scheme) {
+            match scheme {
+                "zero1" => stack.sharded_optimizer = true,
+                other => stack.data_schemes.push(other.into()),
+            }
+        }
+        // Hybrid sharding is within a node unless said otherwise.
+        let node = self.gpus_per_node.filter(|_| scheme == "hsdp");
+        Ok(Sharding { scheme: scheme.into(), ranks: ranks.or(node) })
+    }
+
+    fn offload(&self) -> Result<Offload, NoPlan> {
+        let optimizer = Offload { optimizer: Some(Place::Host), ..Offload::default() };
+        match self.offload.as_str() {
+            "" | "none" | "optimizer CPU offload 0%" => Ok(Offload::default()),
+            "cpu-optimizer" | "optimizer CPU offload 100%" => Ok(optimizer),
+            other => Err(NoPlan::Unsupported(format!("`offload` is `{other}`"))),
+        }
+    }
+}
+
+struct Sharding {
+    scheme: String,
+    ranks: Option<usize>,
+}
+
+/// A choice for every so many blocks, the last of them; the others keep all.
+struct Chosen {
+    choice: Recompute,
+    every: usize,
+}
+
+impl Chosen {
+    fn of(&self, block: usize) -> Recompute {
+        if (block + 1).is_multiple_of(self.every) { self.choice } else { Recompute::None }
+    }
+}

@@ -1,0 +1,209 @@
+//! A row of the table, cell by cell.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// A training run as its row says it; none where the cell is blank or the column is missing.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// Which run.
+    pub id: String,
+    /// Who measured it.
+    pub source: String,
+    /// How much of it the source says: `A`, `B`, `C`.
+    pub quality: String,
+    /// The model's name, for people.
+    pub model_name: String,
+    /// Blocks.
+    #[serde(deserialize_with = "count")]
+    pub layers: Option<usize>,
+    /// Width of the residual stream.
+    #[serde(deserialize_with = "count")]
+    pub hidden: Option<usize>,
+    /// Query heads; blank: as many as are 128 wide.
+    #[serde(deserialize_with = "count")]
+    pub heads: Option<usize>,
+    /// Key and value heads; blank: as many as `heads`.
+    #[serde(deserialize_with = "count")]
+    pub kv_heads: Option<usize>,
+    /// Inner width of the feed-forward layers; blank: what `params_b` leaves for them, without it 4 · hidden, or for
+    /// gated ones 8/3 of it, in multiples of 256.
+    #[serde(deserialize_with = "count")]
+    pub ffn_hidden: Option<usize>,
+    /// Vocabulary; blank: 50,257, or 32,000 with gated layers.
+    #[serde(deserialize_with = "count")]
+    pub vocab: Option<usize>,
+    /// Tokens in a sequence.
+    #[serde(deserialize_with = "count")]
+    pub seq_len: Option<usize>,
+    /// Whether feed-forward layers are gated, and the block LLaMA's; blank or no: GPT-2's.
+    #[serde(deserialize_with = "yes_or_no")]
+    pub gated_mlp: Option<bool>,
+    /// Routed experts of each feed-forward layer; blank: it is dense.
+    #[serde(deserialize_with = "count")]
+    pub num_experts: Option<usize>,
+    /// Experts that each token visits; blank: 2.
+    #[serde(deserialize_with = "count")]
+    pub top_k: Option<usize>,
+    /// Inner width of each expert; blank: `ffn_hidden`.
+    #[serde(deserialize_with = "count")]
+    pub moe_ffn_hidden: Option<usize>,
+    /// Parameters in 10⁹; blank: what `model_name` ends in, as `1.34G` or `7B`, else what follows from the sizes.
+    #[serde(deserialize_with = "number")]
+    pub params_b: Option<f64>,
+    /// The GPU, by its name in the catalog.
+    pub gpu: String,
+    /// How many.
+    #[serde(deserialize_with = "count")]
+    pub gpus: Option<usize>,
+    /// How many in a node; blank: as in the catalog's node with this GPU.
+    #[serde(deserialize_with = "count")]
+    pub gpus_per_node: Option<usize>,
+    /// What joins the GPUs of a node: `nvswitch`, `nvlink`, `nvl72`, `pcie`; blank: as in the catalog's node.
+    pub intra_node: String,
+    /// Bandwidth of all NICs of a node together, in one direction; blank: as in the catalog's node.
+    #[serde(deserialize_with = "number")]
+    pub node_network_gbps: Option<f64>,
+    /// What joins the nodes: `infiniband`, `efa`, `roce`, `ethernet`, …; blank: as in the catalog's node.
+    pub inter_node: String,
+    /// Number format of the matrix products; blank: bf16, fp16 on GPUs without it.
+    pub precision: String,
+    /// Tensor ranks; blank: 1.
+    #[serde(deserialize_with = "count")]
+    pub tp: Option<usize>,
+    /// Pipeline ranks; blank: 1.
+    #[serde(deserialize_with = "count")]
+    pub pp: Option<usize>,
+    /// Context ranks; blank: 1.
+    #[serde(deserialize_with = "count")]
+    pub cp: Option<usize>,
+    /// Expert ranks; blank: 1.
+    #[serde(deserialize_with = "count")]
+    pub ep: Option<usize>,
+    /// Data ranks; blank: what is left of the GPUs.
+    #[serde(deserialize_with = "count")]
+    pub dp: Option<usize>,
+    /// Stages on each pipeline rank; blank: 1.
+    #[serde(deserialize_with = "count")]
+    pub vp: Option<usize>,
+    /// Megatron's sequence parallelism; blank: wherever the software has it and tensor ranks are there.
+    #[serde(deserialize_with = "yes_or_no")]
+    pub sequence_parallel: Option<bool>,
+    /// What data ranks split; blank: the optimizer state if the software can.
+    pub data_sharding: String,
+    /// What is computed again; blank: nothing.
+    pub recompute: String,
+    /// What is held on the host; blank: nothing.
+    pub offload: String,
+    /// How attention is computed; blank: as the software did at that date.
+    pub attention_kernel: String,
+    /// How norms are computed: `fused-rms`, `unfused`; blank: as the software did at that date.
+    pub norm_kernel: String,
+    /// Sequences in a microbatch; blank: 1.
+    #[serde(deserialize_with = "count")]
+    pub micro_batch: Option<usize>,
+    /// Sequences in a step.
+    #[serde(deserialize_with = "count")]
+    pub global_batch: Option<usize>,
+    /// The software; it and `date` select the stack.
+    pub framework: String,
+    /// When, as `2024-05` or longer.
+    pub date: String,
+    /// What a step took.
+    #[serde(deserialize_with = "number")]
+    pub measured_step_time_s: Option<f64>,
+    /// What a GPU did.
+    #[serde(deserialize_with = "number")]
+    pub measured_tokens_per_s_per_gpu: Option<f64>,
+    /// What the fullest GPU held.
+    #[serde(deserialize_with = "number")]
+    pub measured_peak_memory_gb: Option<f64>,
+    /// `ok` or `oom`.
+    pub outcome: String,
+    /// Free text; `schedule NAME` between semicolons names the pipeline schedule.
+    pub notes: String,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It ran.
+    Fits,
+    /// It ran out of memory.
+    OutOfMemory,
+}
+
+impl Outcome {
+    /// The word in the tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Fits => "ok",
+            Outcome::OutOfMemory => "oom",
+        }
+    }
+}
+
+impl Run {
+    /// The table's name for those who measured it: the words at the beginning of `id` up to a number, without it
+    /// `source` up to its first comma.
+    pub fn family(&self) -> String {
+        let mut words = self.id.split('-');
+        let first = words.next().unwrap_or_default();
+        if first.is_empty() {
+            return self.source.split(',').next().unwrap_or_default().into();
+        }
+        let more = words.take_while(|word| word.chars().all(char::is_alphabetic) && !word.is_empty());
+        std::iter::once(first).chain(more).collect::<Vec<_>>().join("-")
+    }
+
+    /// Parameters of the model, if the row says it.
+    pub fn parameters(&self) -> Option<f64> {
+        let name = self.model_name.split([' ', '-']).next_back().unwrap_or_default();
+        let named = || name.strip_suffix(['G', 'B', 'b'])?.parse::<f64>().ok();
+        self.params_b.or_else(named).filter(|billions| *billions > 0.0).map(|billions| 1e9 * billions)
+    }
+
+    /// How it ended, if the row says so.
+    pub fn outcome(&self) -> Option<Outcome> {
+        [Outcome::Fits, Outcome::OutOfMemory].into_iter().find(|outcome| outcome.name() == self.outcome)
+    }
+
+    /// What a step took, in seconds: as measured, or from the tokens of a second.
+    pub fn step_seconds(&self) -> Option<f64> {
+        let from_tokens = || {
+            let tokens = (self.global_batch? * self.seq_len?) as f64;
+            Some(tokens / self.measured_tokens_per_s_per_gpu? / self.gpus? as f64)
+        };
+        self.measured_step_time_s.or_else(from_tokens).filter(|time| *time > 0.0)
+    }
+}
+
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    let Some(value) = number(deserializer)? else { return Ok(None) };
+    match value.fract() == 0.0 && (1.0..=1e9).contains(&value) {
+        true => Ok(Some(value as usize)),
+        false => Err(D::Error::custom(format!("{value} is not a whole number from 1 on"))),
+    }
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.trim() {
+        "" => Ok(None),
+        text => match text.parse::<f64>() {
+            Ok(value) if value.is_finite() && value >= 0.0 => Ok(Some(value)),
+            _ => Err(D::Error::custom(format!("`{text}` is not a number"))),
+        },
+    }
+}
+
+fn yes_or_no<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.trim() {
+        "" => Ok(None),
+        "yes" => Ok(Some(true)),
+        "no" => Ok(Some(false)),
+        other => Err(D::Error::custom(format!("`{other}` is neither yes nor no"))),
+    }
+}

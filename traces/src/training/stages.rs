@@ -1,0 +1,85 @@
+//! How software cuts a model into stages where a row does not say it.
+
+use trainwright_spec::model::{Mlp, Model};
+use trainwright_spec::plan::{Recompute, StageBlocks};
+use trainwright_spec::stack::Cut;
+
+/// The blocks of each stage, each with its choice.
+pub(super) fn stages(
+    model: &Model,
+    stages: usize,
+    cut: Cut,
+    choice: impl Fn(usize) -> Recompute,
+) -> Vec<StageBlocks> {
+    let sizes = match cut {
+        Cut::Blocks => by_blocks(model.layers(), stages),
+        Cut::Weights => by_weights(model, stages),
+    };
+    let mut next = 0..;
+    let blocks = |size: usize| StageBlocks(next.by_ref().take(size).map(&choice).collect());
+    sizes.into_iter().map(blocks).collect()
+}
+
+/// l / s to each. A rest goes one each to the stages after the first ones, except that the last has none of it; but
+/// where l + 2 or l + 1 divides, the ends or the last count as having a block more than they have.
+fn by_blocks(layers: usize, stages: usize) -> Vec<usize> {
+    let even = |count: usize| vec![count / stages; stages];
+    if stages > 1 && !layers.is_multiple_of(stages) {
+        for (beside, ends) in [(2, vec![0, stages - 1]), (1, vec![stages - 1])] {
+            if (layers + beside).is_multiple_of(stages) {
+                let mut sizes = even(layers + beside);
+                ends.into_iter().for_each(|stage| sizes[stage] -= 1);
+                return sizes;
+            }
+        }
+    }
+    let mut sizes = even(layers);
+    (0..layers % stages).for_each(|stage| sizes[stage] += 1);
+    sizes
+}
+
+/// Blocks in the order of the model, each to the stage at hand, until the weights so far would exceed
+/// (i + 1) / s of all on stage i. The head's weights count, the embedding's do not: it multiplies nothing.
+fn by_weights(model: &Model, stages: usize) -> Vec<usize> {
+    let blocks: Vec<f64> = model
+        .blocks
+        .iter()
+        .flat_map(|run| {
+            let attention = &run.block.attention;
+            let width = match &run.block.mlp {
+                Mlp::Dense(mlp) => mlp.width,
+                Mlp::Experts(experts) => experts.expert.width * experts.per_token,
+            };
+            let weights = 4 * attention.heads * attention.head_dim + 3 * width;
+            std::iter::repeat_n((weights * model.hidden) as f64, run.count)
+        })
+        .collect();
+    let all = blocks.iter().sum::<f64>() + (model.vocab * model.hidden) as f64;
+    let mut sizes = vec![0; stages];
+    let (mut so_far, mut stage) = (0.0, 0);
+    for block in blocks {
+        so_far += block;
+        if stage + 1 < stages && so_far > all * (stage + 1) as f64 / stages as f64 {
+            stage += 1;
+        }
+        sizes[stage] += 1;
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_cut_evenly_and_the_ends_count_if_that_makes_it_even() {
+        assert_eq!(by_blocks(8, 4), [2, 2, 2, 2]);
+        // 70 blocks on 12 stages: 72 / 12 = 6, an end has one less (BLOOM's cut).
+        assert_eq!(by_blocks(70, 12), [5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5]);
+        // 31 on 4: 32 / 4 = 8, the last has one less.
+        assert_eq!(by_blocks(31, 4), [8, 8, 8, 7]);
+        // 9 on 4: neither 10 nor 11 divides.
+        assert_eq!(by_blocks(9, 4), [3, 2, 2, 2]);
+        assert_eq!(by_blocks(3, 1), [3]);
+    }
+}

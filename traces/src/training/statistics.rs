@@ -1,0 +1,66 @@
+//! Statistics of errors.
+
+/// The mean; of nothing, 0.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The middle value.
+pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value below which a part q of the others are, between neighbours in proportion; of nothing, 0.
+pub fn quantile(values: &[f64], q: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let at = q.clamp(0.0, 1.0) * last as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    sorted[low] + (at - low as f64) * (sorted[high] - sorted[low])
+}
+
+/// Kendall's τ-b between two orders; none if one of them has no order.
+///
+/// τ = (C − D) / √((n − t) (n − u)): of n pairs C are ordered alike and D otherwise; t are tied in one, u in the other.
+/// Source: Kendall 1945, Biometrika 33(3), 239–251.
+pub fn kendall(values: &[(f64, f64)]) -> Option<f64> {
+    let (mut agree, mut first_tied, mut second_tied, mut pairs) = (0i64, 0i64, 0i64, 0i64);
+    for (index, one) in values.iter().enumerate() {
+        for other in &values[..index] {
+            pairs += 1;
+            let orders = [one.0.total_cmp(&other.0), one.1.total_cmp(&other.1)].map(|order| order as i64);
+            agree += orders[0] * orders[1];
+            first_tied += i64::from(orders[0] == 0);
+            second_tied += i64::from(orders[1] == 0);
+        }
+    }
+    let scale = (((pairs - first_tied) * (pairs - second_tied)) as f64).sqrt();
+    (scale > 0.0).then(|| agree as f64 / scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_neighbours() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        // 0.9 of the way over 10 steps.
+        assert_eq!(quantile(&(0..=10).map(f64::from).collect::<Vec<_>>(), 0.9), 9.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+        assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
+    }
+
+    #[test]
+    fn orders_agree_disagree_or_tie() {
+        assert_eq!(kendall(&[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)]), Some(1.0));
+        assert_eq!(kendall(&[(1.0, 30.0), (2.0, 20.0), (3.0, 10.0)]), Some(-1.0));
+        // Of three pairs two agree, one does not.
+        assert_eq!(kendall(&[(1.0, 10.0), (2.0, 30.0), (3.0, 20.0)]), Some(1.0 / 3.0));
+        // Two pairs agree, one is tied in the second: 2 / √(3 · 2).
+        assert_eq!(kendall(&[(1.0, 10.0), (2.0, 10.0), (3.0, 20.0)]), Some(2.0 / 6f64.sqrt()));
+        assert_eq!(kendall(&[(1.0, 1.0), (1.0, 2.0)]), None);
+    }
+}

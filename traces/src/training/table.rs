@@ -1,0 +1,182 @@
+//! Tables of runs, read and written with all columns that they had.
+
+use super::{NoPlan, Outcome, Run};
+use csv::{ReaderBuilder, StringRecord, Trim, Writer};
+use std::io::{self, Read, Write};
+use thiserror::Error;
+
+/// The columns that a forecast adds.
+pub const FORECAST_COLUMNS: [&str; 14] = [
+    "predicted_step_time_s",
+    "predicted_tokens_per_s_per_gpu",
+    "predicted_mfu_pct",
+    "predicted_peak_memory_gb",
+    "predicted_outcome",
+    "bubble_pct",
+    "exposed_comm_pct",
+    "error_pct",
+    "status",
+    "reason",
+    "predicted_used_memory_gb",
+    "stack",
+    "p10_step_time_s",
+    "p90_step_time_s",
+];
+
+/// A table of runs.
+#[derive(Debug, Clone)]
+pub struct Table {
+    headers: StringRecord,
+    rows: Vec<StringRecord>,
+}
+
+/// What is forecast of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// The software that the row means.
+    pub stack: String,
+    /// What a step takes, in seconds.
+    pub step_seconds: f64,
+    /// A tenth of such steps take less than the first, over the forecast, and a tenth more than the second.
+    pub band: Option<(f64, f64)>,
+    /// What it would take at the peak of the matrix units, with the pipeline's bubble and nothing else.
+    pub ideal_seconds: f64,
+    /// Model FLOP/s over the peak in percent, every attention score counted.
+    pub mfu_percent: f64,
+    /// What the software would print as its memory: see `trainwright_spec::stack::MemoryReport`.
+    pub peak_memory_gb: f64,
+    /// What the fullest GPU holds, in 10⁹ bytes.
+    pub used_memory_gb: f64,
+    /// Whether that is there.
+    pub outcome: Outcome,
+    /// Part of the step in which ranks do nothing, in percent, in their mean.
+    pub bubble_percent: f64,
+    /// Part of the step in which ranks communicate and run no kernel, in percent, in their mean.
+    pub exposed_percent: f64,
+}
+
+/// Why a table cannot be used.
+#[derive(Debug, Error)]
+pub enum TableError {
+    /// It is not CSV, or not text.
+    #[error("{0}")]
+    Csv(#[from] csv::Error),
+    /// It lacks a column without which no row has a plan.
+    #[error(
+        "the column `{0}` is missing; a table of runs has one row for each run and at least the columns layers, hidden, seq_len, gpu, gpus and global_batch"
+    )]
+    Column(&'static str),
+    /// It has a column that a forecast would add.
+    #[error("the column `{0}` is there already: a forecast adds it")]
+    Taken(&'static str),
+}
+
+impl Table {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// `Csv` for what is no CSV or has rows of different lengths, `Column` and `Taken` for its columns.
+    pub fn read(from: impl Read) -> Result<Self, TableError> {
+        let mut reader = ReaderBuilder::new().trim(Trim::Headers).from_reader(from);
+        let headers = reader.headers()?.clone();
+        let has = |column: &str| headers.iter().any(|header| header == column);
+        for column in ["layers", "hidden", "seq_len", "gpu", "gpus", "global_batch"] {
+            if !has(column) {
+                return Err(TableError::Column(column));
+            }
+        }
+        if let Some(taken) = FORECAST_COLUMNS.into_iter().find(|column| has(column)) {
+            return Err(TableError::Taken(taken));
+        }
+        let rows = reader.records().collect::<Result<_, _>>()?;
+        Ok(Self { headers, rows })
+    }
+
+    /// What each row says.
+    pub fn runs(&self) -> impl Iterator<Item = Result<Run, NoPlan>> {
+        self.rows.iter().map(|row| {
+            row.deserialize(Some(&self.headers)).map_err(|error| NoPlan::Invalid(self.cell(row, &error)))
+        })
+    }
+
+    /// Which cell cannot be read, and why.
+    fn cell(&self, row: &StringRecord, error: &csv::Error) -> String {
+        let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return error.to_string() };
+        let kind = err.kind().to_string();
+        // What a cell's own reader says comes without its place, but quotes the cell.
+        let quoted = || row.iter().position(|cell| kind.starts_with(&format!("`{cell}` ")));
+        let field = err.field().map(|field| field as usize).or_else(quoted);
+        match field.and_then(|field| self.headers.get(field)) {
+            Some(column) => format!("`{column}`: {kind}"),
+            None => kind,
+        }
+    }
+
+    /// Writes the table with a forecast, or a refusal, for each of its rows in order.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, predictions: &[Result<Prediction, NoPlan>], out: impl Write) -> io::Result<()> {
+        let mut writer = Writer::from_writer(out);
+        writer.write_record(self.headers.iter().chain(FORECAST_COLUMNS))?;
+        for ((row, run), prediction) in self.rows.iter().zip(self.runs()).zip(predictions) {
+            let cells = match (prediction, run) {
+                (Ok(prediction), Ok(run)) => prediction.cells(&run),
+                (Err(refusal), _) => refused(refusal),
+                (_, Err(refusal)) => refused(&refusal),
+            };
+            writer.write_record(row.iter().map(str::to_string).chain(cells))?;
+        }
+        writer.flush()
+    }
+}
+
+impl Prediction {
+    /// The forecast over what was measured, less one.
+    pub fn error(&self, run: &Run) -> Option<f64> {
+        Some(self.step_seconds / run.step_seconds()? - 1.0)
+    }
+
+    fn cells(&self, run: &Run) -> [String; FORECAST_COLUMNS.len()] {
+        let tokens = run.global_batch.zip(run.seq_len).zip(run.gpus);
+        let rate =
+            tokens.map(|((batch, length), gpus)| (batch * length) as f64 / gpus as f64 / self.step_seconds);
+        let error = self.error(run).map(|error| 100.0 * error);
+        let percent = |value: f64| format!("{value:.2}");
+        let end = |of: fn((f64, f64)) -> f64| {
+            self.band.map_or_else(String::new, |band| format!("{:.6}", self.step_seconds * of(band)))
+        };
+        [
+            format!("{:.6}", self.step_seconds),
+            rate.map_or_else(String::new, |rate| format!("{rate:.2}")),
+            percent(self.mfu_percent),
+            format!("{:.3}", self.peak_memory_gb),
+            self.outcome.name().into(),
+            percent(self.bubble_percent),
+            percent(self.exposed_percent),
+            error.map_or_else(String::new, percent),
+            "ok".into(),
+            String::new(),
+            format!("{:.3}", self.used_memory_gb),
+            self.stack.clone(),
+            end(|(low, _)| low),
+            end(|(_, high)| high),
+        ]
+    }
+}
+
+fn refused(refusal: &NoPlan) -> [String; FORECAST_COLUMNS.len()] {
+    let mut cells = [const { String::new() }; FORECAST_COLUMNS.len()];
+    let status = match refusal {
+        NoPlan::Invalid(_) => "invalid",
+        NoPlan::Unsupported(_) => "unsupported",
+    };
+    for (column, cell) in FORECAST_COLUMNS.iter().zip(&mut cells) {
+        match *column {
+            "status" => *cell = status.into(),
+            "reason" => *cell = refusal.to_string(),
+            _ => {}
+        }
+    }
+    cells
+}

@@ -1,0 +1,77 @@
+//! One point of a sweep: what is planned or simulated, and what its hours and watts cost.
+
+use crate::price::Price;
+use trainwright_planner::Question;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::job::Job;
+use trainwright_spec::model::Model;
+use trainwright_spec::plan::Plan;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// What is trained on what, with or without a plan.
+    pub base: Base,
+    /// What it costs.
+    pub rates: Rates,
+}
+
+/// What is trained on what.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Base {
+    /// To be planned.
+    Question(Box<Question>),
+    /// Planned already: its choices stay as they are.
+    Plan(Box<Plan>),
+}
+
+/// What a run's time, energy and money are counted with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rates {
+    /// Of a GPU for an hour; none: the catalog's list price of the node, or of its GPU.
+    pub price: Option<Price>,
+    /// Power usage effectiveness: what the facility draws over what its GPUs draw.
+    pub pue: f64,
+    /// Tokens of the whole run; none if nobody said.
+    pub tokens: Option<f64>,
+}
+
+impl Scenario {
+    /// On what is trained.
+    pub fn cluster(&self) -> &Cluster {
+        match &self.base {
+            Base::Question(question) => &question.cluster,
+            Base::Plan(plan) => &plan.cluster,
+        }
+    }
+
+    /// What is trained.
+    pub fn model(&self) -> &Model {
+        match &self.base {
+            Base::Question(question) => &question.model,
+            Base::Plan(plan) => &plan.model,
+        }
+    }
+
+    /// How much is trained.
+    pub fn job(&self) -> &Job {
+        match &self.base {
+            Base::Question(question) => &question.job,
+            Base::Plan(plan) => &plan.job,
+        }
+    }
+
+    pub(crate) fn cluster_mut(&mut self) -> &mut Cluster {
+        match &mut self.base {
+            Base::Question(question) => &mut question.cluster,
+            Base::Plan(plan) => &mut plan.cluster,
+        }
+    }
+
+    pub(crate) fn model_mut(&mut self) -> &mut Model {
+        match &mut self.base {
+            Base::Question(question) => &mut question.model,
+            Base::Plan(plan) => &mut plan.model,
+        }
+    }
+}
