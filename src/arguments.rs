@@ -26,7 +26,8 @@ use trainwright_spec::schedule::SCHEDULES;
 const MOST: usize = 10_000_000;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 a file could not be written, 2 bad input, 3 nothing fits in the GPUs' memory.
+Exit codes: 0 done, 1 a file could not be written, 2 bad input, 3 no plan: nothing fits in the GPUs' memory, no choice is
+left, or the time was too short.
 
 Examples:
   trainwright plan --model llama-3-70b --cluster dgx-h100:16 --seq 8192 --global-batch 512
@@ -98,9 +99,15 @@ pub struct PlanArguments {
     /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<String>,
+    /// Stop the search after so many seconds with what has been found
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    pub time_limit: Option<f64>,
     /// How many plans to list, 5 at most
     #[arg(long, value_name = "N", default_value = "5", value_parser = plans, allow_negative_numbers = true)]
     pub top: usize,
+    /// Say which bandwidth or memory would make another plan the fastest
+    #[arg(long)]
+    pub sensitivity: bool,
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
@@ -175,6 +182,29 @@ pub struct PinArguments {
     /// What every block computes again in backward: full, selective, none, or pieces as in selective(norm+activation)
     #[arg(long, value_name = "CHOICE")]
     pub recompute: Option<Recompute>,
+    /// How much is tried where nothing is pinned
+    #[arg(long, value_enum, default_value = "core")]
+    pub space: Space,
+    /// Keep any choice at a value; several of one key leave the choice among them (keys: see `show choices`)
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
+    pub pin: Vec<(String, String)>,
+    /// Keep any choice from a value
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
+    pub forbid: Vec<(String, String)>,
+    /// Pins and prohibitions in a TOML file: tables `pin` and `forbid` of keys with a value or a list of them
+    #[arg(long, value_name = "FILE")]
+    pub choices: Option<String>,
+}
+
+/// How much is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Space {
+    /// Tensor, pipeline and data parallelism; GPipe, 1F1B and interleaved schedules; the optimizer sharded or not
+    Core,
+    /// Context and expert parallelism and every data-parallel scheme too
+    Usual,
+    /// Every tensor grid, schedule and offload too
+    Whole,
 }
 
 /// Arguments of `simulate`.
@@ -299,6 +329,8 @@ pub enum List {
     Clusters,
     /// Nodes, for `--cluster NODE:COUNT`
     Nodes,
+    /// Choices that a plan makes, for `plan --pin` and `--forbid`
+    Choices,
     /// Pipeline schedules
     Schedules,
     /// Ways to share a layer among the ranks of the tensor axis
@@ -332,6 +364,18 @@ pub enum List {
     Importers,
     /// Failures and checkpoints of clusters, for `goodput`
     Reliabilities,
+}
+
+/// `key=value`.
+fn pin(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = pair.ok_or("it must read like tensor=8")?;
+    Ok((key.into(), value.into()))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| (0.0..=1e6).contains(number));
+    number.ok_or_else(|| "it must be a number from 0 to 1000000".into())
 }
 
 /// No more than the planner ranks.

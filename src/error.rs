@@ -26,7 +26,7 @@ pub enum Outcome {
     Failure = 1,
     /// An argument or a file cannot be read or says something that makes no sense.
     BadInput = 2,
-    /// The plan, or every plan, needs more memory than the GPUs have.
+    /// The plan, or every plan, needs more memory than the GPUs have; or there is none to try, or no time for it.
     NothingFits = 3,
 }
 
@@ -139,6 +139,7 @@ impl CliError {
             CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
+            CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
             CliError::Run(RunError::Rank { .. }) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,

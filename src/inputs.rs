@@ -4,12 +4,14 @@ pub mod network;
 pub mod trace;
 pub mod what_if;
 
-use crate::arguments::{PinArguments, QuestionArguments};
+use crate::arguments::{PinArguments, QuestionArguments, Space};
 use crate::error::CliError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
-use trainwright_planner::{Pins, Question};
+use trainwright_planner::{Breadth, Pins, Question};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
 use trainwright_spec::error::SpecError;
@@ -60,7 +62,7 @@ fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Qu
         },
         stack: Stack::from_name(&arguments.stack)
             .map_err(|error| CliError::of_input(Some("--stack"), error))?,
-        pins: pins(choices),
+        pins: pins(choices)?,
         cluster,
     };
     calibration(&arguments.calibration)?.apply(&mut question.cluster, &mut question.stack);
@@ -217,8 +219,8 @@ fn precision(given: Option<Precision>, gpu: &Gpu) -> Result<Precision, CliError>
     }
 }
 
-fn pins(arguments: &PinArguments) -> Pins {
-    Pins {
+fn pins(arguments: &PinArguments) -> Result<Pins, CliError> {
+    let mut pins = Pins {
         tensor: arguments.tensor,
         pipeline: arguments.pipeline,
         data: arguments.data,
@@ -228,7 +230,65 @@ fn pins(arguments: &PinArguments) -> Pins {
         sequence_parallel: arguments.sequence_parallel,
         data_sharding: arguments.data_sharding.clone(),
         recompute: arguments.recompute,
+        only: arguments.pin.clone(),
+        never: arguments.forbid.clone(),
+        breadth: match arguments.space {
+            Space::Core => Breadth::Core,
+            Space::Usual => Breadth::Usual,
+            Space::Whole => Breadth::Whole,
+        },
+    };
+    if let Some(path) = &arguments.choices {
+        let file = choices(path)?;
+        pins.only.extend(pairs(file.pin));
+        pins.never.extend(pairs(file.forbid));
     }
+    Ok(pins)
+}
+
+/// Pins and prohibitions in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Choices {
+    #[serde(default)]
+    pin: BTreeMap<String, Written>,
+    #[serde(default)]
+    forbid: BTreeMap<String, Written>,
+}
+
+/// A value of a choice, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(u64),
+    Flag(bool),
+    Text(String),
+    Several(Vec<Written>),
+}
+
+impl Written {
+    fn values(self) -> Vec<String> {
+        match self {
+            Written::Number(number) => vec![number.to_string()],
+            Written::Flag(flag) => vec![flag.to_string()],
+            Written::Text(text) => vec![text],
+            Written::Several(several) => several.into_iter().flat_map(Written::values).collect(),
+        }
+    }
+}
+
+fn pairs(table: BTreeMap<String, Written>) -> impl Iterator<Item = (String, String)> {
+    table
+        .into_iter()
+        .flat_map(|(key, written)| written.values().into_iter().map(move |value| (key.clone(), value)))
+}
+
+fn choices(path: &str) -> Result<Choices, CliError> {
+    let text = text(Some("--choices"), path)?;
+    toml::from_str(&text).map_err(|error| {
+        let message = error.message().replace('\n', " ");
+        CliError::of_input(Some("--choices"), SpecError::Syntax { origin: path.into(), message })
+    })
 }
 
 /// What can be said before any plan is tried. The planner would find no candidate and could only say so.

@@ -1,17 +1,50 @@
 //! Lower bounds: what no partition of a candidate can beat.
+//!
+//! ```text
+//! layout_bound    a layout under any schedule and state      one multiplication
+//! step_bound      a candidate, memory left aside             closed forms
+//! tight_bound     a candidate, in its memory, with what its data axis sends
+//! plan_bound      a candidate with one partition and recomputation
+//! ```
+//!
+//! Each is at least the one before. A property test holds them below simulated times.
+
+pub(crate) mod order;
 
 use crate::candidate::Candidate;
-use crate::layers::{LayerCost, LayerCosts};
+use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
+use crate::space::recompute_choices;
 use crate::verdict::Question;
+use order::{ForwardPart, OrderBound};
 use trainwright_sim::costs::Costs;
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::data::{Divided, Reduction, Reshard};
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{fixed_overhead, state_per_parameter};
-use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Access, Axis, Kernel};
+use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::program::{Access, Axis, CopyDirection, Group, HostUpdate, Kernel};
+use trainwright_spec::schedule::PipelineShape;
+use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// A time that no step of `candidate` is below, whichever partition and recomputation `stages` chooses for it.
-/// `plan` has the candidate's choices, and no stages yet.
+/// What rounding may take from a bound: the simulator's clock is in whole picoseconds.
+const ROUNDING: f64 = 1e-6;
+
+/// A time that no step of a candidate with this layout is below.
+///
+/// T = max(m W / p, m ⌈L / p⌉ t)
+///
+/// m microbatches of W work on p ranks, L blocks of t at least: some rank has its share of the work, and whole blocks.
+pub(crate) fn layout_bound(question: &Question, layout: &Candidate, cost: &ModelCost) -> Seconds {
+    let shape = layout.shape(question.job.global_batch);
+    let busiest = cost.least_time(question) * (1.0 / shape.ranks as f64);
+    let blocks = question.model.layers().div_ceil(shape.ranks) as f64;
+    busiest.max(least_block(cost, |block| block.time) * blocks)
+        * (shape.microbatches as f64 * (1.0 - ROUNDING))
+}
+
+/// A time that no step of `candidate` is below, whichever partition and recomputation is chosen for it. `plan` has the
+/// candidate's choices, and no stages yet.
 pub(crate) fn step_bound(
     question: &Question,
     candidate: &Candidate,
@@ -20,76 +53,248 @@ pub(crate) fn step_bound(
     costs: &impl Costs,
 ) -> Seconds {
     let cost = layers.of(candidate);
+    let pipeline = pipeline_bound(question, candidate, layers, cost);
+    (pipeline + update_bound(plan, cost.parameters(question), costs)) * (1.0 - ROUNDING)
+}
+
+/// The same bound or a higher one, with what memory forces ranks to compute again and what the data axis sends.
+pub(crate) fn tight_bound(
+    question: &Question,
+    candidate: &Candidate,
+    plan: &Plan,
+    layers: &LayerCosts,
+    costs: &impl Costs,
+) -> Seconds {
+    let cost = layers.of(candidate);
+    let ordered = Ordered::of(question, candidate, layers, cost);
+    let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(cost.least_time(question)));
+    let pipeline = pipeline_bound(question, candidate, layers, cost).max(in_order);
+    let in_memory = memory_pipeline_bound(question, candidate, plan, layers, ordered.as_ref());
+    let sent = data_bound(question, candidate, plan, layers, costs)
+        .max(copy_bound(question, candidate, plan, cost, costs));
+    let update = update_bound(plan, cost.parameters(question), costs);
+    (pipeline.max(in_memory).max(sent) + update) * (1.0 - ROUNDING)
+}
+
+fn least_block(cost: &ModelCost, of: fn(&LayerCost) -> Seconds) -> Seconds {
+    cost.blocks.iter().flatten().map(of).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
+}
+
+/// The least time of a candidate's pipeline.
+///
+/// One stage per rank, r = 0 … p − 1: T ≥ m t_r + Σ_{q<r} φ t_q, which `ramped` minimises over all t with Σ t = W.
+/// Several: T ≥ m t_r + r τ, whose mean over the ranks is m W / p + τ (p − 1) / 2.
+///
+/// Rank r cannot begin before the ranks before it have each run a forward, nor, where backward runs as a whole, can the
+/// step end before they have each run a backward after its last: φ = 1 then, and else the part of the work that is forward.
+/// τ is what the first stage of a rank takes of that at least, one block's. With two copies of the stages, or steps that
+/// follow each other without a gap, only the work counts. In any case some rank has ⌈c L / p⌉ blocks of c copies, of
+/// which each runs m / c microbatches.
+fn pipeline_bound(
+    question: &Question,
+    candidate: &Candidate,
+    layers: &LayerCosts,
+    cost: &ModelCost,
+) -> Seconds {
+    let kind = layers.kind(candidate);
     let shape = candidate.shape(question.job.global_batch);
-    let least =
-        pipeline_bound(cost.least_time(question), shape.ranks, shape.virtual_stages, shape.microbatches);
-    let in_memory = match cost.blocks.as_slice() {
-        [choices] => memory_pipeline_bound(candidate, plan, layers, choices),
-        _ => Seconds::ZERO,
+    let (p, m) = (shape.ranks as f64, shape.microbatches as f64);
+    let work = cost.least_time(question);
+    let copies = kind.copies as f64;
+    let blocks = (question.model.layers() * kind.copies).div_ceil(shape.ranks) as f64;
+    let whole_blocks = least_block(cost, |block| block.time) * (blocks * m / copies);
+    let spread = match (kind.ramps, shape.virtual_stages) {
+        (false, _) => work * (m / p),
+        (true, 1) => {
+            ramped(work, shape.ranks, shape.microbatches, if kind.halves { forward_part(cost) } else { 1.0 })
+        }
+        (true, _) => {
+            let first =
+                least_block(cost, if kind.halves { |block| block.forward } else { |block| block.time });
+            work * (m / p) + first * ((p - 1.0) / 2.0)
+        }
     };
-    least.max(in_memory) + update_bound(plan, cost.parameters(question), costs)
+    spread.max(whole_blocks)
+}
+
+/// What the order of a candidate's passes makes of the work of a microbatch: see `order`. A stage has one block at least.
+///
+/// It is that of a step of fewer microbatches where there are many, and the mean rank's work for each of the others: as
+/// long as the schedule repeats, each more takes what the busiest rank does.
+struct Ordered {
+    order: OrderBound,
+    stages: f64,
+    block: Seconds,
+    /// Microbatches of the others, for each rank.
+    rest: f64,
+}
+
+impl Ordered {
+    fn of(question: &Question, candidate: &Candidate, layers: &LayerCosts, cost: &ModelCost) -> Option<Self> {
+        if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
+            return None;
+        }
+        let parts = cost.blocks.iter().flatten().chain([&cost.embedding, &cost.head]);
+        let parts = parts.filter(|layer| layer.time > Seconds::ZERO).map(|layer| layer.forward / layer.time);
+        let shape = candidate.shape(question.job.global_batch);
+        let few = enough_microbatches(candidate, shape);
+        let rest = (shape.microbatches - few) as f64 / shape.ranks as f64;
+        let shape = PipelineShape { microbatches: few, ..shape };
+        let order = layers.order(candidate.schedule, shape, ForwardPart::of(parts));
+        let block = least_block(cost, |block| block.time);
+        Some(Self { order, stages: shape.stages() as f64, block, rest })
+    }
+
+    /// A time that no step with so much work is below.
+    fn time(&self, work: Seconds) -> Seconds {
+        let beyond = work - self.block * self.stages;
+        self.block * self.order.sum + beyond * self.order.least + work * self.rest
+    }
+}
+
+/// As many microbatches as a step has, or fewer after which its schedule has repeated.
+pub(crate) fn enough_microbatches(candidate: &Candidate, shape: PipelineShape) -> usize {
+    let PipelineShape { ranks: p, microbatches: m, .. } = shape;
+    let few = 4 * p + m % p;
+    let exists = || candidate.schedule().check(PipelineShape { microbatches: few, ..shape }).is_ok();
+    if m > 6 * p && exists() { few } else { m }
+}
+
+/// The least part of a layer's time that is forward.
+fn forward_part(cost: &ModelCost) -> f64 {
+    let layers = cost.blocks.iter().flatten().chain([&cost.embedding, &cost.head]);
+    layers
+        .filter(|layer| layer.time > Seconds::ZERO)
+        .map(|layer| layer.forward / layer.time)
+        .fold(1.0, f64::min)
 }
 
 /// The least time of a pipeline of equal blocks whose ranks recompute as much as their memory forces them to.
 ///
-/// The smallest T with Σ_r n_r(T / m) ≥ L, found by bisection; n_r(t) is the largest number of blocks, fractions
+/// The smallest T with Σ_r n_r(T / m) ≥ L, and in which the least work of such blocks is done in the schedule's order, found
+/// by bisection; n_r(t) is the largest number of blocks, fractions
 /// allowed, that rank r can both run within t per microbatch and hold: max Σ x_c with Σ x_c t_c ≤ t and
 /// Σ x_c (s + f_r a_c) ≤ M_r over its recompute choices c.
 ///
-/// m microbatches, L blocks, t_c time and a_c kept activations of a block under choice c, s its state, f_r microbatches
-/// that rank r holds in the mean of its stages, M_r its memory. Infinite if the blocks do not fit at all.
+/// m microbatches, L blocks of the model's longest run, t_c time and a_c kept activations of a block under choice c, s
+/// its state, f_r microbatches that the stages of rank r hold at least, M_r its memory. Infinite if the blocks do not
+/// fit at all; nothing for two copies of the stages.
 fn memory_pipeline_bound(
+    question: &Question,
     candidate: &Candidate,
     plan: &Plan,
     layers: &LayerCosts,
-    choices: &[LayerCost],
+    ordered: Option<&Ordered>,
 ) -> Seconds {
-    let cost = layers.of(candidate);
-    let state = state_per_parameter(plan, Axis::Data).total();
+    let (cost, kind) = (layers.of(candidate), layers.kind(candidate));
+    let runs = question.model.blocks.iter().zip(&cost.blocks);
+    let Some((run, choices)) = runs.max_by_key(|(run, _)| run.count).filter(|_| kind.copies == 1) else {
+        return Seconds::ZERO;
+    };
+    let state = |layer: &LayerCost| gpu_state(plan, Parameters::of(layer));
     let lost = 1.0 + plan.stack.fragmentation.value;
     let room = plan.cluster.node.gpu.memory.value - fixed_overhead(plan);
     let microbatches = plan.microbatches() as f64;
-    let last = plan.mesh.pipeline - 1;
-    let peak = choices.iter().map(|choice| choice.peak).reduce(Bytes::min).unwrap_or(Bytes::ZERO);
+    let head = cost.head_of(candidate);
+    // Copies of activations leave but for a block's.
+    let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };
+    // Gathered weights and gradients that are not reduced may stand where activations have been; halves of backward have
+    // other peaks.
+    let apart = kind.halves || plan.divides(Divided::Weights) || plan.shards_gradients();
+    let peak =
+        cost.blocks.iter().flatten().map(|choice| choice.peak).reduce(Bytes::min).unwrap_or(Bytes::ZERO);
     let in_flight = layers.in_flight(candidate);
-    let stages = in_flight.by_stage.len();
+    let (schedule, shape) = (candidate.schedule(), candidate.shape(question.job.global_batch));
+    let last = shape.stages() - 1;
     let rank = |rank: usize| {
-        let ends = [(rank == 0, 0, &cost.embedding), (rank == last, stages - 1, &cost.head)];
-        let mut own = Rank { time: Seconds::ZERO, memory: room, held: in_flight.mean[rank] };
-        let mut largest = peak;
-        for (_, stage, end) in ends.into_iter().filter(|(here, ..)| *here) {
+        let ends = [(0, &cost.embedding), (last, head)];
+        let mut own = Rank { time: Seconds::ZERO, memory: room, held: in_flight.least[rank] };
+        let mut largest = if apart { Bytes::ZERO } else { peak };
+        for (stage, end) in ends.into_iter().filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank) {
             own.time += end.time;
-            let held = in_flight.by_stage[stage] as f64;
-            own.memory -= state * end.parameters as f64 + end.kept * (held * lost);
-            largest = largest.max(end.peak);
+            own.memory -= state(end) + end.kept * (in_flight.by_stage[stage] as f64 * lost);
+            if !apart {
+                largest = largest.max(end.peak);
+            }
         }
         own.memory -= largest * lost;
         own
     };
-    let ranks = (0..plan.mesh.pipeline).map(rank);
-    let blocks = plan.model.layers() as f64;
-    let held_by =
-        |choice: &LayerCost, rank: &Rank| state * choice.parameters as f64 + choice.kept * (rank.held * lost);
+    let blocks = run.count as f64;
+    let held_by = |choice: &LayerCost, rank: &Rank| state(choice) + choice.kept * (rank.held * stays);
     let ways = |rank: &Rank| -> Vec<(Seconds, Bytes)> {
         choices.iter().map(|choice| (choice.time, held_by(choice, rank))).collect()
     };
+    let ranks = (0..plan.mesh.pipeline).map(rank);
     let ranks: Vec<(Rank, Vec<(Seconds, Bytes)>)> = ranks.map(|rank| (rank, ways(&rank))).collect();
-    let hold = |time: Seconds| -> f64 {
-        ranks.iter().map(|(rank, ways)| most_blocks(time - rank.time, rank.memory, ways)).sum()
-    };
     let slowest = choices.iter().map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
-    let (mut low, mut high) = (Seconds::ZERO, slowest * blocks + cost.embedding.time + cost.head.time);
-    if hold(high) < blocks {
+    // What is not of the longest run.
+    let fastest = choices.iter().map(|choice| choice.time).fold(slowest, Seconds::min);
+    let others = cost.least_time(question) - fastest * blocks;
+    // Whether all blocks find room and time in steps of so long for each microbatch.
+    let suffices = |time: Seconds| {
+        let most =
+            |(rank, ways): &(Rank, Vec<(Seconds, Bytes)>)| most_blocks(time - rank.time, rank.memory, ways);
+        let caps: Vec<f64> = ranks.iter().map(most).collect();
+        if caps.iter().sum::<f64>() < blocks {
+            return false;
+        }
+        ordered.is_none_or(|ordered| {
+            let work = others + least_work(&ranks, &caps, blocks);
+            ordered.time(work) * (1.0 - ROUNDING) <= time * microbatches
+        })
+    };
+    let whole = slowest * blocks + cost.least_time(question);
+    if ranks.iter().map(|(rank, ways)| most_blocks(whole, rank.memory, ways)).sum::<f64>()
+        < blocks * (1.0 - ROUNDING)
+    {
         return Seconds::new(f64::INFINITY);
     }
+    let (mut low, mut high) = (Seconds::ZERO, whole);
     for _ in 0..BISECTIONS {
         let middle = (low + high) / 2.0;
-        match hold(middle) < blocks {
-            true => low = middle,
-            false => high = middle,
+        match suffices(middle) {
+            true => high = middle,
+            false => low = middle,
         }
     }
     low * microbatches
+}
+
+/// The least work of so many blocks on these ranks, fractions allowed, of which each takes no more than its cap.
+///
+/// On a rank n blocks with memory M take the least work where none of them recomputes more than it must: as many as M
+/// allows run the fastest way; beyond, each more makes others change to a way that keeps less. The work is convex and
+/// piecewise linear in n, with a kink at M / s_c for each way c, so that the cheapest pieces of all ranks are taken first.
+fn least_work(ranks: &[(Rank, Vec<(Seconds, Bytes)>)], caps: &[f64], blocks: f64) -> Seconds {
+    let mut pieces: Vec<(f64, f64)> = Vec::with_capacity(3 * ranks.len());
+    for ((rank, ways), cap) in ranks.iter().zip(caps) {
+        // Blocks that fit under each way, and the work of so many.
+        let mut points: Vec<(f64, f64)> =
+            ways.iter().map(|(time, held)| (rank.memory / held.max(Bytes::new(1.0)), time.get())).collect();
+        points.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.0.total_cmp(&a.0)));
+        let (mut at, mut done) = (0.0, 0.0);
+        while at < *cap {
+            // Of the ways under which more fit, that which makes a block more cheapest.
+            let slope = |(fit, time): &(f64, f64)| ((fit * time - done) / (fit - at), *fit);
+            let next = points.iter().filter(|(fit, _)| *fit > at * (1.0 + 1e-12) + 1e-12).map(slope);
+            let Some((slope, fit)) = next.min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1))) else {
+                break;
+            };
+            let end = fit.min(*cap);
+            pieces.push((slope, end - at));
+            done += slope * (end - at);
+            at = end;
+        }
+    }
+    pieces.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut left, mut work) = (blocks, 0.0);
+    for (slope, length) in pieces {
+        let taken = length.min(left);
+        work += slope * taken;
+        left -= taken;
+    }
+    Seconds::new(work)
 }
 
 /// Halvings of the interval that holds a bound: to a millionth of it.
@@ -130,21 +335,157 @@ fn most_blocks(time: Seconds, memory: Bytes, ways: &[(Seconds, Bytes)]) -> f64 {
     most
 }
 
-/// The least time of a pipeline in which one microbatch takes `work` over all ranks.
+/// The least time of a pipeline in which one microbatch takes `work` over all ranks, of which the ranks after one wait for
+/// the part `before` before they can begin, or have to be waited for after they end.
 ///
-/// v = 1: T = W / (1 − (1 − 1/m)^p);  v > 1: T = m W / p
+/// T = W φ / (1 − (1 − φ/m)^p)
 ///
-/// W work of a microbatch, p ranks, m microbatches. With one stage per rank, rank r cannot begin before the ranks
-/// before it have each run their first forward, nor can the step end before they have each run a last backward after
-/// its own: T ≥ m t_r + Σ_{q<r} t_q for every r. The least T over all t with Σ t = W makes every one of these an
-/// equality, so that the rest W_r left after r ranks shrinks by (1 − 1/m) each: hence the formula. With several
-/// stages per rank only the busiest rank's work is counted.
-fn pipeline_bound(work: Seconds, ranks: usize, virtual_stages: usize, microbatches: usize) -> Seconds {
+/// W work of a microbatch, p ranks, m microbatches, φ that part. T ≥ m t_r + φ Σ_{q<r} t_q for every r. The least T over
+/// all t with Σ t = W makes every one of these an equality, so that the rest T / φ − Σ t left after r ranks shrinks by
+/// 1 − φ/m each: hence the formula.
+fn ramped(work: Seconds, ranks: usize, microbatches: usize, before: f64) -> Seconds {
     let (p, m) = (ranks as f64, microbatches as f64);
-    match virtual_stages {
-        1 => work / (1.0 - (1.0 - 1.0 / m).powf(p)),
-        _ => work * (m / p),
+    match before > 1e-6 {
+        true => work * (before / (1.0 - (1.0 - before / m).powf(p))),
+        false => work * (m / p),
     }
+}
+
+/// The least time that a step takes for what its data axis sends, but for the update behind it.
+///
+/// State divided in every microbatch: T = m (g G(n̄) + R(n̄)) on the rank with the mean n̄ or more of all parameters. Else, with
+/// one stage per rank, T = ((m − 1) W + F + C(n)) / p: the last backward begins after all other passes, and the reduction
+/// does not end before it has begun and all its gradients are sent; without overlap ((m W) + C(n)) / p.
+///
+/// G, R, C times of gather, reduce-scatter and reduction, which many small parts do not make shorter than one large one;
+/// g gathers in a microbatch.
+fn data_bound(
+    question: &Question,
+    candidate: &Candidate,
+    plan: &Plan,
+    layers: &LayerCosts,
+    costs: &impl Costs,
+) -> Seconds {
+    let (cost, kind) = (layers.of(candidate), layers.kind(candidate));
+    let shape = candidate.shape(question.job.global_batch);
+    let (p, m) = (shape.ranks as f64, shape.microbatches as f64);
+    let axis = if plan.mesh.shard.is_some() { Axis::Shard } else { Axis::Data };
+    if plan.mesh.size(axis) < 2 || plan.servers().is_some() {
+        return Seconds::ZERO;
+    }
+    let group = Group { axis, ranks: plan.mesh.group(0, axis), members: vec![0] };
+    let time = |kind, bytes: Bytes| costs.collective(kind, bytes, &group);
+    let (weight, gradient) = (plan.job.precision.storage_bytes(), plan.state_bytes().gradient);
+    let all = cost.parameters(question).dense;
+    let mean = all * kind.copies as f64 / p;
+    let every = plan.reduction() == Reduction::EveryMicrobatch;
+    let divides = |what| plan.divides(what);
+    if divides(Divided::Weights) || every {
+        let gathers = match (divides(Divided::Weights), plan.reshard()) {
+            (false, _) | (_, Reshard::AfterStep) => 0.0,
+            (true, Reshard::AfterForward) => 2.0,
+            (true, Reshard::AfterBackward) => 1.0,
+        };
+        let reduced =
+            if every { time(CollectiveKind::ReduceScatter, gradient * mean) } else { Seconds::ZERO };
+        let gathered = time(CollectiveKind::AllGather, weight * mean) * gathers;
+        return (gathered + reduced) * (m / kind.copies as f64);
+    }
+    if shape.virtual_stages > 1 || !kind.ramps {
+        return Seconds::ZERO;
+    }
+    let reduction = match divides(Divided::Optimizer) {
+        true => CollectiveKind::ReduceScatter,
+        false => CollectiveKind::AllReduce,
+    };
+    let work = cost.least_time(question);
+    let before = match plan.stack.overlap_gradient_reduction {
+        true => work * (m - 1.0) + cost.forward_time(question),
+        false => work * m,
+    };
+    (before + time(reduction, gradient * all)) / p
+}
+
+/// The least time that activations take to leave the GPUs, if they do.
+///
+/// T = m L τ / p, τ the least with Σ_c x_c = 1, Σ x_c t_c ≤ τ and Σ x_c a_c ≤ β τ
+///
+/// m microbatches, L blocks of the longest run, p ranks, t_c time and a_c kept activations of a block under recompute
+/// choice c, β bandwidth out of a GPU: kernels and copies each take their turn.
+fn copy_bound(
+    question: &Question,
+    candidate: &Candidate,
+    plan: &Plan,
+    cost: &ModelCost,
+    costs: &impl Costs,
+) -> Seconds {
+    let runs = question.model.blocks.iter().zip(&cost.blocks);
+    let longest = runs.max_by_key(|(run, _)| run.count);
+    let (Some(place), None, Some((run, choices))) =
+        (plan.offload.activations, plan.offload.activation_blocks, longest)
+    else {
+        return Seconds::ZERO;
+    };
+    let many = Bytes::new(1e15);
+    let of_a_second = many / costs.copy(CopyDirection::ToHost, place, many).get();
+    let ways: Vec<(Seconds, Bytes)> = choices.iter().map(|choice| (choice.time, choice.kept)).collect();
+    let slowest = |choice: &LayerCost| choice.time.max(Seconds::new(choice.kept / of_a_second));
+    let (mut low, mut high) = (Seconds::ZERO, choices.iter().map(slowest).fold(Seconds::ZERO, Seconds::max));
+    for _ in 0..BISECTIONS {
+        let middle = (low + high) / 2.0;
+        match most_blocks(middle, of_a_second * middle.get(), &ways) < 1.0 {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    let shape = candidate.shape(question.job.global_batch);
+    low * ((run.count * shape.microbatches) as f64 / shape.ranks as f64)
+}
+
+/// A time that no step of this very plan of a candidate is below: its passes in the order of its schedule, with free
+/// messages, and its update.
+pub(crate) fn plan_bound(
+    question: &Question,
+    candidate: &Candidate,
+    plan: &Plan,
+    layers: &LayerCosts,
+    costs: &impl Costs,
+) -> Seconds {
+    let schedule = candidate.schedule();
+    if !schedule.flushes() {
+        return Seconds::ZERO;
+    }
+    let cost = layers.of(candidate);
+    let options = recompute_choices(question);
+    let runs = question.model.blocks.iter().enumerate();
+    let classes: Vec<usize> = runs.flat_map(|(class, run)| std::iter::repeat_n(class, run.count)).collect();
+    let mut next = classes.iter();
+    let last = plan.stages.len() - 1;
+    let stage = |(index, blocks): (usize, &StageBlocks)| {
+        let own = blocks.0.iter().filter_map(|recompute| {
+            let option = options.iter().position(|option| option == recompute)?;
+            next.next().map(|class| &cost.blocks[*class][option])
+        });
+        let ends = [(0, &cost.embedding), (last, cost.head_of(candidate))];
+        let ends = ends.into_iter().filter(|(at, _)| *at == index).map(|(_, end)| end);
+        let nothing = PassTimes { forward: Seconds::ZERO, input: Seconds::ZERO, weight: Seconds::ZERO };
+        own.collect::<Vec<_>>().into_iter().chain(ends).fold(nothing, |sum, layer| PassTimes {
+            forward: sum.forward + layer.forward,
+            input: sum.input + layer.input,
+            weight: sum.weight + (layer.time - layer.forward - layer.input),
+        })
+    };
+    let stages: Vec<PassTimes> = plan.stages.iter().enumerate().map(stage).collect();
+    let shape = candidate.shape(question.job.global_batch);
+    let few = enough_microbatches(candidate, shape);
+    let shorter = PipelineShape { microbatches: few, ..shape };
+    let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
+    let Ok(run) = ideal::run(&layers.lists(candidate.schedule, shorter), &times) else {
+        return Seconds::ZERO;
+    };
+    let busiest = run.work.iter().copied().fold(Seconds::ZERO, Seconds::max) / few as f64;
+    let passes = run.makespan + busiest * (shape.microbatches - few) as f64;
+    (passes + update_bound(plan, cost.parameters(question), costs)) * (1.0 - ROUNDING)
 }
 
 /// The least time of gradient norm, clipping and optimizer after the last backward, `parameters` those of all
@@ -152,35 +493,64 @@ fn pipeline_bound(work: Seconds, ranks: usize, virtual_stages: usize, microbatch
 ///
 /// With gradient clipping all pipeline ranks wait for each other before it, so that the one with the most parameters
 /// adds its whole update, and it has at least the mean. Without, a rank may update while others still run.
-pub(crate) fn update_bound(plan: &Plan, parameters: f64, costs: &impl Costs) -> Seconds {
+pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Costs) -> Seconds {
     let Job { gradient_clipping, .. } = plan.job;
-    if !gradient_clipping && plan.mesh.pipeline > 1 {
+    let schedule = plan.schedule();
+    if !schedule.flushes() || !gradient_clipping && plan.mesh.pipeline > 1 {
         return Seconds::ZERO;
     }
-    let shards =
-        if plan.shards_optimizer() { plan.servers().unwrap_or(plan.mesh.shard()) as f64 } else { 1.0 };
-    let updated = parameters / plan.mesh.pipeline as f64 / shards;
+    let shards = |axis| match (plan.shards_optimizer(), plan.servers()) {
+        (false, _) => 1.0,
+        (true, Some(servers)) => servers as f64,
+        (true, None) if axis == Axis::Data => plan.mesh.shard() as f64,
+        (true, None) => plan.mesh.size(axis) as f64,
+    };
+    // Of a rank with the mean of the dense ones or more, and of one with the mean of the experts'.
+    let own = (parameters.dense / shards(Axis::Data)).max(parameters.apart / shards(Axis::ExpertData));
+    let updated = own * schedule.copies() as f64 / plan.mesh.pipeline as f64;
+    let by_host = plan.offload.updated_by_host();
+    let by_gpu = updated * (1.0 - by_host);
     let gradient = plan.state_bytes().gradient;
     let (read, written) = plan.state_bytes().update_traffic();
-    let streaming = |access, read: Bytes, written: Bytes| {
-        costs.kernel(&Kernel::Streaming { access, read: read * updated, written: written * updated })
-    };
-    let update = streaming(Access::Elementwise, read, written);
-    match gradient_clipping {
-        true => {
-            let norm = streaming(Access::Reduction, gradient, Bytes::ZERO);
-            norm + streaming(Access::Elementwise, gradient, gradient) + update
+    let streaming =
+        |access, read: Bytes, written: Bytes| costs.kernel(&Kernel::Streaming { access, read, written });
+    let mut time = Seconds::ZERO;
+    if by_gpu > 0.0 {
+        time += streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
+        if gradient_clipping {
+            time += streaming(Access::Elementwise, gradient * by_gpu, gradient * by_gpu);
         }
-        false => update,
     }
+    if gradient_clipping && plan.offload.gradients.is_none() {
+        time += streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
+    }
+    if by_host > 0.0 && !plan.offload.delayed_update {
+        let memory = (read + written) * (updated * by_host);
+        time = time.max(costs.host_update(&HostUpdate { memory, ..HostUpdate::default() }));
+    }
+    time
 }
 
 /// The memory that some rank of `candidate` needs at least: weights, gradients and optimizer state of its share of
 /// the model, of which there are `parameters` on all pipeline ranks, libraries and communicators. Activations come on
 /// top.
-pub(crate) fn memory_bound(plan: &Plan, parameters: f64) -> Bytes {
-    let share = parameters / plan.mesh.pipeline as f64;
-    state_per_parameter(plan, Axis::Data).total() * share + fixed_overhead(plan)
+pub(crate) fn memory_bound(plan: &Plan, parameters: Parameters) -> Bytes {
+    let share = plan.schedule().copies() as f64 / plan.mesh.pipeline as f64;
+    gpu_state(plan, parameters) * share + fixed_overhead(plan)
+}
+
+/// What stays on the GPU of the state of so many parameters.
+pub(crate) fn gpu_state(plan: &Plan, parameters: Parameters) -> Bytes {
+    let offload = &plan.offload;
+    let of = |axis| {
+        let state = state_per_parameter(plan, axis);
+        let unless = |place: bool, bytes: Bytes| if place { Bytes::ZERO } else { bytes };
+        unless(offload.parameters.is_some(), state.weights)
+            + unless(offload.gradients.is_some(), state.gradients)
+            + state.optimizer * (1.0 - offload.updated_by_host())
+    };
+    let apart = if parameters.apart > 0.0 { of(Axis::ExpertData) * parameters.apart } else { Bytes::ZERO };
+    of(Axis::Data) * parameters.dense + apart
 }
 
 #[cfg(test)]
@@ -203,17 +573,19 @@ mod tests {
 
     #[test]
     fn the_pipeline_bound_is_met_by_the_best_times() {
-        let check = |work: f64, ranks, virtual_stages, microbatches, expected: f64| {
-            let bound = pipeline_bound(Seconds::new(work), ranks, virtual_stages, microbatches).get();
+        let check = |work: f64, ranks, microbatches, before: f64, expected: f64| {
+            let bound = ramped(Seconds::new(work), ranks, microbatches, before).get();
             assert!((bound - expected).abs() < 1e-9 * expected, "{bound}, not {expected}");
         };
         // One rank: m times the work.
-        check(3.0, 1, 1, 8, 24.0);
+        check(3.0, 1, 8, 1.0, 24.0);
         // One microbatch: the work itself, however many ranks.
-        check(3.0, 4, 1, 1, 3.0);
+        check(3.0, 4, 1, 1.0, 3.0);
         // Two ranks, two microbatches, t = (2, 1): 2 · 2 = 4 and 2 · 1 + 2 = 4.
-        check(3.0, 2, 1, 2, 4.0);
-        // Several stages per rank: the busiest rank's share.
-        check(4.0, 4, 2, 8, 8.0);
+        check(3.0, 2, 2, 1.0, 4.0);
+        // Half of it before, t = (4, 3): 2 · 4 = 8 and 2 · 3 + 4 / 2 = 8.
+        check(7.0, 2, 2, 0.5, 8.0);
+        // None of it: the busiest rank's share.
+        check(4.0, 4, 8, 0.0, 8.0);
     }
 }

@@ -1,6 +1,7 @@
 //! When nothing fits: which limits are broken by how much, and what would mend it.
 
-use crate::search::{Seen, Space, Trial};
+use crate::candidate::Candidate;
+use crate::search::{Explored, Space, Trial};
 use crate::stages::{Staged, stage};
 use crate::verdict::{BrokenLimit, Infeasible, Pins, Question, Search};
 use trainwright_spec::mesh::Mesh;
@@ -12,58 +13,60 @@ const REPORTED: usize = 5;
 /// How many times the nodes, or the memory of a GPU, are doubled in search of what suffices.
 const DOUBLINGS: u32 = 12;
 
+/// What is not varied in search of what suffices.
+const USUAL: [(&str, &str); 6] = [
+    ("tensor-scheme", "1d"),
+    ("context-scheme", "ring"),
+    ("dispatcher", "all-to-all"),
+    ("micro-batch", "1"),
+    ("schedule", "1f1b"),
+    ("offload", "none"),
+];
+
 /// How many candidates are solved, those that need least memory first, before a question is taken not to fit.
 const LOOKS: usize = 64;
 
 /// The verdict on a space none of whose candidates fits.
-pub(crate) fn infeasible(space: &Space, seen: &Seen, search: Search) -> Infeasible {
+pub(crate) fn infeasible(space: &Space, explored: &Explored, search: Search) -> Infeasible {
     let gpu = space.question.cluster.node.gpu.memory.value;
-    let solved = seen.trials().filter_map(|(index, trial)| match trial {
-        Trial::OutOfMemory { rank, needs, has } => {
-            Some((index, format!("memory of pipeline rank {rank}"), *needs, *has))
-        }
-        Trial::Simulated { .. } | Trial::Undecided => None,
+    let of_rank = |rank: usize| format!("memory of pipeline rank {rank}");
+    let solved = explored.seen.iter().filter_map(|seen| match seen.trial {
+        Trial::OutOfMemory { rank, needs, has } => Some((seen.candidate, of_rank(rank), needs, has)),
+        Trial::Simulated { .. } | Trial::TooSlow | Trial::Undecided => None,
     });
     // Candidates whose state fits but whose activations do not, however much is recomputed.
-    let mut crowded: Vec<usize> = (0..space.candidates.len())
-        .filter(|index| space.memory[*index] <= gpu && space.bounds[*index].get().is_infinite())
-        .collect();
-    crowded.sort_by(|a, b| space.memory[*a].get().total_cmp(&space.memory[*b].get()).then(a.cmp(b)));
-    crowded.truncate(LOOKS);
-    let crowded = crowded.into_iter().filter_map(|index| {
-        match stage(space.question, &space.candidates[index], &space.layers, &space.costs) {
-            Staged::OutOfMemory { rank, needs, has } => {
-                Some((index, format!("memory of pipeline rank {rank}"), needs, has))
-            }
+    let crowded = explored.crowded_first.iter().filter_map(|candidate| {
+        match stage(space.question, candidate, &space.layers, &space.costs) {
+            Staged::OutOfMemory { rank, needs, has } => Some((*candidate, of_rank(rank), needs, has)),
             Staged::Plan(..) | Staged::Undecided => None,
         }
     });
     let state = "memory for weights, gradients and optimizer alone".to_string();
-    let bounded = (0..space.candidates.len())
-        .filter(|index| space.memory[*index] > gpu)
-        .map(|index| (index, state.clone(), space.memory[index], gpu));
-    let mut broken: Vec<_> = solved.chain(crowded).chain(bounded).collect();
-    broken.sort_by(|a, b| (a.2 / a.3).total_cmp(&(b.2 / b.3)).then(a.0.cmp(&b.0)));
+    let lacking =
+        explored.lacking.values().map(|(needs, candidate)| (*candidate, state.clone(), *needs, gpu));
+    let mut broken: Vec<_> = solved.chain(crowded).chain(lacking).collect();
+    // Stable: of equal ones, the one that was more hopeful comes first.
+    broken.sort_by(|a, b| (a.2 / a.3).total_cmp(&(b.2 / b.3)));
     let mut meshes: Vec<Mesh> = Vec::new();
     let mut reported = Vec::new();
-    for (index, limit, needs, has) in broken {
-        let candidate = &space.candidates[index];
-        if reported.len() < REPORTED && !meshes.contains(&candidate.mesh) {
-            meshes.push(candidate.mesh);
+    for (candidate, limit, needs, has) in broken {
+        let mesh = Mesh { shard: None, ..candidate.mesh };
+        if reported.len() < REPORTED && !meshes.contains(&mesh) {
+            meshes.push(mesh);
             reported.push(BrokenLimit { plans: candidate.words(), limit, needs, has });
         }
     }
-    let remedies = remedies(space, &reported);
+    let state_fits = explored.seen.len() + explored.crowded > 0;
+    let remedies = remedies(space, &reported, state_fits);
     Infeasible { broken: reported, remedies, search }
 }
 
 /// Changes after which a plan exists, each tried.
-fn remedies(space: &Space, broken: &[BrokenLimit]) -> Vec<String> {
+fn remedies(space: &Space, broken: &[BrokenLimit], state_fits: bool) -> Vec<String> {
     let question = space.question;
-    let gpu = question.cluster.node.gpu.memory.value;
     let mut remedies = Vec::new();
-    let unpinned = Question { pins: Pins::default(), ..question.clone() };
-    if question.pins != Pins::default() && fits(&unpinned) {
+    let free = Pins { breadth: question.pins.breadth, ..Pins::default() };
+    if question.pins != free && fits(&Question { pins: free, ..question.clone() }) {
         remedies.push("leave the pinned choices to the planner".to_string());
     }
     // Nodes without network cards cannot be joined.
@@ -78,7 +81,6 @@ fn remedies(space: &Space, broken: &[BrokenLimit]) -> Vec<String> {
         remedies.push(format!("{nodes} nodes ({gpus} GPUs) are enough"));
     }
     // Shorter sequences need less for activations, and nothing else.
-    let state_fits = space.memory.iter().any(|memory| *memory <= gpu);
     let mut shorter = question.clone();
     while state_fits && shorter.job.sequence > 1 && shorter.job.sequence.is_multiple_of(2) {
         shorter.job.sequence /= 2;
@@ -114,14 +116,28 @@ fn memory_that_suffices(question: &Question, least: Bytes) -> Option<usize> {
     Some(enough)
 }
 
-/// Whether a plan that fits in memory was found among the candidates that need least.
+/// Whether a plan that fits in memory was found among the candidates that need least. Choices that matter little to
+/// memory are those of most software, where they are not pinned.
 fn fits(question: &Question) -> bool {
-    let Ok(space) = Space::new(question, &|_| {}) else { return false };
-    let mut order = space.order.clone();
-    let smallest = |index: &usize| (space.candidates[*index].micro_batch, space.memory[*index].get());
-    order.sort_by(|a, b| smallest(a).partial_cmp(&smallest(b)).expect("memory is a number").then(a.cmp(b)));
-    order.iter().take(LOOKS).any(|index| {
-        let candidate = &space.candidates[*index];
-        matches!(stage(question, candidate, &space.layers, &space.costs), Staged::Plan(..))
+    let mut question = question.clone();
+    for (key, value) in USUAL {
+        if question.pins.pinned(key).is_none() && !question.pins.forbids_some(key) {
+            question.pins.only.push((key.into(), value.into()));
+        }
+    }
+    let Ok(space) = Space::new(&question) else { return false };
+    let gpu = question.cluster.node.gpu.memory.value;
+    let candidates: Vec<Candidate> =
+        space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();
+    let mut plan = space.legal.layouts[0].plan(&question, Vec::new());
+    let needs = candidates.iter().map(|candidate| space.limits(candidate, &mut plan).1);
+    let mut order: Vec<(usize, Bytes, Candidate)> = needs
+        .zip(&candidates)
+        .filter(|(needs, _)| *needs <= gpu)
+        .map(|(needs, candidate)| (candidate.micro_batch, needs, *candidate))
+        .collect();
+    order.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.get().total_cmp(&b.1.get())));
+    order.iter().take(LOOKS).any(|(_, _, candidate)| {
+        matches!(stage(&question, candidate, &space.layers, &space.costs), Staged::Plan(..))
     })
 }

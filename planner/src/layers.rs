@@ -1,16 +1,24 @@
 //! What a model's layers cost on one rank: the numbers that bounds and partitions are made of.
 
+use crate::bound::enough_microbatches;
+use crate::bound::order::{ForwardPart, OrderBound};
 use crate::candidate::Candidate;
+use crate::space::recompute_choices;
 use crate::stages::InFlight;
 use crate::verdict::Question;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use trainwright_sim::costs::Costs;
 use trainwright_sim::{Deadlock, step_time};
 use trainwright_spec::lower::StageCost;
-use trainwright_spec::plan::{Plan, Recompute};
-use trainwright_spec::program::{Axis, Call, Group, Program, RankProgram, Segment};
-use trainwright_spec::schedule::{PipelineShape, schedule};
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Work};
+use trainwright_spec::schedule::{
+    Action, ActionKind, ActionLists, PipelineShape, SCHEDULES, Schedule, schedule,
+};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// One layer on one rank, for one microbatch.
@@ -18,23 +26,32 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub(crate) struct LayerCost {
     /// Forward and backward.
     pub time: Seconds,
+    /// Forward alone.
+    pub forward: Seconds,
+    /// The half of backward that makes the input's gradient, where it runs in halves; the other half takes the rest or
+    /// more.
+    pub input: Seconds,
     /// Activations kept in between.
     pub kept: Bytes,
     /// What backward holds beyond them.
     pub peak: Bytes,
     /// Parameters.
     pub parameters: u64,
+    /// Those of them that other ranks hold than the rest: routed experts'.
+    pub apart: u64,
 }
 
-/// The layers of a model under one tensor degree, microbatch and kind of sequence parallelism.
+/// The layers of a model in one layout.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelCost {
-    /// By run of the model, then by recompute choice in the order of `choices`.
+    /// By run of the model, then by recompute choice in the order of `recompute_choices`.
     pub blocks: Vec<Vec<LayerCost>>,
     /// What stands before the blocks.
     pub embedding: LayerCost,
-    /// What stands after them.
+    /// What stands after them, on another rank than the embedding if there are several.
     pub head: LayerCost,
+    /// The same on the embedding's rank.
+    pub head_beside: LayerCost,
 }
 
 impl ModelCost {
@@ -47,106 +64,235 @@ impl ModelCost {
         blocks + self.embedding.time + self.head.time
     }
 
-    /// Parameters of all layers together.
-    pub fn parameters(&self, question: &Question) -> f64 {
+    /// Forward of all layers together.
+    pub fn forward_time(&self, question: &Question) -> Seconds {
         let runs = question.model.blocks.iter().zip(&self.blocks);
-        let blocks: f64 = runs.map(|(run, costs)| costs[0].parameters as f64 * run.count as f64).sum();
-        blocks + (self.embedding.parameters + self.head.parameters) as f64
+        let blocks: Seconds = runs.map(|(run, costs)| costs[0].forward * run.count as f64).sum();
+        blocks + self.embedding.forward + self.head.forward
     }
-}
 
-/// The recompute choices that a question leaves open.
-pub(crate) fn choices(question: &Question) -> Vec<Recompute> {
-    match question.pins.recompute {
-        Some(choice) => vec![choice],
-        None => {
-            let has =
-                |choice: &Recompute| *choice != Recompute::Selective || question.stack.selective_recompute;
-            Recompute::ALL.into_iter().filter(has).collect()
+    /// The head as a candidate has it.
+    pub fn head_of(&self, candidate: &Candidate) -> &LayerCost {
+        let (schedule, shape) =
+            (candidate.schedule(), PipelineShape { microbatches: 1, ..candidate.shape(1) });
+        let last = shape.stages() - 1;
+        match schedule.rank_of(0, shape) == schedule.rank_of(last, shape) {
+            true => &self.head_beside,
+            false => &self.head,
         }
     }
+
+    /// Parameters of all layers together, a tied embedding once.
+    pub fn parameters(&self, question: &Question) -> Parameters {
+        let runs = question.model.blocks.iter().zip(&self.blocks);
+        let blocks = runs.map(|(run, costs)| (run.count as f64, &costs[0]));
+        let ends = [(1.0, &self.embedding), (1.0, &self.head_beside)];
+        blocks.chain(ends).fold(Parameters::default(), |sum, (count, cost)| {
+            let own = Parameters::of(cost);
+            Parameters { dense: sum.dense + count * own.dense, apart: sum.apart + count * own.apart }
+        })
+    }
 }
 
-/// What layer costs depend on.
-type Key = (usize, usize, bool, bool);
+/// Parameters of a rank, or of all pipeline ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Parameters {
+    /// Those that the ranks of the data axis have in common.
+    pub dense: f64,
+    /// Routed experts' where other ranks have those in common.
+    pub apart: f64,
+}
+
+impl Parameters {
+    /// Those of a layer.
+    pub fn of(layer: &LayerCost) -> Self {
+        Self { dense: (layer.parameters - layer.apart) as f64, apart: layer.apart as f64 }
+    }
+}
+
+/// What kind of pipeline a schedule makes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kind {
+    /// Whether backward runs in halves.
+    pub halves: bool,
+    /// Copies of every stage.
+    pub copies: usize,
+    /// Whether a step begins and ends with an empty pipeline that is filled from the first rank on.
+    pub ramps: bool,
+}
+
+impl Kind {
+    fn of(schedule: &dyn Schedule) -> Self {
+        let sizes = [(2, 1), (2, 2), (4, 1), (4, 2)].into_iter();
+        let shapes = sizes.flat_map(|(ranks, virtual_stages)| {
+            [1, 2, 4].map(|times| PipelineShape { ranks, virtual_stages, microbatches: times * ranks })
+        });
+        let input = |action: &Action| action.kind == ActionKind::Input;
+        let halves = shapes
+            .filter(|shape| schedule.check(*shape).is_ok())
+            .any(|shape| schedule.lists(shape).ranks.iter().flatten().any(input));
+        let copies = schedule.copies();
+        Self { halves, copies, ramps: copies == 1 && schedule.flushes() }
+    }
+}
+
+/// What layer costs depend on: a layout whose data axis has no bearing, and whose pipeline only has if there is one.
+type Key = (Mesh, usize, bool, &'static str, &'static str, &'static str, Precision);
 
 fn key(candidate: &Candidate) -> Key {
-    let Candidate { mesh, micro_batch, sequence_parallel, .. } = *candidate;
-    (mesh.tensor, micro_batch, sequence_parallel, mesh.pipeline > 1)
+    let Candidate { mesh, micro_batch, sequence_parallel, precision, .. } = *candidate;
+    let mesh = Mesh { pipeline: mesh.pipeline.min(2), data: 1, shard: None, ..mesh };
+    let Candidate { tensor_scheme, context_scheme, dispatcher, .. } = *candidate;
+    (mesh, micro_batch, sequence_parallel, tensor_scheme, context_scheme, dispatcher, precision)
 }
 
 /// What many candidates have in common, each distinct part computed once: their layers' costs, and how many
 /// microbatches their ranks hold.
 pub(crate) struct LayerCosts {
     models: BTreeMap<Key, ModelCost>,
-    in_flight: BTreeMap<(&'static str, PipelineShape), InFlight>,
+    in_flight: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<InFlight>>>,
+    lists: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<ActionLists>>>,
+    orders: Mutex<BTreeMap<(&'static str, PipelineShape, ForwardPart), OrderBound>>,
+    kinds: BTreeMap<&'static str, Kind>,
     global_batch: usize,
 }
 
 impl LayerCosts {
-    /// Computes what `candidates` need.
+    /// Computes what candidates with these layouts need.
     ///
     /// # Errors
     /// `Deadlock` if a layer's ops wait for each other.
     pub fn new<C: Costs + Sync>(
         question: &Question,
-        candidates: &[Candidate],
+        layouts: &[Candidate],
         costs: &C,
     ) -> Result<Self, Deadlock> {
-        let distinct: BTreeMap<Key, &Candidate> =
-            candidates.iter().map(|candidate| (key(candidate), candidate)).collect();
-        let computed: Result<Vec<_>, Deadlock> = distinct
-            .into_par_iter()
-            .map(|(key, candidate)| Ok((key, model_cost(question, candidate, costs)?)))
-            .collect();
-        let global_batch = question.job.global_batch;
-        let mut shapes: Vec<_> =
-            candidates.iter().map(|candidate| (candidate.schedule, candidate.shape(global_batch))).collect();
-        shapes.sort_unstable();
-        shapes.dedup();
-        let held = |(name, shape)| {
-            let schedule = schedule(name).expect("candidates have schedules of the registry");
-            ((name, shape), InFlight::of(schedule, shape))
-        };
-        let in_flight = shapes.into_par_iter().map(held).collect();
-        Ok(Self { models: computed?.into_iter().collect(), in_flight, global_batch })
+        Ok(Self::within(question, layouts, costs, &|| false)?.expect("there is no limit"))
     }
 
-    /// The costs of a candidate that was given to `new`.
+    /// The same; nothing if the time is up before.
+    ///
+    /// # Errors
+    /// `Deadlock` if a layer's ops wait for each other.
+    pub fn within<C: Costs + Sync>(
+        question: &Question,
+        layouts: &[Candidate],
+        costs: &C,
+        out_of_time: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Self>, Deadlock> {
+        let mut distinct: BTreeMap<Key, &Candidate> = BTreeMap::new();
+        for layout in layouts {
+            distinct.entry(key(layout)).or_insert(layout);
+        }
+        let compute = |(key, candidate)| match out_of_time() {
+            true => Ok(None),
+            false => Ok(Some((key, model_cost(question, candidate, costs)?))),
+        };
+        let computed: Result<Vec<Option<(Key, ModelCost)>>, Deadlock> =
+            distinct.into_par_iter().map(compute).collect();
+        let Some(models) = computed?.into_iter().collect() else { return Ok(None) };
+        let global_batch = question.job.global_batch;
+        let kinds = SCHEDULES.iter().map(|schedule| (schedule.name(), Kind::of(*schedule))).collect();
+        let (in_flight, lists, orders) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Some(Self { models, in_flight, lists, orders, kinds, global_batch }))
+    }
+
+    /// The costs of a candidate whose layout was given to `new`.
     pub fn of(&self, candidate: &Candidate) -> &ModelCost {
         &self.models[&key(candidate)]
     }
 
+    /// What kind of pipeline a candidate has.
+    pub fn kind(&self, candidate: &Candidate) -> Kind {
+        self.kinds[candidate.schedule]
+    }
+
+    /// A smaller number of microbatches with which a candidate's stages hold as many of them at their peaks, if there is
+    /// one.
+    pub fn shorter(&self, candidate: &Candidate) -> Option<usize> {
+        let shape = candidate.shape(self.global_batch);
+        let few = enough_microbatches(candidate, shape);
+        let alike = || {
+            let shorter = InFlight::of(candidate.schedule(), PipelineShape { microbatches: few, ..shape });
+            shorter.by_stage == self.in_flight(candidate).by_stage
+        };
+        (few < shape.microbatches && alike()).then_some(few)
+    }
+
+    /// What the ranks of a schedule do, pass by pass: no two passes joined.
+    pub fn lists(&self, name: &'static str, shape: PipelineShape) -> Arc<ActionLists> {
+        let known = || self.lists.lock().expect("no holder of the lock panics");
+        if let Some(found) = known().get(&(name, shape)) {
+            return found.clone();
+        }
+        let schedule = schedule(name).expect("candidates have schedules of the registry");
+        let found: Arc<ActionLists> = Arc::new(schedule.lists(shape).ranks.into_iter().collect());
+        known().insert((name, shape), found.clone());
+        found
+    }
+
+    /// What the order of a schedule's passes costs at least.
+    pub fn order(&self, name: &'static str, shape: PipelineShape, forward: ForwardPart) -> OrderBound {
+        let known = || self.orders.lock().expect("no holder of the lock panics");
+        if let Some(found) = known().get(&(name, shape, forward)) {
+            return *found;
+        }
+        let schedule = schedule(name).expect("candidates have schedules of the registry");
+        let found = OrderBound::of(schedule, shape, forward);
+        known().insert((name, shape, forward), found);
+        found
+    }
+
     /// Microbatches that the candidate's stages hold at their ranks' peaks.
-    pub fn in_flight(&self, candidate: &Candidate) -> &InFlight {
-        &self.in_flight[&(candidate.schedule, candidate.shape(self.global_batch))]
+    pub fn in_flight(&self, candidate: &Candidate) -> Arc<InFlight> {
+        let shape = candidate.shape(self.global_batch);
+        let known = || self.in_flight.lock().expect("no holder of the lock panics");
+        let key = (candidate.schedule, shape);
+        if let Some(found) = known().get(&key) {
+            return found.clone();
+        }
+        let found = Arc::new(InFlight::of(candidate.schedule(), shape));
+        known().insert(key, found.clone());
+        found
     }
 }
 
 fn model_cost(question: &Question, candidate: &Candidate, costs: &impl Costs) -> Result<ModelCost, Deadlock> {
-    let plan = candidate.plan(question, Vec::new());
-    let cost = |stage: StageCost| {
-        let time = segment_time(&plan, stage.forward, costs)? + segment_time(&plan, stage.backward, costs)?;
-        Ok(LayerCost { time, kept: stage.kept, peak: stage.peak, parameters: stage.parameters })
+    let mut plan = candidate.plan(question, Vec::new());
+    let experts_apart = plan.mesh.experts_apart();
+    let cost = |plan: &Plan, stage: StageCost| {
+        let forward = segment_time(plan, stage.forward, costs)?;
+        let backward = segment_time(plan, stage.backward, costs)?;
+        let input = segment_time(plan, stage.input, costs)?.min(backward);
+        let time = forward + backward;
+        let apart = if experts_apart { stage.routed } else { 0 };
+        let StageCost { kept, peak, parameters, .. } = stage;
+        Ok(LayerCost { time, forward, input, kept, peak, parameters, apart })
     };
-    let choices = choices(question);
+    let choices = recompute_choices(question);
     let blocks = question.model.blocks.iter().map(|run| {
-        choices.iter().map(|choice| cost(StageCost::of_block(&plan, &run.block, *choice))).collect()
+        let of_choice = |choice| cost(&plan, StageCost::of_block(&plan, &run.block, choice));
+        choices.iter().copied().map(of_choice).collect()
     });
-    Ok(ModelCost {
-        blocks: blocks.collect::<Result<_, Deadlock>>()?,
-        embedding: cost(StageCost::of_embedding(&plan))?,
-        head: cost(StageCost::of_head(&plan))?,
-    })
+    let blocks = blocks.collect::<Result<_, Deadlock>>()?;
+    let embedding = cost(&plan, StageCost::of_embedding(&plan))?;
+    let head = cost(&plan, StageCost::of_head(&plan))?;
+    plan.mesh.pipeline = 1;
+    let beside = StageCost::of_head(&plan);
+    let head_beside = LayerCost { parameters: beside.parameters, ..head };
+    Ok(ModelCost { blocks, embedding, head, head_beside })
 }
 
 /// How long a segment takes on a rank of its own.
 fn segment_time(plan: &Plan, segment: Segment, costs: &impl Costs) -> Result<Seconds, Deadlock> {
+    let uses = |axis: Axis| {
+        let on = |op: &Op| matches!(&op.work, Work::Collective { axis: own, .. } if *own == axis);
+        segment.ops.iter().any(on)
+    };
     let mut groups = Vec::new();
     let own = Axis::ALL.map(|axis| {
-        let ranks = plan.mesh.group(0, axis);
-        (ranks.len() > 1).then(|| {
-            groups.push(Group { axis, ranks, members: vec![0] });
+        (uses(axis) && plan.mesh.size(axis) > 1).then(|| {
+            groups.push(Group { axis, ranks: plan.mesh.group(0, axis), members: vec![0] });
             groups.len() - 1
         })
     });

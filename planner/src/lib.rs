@@ -15,11 +15,15 @@ mod infeasible;
 mod layers;
 pub mod partition;
 mod search;
+mod sensitivity;
+mod space;
 mod stages;
 mod verdict;
 
-pub use search::{KEPT, plan};
+pub use search::{Bounds, KEPT, plan, plan_within};
+pub use sensitivity::{Finalist, FrontPoint, Sensitivity, sensitivity};
+pub use space::{PinChoice, pin_choices};
 pub use verdict::{
-    Alternative, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked, Search,
-    Verdict,
+    Alternative, Breadth, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked,
+    Search, Verdict,
 };

@@ -1,19 +1,27 @@
-//! The search: bounds for all candidates, an integer program for those that could win, a simulation for each of
-//! its answers, until no other candidate's bound is below the kept times.
+//! Branch and bound over the space: what is most hopeful is looked at first, until nothing can be better than what is kept.
+//!
+//! ```text
+//! layout ── bound ──► its candidates ── bound ──► tight bound ──► partition, simulation
+//! ```
 
+mod branch;
 #[cfg(test)]
 mod tests;
 
-use crate::bound::{memory_bound, step_bound};
-use crate::candidate::{Candidate, Candidates};
+use crate::bound::{layout_bound, plan_bound};
+use crate::candidate::Candidate;
 use crate::explain::{alternatives, limited_by};
 use crate::infeasible::infeasible;
 use crate::layers::LayerCosts;
+use crate::sensitivity::{finalists, front};
+use crate::space::legal::Legal;
+use crate::space::recompute_choices;
 use crate::stages::{Staged, stage};
 use crate::verdict::{Found, PlannerError, Progress, Question, Ranked, Search, Verdict};
+pub(crate) use branch::{Explored, Goal, Seen};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 use trainwright_sim::costs::{ClusterCosts, Costs};
 use trainwright_sim::{forecast, step_time_for_ranking};
 use trainwright_spec::plan::Plan;
@@ -22,120 +30,210 @@ use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 /// How many plans are ranked.
 pub const KEPT: usize = 5;
 
-/// How many candidates are solved side by side before their times are compared. Fixed, so that the answer does not
-/// depend on the number of threads.
-const BATCH: usize = 16;
-
 /// The best plans for a question. `watch` is told how far the search is, from several threads.
 ///
 /// # Errors
-/// `NoCandidate` if no combination of choices is legal; what does not fit in memory is a verdict, not an error.
+/// `NoCandidate` if no combination of choices is legal, `BadPin` for a pin that means nothing; what does not fit in
+/// memory is a verdict, not an error.
 pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Verdict, PlannerError> {
-    let space = Space::new(question, watch)?;
-    let mut seen = Seen::default();
-    let mut kept: Vec<Picoseconds> = Vec::new();
-    for batch in space.order.chunks(BATCH) {
-        let hopeful = |index: &&usize| match kept.last() {
-            Some(worst) if kept.len() == KEPT => Picoseconds::from(space.bounds[**index]) < *worst,
-            _ => true,
-        };
-        let batch: Vec<usize> = batch.iter().filter(hopeful).copied().collect();
-        if batch.is_empty() {
-            break;
-        }
-        for (index, trial) in space.tried(&batch)? {
-            if let Trial::Simulated { time, .. } = &trial {
-                kept.push(*time);
-                kept.sort_unstable();
-                kept.truncate(KEPT);
-            }
-            seen.add(index, trial);
-        }
-        watch(Progress { phase: "partitions", done: seen.order.len(), total: space.order.len() });
-    }
-    let search = seen.search(&space);
-    let mut best: Vec<Simulated> = seen.simulated().collect();
+    plan_within(question, None, watch)
+}
+
+/// The same, with what has been found when the time is up. Only that depends on how fast the machine is.
+///
+/// # Errors
+/// As `plan`.
+pub fn plan_within(
+    question: &Question,
+    limit: Option<Seconds>,
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Verdict, PlannerError> {
+    let began = Instant::now();
+    let out_of_time = || limit.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
+    let space = match Space::within(question, &out_of_time, watch)? {
+        Ok(space) => space,
+        Err(search) => return Ok(Verdict::OutOfTime(search)),
+    };
+    let goal = Goal {
+        keep: KEPT,
+        layouts: &|_| true,
+        candidates: &|_| true,
+        looks: None,
+        out_of_time: &out_of_time,
+    };
+    let explored = space.explore(&goal, watch)?;
+    let search = space.search(&explored);
+    let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
     // Stable: of equal times, the one that was more hopeful comes first.
-    best.sort_by_key(|simulated| simulated.time);
+    best.sort_by_key(|seen| seen.time());
     best.truncate(KEPT);
     if best.is_empty() {
-        return match space.left_out {
+        return match &space.legal.left_out {
+            _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
             Some(why) => {
                 Err(PlannerError::NoCandidate { reason: format!("{why}, and nothing with fewer fits") })
             }
-            None => Ok(Verdict::Infeasible(infeasible(&space, &seen, search))),
+            None => Ok(Verdict::Infeasible(infeasible(&space, &explored, search))),
         };
     }
     let done = AtomicUsize::new(0);
     let mut ranked = best
         .par_iter()
-        .map(|&Simulated { index, plan, estimate, .. }| {
+        .filter_map(|seen| match &seen.trial {
+            Trial::Simulated { plan, estimate, .. } => Some((seen.candidate, plan.as_ref(), *estimate)),
+            Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
+        })
+        .map(|(candidate, plan, estimate)| {
             let (forecast, _) = forecast(plan, &space.costs)?;
             let limited_by = limited_by(&forecast);
             let done = 1 + done.fetch_add(1, Ordering::Relaxed);
             watch(Progress { phase: "simulations", done, total: best.len() });
-            Ok((index, Ranked { plan: plan.clone(), forecast, estimate, limited_by }))
+            Ok((candidate, Ranked { plan: plan.clone(), forecast, estimate, limited_by }))
         })
-        .collect::<Result<Vec<(usize, Ranked)>, PlannerError>>()?;
+        .collect::<Result<Vec<(Candidate, Ranked)>, PlannerError>>()?;
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
     ranked.sort_by_key(|(_, plan)| Picoseconds::from(plan.forecast.step_time));
-    let winner = space.candidates[ranked[0].0];
-    let alternatives = alternatives(&space, &seen, &winner, &ranked[0].1)?;
+    let winner = ranked[0].0;
+    let alternatives = match out_of_time() {
+        true => Vec::new(),
+        false => alternatives(&space, &explored, &winner, &ranked[0].1)?,
+    };
     let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
-    Ok(Verdict::Found(Found { ranked, alternatives, search }))
+    let (front, finalists) = (front(&explored), finalists(&explored));
+    Ok(Verdict::Found(Found { ranked, alternatives, front, finalists, search }))
 }
 
-/// All candidates with their bounds.
+/// The bounds of a question's candidates alone, on one thread: for measuring how fast they are.
+pub struct Bounds<'a>(Space<'a>);
+
+impl<'a> Bounds<'a> {
+    /// Prepares them.
+    ///
+    /// # Errors
+    /// As `plan`.
+    pub fn of(question: &'a Question) -> Result<Self, PlannerError> {
+        Ok(Self(Space::new(question)?))
+    }
+
+    /// Evaluates those of time and memory of `count` candidates or more, or of all; returns of how many.
+    pub fn evaluate(&self, count: usize) -> usize {
+        let mut plan = self.0.legal.layouts[0].plan(self.0.question, Vec::new());
+        let mut evaluated = 0;
+        for layout in &self.0.legal.layouts {
+            for candidate in self.0.legal.candidates(layout) {
+                std::hint::black_box(self.0.limits(&candidate, &mut plan));
+                evaluated += 1;
+            }
+            if evaluated >= count {
+                break;
+            }
+        }
+        evaluated
+    }
+}
+
+/// All layouts with their bounds.
 pub(crate) struct Space<'a> {
     pub question: &'a Question,
     pub costs: ClusterCosts<'a>,
-    pub candidates: Vec<Candidate>,
-    left_out: Option<String>,
+    pub legal: Legal<'a>,
     pub layers: LayerCosts,
-    /// No step of the candidate is faster.
+    /// No step with the layout is faster.
     pub bounds: Vec<Seconds>,
-    /// No plan of the candidate needs less.
-    pub memory: Vec<Bytes>,
-    /// Candidates whose memory bound fits, the most hopeful first.
-    pub order: Vec<usize>,
 }
 
 impl<'a> Space<'a> {
-    pub fn new(question: &'a Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Self, PlannerError> {
-        let costs = ClusterCosts { cluster: &question.cluster };
-        let Candidates { found: candidates, left_out } = Candidates::of(question)?;
-        watch(Progress { phase: "bounds", done: 0, total: candidates.len() });
-        let layers = LayerCosts::new(question, &candidates, &costs)?;
-        let limits: Vec<(Seconds, Bytes)> = candidates
-            .par_iter()
-            .map_init(
-                || candidates[0].plan(question, Vec::new()),
-                |plan, candidate| {
-                    candidate.apply_to(plan);
-                    let time = step_bound(question, candidate, plan, &layers, &costs);
-                    (time, memory_bound(plan, layers.of(candidate).parameters(question)))
-                },
-            )
-            .collect();
-        watch(Progress { phase: "bounds", done: candidates.len(), total: candidates.len() });
-        let (bounds, memory): (Vec<Seconds>, Vec<Bytes>) = limits.into_iter().unzip();
-        let gpu = question.cluster.node.gpu.memory.value;
-        let fits = |index: &usize| memory[*index] <= gpu && bounds[*index].get().is_finite();
-        let mut order: Vec<usize> = (0..candidates.len()).filter(fits).collect();
-        order.sort_by(|a, b| bounds[*a].get().total_cmp(&bounds[*b].get()).then(a.cmp(b)));
-        Ok(Self { question, costs, candidates, left_out, layers, bounds, memory, order })
+    /// Prepares a search, as long as that takes.
+    ///
+    /// # Errors
+    /// As `plan`.
+    pub fn new(question: &'a Question) -> Result<Self, PlannerError> {
+        Ok(Self::within(question, &|| false, &|_| {})?.expect("there is no limit"))
     }
 
-    /// Solves and simulates some candidates side by side.
-    pub fn tried(&self, indices: &[usize]) -> Result<Vec<(usize, Trial)>, PlannerError> {
-        indices.par_iter().map(|index| Ok((*index, self.trial(&self.candidates[*index])?))).collect()
+    /// The same, or how far it came, if the time is up before.
+    fn within(
+        question: &'a Question,
+        out_of_time: &(dyn Fn() -> bool + Sync),
+        watch: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Result<Self, Search>, PlannerError> {
+        let costs = ClusterCosts { cluster: &question.cluster };
+        let legal = Legal::of(question)?;
+        let total = legal.layouts.len();
+        watch(Progress { phase: "bounds", done: 0, total });
+        let Some(layers) = LayerCosts::within(question, &legal.layouts, &costs, out_of_time)? else {
+            let candidates = legal.layouts.iter().map(|layout| legal.count(layout)).sum();
+            return Ok(Err(Search {
+                layouts: total,
+                candidates,
+                plans_log10: plans_log10(question, &legal),
+                unseen: candidates,
+                ..Search::default()
+            }));
+        };
+        let bound = |layout: &Candidate| layout_bound(question, layout, layers.of(layout));
+        let bounds = legal.layouts.par_iter().map(bound).collect();
+        watch(Progress { phase: "bounds", done: total, total });
+        Ok(Ok(Self { question, costs, legal, layers, bounds }))
     }
 
     /// Solves and simulates a candidate.
     pub fn trial(&self, candidate: &Candidate) -> Result<Trial, PlannerError> {
+        self.trial_below(candidate, None)
+    }
+
+    /// The same, but for the simulation if that cannot take less than `most`.
+    pub fn trial_below(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
         let staged = stage(self.question, candidate, &self.layers, &self.costs);
+        if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
+            && plan_bound(self.question, candidate, plan, &self.layers, &self.costs) >= most
+        {
+            return Ok(Trial::TooSlow);
+        }
         trial(staged, &self.costs)
     }
+
+    /// What a whole search comes to.
+    pub fn search(&self, explored: &Explored) -> Search {
+        let count = |kind: fn(&Trial) -> bool| explored.seen.iter().filter(|seen| kind(&seen.trial)).count();
+        let candidates = self.legal.layouts.iter().map(|layout| self.legal.count(layout)).sum();
+        let solved_out = count(|trial| matches!(trial, Trial::OutOfMemory { .. }));
+        let too_slow = count(|trial| matches!(trial, Trial::TooSlow));
+        let solved = explored.seen.len();
+        let out_of_memory = explored.state_out_of_memory + explored.crowded + solved_out;
+        let rest = candidates - (out_of_memory + solved - solved_out);
+        Search {
+            layouts: self.legal.layouts.len(),
+            candidates,
+            plans_log10: plans_log10(self.question, &self.legal),
+            out_of_memory,
+            state_out_of_memory: explored.state_out_of_memory,
+            bounded_out: too_slow + if explored.ended { rest } else { 0 },
+            solved,
+            simulated: count(|trial| matches!(trial, Trial::Simulated { .. })),
+            unseen: if explored.ended { 0 } else { rest },
+            bound: explored.bound,
+        }
+    }
+}
+
+/// The decimal logarithm of Σ C(L − 1, S − 1) Rᴸ over all candidates: S stages of L blocks, one or more each, and R
+/// recompute choices for each block.
+fn plans_log10(question: &Question, legal: &Legal) -> f64 {
+    let layers = question.model.layers();
+    let mut splits = vec![0.0; layers];
+    for number in 1..layers {
+        splits[number] = splits[number - 1] + ((layers - number) as f64 / number as f64).log10();
+    }
+    let mut of_stages = vec![0usize; layers + 1];
+    for stages in legal.layouts.iter().flat_map(|layout| legal.stages(layout)) {
+        of_stages[stages] += 1;
+    }
+    let logs = (1..=layers).filter(|stages| of_stages[*stages] > 0);
+    let logs: Vec<f64> = logs.map(|stages| (of_stages[stages] as f64).log10() + splits[stages - 1]).collect();
+    let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logs.iter().map(|log| 10f64.powf(log - largest)).sum();
+    largest + sum.log10() + layers as f64 * (recompute_choices(question).len() as f64).log10()
 }
 
 /// Simulates what came of a candidate.
@@ -151,66 +249,14 @@ pub(crate) fn trial(staged: Staged, costs: &impl Costs) -> Result<Trial, Planner
 }
 
 /// What came of a candidate that was solved.
+#[derive(Debug)]
 pub(crate) enum Trial {
     /// Its best plan by the integer program's estimate, and that plan's simulated time.
     Simulated { plan: Box<Plan>, estimate: Seconds, time: Picoseconds },
     /// It does not fit.
     OutOfMemory { rank: usize, needs: Bytes, has: Bytes },
+    /// Its best plan by that estimate cannot be fast enough.
+    TooSlow,
     /// The solver gave up.
     Undecided,
-}
-
-/// Every candidate that was solved, by its index in the space.
-#[derive(Default)]
-pub(crate) struct Seen {
-    trials: BTreeMap<usize, Trial>,
-    /// In the order in which they were solved.
-    order: Vec<usize>,
-}
-
-/// A candidate that was solved and fits.
-struct Simulated<'a> {
-    index: usize,
-    plan: &'a Plan,
-    estimate: Seconds,
-    time: Picoseconds,
-}
-
-impl Seen {
-    fn add(&mut self, index: usize, trial: Trial) {
-        self.order.push(index);
-        self.trials.insert(index, trial);
-    }
-
-    /// Those that fit, in the order in which they were solved.
-    fn simulated(&self) -> impl Iterator<Item = Simulated<'_>> {
-        self.trials().filter_map(|(index, trial)| match trial {
-            Trial::Simulated { plan, estimate, time } => {
-                Some(Simulated { index, plan, estimate: *estimate, time: *time })
-            }
-            Trial::OutOfMemory { .. } | Trial::Undecided => None,
-        })
-    }
-
-    /// What came of each candidate, in the order in which they were solved.
-    pub fn trials(&self) -> impl Iterator<Item = (usize, &Trial)> {
-        self.order.iter().map(|index| (*index, &self.trials[index]))
-    }
-
-    /// What came of a candidate, if it was solved.
-    pub fn of(&self, index: usize) -> Option<&Trial> {
-        self.trials.get(&index)
-    }
-
-    fn search(&self, space: &Space) -> Search {
-        let count = |kind: fn(&Trial) -> bool| self.trials.values().filter(|trial| kind(trial)).count();
-        let solved_out = count(|trial| matches!(trial, Trial::OutOfMemory { .. }));
-        Search {
-            candidates: space.candidates.len(),
-            out_of_memory: space.candidates.len() - space.order.len() + solved_out,
-            bounded_out: space.order.len() - self.trials.len(),
-            solved: self.trials.len(),
-            simulated: count(|trial| matches!(trial, Trial::Simulated { .. })),
-        }
-    }
 }

@@ -4,19 +4,20 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-use crate::bound::update_bound;
+use crate::bound::{gpu_state, update_bound};
 use crate::candidate::Candidate;
-use crate::layers::{LayerCost, LayerCosts, choices};
+use crate::layers::{LayerCost, LayerCosts, Parameters};
 use crate::partition::{self, Choice, LayerClass, Outcome, Problem, Run, Solution, Stage};
+use crate::space::recompute_choices;
 use crate::verdict::Question;
 use repair::repair;
 use std::ops::Range;
 use trainwright_sim::costs::Costs;
+use trainwright_spec::data::Divided;
 use trainwright_spec::lower::messages_in_line;
-use trainwright_spec::memory::{RankMemory, fixed_overhead, plan_memory, state_per_parameter};
+use trainwright_spec::memory::{RankMemory, fixed_overhead, node_memory, plan_memory};
 use trainwright_spec::plan::{Plan, StageBlocks};
-use trainwright_spec::program::Axis;
-use trainwright_spec::schedule::{PipelineShape, Schedule, peak_in_flight};
+use trainwright_spec::schedule::{ActionKind, PipelineShape, Schedule};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// How long the solver may think about one candidate. It hardly ever needs a hundredth of it.
@@ -36,12 +37,15 @@ pub(crate) enum Staged {
     Undecided,
 }
 
+/// How often a problem is stated again with less memory when its answer does not fit.
+const TIGHTENINGS: usize = 3;
+
 /// Chooses the blocks of every stage and their recomputation.
 ///
-/// With one stage per rank, the partition problem holds all that `plan_memory` counts. With several, the stages of a rank
-/// share what its blocks need for a moment, which depends on the choices themselves: the problem is solved with the least
-/// such peak first, and if that plan does not fit, with the largest. What each stage's even share of its rank then rules
-/// out may still fit: `repair` looks for a plan in the ranks' memory as it is.
+/// With one stage per rank, whole backward passes and no part of weights or gradients on its way, the partition problem
+/// holds all that `plan_memory` counts, and what it refuses does not fit. Else what a rank holds for a moment depends on
+/// the choices themselves: the problem is solved as if it were least, and again with as much less memory as its
+/// answer lacks. What is refused then may still fit: `repair` looks for a plan in the ranks' memory as it is.
 pub(crate) fn stage(
     question: &Question,
     candidate: &Candidate,
@@ -51,103 +55,155 @@ pub(crate) fn stage(
     let cost = layers.of(candidate);
     let empty = candidate.plan(question, Vec::new());
     let has = question.cluster.node.gpu.memory.value;
+    let exact = is_exact(candidate, &empty, layers);
     let fitting = |plan: Plan, objective: Seconds| {
         let update = update_bound(&plan, cost.parameters(question), costs);
-        Staged::Plan(Box::new(plan), objective + update)
+        match beside(&plan) {
+            Some((needs, has)) => Staged::OutOfMemory { rank: 0, needs, has },
+            None => Staged::Plan(Box::new(plan), objective + update),
+        }
     };
     let peaks = || cost.blocks.iter().flatten().map(|block| block.peak);
     let least = peaks().reduce(Bytes::min).unwrap_or(Bytes::ZERO);
-    let most = peaks().reduce(Bytes::max).unwrap_or(Bytes::ZERO);
-    let shared = if empty.virtual_stages == 1 { vec![None] } else { vec![Some(least), Some(most)] };
-    for peak in shared {
-        let problem = problem(question, candidate, &empty, layers, costs, peak);
+    let shared = if exact { None } else { Some(least) };
+    let shorter = layers.shorter(candidate);
+    let fullest = |plan: &Plan| fullest_in(plan, shorter);
+    let mut reserve = Bytes::ZERO;
+    for _ in 0..=TIGHTENINGS {
+        let room = Room { shared, reserve };
+        let problem = problem(question, candidate, &empty, layers, costs, room);
         let outcome = partition::solve(&problem, TIME_LIMIT)
             .expect("a checked question's costs are finite and not negative, and its model has blocks");
         match outcome {
             Outcome::Solved(solution) => {
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
-                if fullest(&plan).1 <= has {
+                let needs = match fullest(&plan).1 {
+                    needs if needs <= has => fullest_in(&plan, None).1,
+                    needs => needs,
+                };
+                if needs <= has {
                     return fitting(plan, solution.objective);
                 }
+                reserve += needs - has;
             }
-            Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if peak.is_none() => {
+            Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if exact => {
                 return Staged::OutOfMemory { rank: stage, needs, has };
             }
             Outcome::Infeasible(_) => break,
             Outcome::Undecided => return Staged::Undecided,
         }
     }
-    let problem = problem(question, candidate, &empty, layers, costs, Some(least));
-    match repair(question, &empty, &problem) {
-        Ok((plan, objective)) => fitting(plan, objective),
+    let problem = problem(question, candidate, &empty, layers, costs, Room { shared, reserve: Bytes::ZERO });
+    match repair(question, &empty, &problem, &fullest) {
+        Ok((plan, objective)) => match fullest_in(&plan, None) {
+            (_, needs) if needs <= has => fitting(plan, objective),
+            (rank, needs) => Staged::OutOfMemory { rank, needs, has },
+        },
         Err((rank, needs)) => Staged::OutOfMemory { rank, needs, has },
     }
 }
 
-/// The pipeline rank that holds most, and how much.
-fn fullest(plan: &Plan) -> (usize, Bytes) {
-    let memory = plan_memory(plan);
-    let totals = memory.iter().map(RankMemory::total).enumerate();
+/// Whether the partition problem of a candidate counts what `plan_memory` does.
+fn is_exact(candidate: &Candidate, plan: &Plan, layers: &LayerCosts) -> bool {
+    let kind = layers.kind(candidate);
+    let moving = plan.divides(Divided::Weights) || plan.shards_gradients() || !plan.offload.is_none();
+    let plain = kind.ramps && !kind.halves && plan.virtual_stages == 1;
+    plain && !moving && plan.job.precision.quantisation().is_none()
+}
+
+/// What a node would hold beside its GPUs and what it can, if that is less.
+fn beside(plan: &Plan) -> Option<(Bytes, Bytes)> {
+    let node = node_memory(plan, &plan_memory(plan))?;
+    let places = [(node.host, node.host_capacity), (node.nvme, node.nvme_capacity)];
+    places.into_iter().find(|(needs, has)| needs > has)
+}
+
+/// The pipeline rank that holds most, and how much, with so many microbatches.
+fn fullest_in(plan: &Plan, microbatches: Option<usize>) -> (usize, Bytes) {
+    let totals = memory_in(plan, microbatches).into_iter().enumerate();
     totals.max_by(|a, b| a.1.get().total_cmp(&b.1.get())).expect("a plan has ranks")
 }
 
+/// What each pipeline rank holds, with so many microbatches.
+fn memory_in(plan: &Plan, microbatches: Option<usize>) -> Vec<Bytes> {
+    let of = |plan: &Plan| plan_memory(plan).iter().map(RankMemory::total).collect();
+    match microbatches {
+        None => of(plan),
+        Some(microbatches) => {
+            let mut shorter = plan.clone();
+            shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
+            of(&shorter)
+        }
+    }
+}
+
 fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {
-    let options = choices(question);
+    let options = recompute_choices(question);
     let blocks = |interval: &Range<usize>| {
         StageBlocks(solution.choices[interval.clone()].iter().map(|choice| options[*choice]).collect())
     };
     solution.intervals.iter().map(blocks).collect()
 }
 
+/// What a partition problem says about memory that its layers do not.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// What blocks need for a moment, once per rank; none if each stage counts that of its own blocks.
+    shared: Option<Bytes>,
+    /// What a rank is left short of.
+    reserve: Bytes,
+}
+
 /// The partition problem of a plan that has no stages yet.
 ///
 /// With several stages per rank the schedule runs the ranks' stages in step, so that the slowest stage sets the pace:
 /// each has an even share of its rank's memory, of the time of its rank's embedding or head, and the mean of the
-/// microbatches that its rank's stages hold. What blocks need for a moment is then taken to be `shared`, once per rank.
+/// microbatches that its rank's stages hold. So has each of two copies of a stage.
 fn problem(
     question: &Question,
     candidate: &Candidate,
     plan: &Plan,
     layers: &LayerCosts,
     costs: &impl Costs,
-    shared: Option<Bytes>,
+    room: Room,
 ) -> Problem {
     let cost = layers.of(candidate);
-    let shape = plan.pipeline_shape();
+    let (kind, shape) = (layers.kind(candidate), plan.pipeline_shape());
     let v = shape.virtual_stages as f64;
+    let shares = v * kind.copies as f64;
     let schedule = plan.schedule();
-    let per_parameter = state_per_parameter(plan, Axis::Data).total();
-    let state = |parameters: u64| per_parameter * parameters as f64;
+    let state = |layer: &LayerCost| gpu_state(plan, Parameters::of(layer));
     // The allocator loses a part of all activations and temporaries.
     let lost = 1.0 + plan.stack.fragmentation.value;
     let in_flight = layers.in_flight(candidate);
     let last = shape.stages() - 1;
     let message = message_time(plan, costs);
+    let limit = question.cluster.node.gpu.memory.value * (1.0 - ROUNDING) - room.reserve;
+    let ends = [(0, &cost.embedding), (last, cost.head_of(candidate))];
     let stage_of = |index: usize| {
         let rank = schedule.rank_of(index, shape);
-        let ends = [(0, &cost.embedding), (last, &cost.head)];
         let own = ends.into_iter().filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank);
         let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
-        let memory: Bytes =
-            own.clone().map(|(stage, end)| state(end.parameters) + end.kept * held(stage)).sum();
-        let peak = own.clone().map(|(_, end)| end.peak).fold(shared.unwrap_or(Bytes::ZERO), Bytes::max);
+        let memory: Bytes = own.clone().map(|(stage, end)| state(end) + end.kept * held(stage)).sum();
+        let peak = own.clone().map(|(_, end)| end.peak).fold(room.shared.unwrap_or(Bytes::ZERO), Bytes::max);
         let neighbours = usize::from(index > 0) + usize::from(index < last);
         Stage {
             // The rank has an end once, and is paced as v times its slowest stage: each stage bears a part of it.
             time: own.map(|(_, end)| end.time).sum::<Seconds>() / v + message * neighbours as f64,
-            memory: (memory + fixed_overhead(plan)) / v,
-            peak: peak * lost / v,
+            memory: (memory * kind.copies as f64 + fixed_overhead(plan)) / shares,
+            peak: peak * lost / shares,
             in_flight: in_flight.mean[rank],
-            limit: question.cluster.node.gpu.memory.value * (1.0 - ROUNDING) / v,
+            limit: limit / shares,
         }
     };
+    let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };
     let choice = |block: &LayerCost| Choice {
         time: block.time,
-        kept: block.kept * lost,
-        peak: if shared.is_none() { block.peak * lost } else { Bytes::ZERO },
+        kept: block.kept * stays,
+        peak: if room.shared.is_none() { block.peak * lost } else { Bytes::ZERO },
     };
     let classes = cost.blocks.iter().map(|choices| LayerClass {
-        state: state(choices[0].parameters),
+        state: state(&choices[0]),
         choices: choices.iter().map(choice).collect(),
     });
     let runs = question.model.blocks.iter().enumerate();
@@ -162,23 +218,45 @@ fn problem(
     }
 }
 
-/// Microbatches that stages hold at their rank's peak.
+/// Microbatches that stages hold whole when their rank holds most of them: from forward to the end of backward, or to
+/// the end of its first half.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlight {
-    /// By stage.
+    /// By stage, copies counted.
     pub by_stage: Vec<usize>,
     /// By pipeline rank: the mean over its stages.
     pub mean: Vec<f64>,
+    /// By pipeline rank: the least over its stages.
+    pub least: Vec<f64>,
 }
 
 impl InFlight {
     pub fn of(schedule: &dyn Schedule, shape: PipelineShape) -> Self {
-        let by_stage = peak_in_flight(schedule, shape, |_| 1.0);
-        let mut mean = vec![0.0; shape.ranks];
-        for (stage, microbatches) in by_stage.iter().enumerate() {
-            mean[schedule.rank_of(stage, shape)] += *microbatches as f64 / shape.virtual_stages as f64;
+        let stages = schedule.copies() * shape.stages();
+        let mut by_stage = vec![0; stages];
+        let (mut mean, mut least) = (Vec::new(), Vec::new());
+        for (rank, actions) in schedule.lists(shape).ranks.into_iter().enumerate() {
+            let own: Vec<usize> =
+                (0..stages).filter(|stage| schedule.rank_of(*stage, shape) == rank).collect();
+            let mut held = vec![0usize; stages];
+            let (mut now, mut most) = (0usize, 0);
+            for action in actions {
+                match action.kind {
+                    ActionKind::Forward => (held[action.stage], now) = (held[action.stage] + 1, now + 1),
+                    ActionKind::Backward | ActionKind::Input => {
+                        (held[action.stage], now) = (held[action.stage] - 1, now - 1);
+                    }
+                    ActionKind::Weight => {}
+                }
+                if now > most {
+                    most = now;
+                    own.iter().for_each(|stage| by_stage[*stage] = held[*stage]);
+                }
+            }
+            mean.push(most as f64 / own.len() as f64);
+            least.push(own.iter().map(|stage| by_stage[*stage]).min().unwrap_or(0) as f64);
         }
-        Self { by_stage, mean }
+        Self { by_stage, mean, least }
     }
 }
 
@@ -186,7 +264,7 @@ impl InFlight {
 fn message_time(plan: &Plan, costs: &impl Costs) -> Seconds {
     match messages_in_line(plan) {
         // Forward sends what backward receives: one of the two is this rank's own send.
-        Some(bytes) if plan.mesh.pipeline > 1 => costs.message(bytes, 0, plan.mesh.tensor * plan.mesh.data),
+        Some(bytes) if plan.mesh.pipeline > 1 => costs.message(bytes, 0, plan.mesh.stage_ranks()),
         _ => Seconds::ZERO,
     }
 }

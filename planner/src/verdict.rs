@@ -1,5 +1,6 @@
 //! The planner's question and its answer.
 
+use crate::sensitivity::{Finalist, FrontPoint};
 use serde::Serialize;
 use thiserror::Error;
 use trainwright_sim::{Deadlock, Forecast};
@@ -46,6 +47,84 @@ pub struct Pins {
     pub data_sharding: Option<String>,
     /// The same recompute choice for every block.
     pub recompute: Option<Recompute>,
+    /// Any choice by its key (see `pin_choices`) with a value that it may have; several values of a key leave the choice
+    /// among them.
+    pub only: Vec<(String, String)>,
+    /// The same with a value that it must not have.
+    pub never: Vec<(String, String)>,
+    /// How wide choices are that neither names.
+    pub breadth: Breadth,
+}
+
+/// How much of the space is searched where nothing is pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Breadth {
+    /// Tensor, pipeline and data parallelism: 1-D tensor parallelism, GPipe, 1F1B and interleaved schedules, the optimizer
+    /// sharded or not, everything on the GPUs.
+    #[default]
+    Core,
+    /// What most software can do: context and expert parallelism and every data-parallel scheme of the stack too.
+    Usual,
+    /// Grids of tensor ranks, every schedule and offload too.
+    Whole,
+}
+
+impl Pins {
+    /// Nothing pinned, and everything tried.
+    pub fn whole() -> Self {
+        Self { breadth: Breadth::Whole, ..Self::default() }
+    }
+
+    /// The value that a field of its own pins, by key.
+    fn field(&self, key: &str) -> Option<String> {
+        let number = |pin: Option<usize>| pin.map(|size| size.to_string());
+        match key {
+            "tensor" => number(self.tensor),
+            "pipeline" => number(self.pipeline),
+            "data" => number(self.data),
+            "virtual-stages" => number(self.virtual_stages),
+            "micro-batch" => number(self.micro_batch),
+            "schedule" => self.schedule.clone(),
+            "sequence-parallel" => self.sequence_parallel.map(|on| on.to_string()),
+            "data-sharding" => self.data_sharding.clone(),
+            "recompute" => self.recompute.map(|choice| choice.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The only values that a choice may have; none if it is free.
+    pub(crate) fn pinned(&self, key: &str) -> Option<Vec<String>> {
+        if let Some(value) = self.field(key) {
+            return Some(vec![value]);
+        }
+        let of_key = self.only.iter().filter(|(name, _)| name == key);
+        let values: Vec<String> = of_key.map(|(_, value)| value.clone()).collect();
+        (!values.is_empty()).then_some(values)
+    }
+
+    /// Whether some value of a choice is forbidden.
+    pub(crate) fn forbids_some(&self, key: &str) -> bool {
+        self.never.iter().any(|(name, _)| name == key)
+    }
+
+    /// Whether a choice may have a value.
+    pub(crate) fn allows(&self, key: &str, value: &str) -> bool {
+        let forbidden = self.never.iter().any(|(name, never)| name == key && never == value);
+        !forbidden && self.pinned(key).is_none_or(|pinned| pinned.iter().any(|pin| pin == value))
+    }
+
+    /// What they say about a choice, in words.
+    pub(crate) fn words_of(&self, key: &str) -> String {
+        let never = self.never.iter().filter(|(name, _)| name == key);
+        let never: Vec<&str> = never.map(|(_, value)| value.as_str()).collect();
+        match (self.pinned(key), never.as_slice()) {
+            (Some(pinned), []) => format!("only {} is allowed", pinned.join(" or ")),
+            (Some(pinned), never) => {
+                format!("only {} is allowed, and {} is forbidden", pinned.join(" or "), never.join(" and "))
+            }
+            (None, never) => format!("{} is forbidden", never.join(" and ")),
+        }
+    }
 }
 
 /// How far the search is.
@@ -66,6 +145,8 @@ pub enum Verdict {
     Found(Found),
     /// None does.
     Infeasible(Infeasible),
+    /// The time limit came before any plan that fits.
+    OutOfTime(Search),
 }
 
 /// Plans that fit, and why the best is the best.
@@ -75,6 +156,10 @@ pub struct Found {
     pub ranked: Vec<Ranked>,
     /// Why the obvious other choices are not the first of them.
     pub alternatives: Vec<Alternative>,
+    /// The simulated plans that none other beats in time and memory at once, the fastest first.
+    pub front: Vec<FrontPoint>,
+    /// The fastest simulated plans of different meshes: see `sensitivity`.
+    pub finalists: Vec<Finalist>,
     /// How the search went.
     pub search: Search,
 }
@@ -102,19 +187,39 @@ pub struct Alternative {
     pub reason: String,
 }
 
-/// How many candidates the search saw and what became of them. A candidate is everything but the partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+/// How large the space was and what became of its candidates. A candidate is everything but the partition of layers and
+/// what each layer computes again; a plan is a candidate with both.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Search {
-    /// Combinations of mesh, microbatch, schedule, sequence parallelism and sharding that were looked at.
+    /// Legal ways in which a rank can run its layers: mesh, microbatch, and how the axes share a layer.
+    pub layouts: usize,
+    /// Legal combinations of these with schedules, virtual stages and places of the training state.
     pub candidates: usize,
-    /// Dropped because no partition and recompute choice fits in memory.
+    /// The decimal logarithm of the number of plans.
+    pub plans_log10: f64,
+    /// Candidates dropped because no partition and recompute choice fits in memory.
     pub out_of_memory: usize,
+    /// Those of them whose weights, gradients and optimizer alone do not fit.
+    pub state_out_of_memory: usize,
     /// Dropped because their lower bound is above the simulated time of enough others.
     pub bounded_out: usize,
     /// Whose layers were split into stages: by the integer program where more than one split is left by its bounds.
     pub solved: usize,
     /// Simulated.
     pub simulated: usize,
+    /// Not looked at before the time limit.
+    pub unseen: usize,
+    /// A time that no plan of the space is below: of the candidates that were not simulated their bounds, of those that
+    /// were the bound over all their partitions.
+    #[serde(rename = "bound_s", skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Seconds>,
+}
+
+impl Search {
+    /// By which part of the best plan's time the bound is below it.
+    pub fn gap(&self, best: Seconds) -> Option<f64> {
+        self.bound.map(|bound| (1.0 - bound / best).max(0.0))
+    }
 }
 
 /// Why nothing fits.
@@ -147,6 +252,16 @@ pub struct BrokenLimit {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PlannerError {
+    /// A pin with a key or a value that does not exist.
+    #[error("pin `{key}={value}`: {allowed}")]
+    BadPin {
+        /// Its key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What there is.
+        allowed: String,
+    },
     /// No combination of choices is legal, whatever the memory.
     #[error("no plan is possible: {reason}")]
     NoCandidate {

@@ -49,14 +49,14 @@ fn with_pins(question: Question, pins: Pins) -> Question {
 fn found(question: &Question) -> Found {
     match plan(question, &|_| {}).unwrap() {
         Verdict::Found(found) => found,
-        Verdict::Infeasible(infeasible) => panic!("{infeasible:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
 fn infeasible(question: &Question) -> Infeasible {
     match plan(question, &|_| {}).unwrap() {
         Verdict::Infeasible(infeasible) => infeasible,
-        Verdict::Found(found) => panic!("{:?} fits", found.ranked[0].plan.mesh),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -159,6 +159,7 @@ fn pins_are_obeyed() {
         sequence_parallel: Some(true),
         data_sharding: Some("zero1".into()),
         recompute: Some(Recompute::Selective),
+        ..Pins::default()
     };
     let only = found(&with_pins(free.clone(), all));
     assert_eq!((only.ranked.len(), only.search.candidates), (1, 1));
@@ -188,10 +189,7 @@ fn what_cannot_be_is_refused_with_its_value() {
     let two = Pins { pipeline: Some(8), data: Some(4), ..none() };
     check(pinned(two), "pipeline 8 x data 4 is 32 ranks, and the cluster has 16 GPUs");
     let lone = Pins { data: Some(1), pipeline: Some(2), ..none() };
-    check(
-        pinned(lone),
-        "no tensor x pipeline x data of 16 GPUs with pipeline 2 x data 1 has a tensor degree",
-    );
+    check(pinned(lone), "`mesh.tensor` is 8; it must divide the 12 attention heads");
 
     check(
         pinned(Pins { micro_batch: Some(3), ..none() }),
@@ -215,7 +213,7 @@ fn what_cannot_be_is_refused_with_its_value() {
     check(pinned(parallel(Some(1))), "sequence parallelism needs a tensor degree of 2 or more");
     let mut short = pinned(parallel(Some(4)));
     short.job.sequence = 1022;
-    check(short, "sequence that divides by tensor 4, not 1022");
+    check(short, "with sequence_parallel it must divide by mesh.tensor = 4");
     let alone = Pins { data: Some(1), data_sharding: Some("zero1".into()), ..none() };
     check(pinned(alone), "data sharding zero1 needs a data degree of 2 or more");
 

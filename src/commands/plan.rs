@@ -5,9 +5,10 @@ use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
-use trainwright_planner::{Found, Question, Verdict, plan};
+use trainwright_planner::{Found, Question, Verdict, plan_within, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
+use trainwright_spec::units::Seconds;
 
 /// Runs the command.
 ///
@@ -19,7 +20,8 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let question = inputs::question(&arguments.question, &arguments.pins)?;
     let verdict = {
         let bar = Bar::new();
-        plan(&question, &|progress| bar.show(progress))?
+        let limit = arguments.time_limit.map(Seconds::new);
+        plan_within(&question, limit, &|progress| bar.show(progress))?
     };
     match verdict {
         Verdict::Found(mut found) => {
@@ -31,7 +33,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
             });
             let written = written.and_then(|()| write_report(arguments, &question, &found));
             if !alone {
-                output::print(&answer(&question, &found, arguments.json)?)?;
+                output::print(&answer(&question, &found, arguments)?)?;
             }
             written?;
             match arguments.out.as_deref() {
@@ -52,6 +54,18 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
             }
             Ok(Outcome::NothingFits)
         }
+        Verdict::OutOfTime(search) => {
+            let text = match arguments.json {
+                true => json::out_of_time(&question, &search),
+                false => refusal::out_of_time(&question, &search),
+            };
+            if alone {
+                output::say(text.trim_end())
+            } else {
+                output::print(&text)?
+            }
+            Ok(Outcome::NothingFits)
+        }
     }
 }
 
@@ -63,13 +77,14 @@ fn write_report(arguments: &PlanArguments, question: &Question, found: &Found) -
     output::write("--report", path, |out| out.write_all(page.as_bytes()))
 }
 
-fn answer(question: &Question, found: &Found, as_json: bool) -> Result<String, CliError> {
-    if as_json {
-        return Ok(json::found(question, found));
+fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {
+    let changes = if arguments.sensitivity { sensitivity(found)? } else { Vec::new() };
+    if arguments.json {
+        return Ok(json::found(question, found, &changes));
     }
     let best = &found.ranked[0].plan;
     let (_, timeline) = forecast(best, &ClusterCosts { cluster: &best.cluster })?;
-    Ok(plans::page(question, found, &timeline, output::columns()))
+    Ok(plans::page(question, found, &changes, &timeline, output::columns()))
 }
 
 fn next_step(path: &str) -> String {

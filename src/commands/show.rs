@@ -4,7 +4,7 @@ use crate::arguments::{List, ShowArguments};
 use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::render::catalog::{
-    self as lists, context, data, dispatchers, network, optimizers, schedules, tensor, tools,
+    self as lists, choices, context, data, dispatchers, network, optimizers, schedules, tensor, tools,
 };
 use trainwright_spec::catalog;
 use trainwright_spec::context::context_scheme;
@@ -37,6 +37,7 @@ fn list(list: List) -> Result<String, SpecError> {
         List::Clusters => lists::clusters(),
         List::Nodes => lists::nodes(),
         List::Stacks => lists::stacks(),
+        List::Choices => Ok(choices::list()),
         List::Schedules => Ok(schedules::list()),
         List::ContextSchemes => Ok(context::list()),
         List::DataSchemes => Ok(data::list()),
@@ -63,6 +64,7 @@ fn entry(list: List, name: &str) -> Result<String, SpecError> {
         List::Clusters => file("cluster"),
         List::Nodes => file("node"),
         List::Stacks => file("stack"),
+        List::Choices => choices::entry(name),
         List::Schedules => schedule(name).map(schedules::entry),
         List::ContextSchemes => context_scheme(name).map(context::entry),
         List::DataSchemes => data_scheme(name).map(data::entry),

@@ -1,5 +1,6 @@
 //! What the catalog and the registries have, as tables, and single entries of the registries as TOML.
 
+pub mod choices;
 pub mod context;
 pub mod data;
 pub mod dispatchers;

@@ -8,11 +8,16 @@
 //!                 "global_batch_sequences", "precision", "optimizer", "stack" },
 //!   "plans": [ { "rank", "limited_by", "estimate_s", "forecast": {…}, "plan": {…} } ],
 //!   "alternatives": [ { "choice", "reason" } ],
-//!   "search": { "candidates", "out_of_memory", "bounded_out", "solved", "simulated" } }
+//!   "front": [ { "plan", "step_time_s", "peak_memory_bytes", "headroom_bytes", "gpu_s" } ],
+//!   "sensitivity": [ { "quantity", "factor", "then" } ],
+//!   "search": { "layouts", "candidates", "plans_log10", "out_of_memory", "state_out_of_memory", "bounded_out", "solved",
+//!               "simulated", "unseen", "bound_s" } }
 //! ```
 //!
 //! `plan`, exit code 3: `verdict` is `infeasible`, and instead of `plans` and `alternatives` there are
 //! `broken`: `[ { "plans", "limit", "needs_bytes", "has_bytes" } ]` and `remedies`: `[ text ]`.
+//!
+//! `plan`, exit code 3 where the time limit came before any plan: `verdict` is `out of time`, with `question` and `search`.
 //!
 //! `simulate`: `{ "forecast": {…}, "plan": {…} }`.
 //!
@@ -38,14 +43,16 @@
 use super::network::{How, Row, Table};
 use crate::inputs::network::Measured;
 use serde::Serialize;
-use trainwright_planner::{Alternative, BrokenLimit, Found, Infeasible, Question, Search};
+use trainwright_planner::{
+    Alternative, BrokenLimit, Found, FrontPoint, Infeasible, Question, Search, Sensitivity,
+};
 use trainwright_sim::Forecast;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{BytesPerSecond, Seconds};
 
 /// Plans that fit.
-pub fn found(question: &Question, found: &Found) -> String {
+pub fn found(question: &Question, found: &Found, sensitivity: &[Sensitivity]) -> String {
     let plans = found.ranked.iter().enumerate().map(|(index, ranked)| RankedPlan {
         rank: index + 1,
         limited_by: &ranked.limited_by,
@@ -58,6 +65,8 @@ pub fn found(question: &Question, found: &Found) -> String {
         question: asked(question),
         plans: plans.collect(),
         alternatives: &found.alternatives,
+        front: &found.front,
+        sensitivity,
         search: &found.search,
     })
 }
@@ -71,6 +80,11 @@ pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
         remedies: &infeasible.remedies,
         search: &infeasible.search,
     })
+}
+
+/// The time was too short.
+pub fn out_of_time(question: &Question, search: &Search) -> String {
+    print(&OutOfTimeAnswer { verdict: "out of time", question: asked(question), search })
 }
 
 /// Collectives by size.
@@ -115,6 +129,8 @@ struct FoundAnswer<'a> {
     question: Asked<'a>,
     plans: Vec<RankedPlan<'a>>,
     alternatives: &'a [Alternative],
+    front: &'a [FrontPoint],
+    sensitivity: &'a [Sensitivity],
     search: &'a Search,
 }
 
@@ -124,6 +140,13 @@ struct InfeasibleAnswer<'a> {
     question: Asked<'a>,
     broken: &'a [BrokenLimit],
     remedies: &'a [String],
+    search: &'a Search,
+}
+
+#[derive(Serialize)]
+struct OutOfTimeAnswer<'a> {
+    verdict: &'static str,
+    question: Asked<'a>,
     search: &'a Search,
 }
 

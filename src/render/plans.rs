@@ -7,11 +7,17 @@ use super::words::{
     choices, count, gib, grouped, heading, pairs, percent, question as asked, recompute_cell, share, wrap,
 };
 use Column::{Left, Right};
-use trainwright_planner::{Found, Question, Ranked, Search};
+use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
 use trainwright_traces::timeline::Timeline;
 
 /// Everything that a person wants to know; `timeline` is the best plan's. `found` has at least one plan.
-pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: usize) -> String {
+pub fn page(
+    question: &Question,
+    found: &Found,
+    sensitivity: &[Sensitivity],
+    timeline: &Timeline,
+    columns: usize,
+) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
     let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
@@ -42,25 +48,76 @@ pub fn page(question: &Question, found: &Found, timeline: &Timeline, columns: us
         let reasons = found.alternatives.iter();
         page.push_str(&pairs(reasons.map(|lost| (lost.choice.as_str(), lost.reason.clone()))));
     }
+    if found.front.len() > 1 {
+        page.push_str(&heading("Less memory for more time, among the simulated plans"));
+        let points = found.front.iter().map(|point| {
+            let headroom = format!("{}, {} GiB left: {}", point.step_time, gib(point.headroom), point.plan);
+            (format!("{} GiB", gib(point.peak_memory)), headroom)
+        });
+        let points: Vec<(String, String)> = points.collect();
+        page.push_str(&pairs(points.iter().map(|(memory, words)| (memory.as_str(), words.clone()))));
+    }
+    if !sensitivity.is_empty() {
+        page.push_str(&heading("What would make another of the finalists the fastest"));
+        let changes = sensitivity.iter().map(|change| match change.factor {
+            Some(factor) => (change.quantity.as_str(), format!("{factor:.2} times: {}", change.then)),
+            None => (change.quantity.as_str(), "nothing within 16 times".into()),
+        });
+        page.push_str(&pairs(changes));
+    }
     page.push_str(&heading("Search"));
     page.push_str(&search(&found.search));
+    page.push_str(&proof(best, &found.search));
     page
 }
 
-/// How the search went, in a sentence.
+/// How the search went, in a few sentences.
 pub fn search(search: &Search) -> String {
+    let unseen = match search.unseen {
+        0 => String::new(),
+        unseen => format!("; {} not looked at before the time limit", grouped(unseen as f64)),
+    };
     wrap(
         &format!(
-            "{}: {} do not fit in memory, {} cannot be fast enough by their lower bound; \
-             {} split into stages (integer program, pruned and checked by shortest paths), {} simulated",
+            "{} in {}: {} plans with all partitions and recompute choices. {} do not fit in memory ({} by weights, \
+             gradients and optimizer alone), {} cannot be fast enough by their lower bound; {} split into stages (integer \
+             program, pruned and checked by shortest paths), {} simulated{unseen}",
             count(search.candidates, "candidate"),
+            count(search.layouts, "layout"),
+            power_of_ten(search.plans_log10),
             grouped(search.out_of_memory as f64),
+            grouped(search.state_out_of_memory as f64),
             grouped(search.bounded_out as f64),
             grouped(search.solved as f64),
             grouped(search.simulated as f64),
         ),
         0,
     )
+}
+
+/// What is proved about the best plan.
+fn proof(best: &Ranked, search: &Search) -> String {
+    let time = best.forecast.step_time;
+    let (Some(bound), Some(gap)) = (search.bound, search.gap(time)) else { return String::new() };
+    let others = match search.unseen {
+        0 => "Every candidate that could be faster by its lower bound was simulated with its best partition.",
+        _ => "The time limit came before every candidate that could be faster was simulated.",
+    };
+    let gap = percent(gap);
+    wrap(
+        &format!(
+            "{others} No plan of the space takes less than {bound}: the best is within {gap} % of that."
+        ),
+        0,
+    )
+}
+
+/// A number by its decimal logarithm: `360`, `4.1e73`.
+fn power_of_ten(log10: f64) -> String {
+    match log10 < 6.0 {
+        true => grouped(10f64.powf(log10).round()),
+        false => format!("{:.1}e{:.0}", 10f64.powf(log10 - log10.floor()), log10.floor()),
+    }
 }
 
 fn headline(best: &Ranked) -> String {

@@ -4,7 +4,7 @@ use super::plans::search;
 use super::table::{Column, wrapped_table};
 use super::words::{heading, question as asked, wrap};
 use Column::{Left, Right};
-use trainwright_planner::{Infeasible, Question};
+use trainwright_planner::{Infeasible, Question, Search};
 
 /// Everything that a person wants to know.
 pub fn page(question: &Question, infeasible: &Infeasible) -> String {
@@ -28,5 +28,16 @@ pub fn page(question: &Question, infeasible: &Infeasible) -> String {
     }
     page.push_str(&heading("Search"));
     page.push_str(&search(&infeasible.search));
+    page
+}
+
+/// The time was up before a plan that fits was found.
+pub fn out_of_time(question: &Question, so_far: &Search) -> String {
+    let Question { model, cluster, job, stack, .. } = question;
+    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
+    page.push_str(&heading("No plan was found in time"));
+    page.push_str(&wrap("Allow more time, or pin some choices.", 0));
+    page.push_str(&heading("Search"));
+    page.push_str(&search(so_far));
     page
 }

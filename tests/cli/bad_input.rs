@@ -279,7 +279,7 @@ fn names_of_the_catalog() {
     check("", "the following required arguments were not provided: <LIST>");
     check(
         "model",
-        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, schedules, tensor-schemes, \
+        "invalid value 'model' for '<LIST>' [possible values: models, gpus, clusters, nodes, choices, schedules, tensor-schemes, \
          context-schemes, data-schemes, stacks, optimizers, dispatchers, interconnects, nics, fabrics, collectives, algorithms, nccl, exporters, importers, reliabilities]; a similar value exists: 'models'",
     );
     check(

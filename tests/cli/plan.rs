@@ -141,3 +141,36 @@ fn a_stack_is_not_asked_for_what_it_lacks() {
         assert!(!plan["stages"].to_string().contains("selective"));
     }
 }
+
+#[test]
+fn any_choice_can_be_pinned_or_forbidden() {
+    let folder = Folder::new();
+    folder.write(
+        "choices.toml",
+        "[pin]\npipeline = 2\nschedule = [\"zb-h1\"]\n\n[forbid]\nmicro-batch = [1, 64]\n",
+    );
+    let ran = folder.run(&format!("{SMALL} --choices choices.toml --forbid tensor=1 --top 1 --json"));
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let plan = &answer["plans"][0]["plan"];
+    assert_eq!((plan["schedule"].as_str(), plan["mesh"]["pipeline"].as_u64()), (Some("zb-h1"), Some(2)));
+    assert!(plan["mesh"]["tensor"].as_u64() > Some(1) && plan["micro_batch"].as_u64() > Some(1), "{plan}");
+}
+
+#[test]
+fn what_leaves_no_plan_is_an_answer_and_what_means_nothing_is_not() {
+    let folder = Folder::new();
+    let check = |arguments: &str, code: i32, part: &str| {
+        let ran = folder.run(&format!("{SMALL} {arguments}"));
+        assert_eq!(ran.code, code, "{arguments}: {}", ran.stderr);
+        assert!(ran.stderr.contains(part) || ran.stdout.contains(part), "{}{}", ran.stdout, ran.stderr);
+    };
+    check(
+        "--tensor 2 --forbid tensor=2",
+        3,
+        "pins leave `tensor` nothing: only 2 is allowed, and 2 is forbidden",
+    );
+    check("--pin schedule=interleaved --pipeline 1", 3, "needs a pipeline of at least 2 ranks");
+    check("--time-limit 0", 3, "No plan was found in time");
+    check("--pin tensors=2", 2, "the key must be one of precision, tensor");
+    check("--pin tensor", 2, "it must read like tensor=8");
+}

@@ -83,6 +83,7 @@ fn best(question: &Question) -> Outcome {
             Ok(Planned { plan: best.plan, forecast: best.forecast, limited_by: best.limited_by })
         }
         Ok(Verdict::Infeasible(infeasible)) => Err(least_broken(&infeasible)),
+        Ok(Verdict::OutOfTime(_)) => Err("the time limit came before any plan that fits".into()),
         Err(error) => Err(error.to_string()),
     }
 }

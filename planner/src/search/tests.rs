@@ -1,14 +1,18 @@
 //! The bounds against what they bound, and the search against solving everything.
 
 use super::*;
+use crate::bound::tight_bound;
 use crate::verdict::Pins;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::Recompute;
+use trainwright_spec::plan::{Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
+
+/// How many small questions are compared with simulating every plan.
+const INSTANCES: usize = 24;
 
 /// A question on the first blocks of a model, on GPUs of a given memory.
 fn question(model: &str, blocks: usize, cluster: &str, gib: f64, job: [usize; 2], stack: &str) -> Question {
@@ -63,30 +67,89 @@ fn questions() -> Vec<(&'static str, Question)> {
     ]
 }
 
+/// Small questions about the whole space: grids, contexts, experts, halves of backward, copies of the stages, divided
+/// weights, offload.
+fn whole_questions() -> Vec<(&'static str, Question)> {
+    let whole = |mut question: Question, nodes: usize, gpus: usize| {
+        question.pins = Pins::whole();
+        question.cluster.node.gpus.value = gpus;
+        question.cluster.nodes = nodes;
+        question
+    };
+    let forbid = |mut question: Question, never: &[(&str, &str)]| {
+        question.pins.never = never.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        question
+    };
+    let core = "megatron-core";
+    let long = question("llama-3-8b", 4, "dgx-h100:1", 79.0, [8192, 4], core);
+    let grids = question("gpt2", 4, "dgx-a100:1", 79.0, [1024, 8], core);
+    let mixture = question("mixtral-8x7b", 4, "dgx-h100:1", 60.0, [2048, 8], core);
+    let mut latent = question("deepseek-v3", 1, "dgx-h100:1", 400.0, [1024, 8], core);
+    latent.model.blocks[1].count = 3;
+    let sharded = question("gpt2", 6, "dgx-a100:1", 79.0, [1024, 8], "pytorch-eager");
+    let deepspeed = question("gpt2", 6, "dgx-a100:1", 3.0, [1024, 8], "deepspeed");
+    let no_offload =
+        [("offload", "activations"), ("offload", "optimizer"), ("offload", "optimizer+gradients")];
+    vec![
+        ("four GPUs", whole(grids, 1, 4)),
+        ("long", forbid(whole(long, 2, 2), &no_offload)),
+        ("mixture", forbid(whole(mixture, 2, 2), &no_offload)),
+        ("latent", forbid(whole(latent, 1, 4), &no_offload)),
+        ("sharded", whole(sharded, 2, 2)),
+        ("deepspeed", whole(deepspeed, 1, 4)),
+    ]
+}
+
 /// What comes of every candidate, those included that the bounds exclude.
-fn solve_everything(space: &Space) -> Vec<Trial> {
-    let all: Vec<usize> = (0..space.candidates.len()).collect();
-    space.tried(&all).unwrap().into_iter().map(|(_, trial)| trial).collect()
+fn solve_everything(space: &Space) -> Vec<Seen> {
+    let gpu = space.question.cluster.node.gpu.memory.value;
+    let candidates: Vec<Candidate> =
+        space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();
+    candidates
+        .par_iter()
+        .map_init(
+            || space.legal.layouts[0].plan(space.question, Vec::new()),
+            |plan, candidate| {
+                let (bound, memory) = space.limits(candidate, plan);
+                let tight = tight_bound(space.question, candidate, plan, &space.layers, &space.costs);
+                let layout = layout_bound(space.question, candidate, space.layers.of(candidate));
+                assert!(
+                    layout <= bound * (1.0 + 1e-5),
+                    "{candidate:?}: {layout} of the layout, {bound} of it"
+                );
+                assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
+                let trial = space.trial(candidate).unwrap();
+                if let Trial::Simulated { plan, time, .. } = &trial {
+                    let needs = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+                    let time = Seconds::from(*time);
+                    assert!(memory <= needs, "{candidate:?} needs {needs}, its bound is {memory}");
+                    assert!(needs <= gpu, "{candidate:?} does not fit");
+                    assert!(
+                        tight <= time,
+                        "{candidate:?} takes {time}, its bounds are {bound} and {tight}: {:?}",
+                        plan.stages
+                    );
+                    let own = plan_bound(space.question, candidate, plan, &space.layers, &space.costs);
+                    assert!(own <= time, "{candidate:?} takes {time}, its plan's bound is {own}");
+                    plan.check("candidate").unwrap();
+                }
+                Seen { candidate: *candidate, bound: tight, trial }
+            },
+        )
+        .collect()
 }
 
 #[test]
 fn no_plan_beats_its_bounds() {
-    for (name, question) in questions() {
-        let space = Space::new(&question, &|_| {}).unwrap();
+    for (name, question) in questions().into_iter().chain(whole_questions()) {
+        let space = Space::new(&question).unwrap();
         let (mut fit, mut recompute, mut closest) = (0, 0, f64::INFINITY);
-        for (index, trial) in solve_everything(&space).into_iter().enumerate() {
-            let candidate = &space.candidates[index];
-            let Trial::Simulated { plan, time, .. } = trial else { continue };
-            let (time, bound) = (Seconds::from(time), space.bounds[index]);
-            assert!(bound <= time, "{name}: {candidate:?} takes {time}, its bound is {bound}");
-            let needs = plan_memory(&plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
-            let least = space.memory[index];
-            assert!(least <= needs, "{name}: {candidate:?} needs {needs}, its bound is {least}");
-            assert!(space.order.contains(&index), "{name}: {candidate:?} fits, and the bounds exclude it");
+        for seen in solve_everything(&space) {
+            let Trial::Simulated { plan, time, .. } = seen.trial else { continue };
             fit += 1;
             recompute +=
                 usize::from(plan.stages.iter().flat_map(|stage| &stage.0).any(|c| *c != Recompute::None));
-            closest = closest.min(time / bound);
+            closest = closest.min(Seconds::from(time) / seen.bound);
         }
         let tight = name.contains("tight");
         assert!(fit >= 20 && (recompute >= 20 || !tight), "{name}: {fit} fit, {recompute} of them recompute");
@@ -98,32 +161,119 @@ fn no_plan_beats_its_bounds() {
 #[test]
 fn the_search_finds_what_solving_everything_finds() {
     let mut spared = 0;
-    for (name, question) in questions() {
+    for (name, question) in questions().into_iter().chain(whole_questions()) {
         let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{name}: nothing found") };
-        let space = Space::new(&question, &|_| {}).unwrap();
-        let trials = solve_everything(&space);
-        let mut all: Vec<(Picoseconds, &Plan)> = space
-            .order
-            .iter()
-            .filter_map(|index| match &trials[*index] {
-                Trial::Simulated { plan, time, .. } => Some((*time, plan.as_ref())),
-                Trial::OutOfMemory { .. } | Trial::Undecided => None,
-            })
-            .collect();
-        all.sort_by_key(|(time, _)| *time);
-        all.truncate(KEPT);
-        // Long steps were extrapolated; the answer is ordered by the whole ones.
-        let whole = |plan: &Plan| forecast(plan, &space.costs).unwrap().0.report.step_time;
-        let mut best: Vec<(Picoseconds, &Plan)> =
-            all.into_iter().map(|(_, plan)| (whole(plan), plan)).collect();
-        best.sort_by_key(|(time, _)| *time);
-        let ranked: Vec<(Picoseconds, &Plan)> =
-            found.ranked.iter().map(|ranked| (ranked.forecast.report.step_time, &ranked.plan)).collect();
-        assert!(ranked == best, "{name}");
+        let space = Space::new(&question).unwrap();
+        let everything = solve_everything(&space);
+        let mut times: Vec<Picoseconds> = everything.iter().filter_map(Seen::time).collect();
+        times.sort_unstable();
+        times.truncate(KEPT);
+        let ranked =
+            found.ranked.iter().map(|ranked| step_time_for_ranking(&ranked.plan, &space.costs).unwrap());
+        let mut ranked: Vec<Picoseconds> = ranked.collect();
+        ranked.sort_unstable();
+        assert_eq!(ranked, times, "{name}");
         spared += found.search.bounded_out;
-        let Search { candidates, out_of_memory, bounded_out, solved, simulated } = found.search;
+        let Search { candidates, out_of_memory, bounded_out, solved, simulated, unseen, .. } = found.search;
+        assert_eq!((candidates, unseen), (everything.len(), 0), "{name}");
         assert_eq!(candidates, out_of_memory + bounded_out + simulated, "{name}: {:?}", found.search);
         assert!(simulated <= solved, "{name}");
     }
     assert!(spared >= 300, "the bounds spare only {spared} candidates");
+}
+
+/// Every division of `blocks` among so many stages, one or more each.
+fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![blocks]];
+    }
+    let first = 1..=blocks + 1 - stages;
+    let rest = |own: usize| {
+        let rest = divisions(blocks - own, stages - 1).into_iter();
+        rest.map(move |rest| [vec![own], rest].concat())
+    };
+    first.flat_map(rest).collect()
+}
+
+/// Every sequence of so many of these choices.
+fn sequences(choices: &[Recompute], length: usize) -> Vec<Vec<Recompute>> {
+    let start = vec![Vec::new()];
+    (0..length).fold(start, |all, _| {
+        let longer = |one: &Vec<Recompute>| {
+            let one = one.clone();
+            choices.iter().map(move |choice| [one.clone(), vec![*choice]].concat())
+        };
+        all.iter().flat_map(longer).collect()
+    })
+}
+
+/// How many plans there are, and the time of the fastest that fits: every candidate with every partition and every
+/// recomputation of each block.
+fn fastest_of_all(space: &Space) -> (usize, Option<Picoseconds>) {
+    let gpu = space.question.cluster.node.gpu.memory.value;
+    let layers = space.question.model.layers();
+    let again = sequences(&recompute_choices(space.question), layers);
+    let candidates = space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout));
+    let mut plans: Vec<Plan> = Vec::new();
+    for candidate in candidates {
+        for lengths in divisions(layers, candidate.mesh.pipeline * candidate.virtual_stages) {
+            for choices in &again {
+                let mut rest = choices.as_slice();
+                let stages = lengths.iter().map(|length| {
+                    let (own, after) = rest.split_at(*length);
+                    rest = after;
+                    StageBlocks(own.to_vec())
+                });
+                let stages = stages.collect();
+                plans.push(candidate.plan(space.question, stages));
+            }
+        }
+    }
+    let time = |plan: &Plan| {
+        let needs = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+        (needs <= gpu).then(|| step_time_for_ranking(plan, &space.costs).unwrap())
+    };
+    (plans.len(), plans.par_iter().filter_map(time).min())
+}
+
+#[test]
+fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() {
+    let mut state = 0x5eed_0009_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    let (mut plans, mut fits) = (0, 0);
+    for _ in 0..INSTANCES {
+        let (model, gib) = [("gpt2", 1.5), ("llama-3-8b", 14.0)][random(2)];
+        let gib = gib * [1.0, 1.1, 1.25, 1.5, 4.0][random(5)];
+        let batch = [2, 4, 6, 8][random(4)];
+        let mut question = question(
+            model,
+            2 + random(2),
+            ["dgx-a100:1", "dgx-h100:1"][random(2)],
+            gib,
+            [1024, batch],
+            "megatron-core",
+        );
+        question.cluster.node.gpus.value = [1, 2][random(2)];
+        question.cluster.nodes = [1, 2][random(2)];
+        let space = Space::new(&question).unwrap();
+        let (count, fastest) = fastest_of_all(&space);
+        plans += count;
+        let found = match plan(&question, &|_| {}).unwrap() {
+            Verdict::Found(found) => Some(found),
+            _ => None,
+        };
+        let best = found.as_ref().map(|found| &found.ranked[0].plan);
+        let time = best.map(|best| step_time_for_ranking(best, &space.costs).unwrap());
+        let name = format!(
+            "{model}, batch {batch}, {} GPUs with {}",
+            question.cluster.gpus(),
+            question.cluster.node.gpu.memory.value
+        );
+        assert_eq!(time, fastest, "{name}: {best:?}");
+        fits += usize::from(fastest.is_some());
+    }
+    assert!(plans >= 10_000 && fits >= INSTANCES / 2, "{plans} plans, {fits} fit");
 }

@@ -1,8 +1,7 @@
 //! A plan that fits although some stage exceeds its even share of its rank's memory: measured by `plan_memory` itself.
 
-use super::fullest;
-use crate::layers::choices;
 use crate::partition::{LayerClass, Problem, Run};
+use crate::space::recompute_choices;
 use crate::verdict::Question;
 use std::cmp::Reverse;
 use trainwright_spec::memory::{RankMemory, plan_memory};
@@ -18,6 +17,7 @@ pub(super) fn repair(
     question: &Question,
     empty: &Plan,
     problem: &Problem,
+    fullest: &dyn Fn(&Plan) -> (usize, Bytes),
 ) -> Result<(Plan, Seconds), (usize, Bytes)> {
     let has = question.cluster.node.gpu.memory.value;
     let mut draft = Draft::even(question, problem);
@@ -69,7 +69,7 @@ impl<'a> Draft<'a> {
         let share = |stage: usize| blocks / stages + usize::from(stage < blocks % stages);
         Self {
             problem,
-            options: choices(question),
+            options: recompute_choices(question),
             taken: classes.iter().map(keeping_least).collect(),
             lengths: (0..stages).map(share).collect(),
             classes,

@@ -1,7 +1,7 @@
 //! Stages of small questions: what fits is found, and what is found fits.
 
 use super::*;
-use crate::candidate::Candidates;
+use crate::space::legal::Legal;
 use crate::verdict::Pins;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_spec::cluster::Cluster;
@@ -30,9 +30,9 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
 /// What came of every candidate of a question.
 fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
     let costs = ClusterCosts { cluster: &question.cluster };
-    let candidates = Candidates::of(question).unwrap().found;
-    let layers = LayerCosts::new(question, &candidates, &costs).unwrap();
-    let each = candidates.into_iter();
+    let legal = Legal::of(question).unwrap();
+    let layers = LayerCosts::new(question, &legal.layouts, &costs).unwrap();
+    let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
     each.map(|candidate| (candidate, stage(question, &candidate, &layers, &costs))).collect()
 }
 
@@ -52,7 +52,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
     };
     let question = question("llama-3-70b", "dgx-h100:16", 8192, 512, pins);
     let [(_, Staged::Plan(plan, _))] = &staged(&question)[..] else { panic!("nothing fits") };
-    assert!(fullest(plan).1 <= question.cluster.node.gpu.memory.value);
+    assert!(fullest_in(plan, None).1 <= question.cluster.node.gpu.memory.value);
     assert!(plan.stages.iter().any(|stage| stage.0.len() < 4), "{:?}", plan.stages);
 }
 
@@ -66,7 +66,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
         for (candidate, staged) in staged(&question) {
             match staged {
                 Staged::Plan(plan, _) => {
-                    assert!(fullest(&plan).1 <= has, "{}", candidate.words());
+                    assert!(fullest_in(&plan, None).1 <= has, "{}", candidate.words());
                     plans += 1;
                 }
                 Staged::OutOfMemory { needs, .. } => {
@@ -75,7 +75,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
                     let share = |stage| 32 / stages + usize::from(stage < 32 % stages);
                     let full = |stage| StageBlocks(vec![Recompute::Full; share(stage)]);
                     let even = candidate.plan(&question, (0..stages).map(full).collect());
-                    assert!(fullest(&even).1 > has, "{}: even stages fit", candidate.words());
+                    assert!(fullest_in(&even, None).1 > has, "{}: even stages fit", candidate.words());
                 }
                 Staged::Undecided => panic!("{}", candidate.words()),
             }

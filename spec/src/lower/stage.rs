@@ -81,12 +81,16 @@ pub struct StageCost {
     pub forward: Segment,
     /// Backward of one microbatch, with what it computes again.
     pub backward: Segment,
+    /// The half of it that makes the input's gradient, where it runs in halves.
+    pub input: Segment,
     /// Activations kept from forward to backward, per microbatch.
     pub kept: Bytes,
     /// What backward holds beyond that while it runs.
     pub peak: Bytes,
     /// Parameters on the rank.
     pub parameters: u64,
+    /// Those of them that belong to routed experts.
+    pub routed: u64,
 }
 
 impl Layer {
@@ -167,9 +171,11 @@ impl Layer {
         StageCost {
             forward: segment(&|emitter| emitter.forward(&self.parts, self.recompute)),
             backward: segment(&|emitter| emitter.backward(&self.parts, self.recompute)),
+            input: segment(&|emitter| emitter.input(&self.parts, self.recompute)),
             kept: kept(&self.parts, self.recompute),
             peak: backward_peak(&self.parts, self.recompute),
             parameters: self.parameters,
+            routed: self.routed,
         }
     }
 }

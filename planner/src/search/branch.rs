@@ -1,0 +1,263 @@
+//! The branches of the search: layouts, candidates with a bound, candidates with a tight one.
+
+use super::{Space, Trial};
+use crate::bound::{memory_bound, step_bound, tight_bound};
+use crate::candidate::Candidate;
+use crate::verdict::{PlannerError, Progress};
+use rayon::prelude::*;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+
+/// How much work is done side by side before times are compared, in simulations. Fixed, so that the answer does not
+/// depend on the number of threads.
+const BATCH: usize = 16;
+
+/// How many bounds weigh as much as a simulation.
+const BOUNDS: usize = 16;
+
+/// How many candidates whose activations do not fit are remembered.
+const REMEMBERED: usize = 64;
+
+/// Where a search leads.
+pub(crate) struct Goal<'a> {
+    /// How many plans are sought.
+    pub keep: usize,
+    /// Which layouts are looked at.
+    pub layouts: &'a (dyn Fn(&Candidate) -> bool + Sync),
+    /// Which of their candidates.
+    pub candidates: &'a (dyn Fn(&Candidate) -> bool + Sync),
+    /// How many candidates are solved at most, ending with the first that fits; none if the search goes on until nothing
+    /// can be better.
+    pub looks: Option<usize>,
+    /// Whether to stop.
+    pub out_of_time: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// A candidate that was solved.
+pub(crate) struct Seen {
+    pub candidate: Candidate,
+    /// No plan of it is faster.
+    pub bound: Seconds,
+    pub trial: Trial,
+}
+
+impl Seen {
+    /// Its simulated time, if it fits.
+    pub fn time(&self) -> Option<Picoseconds> {
+        match self.trial {
+            Trial::Simulated { time, .. } => Some(time),
+            Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
+        }
+    }
+}
+
+/// What a search has seen.
+#[derive(Default)]
+pub(crate) struct Explored {
+    /// Candidates that were solved, in that order.
+    pub seen: Vec<Seen>,
+    /// Candidates whose weights, gradients and optimizer do not fit.
+    pub state_out_of_memory: usize,
+    /// By mesh the one of them that lacks least, and what it needs.
+    pub lacking: BTreeMap<Mesh, (Bytes, Candidate)>,
+    /// Candidates whose activations do not fit by their bound.
+    pub crowded: usize,
+    /// The first of them.
+    pub crowded_first: Vec<Candidate>,
+    /// Whether nothing that is left can be better.
+    pub ended: bool,
+    /// No plan that was looked for is faster.
+    pub bound: Option<Seconds>,
+}
+
+/// A part of the space.
+#[derive(Clone)]
+struct Branch {
+    bound: Seconds,
+    /// Layout and candidate of it, for ties.
+    place: (usize, usize),
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    Layout(usize),
+    Candidate(Box<Candidate>),
+    Tight(Box<Candidate>),
+}
+
+impl PartialEq for Branch {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Branch {}
+
+impl PartialOrd for Branch {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Branch {
+    /// The greatest is the most hopeful.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.bound.get().total_cmp(&self.bound.get()).then(other.place.cmp(&self.place))
+    }
+}
+
+/// What became of a branch.
+enum Step {
+    /// A layout's candidates that may fit, and those whose state does not, with what they need.
+    Open(Vec<Branch>, Vec<(Bytes, Candidate)>),
+    /// A candidate with its tight bound.
+    Tightened(Branch),
+    Solved(Box<Seen>),
+}
+
+impl Space<'_> {
+    /// Looks at what is most hopeful first until nothing else can be among the `keep` fastest.
+    pub fn explore(&self, goal: &Goal, watch: &(dyn Fn(Progress) + Sync)) -> Result<Explored, PlannerError> {
+        let layouts = self.legal.layouts.iter().enumerate().filter(|(_, layout)| (goal.layouts)(layout));
+        let branches = layouts.map(|(index, _)| Branch {
+            bound: self.bounds[index],
+            place: (index, 0),
+            what: What::Layout(index),
+        });
+        let mut heap: BinaryHeap<Branch> = branches.collect();
+        let total = heap.len();
+        let mut explored = Explored::default();
+        let mut kept: Vec<Picoseconds> = Vec::new();
+        loop {
+            let most = kept.get(goal.keep - 1).map(|time| Seconds::from(*time));
+            let batch = next_batch(&mut heap, most, goal.looks);
+            if batch.is_empty() {
+                explored.ended = true;
+                break;
+            }
+            let steps: Result<Vec<Step>, PlannerError> = batch
+                .par_iter()
+                .map_init(
+                    || self.legal.layouts[0].plan(self.question, Vec::new()),
+                    |plan, branch| self.step(branch, goal, most, plan),
+                )
+                .collect();
+            let mut fits = false;
+            for step in steps? {
+                match step {
+                    Step::Open(branches, lacking) => {
+                        heap.extend(branches);
+                        explored.add_lacking(lacking);
+                    }
+                    Step::Tightened(branch) if branch.bound.get().is_finite() => heap.push(branch),
+                    Step::Tightened(branch) => explored.add_crowded(branch),
+                    Step::Solved(seen) => {
+                        if let Some(time) = seen.time() {
+                            fits = true;
+                            kept.push(time);
+                            kept.sort_unstable();
+                            kept.truncate(goal.keep);
+                        }
+                        explored.seen.push(*seen);
+                    }
+                }
+            }
+            watch(Progress { phase: "partitions", done: total - total.min(heap.len()), total });
+            let looked = goal.looks.is_some_and(|looks| fits || explored.seen.len() >= looks);
+            if looked || (goal.out_of_time)() {
+                break;
+            }
+        }
+        let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory { .. });
+        let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
+        explored.bound = seen.chain(heap.peek().map(|branch| branch.bound)).reduce(Seconds::min);
+        Ok(explored)
+    }
+
+    /// What becomes of a branch when nothing above `most` is of use. `plan` is any plan that answers the question.
+    fn step(
+        &self,
+        branch: &Branch,
+        goal: &Goal,
+        most: Option<Seconds>,
+        plan: &mut Plan,
+    ) -> Result<Step, PlannerError> {
+        Ok(match &branch.what {
+            What::Layout(index) => self.open(*index, goal, plan),
+            What::Candidate(candidate) => {
+                candidate.apply_to(plan);
+                let bound = tight_bound(self.question, candidate, plan, &self.layers, &self.costs);
+                let what = What::Tight(candidate.clone());
+                Step::Tightened(Branch { bound: bound.max(branch.bound), place: branch.place, what })
+            }
+            What::Tight(candidate) => {
+                let trial = self.trial_below(candidate, most)?;
+                Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
+            }
+        })
+    }
+
+    /// The candidates with a layout.
+    fn open(&self, index: usize, goal: &Goal, plan: &mut Plan) -> Step {
+        let gpu = self.question.cluster.node.gpu.memory.value;
+        let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
+        let (mut branches, mut lacking) = (Vec::new(), Vec::new());
+        for (place, candidate) in candidates.filter(|candidate| (goal.candidates)(candidate)).enumerate() {
+            let (bound, memory) = self.limits(&candidate, plan);
+            if memory > gpu {
+                lacking.push((memory, candidate));
+                continue;
+            }
+            let what = What::Candidate(Box::new(candidate));
+            branches.push(Branch { bound: bound.max(self.bounds[index]), place: (index, place), what });
+        }
+        Step::Open(branches, lacking)
+    }
+
+    /// A time that no step of the candidate is below, and memory that none of its plans needs less than. `plan` is any
+    /// plan that answers the question.
+    pub fn limits(&self, candidate: &Candidate, plan: &mut Plan) -> (Seconds, Bytes) {
+        candidate.apply_to(plan);
+        let bound = step_bound(self.question, candidate, plan, &self.layers, &self.costs);
+        (bound, memory_bound(plan, self.layers.of(candidate).parameters(self.question)))
+    }
+}
+
+/// The most hopeful branches, as many as are worked on side by side; none if none is below `most`.
+fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, looks: Option<usize>) -> Vec<Branch> {
+    let mut batch = Vec::new();
+    let mut work = 0;
+    let enough = if looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
+    while work < enough
+        && let Some(branch) = heap.peek()
+        && most.is_none_or(|most| branch.bound < most)
+    {
+        work += if matches!(branch.what, What::Tight(_)) { BOUNDS } else { 1 };
+        batch.extend(heap.pop());
+    }
+    batch
+}
+
+impl Explored {
+    fn add_lacking(&mut self, lacking: Vec<(Bytes, Candidate)>) {
+        self.state_out_of_memory += lacking.len();
+        for (needs, candidate) in lacking {
+            let mesh = Mesh { shard: None, ..candidate.mesh };
+            let least = self.lacking.entry(mesh).or_insert((needs, candidate));
+            if needs < least.0 {
+                *least = (needs, candidate);
+            }
+        }
+    }
+
+    fn add_crowded(&mut self, branch: Branch) {
+        self.crowded += 1;
+        if let (What::Tight(candidate), true) = (branch.what, self.crowded_first.len() < REMEMBERED) {
+            self.crowded_first.push(*candidate);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What would change the answer: the bandwidth or memory at which another of the finalists is the fastest; and what less
+//! memory costs.
+//!
+//! It compares plans that the search has found, and does not search again: a plan that nobody looked at because it is
+//! hopeless on this machine may be better still on another one.
+
+use crate::candidate::Candidate;
+use crate::search::{Explored, Trial};
+use crate::verdict::{Found, PlannerError};
+use rayon::prelude::*;
+use serde::Serialize;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::memory::{RankMemory, plan_memory};
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+
+/// How many finalists are compared, each of another mesh.
+const FINALISTS: usize = 8;
+
+/// Doublings and halvings of a quantity that are looked at.
+const DOUBLINGS: i32 = 4;
+
+/// Halvings of the interval, of its logarithm, in which the answer changes.
+const BISECTIONS: usize = 5;
+
+/// A change of the machine after which another plan is the fastest of the finalists.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sensitivity {
+    /// What changes: `bandwidth inside a node`.
+    pub quantity: String,
+    /// Its value where the answer changes, over that of now; none if it does not change within a sixteenth and sixteen
+    /// times.
+    pub factor: Option<f64>,
+    /// The plan that is the fastest beyond it, in words; the best one of now if none else is.
+    pub then: String,
+}
+
+/// A plan that no other simulated one beats in time and memory at once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FrontPoint {
+    /// The plan in words.
+    pub plan: String,
+    /// Its step.
+    #[serde(rename = "step_time_s")]
+    pub step_time: Seconds,
+    /// What its fullest GPU holds.
+    #[serde(rename = "peak_memory_bytes")]
+    pub peak_memory: Bytes,
+    /// What that GPU has left.
+    #[serde(rename = "headroom_bytes")]
+    pub headroom: Bytes,
+    /// GPUs times time.
+    #[serde(rename = "gpu_s")]
+    pub gpu_time: Seconds,
+}
+
+/// A plan that may win elsewhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finalist {
+    /// In words.
+    pub words: String,
+    /// Itself.
+    pub plan: Plan,
+}
+
+/// The fastest simulated plans of different meshes, the fastest first.
+pub(crate) fn finalists(explored: &Explored) -> Vec<Finalist> {
+    let mut meshes: Vec<Mesh> = Vec::new();
+    let mut finalists = Vec::new();
+    for (candidate, plan, _) in by_time(explored) {
+        let mesh = Mesh { shard: None, ..candidate.mesh };
+        if finalists.len() < FINALISTS && !meshes.contains(&mesh) {
+            meshes.push(mesh);
+            finalists.push(Finalist { words: words(candidate, plan), plan: plan.clone() });
+        }
+    }
+    finalists
+}
+
+/// The front of time and memory, the fastest first.
+pub(crate) fn front(explored: &Explored) -> Vec<FrontPoint> {
+    let mut front: Vec<FrontPoint> = Vec::new();
+    for (candidate, plan, time) in by_time(explored) {
+        let peak_memory = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+        // A hundredth less is the same.
+        if front.last().is_none_or(|last| peak_memory < last.peak_memory * 0.99) {
+            let step_time = Seconds::from(time);
+            front.push(FrontPoint {
+                plan: words(candidate, plan),
+                step_time,
+                peak_memory,
+                headroom: plan.cluster.node.gpu.memory.value - peak_memory,
+                gpu_time: step_time * plan.mesh.ranks() as f64,
+            });
+        }
+    }
+    front
+}
+
+fn words(candidate: &Candidate, plan: &Plan) -> String {
+    let stages = if plan.virtual_stages > 1 { format!(" v{}", plan.virtual_stages) } else { String::new() };
+    format!("{}, {}{stages}, {}", candidate.words(), plan.schedule, plan.data_sharding)
+}
+
+fn by_time(explored: &Explored) -> Vec<(&Candidate, &Plan, Picoseconds)> {
+    let simulated = explored.seen.iter().filter_map(|seen| match &seen.trial {
+        Trial::Simulated { plan, time, .. } => Some((&seen.candidate, plan.as_ref(), *time)),
+        Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
+    });
+    let mut simulated: Vec<_> = simulated.collect();
+    simulated.sort_by_key(|(_, _, time)| *time);
+    simulated
+}
+
+/// A change of a cluster by a factor.
+type Scale = fn(&mut Cluster, f64);
+
+/// What is changed.
+const QUANTITIES: [(&str, Scale); 4] = [
+    ("bandwidth inside a node", |cluster, factor| {
+        let bandwidth = &mut cluster.node.interconnect.bandwidth.value;
+        *bandwidth = *bandwidth * factor;
+    }),
+    ("bandwidth between nodes", |cluster, factor| {
+        if let Some(nics) = &mut cluster.node.nics {
+            nics.bandwidth.value = nics.bandwidth.value * factor;
+        }
+    }),
+    ("bandwidth of a GPU's memory", |cluster, factor| {
+        let bandwidth = &mut cluster.node.gpu.memory_bandwidth.value;
+        *bandwidth = *bandwidth * factor;
+    }),
+    ("memory of a GPU", |cluster, factor| {
+        let memory = &mut cluster.node.gpu.memory.value;
+        *memory = *memory * factor;
+    }),
+];
+
+/// For each quantity and direction, the change nearest to now after which another finalist is the fastest that fits.
+///
+/// # Errors
+/// `Deadlock` if a plan's passes wait for each other.
+pub fn sensitivity(found: &Found) -> Result<Vec<Sensitivity>, PlannerError> {
+    let directions = QUANTITIES.iter().flat_map(|quantity| [1, -1].map(|sign| (quantity, sign)));
+    let directions: Vec<_> = directions.collect();
+    let one = |((name, scale), sign): &(&(&str, Scale), i32)| {
+        let fastest =
+            |exponent: f64| fastest(&found.finalists, *scale, 2f64.powf(exponent * f64::from(*sign)));
+        let now = fastest(0.0)?;
+        let toward = if *sign > 0 { "more" } else { "less" };
+        let quantity = format!("{toward} {name}");
+        let mut changed = None;
+        for exponent in 1..=DOUBLINGS {
+            if fastest(f64::from(exponent))? != now {
+                changed = Some(f64::from(exponent));
+                break;
+            }
+        }
+        let Some(changed) = changed else {
+            let then = now.map_or("no plan fits".into(), |now| found.finalists[now].words.clone());
+            return Ok(Sensitivity { quantity, factor: None, then });
+        };
+        let (mut low, mut high) = (changed - 1.0, changed);
+        for _ in 0..BISECTIONS {
+            let middle = (low + high) / 2.0;
+            match fastest(middle)? == now {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        let then = fastest(high)?
+            .map_or("none of the finalists fits".into(), |then| found.finalists[then].words.clone());
+        Ok(Sensitivity { quantity, factor: Some(2f64.powf(high * f64::from(*sign))), then })
+    };
+    directions.par_iter().map(one).collect()
+}
+
+/// The fastest of the finalists that fit on a changed machine.
+fn fastest(finalists: &[Finalist], scale: Scale, factor: f64) -> Result<Option<usize>, PlannerError> {
+    let mut best: Option<(Picoseconds, usize)> = None;
+    for (index, finalist) in finalists.iter().enumerate() {
+        let mut plan = finalist.plan.clone();
+        scale(&mut plan.cluster, factor);
+        let has = plan.cluster.node.gpu.memory.value;
+        if plan_memory(&plan).iter().any(|rank| rank.total() > has) {
+            continue;
+        }
+        let time = step_time_for_ranking(&plan, &ClusterCosts { cluster: &plan.cluster })?;
+        if best.is_none_or(|(least, _)| time < least) {
+            best = Some((time, index));
+        }
+    }
+    Ok(best.map(|(_, index)| index))
+}

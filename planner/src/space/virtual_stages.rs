@@ -1,0 +1,47 @@
+//! Stages on each pipeline rank.
+
+use super::{Dimension, Given, Values};
+use crate::candidate::Candidate;
+use trainwright_spec::plan::pipeline_allowed;
+
+/// For each size of the largest stage the smallest number, since more stages of that size only leave more of them partly
+/// empty; as far as the schedule exists with them.
+pub(super) struct VirtualStages;
+
+impl Dimension for VirtualStages {
+    fn key(&self) -> &'static str {
+        "virtual-stages"
+    }
+
+    fn summary(&self) -> &'static str {
+        "stages on each pipeline rank"
+    }
+
+    fn values(&self) -> Values {
+        Values::Number
+    }
+
+    fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
+        let model = &given.question.model;
+        let (layers, pipeline) = (model.layers(), draft.mesh.pipeline);
+        let largest = |stages: usize| layers.div_ceil(pipeline * stages);
+        let counts = match given.numbers() {
+            Some(pinned) => pinned,
+            None => {
+                let most = (layers / pipeline).max(1);
+                (1..=most).filter(|v| *v <= 2 || largest(*v) < largest(v - 1)).collect()
+            }
+        };
+        let options = counts.into_iter().map(|virtual_stages| Candidate { virtual_stages, ..*draft });
+        let exists = |option: &Candidate| {
+            let shape = option.shape(given.question.job.global_batch);
+            let stages = pipeline.saturating_mul(option.virtual_stages);
+            option.schedule().check(shape).is_ok() && pipeline_allowed(model, stages).is_ok()
+        };
+        options.filter(exists).collect()
+    }
+
+    fn value(&self, candidate: &Candidate) -> String {
+        candidate.virtual_stages.to_string()
+    }
+}

@@ -1,0 +1,46 @@
+//! What the planner's plans are worth beside plans that people published.
+
+mod published;
+mod sweeps;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use trainwright_traces::training::{Run, Table};
+
+/// Every so many published runs are planned again, unless the variable says otherwise.
+const EVERY: usize = 97;
+
+/// Names another number of runs than that; 1 compares all.
+const EVERY_VARIABLE: &str = "TRAINWRIGHT_PUBLISHED_EVERY";
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+fn runs() -> Vec<Run> {
+    let text = file("traces/published/training.csv");
+    Table::read(text.as_bytes()).unwrap().runs().filter_map(Result::ok).collect()
+}
+
+#[test]
+fn the_pick_among_measured_layouts_loses_little() {
+    let mut forecasts = BTreeMap::new();
+    for line in file("docs/scoreboard/forecasts.csv").lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        if cells[3] == "ok" {
+            forecasts.insert(cells[0].to_string(), cells[1].parse().unwrap());
+        }
+    }
+    let sweeps = sweeps::sweeps(&runs(), &forecasts);
+    let layouts: usize = sweeps.iter().map(|sweep| sweep.layouts).sum();
+    assert!(sweeps.len() >= 10 && layouts >= 250, "{} sweeps of {layouts} layouts", sweeps.len());
+    assert!(sweeps::mean_loss(&sweeps) <= 0.03, "{}", sweeps.iter().map(sweeps::row).collect::<String>());
+}
+
+#[test]
+fn no_published_plan_is_faster_than_the_planner_s() {
+    let every = std::env::var(EVERY_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(EVERY);
+    let compared = published::compared(&runs(), every);
+    assert!(compared.len() >= 3, "only {} compared", compared.len());
+    assert!(compared.iter().all(|one| !one.is_slower()), "{}", published::summary(&compared));
+}
