@@ -25,6 +25,13 @@ pub(crate) enum Combine {
     Maximum,
 }
 
+/// The two that a member of a ring has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Neighbour {
+    Next,
+    Before,
+}
+
 /// What one member does in a step.
 #[derive(Debug, Default)]
 struct OwnStep {
@@ -72,6 +79,39 @@ impl<'a> Communicator<'a> {
         own.copy_from_slice(&data[length * members.place..][..length]);
         give_back(data);
         Ok(own)
+    }
+
+    /// To each member its message; what each of them sent, in their order. The messages may differ in length.
+    pub fn all_to_all(
+        &mut self,
+        members: &Members,
+        mut messages: Vec<Vec<f32>>,
+    ) -> Result<Vec<Vec<f32>>, Fault> {
+        let (own, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let mut received: Vec<Vec<f32>> = members.ranks.iter().map(|_| Vec::new()).collect();
+        received[members.place] = std::mem::take(&mut messages[members.place]);
+        for (member, message) in messages.into_iter().enumerate().filter(|(to, _)| *to != members.place) {
+            self.transport.send(Route { from: own, to: members.ranks[member], tag }, message);
+        }
+        for (member, message) in received.iter_mut().enumerate().filter(|(from, _)| *from != members.place) {
+            *message = self.transport.receive(Route { from: members.ranks[member], to: own, tag })?;
+        }
+        Ok(received)
+    }
+
+    /// To a neighbour in the ring of the members; what came from the other one.
+    pub fn pass_on(
+        &mut self,
+        members: &Members,
+        to: Neighbour,
+        message: Vec<f32>,
+    ) -> Result<Vec<f32>, Fault> {
+        let count = members.ranks.len();
+        let [next, before] = [1, count - 1].map(|step| members.ranks[(members.place + step) % count]);
+        let (to, from) = if to == Neighbour::Next { (next, before) } else { (before, next) };
+        let (own, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        self.transport.send(Route { from: own, to, tag }, message);
+        self.transport.receive(Route { from, to: own, tag })
     }
 
     fn perform(

@@ -41,6 +41,9 @@ pub enum Fault {
         /// Which number.
         what: &'static str,
     },
+    /// What is offloaded could not be written or read.
+    #[error("the file that stands for a drive: {0}")]
+    Drive(String),
     /// A bug.
     #[error("it panicked: {0}")]
     Panic(String),

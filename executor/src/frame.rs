@@ -1,9 +1,12 @@
 //! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
 
+use crate::beside::Stowed;
+use crate::modules::{Choices, InWork, Routing};
 use crate::parameters::Layer;
 use crate::tensor::Tensor;
 use crate::tokens::Batch;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_spec::program::Module;
 
@@ -46,6 +49,25 @@ pub(crate) struct Kept {
     pub exchanged: usize,
     /// The gradient of its output, for its weights'.
     pub output_gradient: Option<Tensor>,
+    /// Where the tensors above are while they are on a drive.
+    pub stowed: Vec<(usize, Stowed)>,
+    /// Attention that several ranks share.
+    pub shared: Option<Box<InWork>>,
+    /// The ways of tokens to their experts.
+    pub routing: Option<Box<Routing>>,
+    /// Which experts tokens visit.
+    pub choices: Option<Rc<Choices>>,
+    /// Where each expert's rows begin, and where the last one's end.
+    pub groups: Vec<usize>,
+    /// Scores of the experts for each token, or their gradients.
+    pub scores: Option<Tensor>,
+}
+
+impl Kept {
+    /// The tensors that can be elsewhere for a while.
+    pub fn tensors(&mut self) -> [&mut Option<Tensor>; 4] {
+        [&mut self.input, &mut self.gathered, &mut self.output, &mut self.output_gradient]
+    }
 }
 
 impl Frame {
@@ -57,6 +79,11 @@ impl Frame {
     /// What is kept for a module.
     pub fn kept(&mut self, place: Place) -> &mut Kept {
         self.kept.entry(place).or_default()
+    }
+
+    /// What is kept for each module of a layer.
+    pub fn kept_of(&mut self, layer: Layer) -> impl Iterator<Item = &mut Kept> {
+        self.kept.iter_mut().filter(move |(place, _)| place.0 == layer).map(|(_, kept)| kept)
     }
 
     /// Gives up what is kept for a module.

@@ -2,7 +2,7 @@
 //! forward must keep for it.
 
 use crate::frame::Place;
-use crate::modules::operator;
+use crate::modules::{is_stepwise, operator};
 use crate::parameters::Layer;
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Does, Module, Op, Pass, Program, RankProgram, Task};
@@ -29,6 +29,8 @@ pub(crate) struct ModuleStep {
     pub gives_up: bool,
     /// What forward keeps of it.
     pub keeps: Keeps,
+    /// Whether the program lists the module's steps.
+    pub in_steps: bool,
     /// The module behind it, if its input is not kept in forward but made again with this one's output.
     pub refills: Option<Place>,
 }
@@ -125,7 +127,9 @@ fn compile<'a>(ops: &'a [Op], kind: Option<ActionKind>, facts: &StageFacts) -> V
             let weight_later = kind == Some(ActionKind::Input) && has_product(place.1);
             let gives_up = pass == Pass::Backward && ends && !weight_later;
             let (keeps, refills) = facts.around(place);
-            ModuleStep { place, does, begins, ends, gives_up, keeps, refills }
+            let of_module = (0..steps.len()).filter(|other| same(*other, index)).map(|other| steps[other]);
+            let in_steps = of_module.flatten().any(|(place, does, _)| is_stepwise(place.1, does));
+            ModuleStep { place, does, begins, ends, gives_up, keeps, in_steps, refills }
         });
         Instruction { op, step }
     };
@@ -137,8 +141,9 @@ fn reads_input(place: Place) -> bool {
 }
 
 /// Whether a module is a product with a weight, whose gradient may be made in a later call.
-fn has_product(module: Module) -> bool {
-    matches!(module, Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits)
+pub(crate) fn has_product(module: Module) -> bool {
+    use Module::{ExpertFc1, ExpertFc2, Fc1, Fc2, Logits, Projection, Qkv, Router};
+    matches!(module, Qkv | Projection | Fc1 | Fc2 | Logits | Router | ExpertFc1 | ExpertFc2)
 }
 
 impl StageFacts {

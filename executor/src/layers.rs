@@ -5,42 +5,54 @@
 
 use crate::collective::{Combine, Communicator, Members};
 use crate::error::Fault;
-use crate::parameters::Parameter;
+use crate::parameters::Sharing;
 use crate::state::LayerState;
 use crate::tensor::{give_back, take_buffer};
-use trainwright_kernels::elementwise;
+use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::program::Axis;
 
-/// Sums a layer's gradients over the members: all of them, or for each its pieces.
+/// Sums a layer's gradients over the members: all of them, or for each its pieces. Where sets of ranks have the same
+/// pieces, they are summed over the sets behind that.
 pub(crate) fn reduce_gradients(
     communicator: &mut Communicator,
     members: &Members,
-    kind: CollectiveKind,
+    (kind, axis): (CollectiveKind, Axis),
     layer: &mut LayerState,
 ) -> Result<(), Fault> {
-    let gradients = &mut layer.gradients;
-    if kind == CollectiveKind::AllReduce {
-        return communicator.all_reduce(members, &mut gradients.whole, Combine::Sum);
-    }
-    if gradients.whole.is_empty() {
-        // No pass has added to it, on no rank.
+    let sharing = Sharing::of(axis);
+    if axis == Axis::Replica {
+        if let Some(mut sums) = layer.fresh.take() {
+            communicator.all_reduce(members, &mut sums, Combine::Sum)?;
+            layer.take_in(sharing, &sums);
+            give_back(sums);
+        }
         return Ok(());
     }
-    let mut message = take_buffer(gradients.whole.len());
+    let range = layer.range(sharing);
+    if range.is_empty() || layer.gradients.whole.is_empty() {
+        // Nothing to sum, or no pass has added to it, on no rank.
+        return Ok(());
+    }
+    if kind == CollectiveKind::AllReduce {
+        return communicator.all_reduce(members, &mut layer.gradients.whole[range], Combine::Sum);
+    }
+    let mut message = take_buffer(range.len());
     let mut at = 0;
     for owner in 0..members.ranks.len() {
-        for piece in layer.parameters.iter().map(|parameter| parameter.piece(owner)) {
-            message[at..at + piece.len()].copy_from_slice(&gradients.whole[piece.clone()]);
+        for piece in pieces(layer, sharing, owner) {
+            message[at..at + piece.len()].copy_from_slice(&layer.gradients.whole[piece.clone()]);
             at += piece.len();
         }
     }
-    let sum = communicator.reduce_scatter(members, message)?;
-    match &mut gradients.own {
-        Some(own) => elementwise::add(own, &sum),
-        None => spread(&layer.parameters, members.place, &sum, &mut gradients.whole),
+    let sums = communicator.reduce_scatter(members, message)?;
+    match layer.has_replicas && sharing == Sharing::Dense {
+        true => layer.fresh = Some(sums),
+        false => {
+            layer.take_in(sharing, &sums);
+            give_back(sums);
+        }
     }
-    give_back(sum);
-    gradients.give_up_whole();
     Ok(())
 }
 
@@ -48,28 +60,34 @@ pub(crate) fn reduce_gradients(
 pub(crate) fn gather_weights(
     communicator: &mut Communicator,
     members: &Members,
+    axis: Axis,
     layer: &mut LayerState,
 ) -> Result<(), Fault> {
-    let ranks = members.ranks.len();
+    let (ranks, sharing) = (members.ranks.len(), Sharing::of(axis));
     let mut own = Vec::new();
-    layer.owned(|owned| own.extend_from_slice(owned.weights));
-    let all = communicator.all_gather(members, &own)?;
-    if layer.weights.whole.is_empty() {
-        layer.weights.whole = take_buffer(all.len());
+    layer.owned(|owned| {
+        if owned.parameter.sharing == sharing {
+            own.extend_from_slice(owned.weights);
+        }
+    });
+    if own.is_empty() {
+        return Ok(());
     }
-    for (owner, pieces) in all.chunks_exact(all.len() / ranks).enumerate() {
-        spread(&layer.parameters, owner, pieces, &mut layer.weights.whole);
+    let all = communicator.all_gather(members, &own)?;
+    for (owner, data) in all.chunks_exact(all.len() / ranks).enumerate() {
+        let mut at = 0;
+        for piece in pieces(layer, sharing, owner) {
+            let length = piece.len();
+            layer.whole_weights()[piece].copy_from_slice(&data[at..at + length]);
+            at += length;
+        }
     }
     give_back(all);
     Ok(())
 }
 
-/// Puts an owner's pieces, which stand behind each other, into the whole.
-fn spread(parameters: &[Parameter], owner: usize, pieces: &[f32], whole: &mut [f32]) {
-    let mut at = 0;
-    for piece in parameters.iter().map(|parameter| parameter.piece(owner)) {
-        let length = piece.len();
-        whole[piece].copy_from_slice(&pieces[at..at + length]);
-        at += length;
-    }
+/// An owner's pieces in the layer's buffer.
+fn pieces(layer: &LayerState, sharing: Sharing, owner: usize) -> Vec<Range<usize>> {
+    let own = layer.parameters.iter().filter(|parameter| parameter.sharing == sharing);
+    own.map(|parameter| parameter.piece(owner)).collect()
 }

@@ -10,6 +10,7 @@
 //! executor has a file for each such thing in `modules`. What a plan asks for and the executor has not is refused before
 //! anything runs. Nothing here knows what an op should cost.
 
+mod beside;
 mod collective;
 mod error;
 mod frame;

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod experts;
 mod linear;
 mod look_up;
 mod loss;
@@ -9,6 +10,13 @@ mod norm;
 mod positions;
 mod residual;
 mod rotary;
+mod route;
+mod share;
+mod stepwise;
+
+pub(crate) use route::{Choices, Routing};
+pub(crate) use share::InWork;
+pub(crate) use stepwise::{Among, is_stepwise, stepwise};
 
 use crate::frame::{Frame, Kept, Place};
 use crate::instruction::Keeps;
@@ -17,7 +25,7 @@ use crate::sizes::Sizes;
 use crate::state::State;
 use crate::tensor::Tensor;
 use trainwright_kernels::Threads;
-use trainwright_spec::model::{Block, Model};
+use trainwright_spec::model::{Block, Experts, Mlp, Model};
 use trainwright_spec::program::Module;
 
 /// The mathematics of a module.
@@ -64,10 +72,13 @@ pub(crate) fn operator(module: Module) -> Option<&'static dyn Operator> {
         Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits => &linear::Linear,
         Module::Rotary => &rotary::Rotary,
         Module::Attention => &attention::Attention,
-        Module::Activation => &activation::Activation,
+        Module::Activation | Module::ExpertActivation => &activation::Activation,
+        Module::Router => &experts::Router,
+        Module::TopK => &experts::TopK,
+        Module::ExpertFc1 | Module::ExpertFc2 => &experts::Grouped,
         Module::Residual(_) => &residual::Residual,
         Module::Loss => &loss::Loss,
-        Module::Unnamed => return None,
+        Module::Dispatch | Module::Combine | Module::Unnamed => return None,
     })
 }
 
@@ -87,6 +98,14 @@ impl Step<'_> {
         match self.place.0 {
             Layer::Block(index) => block(self.model, index),
             layer => unreachable!("{layer} is no block"),
+        }
+    }
+
+    /// The block's mixture of experts.
+    pub fn experts(&self) -> &Experts {
+        match &self.block().mlp {
+            Mlp::Experts(experts) => experts,
+            Mlp::Dense(_) => unreachable!("a dense layer has no experts"),
         }
     }
 

@@ -8,7 +8,8 @@ use crate::random::Stream;
 use crate::sizes::Sizes;
 use std::fmt;
 use std::ops::Range;
-use trainwright_spec::model::{Attention, Block, FeedForward, Mlp, Model, Norm, Position};
+use trainwright_spec::model::{Attention, Block, Experts, FeedForward, Mlp, Model, Norm, Position};
+use trainwright_spec::program::Axis;
 
 /// A run of modules with weights of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +53,12 @@ pub enum ParameterName {
     FinalNormGain,
     /// Its bias.
     FinalNormBias,
+    /// A row of scores for each expert.
+    Router,
+    /// The first matrices of all experts below each other.
+    ExpertFc1,
+    /// The second ones.
+    ExpertFc2,
     /// The output embedding, where it is not the input's.
     Head,
     /// Its bias.
@@ -65,6 +72,22 @@ impl fmt::Display for Layer {
             Layer::Block(index) => write!(f, "block {index}"),
             Layer::Head => f.write_str("head"),
         }
+    }
+}
+
+/// Which ranks hold the same of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Those of the data axis.
+    Dense,
+    /// Those with the same experts, where they are others.
+    Routed,
+}
+
+impl Sharing {
+    /// Of what moves along an axis.
+    pub fn of(axis: Axis) -> Self {
+        if axis == Axis::ExpertData { Sharing::Routed } else { Sharing::Dense }
     }
 }
 
@@ -92,7 +115,11 @@ pub(crate) struct Parameter {
     /// Elements held.
     pub length: usize,
     /// Pieces it is divided into; the last ones may reach beyond `length`.
-    shard: usize,
+    pub shard: usize,
+    /// Which of them is this rank's.
+    place: usize,
+    /// Which ranks have the same.
+    pub sharing: Sharing,
     start: Start,
     /// Whether every tensor rank holds all of it.
     pub replicated: bool,
@@ -109,6 +136,11 @@ impl Parameter {
     /// Elements of each piece.
     pub fn piece_length(&self) -> usize {
         self.length.div_ceil(self.shard)
+    }
+
+    /// This rank's piece in the layer's buffer.
+    pub fn own_piece(&self) -> Range<usize> {
+        self.piece(self.place)
     }
 
     /// A piece in the layer's buffer.
@@ -190,6 +222,9 @@ impl ParameterName {
             ParameterName::FinalNormBias => 11,
             ParameterName::Head => 12,
             ParameterName::HeadBias => 13,
+            ParameterName::Router => 60,
+            ParameterName::ExpertFc1 => 61,
+            ParameterName::ExpertFc2 => 62,
             ParameterName::NormGain(index) => 14 + 2 * index as u64,
             ParameterName::NormBias(index) => 15 + 2 * index as u64,
         }
@@ -218,8 +253,9 @@ pub(crate) fn parameters(
                 list.norm(block.norm, ParameterName::NormGain(norm), ParameterName::NormBias(norm));
             });
             list.attention(&block.attention);
-            if let Mlp::Dense(mlp) = &block.mlp {
-                list.feed_forward(mlp);
+            match &block.mlp {
+                Mlp::Dense(mlp) => list.feed_forward(mlp),
+                Mlp::Experts(experts) => list.experts(experts),
             }
         }
         Layer::Head => {
@@ -278,7 +314,22 @@ impl List<'_> {
         columns: Range<usize>,
         start: Start,
     ) {
-        let shard = self.sizes.shard;
+        self.add_shared(name, whole, rows, columns, start, Sharing::Dense);
+    }
+
+    fn add_shared(
+        &mut self,
+        name: ParameterName,
+        whole: [usize; 2],
+        rows: Vec<Range<usize>>,
+        columns: Range<usize>,
+        start: Start,
+        sharing: Sharing,
+    ) {
+        let (shard, place) = match (sharing, self.sizes.shard) {
+            (Sharing::Routed, 2..) => (self.sizes.experts.copies, self.sizes.experts.copy),
+            (_, shard) => (shard, self.sizes.shard_place()),
+        };
         let offset = self.parameters.last().map_or(0, |last| last.offset + last.padded_length());
         let length = rows.iter().map(ExactSizeIterator::len).sum::<usize>() * columns.len();
         let (replicated, copied) = (false, false);
@@ -290,6 +341,8 @@ impl List<'_> {
             offset,
             length,
             shard,
+            place,
+            sharing,
             start,
             replicated,
             copied,
@@ -351,6 +404,24 @@ impl List<'_> {
         self.by_rows([ParameterName::Qkv, ParameterName::QkvBias], &parts, attention.qkv_bias);
         let names = [ParameterName::Projection, ParameterName::ProjectionBias];
         self.by_columns(names, heads * value_head_dim, attention.output_bias);
+    }
+
+    /// The router, and behind all else the matrices of this rank's experts, one expert behind the other.
+    fn experts(&mut self, experts: &Experts) {
+        let (sizes, hidden) = (self.sizes, self.sizes.hidden);
+        let own = sizes.experts_of(experts.count);
+        self.replicated(ParameterName::Router, [experts.count, hidden], WEIGHTS);
+        let sharing = if own.apart { Sharing::Routed } else { Sharing::Dense };
+        let (width, parts) = (experts.expert.width, if experts.expert.gated { 2 } else { 1 });
+        let share = width / own.tensor;
+        let columns = own.tensor_place * share..(own.tensor_place + 1) * share;
+        let rows = own.own().flat_map(|expert| (0..parts).map(move |part| (expert * parts + part) * width));
+        let rows = rows.map(|first| first + columns.start..first + columns.end).collect();
+        let whole = [experts.count * parts * width, hidden];
+        self.add_shared(ParameterName::ExpertFc1, whole, rows, 0..hidden, WEIGHTS, sharing);
+        let rows = own.own().start * hidden..own.own().end * hidden;
+        let whole = [experts.count * hidden, width];
+        self.add_shared(ParameterName::ExpertFc2, whole, vec![rows], columns, self.residual, sharing);
     }
 
     fn feed_forward(&mut self, mlp: &FeedForward) {

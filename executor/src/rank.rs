@@ -3,12 +3,13 @@
 //! A rank is one thread and runs its ops in the order of the calls and, inside a call, of the segment. That keeps every
 //! order that the program asks for: an op waits only for earlier ones of its call, and sending never waits.
 
+use crate::beside::Beside;
 use crate::collective::{Communicator, Members};
 use crate::error::Fault;
 use crate::frame::{Frame, Place};
-use crate::instruction::{Instruction, ModuleStep};
+use crate::instruction::{Instruction, ModuleStep, has_product};
 use crate::layers::{gather_weights, reduce_gradients};
-use crate::modules::{Step, operator};
+use crate::modules::{Among, Step, operator, stepwise};
 use crate::moves::Move;
 use crate::parameters::Layer;
 use crate::record::Recorder;
@@ -16,7 +17,7 @@ use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::State;
 use crate::tensor::Tensor;
-use crate::tokens::Loader;
+use crate::tokens::{Batch, Loader};
 use crate::transport::{Route, Tag, Transport};
 use crate::update::{Optimizer, Update};
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ use trainwright_kernels::Threads;
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{
-    Axis, Channel, Does, MemoryKind, Module, Op, Pass, Program, RankProgram, State as Moved, Task, Work,
+    Axis, Channel, CopyDirection, Does, MemoryKind, Module, Op, Pass, Program, RankProgram, State as Moved,
+    Task, Work,
 };
 use trainwright_spec::schedule::{Action, ActionKind};
 
@@ -49,6 +51,7 @@ pub(crate) struct Rank<'a> {
     pub communicator: Communicator<'a>,
     pub loader: Loader<'a>,
     pub state: State,
+    pub beside: Beside,
     pub recorder: Recorder,
     pub threads: Threads,
     /// Call and op that it is at, for who asks why it stopped.
@@ -75,8 +78,9 @@ impl Rank<'_> {
     pub fn step(&mut self, step: usize) -> Result<StepEnd, Fault> {
         self.recorder.begin();
         let shared = self.shared;
-        let sizes = self.sizes;
-        let mut update = Update::new(shared.settings, &sizes, shared.optimizer, step);
+        let sizes = self.sizes.clone();
+        let mut update =
+            Update::new(shared.settings, &sizes, shared.optimizer, shared.plan.job.gradient_clipping, step);
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
@@ -97,11 +101,13 @@ impl Rank<'_> {
             }
         }
         let clips = self.shared.plan.job.gradient_clipping;
-        Ok(StepEnd { loss, gradient_norm: clips.then(|| update.squares.sqrt()) })
+        Ok(StepEnd { loss, gradient_norm: clips.then(|| update.norm()) })
     }
 
-    fn stages(&self) -> usize {
-        self.shared.plan.stages.len()
+    /// Whether a stage is the first one of its copy, and the last one.
+    fn ends(&self, stage: usize) -> (bool, bool) {
+        let stages = self.shared.plan.stages.len();
+        (stage % stages == 0, (stage + 1) % stages == 0)
     }
 
     /// Whether this rank runs the stage of that number too.
@@ -113,7 +119,7 @@ impl Rank<'_> {
     /// The frame of an action with what comes from another stage of this rank.
     fn frame(&mut self, action: Action, step: usize) -> Frame {
         let Action { stage, kind, microbatch } = action;
-        let last = stage + 1 == self.stages();
+        let (first, last) = self.ends(stage);
         if kind != ActionKind::Forward {
             let mut frame = self.frames.remove(&(stage, microbatch)).expect("forward comes before backward");
             if kind.is_input_gradient() {
@@ -124,12 +130,14 @@ impl Rank<'_> {
             }
             return frame;
         }
-        let tokens = (stage == 0 || last)
-            .then(|| self.loader.batch(step - 1, self.sizes.first_sequence(microbatch), self.sizes.batch));
+        let sizes = &self.sizes;
+        let tokens = (first || last)
+            .then(|| self.loader.batch(step - 1, sizes.first_sequence(microbatch), sizes.batch))
+            .map(|batch| own_tokens(sizes, &batch));
         let mut frame = Frame::new(tokens);
-        frame.flow = match stage {
-            0 => Some(Tensor::any(self.sizes.batch * self.sizes.sequence, self.sizes.hidden)),
-            _ => self.handed.remove(&(Channel::Activation(stage - 1), microbatch)),
+        frame.flow = match first {
+            true => Some(Tensor::any(sizes.batch * sizes.own_sequence(), sizes.hidden)),
+            false => self.handed.remove(&(Channel::Activation(stage - 1), microbatch)),
         };
         frame
     }
@@ -137,7 +145,7 @@ impl Rank<'_> {
     /// Keeps what later calls need; returns the loss of the microbatch if the call made it.
     fn end_of_call(&mut self, action: Action, mut frame: Frame) -> Result<f64, Fault> {
         let Action { stage, kind, microbatch } = action;
-        let last = stage + 1 == self.stages();
+        let (first, last) = self.ends(stage);
         let mut loss = 0.0;
         match kind {
             ActionKind::Forward if last => {
@@ -151,7 +159,7 @@ impl Rank<'_> {
             ActionKind::Forward if self.runs(stage + 1) => {
                 self.handed.insert((Channel::Activation(stage), microbatch), frame.take_flow());
             }
-            ActionKind::Backward | ActionKind::Input if stage > 0 && self.runs(stage - 1) => {
+            ActionKind::Backward | ActionKind::Input if !first && self.runs(stage - 1) => {
                 self.handed.insert((Channel::Gradient(stage), microbatch), frame.take_gradient());
             }
             _ => {}
@@ -168,12 +176,40 @@ impl Rank<'_> {
     }
 
     fn update(&mut self, op: &Op, update: &mut Update) -> Result<(), Fault> {
-        let Task::Update(step) = op.task else { return Ok(()) };
+        let step = match op.task {
+            Task::Update(step) => step,
+            Task::UpdateBeside { stage, layers: span } => {
+                let layers = &self.layers[stage % self.layers.len()][span.first..span.first + span.count];
+                return self.update_beside(layers.to_vec(), update);
+            }
+            _ => return Ok(()),
+        };
         let members = match op.work {
             Work::Collective { axis, .. } => self.members(axis).cloned(),
             _ => None,
         };
         update.run(step, &op.work, members.as_ref(), &mut self.communicator, &mut self.state)
+    }
+
+    /// Gives up gathered weights that an op is the last to need.
+    fn give_up_weights(&mut self, op: &Op, layers: &[Layer]) {
+        if op.frees.iter().any(|freed| freed.kind == MemoryKind::Weights) {
+            for read in layers.iter().flat_map(|layer| self.state.read_by(*layer)).collect::<Vec<_>>() {
+                self.state.layer_mut(read).weights.give_up_whole();
+            }
+        }
+    }
+
+    /// Updates layers whose moments may be on a drive.
+    fn update_beside(&mut self, layers: Vec<Layer>, update: &mut Update) -> Result<(), Fault> {
+        for layer in &layers {
+            self.beside.bring_moments(self.state.layer_mut(*layer))?;
+        }
+        update.optimize(&mut self.state, |layer| layers.contains(&layer))?;
+        for layer in &layers {
+            self.beside.stow_moments(self.state.layer_mut(*layer))?;
+        }
+        Ok(())
     }
 
     fn instruction(
@@ -202,11 +238,40 @@ impl Rank<'_> {
             }
             (_, Some(step)) => {
                 self.module(op, step, frame)?;
-                if op.frees.iter().any(|freed| freed.kind == MemoryKind::Weights) {
-                    self.state.layer_mut(step.place.0).weights.give_up_whole();
+                self.give_up_weights(op, &[step.place.0]);
+            }
+            (Work::Copy { direction, .. }, None) => {
+                self.move_kept(op.task, direction, action.stage, frame)?
+            }
+            (work, None) => {
+                self.move_layers(op, &work, action.stage)?;
+                if let Task::Layers(_, span) = op.task {
+                    let layers = &self.layers[action.stage % self.layers.len()];
+                    let moved = layers[span.first..span.first + span.count].to_vec();
+                    self.give_up_weights(op, &moved);
                 }
             }
-            (work, None) => self.move_layers(op, &work, action.stage)?,
+        }
+        Ok(())
+    }
+
+    /// Takes what some layers of a stage keep to where it is offloaded, or brings it back.
+    fn move_kept(
+        &mut self,
+        task: Task,
+        direction: CopyDirection,
+        stage: usize,
+        frame: &mut Frame,
+    ) -> Result<(), Fault> {
+        let Task::Kept(span) = task else { return Ok(()) };
+        let layers = &self.layers[stage % self.layers.len()];
+        for layer in &layers[span.first..span.first + span.count] {
+            for kept in frame.kept_of(*layer) {
+                match direction {
+                    CopyDirection::ToHost => self.beside.stow_kept(kept)?,
+                    CopyDirection::FromHost => self.beside.bring_kept(kept)?,
+                }
+            }
         }
         Ok(())
     }
@@ -217,11 +282,16 @@ impl Rank<'_> {
             return Ok(());
         };
         let members = self.members(*axis).cloned().expect("a collective has a group");
-        for layer in &self.layers[stage][span.first..span.first + span.count] {
-            let layer = self.state.layer_mut(*layer);
-            match moved {
-                Moved::Weights => gather_weights(&mut self.communicator, &members, layer)?,
-                Moved::Gradients => reduce_gradients(&mut self.communicator, &members, *kind, layer)?,
+        let layers = &self.layers[stage % self.layers.len()];
+        for layer in &layers[span.first..span.first + span.count] {
+            if moved == Moved::Gradients {
+                let layer = self.state.layer_mut(*layer);
+                reduce_gradients(&mut self.communicator, &members, (*kind, *axis), layer)?;
+                continue;
+            }
+            for read in self.state.read_by(*layer) {
+                let layer = self.state.layer_mut(read);
+                gather_weights(&mut self.communicator, &members, *axis, layer)?;
             }
         }
         Ok(())
@@ -246,6 +316,7 @@ impl Rank<'_> {
             _ => {}
         }
         match (does, op.work) {
+            _ if step.in_steps => self.in_steps(op, step, frame)?,
             (Does::Move(value), Work::Collective { kind, axis, .. }) => {
                 let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
                 let members = self.groups[at].as_ref().expect("a collective has a group");
@@ -253,6 +324,9 @@ impl Rank<'_> {
                 moving.perform(&mut self.communicator, frame)?;
             }
             _ => self.compute(op.pass, step, frame),
+        }
+        if self.sizes.rounds && step.ends {
+            frame.flow.iter_mut().chain(&mut frame.gradient).for_each(Tensor::round_to_bf16);
         }
         if op.pass == Pass::Recompute
             && step.ends
@@ -263,6 +337,39 @@ impl Rank<'_> {
         }
         if step.gives_up {
             frame.give_up(place);
+        }
+        Ok(())
+    }
+
+    /// A step of a module whose steps the program lists.
+    fn in_steps(&mut self, op: &Op, own: ModuleStep, frame: &mut Frame) -> Result<(), Fault> {
+        let module = stepwise(own.place.1).expect("unknown modules are refused before a run");
+        let mut keeps = own.keeps;
+        // What runs again is kept then.
+        keeps.rest |= op.pass == Pass::Recompute;
+        let mut step = Step {
+            sizes: &self.sizes,
+            model: &self.shared.plan.model,
+            state: &mut self.state,
+            frame,
+            place: own.place,
+            keeps,
+            threads: self.threads,
+        };
+        if own.begins {
+            module.begin(&mut step, op.pass);
+        }
+        let among = match op.work {
+            Work::Collective { kind, axis, .. } => {
+                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
+                let members = self.groups[at].as_ref().expect("a collective has a group");
+                Some(Among { kind, axis, members, communicator: &mut self.communicator })
+            }
+            _ => None,
+        };
+        module.run(&mut step, op.pass, own.does, among)?;
+        if own.ends {
+            module.end(&mut step, op.pass);
         }
         Ok(())
     }
@@ -299,14 +406,23 @@ impl Rank<'_> {
             (Does::VectorGradient, _) => operator.vector_gradient(&mut step),
             // The kernels write in the layout that the next one reads.
             (Does::Arrange, _) => {}
-            (Does::Move(_), _) => unreachable!("collectives are moves"),
+            (other, _) => unreachable!("{other:?} is a step of a module that runs in steps"),
         }
     }
 }
 
+/// The tokens of a batch that a rank has.
+fn own_tokens(sizes: &Sizes, batch: &Batch) -> Batch {
+    let of = |all: &[u32]| -> Vec<u32> {
+        let own = sizes.own_positions().iter();
+        own.flat_map(|range| all[range.start * sizes.batch..range.end * sizes.batch].to_vec()).collect()
+    };
+    Batch { inputs: of(&batch.inputs), targets: of(&batch.targets) }
+}
+
 /// A product's weight may be the business of a later call.
 fn keep_for_weight(step: &mut Step, place: Place, gradient: &Tensor) {
-    if matches!(place.1, Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits) {
+    if has_product(place.1) {
         step.kept().output_gradient = Some(gradient.clone());
     }
 }

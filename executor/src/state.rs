@@ -3,11 +3,13 @@
 //! Where they are divided a rank owns one piece of every parameter. The pieces that it owns of a layer stand behind each
 //! other in a buffer of their own; the whole is there only while it is gathered, or until it is reduced.
 
-use crate::parameters::{Layer, Parameter, ParameterName, parameters};
+use crate::beside::Stowed;
+use crate::parameters::{Layer, Parameter, ParameterName, Sharing, parameters};
 use crate::sizes::{Divides, Sizes};
 use crate::tensor::{give_back, take_buffer};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use trainwright_kernels::elementwise;
 use trainwright_spec::model::Model;
 
 /// One layer.
@@ -19,10 +21,16 @@ pub(crate) struct LayerState {
     pub weights: Divisible,
     /// Every parameter's gradients.
     pub gradients: Divisible,
-    /// By parameter: moments of what this rank updates of it.
+    /// By parameter: moments of what this rank updates of it, and where weights are rounded what they are rounded from.
     pub moments: Vec<Vec<Vec<f32>>>,
-    /// Which pieces are this rank's.
-    place: usize,
+    /// Where the moments are while they are on a drive.
+    pub stowed: Vec<Stowed>,
+    /// Sums over a set of ranks that are still to be summed over all sets.
+    pub fresh: Option<Vec<f32>>,
+    /// Whether there are several sets.
+    pub has_replicas: bool,
+    /// How many sums of gradients there have been since the whole was there, and how many there are.
+    reduced: [usize; 2],
     /// Elements of the whole.
     length: usize,
 }
@@ -77,18 +85,38 @@ impl LayerState {
         let length = parameters.last().map_or(0, |last| last.offset + last.padded_length());
         let mut weights = vec![0.0; length];
         parameters.iter().for_each(|parameter| parameter.initialise(layer, seed, &mut weights));
-        let of = |parameter: &Parameter| vec![vec![0.0; parameter.piece_length()]; moments as usize];
-        let moments = parameters.iter().map(of).collect();
-        let place = sizes.shard_place();
-        let own = |from: &[f32]| -> Vec<f32> {
-            parameters.iter().flat_map(|parameter| from[parameter.piece(place)].iter().copied()).collect()
+        let of = |parameter: &Parameter| {
+            let zeros = vec![vec![0.0; parameter.piece_length()]; moments as usize];
+            // What the optimizer updates where weights are rounded.
+            let master = sizes.rounds.then(|| weights[parameter.own_piece()].to_vec());
+            zeros.into_iter().chain(master).collect()
         };
+        let moments = parameters.iter().map(of).collect();
+        if sizes.rounds {
+            elementwise::round_to_bf16(&mut weights);
+        }
+        let own = |from: &[f32]| -> Vec<f32> {
+            parameters.iter().flat_map(|parameter| from[parameter.own_piece()].iter().copied()).collect()
+        };
+        let sums = |sharing| parameters.iter().any(|own| own.sharing == sharing && own.shard > 1);
+        let reduced = [0, [Sharing::Dense, Sharing::Routed].into_iter().filter(|own| sums(*own)).count()];
+        let has_replicas = sizes.replicas > 1;
         let divided = |whole: Vec<f32>| Divisible { own: Some(own(&whole)), whole: Vec::new() };
         let undivided = |whole| Divisible { own: None, whole };
         let zeros = vec![0.0; length];
         let gradients = if sizes.divides >= Divides::Gradients { divided(zeros) } else { undivided(zeros) };
         let weights = if sizes.divides >= Divides::Weights { divided(weights) } else { undivided(weights) };
-        Self { moments, gradients, weights, parameters, place, length }
+        Self {
+            moments,
+            gradients,
+            weights,
+            parameters,
+            stowed: Vec::new(),
+            fresh: None,
+            has_replicas,
+            reduced,
+            length,
+        }
     }
 
     fn parameter(&self, name: ParameterName) -> Option<&Parameter> {
@@ -110,11 +138,64 @@ impl LayerState {
         Some(&mut self.gradients.whole[range])
     }
 
+    /// Where the parameters that some ranks share are in the whole.
+    pub fn range(&self, sharing: Sharing) -> Range<usize> {
+        let own = || self.parameters.iter().filter(|parameter| parameter.sharing == sharing);
+        match (own().next(), own().next_back()) {
+            (Some(first), Some(last)) => first.offset..last.offset + last.padded_length(),
+            _ => 0..0,
+        }
+    }
+
+    /// Takes in the sums of this rank's pieces of the gradients that some ranks share. The last of them gives up the
+    /// whole, where only pieces are kept.
+    pub fn take_in(&mut self, sharing: Sharing, sums: &[f32]) {
+        let mut rest = sums;
+        let mut at = 0;
+        let last = self.reduced[0] + 1 >= self.reduced[1];
+        for parameter in &self.parameters {
+            let (piece, own) = (parameter.own_piece(), at..at + parameter.piece_length());
+            at = own.end;
+            let Divisible { whole, own: kept } = &mut self.gradients;
+            if parameter.sharing == sharing {
+                let (sum, behind) = rest.split_at(piece.len());
+                rest = behind;
+                match kept {
+                    Some(kept) => elementwise::add(&mut kept[own], sum),
+                    None => whole[piece].copy_from_slice(sum),
+                }
+            } else if let (true, 1, Some(kept)) = (last, parameter.shard, kept) {
+                elementwise::add(&mut kept[own], &whole[piece]);
+            }
+        }
+        self.reduced[0] += 1;
+        if last {
+            self.reduced[0] = 0;
+            self.gradients.give_up_whole();
+        }
+    }
+
+    /// The whole of the weights, to be put together. What this rank has alone is there.
+    pub fn whole_weights(&mut self) -> &mut [f32] {
+        if self.weights.whole.is_empty() {
+            self.weights.whole = take_buffer(self.length);
+            let mut at = 0;
+            for parameter in &self.parameters {
+                let own = at..at + parameter.piece_length();
+                at = own.end;
+                if let (1, Some(kept)) = (parameter.shard, &self.weights.own) {
+                    self.weights.whole[parameter.own_piece()].copy_from_slice(&kept[own]);
+                }
+            }
+        }
+        &mut self.weights.whole
+    }
+
     /// Visits what this rank updates, parameter by parameter.
     pub fn owned(&mut self, mut visit: impl FnMut(Owned)) {
         let mut at = 0;
         for (parameter, moments) in self.parameters.iter().zip(&mut self.moments) {
-            let places = [parameter.piece(self.place), at..at + parameter.piece_length()];
+            let places = [parameter.own_piece(), at..at + parameter.piece_length()];
             at = places[1].end;
             let weights = self.weights.piece(places.clone());
             visit(Owned { parameter, weights, gradients: self.gradients.piece(places), moments });
@@ -128,7 +209,7 @@ impl LayerState {
             None => parameter.put(into, |at| Some(self.weights.whole[at])),
             Some(own) => {
                 let first: usize = self.parameters[..index].iter().map(Parameter::piece_length).sum();
-                let piece = parameter.piece(self.place);
+                let piece = parameter.own_piece();
                 parameter.put(into, |at| piece.contains(&at).then(|| own[first + at - piece.start]));
             }
         }
@@ -169,6 +250,12 @@ impl State {
     /// All of them to write.
     pub fn layers_mut(&mut self) -> impl Iterator<Item = (Layer, &mut LayerState)> {
         self.layers.iter_mut().map(|(layer, state)| (*layer, state))
+    }
+
+    /// The layers whose weights a layer reads: a head also those of the embedding, if it is tied to the one here.
+    pub fn read_by(&self, layer: Layer) -> impl Iterator<Item = Layer> + use<> {
+        let tied = layer == Layer::Head && self.output_embedding().0 == Layer::Embedding;
+        std::iter::once(layer).chain(tied.then_some(Layer::Embedding))
     }
 
     /// Where the output embedding is: beside the head, or with a tied embedding on the same rank there.

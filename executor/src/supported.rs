@@ -1,16 +1,18 @@
 //! What the executor runs: everything else is refused before anything runs.
 
 use crate::error::RunError;
-use crate::modules::operator;
+use crate::modules::{is_stepwise, operator};
 use crate::update::Optimizer;
 use std::collections::BTreeSet;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::Divided;
+use trainwright_spec::experts::Gate;
 use trainwright_spec::lower::lower_every_rank;
-use trainwright_spec::model::{Block, Mask, Mlp, Position};
+use trainwright_spec::model::{Block, Experts, Mask, Mlp, Position};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Does, Op, Pass, Task, Value, Work};
+use trainwright_spec::program::{Does, Module, Op, Pass, Place, Task, Value, Work};
+use trainwright_spec::schedule::ActionKind;
 use trainwright_spec::stack::Stack;
 
 /// The stack that is this executor.
@@ -72,29 +74,24 @@ fn all<'a>(rules: impl IntoIterator<Item = (bool, &'a str, String, &'a str)>) ->
 }
 
 fn choices(plan: &Plan) -> Result<(), RunError> {
-    let mesh = &plan.mesh;
+    let lists = plan.schedule().lists(plan.pipeline_shape());
+    let halves = lists.ranks.iter().flatten().any(|action| action.kind == ActionKind::Input);
+    let layer_wise = Optimizer::of_name(&plan.job.optimizer).is_some_and(Optimizer::is_layer_wise);
     let quoted = |name: &str| format!("`{name}`");
     all([
         (
-            plan.job.precision == Precision::Fp32,
+            matches!(plan.job.precision, Precision::Fp32 | Precision::Bf16),
             "job.precision",
             quoted(plan.job.precision.name()),
-            "it computes in `fp32`",
+            "it has `fp32` and `bf16`",
         ),
         (
             Optimizer::of_name(&plan.job.optimizer).is_some(),
             "job.optimizer",
             quoted(&plan.job.optimizer),
-            "it has `adamw`, `momentum` and `sgd`",
+            "it has `adam`, `adamw`, `lamb`, `lars`, `momentum` and `sgd`",
         ),
         (plan.tensor_scheme == "1d", "tensor_scheme", quoted(&plan.tensor_scheme), "it has `1d`"),
-        (
-            mesh.context == 1,
-            "mesh.context",
-            mesh.context.to_string(),
-            "it does not split sequences: set it to 1",
-        ),
-        (mesh.expert == 1, "mesh.expert", mesh.expert.to_string(), "it has no experts: set it to 1"),
         (
             plan.servers().is_none() && plan.data_scheme().fusion().is_none(),
             "data_sharding",
@@ -108,23 +105,40 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
             "it reduces divided gradients after each microbatch",
         ),
         (
-            !plan.divides(Divided::Weights) || !plan.model.head.tied,
-            "model.head.tied",
+            !plan.offload.delayed_update,
+            "offload.delayed_update",
             "true".into(),
-            "with divided weights the head has its own: untie it, or take `zero2`",
+            "it updates with each step's own",
         ),
         (
-            mesh.shard.is_none(),
-            "mesh.shard",
-            format!("{:?}", mesh.shard),
-            "it divides state over all data ranks: leave it out",
-        ),
-        (plan.offload.is_none(), "offload", "given".into(), "it keeps everything in memory"),
-        (
-            plan.schedule().copies() == 1,
+            plan.mesh.context == 1 || !halves,
             "schedule",
             quoted(plan.schedule().name()),
-            "it holds one copy of each stage",
+            "with shared sequences backward runs in one piece",
+        ),
+        (
+            plan.mesh.shard.is_none() || plan.shards_optimizer(),
+            "mesh.shard",
+            format!("{:?}", plan.mesh.shard),
+            "there is nothing that ranks divide: leave it out",
+        ),
+        (
+            plan.offload.optimizer != Some(Place::Nvme) || !layer_wise,
+            "offload.optimizer",
+            quoted("nvme"),
+            "`lamb` and `lars` need all moments at once: keep them on `host`",
+        ),
+        (
+            plan.offload.optimizer_fraction == 1.0,
+            "offload.optimizer_fraction",
+            plan.offload.optimizer_fraction.to_string(),
+            "it offloads all of the optimizer's state or none",
+        ),
+        (
+            ![plan.offload.gradients, plan.offload.parameters].contains(&Some(Place::Nvme)),
+            "offload",
+            "gradients or parameters on `nvme`".into(),
+            "it has drives for the optimizer's state and for activations",
         ),
         (
             plan.schedule().flushes(),
@@ -137,7 +151,15 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
 
 fn model(plan: &Plan) -> Result<(), RunError> {
     let model = &plan.model;
+    let masks = model.blocks.iter().map(|run| run.block.attention.mask);
+    let alike = masks.clone().all(|mask| Some(mask) == masks.clone().next());
     all([
+        (
+            alike || plan.mesh.context == 1,
+            "mesh.context",
+            plan.mesh.context.to_string(),
+            "the masks of all blocks must be alike to share sequences",
+        ),
         (!model.dropout, "model.dropout", "true".into(), "it drops nothing out: set it to false"),
         (
             matches!(model.embedding.position, Position::Learned(_) | Position::Rotary),
@@ -177,8 +199,12 @@ fn block(plan: &Plan, block: &Block) -> Result<(), RunError> {
     let attention = &block.attention;
     let tensor = plan.mesh.tensor;
     let rotated = attention.rotary_head_dim.unwrap_or(attention.head_dim);
-    let Mlp::Dense(mlp) = &block.mlp else {
-        return Err(refuse("model.blocks.mlp", "a mixture of experts", "it has dense ones".into()));
+    let (mlp, ranks) = match &block.mlp {
+        Mlp::Dense(mlp) => (mlp, tensor),
+        Mlp::Experts(layer) => {
+            experts(plan, layer)?;
+            (&layer.expert, plan.mesh.expert_tensor())
+        }
     };
     all([
         (
@@ -220,11 +246,29 @@ fn block(plan: &Plan, block: &Block) -> Result<(), RunError> {
             "it must divide the key and value heads",
         ),
         (
-            mlp.width.is_multiple_of(tensor),
+            mlp.width.is_multiple_of(ranks),
             "mesh.tensor",
-            tensor.to_string(),
+            ranks.to_string(),
             "it must divide the feed-forward width",
         ),
+    ])
+}
+
+fn experts(plan: &Plan, experts: &Experts) -> Result<(), RunError> {
+    let routing = &plan.experts;
+    let key = "model.blocks.mlp.experts";
+    all([
+        (routing.gate == Gate::Token, "experts.gate", "`sentence`".into(), "it routes each token by itself"),
+        (
+            routing.capacity_factor.is_none(),
+            "experts.capacity_factor",
+            format!("{:?}", routing.capacity_factor),
+            "it drops no token: leave it out",
+        ),
+        (experts.shared.is_none(), key, "with shared experts".into(), "it has routed experts only"),
+        (!experts.router_bias, key, "with a router bias".into(), "its router has none"),
+        (experts.group_limit.is_none(), key, "in groups".into(), "each token may visit any expert"),
+        (!experts.expert.bias, key, "with biases".into(), "its experts have none"),
     ])
 }
 
@@ -232,6 +276,12 @@ fn block(plan: &Plan, block: &Block) -> Result<(), RunError> {
 fn known(op: &Op) -> bool {
     use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
     match (op.task, op.work) {
+        (Task::Module(module, does), Work::Collective { .. } | Work::Compute(_))
+            if is_stepwise(module, does) =>
+        {
+            true
+        }
+        (Task::Module(Module::Attention, Does::Arrange), Work::Compute(_)) => true,
         (Task::Module(module, Does::Move(value)), Work::Collective { kind, .. }) => {
             let inside = matches!(kind, AllReduce | AllGather | ReduceScatter);
             let brings = value != Value::Input || kind == AllGather || op.pass != Pass::Backward;
@@ -241,7 +291,9 @@ fn known(op: &Op) -> bool {
         (Task::Update(_), Work::Collective { kind, .. }) => {
             matches!(kind, AllReduce | AllGather | ReduceScatter)
         }
-        (Task::Update(_), Work::Compute(_)) => true,
+        (Task::Update(_), Work::Compute(_) | Work::HostUpdate(_)) => true,
+        (Task::Carry, _) => true,
+        (Task::Kept(_), Work::Copy { .. }) | (Task::UpdateBeside { .. }, Work::HostUpdate(_)) => true,
         (Task::Layers(..), Work::Collective { kind, .. }) => {
             matches!(kind, AllReduce | AllGather | ReduceScatter)
         }

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use trainwright_kernels::elementwise;
 
 /// The buffers of one rank that nothing holds, and what is held.
 #[derive(Default)]
@@ -95,6 +96,29 @@ impl Tensor {
         Self::of(data, self.width)
     }
 
+    /// Some columns of it.
+    pub fn columns(&self, columns: std::ops::Range<usize>) -> Self {
+        let width = columns.len();
+        let mut data = take_buffer(self.rows() * width);
+        for (own, row) in data.chunks_exact_mut(width).zip(self.data().chunks_exact(self.width)) {
+            own.copy_from_slice(&row[columns.clone()]);
+        }
+        Self::of(data, width)
+    }
+
+    /// Tensors of as many rows, side by side.
+    pub fn beside(parts: &[&Tensor]) -> Self {
+        let width = parts.iter().map(|part| part.width).sum();
+        let mut whole = Self::any(parts[0].rows(), width);
+        let mut first = 0;
+        for part in parts {
+            let rows = whole.data_mut().chunks_exact_mut(width).zip(part.data().chunks_exact(part.width));
+            rows.for_each(|(row, own)| row[first..first + own.len()].copy_from_slice(own));
+            first += part.width;
+        }
+        whole
+    }
+
     /// Length of a row.
     pub fn width(&self) -> usize {
         self.width
@@ -116,6 +140,13 @@ impl Tensor {
             *self = self.copy();
         }
         &mut Rc::get_mut(&mut self.data).expect("it was copied if it was shared").0
+    }
+
+    /// Rounds all numbers to such of bf16.
+    pub fn round_to_bf16(&mut self) {
+        if !elementwise::is_bf16(self.data()) {
+            elementwise::round_to_bf16(self.data_mut());
+        }
     }
 
     /// The numbers as a buffer of their own.

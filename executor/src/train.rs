@@ -1,5 +1,6 @@
 //! A run: a thread for each rank, step by step, and what they report.
 
+use crate::beside::Beside;
 use crate::collective::{Communicator, Members};
 use crate::error::{Fault, RunError};
 use crate::instruction::instructions;
@@ -15,7 +16,7 @@ use crate::tokens::{Loader, Tokens};
 use crate::transport::Mailboxes;
 use crate::update::Optimizer;
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -145,7 +146,8 @@ impl Run<'_> {
     }
 
     fn train(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
-        let mut own = self.new_rank(rank);
+        let mut own = self.new_rank(rank)?;
+        own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
         let resident = resident(&own.state);
         for step in 1..=self.shared.settings.steps {
             self.steps[rank].store(step, Ordering::Relaxed);
@@ -156,7 +158,7 @@ impl Run<'_> {
         Ok(RankEnd { record: own.recorder.record, resident, state: own.state })
     }
 
-    fn new_rank(&self, rank: usize) -> Rank<'_> {
+    fn new_rank(&self, rank: usize) -> Result<Rank<'_>, Fault> {
         let shared = self.shared;
         let Shared { plan, program, settings, .. } = *shared;
         let own = &program.ranks[rank];
@@ -165,13 +167,18 @@ impl Run<'_> {
         let layers = stage_layers(plan);
         let runs =
             |stage: &usize| plan.schedule().rank_of(*stage, plan.pipeline_shape()) == sizes.at.pipeline;
-        let own_layers = (0..layers.len()).filter(runs).flat_map(|stage| layers[stage].clone());
-        let state = State::new(&plan.model, own_layers, &sizes, ends_apart(plan), [settings.seed, moments]);
+        let stages = (0..plan.schedule().copies() * layers.len()).filter(runs);
+        let own_layers: BTreeSet<Layer> =
+            stages.flat_map(|stage| layers[stage % layers.len()].clone()).collect();
+        let copies_embedding = !own_layers.contains(&Layer::Embedding);
+        let own_layers = own_layers.into_iter();
+        let state = State::new(&plan.model, own_layers, &sizes, copies_embedding, [settings.seed, moments]);
         let groups = Axis::ALL
             .iter()
             .zip(own.groups)
             .map(|(_, group)| group.map(|group| members(program, group, rank)));
-        Rank {
+        Ok(Rank {
+            beside: Beside::new(plan.offload)?,
             shared,
             program: own,
             instructions: instructions(program, own),
@@ -186,7 +193,7 @@ impl Run<'_> {
             handed: BTreeMap::new(),
             layers,
             sizes,
-        }
+        })
     }
 
     /// What a rank is doing.
@@ -215,12 +222,6 @@ fn stage_layers(plan: &Plan) -> Vec<Vec<Layer>> {
         embedding.into_iter().chain(blocks).chain(head).collect()
     };
     stages.iter().enumerate().map(layers).collect()
-}
-
-/// Whether the first and the last stage are on different ranks.
-fn ends_apart(plan: &Plan) -> bool {
-    let shape = plan.pipeline_shape();
-    plan.schedule().rank_of(0, shape) != plan.schedule().rank_of(shape.stages() - 1, shape)
 }
 
 fn members(program: &Program, group: usize, rank: usize) -> Members {

@@ -3,18 +3,22 @@
 use crate::collective::{Combine, Communicator, Members};
 use crate::error::Fault;
 use crate::layers::{gather_weights, reduce_gradients};
-use crate::parameters::ParameterName;
+use crate::parameters::{Layer, Parameter, ParameterName, Sharing};
 use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Owned, State};
+use trainwright_kernels::elementwise;
 use trainwright_kernels::norm::sum_of_squares;
-use trainwright_kernels::optimizer::{AdamW, Momentum, StepSize, descend};
-use trainwright_spec::program::{UpdateStep, Work};
+use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares, StepSize, descend};
+use trainwright_spec::program::{Axis, UpdateStep, Work};
 
 /// The optimizers there are, by their names in jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Optimizer {
     AdamW,
+    Adam,
+    Lamb,
+    Lars,
     Momentum,
     Sgd,
 }
@@ -24,17 +28,25 @@ impl Optimizer {
     pub fn of_name(name: &str) -> Option<Self> {
         match name {
             "adamw" => Some(Optimizer::AdamW),
+            "adam" => Some(Optimizer::Adam),
+            "lamb" => Some(Optimizer::Lamb),
+            "lars" => Some(Optimizer::Lars),
             "momentum" => Some(Optimizer::Momentum),
             "sgd" => Some(Optimizer::Sgd),
             _ => None,
         }
     }
 
+    /// Whether its step depends on the norms of each tensor.
+    pub fn is_layer_wise(self) -> bool {
+        matches!(self, Optimizer::Lamb | Optimizer::Lars)
+    }
+
     /// Moments of each weight.
     pub fn moments(self) -> u64 {
         match self {
-            Optimizer::AdamW => 2,
-            Optimizer::Momentum => 1,
+            Optimizer::AdamW | Optimizer::Adam | Optimizer::Lamb => 2,
+            Optimizer::Momentum | Optimizer::Lars => 1,
             Optimizer::Sgd => 0,
         }
     }
@@ -43,6 +55,8 @@ impl Optimizer {
 /// β₁ and β₂ of published language models (Brown et al. 2020, arXiv 2005.14165, appendix B).
 const BETAS: [f32; 2] = [0.9, 0.95];
 const MOMENTUM: Momentum = Momentum { momentum: 0.9 };
+/// μ and η of the paper (You et al. 2017, arXiv 1708.03888, section 5).
+const LARS: Lars = Lars { momentum: 0.9, trust: 0.001 };
 
 /// The update of one step on one rank.
 pub(crate) struct Update<'a> {
@@ -51,16 +65,32 @@ pub(crate) struct Update<'a> {
     pub optimizer: Optimizer,
     /// Number of the step, from 1.
     pub step: usize,
-    /// The sum of the squares of the gradients so far.
-    pub squares: f64,
-    /// What gradients are still to be multiplied by.
-    pub scale: f32,
+    /// The sum of the squares of the gradients so far: of dense weights, and of experts on other ranks than those.
+    squares: [f64; 2],
+    /// What gradients are still to be multiplied by, once that is known.
+    scale: Option<f32>,
+    /// Whether their norm is bounded.
+    clips: bool,
+    /// By layer and parameter: what a layer-wise optimizer makes its ratios of.
+    ratios: Option<Vec<Squares>>,
 }
 
 impl<'a> Update<'a> {
     /// Before its first op.
-    pub fn new(settings: &'a Settings, sizes: &'a Sizes, optimizer: Optimizer, step: usize) -> Self {
-        Self { settings, sizes, optimizer, step, squares: 0.0, scale: 1.0 }
+    pub fn new(
+        settings: &'a Settings,
+        sizes: &'a Sizes,
+        optimizer: Optimizer,
+        clips: bool,
+        step: usize,
+    ) -> Self {
+        let (squares, scale) = ([0.0; 2], None);
+        Self { settings, sizes, optimizer, step, squares, scale, clips, ratios: None }
+    }
+
+    /// The norm of all gradients, once it has been summed.
+    pub fn norm(&self) -> f64 {
+        self.squares.iter().sum::<f64>().sqrt()
     }
 
     /// Runs an op of the update.
@@ -72,70 +102,212 @@ impl<'a> Update<'a> {
         communicator: &mut Communicator,
         state: &mut State,
     ) -> Result<(), Fault> {
-        let members = || members.expect("a collective has a group");
+        if let Work::Collective { kind, axis, .. } = work {
+            // A group of one has nothing to do.
+            let Some(members) = members else { return Ok(()) };
+            let mut each = |work: &mut dyn FnMut(&mut LayerState, &mut Communicator) -> Result<(), Fault>| {
+                state.layers_mut().try_for_each(|(_, layer)| work(layer, communicator))
+            };
+            return match step {
+                UpdateStep::ReduceGradients => each(&mut |layer, communicator| {
+                    reduce_gradients(communicator, members, (*kind, *axis), layer)
+                }),
+                UpdateStep::GatherWeights => {
+                    each(&mut |layer, communicator| gather_weights(communicator, members, *axis, layer))
+                }
+                UpdateStep::SumWhole => sum_whole(communicator, members, state),
+                UpdateStep::SumCopies => sum_where(communicator, members, state, |_| true),
+                UpdateStep::SumEmbedding => {
+                    let embedding = |owned: &Owned| owned.parameter.name == ParameterName::TokenEmbedding;
+                    sum_where(communicator, members, state, embedding)
+                }
+                UpdateStep::SumNorm => self.sum_squares(communicator, members, *axis),
+                UpdateStep::SumRatios => self.sum_ratios(communicator, members, *axis, state),
+                step => unreachable!("{step:?} by {work:?} is refused before a run"),
+            };
+        }
         match (step, work) {
-            (UpdateStep::ReduceGradients, Work::Collective { kind, .. }) => {
-                for (_, layer) in state.layers_mut() {
-                    reduce_gradients(communicator, members(), *kind, layer)?;
-                }
-            }
-            (UpdateStep::SumWhole, _) => sum_whole(communicator, members(), state)?,
-            (UpdateStep::SumEmbedding, _) => sum_embedding(communicator, members(), state)?,
             (UpdateStep::SquareNorm, _) => self.squares = self.own_squares(state),
-            (UpdateStep::SumNorm, _) => {
-                let mut squares = [self.squares as f32];
-                communicator.all_reduce(members(), &mut squares, Combine::Sum)?;
-                self.squares = f64::from(squares[0]);
-            }
-            (UpdateStep::Clip, _) => {
-                let norm = self.squares.sqrt();
-                if !norm.is_finite() {
-                    return Err(Fault::NotFinite { what: "the norm of the gradients" });
-                }
-                self.scale = (self.settings.largest_gradient_norm / norm).min(1.0) as f32;
-            }
-            (UpdateStep::Optimize, _) => state.layers_mut().for_each(|(_, layer)| self.optimize(layer)),
-            (UpdateStep::GatherWeights, _) => {
-                for (_, layer) in state.layers_mut() {
-                    gather_weights(communicator, members(), layer)?;
-                }
-            }
+            (UpdateStep::Clip, _) => drop(self.gradient_scale()?),
+            (UpdateStep::Optimize, _) => self.optimize(state, |_| true)?,
             (step, work) => unreachable!("{step:?} by {work:?} is refused before a run"),
         }
         Ok(())
     }
 
     /// This rank's share of Σ g²: what several ranks hold counts once.
-    fn own_squares(&self, state: &mut State) -> f64 {
-        let mut sum = 0.0;
+    fn own_squares(&self, state: &mut State) -> [f64; 2] {
+        let mut sums = [0.0; 2];
         for (_, layer) in state.layers_mut() {
             layer.owned(|owned| {
-                let squares = sum_of_squares(owned.gradients);
-                sum += match (owned.parameter.copied, owned.parameter.replicated) {
-                    (true, _) => 0.0,
-                    (false, true) => squares / self.sizes.tensor as f64,
-                    (false, false) => squares,
-                };
+                let squares = sum_of_squares(owned.gradients) / self.sizes.copies as f64;
+                sums[owned.parameter.sharing as usize] +=
+                    match (owned.parameter.copied, owned.parameter.replicated) {
+                        (true, _) => 0.0,
+                        (false, true) => squares / self.sizes.tensor as f64,
+                        (false, false) => squares,
+                    };
             });
         }
-        sum
+        sums
     }
 
-    fn optimize(&self, layer: &mut LayerState) {
+    /// Adds up what the members of a group have different parts of.
+    fn sum_squares(
+        &mut self,
+        communicator: &mut Communicator,
+        members: &Members,
+        axis: Axis,
+    ) -> Result<(), Fault> {
+        let mut squares = self.squares.map(|own| own as f32);
+        communicator.all_reduce(members, &mut squares, Combine::Sum)?;
+        for sharing in [Sharing::Dense, Sharing::Routed] {
+            if divides(axis, sharing) {
+                self.squares[sharing as usize] = f64::from(squares[sharing as usize]);
+            }
+        }
+        Ok(())
+    }
+
+    /// What gradients are multiplied by so that their norm is within its bound.
+    fn gradient_scale(&mut self) -> Result<f32, Fault> {
+        if let Some(scale) = self.scale {
+            return Ok(scale);
+        }
+        let norm = self.norm();
+        if self.clips && !norm.is_finite() {
+            return Err(Fault::NotFinite { what: "the norm of the gradients" });
+        }
+        let bounded = (self.settings.largest_gradient_norm / norm).min(1.0) as f32;
+        Ok(*self.scale.insert(if self.clips { bounded } else { 1.0 }))
+    }
+
+    fn size(&mut self, parameter: &Parameter) -> Result<StepSize, Fault> {
         let rate = self.settings.learning_rate.at(self.step);
+        let decay = if parameter.decays() { self.settings.weight_decay } else { 0.0 };
+        Ok(StepSize { rate, decay, gradient_scale: self.gradient_scale()?, step: self.step as u32 })
+    }
+
+    /// The first half of a layer-wise optimizer's step: the squares of what is here of each tensor and its update. Of what
+    /// several ranks hold each has its share.
+    fn prepare(&mut self, state: &mut State) -> Result<(), Fault> {
+        if self.ratios.is_some() || !self.optimizer.is_layer_wise() {
+            return Ok(());
+        }
+        let (lamb, lars) = (self.lamb(), LARS);
+        let mut all = Vec::new();
+        let mut done = Ok(());
+        for (_, layer) in state.layers_mut() {
+            layer.owned(|Owned { parameter, weights, gradients, moments }| {
+                let size = match self.size(parameter) {
+                    Ok(size) => size,
+                    Err(fault) => return done = Err(fault),
+                };
+                let (moments, weights) = if self.sizes.rounds {
+                    let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
+                    (moments, master.as_slice())
+                } else {
+                    (moments, &*weights)
+                };
+                let mut squares = match moments {
+                    [first, second] => lamb.prepare(weights, gradients, [first, second], size),
+                    _ => lars.prepare(weights, gradients, size),
+                };
+                if parameter.replicated {
+                    squares.weights /= self.sizes.tensor as f64;
+                    squares.update /= self.sizes.tensor as f64;
+                }
+                all.push(squares);
+            });
+        }
+        self.ratios = Some(all);
+        done
+    }
+
+    fn sum_ratios(
+        &mut self,
+        communicator: &mut Communicator,
+        members: &Members,
+        axis: Axis,
+        state: &mut State,
+    ) -> Result<(), Fault> {
+        self.prepare(state)?;
+        let ratios = self.ratios.as_mut().expect("they were just made");
+        let mut sums: Vec<f32> =
+            ratios.iter().flat_map(|own| [own.weights as f32, own.update as f32]).collect();
+        communicator.all_reduce(members, &mut sums, Combine::Sum)?;
+        let parameters = state.layers().flat_map(|(_, layer)| &layer.parameters);
+        for ((own, parameter), sums) in ratios.iter_mut().zip(parameters).zip(sums.chunks_exact(2)) {
+            if divides(axis, parameter.sharing) {
+                *own = Squares { weights: f64::from(sums[0]), update: f64::from(sums[1]) };
+            }
+        }
+        Ok(())
+    }
+
+    fn lamb(&self) -> Lamb {
+        let [beta1, beta2] = BETAS;
+        Lamb { beta1, beta2, epsilon: self.settings.adam_epsilon }
+    }
+
+    /// New weights and moments of some layers.
+    pub fn optimize(&mut self, state: &mut State, is_meant: impl Fn(Layer) -> bool) -> Result<(), Fault> {
+        self.prepare(state)?;
+        let mut number = 0;
+        let mut done = Ok(());
+        for (name, layer) in state.layers_mut() {
+            if !is_meant(name) {
+                number += layer.parameters.len();
+                continue;
+            }
+            layer.owned(|Owned { parameter, weights, gradients, moments }| {
+                let size = match self.size(parameter) {
+                    Ok(size) => size,
+                    Err(fault) => return done = Err(fault),
+                };
+                // Vectors step as they are.
+                let whole = self.ratios.as_ref().map_or(Squares::default(), |ratios| ratios[number]);
+                let whole = if parameter.decays() { whole } else { Squares::default() };
+                number += 1;
+                if self.sizes.rounds {
+                    let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
+                    self.new_weights(master, gradients, moments, size, whole);
+                    weights.copy_from_slice(master);
+                    elementwise::round_to_bf16(weights);
+                } else {
+                    self.new_weights(weights, gradients, moments, size, whole);
+                }
+            });
+            layer.gradients.whole.fill(0.0);
+            layer.gradients.own.iter_mut().for_each(|own| own.fill(0.0));
+        }
+        done
+    }
+
+    fn new_weights(
+        &self,
+        weights: &mut [f32],
+        gradients: &mut [f32],
+        moments: &mut [Vec<f32>],
+        size: StepSize,
+        whole: Squares,
+    ) {
         let [beta1, beta2] = BETAS;
         let adam = AdamW { beta1, beta2, epsilon: self.settings.adam_epsilon };
-        layer.owned(|Owned { parameter, weights, gradients, moments }| {
-            let decay = if parameter.decays() { self.settings.weight_decay } else { 0.0 };
-            let size = StepSize { rate, decay, gradient_scale: self.scale, step: self.step as u32 };
-            match (self.optimizer, moments) {
-                (Optimizer::AdamW, [first, second]) => adam.update(weights, gradients, [first, second], size),
-                (Optimizer::Momentum, [velocity]) => MOMENTUM.update(weights, gradients, velocity, size),
-                _ => descend(weights, gradients, size),
+        match (self.optimizer, moments) {
+            (Optimizer::AdamW, [first, second]) => adam.update(weights, gradients, [first, second], size),
+            (Optimizer::Adam, [first, second]) => {
+                for (gradient, weight) in gradients.iter_mut().zip(&*weights) {
+                    *gradient = *gradient * size.gradient_scale + size.decay * weight;
+                }
+                let size = StepSize { decay: 0.0, gradient_scale: 1.0, ..size };
+                adam.update(weights, gradients, [first, second], size);
             }
-        });
-        layer.gradients.whole.fill(0.0);
-        layer.gradients.own.iter_mut().for_each(|own| own.fill(0.0));
+            (Optimizer::Lamb, _) => self.lamb().apply(weights, gradients, size, whole),
+            (Optimizer::Lars, [velocity]) => LARS.apply(weights, gradients, velocity, size, whole),
+            (Optimizer::Momentum, [velocity]) => MOMENTUM.update(weights, gradients, velocity, size),
+            _ => descend(weights, gradients, size),
+        }
     }
 }
 
@@ -161,12 +333,26 @@ fn sum_whole(communicator: &mut Communicator, members: &Members, state: &mut Sta
     Ok(())
 }
 
-/// Sums the gradients of both copies of the tied embedding, of which their ranks update the same pieces.
-fn sum_embedding(communicator: &mut Communicator, members: &Members, state: &mut State) -> Result<(), Fault> {
+/// Whether the members of an axis have different parts of the weights that some ranks share.
+fn divides(axis: Axis, sharing: Sharing) -> bool {
+    match axis {
+        Axis::Pipeline => true,
+        Axis::ExpertTensor | Axis::Expert | Axis::ExpertData => sharing == Sharing::Routed,
+        _ => sharing == Sharing::Dense,
+    }
+}
+
+/// Sums the gradients of some parameters that each member has all of, or the same piece of.
+fn sum_where(
+    communicator: &mut Communicator,
+    members: &Members,
+    state: &mut State,
+    is_summed: impl Fn(&Owned) -> bool,
+) -> Result<(), Fault> {
     let mut summed = Ok(());
     for (_, layer) in state.layers_mut() {
         layer.owned(|owned| {
-            if owned.parameter.name == ParameterName::TokenEmbedding {
+            if summed.is_ok() && is_summed(&owned) {
                 summed = communicator.all_reduce(members, owned.gradients, Combine::Sum);
             }
         });

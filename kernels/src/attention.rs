@@ -8,6 +8,9 @@
 
 mod backward;
 mod forward;
+mod tile;
+
+pub use tile::{Tile, TileGradients};
 
 use crate::real::Real;
 use crate::threads::Threads;

@@ -36,8 +36,43 @@ pub fn bias_gradient<T: Real>(gradient: &[T], bias: &mut [T]) {
     });
 }
 
+/// Each number becomes the nearest one of bf16, of two the one with an even last bit.
+pub fn round_to_bf16(x: &mut [f32]) {
+    wide(|| {
+        for x in x.iter_mut() {
+            let bits = x.to_bits();
+            let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) & 0xFFFF_0000;
+            // A NaN must not become infinite.
+            *x = f32::from_bits(if x.is_nan() { bits | 0x0040_0000 } else { rounded });
+        }
+    });
+}
+
+/// Whether all of them are numbers of bf16.
+pub fn is_bf16(x: &[f32]) -> bool {
+    wide(|| x.iter().fold(0, |bits, x| bits | x.to_bits())) & 0xFFFF == 0
+}
+
 /// Whether all of them are numbers.
 pub fn all_finite(x: &[f32]) -> bool {
     // x · 0 is 0 for every number and NaN for the rest.
     wide(|| crate::lanes::sum(x, |x| x * 0.0)) == 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_has_eight_bits_of_significand() {
+        // Between 1 and 2 they are 2⁻⁷ apart; half way the even one is taken.
+        let step = 1.0 / 128.0;
+        let mut x =
+            [1.0, 1.0 + 0.4 * step, 1.0 + 0.5 * step, 1.0 + 1.5 * step, -3.0e38, f32::INFINITY, f32::NAN];
+        assert!(!is_bf16(&x));
+        round_to_bf16(&mut x);
+        assert_eq!(x[..4], [1.0, 1.0, 1.0, 1.0 + 2.0 * step]);
+        assert!((x[4] / -3.0e38 - 1.0).abs() < 0.004 && x[5] == f32::INFINITY && x[6].is_nan());
+        assert!(is_bf16(&x[..6]));
+    }
 }

@@ -1,5 +1,9 @@
 //! Optimizers over slices of weights.
 
+mod layer_wise;
+
+pub use layer_wise::{Lamb, Lars, Squares};
+
 use crate::lanes::wide;
 
 /// Adam with decoupled weight decay (Loshchilov & Hutter 2017, arXiv 1711.05101), as PyTorch's AdamW computes it.

@@ -34,9 +34,10 @@ use crate::catalog::nearest;
 use crate::collective::CollectiveKind;
 use crate::error::SpecError;
 use crate::model::Mask;
-use crate::program::Axis;
+use crate::program::{Axis, Travels};
 use crate::stack::AttentionKernel;
 use std::fmt;
+use std::ops::Range;
 
 /// An attention layer as one rank of the tensor axis has it, and how many ranks share its sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,8 +101,10 @@ pub enum Step {
 /// A collective over some context ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
-    /// What travels.
+    /// The name of the op.
     pub what: &'static str,
+    /// What travels.
+    pub travels: Travels,
     /// Which collective.
     pub kind: CollectiveKind,
     /// Over which ranks.
@@ -172,6 +175,11 @@ pub trait ContextScheme: fmt::Debug + Sync {
 
     /// From the gradient of a rank's own outputs to those of its queries, keys and values.
     fn backward(&self, layer: &SharedAttention) -> Vec<Step>;
+
+    /// The positions of each sequence that a rank has, ascending. `layer` has passed `check`.
+    fn positions(&self, layer: &SharedAttention, rank: usize) -> Vec<Range<usize>> {
+        layer.dealt(layer.ranks / layer.inner, rank)
+    }
 
     /// Elements that forward keeps for backward, beside the scores or their statistics and a rank's own outputs.
     fn kept(&self, layer: &SharedAttention) -> usize {
@@ -256,6 +264,19 @@ impl SharedAttention {
         }
     }
 
+    /// What a rank has of each sequence if so many sets of neighbouring ranks have equal parts: with a causal mask and
+    /// several sets the i-th part from the beginning and the i-th from the end. Each rank of a set has an equal piece
+    /// of each of its parts.
+    fn dealt(&self, sets: usize, rank: usize) -> Vec<Range<usize>> {
+        let inner = self.ranks / sets;
+        let (set, place) = (rank / inner, rank % inner);
+        let balanced = sets > 1 && self.mask != Mask::Full;
+        let parts = if balanced { 2 * sets } else { sets };
+        let own = std::iter::once(set).chain(balanced.then(|| parts - 1 - set));
+        let (length, piece) = (self.sequence / parts, self.sequence / parts / inner);
+        own.map(|part| part * length + place * piece).map(|first| first..first + piece).collect()
+    }
+
     /// Whether the ranks can have equal parts of each sequence: with a causal mask two each, the i-th from the
     /// beginning and the i-th from the end, so that all see as many keys.
     fn divides_sequence(&self) -> Result<(), Refusal> {
@@ -305,7 +326,7 @@ impl Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Step::Exchange(Exchange { what, kind, axis, elements, beside_next }) => {
+            Step::Exchange(Exchange { what, kind, axis, elements, beside_next, .. }) => {
                 let beside = if *beside_next { ", beside the next step" } else { "" };
                 write!(f, "{kind} over {}: {what}, {elements} elements{beside}", axis.name())
             }
@@ -394,6 +415,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn every_position_is_on_one_rank() {
+        let check = |name: &str, inner: usize, rank: usize, expected: &[Range<usize>]| {
+            let layer = SharedAttention { ranks: 4, inner, sequence: 64, ..LAYER };
+            let scheme = context_scheme(name).unwrap();
+            assert_eq!(scheme.positions(&layer, rank), expected, "{name}");
+            let mut all: Vec<usize> =
+                (0..4).flat_map(|rank| scheme.positions(&layer, rank)).flatten().collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..64).collect::<Vec<usize>>(), "{name}");
+        };
+        check("ring", 1, 1, &[8..16, 48..56]);
+        check("all-gather", 1, 3, &[24..32, 32..40]);
+        check("ulysses", 1, 1, &[16..32, 0..0][..1]);
+        // Set 0 has 0..16 and 48..64, its second rank the second half of each.
+        check("hybrid", 2, 1, &[8..16, 56..64]);
+        check("ring-self-attention", 1, 3, &[48..64, 0..0][..1]);
     }
 
     #[test]

@@ -19,7 +19,7 @@
 
 mod task;
 
-pub use task::{Does, LayerSpan, Module, State, Task, UpdateStep, Value};
+pub use task::{Does, LayerSpan, Module, Share, State, Task, Travels, UpdateStep, Value};
 
 use crate::collective::CollectiveKind;
 use crate::model::Mask;

@@ -25,12 +25,15 @@ impl Operator for Activation {
 }
 
 fn kernel(step: &Step) -> FeedForward {
-    let Mlp::Dense(mlp) = &step.block().mlp else { unreachable!("experts have modules of their own") };
+    let (mlp, ranks) = match &step.block().mlp {
+        Mlp::Dense(mlp) => (mlp, step.sizes.tensor),
+        Mlp::Experts(experts) => (&experts.expert, step.sizes.experts.tensor),
+    };
     let activation = match mlp.activation {
         model::Activation::Gelu => activation::Activation::Gelu,
         model::Activation::Silu => activation::Activation::Silu,
         model::Activation::Relu => activation::Activation::Relu,
         model::Activation::SquaredRelu => activation::Activation::SquaredRelu,
     };
-    FeedForward { activation, gated: mlp.gated, width: mlp.width / step.sizes.tensor }
+    FeedForward { activation, gated: mlp.gated, width: mlp.width / ranks }
 }

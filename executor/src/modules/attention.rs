@@ -31,7 +31,7 @@ impl Operator for Attention {
     }
 }
 
-fn kernel(step: &Step) -> attention::Attention {
+pub(super) fn kernel(step: &Step) -> attention::Attention {
     let layer = &step.block().attention;
     attention::Attention {
         batch: step.sizes.batch,

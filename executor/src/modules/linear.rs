@@ -65,6 +65,7 @@ fn weight(step: &Step) -> (Layer, ParameterName) {
         Module::Projection => ParameterName::Projection,
         Module::Fc1 => ParameterName::Fc1,
         Module::Fc2 => ParameterName::Fc2,
+        Module::Router => ParameterName::Router,
         Module::Logits => return step.state.output_embedding(),
         other => unreachable!("{other:?} is no product"),
     };

@@ -15,21 +15,21 @@ impl Operator for Positions {
     fn forward(&self, step: &mut Step, mut input: Tensor) -> Tensor {
         let table = step.weights(ParameterName::PositionEmbedding).expect("learned positions have a table");
         let (batch, width) = (step.sizes.batch, input.width());
-        let own = table.chunks_exact(width).skip(step.sizes.first_position());
-        for (rows, vector) in input.data_mut().chunks_exact_mut(batch * width).zip(own) {
-            elementwise::add_bias(rows, vector);
+        let positions = step.sizes.norm_positions();
+        for (rows, position) in input.data_mut().chunks_exact_mut(batch * width).zip(positions) {
+            elementwise::add_bias(rows, &table[position * width..(position + 1) * width]);
         }
         input
     }
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
-        let (batch, width, first) = (step.sizes.batch, gradient.width(), step.sizes.first_position());
+        let (batch, width) = (step.sizes.batch, gradient.width());
         let layer = step.state.layer_mut(step.place.0);
         let table =
             layer.gradients(ParameterName::PositionEmbedding).expect("learned positions have a table");
-        let own = table.chunks_exact_mut(width).skip(first);
-        for (rows, vector) in gradient.data().chunks_exact(batch * width).zip(own) {
-            elementwise::bias_gradient(rows, vector);
+        let positions = step.sizes.norm_positions();
+        for (rows, position) in gradient.data().chunks_exact(batch * width).zip(positions) {
+            elementwise::bias_gradient(rows, &mut table[position * width..(position + 1) * width]);
         }
         Some(gradient)
     }

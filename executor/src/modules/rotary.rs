@@ -31,6 +31,7 @@ fn turn(step: &Step, mut x: Tensor, turn: Turn) -> Tensor {
     let heads = Heads { row: x.width(), first: 0, count, width };
     let rotated = attention.rotary_head_dim.unwrap_or(width);
     let angles = rotary::Rotary::<f32>::new(rotated, BASE, 0..sizes.sequence);
-    angles.turn(x.data_mut(), heads, |row| row / sizes.batch, turn, step.threads);
+    let positions: Vec<usize> = sizes.own_positions().iter().cloned().flatten().collect();
+    angles.turn(x.data_mut(), heads, |row| positions[row / sizes.batch], turn, step.threads);
     x
 }

@@ -3,11 +3,14 @@
 use std::num::NonZeroUsize;
 use trainwright_executor::{LearningRate, Outcome, RunError, Settings, Tokens, train};
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::error::SpecError;
+use trainwright_spec::experts::Routing;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::{Model, hf};
-use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
+use trainwright_spec::plan::{Offload, Plan, Recompute, ScheduleChoice, StageBlocks};
 use trainwright_spec::precision::Precision;
+use trainwright_spec::schedule::{Custom, text};
 use trainwright_spec::stack::Stack;
 
 /// The choices of a plan.
@@ -16,6 +19,14 @@ pub struct Draft {
     pub model: &'static str,
     /// Tensor, pipeline, data.
     pub mesh: [usize; 3],
+    /// Ranks that share each sequence, and the neighbouring ones of them that exchange heads.
+    pub context: [usize; 2],
+    pub context_scheme: &'static str,
+    /// Ranks that share the experts, the neighbouring ones of them in a node, ranks that share each expert.
+    pub expert: [usize; 3],
+    pub dispatcher: &'static str,
+    /// Ranks that divide the state among them; 0 for all.
+    pub shard: usize,
     pub schedule: &'static str,
     pub virtual_stages: usize,
     pub sequence_parallel: bool,
@@ -24,6 +35,9 @@ pub struct Draft {
     pub micro_batch: usize,
     pub optimizer: &'static str,
     pub gradient_clipping: bool,
+    pub precision: Precision,
+    pub offload: Offload,
+    pub steps: usize,
 }
 
 /// Sequences of a step.
@@ -37,6 +51,12 @@ pub fn model(name: &str) -> Model {
         "gpt" => {
             r#"{"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 20, "vocab_size": 67,
                 "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#
+        }
+        "mixtral" => {
+            r#"{"model_type": "mixtral", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "num_hidden_layers": 4, "intermediate_size": 24, "vocab_size": 67, "hidden_act": "silu",
+                "tie_word_embeddings": false, "max_position_embeddings": 64, "num_local_experts": 4,
+                "num_experts_per_tok": 2, "sliding_window": null}"#
         }
         _ => {
             r#"{"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -53,6 +73,11 @@ impl Draft {
         Draft {
             model,
             mesh: [1, 1, 1],
+            context: [1, 1],
+            context_scheme: "ring",
+            expert: [1, 1, 0],
+            dispatcher: "all-to-all",
+            shard: 0,
             schedule: "1f1b",
             virtual_stages: 1,
             sequence_parallel: false,
@@ -61,14 +86,36 @@ impl Draft {
             micro_batch: 1,
             optimizer: "momentum",
             gradient_clipping: true,
+            precision: Precision::Fp32,
+            offload: Offload::default(),
+            steps: 3,
         }
     }
 
-    /// The plan, if there is such a one.
+    fn mesh(&self) -> Mesh {
+        let ([tensor, pipeline, data], [context, context_inner]) = (self.mesh, self.context);
+        let [expert, expert_inner, expert_tensor] = self.expert;
+        Mesh {
+            context,
+            context_inner,
+            expert,
+            expert_inner,
+            expert_tensor: (expert_tensor > 0).then_some(expert_tensor),
+            shard: (self.shard > 0).then_some(self.shard),
+            ..Mesh::new(tensor, pipeline, data)
+        }
+    }
+
+    /// The plan, which must be one.
     pub fn plan(&self) -> Plan {
+        self.try_plan().unwrap_or_else(|error| panic!("{self:?}: {error}"))
+    }
+
+    /// The plan, if there is such a one.
+    pub fn try_plan(&self) -> Result<Plan, SpecError> {
         let [tensor, pipeline, data] = self.mesh;
         let stages = pipeline * self.virtual_stages;
-        let ranks = tensor * pipeline * data;
+        let ranks = tensor * pipeline * data * self.context[0];
         let mut cluster = Cluster::from_name("dgx-a100:1").unwrap();
         if ranks > 8 {
             cluster = Cluster::from_name(&format!("dgx-a100:{}", ranks / 8)).unwrap();
@@ -78,22 +125,22 @@ impl Draft {
         let share = |stage| BLOCKS / stages + usize::from(stage < BLOCKS % stages);
         let plan = Plan {
             micro_batch: self.micro_batch,
-            schedule: self.schedule.into(),
+            schedule: self.schedule(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
             tensor_scheme: "1d".into(),
-            context_scheme: "ring".into(),
+            context_scheme: self.context_scheme.into(),
             data_sharding: self.data_sharding.into(),
             stages: (0..stages).map(|stage| StageBlocks(vec![self.recompute; share(stage)])).collect(),
             state: Default::default(),
-            offload: Default::default(),
+            offload: self.offload,
             data: Default::default(),
-            mesh: Mesh::new(tensor, pipeline, data),
-            experts: Default::default(),
+            mesh: self.mesh(),
+            experts: Routing { dispatcher: self.dispatcher.into(), ..Routing::default() },
             job: Job {
                 sequence: 16,
                 global_batch: BATCH,
-                precision: Precision::Fp32,
+                precision: self.precision,
                 optimizer: self.optimizer.into(),
                 gradient_clipping: self.gradient_clipping,
             },
@@ -101,13 +148,24 @@ impl Draft {
             cluster,
             model: model(self.model),
         };
-        plan.check("draft").unwrap_or_else(|error| panic!("{self:?}: {error}"));
-        plan
+        plan.check("draft")?;
+        Ok(plan)
     }
 
-    /// Three steps on made-up tokens.
+    /// A schedule by its name, or the actions of each rank on a line.
+    fn schedule(&self) -> ScheduleChoice {
+        match self.schedule.contains('F') {
+            true => {
+                let lists = text::read(self.schedule, "draft").unwrap();
+                ScheduleChoice::Actions(Box::new(Custom::new(lists).unwrap()))
+            }
+            false => self.schedule.into(),
+        }
+    }
+
+    /// Some steps on made-up tokens.
     pub fn train(&self) -> Result<Outcome, RunError> {
-        train(&self.plan(), &tokens(), &settings(3), &mut |_| {})
+        train(&self.plan(), &tokens(), &settings(self.steps), &mut |_| {})
     }
 }
 

@@ -13,8 +13,10 @@ fn what_there_is_not_is_refused_with_its_name() {
         let error = train(&plan, &tokens(), &settings(1), &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    check(&|plan| plan.job.precision = Precision::Bf16, "`job.precision` is `bf16`; it computes in `fp32`");
-    check(&|plan| plan.job.optimizer = "lamb".into(), "`job.optimizer` is `lamb`");
+    check(
+        &|plan| plan.job.precision = Precision::Fp16,
+        "`job.precision` is `fp16`; it has `fp32` and `bf16`",
+    );
     check(&|plan| plan.model.dropout = true, "`model.dropout` is true");
     check(&|plan| plan.model.blocks[0].block.parallel = true, "`model.blocks.parallel` is true");
 }

@@ -2,7 +2,7 @@
 
 use super::{ContextScheme, Exchange, Refusal, SharedAttention, Step, Tile, Volume};
 use crate::collective::CollectiveKind;
-use crate::program::Axis;
+use crate::program::{Axis, Travels};
 use crate::stack::AttentionKernel;
 
 /// Every rank gathers all keys and values and computes its own queries' attention to them.
@@ -52,13 +52,21 @@ impl ContextScheme for AllGather {
 
 /// The steps of all ranks of `layer`, which lie on `axis`.
 pub(super) fn forward(layer: &SharedAttention, axis: Axis) -> Vec<Step> {
-    let mut steps = collectives(layer, axis, ["gather keys", "gather values"], CollectiveKind::AllGather);
+    let mut steps = collectives(
+        layer,
+        axis,
+        [("gather keys", Travels::Keys), ("gather values", Travels::Values)],
+        CollectiveKind::AllGather,
+    );
     steps.push(Step::Attend(tile(layer)));
     steps
 }
 
 pub(super) fn backward(layer: &SharedAttention, axis: Axis) -> Vec<Step> {
-    let reduce = ["reduce key gradients", "reduce value gradients"];
+    let reduce = [
+        ("reduce key gradients", Travels::KeyGradients),
+        ("reduce value gradients", Travels::ValueGradients),
+    ];
     let mut steps = forward(layer, axis);
     steps.extend(collectives(layer, axis, reduce, CollectiveKind::ReduceScatter));
     steps
@@ -72,14 +80,15 @@ pub(super) fn volume(layer: &SharedAttention) -> Volume {
 fn collectives(
     layer: &SharedAttention,
     axis: Axis,
-    [keys, values]: [&'static str; 2],
+    [keys, values]: [(&'static str, Travels); 2],
     kind: CollectiveKind,
 ) -> Vec<Step> {
     if layer.ranks == 1 {
         return Vec::new();
     }
-    let whole = |what, part| {
-        Step::Exchange(Exchange { what, kind, axis, elements: layer.ranks * part, beside_next: false })
+    let whole = |(what, travels), part| {
+        let elements = layer.ranks * part;
+        Step::Exchange(Exchange { what, travels, kind, axis, elements, beside_next: false })
     };
     vec![whole(keys, layer.key()), whole(values, layer.value())]
 }

@@ -2,7 +2,7 @@
 
 use super::{Exchange, Refusal, SharedAttention, Step};
 use crate::collective::CollectiveKind;
-use crate::program::Axis;
+use crate::program::{Axis, Travels};
 
 /// `degree` neighbouring ranks on `axis` exchange parts of the sequence for heads.
 ///
@@ -48,29 +48,30 @@ impl Heads {
     pub fn forward(&self, layer: &SharedAttention, core: Vec<Step>) -> Vec<Step> {
         let shared = self.share(layer);
         let mut steps = Vec::new();
-        for (what, elements) in [
-            ("exchange queries", shared.query()),
-            ("exchange keys", shared.key()),
-            ("exchange values", shared.value()),
+        for (what, travels, elements) in [
+            ("exchange queries", Travels::Queries, shared.query()),
+            ("exchange keys", Travels::Keys, shared.key()),
+            ("exchange values", Travels::Values, shared.value()),
         ] {
-            steps.extend(self.exchange(what, elements));
+            steps.extend(self.exchange(what, travels, elements));
         }
         steps.extend(core);
-        steps.extend(self.exchange("exchange outputs", shared.output()));
+        steps.extend(self.exchange("exchange outputs", Travels::Outputs, shared.output()));
         steps
     }
 
     /// The same ways back, for gradients. Those of a head that was sent to several ranks are added.
     pub fn backward(&self, layer: &SharedAttention, core: Vec<Step>) -> Vec<Step> {
         let shared = self.share(layer);
-        let mut steps: Vec<Step> = self.exchange("exchange output gradients", shared.output()).collect();
+        let exchange = self.exchange("exchange output gradients", Travels::OutputGradients, shared.output());
+        let mut steps: Vec<Step> = exchange.collect();
         steps.extend(core);
-        for (what, elements) in [
-            ("exchange query gradients", shared.query()),
-            ("exchange key gradients", shared.key()),
-            ("exchange value gradients", shared.value()),
+        for (what, travels, elements) in [
+            ("exchange query gradients", Travels::QueryGradients, shared.query()),
+            ("exchange key gradients", Travels::KeyGradients, shared.key()),
+            ("exchange value gradients", Travels::ValueGradients, shared.value()),
         ] {
-            steps.extend(self.exchange(what, elements));
+            steps.extend(self.exchange(what, travels, elements));
         }
         if self.sent_kv_heads(layer) > layer.kv_heads {
             steps.push(Step::Add { elements: shared.key() + shared.value() });
@@ -95,9 +96,10 @@ impl Heads {
         layer.kv_heads.max(self.degree)
     }
 
-    fn exchange(&self, what: &'static str, elements: usize) -> impl Iterator<Item = Step> {
+    fn exchange(&self, what: &'static str, travels: Travels, elements: usize) -> impl Iterator<Item = Step> {
         let kind = CollectiveKind::AllToAll;
-        let travel = Step::Exchange(Exchange { what, kind, axis: self.axis, elements, beside_next: false });
+        let axis = self.axis;
+        let travel = Step::Exchange(Exchange { what, travels, kind, axis, elements, beside_next: false });
         let steps = (self.degree > 1).then_some([Step::Reorder { elements }, travel]);
         steps.into_iter().flatten()
     }

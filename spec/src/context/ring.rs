@@ -3,7 +3,7 @@
 use super::{ContextScheme, Exchange, Refusal, SharedAttention, Step, Tile, Volume};
 use crate::collective::CollectiveKind;
 use crate::model::Mask;
-use crate::program::Axis;
+use crate::program::{Axis, Travels};
 use crate::stack::AttentionKernel;
 
 /// Ring attention over the context axis.
@@ -83,7 +83,7 @@ pub(super) fn forward(layer: &SharedAttention, axis: Axis) -> Vec<Step> {
     for step in 0..layer.ranks {
         let (first, last) = (step == 0, step + 1 == layer.ranks);
         if !last {
-            steps.push(pass_on("keys and values", axis, pair));
+            steps.push(pass_on(Travels::KeysAndValues, axis, pair));
         }
         let buffers = usize::from(!first) + usize::from(!last);
         let added_up = if first { 0 } else { layer.output() };
@@ -104,9 +104,9 @@ pub(super) fn backward(layer: &SharedAttention, axis: Axis) -> Vec<Step> {
         let (first, last) = (step == 0, step + 1 == layer.ranks);
         match (first, last) {
             (true, true) => {}
-            (true, false) => steps.push(pass_on("keys and values", axis, pair)),
-            (false, false) => steps.push(pass_on("keys, values, gradients", axis, 2 * pair)),
-            (false, true) => steps.push(pass_on("key and value gradients", axis, pair)),
+            (true, false) => steps.push(pass_on(Travels::KeysAndValues, axis, pair)),
+            (false, false) => steps.push(pass_on(Travels::KeysValuesAndGradients, axis, 2 * pair)),
+            (false, true) => steps.push(pass_on(Travels::KeyAndValueGradients, axis, pair)),
         }
         let buffers = usize::from(!first) + usize::from(!last);
         // Gradients of queries so far; those of keys and values that go and those that come.
@@ -134,7 +134,13 @@ fn tile(layer: &SharedAttention, own: bool, held: usize) -> Tile {
     Tile { heads: layer.heads, kv_heads: layer.kv_heads, queries, keys, mask, held }
 }
 
-/// Every rank sends to the next and receives from the one before, beside the next step.
-fn pass_on(what: &'static str, axis: Axis, elements: usize) -> Step {
-    Step::Exchange(Exchange { what, kind: CollectiveKind::SendReceive, axis, elements, beside_next: true })
+/// Every rank sends to the next and receives from the one before, in backward the other way, beside the next step.
+fn pass_on(travels: Travels, axis: Axis, elements: usize) -> Step {
+    let what = match travels {
+        Travels::KeysAndValues => "keys and values",
+        Travels::KeysValuesAndGradients => "keys, values, gradients",
+        _ => "key and value gradients",
+    };
+    let kind = CollectiveKind::SendReceive;
+    Step::Exchange(Exchange { what, travels, kind, axis, elements, beside_next: true })
 }

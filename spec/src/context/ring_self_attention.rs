@@ -3,8 +3,9 @@
 use super::{ContextScheme, Exchange, Refusal, SharedAttention, Step, Volume};
 use crate::collective::CollectiveKind;
 use crate::model::Mask;
-use crate::program::Axis;
+use crate::program::{Axis, Travels};
 use crate::stack::AttentionKernel;
+use std::ops::Range;
 
 /// Ring Self-Attention.
 ///
@@ -71,6 +72,10 @@ impl ContextScheme for RingSelfAttention {
         steps
     }
 
+    fn positions(&self, layer: &SharedAttention, rank: usize) -> Vec<Range<usize>> {
+        SharedAttention { mask: Mask::Full, ..*layer }.dealt(layer.ranks, rank)
+    }
+
     fn volume(&self, layer: &SharedAttention) -> Volume {
         let rings = (layer.ranks - 1) * (layer.key() + layer.value());
         Volume { forward: rings, backward: rings + 2 * rings }
@@ -87,6 +92,7 @@ fn round(
 ) -> Vec<Step> {
     let pass_on = Exchange {
         what: with,
+        travels: travelling(with),
         kind: CollectiveKind::SendReceive,
         axis: Axis::Context,
         elements: part,
@@ -107,6 +113,7 @@ fn round(
 /// The product that makes a rank's summand of all keys' or values' gradients, and the sum over the ranks.
 fn reduced(layer: &SharedAttention, with: &'static str, part: usize, size: [usize; 3]) -> Vec<Step> {
     let sum = Exchange {
+        travels: if with == "keys" { Travels::KeyGradients } else { Travels::ValueGradients },
         what: if with == "keys" { "reduce key gradients" } else { "reduce value gradients" },
         kind: CollectiveKind::AllReduce,
         axis: Axis::Context,
@@ -115,4 +122,8 @@ fn reduced(layer: &SharedAttention, with: &'static str, part: usize, size: [usiz
     };
     let product = Step::Product { with, size, held: 0 };
     std::iter::once(product).chain((layer.ranks > 1).then_some(Step::Exchange(sum))).collect()
+}
+
+fn travelling(what: &str) -> Travels {
+    if what == "keys" { Travels::Keys } else { Travels::Values }
 }

@@ -5,6 +5,7 @@ use super::{ContextScheme, Refusal, SharedAttention, Step, Tile, Volume};
 use crate::model::Mask;
 use crate::program::Axis;
 use crate::stack::AttentionKernel;
+use std::ops::Range;
 
 /// Each rank computes the whole attention of 1/c of the heads.
 ///
@@ -56,6 +57,10 @@ impl ContextScheme for Ulysses {
 
     fn kept(&self, layer: &SharedAttention) -> usize {
         Ulysses::heads(layer).kept(layer)
+    }
+
+    fn positions(&self, layer: &SharedAttention, rank: usize) -> Vec<Range<usize>> {
+        layer.dealt(1, rank)
     }
 
     fn volume(&self, layer: &SharedAttention) -> Volume {

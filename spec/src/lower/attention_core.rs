@@ -4,7 +4,7 @@ use super::part::{Again, Half, Part, Role, Shape, Step};
 use crate::context::{SharedAttention, Step as Shared, Tile};
 use crate::model::{Attention, Mask};
 use crate::plan::Piece;
-use crate::program::{Direction, Does, FlashVersion, Kernel, Module};
+use crate::program::{Direction, Does, FlashVersion, Kernel, Module, Share};
 use crate::stack::AttentionKernel;
 use crate::units::Bytes;
 
@@ -95,6 +95,7 @@ impl Kernels<'_> {
                 axis: exchange.axis,
                 bytes: bytes(exchange.elements),
                 beside_next: exchange.beside_next,
+                does: Some(Does::Share(Share::Exchange(exchange.travels))),
             }],
             Shared::Attend(tile) => match self.shape.stack.attention.version() {
                 Some(version) => vec![self.fused(&tile, version)],
@@ -109,10 +110,11 @@ impl Kernels<'_> {
                 self.softmax(self.layer.batch * self.layer.heads * queries * keys, visible)
             }
             Shared::Add { elements } => {
-                vec![Step::streaming("add partial results", 2.0 * bytes(elements), bytes(elements))]
+                let add = Step::streaming("add partial results", 2.0 * bytes(elements), bytes(elements));
+                vec![add.doing(Does::Share(Share::Add))]
             }
             Shared::Reorder { elements } => {
-                vec![Step::streaming("reorder", bytes(elements), bytes(elements))]
+                vec![Step::streaming("reorder", bytes(elements), bytes(elements)).doing(Does::Arrange)]
             }
         }
     }
@@ -141,7 +143,8 @@ impl Kernels<'_> {
             }
         };
         let working = self.shape.activations(layer.batch * result + tile.held);
-        Step::Kernel { module: "attention", kernel, working, half: Half::Input, does: Does::Run }
+        let does = if layer.ranks > 1 { Does::Share(Share::Attend) } else { Does::Run };
+        Step::Kernel { module: "attention", kernel, working, half: Half::Input, does }
     }
 
     /// Several kernels with the scores in memory between them.

@@ -88,6 +88,7 @@ pub(crate) fn hidden_norm(shape: &Shape, kind: Norm) -> Part {
         axis,
         bytes,
         beside_next: false,
+        does: None,
     };
     match shape.stack.norms {
         Fusion::Fused => {

@@ -94,11 +94,11 @@ impl Emitter {
                 self.allocate(op, MemoryKind::Buffers, working);
                 self.free(op, MemoryKind::Buffers, working);
             }
-            Step::Collective { module, kind, axis, bytes, beside_next } => {
+            Step::Collective { module, kind, axis, bytes, beside_next, does } => {
                 let work = Work::Collective { kind, axis, bytes };
                 let after = self.last_kernel.iter().chain(&self.due).copied().collect();
                 let op = self.push(module, pass, Stream::Layer, work, after);
-                self.ops[op].task = task(Does::Move(moved));
+                self.ops[op].task = task(does.unwrap_or(Does::Move(moved)));
                 // What the stack leaves open is the tensor axis's; context schemes say themselves what overlaps.
                 match beside_next && (self.overlap || axis != Axis::Tensor) {
                     true => self.beside.push(op),

@@ -95,6 +95,7 @@ fn gathered_cross_entropy(shape: &Shape, vocabulary: usize) -> Part {
         axis: shape.scheme.vocabulary_axis(),
         bytes: logits,
         beside_next: false,
+        does: None,
     };
     let mut part = cross_entropy(&alone, vocabulary);
     part.forward.insert(0, gather);
@@ -116,6 +117,7 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
         axis: shape.scheme.vocabulary_axis(),
         bytes: Bytes::new(4.0 * shape.tokens() as f64),
         beside_next: false,
+        does: None,
     };
     let exchange = |steps: &mut Vec<Step>| steps.extend((shape.tensor > 1).then_some(exchange));
     if shape.stack.cross_entropy == Fusion::Fused {

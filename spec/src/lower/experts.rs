@@ -7,7 +7,7 @@ use crate::collective::CollectiveKind;
 use crate::experts::{Gate, Move, Visits, nodes_of_a_token};
 use crate::model::Experts;
 use crate::plan::Piece;
-use crate::program::Axis;
+use crate::program::{Axis, Does, Module};
 use crate::units::Bytes;
 
 /// The parts of a mixture of experts.
@@ -31,7 +31,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     }
     dispatch.forward = [enter.backward, there(shape, "dispatch", &moves, Weighed::No)].concat();
     dispatch.backward = [back("dispatch", &moves), enter.forward].concat();
-    parts.push(dispatch);
+    parts.push(dispatch.named(Module::Dispatch));
 
     let count = experts.count / visits.expert;
     let rows = visits.rows.div_ceil(count);
@@ -40,11 +40,11 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         part.kept = shape.operands(visits.rows * inner);
         part
     };
-    parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own));
-    parts.push(activation(shape, &experts.expert, visits.rows, own));
+    parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own).named(Module::ExpertFc1));
+    parts.push(activation(shape, &experts.expert, visits.rows, own).named(Module::ExpertActivation));
     let mut second = grouped("expert fc2", own, shape.hidden);
     second.join(Piece::Activation, Role::Reads, second.kept);
-    parts.push(second);
+    parts.push(second.named(Module::ExpertFc2));
     if let Some(shared) = &experts.shared {
         let input = if region { Input::Shared } else { Input::Region };
         let mut shared = feed_forward(shape, shared, input, !region);
@@ -57,7 +57,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         leave(shape, whole, &mut combine);
     }
     combine.backward.extend(there(shape, "combine", &moves, Weighed::Yes));
-    parts.push(combine);
+    parts.push(combine.named(Module::Combine));
     parts
 }
 
@@ -109,8 +109,8 @@ fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
     match shape.routing.gate {
         Gate::Token => {
             vec![
-                replicated(&shape.base(), "router", shape.hidden, experts.count),
-                scores_of(shape.own_tokens()),
+                replicated(&shape.base(), "router", shape.hidden, experts.count).named(Module::Router),
+                scores_of(shape.own_tokens()).named(Module::TopK),
             ]
         }
         Gate::Sentence => {
@@ -134,6 +134,7 @@ fn mean_of_tokens(shape: &Shape) -> Part {
         axis,
         bytes: means,
         beside_next: false,
+        does: None,
     };
     let parts = [(Axis::Tensor, shape.sequence_parallel), (Axis::Context, shape.mesh.context > 1)];
     let sums = parts.into_iter().filter(|(_, divided)| *divided).map(|(axis, _)| sum(axis));
@@ -159,12 +160,20 @@ fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) 
     let step = |each: &Move| match *each {
         Move::Copy { tokens, copies } => {
             let outputs = if weighed == Weighed::Yes { tokens } else { Bytes::ZERO };
-            Step::streaming(module, outputs + copies, copies).holding(std::mem::take(&mut gathered))
+            let copy = Step::streaming(module, outputs + copies, copies).doing(Does::Arrange);
+            copy.holding(std::mem::take(&mut gathered))
         }
-        Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows),
+        Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
         Move::Exchange { kind, axis, bytes } => {
             gathered = bytes;
-            Step::Collective { module, kind, axis, bytes: sent * bytes, beside_next: false }
+            Step::Collective {
+                module,
+                kind,
+                axis,
+                bytes: sent * bytes,
+                beside_next: false,
+                does: Some(Does::Route),
+            }
         }
     };
     moves.iter().map(step).collect()
@@ -173,11 +182,16 @@ fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) 
 /// The same moves back.
 fn back(module: &'static str, moves: &[Move]) -> Vec<Step> {
     let step = |each: &Move| match *each {
-        Move::Copy { tokens, copies } => Step::streaming(module, copies, tokens),
-        Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows),
-        Move::Exchange { kind, axis, bytes } => {
-            Step::Collective { module, kind: Move::reversed(kind), axis, bytes, beside_next: false }
-        }
+        Move::Copy { tokens, copies } => Step::streaming(module, copies, tokens).doing(Does::Arrange),
+        Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
+        Move::Exchange { kind, axis, bytes } => Step::Collective {
+            module,
+            kind: Move::reversed(kind),
+            axis,
+            bytes,
+            beside_next: false,
+            does: Some(Does::Route),
+        },
     };
     moves.iter().rev().map(step).collect()
 }

@@ -17,7 +17,7 @@ use super::emit::{Emitter, backward_peak};
 use super::late_parameters;
 use super::stage::{Layer, Stage};
 use crate::plan::Plan;
-use crate::program::{CopyDirection, HostUpdate, MemoryKind, Pass, Place, Stream, Work};
+use crate::program::{CopyDirection, HostUpdate, LayerSpan, MemoryKind, Pass, Place, Stream, Task, Work};
 use crate::units::Bytes;
 
 /// The copies of one pass of a stage, emitted as its layers come by.
@@ -156,6 +156,7 @@ impl<'a> HostCopies<'a> {
                 };
                 let bytes = layer.kept();
                 let copy = self.copy("activations out", CopyDirection::ToHost, place, bytes, emitter);
+                emitter.ops[copy].task = Task::Kept(self.span(number));
                 emitter.free(copy, MemoryKind::Activations, bytes);
                 self.leaving.push((number, copy));
             }
@@ -175,6 +176,7 @@ impl<'a> HostCopies<'a> {
         let work =
             Work::Copy { direction: CopyDirection::ToHost, place: offload.gradients_place(), bytes: moved };
         let copy = emitter.push("gradients out", self.pass, Stream::ToHost, work, after);
+        emitter.ops[copy].task = Task::Carry;
         if offload.gradients.is_some() {
             emitter.free(copy, MemoryKind::Gradients, bucket.gradients(self.plan));
             self.leaving_gradients.push(copy);
@@ -182,7 +184,9 @@ impl<'a> HostCopies<'a> {
                 // The sum is read and written, the summand read; on the drives too if it is there.
                 let drives = if offload.gradients == Some(Place::Nvme) { moved } else { Bytes::ZERO };
                 let sum = HostUpdate { memory: 3.0 * moved, nvme_read: 2.0 * drives, nvme_written: drives };
-                emitter.push("sum gradients", self.pass, Stream::Host, Work::HostUpdate(sum), vec![copy]);
+                let work = Work::HostUpdate(sum);
+                let op = emitter.push("sum gradients", self.pass, Stream::Host, work, vec![copy]);
+                emitter.ops[op].task = Task::Carry;
             }
         }
     }
@@ -205,9 +209,18 @@ impl<'a> HostCopies<'a> {
         for (module, kind, place, bytes) in needed {
             let Some(place) = place else { continue };
             let copy = self.copy(module, CopyDirection::FromHost, place, bytes, emitter);
+            emitter.ops[copy].task = match kind {
+                MemoryKind::Activations => Task::Kept(self.span(number)),
+                _ => Task::Carry,
+            };
             emitter.allocate(*first.get_or_insert(copy), kind, bytes);
             self.fetched.push(copy);
         }
+    }
+
+    /// The layer that comes so late in the pass.
+    fn span(&self, number: usize) -> LayerSpan {
+        LayerSpan::of_pass(self.pass, number, number + 1, self.layers.len())
     }
 
     fn copy(

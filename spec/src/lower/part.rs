@@ -200,14 +200,14 @@ impl Part {
         let first_kernel = self.backward.iter().position(is_kernel).unwrap_or(self.backward.len());
         let half_of = |index: usize| match self.backward[index] {
             Step::Kernel { half, .. } => half,
-            Step::Collective { beside_next: true, .. } if index < first_kernel => Half::Weight,
+            Step::Collective { beside_next: true, does: None, .. } if index < first_kernel => Half::Weight,
             Step::Collective { .. } => Half::Input,
         };
         let own = (0..self.backward.len()).filter(|index| half_of(*index) == half);
         own.map(|index| match self.backward[index] {
-            Step::Collective { module, kind, axis, bytes, beside_next } => {
+            Step::Collective { module, kind, axis, bytes, beside_next, does } => {
                 let hides = index + 1 == self.backward.len() || half_of(index + 1) == half;
-                Step::Collective { module, kind, axis, bytes, beside_next: beside_next && hides }
+                Step::Collective { module, kind, axis, bytes, beside_next: beside_next && hides, does }
             }
             kernel @ Step::Kernel { .. } => kernel,
         })
@@ -269,6 +269,8 @@ pub(crate) enum Step {
         bytes: Bytes,
         /// Whether the next kernel need not wait for it: only the one after that.
         beside_next: bool,
+        /// What it does; left out, it moves the tensor that its place among the part's kernels says.
+        does: Option<Does>,
     },
 }
 
@@ -421,7 +423,7 @@ pub(crate) fn lowered(shape: &Shape, numbers: Numbers, steps: &[LayerStep]) -> V
         LayerStep::Collective { name, kind, axis, elements, beside_next } => {
             let gathers = kind == CollectiveKind::AllGather;
             let bytes = if gathers { gathered(elements) } else { shape.activations(elements) };
-            Step::Collective { module: name, kind, axis, bytes, beside_next }
+            Step::Collective { module: name, kind, axis, bytes, beside_next, does: None }
         }
         LayerStep::Product { size, held } => {
             Step::gemm(numbers.module, 1, size, numbers.product).holding(gathered(held))
@@ -443,7 +445,10 @@ pub(crate) fn leave(shape: &Shape, whole: Bytes, part: &mut Part) {
         false => (CollectiveKind::AllReduce, None),
     };
     let axis = Axis::Tensor;
-    let step = |module, kind| Step::Collective { module, kind, axis, bytes: whole, beside_next: false };
+    let step = |module, kind| {
+        let does = Some(Does::Route);
+        Step::Collective { module, kind, axis, bytes: whole, beside_next: false, does }
+    };
     part.forward.push(step("reduce output", forward));
     part.backward.extend(backward.map(|kind| step("gather gradient", kind)));
 }

@@ -10,7 +10,8 @@ use crate::collective::CollectiveKind;
 use crate::data::{Divided, Reduction};
 use crate::plan::Plan;
 use crate::program::{
-    Access, Axis, CopyDirection, HostUpdate, Kernel, Pass, Place, Segment, Stream, Task, UpdateStep, Work,
+    Access, Axis, CopyDirection, HostUpdate, Kernel, LayerSpan, Pass, Place, Segment, Stream, Task,
+    UpdateStep, Work,
 };
 use crate::stack::Fusion;
 use crate::units::Bytes;
@@ -77,19 +78,12 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
                 let work = Work::HostUpdate(HostUpdate { memory, nvme_read, ..HostUpdate::default() });
                 let after = left.into_iter().collect();
                 let norm = emitter.push("gradient norm", Pass::Update, Stream::Host, work, after);
+                emitter.ops[norm].task = Task::Update(UpdateStep::SquareNorm);
                 emitter.wait_for(norm);
             }
         }
         // The squares of all parts of the gradients: data ranks have different parts only where they are sharded.
-        let parts = [
-            (Axis::Tensor, plan.mesh.tensor > 1),
-            (Axis::Pipeline, plan.mesh.pipeline > 1),
-            (shard_axis(plan), plan.shards_optimizer()),
-            (Axis::ExpertTensor, plan.mesh.experts_apart() && plan.mesh.expert_tensor() > 1),
-            (Axis::Expert, plan.mesh.expert > 1),
-            (Axis::ExpertData, plan.mesh.experts_apart() && plan.shards_optimizer()),
-        ];
-        for (axis, _) in parts.into_iter().filter(|(_, divided)| *divided) {
+        for axis in dividing_axes(plan) {
             let work = all_reduce(axis, Bytes::new(4.0));
             step(&mut emitter, "reduce norm", UpdateStep::SumNorm, work);
         }
@@ -97,6 +91,14 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         if by_gpu > 0.0 {
             let scale = streaming(Access::Elementwise, gradient * by_gpu, gradient * by_gpu);
             step(&mut emitter, "clip", UpdateStep::Clip, Work::Compute(scale));
+        }
+    }
+    // A layer-wise optimizer compares each tensor with its update: all parts of both.
+    if plan.job.optimizer().extra_traffic() > Bytes::ZERO {
+        let tensors: u64 = own.clone().flat_map(Stage::layers).map(|layer| layer.tensors).sum();
+        for axis in dividing_axes(plan).filter(|axis| *axis != Axis::Pipeline) {
+            let work = all_reduce(axis, Bytes::new(8.0 * tensors as f64));
+            step(&mut emitter, "reduce ratios", UpdateStep::SumRatios, work);
         }
     }
     let clipped = emitter.frontier();
@@ -111,7 +113,15 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     }
     if let Some(left) = left {
         let after = clipped.into_iter().chain([left]).collect();
-        let buckets: Vec<Bucket> = own.clone().flat_map(|stage| Bucket::all(plan, stage)).collect();
+        let all = |stage: &Stage| {
+            let (number, layers) = (stage.number, stage.layers().count());
+            let tasks = move |bucket: Bucket| {
+                let layers = LayerSpan::of_pass(Pass::Backward, bucket.first, bucket.last + 1, layers);
+                (bucket, Task::UpdateBeside { stage: number, layers })
+            };
+            Bucket::all(plan, stage).into_iter().map(tasks).collect::<Vec<_>>()
+        };
+        let buckets: Vec<(Bucket, Task)> = own.clone().flat_map(all).collect();
         let last = update_on_host(plan, &buckets, after, &mut emitter);
         last.into_iter().for_each(|copy| emitter.wait_for(copy));
     }
@@ -149,6 +159,19 @@ fn divided(work: Work, pieces: u64) -> Vec<Work> {
     }
 }
 
+/// The axes whose ranks update different weights, or different pieces of the same.
+fn dividing_axes(plan: &Plan) -> impl Iterator<Item = Axis> + use<> {
+    let parts = [
+        (Axis::Tensor, plan.mesh.tensor > 1),
+        (Axis::Pipeline, plan.mesh.pipeline > 1),
+        (shard_axis(plan), plan.shards_optimizer()),
+        (Axis::ExpertTensor, plan.mesh.experts_apart() && plan.mesh.expert_tensor() > 1),
+        (Axis::Expert, plan.mesh.expert > 1),
+        (Axis::ExpertData, plan.mesh.experts_apart() && plan.shards_optimizer()),
+    ];
+    parts.into_iter().filter(|(_, divided)| *divided).map(|(axis, _)| axis)
+}
+
 /// A step of the update, in line with the kernels.
 fn step(emitter: &mut Emitter, module: &'static str, step: UpdateStep, work: Work) {
     let op = emitter.in_line(module, Pass::Update, work);
@@ -172,7 +195,8 @@ fn copy_late_gradients(plan: &Plan, bytes: Bytes, emitter: &mut Emitter) -> usiz
         let place = plan.offload.gradients_place();
         let work = Work::Copy { direction: CopyDirection::ToHost, place, bytes };
         let after = emitter.frontier();
-        emitter.push("gradients out", Pass::Update, Stream::ToHost, work, after);
+        let op = emitter.push("gradients out", Pass::Update, Stream::ToHost, work, after);
+        emitter.ops[op].task = Task::Carry;
     }
     emitter.push("gradients copied", Pass::Update, Stream::ToHost, Work::Join, Vec::new())
 }
@@ -181,7 +205,7 @@ fn copy_late_gradients(plan: &Plan, bytes: Bytes, emitter: &mut Emitter) -> usiz
 /// returns the last copy. A delayed update has been done during the passes, and its weights come in now.
 fn update_on_host(
     plan: &Plan,
-    buckets: &[Bucket],
+    buckets: &[(Bucket, Task)],
     after: Vec<usize>,
     emitter: &mut Emitter,
 ) -> Option<usize> {
@@ -190,15 +214,19 @@ fn update_on_host(
         .offload
         .delayed_update
         .then(|| emitter.push("weights updated", Pass::Update, Stream::Host, Work::Join, after.clone()));
-    for bucket in buckets {
+    for (bucket, task) in buckets {
         let updated = delayed.unwrap_or_else(|| {
             let work = Work::HostUpdate(host_update(plan, bucket));
-            emitter.push("optimizer", Pass::Update, Stream::Host, work, after.clone())
+            let op = emitter.push("optimizer", Pass::Update, Stream::Host, work, after.clone());
+            emitter.ops[op].task = *task;
+            op
         });
         if plan.offload.parameters.is_none() {
             let bytes = updated_weights(plan, bucket);
             let work = Work::Copy { direction: CopyDirection::FromHost, place: Place::Host, bytes };
-            last = Some(emitter.push("weights in", Pass::Update, Stream::FromHost, work, vec![updated]));
+            let op = emitter.push("weights in", Pass::Update, Stream::FromHost, work, vec![updated]);
+            emitter.ops[op].task = Task::Carry;
+            last = Some(op);
         }
     }
     last

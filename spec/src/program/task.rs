@@ -12,6 +12,17 @@ pub enum Task {
     Layers(State, LayerSpan),
     /// A step of the end of a training step, over all layers of the rank.
     Update(UpdateStep),
+    /// What layers of the stage of that number keep from forward to backward leaves the memory of the GPU, or comes back.
+    Kept(LayerSpan),
+    /// New weights and moments of layers of a stage, whose state is not in the memory of the GPU.
+    UpdateBeside {
+        /// The stage's number in actions.
+        stage: usize,
+        /// Its layers.
+        layers: LayerSpan,
+    },
+    /// Carries what is where its reader finds it already, if the memory of GPU and host is one.
+    Carry,
 }
 
 /// A part of a layer, named as papers draw it.
@@ -40,6 +51,20 @@ pub enum Module {
     Activation,
     /// The last product of a feed-forward layer.
     Fc2,
+    /// The product that scores the experts for each token.
+    Router,
+    /// The choice of each token's experts, and how much each counts.
+    TopK,
+    /// Tokens on their way to their experts.
+    Dispatch,
+    /// The first product of each expert.
+    ExpertFc1,
+    /// The nonlinearity between an expert's products.
+    ExpertActivation,
+    /// The last product of each expert.
+    ExpertFc2,
+    /// The experts' outputs on their way back, weighed and summed.
+    Combine,
     /// The end of the sublayer of that index: bias, and what came past it.
     Residual(usize),
     /// The norm after the last block.
@@ -64,6 +89,48 @@ pub enum Does {
     Arrange,
     /// A collective over one of the module's tensors.
     Move(Value),
+    /// A step of attention that the ranks of a context axis share.
+    Share(Share),
+    /// A collective on the way of tokens to their experts or back.
+    Route,
+}
+
+/// A step of attention that several ranks share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Share {
+    /// Something travels between the ranks.
+    Exchange(Travels),
+    /// Attention of the queries that are there to the keys that are next.
+    Attend,
+    /// What that made is added to what was made before.
+    Add,
+}
+
+/// What ranks that share attention send each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Travels {
+    /// Queries.
+    Queries,
+    /// Keys.
+    Keys,
+    /// Values.
+    Values,
+    /// Keys and values.
+    KeysAndValues,
+    /// Keys and values, and the gradients of those that came before them.
+    KeysValuesAndGradients,
+    /// Outputs.
+    Outputs,
+    /// Gradients of outputs.
+    OutputGradients,
+    /// Gradients of queries.
+    QueryGradients,
+    /// Gradients of keys.
+    KeyGradients,
+    /// Gradients of values.
+    ValueGradients,
+    /// Gradients of keys and values.
+    KeyAndValueGradients,
 }
 
 /// A tensor of a module.
@@ -127,6 +194,8 @@ pub enum UpdateStep {
     SumNorm,
     /// Scales gradients so that their norm is at most its bound.
     Clip,
+    /// Adds up the squares that the ratios of layer-wise optimizers are made of: of each tensor and of its update.
+    SumRatios,
     /// New weights and moments.
     Optimize,
     /// Pieces updated weights together.
