@@ -122,7 +122,7 @@ impl CliError {
         match self {
             CliError::Writing { .. } | CliError::Deadlock(_) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
-            CliError::Run(RunError::Rank { .. }) => Outcome::Failure,
+            CliError::Run(RunError::Rank { .. } | RunError::Meeting { .. }) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }

@@ -15,5 +15,6 @@ pub mod scoreboard;
 mod stages;
 mod table;
 pub mod training;
+pub mod validate;
 pub mod what_if;
 pub mod words;

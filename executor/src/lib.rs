@@ -10,6 +10,7 @@
 //! executor has a file for each such thing in `modules`. What a plan asks for and the executor has not is refused before
 //! anything runs. Nothing here knows what an op should cost.
 
+mod calibrate;
 mod collective;
 mod error;
 mod frame;
@@ -18,6 +19,7 @@ mod layers;
 mod modules;
 mod moves;
 mod parameters;
+mod processes;
 mod random;
 mod rank;
 mod record;
@@ -32,9 +34,13 @@ mod train;
 mod transport;
 mod update;
 
+pub use calibrate::{Calibrated, Grid, Over, calibrate, on_machine};
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
-pub use settings::{LearningRate, Settings};
+pub use processes::train_in_processes;
+pub use record::recording_cost;
+pub use settings::{LearningRate, Records, Settings};
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};
+pub use transport::Rendezvous;

@@ -33,6 +33,19 @@ pub struct DeviceProfile {
     pub source: String,
     /// Each shape once.
     pub kernels: Vec<MeasuredKernel>,
+    /// Each op and shape once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<MeasuredOp>,
+}
+
+/// A kernel call that was timed as a certain op of a program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredOp {
+    /// Module and pass, as `Op::kind` has them.
+    pub op: String,
+    /// The call and its time.
+    pub measured: MeasuredKernel,
 }
 
 /// A kernel call and how long it took, launch gap included.
@@ -83,6 +96,8 @@ struct Row {
     precision: Precision,
     time_us: f64,
     #[serde(default)]
+    op: String,
+    #[serde(default)]
     source: String,
     #[serde(default)]
     #[expect(dead_code, reason = "a column for people")]
@@ -98,7 +113,7 @@ impl DeviceProfile {
     /// # Errors
     /// `Syntax` with the line, or `BadValue` if no row is of that GPU.
     pub fn from_csv(text: &str, origin: &str, gpu: &str) -> Result<Self, SpecError> {
-        let mut times: BTreeMap<(String, String, Precision), Vec<f64>> = BTreeMap::new();
+        let mut times: BTreeMap<(String, String, String, Precision), Vec<f64>> = BTreeMap::new();
         let mut sources: Vec<String> = Vec::new();
         let mut others: Vec<String> = Vec::new();
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
@@ -115,7 +130,7 @@ impl DeviceProfile {
             let kernel = shape::read(&row.kernel, &row.shape, row.precision).map_err(refuse)?;
             measured(row.time_us).map_err(refuse)?;
             let (kind, shape, precision) = shape::write(&kernel);
-            times.entry((kind.into(), shape, precision)).or_default().push(row.time_us);
+            times.entry((row.op, kind.into(), shape, precision)).or_default().push(row.time_us);
             if !row.source.is_empty() && !sources.contains(&row.source) {
                 sources.push(row.source);
             }
@@ -130,12 +145,35 @@ impl DeviceProfile {
             let (origin, key) = (origin.into(), "gpu".into());
             return Err(SpecError::BadValue { origin, key, value: gpu.into(), allowed });
         }
-        let kernels = times.into_iter().map(|((kind, shape, precision), times)| {
-            let written = Written(kind, shape, precision, median(times));
-            MeasuredKernel::try_from(written).expect("it was read before")
-        });
         let source = if sources.is_empty() { origin.to_string() } else { sources.join("; ") };
-        Ok(Self { source, kernels: kernels.collect() })
+        let mut profile = Self { source, kernels: Vec::new(), ops: Vec::new() };
+        for ((op, kind, shape, precision), times) in times {
+            let written = Written(kind, shape, precision, median(times));
+            let measured = MeasuredKernel::try_from(written).expect("it was read before");
+            match op.is_empty() {
+                true => profile.kernels.push(measured),
+                false => profile.ops.push(MeasuredOp { op, measured }),
+            }
+        }
+        Ok(profile)
+    }
+
+    /// A profile's rows as a CSV that `from_csv` reads; `date` and `versions` are the same in all.
+    pub fn to_csv(&self, gpu: &str, [date, versions]: [&str; 2]) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let header = ["gpu", "kernel", "shape", "precision", "time_us", "op", "source", "date", "versions"];
+        let plain = self.kernels.iter().map(|measured| ("", measured));
+        let of_ops = self.ops.iter().map(|row| (row.op.as_str(), &row.measured));
+        let rows = plain.chain(of_ops).map(|(op, measured)| {
+            let Written(kind, shape, precision, time) = Written::from(*measured);
+            let time = time.to_string();
+            let cells = [gpu, &kind, &shape, precision.name(), &time, op, &self.source, date, versions];
+            cells.map(str::to_string)
+        });
+        let all = std::iter::once(header.map(str::to_string)).chain(rows);
+        all.for_each(|row| writer.write_record(row).expect("a vector takes every row"));
+        let bytes = writer.into_inner().expect("a vector takes every row");
+        String::from_utf8(bytes).expect("cells are text")
     }
 }
 
