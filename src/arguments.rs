@@ -1,11 +1,13 @@
 //! The arguments of every command. Where one takes a name, the names come from the registry that knows them.
 
+mod measure;
 mod network;
 mod profiles;
 mod reports;
 mod tools;
 mod what_if;
 
+pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
 pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
@@ -61,6 +63,10 @@ pub enum Command {
     Fit(FitArguments),
     /// Train with a plan on this machine
     Run(RunArguments),
+    /// Measure this machine: what ops and exchanges of ranks on its cores take
+    Calibrate(CalibrateArguments),
+    /// Forecast a plan on this machine, run it, and compare both op by op
+    Validate(ValidateArguments),
     /// Ask what would be if an input were another: sweeps, costs, GPUs needed, what fits
     WhatIf(Box<WhatIfArguments>),
     /// Forecast a collective by size, as nccl-tests prints it, beside measurements
@@ -303,6 +309,10 @@ pub struct RunArguments {
     /// Weight decay of matrices
     #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
     pub weight_decay: f32,
+    /// How ranks reach each other: as threads of this process, or each in a process of its own that a launcher starts
+    /// with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (Open MPI's and Slurm's names are known too)
+    #[arg(long, value_enum, default_value = "threads")]
+    pub transport: TransportChoice,
     /// Write a trace of the last step for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,

@@ -1,5 +1,6 @@
 //! One file per command: what it calls, in which order, and how it ends.
 
+pub mod calibrate;
 mod chakra;
 pub mod compare;
 pub mod export;
@@ -16,4 +17,5 @@ pub mod shell;
 pub mod show;
 pub mod simulate;
 pub mod stragglers;
+pub mod validate;
 pub mod what_if;

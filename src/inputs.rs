@@ -1,5 +1,6 @@
 //! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
 
+pub mod launched;
 pub mod network;
 pub mod trace;
 pub mod what_if;

@@ -44,6 +44,8 @@ fn run() -> Result<Outcome, CliError> {
         Command::Predict(arguments) => commands::predict::run(&arguments),
         Command::Fit(arguments) => commands::fit::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Calibrate(arguments) => commands::calibrate::run(&arguments),
+        Command::Validate(arguments) => commands::validate::run(&arguments),
         Command::WhatIf(arguments) => commands::what_if::run(&arguments),
         Command::Network(arguments) => commands::network::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),

@@ -17,5 +17,6 @@ mod stages;
 pub mod stragglers;
 mod table;
 pub mod training;
+pub mod validate;
 pub mod what_if;
 pub mod words;

@@ -18,6 +18,16 @@ pub enum RunError {
     /// The tokens do not suit the plan.
     #[error("the data does not suit the plan: {0}")]
     Data(String),
+    /// The processes of a run did not come together.
+    #[error("rank {rank} did not meet the others at {master}: {reason}")]
+    Meeting {
+        /// This process's.
+        rank: usize,
+        /// Where they were to meet.
+        master: String,
+        /// What happened.
+        reason: String,
+    },
     /// A rank could not go on.
     #[error("rank {rank} stopped in step {step} at `{op}`: {fault}")]
     Rank {
@@ -47,6 +57,12 @@ pub enum Fault {
     /// A bug.
     #[error("it panicked: {0}")]
     Panic(String),
+    /// The process of another rank is gone, or the way to it.
+    #[error("rank {rank} is gone: its process ended or its host cannot be reached")]
+    Lost {
+        /// Which one.
+        rank: usize,
+    },
     /// Another rank stopped.
     #[error("another rank stopped")]
     Aborted,

@@ -11,6 +11,7 @@
 //! anything runs. Nothing here knows what an op should cost.
 
 mod beside;
+mod calibrate;
 mod collective;
 mod error;
 mod frame;
@@ -19,6 +20,7 @@ mod layers;
 mod modules;
 mod moves;
 mod parameters;
+mod processes;
 mod random;
 mod rank;
 mod record;
@@ -33,9 +35,13 @@ mod train;
 mod transport;
 mod update;
 
+pub use calibrate::{Calibrated, Grid, Over, calibrate, on_machine};
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
-pub use settings::{LearningRate, Settings};
+pub use processes::train_in_processes;
+pub use record::recording_cost;
+pub use settings::{LearningRate, Records, Settings};
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};
+pub use transport::Rendezvous;

@@ -14,7 +14,7 @@ use crate::moves::Move;
 use crate::parameters::Layer;
 use crate::record::Recorder;
 use crate::settings::Settings;
-use crate::sizes::Sizes;
+use crate::sizes::{Divides, Sizes};
 use crate::state::State;
 use crate::tensor::Tensor;
 use crate::tokens::{Batch, Loader};
@@ -88,12 +88,12 @@ impl Rank<'_> {
                 call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
             for (index, instruction) in instructions.iter().enumerate() {
                 self.at.store((number as u64) << 32 | index as u64, Ordering::Relaxed);
-                let start = self.recorder.now();
+                let start = self.recorder.start();
                 match call.action {
                     Some(action) => self.instruction(instruction, action, &mut frame)?,
                     None => self.update(instruction.op, &mut update)?,
                 }
-                self.recorder.ended(number, index, start);
+                self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
             }
             self.instructions.insert(call.segment, instructions);
             if let Some(action) = call.action {
@@ -418,6 +418,16 @@ fn own_tokens(sizes: &Sizes, batch: &Batch) -> Batch {
         own.flat_map(|range| all[range.start * sizes.batch..range.end * sizes.batch].to_vec()).collect()
     };
     Batch { inputs: of(&batch.inputs), targets: of(&batch.targets) }
+}
+
+/// What weights and gradients take, where that changes in a step.
+fn state_bytes(sizes: &Sizes, state: &State) -> [usize; 2] {
+    match sizes.divides {
+        Divides::State => [0, 0],
+        _ => state.layers().fold([0, 0], |[weights, gradients], (_, layer)| {
+            [weights + 4 * layer.weights.length(), gradients + 4 * layer.gradients.length()]
+        }),
+    }
 }
 
 /// A product's weight may be the business of a later call.

@@ -21,6 +21,18 @@ pub struct Settings {
     pub threads: NonZeroUsize,
     /// Whether the outcome has the weights.
     pub return_weights: bool,
+    /// Which steps the outcome tells op by op.
+    pub records: Records,
+}
+
+/// Which steps of a run are recorded to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Records {
+    /// The last one.
+    #[default]
+    LastStep,
+    /// All of them.
+    EveryStep,
 }
 
 /// A learning rate that rises linearly and then stays.

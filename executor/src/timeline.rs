@@ -2,7 +2,7 @@
 //!
 //! A collective runs from when its last member has come, and a message from when its sender has; what is before is waiting.
 
-use crate::record::{Record, Recorded};
+use crate::record::{Held, Record, Recorded};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work};
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -69,13 +69,58 @@ pub(crate) fn timeline(
         let start =
             resident[index].iter().map(|(kind, bytes)| change(*kind, Picoseconds::ZERO, *bytes as f64));
         timeline.memory.extend(start);
-        let mut held = 0.0;
-        for (time, bytes) in &record.memory {
-            timeline.memory.push(change(MemoryKind::Activations, at(*time), *bytes as f64 - held));
-            held = *bytes as f64;
+        let mut known =
+            Held { tensors: 0, state: record.memory.first().map_or([0, 0], |_| whole(&resident[index])) };
+        for (time, held) in &record.memory {
+            let kinds = [
+                (MemoryKind::Activations, held.tensors, known.tensors),
+                (MemoryKind::Weights, held.state[0], known.state[0]),
+                (MemoryKind::Gradients, held.state[1], known.state[1]),
+            ];
+            // Where nothing of the state is divided it stays as it is, and is not told.
+            let told = if held.state == [0, 0] { 1 } else { kinds.len() };
+            for (kind, now, before) in kinds.into_iter().take(told).filter(|(_, now, before)| now != before) {
+                timeline.memory.push(change(kind, at(*time), now as f64 - before as f64));
+            }
+            known = *held;
         }
     }
     timeline
+}
+
+/// Weights and gradients at the start of a run.
+fn whole(resident: &[(MemoryKind, usize)]) -> [usize; 2] {
+    [MemoryKind::Weights, MemoryKind::Gradients]
+        .map(|kind| resident.iter().filter(|(own, _)| *own == kind).map(|(_, bytes)| bytes).sum())
+}
+
+/// An op and how long it took on a rank from when it could begin.
+pub(crate) struct Met<'a> {
+    /// Index into the program's ranks.
+    pub rank: usize,
+    pub op: &'a Op,
+    /// The group of a collective.
+    pub group: Option<usize>,
+    pub seconds: f64,
+}
+
+/// All ops of a step.
+pub(crate) fn met_ops<'a>(program: &'a Program, records: &[Record]) -> Vec<Met<'a>> {
+    let meetings = Meetings::of(program, records);
+    let mut all = Vec::new();
+    for (index, (rank, record)) in program.ranks.iter().zip(records).enumerate() {
+        let mut counted = BTreeMap::new();
+        for recorded in &record.ops {
+            let (op, begins) = meetings.begins(program, rank, recorded, &mut counted);
+            let begins = begins.unwrap_or(recorded.start).clamp(recorded.start, recorded.end);
+            let group = match op.work {
+                Work::Collective { axis, .. } => group_of(rank, axis),
+                _ => None,
+            };
+            all.push(Met { rank: index, op, group, seconds: (recorded.end - begins) as f64 * 1e-9 });
+        }
+    }
+    all
 }
 
 /// What an op is called: as in a simulated timeline.

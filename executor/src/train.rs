@@ -5,6 +5,7 @@ use crate::collective::{Communicator, Members};
 use crate::error::{Fault, RunError};
 use crate::instruction::instructions;
 use crate::parameters::{Layer, ParameterName};
+use crate::processes::{read_end, read_message, written_end, written_message};
 use crate::rank::{Rank, Shared, StepEnd};
 use crate::record::{Record, Recorder};
 use crate::settings::Settings;
@@ -13,7 +14,7 @@ use crate::state::{LayerState, State};
 use crate::supported;
 use crate::timeline::{label, timeline};
 use crate::tokens::{Loader, Tokens};
-use crate::transport::Mailboxes;
+use crate::transport::{Mailboxes, Route, Tag, Transport};
 use crate::update::Optimizer;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,22 +51,26 @@ pub struct Outcome {
     pub steps: Vec<StepReport>,
     /// The last step, op by op.
     pub timeline: Timeline,
+    /// The steps before it, if they were asked for.
+    pub earlier: Vec<Timeline>,
     /// The weights at the end, if they were asked for.
     pub weights: Option<WholeWeights>,
 }
 
 /// What a rank says to who started it.
-struct Message {
-    rank: usize,
-    step: usize,
-    end: StepEnd,
+pub(crate) struct Message {
+    pub rank: usize,
+    pub step: usize,
+    pub end: StepEnd,
 }
 
 /// What a rank leaves.
-struct RankEnd {
-    record: Record,
-    resident: Vec<(MemoryKind, usize)>,
-    state: State,
+pub(crate) struct RankEnd {
+    /// Of each step that was kept; the last one is the last step's.
+    pub records: Vec<Record>,
+    pub resident: Vec<(MemoryKind, usize)>,
+    /// None of a rank in another process.
+    pub state: Option<State>,
 }
 
 /// Trains with a plan; `progress` hears of each step.
@@ -78,30 +83,85 @@ pub fn train(
     settings: &Settings,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Outcome, RunError> {
+    Ok(outcome(run_plan(plan, tokens, settings, progress)?, settings))
+}
+
+/// What is told of a run.
+pub(crate) fn outcome(Ran { program, steps, ends }: Ran, settings: &Settings) -> Outcome {
+    let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
+    let weights = settings.return_weights.then(|| whole_weights(&ends));
+    let mut timelines: Vec<Timeline> =
+        records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
+    let last = timelines.pop().expect("a run has a step");
+    Outcome { steps, timeline: last, earlier: timelines, weights }
+}
+
+/// A run before anyone has made sense of it.
+pub(crate) struct Ran {
+    pub program: Program,
+    pub steps: Vec<StepReport>,
+    /// Of every rank; where ranks are processes, of rank 0's run alone.
+    pub ends: Vec<RankEnd>,
+}
+
+/// The ranks of a process, and the way to all others.
+pub(crate) struct Ranks<'a> {
+    pub own: Vec<usize>,
+    pub transport: &'a dyn Transport,
+    /// From when on times are counted.
+    pub began: Instant,
+}
+
+/// As `train`: every rank is a thread of this process.
+pub(crate) fn run_plan(
+    plan: &Plan,
+    tokens: &Tokens,
+    settings: &Settings,
+    progress: &mut dyn FnMut(&StepReport),
+) -> Result<Ran, RunError> {
     let plan = supported::own_stack(plan)?;
     supported::check(&plan)?;
-    loader(&plan, tokens, settings)?;
-    let program = lower_every_rank(&plan);
-    let ranks = program.ranks.len();
+    let ranks = plan.mesh.ranks();
     let mailboxes = Mailboxes::new(ranks);
+    let here = Ranks { own: (0..ranks).collect(), transport: &mailboxes, began: Instant::now() };
+    run_ranks(&plan, tokens, settings, &here, progress)
+}
+
+/// Runs this process's ranks of a plan that was checked.
+pub(crate) fn run_ranks(
+    plan: &Plan,
+    tokens: &Tokens,
+    settings: &Settings,
+    here: &Ranks,
+    progress: &mut dyn FnMut(&StepReport),
+) -> Result<Ran, RunError> {
+    loader(plan, tokens, settings)?;
+    let program = lower_every_rank(plan);
+    let ranks = program.ranks.len();
     let optimizer = Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer");
-    let shared = Shared { plan: &plan, program: &program, settings, optimizer, transport: &mailboxes };
+    let shared = Shared { plan, program: &program, settings, optimizer, transport: here.transport };
     let run = Run {
         shared: &shared,
         tokens,
-        began: Instant::now(),
+        began: here.began,
         at: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
         steps: (0..ranks).map(|_| AtomicUsize::new(1)).collect(),
     };
+    let leads = here.own.contains(&0);
     let (sender, receiver) = channel();
     let (reports, ends) = std::thread::scope(|scope| {
-        let spawn = |rank| {
-            let (run, sender) = (&run, sender.clone());
-            scope.spawn(move || run.rank(rank, &sender))
+        let spawn = |rank: usize| {
+            let (run, sender, own) = (&run, sender.clone(), here.own.contains(&rank));
+            scope.spawn(move || if own { run.rank(rank, &sender) } else { run.hear(rank, &sender) })
         };
-        let threads: Vec<_> = (0..ranks).map(spawn).collect();
+        // The leader has a thread for each rank of another process too, which hears what that one says.
+        let heard = (0..ranks).filter(|rank| leads || here.own.contains(rank));
+        let threads: Vec<_> = heard.map(spawn).collect();
         drop(sender);
-        let reports = listen(&shared, &receiver, progress);
+        let reports = match leads {
+            true => listen(&shared, &receiver, progress),
+            false => pass_on(here, &receiver),
+        };
         let ends: Vec<Result<RankEnd, RunError>> = threads
             .into_iter()
             .map(|thread| thread.join().expect("a rank's panics are caught in it"))
@@ -109,10 +169,31 @@ pub fn train(
         (reports, ends)
     });
     let ends = first_cause(ends)?;
-    let records: Vec<Record> = ends.iter().map(|end| end.record.clone()).collect();
-    let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
-    let weights = settings.return_weights.then(|| whole_weights(&ends));
-    Ok(Outcome { steps: reports, timeline: timeline(&program, &records, &resident), weights })
+    if !leads {
+        for (rank, end) in here.own.iter().zip(&ends) {
+            here.transport.send(Route { from: *rank, to: 0, tag: Tag::Report }, written_end(end));
+        }
+    }
+    Ok(Ran { steps: reports, ends, program })
+}
+
+/// Tells rank 0, which is elsewhere, of steps.
+fn pass_on(here: &Ranks, receiver: &Receiver<Message>) -> Vec<StepReport> {
+    for message in receiver {
+        let route = Route { from: message.rank, to: 0, tag: Tag::Report };
+        here.transport.send(route, written_message(&message));
+    }
+    Vec::new()
+}
+
+/// Every rank's record of each step.
+fn records_by_step(ends: Vec<RankEnd>) -> Vec<Vec<Record>> {
+    let steps = ends.iter().map(|end| end.records.len()).min().unwrap_or(0);
+    let mut by_step: Vec<Vec<Record>> = (0..steps).map(|_| Vec::new()).collect();
+    for end in ends {
+        by_step.iter_mut().zip(end.records).for_each(|(step, record)| step.push(record));
+    }
+    by_step
 }
 
 fn loader<'a>(plan: &Plan, tokens: &'a Tokens, settings: &Settings) -> Result<Loader<'a>, RunError> {
@@ -145,6 +226,21 @@ impl Run<'_> {
         Err(RunError::Rank { rank, step: self.steps[rank].load(Ordering::Relaxed), op, fault })
     }
 
+    /// Hears what a rank in another process says, as if it ran here.
+    fn hear(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, RunError> {
+        let route = Route { from: rank, to: 0, tag: Tag::Report };
+        let stopped =
+            |step| move |fault| RunError::Rank { rank, step, op: "a step of another process".into(), fault };
+        for step in 1..=self.shared.settings.steps {
+            let numbers = self.shared.transport.receive(route).map_err(stopped(step))?;
+            let _ = reports
+                .send(read_message(rank, &numbers).ok_or(Fault::Lost { rank }).map_err(stopped(step))?);
+        }
+        let last = stopped(self.shared.settings.steps);
+        let numbers = self.shared.transport.receive(route).map_err(&last)?;
+        read_end(&numbers).ok_or(Fault::Lost { rank }).map_err(last)
+    }
+
     fn train(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
         let mut own = self.new_rank(rank)?;
         own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
@@ -155,7 +251,9 @@ impl Run<'_> {
             // Nobody listens any more only if the run has failed elsewhere.
             let _ = reports.send(Message { rank, step, end });
         }
-        Ok(RankEnd { record: own.recorder.record, resident, state: own.state })
+        let mut records = own.recorder.earlier;
+        records.push(own.recorder.record);
+        Ok(RankEnd { records, resident, state: Some(own.state) })
     }
 
     fn new_rank(&self, rank: usize) -> Result<Rank<'_>, Fault> {
@@ -186,7 +284,7 @@ impl Run<'_> {
             communicator: Communicator::new(shared.transport),
             loader: loader(plan, self.tokens, settings).expect("the tokens suited before"),
             state,
-            recorder: Recorder::new(self.began),
+            recorder: Recorder::new(self.began, settings.records),
             threads: Threads::new(settings.threads.get() / program.ranks.len()),
             at: &self.at[rank],
             frames: BTreeMap::new(),
@@ -282,7 +380,9 @@ fn first_cause(ends: Vec<Result<RankEnd, RunError>>) -> Result<Vec<RankEnd>, Run
     for end in ends {
         match end {
             Ok(end) => own.push(end),
-            Err(error @ RunError::Rank { fault: Fault::Aborted, .. }) => follows = Some(error),
+            Err(error @ RunError::Rank { fault: Fault::Aborted | Fault::Lost { .. }, .. }) => {
+                follows.get_or_insert(error);
+            }
             Err(error) => return Err(error),
         }
     }
@@ -291,7 +391,7 @@ fn first_cause(ends: Vec<Result<RankEnd, RunError>>) -> Result<Vec<RankEnd>, Run
 
 fn whole_weights(ends: &[RankEnd]) -> WholeWeights {
     let mut whole = WholeWeights::new();
-    for (layer, state) in ends.iter().flat_map(|end| end.state.layers()) {
+    for (layer, state) in ends.iter().flat_map(|end| end.state.iter().flat_map(State::layers)) {
         for (index, parameter) in state.parameters.iter().enumerate() {
             let [rows, columns] = parameter.whole;
             let key = (parameter.home(layer), parameter.name);

@@ -1,7 +1,10 @@
 //! How messages get from rank to rank.
 
+mod tcp;
 mod threads;
 
+pub(crate) use tcp::Connections;
+pub use tcp::Rendezvous;
 pub(crate) use threads::Mailboxes;
 
 use crate::error::Fault;
@@ -14,6 +17,8 @@ pub(crate) enum Tag {
     Stage(Channel, usize),
     /// Inside a collective of the group of that number.
     Group(usize),
+    /// What rank 0 hears of the others' steps.
+    Report,
 }
 
 /// The two ends of a message.
@@ -32,7 +37,7 @@ pub(crate) trait Transport: Sync {
     /// Waits for the next message on a route.
     ///
     /// # Errors
-    /// `Aborted` once some rank has called `abort`.
+    /// `Aborted` once some rank has called `abort`, `Lost` once one is gone.
     fn receive(&self, route: Route) -> Result<Vec<f32>, Fault>;
 
     /// Wakes everyone who waits, now and later.

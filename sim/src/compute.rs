@@ -29,6 +29,13 @@ pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
     gpu.profile.as_ref().and_then(measured).unwrap_or_else(|| forecast(kernel, gpu))
 }
 
+/// The same of a kernel call that is a certain op of a program, `Op::kind`: what such ops took where the GPU's profile
+/// knows them.
+pub fn op_time(op: &str, kernel: &Kernel, gpu: &Gpu) -> Seconds {
+    let measured = |profile| measured::op_time(op, kernel, profile, |kernel| forecast(kernel, gpu));
+    gpu.profile.as_ref().and_then(measured).unwrap_or_else(|| kernel_time(kernel, gpu))
+}
+
 /// Time of one kernel call from the GPU's figures.
 ///
 /// Never shorter than the kernel's flops at the published peak, nor its bytes at the published bandwidth; never

@@ -1,5 +1,6 @@
 //! What an op costs: the seam between a program and the hardware it runs on.
 
+mod by_ranks;
 mod cluster;
 mod measured;
 
@@ -8,7 +9,7 @@ pub use measured::{measured_sweep, measured_time};
 
 use crate::engine::{Load, Traffic};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Place};
+use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Durations of ops on some hardware, each alone, and what they do to others that run at the same time.
@@ -16,8 +17,40 @@ pub trait Costs {
     /// A kernel call.
     fn kernel(&self, kernel: &Kernel) -> Seconds;
 
+    /// A kernel call as a certain op of a program; its kernel's time unless said otherwise.
+    fn op(&self, _op: &Op, kernel: &Kernel) -> Seconds {
+        self.kernel(kernel)
+    }
+
+    /// Whether ops with the same kernel may take different times.
+    fn tells_ops_apart(&self) -> bool {
+        false
+    }
+
+    /// The machine whose cores a global rank computes on together with others; none unless said otherwise.
+    fn machine(&self, _rank: usize) -> Option<usize> {
+        None
+    }
+
+    /// The part of its machine's cores that each member of a collective takes while it lasts; none unless said
+    /// otherwise.
+    fn collective_cores(&self, _kind: CollectiveKind, _bytes: Bytes, _group: &Group, _time: Seconds) -> f64 {
+        0.0
+    }
+
+    /// The part of its machine's cores that the sender of a message takes while it lasts; none unless said otherwise.
+    fn message_cores(&self, _bytes: Bytes, _from: usize, _to: usize, _time: Seconds) -> f64 {
+        0.0
+    }
+
     /// A collective of `bytes` (the whole tensor) over a group.
     fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds;
+
+    /// The same as a certain op of a program, which may do more than to exchange; the collective's time unless said
+    /// otherwise.
+    fn collective_op(&self, _op: &Op, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
+        self.collective(kind, bytes, group)
+    }
 
     /// A message between two global ranks.
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds;

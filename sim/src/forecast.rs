@@ -3,7 +3,7 @@
 use crate::costs::Costs;
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
-use trainwright_spec::lower::{lower, lower_steps};
+use trainwright_spec::lower::{lower, lower_every_rank, lower_steps};
 use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::{Plan, ScheduleChoice};
@@ -153,7 +153,7 @@ fn steady<const N: usize>(
 /// Kernel time of the recompute pass, in the mean over ranks.
 fn recompute_time(program: &Program, costs: &impl Costs) -> Seconds {
     let of_op = |op: &Op| match &op.work {
-        Work::Compute(kernel) if op.pass == Pass::Recompute => costs.kernel(kernel),
+        Work::Compute(kernel) if op.pass == Pass::Recompute => costs.op(op, kernel),
         _ => Seconds::ZERO,
     };
     let of_segment: Vec<Seconds> =
@@ -171,7 +171,11 @@ fn recompute_time(program: &Program, costs: &impl Costs) -> Seconds {
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline), Deadlock> {
-    let program = lower(plan);
+    // Ranks that share cores slow each other, so that none stands for another.
+    let program = match plan.cluster.node.cores {
+        Some(_) => lower_every_rank(plan),
+        None => lower(plan),
+    };
     let of_rank = |rank: &RankProgram| -> usize {
         rank.calls.iter().map(|call| program.segments[call.segment].ops.len()).sum()
     };

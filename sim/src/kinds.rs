@@ -24,9 +24,9 @@ pub fn time_by_kind(program: &Program, rank: usize, costs: &impl Costs) -> KindT
 
 fn time(program: &Program, rank: &RankProgram, op: &Op, costs: &impl Costs) -> Seconds {
     match &op.work {
-        Work::Compute(kernel) => costs.kernel(kernel),
+        Work::Compute(kernel) => costs.op(op, kernel),
         Work::Collective { kind, axis, bytes } => match rank.groups[*axis as usize] {
-            Some(group) => costs.collective(*kind, *bytes, &program.groups[group]),
+            Some(group) => costs.collective_op(op, *kind, *bytes, &program.groups[group]),
             None => Seconds::ZERO,
         },
         Work::Send { to, bytes, .. } => {

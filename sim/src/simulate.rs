@@ -63,6 +63,7 @@ impl Flat {
             sends: BTreeMap::new(),
             receives: Vec::new(),
             meetings: vec![Vec::new(); program.groups.len()],
+            machines: program.ranks.iter().map(|rank| costs.costs().machine(rank.rank)).collect(),
         };
         for (index, (rank, templates)) in program.ranks.iter().zip(&templates).enumerate() {
             builder.add_rank(program, index, rank, templates);
@@ -238,6 +239,8 @@ struct Builder {
     receives: Vec<(OpId, Line, usize)>,
     /// Of each group, its collectives in turn.
     meetings: Vec<Vec<u32>>,
+    /// Of each of the program's ranks, the machine whose cores it shares.
+    machines: Vec<Option<usize>>,
 }
 
 impl Builder {
@@ -296,6 +299,13 @@ impl Builder {
     fn uses(&mut self, index: usize, rank: &RankProgram, node: &Node) -> UseRange {
         if node.load.is_none() {
             return UseRange::default();
+        }
+        if node.load.cores > 0.0
+            && let Some(machine) = self.machines[index]
+        {
+            // Behind the ranks' own devices there is one for each machine's cores.
+            let device = (self.machines.len() + machine) as u32;
+            return self.flat.graph.add_uses(&[Use { device, load: node.load }]);
         }
         let own = Use { device: index as u32, load: node.load };
         if let NodeAction::Send(_, to, _) = node.action {

@@ -5,7 +5,9 @@ use crate::engine::{Graph, Load, Mixture, Timing, Use};
 use serde::Serialize;
 use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{Axis, Channel, Kernel, Op, Program, RankProgram, Segment, Stream, Work};
+use trainwright_spec::program::{
+    Axis, Channel, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
+};
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_traces::timeline::Activity;
 
@@ -70,11 +72,16 @@ pub(crate) enum NodeAction {
 /// of times.
 pub(crate) struct Remembered<'a, C> {
     costs: &'a C,
-    kernels: Vec<(Kernel, Picoseconds, Load)>,
-    /// By the group's index, kind and size.
-    collectives: Vec<(usize, CollectiveKind, Bytes, Picoseconds, Load)>,
+    kernels: Vec<(Kernel, Told, Picoseconds, Load)>,
+    collectives: Vec<(KnownCollective, Picoseconds, Load)>,
     runs: Vec<SlowedRun>,
 }
+
+/// Module and pass of an op, where times depend on them.
+type Told = Option<(&'static str, Pass)>;
+
+/// The group's index, kind and size of a collective.
+type KnownCollective = (Told, usize, CollectiveKind, Bytes);
 
 /// A run of a segment whose two streams slow each other, and when each of its nodes starts and ends. Most stages of a
 /// pipeline have the same.
@@ -90,34 +97,38 @@ impl<'a, C: Costs> Remembered<'a, C> {
         Self { costs, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
     }
 
-    fn kernel(&mut self, kernel: &Kernel) -> (Picoseconds, Load) {
-        if let Some((_, time, load)) = self.kernels.iter().find(|(known, ..)| known == kernel) {
+    /// Whose times these are.
+    pub fn costs(&self) -> &'a C {
+        self.costs
+    }
+
+    fn kernel(&mut self, op: &Op, kernel: &Kernel) -> (Picoseconds, Load) {
+        let kind = self.costs.tells_ops_apart().then_some((op.module, op.pass));
+        let known = self.kernels.iter().find(|(known, of, ..)| known == kernel && *of == kind);
+        if let Some((.., time, load)) = known {
             return (*time, *load);
         }
-        let time = self.costs.kernel(kernel);
+        let time = self.costs.op(op, kernel);
         let load = self.costs.kernel_load(kernel, time);
-        self.kernels.push((*kernel, time.into(), load));
+        self.kernels.push((*kernel, kind, time.into(), load));
         (time.into(), load)
     }
 
-    fn collective(
-        &mut self,
-        kind: CollectiveKind,
-        bytes: Bytes,
-        program: &Program,
-        group: usize,
-    ) -> (Picoseconds, Load) {
-        let key = (group, kind, bytes);
+    fn collective(&mut self, op: &Op, program: &Program, group: usize) -> (Picoseconds, Load) {
+        let Work::Collective { kind, bytes, .. } = op.work else {
+            return (Picoseconds::ZERO, Load::default());
+        };
+        let told = self.costs.tells_ops_apart().then_some((op.module, op.pass));
+        let key = (told, group, kind, bytes);
         // The last first: ranks come one after the other, each with groups of its own.
-        let mut known = self.collectives.iter().rev();
-        if let Some((.., time, load)) = known.find(|(group, kind, bytes, ..)| (*group, *kind, *bytes) == key)
-        {
+        if let Some((_, time, load)) = self.collectives.iter().rev().find(|(known, ..)| *known == key) {
             return (*time, *load);
         }
-        let time = self.costs.collective(kind, bytes, &program.groups[group]);
+        let time = self.costs.collective_op(op, kind, bytes, &program.groups[group]);
         let traffic = self.costs.collective_traffic(kind, bytes, &program.groups[group], time);
-        let load = Load::communication(traffic);
-        self.collectives.push((group, kind, bytes, time.into(), load));
+        let cores = self.costs.collective_cores(kind, bytes, &program.groups[group], time);
+        let load = Load { cores, ..Load::communication(traffic) };
+        self.collectives.push((key, time.into(), load));
         (time.into(), load)
     }
 }
@@ -152,7 +163,7 @@ fn nodes<C: Costs>(
     costs: &mut Remembered<C>,
 ) -> Vec<Node> {
     let node = |(index, op): (u32, &Op)| {
-        let (action, load) = action(program, rank, &op.work, costs);
+        let (action, load) = action(program, rank, op, costs);
         Node {
             stream: op.stream,
             action,
@@ -170,12 +181,12 @@ fn nodes<C: Costs>(
 fn action<C: Costs>(
     program: &Program,
     rank: &RankProgram,
-    work: &Work,
+    op: &Op,
     costs: &mut Remembered<C>,
 ) -> (NodeAction, Load) {
-    match *work {
+    match op.work {
         Work::Compute(ref kernel) => {
-            let (time, load) = costs.kernel(kernel);
+            let (time, load) = costs.kernel(op, kernel);
             (NodeAction::Local(time), load)
         }
         Work::Process(time) => (NodeAction::Local(time.into()), Load::default()),
@@ -187,11 +198,11 @@ fn action<C: Costs>(
         Work::HostUpdate(ref update) => {
             (NodeAction::Local(costs.costs.host_update(update).into()), Load::default())
         }
-        Work::Collective { kind, axis, bytes } => {
+        Work::Collective { axis, .. } => {
             let Some(group) = rank.groups[axis as usize] else {
                 return (NodeAction::Local(Picoseconds::ZERO), Load::default());
             };
-            let (time, load) = costs.collective(kind, bytes, program, group);
+            let (time, load) = costs.collective(op, program, group);
             match program.groups[group].members.len() {
                 1 => (NodeAction::Local(time), load),
                 _ => (NodeAction::Meet(axis, time), load),
@@ -200,7 +211,9 @@ fn action<C: Costs>(
         Work::Send { channel, to, bytes } => {
             let receiver = program.ranks[rank.pipeline[to]].rank;
             let time = costs.costs.message(bytes, rank.rank, receiver);
-            let load = Load::communication(costs.costs.message_traffic(bytes, rank.rank, receiver, time));
+            let traffic = costs.costs.message_traffic(bytes, rank.rank, receiver, time);
+            let cores = costs.costs.message_cores(bytes, rank.rank, receiver, time);
+            let load = Load { cores, ..Load::communication(traffic) };
             (NodeAction::Send(channel, to, time.into()), load)
         }
         // The send says what the message takes on both sides.

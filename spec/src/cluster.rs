@@ -11,6 +11,7 @@
 //! Descriptions come from the catalog by name or from a person's TOML file; `read` knows both.
 
 mod check;
+mod cores;
 mod device;
 mod document;
 mod fabric;
@@ -20,7 +21,8 @@ mod read;
 mod wiring;
 
 pub(crate) use check::{Fault, check};
-pub use device::{DeviceProfile, MeasuredKernel};
+pub use cores::{Cores, MeasuredExchange, StepTimes, step_time};
+pub use device::{DeviceProfile, MeasuredKernel, MeasuredOp};
 pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
 };
@@ -76,6 +78,10 @@ pub struct Node {
     /// What it has beside its GPUs; none where nobody described it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Processors>,
+    /// Cores that the ranks compute on where they are threads of its processors and no GPUs; left out: each rank has a
+    /// GPU to itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Cores>,
     /// Each GPU.
     pub gpu: Gpu,
 }

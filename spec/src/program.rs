@@ -99,6 +99,15 @@ pub struct Op {
     pub frees: Vec<Allocation>,
 }
 
+impl Op {
+    /// What kind of work it is, for people and tables of measured ops: its module and whether it goes forward, backward
+    /// or updates. What runs again does the same as the first time.
+    pub fn kind(&self) -> String {
+        let pass = if self.pass == Pass::Recompute { Pass::Forward } else { self.pass };
+        format!("{} {}", self.module, pass.name())
+    }
+}
+
 /// Some memory of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allocation {

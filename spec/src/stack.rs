@@ -55,6 +55,9 @@ pub struct Stack {
     /// Cross entropy: one kernel that reads the logits once and never stores fp32 probabilities, or several.
     #[serde(default = "Fusion::separate", skip_serializing_if = "Fusion::is_separate")]
     pub cross_entropy: Fusion,
+    /// Whether the gradient of the logits is written over them, so that a fused cross entropy needs no memory for it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub loss_in_place: bool,
     /// The optimizer: one kernel for all tensors, or one for each.
     #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
     pub optimizer: Fusion,

@@ -1,11 +1,11 @@
 //! `run`: trains with a plan on this machine.
 
-use crate::arguments::RunArguments;
+use crate::arguments::{RunArguments, TransportChoice};
 use crate::error::{CliError, Outcome};
 use crate::render::training;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
-use trainwright_executor::{LearningRate, Settings, StepReport, Tokens, train};
+use trainwright_executor::{LearningRate, Records, Settings, StepReport, Tokens, train, train_in_processes};
 use trainwright_spec::plan::Plan;
 use trainwright_traces::chrome::write_chrome;
 
@@ -16,6 +16,10 @@ use trainwright_traces::chrome::write_chrome;
 pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     let tokens = tokens(arguments, &plan)?;
+    let place = match arguments.transport {
+        TransportChoice::Threads => None,
+        TransportChoice::Tcp => Some(inputs::launched::place()?),
+    };
     let settings = Settings {
         steps: arguments.steps,
         seed: arguments.seed,
@@ -23,18 +27,29 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         weight_decay: arguments.weight_decay,
         adam_epsilon: 1e-8,
         largest_gradient_norm: 1.0,
-        threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        threads: match &place {
+            Some(place) => inputs::launched::threads(place.world)?,
+            None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        },
         return_weights: false,
+        records: Records::LastStep,
     };
-    output::print(&training::title(&plan, &tokens))?;
+    if place.as_ref().is_none_or(|place| place.rank == 0) {
+        output::print(&training::title(&plan, &tokens))?;
+    }
     let mut printed = Ok(());
     let mut show = |report: &StepReport| {
         if printed.is_ok() {
             printed = output::print(&training::step(&plan, report));
         }
     };
-    let outcome = train(&plan, &tokens, &settings, &mut show)?;
+    let outcome = match &place {
+        Some(place) => train_in_processes(place, &plan, &tokens, &settings, &mut show)?,
+        None => Some(train(&plan, &tokens, &settings, &mut show)?),
+    };
     printed?;
+    // Rank 0 alone knows of all.
+    let Some(outcome) = outcome else { return Ok(Outcome::Done) };
     output::print(&training::end(&plan, &outcome.steps))?;
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;

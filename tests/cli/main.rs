@@ -10,6 +10,7 @@ mod run;
 mod show;
 mod simulate;
 mod tools;
+mod validate;
 mod what_if;
 
 use std::io::Write;

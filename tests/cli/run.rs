@@ -1,13 +1,16 @@
 //! `run`.
 
-use crate::{Folder, small_plan};
+use crate::{Folder, Ran, program, small_plan};
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::Child;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 
 /// Two blocks of width 16 over bytes, on two pipeline ranks.
-fn tiny_plan() -> Plan {
+pub fn tiny_plan() -> Plan {
     let config = r#"{"model_type": "gpt2", "n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 8,
         "vocab_size": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#;
     let mut plan = small_plan();
@@ -60,4 +63,66 @@ fn what_cannot_be_run_is_one_line() {
     check("run bf16.toml", 2, "`job.precision` is `bf16`; it computes in `fp32`");
     check("run plan.toml --data text", 2, "5 tokens are fewer than one sequence of 8");
     check("run plan.toml --data none", 2, "--data: cannot read none");
+}
+
+/// The program once for each of `world` ranks, as a launcher would start it.
+fn launched(folder: &Folder, arguments: &str, world: usize) -> Vec<Child> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    drop(listener);
+    let start = |rank: usize| {
+        let variables = [("RANK", rank.to_string()), ("WORLD_SIZE", world.to_string())];
+        let place = [("MASTER_ADDR", "127.0.0.1".to_string()), ("MASTER_PORT", port.clone())];
+        program(&folder.path(""), arguments).envs(variables).envs(place).spawn().unwrap()
+    };
+    (0..world).map(start).collect()
+}
+
+fn ended(child: Child) -> Ran {
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn processes_train_as_threads_do() {
+    let folder = Folder::new();
+    let check = |mesh: Mesh, stages: &[&str], sharding: &str| {
+        let mut plan = tiny_plan();
+        plan.stages = stages.iter().map(|stage| stage.parse().unwrap()).collect();
+        plan.data_sharding = sharding.into();
+        plan.cluster.node.gpus.value = mesh.ranks();
+        plan.mesh = mesh;
+        folder.write("plan.toml", &plan.to_toml());
+        let run = "run plan.toml --steps 4";
+        let expected = losses(&folder.run(run).stdout);
+        let processes = launched(&folder, &format!("{run} --transport tcp"), plan.mesh.ranks());
+        let ran: Vec<Ran> = processes.into_iter().map(ended).collect();
+        assert!(ran.iter().all(|ran| ran.code == 0 && ran.stderr.is_empty()), "{ran:?}");
+        assert_eq!(losses(&ran[0].stdout), expected);
+        assert!(ran[1..].iter().all(|ran| ran.stdout.is_empty()), "rank 0 alone prints");
+    };
+    check(Mesh::new(1, 2, 1), &["1 none", "1 none"], "none");
+    check(Mesh::new(2, 1, 2), &["2 none"], "zero2");
+}
+
+#[test]
+fn a_process_that_dies_ends_the_others_with_its_rank() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    let mut processes = launched(&folder, "run plan.toml --transport tcp --steps 1000000", 2);
+    // Both have met when rank 0 prints its first step.
+    let mut said = BufReader::new(processes[0].stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("step ") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "rank 0 trains until it is ended");
+    }
+    let mut second = processes.pop().unwrap();
+    second.kill().unwrap();
+    second.wait().unwrap();
+    let mut first = processes.pop().unwrap();
+    std::io::copy(&mut said, &mut std::io::sink()).unwrap();
+    let mut error = String::new();
+    first.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(1), "{error}");
+    assert!(error.contains("rank 1 is gone"), "{error}");
 }

@@ -18,6 +18,7 @@
 mod actions;
 pub mod chakra;
 pub mod chrome;
+pub mod comparison;
 pub mod draw;
 pub mod export;
 pub mod html;

@@ -184,5 +184,6 @@ pub fn settings(steps: usize) -> Settings {
         largest_gradient_norm: 1.0,
         threads: NonZeroUsize::MIN,
         return_weights: true,
+        records: Default::default(),
     }
 }

@@ -47,6 +47,41 @@ pub(super) fn time(
     factor.is_finite().then(|| forecast(kernel) * factor)
 }
 
+/// Time of an op by those of its kind that were measured; none if there are none of the same kernel.
+///
+/// An op of a measured shape takes the measured time. For any other the `forecast` F is trusted for its form, and its
+/// error is a mean over the measured shapes i, the nearer the more:
+///
+/// T = F(x) Π r_i^(w_i / Σ w), r_i = T_i / F(x_i), w_i = 1 / d_i⁴, d_i² = Σ over sizes (ln(x / x_i))²
+///
+/// so that it goes over into the measured times, and far from all of them into the mean of their errors.
+/// Source of the form: Shepard 1968, Proc. 23rd ACM National Conference, 517–524 (inverse distance weighting).
+pub(super) fn op_time(
+    op: &str,
+    kernel: &Kernel,
+    profile: &DeviceProfile,
+    forecast: impl Fn(&Kernel) -> Seconds,
+) -> Option<Seconds> {
+    let (kind, sizes) = described(kernel);
+    let (mut weights, mut errors) = (0.0, 0.0);
+    for row in profile.ops.iter().filter(|row| row.op == op) {
+        let (other, measured) = described(&row.measured.kernel);
+        if other != kind {
+            continue;
+        }
+        let apart = |(own, other): (&f64, &f64)| if own == other { 0.0 } else { (own / other).ln().powi(2) };
+        let distance: f64 = sizes.iter().zip(&measured).map(apart).sum();
+        if distance == 0.0 {
+            return Some(row.measured.time);
+        }
+        let weight = distance.powi(-2);
+        weights += weight;
+        errors += weight * (row.measured.time / forecast(&row.measured.kernel)).ln();
+    }
+    let factor = (errors / weights).exp();
+    factor.is_finite().then(|| forecast(kernel) * factor)
+}
+
 /// The nearest measured sizes on both sides of one.
 struct Bracket<'a> {
     size: f64,
@@ -181,6 +216,28 @@ mod tests {
         let half = Bytes::new(5e5);
         let access = Access::Elementwise;
         check(&gpu, &Kernel::Streaming { access, read: half, written: half }, Seconds::new(1e-4));
+    }
+
+    #[test]
+    fn ops_take_what_ops_of_their_kind_took() {
+        let text = "gpu,kernel,shape,precision,time_us,op\n\
+                    a100-80gb-sxm,elementwise,bytes=1000000,bf16,100,activation backward\n\
+                    a100-80gb-sxm,elementwise,bytes=4000000,bf16,900,activation backward\n";
+        let plain = Cluster::from_name("dgx-a100").unwrap();
+        let gpu = plain.clone().with_device_profile(text, "own.csv").unwrap().node.gpu;
+        let moved = |bytes| Kernel::Streaming {
+            access: Access::Elementwise,
+            read: Bytes::new(bytes),
+            written: Bytes::ZERO,
+        };
+        let time = |op, bytes| crate::compute::op_time(op, &moved(bytes), &gpu);
+        let forecast = |bytes| kernel_time(&moved(bytes), &plain.node.gpu);
+        assert_eq!(time("activation backward", 1e6), Seconds::new(1e-4));
+        // As far from both: the geometric mean of their errors.
+        let [r0, r1] = [(1e6, 1e-4), (4e6, 9e-4)].map(|(bytes, time)| time / forecast(bytes).get());
+        let between = time("activation backward", 2e6) / (forecast(2e6) * (r0 * r1).sqrt());
+        assert!((between - 1.0).abs() < 1e-12, "{between}");
+        assert_eq!(time("activation forward", 2e6), forecast(2e6));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! Costs from the published and measured figures of a cluster.
 
-use super::{Costs, measured_sweep, measured_time};
+use super::{Costs, by_ranks, measured_sweep, measured_time};
 use crate::engine::{Load, Traffic};
 use crate::network::{Link, Placement};
 use crate::replay::OperationCosts;
 use crate::{compute, host, network};
-use trainwright_spec::cluster::Cluster;
+use trainwright_spec::cluster::{Cluster, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Place};
+use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
 use trainwright_spec::units::{Bytes, Flops, Seconds};
 
 /// The costs of a cluster: kernels from the GPU's figures, communication from its links, or from its profile where
@@ -39,7 +39,45 @@ impl Costs for ClusterCosts<'_> {
         compute::kernel_time(kernel, &self.cluster.node.gpu)
     }
 
+    fn op(&self, op: &Op, kernel: &Kernel) -> Seconds {
+        compute::op_time(&op.kind(), kernel, &self.cluster.node.gpu)
+    }
+
+    fn tells_ops_apart(&self) -> bool {
+        self.cluster.node.gpu.profile.as_ref().is_some_and(|profile| !profile.ops.is_empty())
+    }
+
+    fn machine(&self, rank: usize) -> Option<usize> {
+        let cores = self.cluster.node.cores.as_ref()?;
+        Some(if cores.emulated { 0 } else { rank / self.cluster.node.gpus.value })
+    }
+
+    fn collective_cores(&self, kind: CollectiveKind, bytes: Bytes, group: &Group, time: Seconds) -> f64 {
+        self.cluster.node.cores.as_ref().map_or(0.0, |cores| {
+            let alone = self.collective(kind, bytes, group);
+            let moving = by_ranks::collective_work(kind, bytes, group.ranks.len(), &cores.steps);
+            // What an op does beside the exchange is work too.
+            by_ranks::cores(moving + (time - alone), time, cores)
+        })
+    }
+
+    fn message_cores(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> f64 {
+        self.cluster.node.cores.as_ref().map_or(0.0, |cores| {
+            let nodes = [from, to].map(|rank| rank / self.cluster.node.gpus.value);
+            let moved = if nodes[0] == nodes[1] { Bytes::ZERO } else { bytes };
+            by_ranks::cores(step_time(&cores.steps.copies, moved), time, cores)
+        })
+    }
+
     fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
+        if let Some(cores) = &self.cluster.node.cores {
+            return by_ranks::collective_time(
+                kind,
+                bytes,
+                &Placement::new(&group.ranks, self.cluster),
+                &cores.steps,
+            );
+        }
         let forecast = |bytes| network::collective_time(kind, bytes, &group.ranks, self.cluster);
         match measured_sweep(kind, &group.ranks, self.cluster) {
             Some(sweep) if bytes > Bytes::ZERO => measured_time(sweep, bytes, forecast),
@@ -47,8 +85,24 @@ impl Costs for ClusterCosts<'_> {
         }
     }
 
+    fn collective_op(&self, op: &Op, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
+        let time = self.collective(kind, bytes, group);
+        match &self.cluster.node.cores {
+            None => time,
+            Some(cores) => {
+                let alone = |kind, bytes, ranks| by_ranks::collective_work(kind, bytes, ranks, &cores.steps);
+                time + by_ranks::beside(&op.kind(), (kind, bytes), &cores.exchanges, alone)
+            }
+        }
+    }
+
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
-        network::message_time(bytes, from, to, self.cluster)
+        match &self.cluster.node.cores {
+            Some(cores) => {
+                by_ranks::message_time(bytes, &Placement::new(&[from, to], self.cluster), &cores.steps)
+            }
+            None => network::message_time(bytes, from, to, self.cluster),
+        }
     }
 
     fn copy(&self, direction: CopyDirection, place: Place, bytes: Bytes) -> Seconds {
@@ -71,8 +125,12 @@ impl Costs for ClusterCosts<'_> {
     }
 
     /// A kernel needs what it is bound by for all of its time but the launch gap: a streaming kernel the memory, any
-    /// other the multiprocessors.
+    /// other the multiprocessors. Where ranks are threads of processors, it needs its threads' cores.
     fn kernel_load(&self, kernel: &Kernel, time: Seconds) -> Load {
+        if let Some(cores) = &self.cluster.node.cores {
+            let share = cores.threads.value as f64 / cores.count.value as f64;
+            return Load { cores: share, ..Load::default() };
+        }
         let gap = self.cluster.node.gpu.achieved.kernel_overhead.value;
         let busy = (1.0 - gap / time).max(0.0);
         match kernel {
@@ -90,13 +148,16 @@ impl Costs for ClusterCosts<'_> {
         group: &Group,
         time: Seconds,
     ) -> Traffic {
+        if self.cluster.node.cores.is_some() {
+            return Traffic::default();
+        }
         collective_traffic(kind, bytes, &Placement::new(&group.ranks, self.cluster), self.cluster, time)
     }
 
     /// Its links alone. What its two channels and its bytes take from kernels adds 0.14 % to a step of GPT-3 175B on
     /// 1,024 A100s (tensor 8, pipeline 16), and half as much again to the time it takes to simulate one.
     fn message_traffic(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> Traffic {
-        if from == to || bytes == Bytes::ZERO {
+        if from == to || bytes == Bytes::ZERO || self.cluster.node.cores.is_some() {
             return Traffic::default();
         }
         let placement = Placement::new(&[from, to], self.cluster);

@@ -29,6 +29,8 @@ pub struct Load {
     pub communicating: f64,
     /// What it takes while it communicates.
     pub traffic: Traffic,
+    /// What it takes of a pool of cores that several ranks compute on, in the mean over its time: 1 is the whole pool.
+    pub cores: f64,
 }
 
 /// What communication leaves to kernels however much of it there is, so that they always end.
@@ -46,7 +48,7 @@ impl Load {
     /// Whether it neither slows nor is slowed.
     pub fn is_none(&self) -> bool {
         let traffic = if self.communicating > 0.0 { self.traffic } else { Traffic::default() };
-        let kernels = self.multiprocessor_bound + self.memory_bound;
+        let kernels = self.multiprocessor_bound + self.memory_bound + self.cores;
         kernels == 0.0 && traffic == Traffic::default()
     }
 
@@ -57,16 +59,17 @@ impl Load {
         let kernels =
             other.multiprocessor_bound + other.memory_bound > 0.0 && own.multiprocessors + own.memory > 0.0;
         let links = own.inside.min(others.inside) > 0.0 || own.between.min(others.between) > 0.0;
-        self.communicating > 0.0 && (kernels || links)
+        (self.communicating > 0.0 && (kernels || links)) || self.cores.min(other.cores) > 0.0
     }
 
     /// How many times longer it takes beside others on the device.
     ///
-    /// s = 1 + f_p (1 / ((1 − C) (1 − M)) − 1) + f_m (1 / (1 − M) − 1) + f_c (1 / r − 1)
+    /// s = (1 + f_p (1 / ((1 − C) (1 − M)) − 1) + f_m (1 / (1 − M) − 1) + f_c (1 / r − 1)) / q
     ///
     /// f_p, f_m, f_c the parts of its time bound by multiprocessors, bound by memory, communicating; C and M the parts
     /// of multiprocessors and memory bandwidth that the others' communication takes; r what it gets of the links it
-    /// uses, of what it would use. A kernel on the multiprocessors that are left finds its operands later by what is
+    /// uses, of what it would use; q what it gets of the cores that it would use, which ranks share as links are shared
+    /// (a processor's scheduler gives every thread that wants to run the same time). A kernel on the multiprocessors that are left finds its operands later by what is
     /// taken of the memory's bandwidth, hence the product: chosen because of the all-gathers of 1 to 4 GiB inside a node of
     /// A100s, beside which matrix products take what it says to 0.1 % in the median (sim/tests/interference.rs).
     /// Kernels do not slow communication (its streams have priority, its multiprocessors are its own until it ends),
@@ -87,6 +90,9 @@ impl Load {
                 got_of_link(link(&self.traffic), claims)
             });
             slowness += self.communicating * (1.0 / got[0].min(got[1]) - 1.0);
+        }
+        if self.cores > 0.0 {
+            slowness /= got_of_link(self.cores, others.map(|other| other.cores));
         }
         slowness
     }
@@ -120,6 +126,7 @@ pub struct Mixture {
     communicating: f64,
     /// Of each part, times the time it is taken.
     traffic: Traffic,
+    cores: f64,
 }
 
 impl Mixture {
@@ -130,6 +137,7 @@ impl Mixture {
         let communicating = load.communicating * time;
         self.communicating += communicating;
         self.traffic += load.traffic.times(communicating);
+        self.cores += load.cores * time;
     }
 
     /// The load of one op that does all of it in `time`, in the same unit.
@@ -143,6 +151,7 @@ impl Mixture {
             memory_bound: self.memory_bound / time,
             communicating: self.communicating / time,
             traffic: self.traffic.times(1.0 / communicating),
+            cores: self.cores / time,
         }
     }
 }
@@ -206,6 +215,17 @@ mod tests {
         // Different links are nobody's business.
         let other = Load::communication(Traffic { between: 1.0, ..Traffic::default() });
         check(other, &[on_link(1.0)], 1.0);
+    }
+
+    #[test]
+    fn ranks_share_cores_max_min_fairly() {
+        let threads = |share: f64| Load { cores: share, ..Load::default() };
+        // Two threads of two cores run at once, three get two thirds each, one of all cores beside one of half of them
+        // a half.
+        check(threads(0.5), &[threads(0.5)], 1.0);
+        check(threads(0.5), &[threads(0.5); 2], 1.5);
+        check(threads(1.0), &[threads(0.5)], 2.0);
+        check(threads(0.5), &[threads(1.0)], 1.0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod fabric;
 mod wiring;
 
-use super::{Cluster, Gpu, Interconnect, NetworkProfile, Node, Processors, Shape};
+use super::{Cluster, Cores, Gpu, Interconnect, NetworkProfile, Node, Processors, Shape};
 use crate::sourced::{Quantity, print_quantity};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -82,6 +82,9 @@ fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
     if let Some(processors) = &node.processors {
         check_processors(processors)?;
     }
+    if let Some(cores) = &node.cores {
+        check_cores(cores)?;
+    }
     check_gpu(&node.gpu)
 }
 
@@ -102,6 +105,31 @@ fn check_processors(processors: &Processors) -> Result<(), Fault> {
     }
     part("node.processors.update_efficiency", processors.update_efficiency.value)?;
     short("node.processors.copy_latency", processors.copy_latency.value)
+}
+
+fn check_cores(cores: &Cores) -> Result<(), Fault> {
+    at_least_one("node.cores.count", cores.count.value)?;
+    at_least_one("node.cores.threads", cores.threads.value)?;
+    if cores.threads.value > cores.count.value {
+        let allowed = format!("at most the {} cores", cores.count.value);
+        return Err(fault("node.cores.threads", cores.threads.value.to_string(), &allowed));
+    }
+    for (key, rows) in [("copies", &cores.steps.copies), ("adds", &cores.steps.adds)] {
+        let key = format!("node.cores.steps.{key}");
+        if rows.is_empty() || rows.windows(2).any(|pair| pair[0].bytes >= pair[1].bytes) {
+            return Err(fault(
+                &key,
+                "not a sweep".into(),
+                "at least one size, each larger than the one before",
+            ));
+        }
+        if let Some(row) =
+            rows.iter().find(|row| !(row.time > Seconds::ZERO && row.time <= Seconds::new(3600.0)))
+        {
+            return Err(fault(&key, row.time.to_string(), "every time is above 0 and at most an hour"));
+        }
+    }
+    Ok(())
 }
 
 fn check_interconnect(key: &str, interconnect: &Interconnect) -> Result<(), Fault> {

@@ -33,6 +33,19 @@ pub struct DeviceProfile {
     pub source: String,
     /// Each shape once.
     pub kernels: Vec<MeasuredKernel>,
+    /// Each op and shape once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<MeasuredOp>,
+}
+
+/// A kernel call that was timed as a certain op of a program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredOp {
+    /// Module and pass, as `Op::kind` has them.
+    pub op: String,
+    /// The call and its time.
+    pub measured: MeasuredKernel,
 }
 
 /// A kernel call and how long it took, launch gap included.
@@ -83,6 +96,8 @@ struct Row {
     precision: Precision,
     time_us: f64,
     #[serde(default)]
+    op: String,
+    #[serde(default)]
     source: String,
     #[serde(default)]
     #[expect(dead_code, reason = "a column for people")]
@@ -98,7 +113,7 @@ impl DeviceProfile {
     /// # Errors
     /// `Syntax` with the line, or `BadValue` if no row is of that GPU.
     pub fn from_csv(text: &str, origin: &str, gpu: &str) -> Result<Self, SpecError> {
-        let mut times: BTreeMap<(String, String, Precision), Vec<f64>> = BTreeMap::new();
+        let mut times: BTreeMap<(String, String, String, Precision), Vec<f64>> = BTreeMap::new();
         let mut sources: Vec<String> = Vec::new();
         let mut others: Vec<String> = Vec::new();
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
@@ -115,7 +130,7 @@ impl DeviceProfile {
             let kernel = shape::read(&row.kernel, &row.shape, row.precision).map_err(refuse)?;
             measured(row.time_us).map_err(refuse)?;
             let (kind, shape, precision) = shape::write(&kernel);
-            times.entry((kind.into(), shape, precision)).or_default().push(row.time_us);
+            times.entry((row.op, kind.into(), shape, precision)).or_default().push(row.time_us);
             if !row.source.is_empty() && !sources.contains(&row.source) {
                 sources.push(row.source);
             }
@@ -131,7 +146,34 @@ impl DeviceProfile {
             return Err(SpecError::BadValue { origin, key, value: gpu.into(), allowed });
         }
         let source = if sources.is_empty() { origin.to_string() } else { sources.join("; ") };
-        Ok(Self { source, kernels: medians(times) })
+        let mut profile = Self { source, kernels: Vec::new(), ops: Vec::new() };
+        for ((op, kind, shape, precision), times) in times {
+            let written = Written(kind, shape, precision, median(times));
+            let measured = MeasuredKernel::try_from(written).expect("it was read before");
+            match op.is_empty() {
+                true => profile.kernels.push(measured),
+                false => profile.ops.push(MeasuredOp { op, measured }),
+            }
+        }
+        Ok(profile)
+    }
+
+    /// A profile's rows as a CSV that `from_csv` reads; `date` and `versions` are the same in all.
+    pub fn to_csv(&self, gpu: &str, [date, versions]: [&str; 2]) -> String {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let header = ["gpu", "kernel", "shape", "precision", "time_us", "op", "source", "date", "versions"];
+        let plain = self.kernels.iter().map(|measured| ("", measured));
+        let of_ops = self.ops.iter().map(|row| (row.op.as_str(), &row.measured));
+        let rows = plain.chain(of_ops).map(|(op, measured)| {
+            let Written(kind, shape, precision, time) = Written::from(*measured);
+            let time = time.to_string();
+            let cells = [gpu, &kind, &shape, precision.name(), &time, op, &self.source, date, versions];
+            cells.map(str::to_string)
+        });
+        let all = std::iter::once(header.map(str::to_string)).chain(rows);
+        all.for_each(|row| writer.write_record(row).expect("a vector takes every row"));
+        let bytes = writer.into_inner().expect("a vector takes every row");
+        String::from_utf8(bytes).expect("cells are text")
     }
 
     /// The profile of a GPU whose kernels were timed call by call.
@@ -141,23 +183,7 @@ impl DeviceProfile {
             let Written(kind, shape, precision, microseconds) = (*call).into();
             times.entry((kind, shape, precision)).or_default().push(microseconds);
         }
-        Self { source: source.into(), kernels: medians(times) }
-    }
-
-    /// The rows of a CSV that `from_csv` reads back.
-    ///
-    /// # Errors
-    /// Those of the writer.
-    pub fn to_csv(&self, gpu: &str) -> Result<String, csv::Error> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(["gpu", "kernel", "shape", "precision", "time_us", "source"])?;
-        for kernel in &self.kernels {
-            let Written(kind, shape, precision, microseconds) = (*kernel).into();
-            let time = microseconds.to_string();
-            writer.write_record([gpu, &kind, &shape, precision.name(), &time, &self.source])?;
-        }
-        let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Self { source: source.into(), kernels: medians(times), ops: Vec::new() }
     }
 }
 
@@ -228,7 +254,7 @@ mod tests {
         assert_eq!(found.time, Seconds::new(6e-6), "the median of 4 and 8");
         let text = toml::to_string(&cluster).unwrap();
         assert_eq!(Cluster::from_toml(&text, "cluster.toml").unwrap(), cluster);
-        let rows = profile.to_csv("a100-80gb-sxm").unwrap();
+        let rows = profile.to_csv("a100-80gb-sxm", [""; 2]);
         assert_eq!(DeviceProfile::from_csv(&rows, "own.csv", "a100-80gb-sxm").unwrap(), profile);
     }
 

@@ -124,7 +124,8 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
         // The maximum and the sum of exponentials in one pass over the logits, which stay for backward.
         let mut forward = vec![Step::reduction("loss", logits, Bytes::ZERO)];
         (0..3).for_each(|_| exchange(&mut forward));
-        let backward = vec![Step::streaming("loss", logits, logits)];
+        let gradient = Step::streaming("loss", logits, logits);
+        let backward = vec![if shape.stack.loss_in_place { gradient.in_place() } else { gradient }];
         return Part { forward, backward, kept: logits, ..Part::default() };
     }
     let mut forward =

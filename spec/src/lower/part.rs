@@ -287,6 +287,16 @@ impl Step {
         Step::Kernel { module, kernel, working: written, half: Half::Input, does: Does::Run }
     }
 
+    /// The same without temporary memory, if it is a kernel.
+    pub fn in_place(self) -> Step {
+        match self {
+            Step::Kernel { module, kernel, half, does, .. } => {
+                Step::Kernel { module, kernel, working: Bytes::ZERO, half, does }
+            }
+            collective @ Step::Collective { .. } => collective,
+        }
+    }
+
     /// The same with more temporary memory, if it is a kernel.
     pub fn holding(self, more: Bytes) -> Step {
         match self {

@@ -1,0 +1,178 @@
+//! Collectives that ranks perform themselves, step by step along a ring, where they are threads of processors.
+//!
+//! This knows what a step takes inside a node and what it adds between nodes. It does not know who else uses the cores.
+
+use crate::network::{Link, Placement};
+use trainwright_spec::cluster::{Cores, MeasuredExchange, StepTimes, step_time};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// Time of a collective over a tensor of `bytes`.
+///
+/// T = a t_add(n / p) + c t_copy(n / p)
+///
+/// p ranks, n bytes, a steps whose receiver adds and c whose receiver copies, t the time of a step (`step`). Both are p − 1
+/// for an all-reduce, one of them for its halves, c for an all-to-all; a broadcast and a reduce pass on the whole
+/// tensor p − 1 times.
+/// Assumes that members start together, and a core for each.
+pub(super) fn collective_time(
+    kind: CollectiveKind,
+    bytes: Bytes,
+    placement: &Placement,
+    steps: &StepTimes,
+) -> Seconds {
+    sum(kind, bytes, placement.ranks, |takes, bytes| step(takes, bytes, placement.between, steps))
+}
+
+/// The part of it in which each member's thread works.
+pub(super) fn collective_work(
+    kind: CollectiveKind,
+    bytes: Bytes,
+    ranks: usize,
+    steps: &StepTimes,
+) -> Seconds {
+    sum(kind, bytes, ranks, |takes, bytes| step(takes, bytes, None, steps))
+}
+
+/// What an op does beside the exchange itself, such as to put together what is sent: what such ops took more than `alone` says
+/// for theirs, in proportion to the bytes.
+///
+/// T = n Σ (T_i − F_i) / Σ n_i, at least 0
+///
+/// n bytes of the op, T_i and n_i times and bytes of those measured of its kind, F_i what the exchange alone should take.
+pub(super) fn beside(
+    op: &str,
+    (kind, bytes): (CollectiveKind, Bytes),
+    measured: &[MeasuredExchange],
+    alone: impl Fn(CollectiveKind, Bytes, usize) -> Seconds,
+) -> Seconds {
+    let own = || measured.iter().filter(|row| row.op == op && row.collective == kind);
+    let all: Bytes = own().map(|row| row.measured.bytes).sum();
+    if all == Bytes::ZERO {
+        return Seconds::ZERO;
+    }
+    let more: Seconds = own().map(|row| row.measured.time - alone(kind, row.measured.bytes, row.ranks)).sum();
+    ((bytes / all) * more).max(Seconds::ZERO)
+}
+
+/// The part of a node's cores that a thread takes which works for `work` out of `time`.
+pub(super) fn cores(work: Seconds, time: Seconds, cores: &Cores) -> f64 {
+    let busy = if time > Seconds::ZERO { (work / time).min(1.0) } else { 1.0 };
+    busy / cores.count.value as f64
+}
+
+/// Time of a message: inside a node it changes hands, between nodes it is copied into the receiver's memory.
+pub(super) fn message_time(bytes: Bytes, placement: &Placement, steps: &StepTimes) -> Seconds {
+    match (placement.ranks, placement.between) {
+        (0 | 1, _) => Seconds::ZERO,
+        (_, None) => step_time(&steps.copies, Bytes::ZERO),
+        (_, between) => step(Takes::Copies, bytes, between, steps),
+    }
+}
+
+/// What a receiver does with what arrives.
+#[derive(Clone, Copy, PartialEq)]
+enum Takes {
+    Copies,
+    Adds,
+}
+
+fn sum(kind: CollectiveKind, bytes: Bytes, ranks: usize, step: impl Fn(Takes, Bytes) -> Seconds) -> Seconds {
+    if ranks <= 1 {
+        return Seconds::ZERO;
+    }
+    let rounds = ranks as f64 - 1.0;
+    let part = bytes / ranks as f64;
+    match kind {
+        CollectiveKind::AllReduce => rounds * (step(Takes::Adds, part) + step(Takes::Copies, part)),
+        CollectiveKind::ReduceScatter => rounds * step(Takes::Adds, part),
+        CollectiveKind::AllGather | CollectiveKind::AllToAll => rounds * step(Takes::Copies, part),
+        CollectiveKind::Broadcast => rounds * step(Takes::Copies, bytes),
+        CollectiveKind::Reduce => rounds * step(Takes::Adds, bytes),
+        CollectiveKind::SendReceive => step(Takes::Copies, bytes),
+        CollectiveKind::Barrier => 2.0 * rounds * step(Takes::Copies, Bytes::ZERO),
+    }
+}
+
+/// Time of one step in which everyone passes on `bytes`.
+///
+/// T = t_copy(n) inside a node, α + max(t_copy(n), n / β) between nodes; t_add(n) − t_copy(n) more where it is added
+///
+/// n bytes, α and β latency and the group's share of the bandwidth between nodes. What arrives is copied while the rest is on
+/// its way, and added when all is there. A step between nodes is as long as its slowest transfer.
+fn step(takes: Takes, bytes: Bytes, between: Option<Link>, steps: &StepTimes) -> Seconds {
+    let copied = step_time(&steps.copies, bytes);
+    let added = match takes {
+        Takes::Copies => Seconds::ZERO,
+        Takes::Adds => step_time(&steps.adds, bytes) - copied,
+    };
+    match between {
+        None => copied + added,
+        Some(link) => link.latency + copied.max(bytes / link.bandwidth) + added.max(Seconds::ZERO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::cluster::{Cluster, MeasuredTime};
+
+    fn steps() -> StepTimes {
+        let row = |bytes, time| MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(time) };
+        StepTimes {
+            source: "a test".into(),
+            copies: vec![row(1.0, 1.0), row(1001.0, 2.0)],
+            adds: vec![row(1.0, 2.0), row(1001.0, 4.0)],
+        }
+    }
+
+    #[test]
+    fn collectives_are_as_many_steps_as_their_lists_have() {
+        let cluster = Cluster::from_name("dgx-a100").unwrap();
+        let placement = Placement::new(&[0, 1, 2, 3], &cluster);
+        let check = |kind, expected: f64| {
+            let time = collective_time(kind, Bytes::new(4004.0), &placement, &steps());
+            assert!((time.get() - expected).abs() < 1e-12, "{kind}: {time}");
+        };
+        // 3 steps of 1001 bytes each: 2 s where they copy, 4 s where they add.
+        check(CollectiveKind::AllGather, 6.0);
+        check(CollectiveKind::ReduceScatter, 12.0);
+        check(CollectiveKind::AllReduce, 18.0);
+        assert_eq!(
+            message_time(Bytes::new(1e9), &placement, &steps()),
+            Seconds::new(1.0),
+            "it changes hands"
+        );
+    }
+
+    #[test]
+    fn what_an_op_does_beside_its_exchange_grows_with_its_bytes() {
+        let row = |bytes: f64, time: f64| MeasuredExchange {
+            op: "reduce update".into(),
+            collective: CollectiveKind::AllReduce,
+            ranks: 2,
+            measured: MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(time) },
+        };
+        // 3 s and 7 s where 1 s and 2 s were the exchange: 7 s for 300 bytes.
+        let rows = [row(100.0, 3.0), row(200.0, 7.0)];
+        let alone = |_, bytes: Bytes, _| Seconds::new(bytes.get() / 100.0);
+        let of = |op, bytes| beside(op, (CollectiveKind::AllReduce, Bytes::new(bytes)), &rows, alone).get();
+        assert!((of("reduce update", 600.0) - 14.0).abs() < 1e-12);
+        assert_eq!(of("reduce loss forward", 600.0), 0.0);
+    }
+
+    #[test]
+    fn between_nodes_what_takes_longer_counts() {
+        let cluster = Cluster::from_name("dgx-a100:2").unwrap();
+        let placement = Placement::new(&[0, 8], &cluster);
+        let link = placement.between.unwrap();
+        let time = |bytes| message_time(Bytes::new(bytes), &placement, &steps()).get();
+        assert!((time(1001.0) - 2.0 - link.latency.get()).abs() < 1e-12);
+        // Copies take a second for each 500 bytes here, so that only an empty link is faster.
+        let mut slow = placement.clone();
+        slow.between = Some(Link { bandwidth: link.bandwidth / 1e12, ..link });
+        let expected = link.latency.get() + (Bytes::new(1001.0) / link.bandwidth).get() * 1e12;
+        let found = message_time(Bytes::new(1001.0), &slow, &steps()).get();
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
+    }
+}

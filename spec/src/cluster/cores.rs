@@ -1,0 +1,85 @@
+//! Ranks that are threads of a node's processors, where nothing is a GPU: the cores they share, and what a step of a
+//! collective takes them.
+//!
+//! It knows what was measured, not what ranks do with it.
+
+use super::profile::MeasuredTime;
+use crate::collective::CollectiveKind;
+use crate::sourced::Sourced;
+use crate::units::{Bytes, Seconds};
+use serde::{Deserialize, Serialize};
+
+/// The cores of a node whose ranks compute on them. There may be more ranks than cores.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cores {
+    /// How many there are.
+    pub count: Sourced<usize>,
+    /// Threads that each rank computes with.
+    pub threads: Sourced<usize>,
+    /// Whether all nodes are on one machine, as emulated hosts are: then all of them share these cores.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub emulated: bool,
+    /// What steps of collectives take without a network.
+    pub steps: StepTimes,
+    /// Collectives that were timed as ops of a program, with what such an op does beside the exchange.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<MeasuredExchange>,
+}
+
+/// A collective that was timed as a certain op of a program, on ranks with a core each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredExchange {
+    /// Module and pass, as `Op::kind` has them.
+    pub op: String,
+    /// Which collective.
+    pub collective: CollectiveKind,
+    /// Ranks of the group.
+    pub ranks: usize,
+    /// Size and time, as bytes and microseconds.
+    #[serde(rename = "bytes_and_us")]
+    pub measured: MeasuredTime,
+}
+
+/// Times of one step of a collective that ranks perform themselves, by the bytes that each of them passes on: sending,
+/// waking, and taking what arrived.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTimes {
+    /// Where the numbers are from.
+    pub source: String,
+    /// Steps whose receiver copies: bytes and microseconds, each size larger than the one before.
+    pub copies: Vec<MeasuredTime>,
+    /// Steps whose receiver adds.
+    pub adds: Vec<MeasuredTime>,
+}
+
+/// Time of a step of `bytes` by measured ones.
+///
+/// T = T₀ + (T₁ − T₀) (n − n₀) / (n₁ − n₀) between two measured sizes n₀ and n₁; below the smallest size its time, and
+/// beyond the largest one in proportion to the bytes.
+pub fn step_time(measured: &[MeasuredTime], bytes: Bytes) -> Seconds {
+    let (Some(first), Some(last)) = (measured.first(), measured.last()) else { return Seconds::ZERO };
+    if bytes <= first.bytes {
+        return first.time;
+    }
+    let pair = measured.windows(2).find(|pair| bytes <= pair[1].bytes);
+    let Some([below, above]) = pair else { return (bytes / last.bytes) * last.time };
+    let weight = (bytes - below.bytes) / (above.bytes - below.bytes);
+    below.time + weight * (above.time - below.time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_lie_on_straight_lines_between_the_measured_sizes() {
+        let row = |bytes, time| MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(time) };
+        let measured = [row(10.0, 2.0), row(20.0, 4.0), row(40.0, 5.0)];
+        for (bytes, time) in [(0.0, 2.0), (10.0, 2.0), (15.0, 3.0), (30.0, 4.5), (40.0, 5.0), (80.0, 10.0)] {
+            assert_eq!(step_time(&measured, Bytes::new(bytes)), Seconds::new(time), "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Arguments of the commands that measure this machine.
+
+use super::count;
+use clap::{Args, ValueEnum};
+
+/// How the ranks of a run reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TransportChoice {
+    /// They are threads of one process
+    Threads,
+    /// Each is a process, and each two have a TCP connection
+    Tcp,
+}
+
+/// Arguments of `calibrate`.
+#[derive(Debug, Args)]
+pub struct CalibrateArguments {
+    /// Write the profile into this folder: a cluster for each number of threads of a rank, and a table of ops
+    #[arg(long, value_name = "DIR", default_value = "machine")]
+    pub out: String,
+    /// Measure the shapes of this plan too; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub plan: Vec<String>,
+}
+
+/// Arguments of `validate`.
+#[derive(Debug, Args)]
+pub struct ValidateArguments {
+    /// The plan's TOML file, `-` is standard input; of several plans a table is made
+    #[arg(required = true)]
+    pub plan: Vec<String>,
+    /// Steps to measure
+    #[arg(long, value_name = "N", default_value = "20", value_parser = count, allow_negative_numbers = true)]
+    pub steps: usize,
+    /// Forecast with what `calibrate` wrote into this folder instead of measuring first
+    #[arg(long, value_name = "DIR")]
+    pub profile: Option<String>,
+    /// How ranks reach each other, as for `run`; over TCP the plan's cluster says what joins the hosts
+    #[arg(long, value_enum, default_value = "threads")]
+    pub transport: TransportChoice,
+    /// The hosts and what joins them, instead of the plan's cluster: a name or a TOML file
+    #[arg(long)]
+    pub cluster: Option<String>,
+    /// The hosts are emulated on this machine: they share its cores
+    #[arg(long)]
+    pub emulated: bool,
+    /// Measure the machine and run the plan so many times in turn, for machines that others use
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_negative_numbers = true)]
+    pub rounds: usize,
+    /// Write a page with tables, pictures and both timelines of one plan
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<String>,
+    /// Write the table of all plans as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

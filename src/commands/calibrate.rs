@@ -1,0 +1,95 @@
+//! `calibrate`: measures this machine.
+
+use crate::arguments::CalibrateArguments;
+use crate::error::{CliError, Outcome};
+use crate::{inputs, output};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use trainwright_executor::{Calibrated, Grid, Over, calibrate};
+use trainwright_spec::plan::Plan;
+
+/// The table of ops in a profile's folder.
+pub const TABLE: &str = "kernels.csv";
+
+/// Runs the command.
+///
+/// # Errors
+/// A plan that the executor does not run, and files that cannot be written.
+pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
+    let plans = arguments.plan.iter().map(|path| inputs::plan(path, &[], None));
+    let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
+    let folder = Path::new(&arguments.out);
+    std::fs::create_dir_all(folder).map_err(|source| CliError::Writing {
+        argument: "--out",
+        path: arguments.out.clone(),
+        source,
+    })?;
+    let mut table = String::new();
+    for ranks in numbers_of_ranks() {
+        let suits = |plan: &&Plan| threads(plan.mesh.ranks()) == threads(ranks);
+        let own: Vec<Plan> = plans.iter().filter(suits).cloned().collect();
+        let measured = calibrate(ranks, Over::Threads, Grid::Machine, &own)?;
+        table += &rows(&measured, table.is_empty());
+        write(folder, &cluster_file(measured.threads), &without_ops(&measured))?;
+        output::print(&said(&measured))?;
+    }
+    write(folder, TABLE, &table)?;
+    output::print(&format!("{}: {} measured ops\n", folder.display(), table.lines().count() - 1))?;
+    Ok(Outcome::Done)
+}
+
+/// The cluster of ranks of so many threads in a profile's folder.
+pub fn cluster_file(threads: usize) -> String {
+    format!("threads-{threads}.toml")
+}
+
+/// The threads that each of so many ranks has on this machine.
+pub fn threads(ranks: usize) -> usize {
+    (cores() / ranks).max(1)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// The least numbers of ranks that have different numbers of threads, the powers of two among them.
+fn numbers_of_ranks() -> impl Iterator<Item = usize> {
+    let doubled = std::iter::successors(Some(1), |ranks| Some(2 * ranks));
+    doubled.take_while(|ranks| *ranks < 2 * cores())
+}
+
+fn rows(measured: &Calibrated, first: bool) -> String {
+    let gpu = &measured.cluster.node.gpu;
+    let profile = gpu.profile.as_ref().expect("a calibrated device has a profile");
+    let version = format!("trainwright {}", env!("CARGO_PKG_VERSION"));
+    let text = profile.to_csv(&gpu.name, ["", &version]);
+    match (first, text.split_once('\n')) {
+        (false, Some((_, rows))) => rows.into(),
+        _ => text,
+    }
+}
+
+fn without_ops(measured: &Calibrated) -> String {
+    let mut cluster = measured.cluster.clone();
+    cluster.node.gpu.profile = None;
+    toml::to_string(&cluster).expect("a cluster has only tables, text and numbers")
+}
+
+fn said(measured: &Calibrated) -> String {
+    let node = &measured.cluster.node;
+    let steps = node.cores.as_ref().map(|cores| &cores.steps).expect("a calibrated node has cores");
+    let latency = steps.copies[0].time;
+    let largest = steps.copies.last().expect("a sweep has sizes");
+    format!(
+        "{} threads a rank: products {}, memory {}, messages {latency}, exchanges {}\n",
+        measured.threads,
+        node.gpu.peak.values().next().expect("a calibrated device has a peak").value,
+        node.gpu.memory_bandwidth.value,
+        largest.bytes / largest.time,
+    )
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), CliError> {
+    let path = folder.join(name).display().to_string();
+    output::write("--out", &path, |out| out.write_all(text.as_bytes()))
+}

@@ -1,0 +1,191 @@
+//! `validate`: a plan's forecast for this machine beside what it does.
+
+use super::calibrate::{TABLE, cluster_file, threads};
+use crate::arguments::{TransportChoice, ValidateArguments};
+use crate::error::{CliError, Outcome};
+use crate::render::validate::{Validated, line, markdown, page, report, summary};
+use crate::{inputs, output};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use trainwright_executor::{
+    Calibrated, Grid, LearningRate, Over, Records, Rendezvous, Settings, Tokens, calibrate, on_machine,
+    train, train_in_processes,
+};
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::forecast;
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::Seconds;
+use trainwright_traces::comparison::Comparison;
+use trainwright_traces::timeline::Timeline;
+
+/// Steps before those that are measured.
+const WARM_UP: usize = 3;
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input, a plan that the executor does not run, a rank that stops, and files that cannot be written.
+pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
+    let files = [("--report", &arguments.report), ("--markdown", &arguments.markdown)];
+    let alone = output::stdout_is_taken(&files, arguments.json)?;
+    if let (Some(path), [_, _, ..]) = (&arguments.report, &arguments.plan[..]) {
+        let allowed = "it is of one plan: leave it out, or the other plans".into();
+        return Err(CliError::Argument { argument: "--report".into(), value: path.clone(), allowed });
+    }
+    let plans = arguments.plan.iter().map(|path| {
+        let plan = inputs::plan(path, &[], None)?;
+        let Some(reference) = &arguments.cluster else { return Ok(plan) };
+        let plan = Plan { cluster: inputs::cluster(reference, &[])?, ..plan };
+        let checked = plan.check(path).map_err(|error| CliError::of_input(Some("--cluster"), error));
+        checked.map(|()| plan)
+    });
+    let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
+    let mut found = Vec::new();
+    for (path, plan) in arguments.plan.iter().zip(&plans) {
+        let Some(validated) = validate(arguments, plan)? else { continue };
+        found.push(Validated { name: name(path), ..validated });
+        if plans.len() > 1 && !alone && !arguments.json {
+            output::print(&line(found.last().expect("it was just added")))?;
+        }
+    }
+    if found.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    if let (Some(path), [only]) = (&arguments.report, &found[..]) {
+        let page = report(only);
+        output::write("--report", path, |out| out.write_all(page.as_bytes()))?;
+    }
+    if let Some(path) = &arguments.markdown {
+        let text = markdown(&found);
+        output::write("--markdown", path, |out| out.write_all(text.as_bytes()))?;
+    }
+    if arguments.json {
+        let all: Vec<&Comparison> = found.iter().map(|one| &one.compared).collect();
+        let text = match &all[..] {
+            [only] => serde_json::to_string_pretty(only),
+            all => serde_json::to_string_pretty(all),
+        };
+        output::print(&format!("{}\n", text.expect("figures are numbers and text")))?;
+    } else if !alone {
+        output::print(&match &found[..] {
+            [only] => page(only),
+            all => summary(all),
+        })?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The plan's name for people: its file's.
+fn name(path: &str) -> String {
+    Path::new(path).file_stem().map_or_else(|| path.into(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// Measures the machine and the plan in turn, some rounds, and puts the forecast from the mean of the first beside all of the
+/// second: what others do on the machine meanwhile is in both. None in a process that only takes part.
+fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validated>, CliError> {
+    let place = match arguments.transport {
+        TransportChoice::Threads => None,
+        TransportChoice::Tcp => Some(inputs::launched::place()?),
+    };
+    // The others wait while rank 0 measures the machine.
+    let leads = place.as_ref().is_none_or(|place| place.rank == 0);
+    let (mut machines, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..arguments.rounds {
+        if leads && arguments.profile.is_none() {
+            machines.push(machine(arguments, plan)?);
+        }
+        if let Some((own_steps, own_times)) = measure(arguments, plan, place.as_ref())? {
+            steps.extend(own_steps);
+            times.extend(own_times);
+        }
+    }
+    if !leads {
+        return Ok(None);
+    }
+    let cluster = match (Calibrated::mean(&machines), &arguments.profile) {
+        (Some(mean), _) => mean.cluster,
+        (None, folder) => profile(folder.as_deref().unwrap_or_default(), plan)?,
+    };
+    let plan = on_machine(plan, &joined(arguments, plan, cluster))?;
+    let (_, expected) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
+    let compared = Comparison::new(&expected, &steps, &times);
+    let measured = typical(&steps).clone();
+    Ok(Some(Validated { name: String::new(), plan, compared, expected, measured }))
+}
+
+/// This machine as it is now, for as many ranks.
+fn machine(arguments: &ValidateArguments, plan: &Plan) -> Result<Calibrated, CliError> {
+    let ranks = plan.mesh.ranks();
+    let (ranks, over) = match arguments.transport {
+        TransportChoice::Threads => (ranks, Over::Threads),
+        TransportChoice::Tcp if arguments.emulated => (ranks, Over::Tcp),
+        TransportChoice::Tcp => (plan.cluster.node.gpus.value, Over::Tcp),
+    };
+    Ok(calibrate(ranks, over, Grid::None, std::slice::from_ref(plan))?)
+}
+
+/// This machine as `calibrate` measured it.
+fn profile(folder: &str, plan: &Plan) -> Result<Cluster, CliError> {
+    let path = |name: &str| Path::new(folder).join(name).display().to_string();
+    let named = path(&cluster_file(threads(plan.mesh.ranks())));
+    let text = inputs::text(Some("--profile"), &named)?;
+    let refuse = |error| CliError::of_input(Some("--profile"), error);
+    let cluster = Cluster::from_toml(&text, &named).map_err(refuse)?;
+    let table = path(TABLE);
+    cluster.with_device_profile(&inputs::text(Some("--profile"), &table)?, &table).map_err(refuse)
+}
+
+/// Hosts like this machine, joined as the plan's are.
+fn joined(arguments: &ValidateArguments, plan: &Plan, own: Cluster) -> Cluster {
+    if arguments.transport == TransportChoice::Threads {
+        return own;
+    }
+    let Cluster { nodes, fabric, .. } = plan.cluster.clone();
+    let mut joined = Cluster { nodes, fabric, ..own };
+    joined.node.gpus = plan.cluster.node.gpus.clone();
+    joined.node.nics = plan.cluster.node.nics.clone();
+    if let Some(cores) = &mut joined.node.cores {
+        cores.emulated = arguments.emulated;
+    }
+    joined
+}
+
+/// The timelines of the steps after the first ones, and their times.
+fn measure(
+    arguments: &ValidateArguments,
+    plan: &Plan,
+    place: Option<&Rendezvous>,
+) -> Result<Option<(Vec<Timeline>, Vec<Seconds>)>, CliError> {
+    let settings = Settings {
+        steps: arguments.steps + WARM_UP,
+        seed: 0,
+        // What is learned does not matter here, and so cannot end in numbers that are none.
+        learning_rate: LearningRate { peak: 0.0, warmup: 0 },
+        weight_decay: 0.1,
+        adam_epsilon: 1e-8,
+        largest_gradient_norm: 1.0,
+        threads: match place {
+            Some(place) => inputs::launched::threads(place.world)?,
+            None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        },
+        return_weights: false,
+        records: Records::EveryStep,
+    };
+    let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 4 + 1, 0);
+    let ran = match place {
+        Some(place) => train_in_processes(place, plan, &tokens, &settings, &mut |_| {})?,
+        None => Some(train(plan, &tokens, &settings, &mut |_| {})?),
+    };
+    let Some(mut ran) = ran else { return Ok(None) };
+    let times = ran.steps.iter().skip(WARM_UP).map(|step| Seconds::new(step.seconds)).collect();
+    ran.earlier.push(ran.timeline);
+    Ok(Some((ran.earlier.split_off(WARM_UP), times)))
+}
+
+/// The measured step of median length.
+fn typical(measured: &[Timeline]) -> &Timeline {
+    let mut sorted: Vec<&Timeline> = measured.iter().collect();
+    sorted.sort_by_key(|timeline| timeline.duration);
+    sorted[sorted.len() / 2]
+}

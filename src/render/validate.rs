@@ -1,0 +1,216 @@
+//! A plan's forecast beside what it did on this machine.
+
+use super::table::{Column, table};
+use super::words;
+use Column::{Left, Right};
+use trainwright_executor::recording_cost;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_traces::comparison::{Comparison, Pair};
+use trainwright_traces::html::page as html_page;
+use trainwright_traces::html::{Bar, BarScale, Section};
+use trainwright_traces::picture::svg;
+use trainwright_traces::report::Report;
+use trainwright_traces::timeline::Timeline;
+
+/// A plan's forecast and what it did.
+pub struct Validated {
+    /// What people call the plan.
+    pub name: String,
+    /// The plan, on this machine.
+    pub plan: Plan,
+    /// Both, figure by figure.
+    pub compared: Comparison,
+    /// The forecast step.
+    pub expected: Timeline,
+    /// A measured one of median length.
+    pub measured: Timeline,
+}
+
+/// The page in a terminal.
+pub fn page(of: &Validated) -> String {
+    let Validated { plan, compared, .. } = of;
+    let columns = [Left("figure"), Right("forecast"), Right("measured"), Right("error")];
+    let kinds = [Left("ops"), Right("count"), Right("forecast ms"), Right("measured ms"), Right("error")];
+    format!(
+        "{}\n\n{}\n{}Times are means over ranks; measured figures are medians of {} steps, which differ by {:.0} %. \
+         Recording takes {:.3} % of the step.\n",
+        title(plan),
+        table(&columns, figures(compared)),
+        table(&kinds, ops(compared)),
+        compared.steps,
+        100.0 * compared.spread,
+        100.0 * recording(compared),
+    )
+}
+
+/// The part of a step that a rank spends on recording its ops.
+fn recording(compared: &Comparison) -> f64 {
+    let ops: f64 = compared.kinds.iter().map(|kind| kind.count).sum();
+    ops * recording_cost() / compared.step_time.measured
+}
+
+/// The page for a browser.
+pub fn report(of: &Validated) -> String {
+    let Validated { plan, compared, expected, measured, .. } = of;
+    let headings = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let bars = [("forecast", expected), ("measured", measured)].into_iter().flat_map(|(name, timeline)| {
+        let bars = Bar::of_ranks(&Report::new(timeline));
+        bars.into_iter().map(move |bar| Bar { name: format!("{name}, {}", bar.name), ..bar })
+    });
+    let mut bars: Vec<Bar> = bars.collect();
+    // The two of a pipeline rank next to each other.
+    let stages = bars.len() / 2;
+    bars = (0..stages).flat_map(|stage| [bars[stage].clone(), bars[stages + stage].clone()]).collect();
+    let sections = [
+        Section::Text(title(plan)),
+        Section::Table {
+            headings: headings(&["figure", "forecast", "measured", "error"]),
+            rows: figures(compared),
+        },
+        Section::Heading("Where the time of each pipeline rank goes".into()),
+        Section::Bars(bars, BarScale::Common),
+        Section::Heading("Forecast step".into()),
+        Section::Picture(svg(expected, "forecast")),
+        Section::Heading("Measured step of median length".into()),
+        Section::Picture(svg(measured, "measured")),
+        Section::Heading("Ops by module and pass, in the mean over ranks".into()),
+        Section::Table {
+            headings: headings(&["ops", "count", "forecast ms", "measured ms", "error"]),
+            rows: ops(compared),
+        },
+    ];
+    html_page(&format!("Forecast and measurement: {}", plan.model.name), &sections)
+}
+
+/// One line of several plans, while they run.
+pub fn line(of: &Validated) -> String {
+    let cells = row(of);
+    format!("{:<28} forecast {:>9}  measured {:>9}  {}\n", cells[0], cells[2], cells[3], cells[4])
+}
+
+const HEADINGS: [&str; 9] =
+    ["plan", "ranks", "forecast", "measured", "error", "bubble", "largest of a rank", "memory", "spread"];
+
+fn row(of: &Validated) -> Vec<String> {
+    let Validated { name, plan, compared, .. } = of;
+    let [bubble, worst] = bubbles(compared);
+    vec![
+        name.clone(),
+        words::mesh(&plan.mesh),
+        compared.step_time.forecast.to_string(),
+        compared.step_time.measured.to_string(),
+        percent(compared.step_time.error()),
+        format!("{:+.1}", 100.0 * bubble),
+        format!("{:+.1}", 100.0 * worst),
+        percent(compared.peak_memory.error()),
+        format!("{:.0} %", 100.0 * compared.spread),
+    ]
+}
+
+/// By how much the forecast bubble is larger, in the mean over ranks and on the pipeline rank where it differs most.
+fn bubbles(compared: &Comparison) -> [f64; 2] {
+    let more = |pair: &Pair<f64>| pair.forecast - pair.measured;
+    let stages = compared.bubble_by_pipeline_rank.iter().map(more);
+    let worst = stages.reduce(|worst, other| if other.abs() > worst.abs() { other } else { worst });
+    [more(&compared.bubble), worst.unwrap_or(0.0)]
+}
+
+/// All plans in a table, and how far off they are in the mean.
+pub fn summary(all: &[Validated]) -> String {
+    let columns = HEADINGS.map(|heading| if heading == "plan" { Left(heading) } else { Right(heading) });
+    format!("\n{}{}", table(&columns, all.iter().map(row).collect()), means(all))
+}
+
+fn means(all: &[Validated]) -> String {
+    let mean = |error: &dyn Fn(&Validated) -> f64| {
+        all.iter().map(|one| error(one).abs()).sum::<f64>() / all.len() as f64
+    };
+    let most = |error: &dyn Fn(&Validated) -> f64| all.iter().map(|one| error(one).abs()).fold(0.0, f64::max);
+    let step = |one: &Validated| 100.0 * one.compared.step_time.error().unwrap_or(0.0);
+    let bubble = |one: &Validated| 100.0 * bubbles(&one.compared)[0];
+    let memory = |one: &Validated| 100.0 * one.compared.peak_memory.error().unwrap_or(0.0);
+    format!(
+        "Mean absolute error of the step time {:.1} % (largest {:.1} %), of the bubble {:.1} points (largest {:.1}), of the peak memory {:.1} % (largest {:.1} %).\n",
+        mean(&step),
+        most(&step),
+        mean(&bubble),
+        most(&bubble),
+        mean(&memory),
+        most(&memory),
+    )
+}
+
+/// The same as a page of documentation.
+pub fn markdown(all: &[Validated]) -> String {
+    let machine = all.first().map_or("", |one| {
+        one.plan.cluster.node.cores.as_ref().map_or("", |cores| cores.steps.source.as_str())
+    });
+    let cells = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rows: String = all.iter().map(|one| cells(&row(one))).collect();
+    let headings = HEADINGS.map(str::to_string);
+    format!(
+        "# Forecasts and measurements on one machine\n\n\
+         Written by `trainwright validate PLANS --markdown FILE`; the plans are in examples/validation. Measured by {machine}.\n\n\
+         Every op is measured first in short runs of the plan's layers, and what ranks take to exchange numbers; the forecast \
+         follows from these and the plan. Forecast and measured are times of a step, measured the median of its steps; spread is the \
+         difference of the longest and the shortest step, as a part of that. Bubbles are in points of the step: forecast less \
+         measured, in the mean over ranks and of the pipeline rank where they differ most.\n\n\
+         {}|{}\n{rows}\n{}",
+        cells(&headings),
+        " --- |".repeat(headings.len()),
+        means(all),
+    )
+}
+
+fn title(plan: &Plan) -> String {
+    format!("{}, {} on {}", plan.model.name, words::choices(plan), plan.cluster.node.name)
+}
+
+fn figures(compared: &Comparison) -> Vec<Vec<String>> {
+    let time = |name: &str, pair: Pair<Seconds>| {
+        vec![name.into(), pair.forecast.to_string(), pair.measured.to_string(), percent(pair.error())]
+    };
+    let bytes = |name: &str, pair: Pair<Bytes>| {
+        vec![name.into(), pair.forecast.to_string(), pair.measured.to_string(), percent(pair.error())]
+    };
+    let share = |name: String, pair: &Pair<f64>| {
+        let points = format!("{:+.1} points", 100.0 * (pair.forecast - pair.measured));
+        vec![
+            name,
+            format!("{:.1} %", 100.0 * pair.forecast),
+            format!("{:.1} %", 100.0 * pair.measured),
+            points,
+        ]
+    };
+    let mut rows = vec![time("step time", compared.step_time), share("bubble".into(), &compared.bubble)];
+    if compared.bubble_by_pipeline_rank.len() > 1 {
+        let stages = compared.bubble_by_pipeline_rank.iter().enumerate();
+        rows.extend(stages.map(|(stage, pair)| share(format!("bubble of pipeline rank {stage}"), pair)));
+    }
+    rows.push(time("exposed communication", compared.exposed));
+    rows.push(bytes("peak memory", compared.peak_memory));
+    let held = compared.memory.iter().filter(|(_, pair)| pair.measured + pair.forecast > Bytes::ZERO);
+    rows.extend(held.map(|(kind, pair)| bytes(&format!("  {}", kind.name()), *pair)));
+    rows
+}
+
+fn ops(compared: &Comparison) -> Vec<Vec<String>> {
+    let row = |kind: &trainwright_traces::comparison::KindPair| {
+        let milliseconds = |time: Seconds| format!("{:.3}", time.get() * 1e3);
+        let error = percent(kind.time.error());
+        let count = format!("{:.0}", kind.count);
+        vec![
+            kind.kind.clone(),
+            count,
+            milliseconds(kind.time.forecast),
+            milliseconds(kind.time.measured),
+            error,
+        ]
+    };
+    compared.kinds.iter().map(row).collect()
+}
+
+fn percent(error: Option<f64>) -> String {
+    error.map_or_else(|| "-".into(), |error| format!("{:+.1} %", 100.0 * error))
+}

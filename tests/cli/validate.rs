@@ -1,0 +1,51 @@
+//! `calibrate` and `validate`: structure and bounds that a busy machine keeps.
+
+use crate::Folder;
+use crate::run::tiny_plan;
+use serde_json::Value;
+use trainwright_spec::mesh::Mesh;
+
+#[test]
+fn a_forecast_is_put_beside_what_was_measured() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    let ran = folder.run("validate plan.toml --steps 5 --json --report page.html");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let compared: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let step = |which: &str| compared["step_time_s"][which].as_f64().unwrap();
+    // Others may use the machine: all that must hold is that both are of the same order.
+    let ratio = step("forecast") / step("measured");
+    assert!(ratio > 0.02 && ratio < 50.0, "{ratio}");
+    assert_eq!(compared["steps"], 5);
+    assert_eq!(compared["bubble_by_pipeline_rank"].as_array().unwrap().len(), 2);
+    let kinds = compared["kinds"].as_array().unwrap();
+    let of = |kind: &str| kinds.iter().find(|own| own["kind"] == kind).unwrap_or_else(|| panic!("{kind}"));
+    // A block on each of two ranks, in each of 4 microbatches.
+    assert_eq!(of("attention backward")["count"], 4.0);
+    for kind in ["qkv forward", "activation backward", "optimizer update"] {
+        assert!(
+            ["forecast", "measured"].iter().all(|which| of(kind)["time_s"][which].as_f64().unwrap() > 0.0)
+        );
+    }
+    let peak = |which: &str| compared["peak_memory_bytes"][which].as_f64().unwrap();
+    assert!((peak("forecast") / peak("measured") - 1.0).abs() < 0.25, "{compared}");
+    let page = folder.read("page.html");
+    assert!(["Forecast step", "Measured step", "attention backward"].iter().all(|text| page.contains(text)));
+}
+
+#[test]
+fn several_plans_make_a_table() {
+    let folder = Folder::new();
+    folder.write("one.toml", &tiny_plan().to_toml());
+    let mut plan = tiny_plan();
+    (plan.mesh, plan.stages) = (Mesh::new(1, 1, 2), vec!["2 none".parse().unwrap()]);
+    folder.write("two.toml", &plan.to_toml());
+    let ran = folder.run("validate one.toml two.toml --steps 2 --markdown table.md");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("Mean absolute error of the step time"), "{}", ran.stdout);
+    let table = folder.read("table.md");
+    assert!(table.contains("| one | ") && table.contains("| two | "), "{table}");
+    let both = folder.run("validate one.toml two.toml --steps 2 --report page.html");
+    assert_eq!(both.code, 2);
+    assert!(both.stderr.contains("it is of one plan"), "{}", both.stderr);
+}
