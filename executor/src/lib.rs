@@ -10,6 +10,7 @@
 //! executor has a file for each such thing in `modules`. What a plan asks for and the executor has not is refused before
 //! anything runs. Nothing here knows what an op should cost.
 
+mod checkpoint;
 mod collective;
 mod error;
 mod frame;
@@ -27,14 +28,17 @@ mod state;
 mod supported;
 mod tensor;
 mod timeline;
+mod tokenizer;
 mod tokens;
 mod train;
 mod transport;
 mod update;
+mod watch;
 
+pub use checkpoint::CheckpointError;
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
-pub use settings::{LearningRate, Settings};
+pub use settings::{Drill, DrillKind, LearningRate, Saving, Settings, Start};
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};

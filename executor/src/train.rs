@@ -1,9 +1,10 @@
 //! A run: a thread for each rank, step by step, and what they report.
 
+use crate::checkpoint::{Beginning, Inventory, Saver, prepare, sweep};
 use crate::collective::{Communicator, Members};
 use crate::error::{Fault, RunError};
 use crate::instruction::instructions;
-use crate::parameters::{Layer, ParameterName};
+use crate::parameters::{Layer, ParameterName, parameters};
 use crate::rank::{Rank, Shared, StepEnd};
 use crate::record::{Record, Recorder};
 use crate::settings::Settings;
@@ -12,12 +13,13 @@ use crate::state::{LayerState, State};
 use crate::supported;
 use crate::timeline::{label, timeline};
 use crate::tokens::{Loader, Tokens};
-use crate::transport::Mailboxes;
+use crate::transport::{Mailboxes, Transport};
 use crate::update::Optimizer;
+use crate::watch::{Patience, Watch, Watched};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use trainwright_kernels::Threads;
@@ -54,10 +56,11 @@ pub struct Outcome {
 }
 
 /// What a rank says to who started it.
-struct Message {
-    rank: usize,
-    step: usize,
-    end: StepEnd,
+enum Message {
+    /// It has done a step.
+    Step { rank: usize, step: usize, end: StepEnd },
+    /// It has ended.
+    End { rank: usize, end: Box<Result<RankEnd, RunError>> },
 }
 
 /// What a rank leaves.
@@ -67,106 +70,173 @@ struct RankEnd {
     state: State,
 }
 
+/// By rank.
+type Ends = Vec<Result<RankEnd, RunError>>;
+
 /// Trains with a plan; `progress` hears of each step.
 ///
 /// # Errors
-/// `Refused` before anything runs; `Data` if the tokens do not suit; `Rank` if a rank cannot go on.
+/// `Refused`, `Data` and `Checkpoint` before anything runs; `Rank` if a rank cannot go on, and `Checkpoint` if one cannot
+/// be written. After a stall the rank that hangs keeps its thread: only the end of the process ends that.
 pub fn train(
     plan: &Plan,
     tokens: &Tokens,
     settings: &Settings,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Outcome, RunError> {
-    let plan = supported::own_stack(plan)?;
-    supported::check(&plan)?;
-    loader(&plan, tokens, settings)?;
-    let program = lower_every_rank(&plan);
-    let ranks = program.ranks.len();
-    let mailboxes = Mailboxes::new(ranks);
-    let optimizer = Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer");
-    let shared = Shared { plan: &plan, program: &program, settings, optimizer, transport: &mailboxes };
-    let run = Run {
-        shared: &shared,
-        tokens,
-        began: Instant::now(),
-        at: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
-        steps: (0..ranks).map(|_| AtomicUsize::new(1)).collect(),
-    };
+    let run = Arc::new(Run::new(plan, tokens, settings)?);
     let (sender, receiver) = channel();
-    let (reports, ends) = std::thread::scope(|scope| {
-        let spawn = |rank| {
-            let (run, sender) = (&run, sender.clone());
-            scope.spawn(move || run.rank(rank, &sender))
-        };
-        let threads: Vec<_> = (0..ranks).map(spawn).collect();
-        drop(sender);
-        let reports = listen(&shared, &receiver, progress);
-        let ends: Vec<Result<RankEnd, RunError>> = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a rank's panics are caught in it"))
-            .collect();
-        (reports, ends)
-    });
+    let spawn = |rank: usize| {
+        let (run, sender) = (Arc::clone(&run), sender.clone());
+        let named = std::thread::Builder::new().name(format!("rank {rank}"));
+        let thread = named.spawn(move || run.rank(rank, &sender));
+        thread.map_err(|error| RunError::Threads(error.to_string()))
+    };
+    let ranks = 0..run.program.ranks.len();
+    let threads: Vec<_> = ranks.map(spawn).collect::<Result<_, _>>().inspect_err(|_| run.stop())?;
+    drop(sender);
+    let (reports, ends) = run.listen(&receiver, progress)?;
+    for thread in threads {
+        thread.join().expect("a rank's panics are caught in it");
+    }
     let ends = first_cause(ends)?;
     let records: Vec<Record> = ends.iter().map(|end| end.record.clone()).collect();
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
     let weights = settings.return_weights.then(|| whole_weights(&ends));
-    Ok(Outcome { steps: reports, timeline: timeline(&program, &records, &resident), weights })
+    Ok(Outcome { steps: reports, timeline: timeline(&run.program, &records, &resident), weights })
 }
 
-fn loader<'a>(plan: &Plan, tokens: &'a Tokens, settings: &Settings) -> Result<Loader<'a>, RunError> {
+/// The batches of a run from its beginning on.
+fn loader<'a>(plan: &Plan, tokens: &'a Tokens, beginning: &Beginning) -> Result<Loader<'a>, RunError> {
     let sizes = [plan.job.sequence, plan.job.global_batch, plan.model.vocab];
-    Loader::new(tokens, sizes, settings.seed)
+    Loader::new(tokens, sizes, beginning.seed, [beginning.step, beginning.sequences])
 }
 
-/// What the ranks' threads share beside what they read.
-struct Run<'a> {
-    shared: &'a Shared<'a>,
-    tokens: &'a Tokens,
+/// What the ranks' threads read. They own it together: one that hangs outlives the run.
+struct Run {
+    plan: Plan,
+    program: Program,
+    settings: Settings,
+    tokens: Tokens,
+    optimizer: Optimizer,
+    beginning: Beginning,
+    inventory: Inventory,
+    mailboxes: Mailboxes,
+    watch: Watch,
     began: Instant,
-    /// By rank: call and op.
-    at: Vec<AtomicU64>,
-    /// By rank.
-    steps: Vec<AtomicUsize>,
 }
 
-impl Run<'_> {
+impl Run {
+    /// Refuses what cannot be run.
+    fn new(plan: &Plan, tokens: &Tokens, settings: &Settings) -> Result<Self, RunError> {
+        let plan = supported::own_stack(plan)?;
+        supported::check(&plan)?;
+        let beginning = Beginning::open(&plan, tokens, settings)?;
+        loader(&plan, tokens, &beginning)?;
+        if let Some(saving) = &settings.saving {
+            prepare(&saving.folder, beginning.step)?;
+        }
+        let program = lower_every_rank(&plan);
+        let ranks = program.ranks.len();
+        let mut inventory = Inventory::default();
+        for rank in 0..ranks {
+            let sizes = Sizes::of(&plan, rank);
+            for layer in layers_of(&plan, &sizes) {
+                let parameters = parameters(&plan.model, layer, &sizes, ends_apart(&plan));
+                inventory.add(rank, layer, parameters, sizes.shard_place());
+            }
+        }
+        Ok(Self {
+            optimizer: Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer"),
+            plan,
+            program,
+            settings: settings.clone(),
+            tokens: tokens.clone(),
+            beginning,
+            inventory,
+            mailboxes: Mailboxes::new(ranks),
+            watch: Watch::new(ranks, settings.fault),
+            began: Instant::now(),
+        })
+    }
+
+    /// Stops every rank.
+    fn stop(&self) {
+        self.watch.stop();
+        self.mailboxes.abort();
+    }
+
     /// A rank's thread. Whatever stops it stops all.
-    fn rank(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, RunError> {
+    fn rank(&self, rank: usize, reports: &Sender<Message>) {
         let trained = catch_unwind(AssertUnwindSafe(|| self.train(rank, reports)));
         let fault = match trained {
-            Ok(Ok(end)) => return Ok(end),
-            Ok(Err(fault)) => fault,
-            Err(panic) => Fault::Panic(text_of(&*panic)),
+            Ok(Ok(end)) => Ok(end),
+            Ok(Err(fault)) => Err(fault),
+            Err(panic) => Err(Fault::Panic(text_of(&*panic))),
         };
-        self.shared.transport.abort();
-        let op = self.op_of(rank);
-        Err(RunError::Rank { rank, step: self.steps[rank].load(Ordering::Relaxed), op, fault })
+        let end = fault.map_err(|fault| {
+            self.stop();
+            match fault {
+                Fault::Checkpoint(error) => RunError::Checkpoint(error),
+                fault => self.error_of(rank, fault),
+            }
+        });
+        self.watch.rank(rank).end();
+        let _ = reports.send(Message::End { rank, end: Box::new(end) });
     }
 
     fn train(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
-        let mut own = self.new_rank(rank);
+        let pulse = self.watch.rank(rank);
+        let transport = Watched { transport: &self.mailboxes, pulse };
+        let shared = Shared {
+            plan: &self.plan,
+            program: &self.program,
+            settings: &self.settings,
+            optimizer: self.optimizer,
+            transport: &transport,
+        };
+        let mut own = self.new_rank(rank, &shared);
+        let moments = self.optimizer.moments();
+        own.state
+            .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
+        let saver = self.settings.saving.as_ref().map(|saving| Saver {
+            plan: &self.plan,
+            tokens: &self.tokens,
+            beginning: &self.beginning,
+            saving,
+            inventory: &self.inventory,
+            transport: &transport,
+            pulse,
+            group: self.program.groups.len(),
+            moments,
+        });
         let resident = resident(&own.state);
-        for step in 1..=self.shared.settings.steps {
-            self.steps[rank].store(step, Ordering::Relaxed);
+        let last = self.settings.steps;
+        for step in self.beginning.step + 1..=last {
+            pulse.begin_step(step);
+            if pulse.spoils_weights() {
+                own.state
+                    .layers_mut()
+                    .for_each(|(_, layer)| layer.owned(|owned| owned.weights[0] = f32::NAN));
+            }
             let end = own.step(step)?;
+            if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
+                saver.save(rank, step, &mut own.state)?;
+            }
             // Nobody listens any more only if the run has failed elsewhere.
-            let _ = reports.send(Message { rank, step, end });
+            let _ = reports.send(Message::Step { rank, step, end });
         }
         Ok(RankEnd { record: own.recorder.record, resident, state: own.state })
     }
 
-    fn new_rank(&self, rank: usize) -> Rank<'_> {
-        let shared = self.shared;
+    fn new_rank<'a>(&'a self, rank: usize, shared: &'a Shared<'a>) -> Rank<'a> {
         let Shared { plan, program, settings, .. } = *shared;
         let own = &program.ranks[rank];
         let sizes = Sizes::of(plan, rank);
         let moments = shared.optimizer.moments();
-        let layers = stage_layers(plan);
-        let runs =
-            |stage: &usize| plan.schedule().rank_of(*stage, plan.pipeline_shape()) == sizes.at.pipeline;
-        let own_layers = (0..layers.len()).filter(runs).flat_map(|stage| layers[stage].clone());
-        let state = State::new(&plan.model, own_layers, &sizes, ends_apart(plan), [settings.seed, moments]);
+        let own_layers = layers_of(plan, &sizes).into_iter();
+        let seed_and_moments = [self.beginning.seed, moments];
+        let state = State::new(&plan.model, own_layers, &sizes, ends_apart(plan), seed_and_moments);
         let groups = Axis::ALL
             .iter()
             .zip(own.groups)
@@ -177,23 +247,61 @@ impl Run<'_> {
             instructions: instructions(program, own),
             groups: groups.collect(),
             communicator: Communicator::new(shared.transport),
-            loader: loader(plan, self.tokens, settings).expect("the tokens suited before"),
+            loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
             state,
             recorder: Recorder::new(self.began),
             threads: Threads::new(settings.threads.get() / program.ranks.len()),
-            at: &self.at[rank],
+            pulse: self.watch.rank(rank),
             frames: BTreeMap::new(),
             handed: BTreeMap::new(),
-            layers,
+            layers: stage_layers(plan),
             sizes,
         }
     }
 
+    /// Puts the ranks' messages of each step together, until every rank has ended or none does anything.
+    fn listen(
+        &self,
+        receiver: &Receiver<Message>,
+        progress: &mut dyn FnMut(&StepReport),
+    ) -> Result<(Vec<StepReport>, Ends), RunError> {
+        let ranks = self.program.ranks.len();
+        let mut steps =
+            Steps { run: self, waiting: BTreeMap::new(), before: Instant::now(), reports: Vec::new() };
+        let mut ends = BTreeMap::new();
+        let mut patience = Patience::new(self.settings.patience);
+        while ends.len() < ranks {
+            match receiver.recv_timeout(patience.interval()) {
+                Ok(Message::Step { rank, step, end }) => steps.add(rank, step, end, progress),
+                Ok(Message::End { rank, end }) => drop(ends.insert(rank, *end)),
+                Err(_) if patience.is_over(&self.watch) => {
+                    return Err(self.stalled(ends.into_values().collect()));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok((steps.reports, ends.into_values().collect()))
+    }
+
+    /// Why the run ends where nothing happens any more. What another rank said before is the cause.
+    fn stalled(&self, ends: Ends) -> RunError {
+        let stalled = self.error_of(self.watch.culprit(), Fault::Stalled(self.settings.patience));
+        self.stop();
+        if let Some(saving) = &self.settings.saving {
+            // A checkpoint that the rank was writing goes; if it cannot, the next run removes it.
+            let _ = sweep(&saving.folder);
+        }
+        first_cause(ends).err().unwrap_or(stalled)
+    }
+
+    fn error_of(&self, rank: usize, fault: Fault) -> RunError {
+        RunError::Rank { rank, step: self.watch.rank(rank).step(), op: self.op_of(rank), fault }
+    }
+
     /// What a rank is doing.
     fn op_of(&self, rank: usize) -> String {
-        let at = self.at[rank].load(Ordering::Relaxed);
-        let (call, op) = ((at >> 32) as usize, (at & 0xFFFF_FFFF) as usize);
-        let program = self.shared.program;
+        let (call, op) = self.watch.rank(rank).at();
+        let program = &self.program;
         let call = program.ranks[rank].calls.get(call);
         let known = call.and_then(|call| {
             let segment = &program.segments[call.segment];
@@ -203,6 +311,13 @@ impl Run<'_> {
         });
         known.unwrap_or_else(|| "start".into())
     }
+}
+
+/// The layers that a rank holds.
+fn layers_of(plan: &Plan, sizes: &Sizes) -> Vec<Layer> {
+    let layers = stage_layers(plan);
+    let runs = |stage: &usize| plan.schedule().rank_of(*stage, plan.pipeline_shape()) == sizes.at.pipeline;
+    (0..layers.len()).filter(runs).flat_map(|stage| layers[stage].clone()).collect()
 }
 
 /// The layers of each stage in the order of forward.
@@ -239,24 +354,23 @@ fn resident(state: &State) -> Vec<(MemoryKind, usize)> {
     ]
 }
 
-/// Puts the ranks' messages of each step together, until every rank has ended.
-fn listen(
-    shared: &Shared,
-    receiver: &Receiver<Message>,
-    progress: &mut dyn FnMut(&StepReport),
-) -> Vec<StepReport> {
-    let plan = shared.plan;
-    let ranks = shared.program.ranks.len();
-    let mut waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>> = BTreeMap::new();
-    let mut reports = Vec::new();
-    let mut before = Instant::now();
-    for Message { rank, step, end } in receiver {
-        let known = waiting.entry(step).or_default();
+/// The steps of which not all ranks have reported.
+struct Steps<'a> {
+    run: &'a Run,
+    waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>>,
+    before: Instant,
+    reports: Vec<StepReport>,
+}
+
+impl Steps<'_> {
+    fn add(&mut self, rank: usize, step: usize, end: StepEnd, progress: &mut dyn FnMut(&StepReport)) {
+        let plan = &self.run.plan;
+        let known = self.waiting.entry(step).or_default();
         known.insert(rank, end);
-        if known.len() < ranks {
-            continue;
+        if known.len() < self.run.program.ranks.len() {
+            return;
         }
-        let ends = waiting.remove(&step).expect("it was just completed");
+        let ends = self.waiting.remove(&step).expect("it was just completed");
         // All tensor ranks know the same losses.
         let own = ends.iter().filter(|(rank, _)| plan.mesh.coordinates(**rank).tensor == 0);
         let loss = own.map(|(_, end)| end.loss).sum::<f64>() / plan.job.tokens() as f64;
@@ -265,17 +379,16 @@ fn listen(
             step,
             loss,
             gradient_norm: ends[&0].gradient_norm,
-            seconds: (now - before).as_secs_f64(),
+            seconds: (now - self.before).as_secs_f64(),
         };
-        before = now;
+        self.before = now;
         progress(&report);
-        reports.push(report);
+        self.reports.push(report);
     }
-    reports
 }
 
 /// What the ranks leave, or why the first of them stopped that was not stopped by another.
-fn first_cause(ends: Vec<Result<RankEnd, RunError>>) -> Result<Vec<RankEnd>, RunError> {
+fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
     let mut own = Vec::new();
     let mut follows = None;
     for end in ends {

@@ -7,6 +7,7 @@ use crate::parameters::ParameterName;
 use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Owned, State};
+use trainwright_kernels::Threads;
 use trainwright_kernels::norm::sum_of_squares;
 use trainwright_kernels::optimizer::{AdamW, Momentum, StepSize, descend};
 use trainwright_spec::program::{UpdateStep, Work};
@@ -55,12 +56,14 @@ pub(crate) struct Update<'a> {
     pub squares: f64,
     /// What gradients are still to be multiplied by.
     pub scale: f32,
+    /// For the optimizer.
+    pub threads: Threads,
 }
 
 impl<'a> Update<'a> {
     /// Before its first op.
     pub fn new(settings: &'a Settings, sizes: &'a Sizes, optimizer: Optimizer, step: usize) -> Self {
-        Self { settings, sizes, optimizer, step, squares: 0.0, scale: 1.0 }
+        Self { settings, sizes, optimizer, step, squares: 0.0, scale: 1.0, threads: Threads::ONE }
     }
 
     /// Runs an op of the update.
@@ -110,7 +113,7 @@ impl<'a> Update<'a> {
         let mut sum = 0.0;
         for (_, layer) in state.layers_mut() {
             layer.owned(|owned| {
-                let squares = sum_of_squares(owned.gradients);
+                let squares = sum_of_squares(owned.gradients, self.threads);
                 sum += match (owned.parameter.copied, owned.parameter.replicated) {
                     (true, _) => 0.0,
                     (false, true) => squares / self.sizes.tensor as f64,
@@ -129,7 +132,9 @@ impl<'a> Update<'a> {
             let decay = if parameter.decays() { self.settings.weight_decay } else { 0.0 };
             let size = StepSize { rate, decay, gradient_scale: self.scale, step: self.step as u32 };
             match (self.optimizer, moments) {
-                (Optimizer::AdamW, [first, second]) => adam.update(weights, gradients, [first, second], size),
+                (Optimizer::AdamW, [first, second]) => {
+                    adam.update(weights, gradients, [first, second], size, self.threads);
+                }
                 (Optimizer::Momentum, [velocity]) => MOMENTUM.update(weights, gradients, velocity, size),
                 _ => descend(weights, gradients, size),
             }

@@ -21,10 +21,8 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         seed: arguments.seed,
         learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
         weight_decay: arguments.weight_decay,
-        adam_epsilon: 1e-8,
-        largest_gradient_norm: 1.0,
         threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        return_weights: false,
+        ..Settings::default()
     };
     output::print(&training::title(&plan, &tokens))?;
     let mut printed = Ok(());
