@@ -2,10 +2,12 @@
 
 use crate::arguments::RunArguments;
 use crate::error::{CliError, Outcome};
+use crate::progress::TrainingBar;
 use crate::render::training;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
-use trainwright_executor::{LearningRate, Settings, StepReport, Tokens, train};
+use std::time::Duration;
+use trainwright_executor::{LearningRate, Saving, Settings, Start, StepReport, Tokens, train};
 use trainwright_spec::plan::Plan;
 use trainwright_traces::chrome::write_chrome;
 
@@ -14,40 +16,69 @@ use trainwright_traces::chrome::write_chrome;
 /// # Errors
 /// Bad input, a plan that the executor does not run, a rank that stops, and files that cannot be written.
 pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
+    output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     let tokens = tokens(arguments, &plan)?;
-    let settings = Settings {
-        steps: arguments.steps,
-        seed: arguments.seed,
-        learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
-        weight_decay: arguments.weight_decay,
-        threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        ..Settings::default()
-    };
-    output::print(&training::title(&plan, &tokens))?;
+    let settings = settings(arguments);
+    let print = |text: &str| if arguments.json { Ok(()) } else { output::print(text) };
+    print(&training::title(&plan, &tokens))?;
     let mut printed = Ok(());
+    let bar = TrainingBar::new(!arguments.json, arguments.steps);
     let mut show = |report: &StepReport| {
         if printed.is_ok() {
-            printed = output::print(&training::step(&plan, report));
+            printed = bar.above(|| print(&training::step(&plan, report)));
         }
+        bar.show(report.step, || training::progress(&plan, report, arguments.steps));
     };
     let outcome = train(&plan, &tokens, &settings, &mut show)?;
+    drop(bar);
     printed?;
-    output::print(&training::end(&plan, &outcome.steps))?;
+    match arguments.json {
+        true => output::print(&training::json(&plan, &outcome.steps))?,
+        false => output::print(&training::end(&plan, &outcome.steps))?,
+    }
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;
     }
     Ok(Outcome::Done)
 }
 
-/// The bytes of a file, or made-up tokens for some dozens of steps.
+fn settings(arguments: &RunArguments) -> Settings {
+    let start = match (&arguments.from, &arguments.resume) {
+        (Some(folder), _) => Start::Weights(folder.into()),
+        (None, Some(folder)) => Start::Resume(folder.into()),
+        (None, None) => Start::Anew,
+    };
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    Settings {
+        steps: arguments.steps,
+        seed: arguments.seed.unwrap_or(0),
+        start,
+        saving: arguments.save.as_ref().map(|folder| Saving {
+            folder: folder.into(),
+            every: arguments.save_every,
+            keep: arguments.keep,
+        }),
+        patience: Duration::from_secs(arguments.patience as u64),
+        fault: arguments.drill,
+        learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
+        weight_decay: arguments.weight_decay,
+        threads: arguments.threads.unwrap_or_else(cores),
+        ..Settings::default()
+    }
+}
+
+/// A text's tokens, or made-up ones for some dozens of steps.
 fn tokens(arguments: &RunArguments, plan: &Plan) -> Result<Tokens, CliError> {
-    Ok(match &arguments.data {
-        Some(path) => Tokens::bytes(&inputs::bytes(Some("--data"), path)?),
-        None => {
-            let count = plan.job.tokens().saturating_mul(32).min(MOST_MADE_UP);
-            Tokens::synthetic(plan.model.vocab, count.max(plan.job.sequence + 1), arguments.seed)
-        }
+    let Some(path) = &arguments.data else {
+        let count = plan.job.tokens().saturating_mul(32).min(MOST_MADE_UP);
+        // Always the same ones, so that a resumed run finds them again.
+        return Ok(Tokens::synthetic(plan.model.vocab, count.max(plan.job.sequence + 1), 0));
+    };
+    let text = inputs::bytes(Some("--data"), path)?;
+    Ok(match &arguments.tokenizer {
+        Some(tokenizer) => Tokens::tokenized(&text, tokenizer.as_ref())?,
+        None => Tokens::bytes(&text),
     })
 }
 
