@@ -5,6 +5,7 @@ mod network;
 mod profiles;
 mod reports;
 mod tools;
+mod training;
 mod what_if;
 
 pub use measure::{CalibrateArguments, TransportChoice, ValidateArguments};
@@ -12,6 +13,7 @@ pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use tools::{ExportArguments, ImportArguments};
+pub use training::RunArguments;
 pub use what_if::{Asked, WhatIfArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -62,7 +64,7 @@ pub enum Command {
     /// Correct hardware and software by measured runs, and show what that is worth on sources it has not seen
     Fit(FitArguments),
     /// Train with a plan on this machine
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// Measure this machine: what ops and exchanges of ranks on its cores take
     Calibrate(CalibrateArguments),
     /// Forecast a plan on this machine, run it, and compare both op by op
@@ -284,38 +286,6 @@ pub struct FitArguments {
     /// Qualities of the rows that count, between commas; rows without a quality do
     #[arg(long, value_name = "A,B,C", default_value = "A")]
     pub quality: String,
-}
-
-/// Arguments of `run`.
-#[derive(Debug, Args)]
-pub struct RunArguments {
-    /// The plan's TOML file; `-` is standard input
-    pub plan: String,
-    /// Steps to train
-    #[arg(long, value_name = "N", default_value = "10", value_parser = count, allow_negative_numbers = true)]
-    pub steps: usize,
-    /// The text to train on, each byte a token; without it, made-up tokens
-    #[arg(long, value_name = "FILE")]
-    pub data: Option<String>,
-    /// Decides the initial weights and the order of the data
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub seed: u64,
-    /// The learning rate after the warmup
-    #[arg(long, value_name = "RATE", default_value = "0.0006", value_parser = rate, allow_negative_numbers = true)]
-    pub learning_rate: f32,
-    /// Steps in which the learning rate rises
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub warmup: usize,
-    /// Weight decay of matrices
-    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
-    pub weight_decay: f32,
-    /// How ranks reach each other: as threads of this process, or each in a process of its own that a launcher starts
-    /// with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (Open MPI's and Slurm's names are known too)
-    #[arg(long, value_enum, default_value = "threads")]
-    pub transport: TransportChoice,
-    /// Write a trace of the last step for ui.perfetto.dev
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<String>,
 }
 
 /// Arguments of `show`.

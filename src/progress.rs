@@ -3,6 +3,40 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use trainwright_planner::Progress;
 
+/// How far a training run is, on standard error and only for people.
+pub struct TrainingBar(ProgressBar);
+
+impl TrainingBar {
+    /// A bar for steps up to that one, or none if it is not wanted.
+    pub fn new(wanted: bool, last: usize) -> TrainingBar {
+        let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(last as u64), target);
+        let style = ProgressStyle::with_template("{pos}/{len} {wide_bar} {msg}");
+        bar.set_style(style.expect("the template is right"));
+        TrainingBar(bar)
+    }
+
+    /// Says something above the bar.
+    pub fn above<R>(&self, say: impl FnOnce() -> R) -> R {
+        self.0.suspend(say)
+    }
+
+    /// Moves the bar; `message` is asked for only if somebody sees it.
+    pub fn show(&self, step: usize, message: impl FnOnce() -> String) {
+        if !self.0.is_hidden() {
+            self.0.set_position(step as u64);
+            self.0.set_message(message());
+        }
+    }
+}
+
+/// The bar leaves no trace.
+impl Drop for TrainingBar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// A bar that is invisible where standard error is not a terminal.
 pub struct Bar(ProgressBar);
 

@@ -173,15 +173,11 @@ pub(crate) fn middle_mean(mut numbers: Vec<f64>) -> f64 {
 fn time_ops(plan: &Plan, threading: Threading, times: &mut Times) -> Result<(), RunError> {
     let settings = Settings {
         steps: STEPS,
-        seed: 0,
         // Nothing is learned, so that made-up tokens cannot make numbers that are none.
         learning_rate: LearningRate { peak: 0.0, warmup: 0 },
-        weight_decay: 0.1,
-        adam_epsilon: 1e-8,
-        largest_gradient_norm: 1.0,
         threads: NonZeroUsize::new(threading.threads * plan.mesh.ranks()).unwrap_or(NonZeroUsize::MIN),
-        return_weights: false,
         records: Records::EveryStep,
+        ..Settings::default()
     };
     let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 2 + 1, 0);
     let ran = run_plan(plan, &tokens, &settings, &mut |_| {})?;

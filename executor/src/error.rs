@@ -1,5 +1,7 @@
 //! Why a run does not begin, or ends early.
 
+use crate::checkpoint::CheckpointError;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Everything that ends a run before its last step.
@@ -28,6 +30,20 @@ pub enum RunError {
         /// What happened.
         reason: String,
     },
+    /// The system gives no more threads.
+    #[error("cannot start a thread for each rank: {0}")]
+    Threads(String),
+    /// A tokenizer that cannot be used.
+    #[error("cannot use the tokenizer {path}: {reason}")]
+    Tokenizer {
+        /// Its file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A checkpoint cannot be used or written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// A rank could not go on.
     #[error("rank {rank} stopped in step {step} at `{op}`: {fault}")]
     Rank {
@@ -63,6 +79,12 @@ pub enum Fault {
         /// Which one.
         rank: usize,
     },
+    /// It does nothing any more.
+    #[error("nothing has happened on any rank for {} s; it is the one that does not wait for another", .0.as_secs_f64())]
+    Stalled(Duration),
+    /// A checkpoint that cannot be written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// Another rank stopped.
     #[error("another rank stopped")]
     Aborted,

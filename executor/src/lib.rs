@@ -12,6 +12,7 @@
 
 mod beside;
 mod calibrate;
+mod checkpoint;
 mod collective;
 mod error;
 mod frame;
@@ -30,17 +31,20 @@ mod state;
 mod supported;
 mod tensor;
 mod timeline;
+mod tokenizer;
 mod tokens;
 mod train;
 mod transport;
 mod update;
+mod watch;
 
 pub use calibrate::{Calibrated, Grid, Over, calibrate, on_machine};
+pub use checkpoint::CheckpointError;
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
 pub use processes::train_in_processes;
 pub use record::recording_cost;
-pub use settings::{LearningRate, Records, Settings};
+pub use settings::{Drill, DrillKind, LearningRate, Records, Saving, Settings, Start};
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};

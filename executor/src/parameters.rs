@@ -164,17 +164,56 @@ impl Parameter {
         if self.copied { Layer::Embedding } else { layer }
     }
 
-    /// Calls `visit` with each element's place in the layer's buffer and in the whole.
-    fn elements(&self, mut visit: impl FnMut(usize, usize)) {
+    /// Calls `visit` for every run of elements that are neighbours in the layer's buffer and in the whole, with where it
+    /// begins in both and how long it is.
+    fn runs(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        let width = self.columns.len();
         let mut at = self.offset;
         for row in self.rows.iter().cloned().flatten() {
-            for column in self.columns.clone() {
-                if row < self.whole[0] {
-                    visit(at, row * self.whole[1] + column);
-                }
-                at += 1;
+            if row < self.whole[0] {
+                visit(at, row * self.whole[1] + self.columns.start, width);
             }
+            at += width;
         }
+    }
+
+    /// Calls `visit` with each element's place in the layer's buffer and in the whole.
+    fn elements(&self, mut visit: impl FnMut(usize, usize)) {
+        self.runs(|at, place, length| (0..length).for_each(|index| visit(at + index, place + index)));
+    }
+
+    /// Calls `visit` for every run of this rank's piece, with where it is in the piece and in the whole.
+    fn runs_of_own(&self, mut visit: impl FnMut(Range<usize>, Range<usize>)) {
+        let piece = self.own_piece();
+        self.runs(|at, place, length| {
+            let (first, end) = (at.max(piece.start), (at + length).min(piece.end));
+            if first < end {
+                let place = place + first - at;
+                visit(first - piece.start..end - piece.start, place..place + end - first);
+            }
+        });
+    }
+
+    /// Puts this rank's piece into the whole.
+    pub fn spread(&self, piece: &[f32], whole: &mut [f32]) {
+        self.runs_of_own(|own, of_whole| whole[of_whole].copy_from_slice(&piece[own]));
+    }
+
+    /// Takes this rank's piece out of the whole; what it has beyond the whole is left as it is.
+    pub fn collect(&self, whole: &[f32], piece: &mut [f32]) {
+        self.runs_of_own(|own, of_whole| piece[own].copy_from_slice(&whole[of_whole]));
+    }
+
+    /// Takes what is held out of the whole, into the layer's buffer.
+    pub fn fill(&self, whole: &[f32], buffer: &mut [f32]) {
+        self.runs(|at, place, length| {
+            buffer[at..at + length].copy_from_slice(&whole[place..place + length]);
+        });
+    }
+
+    /// Whether another one is of the same elements of the same whole.
+    pub fn same_part(&self, other: &Parameter) -> bool {
+        (&self.rows, &self.columns, self.place) == (&other.rows, &other.columns, other.place)
     }
 
     /// Writes the initial values into a layer's buffer.

@@ -9,8 +9,9 @@ use crate::record::{Held, Record, Recorded};
 use crate::settings::Settings;
 use crate::supported;
 use crate::tokens::Tokens;
-use crate::train::{Message, Outcome, RankEnd, Ranks, StepReport, outcome, run_ranks};
+use crate::train::{Outcome, RankEnd, Ranks, StepMessage, StepReport, outcome, run_ranks};
 use crate::transport::{Connections, Rendezvous, Route, Tag, Transport};
+use std::sync::Arc;
 use std::time::Instant;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::MemoryKind;
@@ -40,8 +41,8 @@ pub fn train_in_processes(
         master: place.master.clone(),
         reason: fault.to_string(),
     })?;
-    let here = Ranks { own: vec![place.rank], transport: &connections, began };
-    let ran = run_ranks(&plan, tokens, settings, &here, progress)?;
+    let here = Ranks { own: vec![place.rank], transport: Arc::new(connections), began };
+    let ran = run_ranks(plan, tokens, settings, here, progress)?;
     Ok((place.rank == 0).then(|| outcome(ran, settings)))
 }
 
@@ -71,7 +72,7 @@ fn purpose(plan: &Plan, tokens: &Tokens, settings: &Settings) -> u64 {
 }
 
 /// What a rank says of a step, for rank 0.
-pub(crate) fn written_message(message: &Message) -> Vec<f32> {
+pub(crate) fn written_message(message: &StepMessage) -> Vec<f32> {
     let StepEnd { loss, gradient_norm } = message.end;
     let words = [
         message.step as u64,
@@ -83,13 +84,13 @@ pub(crate) fn written_message(message: &Message) -> Vec<f32> {
 }
 
 /// The same, read by rank 0.
-pub(crate) fn read_message(rank: usize, numbers: &[f32]) -> Option<Message> {
+pub(crate) fn read_message(rank: usize, numbers: &[f32]) -> Option<StepMessage> {
     let mut words = Words(numbers);
     let step = words.next()? as usize;
     let loss = f64::from_bits(words.next()?);
     let has_norm = words.next()? != 0;
     let norm = f64::from_bits(words.next()?);
-    Some(Message { rank, step, end: StepEnd { loss, gradient_norm: has_norm.then_some(norm) } })
+    Some(StepMessage { rank, step, end: StepEnd { loss, gradient_norm: has_norm.then_some(norm) } })
 }
 
 /// What a rank leaves, but for its weights.
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn what_a_rank_says_arrives_as_it_was() {
         let end = StepEnd { loss: -1.0 / 3.0, gradient_norm: Some(f64::MAX) };
-        let message = Message { rank: 3, step: 70_000, end };
+        let message = StepMessage { rank: 3, step: 70_000, end };
         let read = read_message(3, &written_message(&message)).unwrap();
         assert_eq!((read.rank, read.step, read.end), (3, 70_000, end));
         let ops = vec![Recorded { call: 1, op: u32::MAX, start: u64::MAX - 1, end: 1 << 33 }];

@@ -20,8 +20,8 @@ use crate::tensor::Tensor;
 use crate::tokens::{Batch, Loader};
 use crate::transport::{Route, Tag, Transport};
 use crate::update::{Optimizer, Update};
+use crate::watch::Pulse;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use trainwright_kernels::Threads;
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_spec::plan::Plan;
@@ -54,8 +54,8 @@ pub(crate) struct Rank<'a> {
     pub beside: Beside,
     pub recorder: Recorder,
     pub threads: Threads,
-    /// Call and op that it is at, for who asks why it stopped.
-    pub at: &'a AtomicU64,
+    /// Where it says what it is at.
+    pub pulse: &'a Pulse,
     /// The microbatches between forward and the end of backward, by stage and number.
     pub frames: BTreeMap<(usize, usize), Frame>,
     /// By stage, in the order of forward.
@@ -79,15 +79,16 @@ impl Rank<'_> {
         self.recorder.begin();
         let shared = self.shared;
         let sizes = self.sizes.clone();
-        let mut update =
-            Update::new(shared.settings, &sizes, shared.optimizer, shared.plan.job.gradient_clipping, step);
+        let clips = shared.plan.job.gradient_clipping;
+        let mut update = Update::new(shared.settings, &sizes, shared.optimizer, clips, step);
+        update.threads = self.threads;
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
             let mut frame =
                 call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
             for (index, instruction) in instructions.iter().enumerate() {
-                self.at.store((number as u64) << 32 | index as u64, Ordering::Relaxed);
+                self.pulse.begin_op(number, index)?;
                 let start = self.recorder.start();
                 match call.action {
                     Some(action) => self.instruction(instruction, action, &mut frame)?,

@@ -1,14 +1,24 @@
 //! What a run is given beside its plan.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// How to train.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Steps of the optimizer.
+    /// The number of the last step; a resumed run counts on.
     pub steps: usize,
-    /// From which initial weights and the order of the data are made.
+    /// From which initial weights and the order of the data are made; a resumed run keeps its own.
     pub seed: u64,
+    /// What the run begins with.
+    pub start: Start,
+    /// Where checkpoints go, if there are to be any.
+    pub saving: Option<Saving>,
+    /// For how long nothing may happen on any rank before the run is given up.
+    pub patience: Duration,
+    /// A fault to be made on purpose.
+    pub fault: Option<Drill>,
     /// How large steps are.
     pub learning_rate: LearningRate,
     /// Weight decay of matrices; vectors do not decay.
@@ -33,6 +43,74 @@ pub enum Records {
     LastStep,
     /// All of them.
     EveryStep,
+}
+
+/// What a run begins with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Start {
+    /// New weights.
+    #[default]
+    Anew,
+    /// The weights of a folder with `model.safetensors`, at step 0.
+    Weights(PathBuf),
+    /// The last complete checkpoint of a folder, and everything as it was then.
+    Resume(PathBuf),
+}
+
+/// Where checkpoints go and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saving {
+    /// A folder, with one in it for each checkpoint.
+    pub folder: PathBuf,
+    /// Steps from one to the next; without it only the last step has one.
+    pub every: Option<NonZeroUsize>,
+    /// How many of the last ones are kept.
+    pub keep: NonZeroUsize,
+}
+
+/// A fault that is made on purpose, to see what becomes of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drill {
+    /// On which rank.
+    pub rank: usize,
+    /// In which step, from 1.
+    pub step: usize,
+    /// Before which op of the step, from 0; after the last one it does not come.
+    pub op: usize,
+    /// What happens.
+    pub kind: DrillKind,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrillKind {
+    /// The rank dies.
+    Death,
+    /// The rank does nothing any more.
+    Stall,
+    /// A weight is no number.
+    NotANumber,
+}
+
+impl Default for Settings {
+    /// Ten steps of the usual size, alone and from new weights.
+    fn default() -> Self {
+        Self {
+            steps: 10,
+            seed: 0,
+            start: Start::Anew,
+            saving: None,
+            patience: Duration::from_secs(60),
+            fault: None,
+            learning_rate: LearningRate { peak: 6e-4, warmup: 0 },
+            weight_decay: 0.1,
+            adam_epsilon: 1e-8,
+            largest_gradient_norm: 1.0,
+            threads: NonZeroUsize::MIN,
+            return_weights: false,
+            records: Records::default(),
+        }
+    }
 }
 
 /// A learning rate that rises linearly and then stays.

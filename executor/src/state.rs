@@ -4,6 +4,7 @@
 //! other in a buffer of their own; the whole is there only while it is gathered, or until it is reduced.
 
 use crate::beside::Stowed;
+use crate::checkpoint::Loaded;
 use crate::parameters::{Layer, Parameter, ParameterName, Sharing, parameters};
 use crate::sizes::{Divides, Sizes};
 use crate::tensor::{give_back, take_buffer};
@@ -202,6 +203,36 @@ impl LayerState {
         }
     }
 
+    /// What this rank updates of a parameter: its weights, then each of its moments.
+    pub fn piece(&mut self, name: ParameterName) -> Vec<f32> {
+        let mut piece = Vec::new();
+        self.owned(|owned| {
+            if owned.parameter.name == name {
+                piece.extend_from_slice(owned.weights);
+                owned.moments.iter().for_each(|moment| piece.extend_from_slice(moment));
+            }
+        });
+        piece
+    }
+
+    /// Takes over what `load` has of each parameter.
+    fn load<E>(&mut self, mut load: impl FnMut(&Parameter) -> Result<Option<Loaded>, E>) -> Result<(), E> {
+        let mut first = 0;
+        for (parameter, moments) in self.parameters.iter().zip(&mut self.moments) {
+            let own = first..first + parameter.piece_length();
+            first = own.end;
+            let Some(loaded) = load(parameter)? else { continue };
+            match &mut self.weights.own {
+                None => parameter.fill(&loaded.weights, &mut self.weights.whole),
+                Some(pieces) => parameter.collect(&loaded.weights, &mut pieces[own]),
+            }
+            for (moment, loaded) in moments.iter_mut().zip(&loaded.moments) {
+                parameter.collect(loaded, moment);
+            }
+        }
+        Ok(())
+    }
+
     /// Copies what this rank has of the parameter of that index into the whole of all ranks.
     pub fn put(&self, index: usize, into: &mut [f32]) {
         let parameter = &self.parameters[index];
@@ -230,6 +261,15 @@ impl State {
             (layer, LayerState::new(layer, parameters, sizes, seed_and_moments))
         });
         Self { layers: made.collect() }
+    }
+
+    /// Takes over what `load` has of each layer's parameters.
+    pub fn load<E>(
+        &mut self,
+        mut load: impl FnMut(Layer, &Parameter) -> Result<Option<Loaded>, E>,
+    ) -> Result<(), E> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|(layer, state)| state.load(|parameter| load(*layer, parameter)))
     }
 
     /// A layer that the rank holds.

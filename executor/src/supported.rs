@@ -51,6 +51,24 @@ pub fn check(plan: &Plan) -> Result<(), RunError> {
     }
 }
 
+/// Whether what a plan trains can be saved and read.
+///
+/// # Errors
+/// `Refused` with the first part that checkpoints have not.
+pub fn check_checkpoints(plan: &Plan) -> Result<(), RunError> {
+    let without = "checkpoints are of dense models with weights in fp32 and moments in memory".to_string();
+    if plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_))) {
+        return Err(refuse("model", "one with experts", without));
+    }
+    if plan.job.precision != Precision::Fp32 {
+        return Err(refuse("job.precision", plan.job.precision.name(), without));
+    }
+    if plan.offload.optimizer == Some(Place::Nvme) {
+        return Err(refuse("offload.optimizer", "nvme", without));
+    }
+    Ok(())
+}
+
 /// An op that runs a module again that has run in the same pass: the executor's modules run in one piece.
 fn second_run(ops: &[Op]) -> Option<&Op> {
     let mut known = BTreeSet::new();

@@ -12,6 +12,8 @@ use trainwright_kernels::elementwise;
 #[derive(Default)]
 struct Pool {
     free: BTreeMap<usize, Vec<Vec<f32>>>,
+    /// How many of each length were handed out and have not come back.
+    out: BTreeMap<usize, usize>,
     held: usize,
 }
 
@@ -51,16 +53,24 @@ impl Drop for Buffer {
 
 /// A buffer of that length with any content.
 pub(crate) fn take_buffer(length: usize) -> Vec<f32> {
-    POOL.with_borrow_mut(|pool| pool.free.get_mut(&length).and_then(Vec::pop))
-        .unwrap_or_else(|| vec![0.0; length])
+    let kept = POOL.with_borrow_mut(|pool| {
+        *pool.out.entry(length).or_default() += 1;
+        pool.free.get_mut(&length).and_then(Vec::pop)
+    });
+    kept.unwrap_or_else(|| vec![0.0; length])
 }
 
-/// Keeps a buffer for the next who needs one of its length.
+/// Keeps a buffer for the next who needs one of its length. As many are kept as were handed out: what was made elsewhere
+/// must not pile up.
 pub(crate) fn give_back(data: Vec<f32>) {
-    if data.is_empty() {
-        return;
-    }
-    let _ = POOL.try_with(|pool| pool.borrow_mut().free.entry(data.len()).or_default().push(data));
+    let _ = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        let out = pool.out.entry(data.len()).or_default();
+        if *out > 0 {
+            *out -= 1;
+            pool.free.entry(data.len()).or_default().push(data);
+        }
+    });
 }
 
 /// A matrix of f32, row after row.
@@ -178,5 +188,15 @@ mod tests {
         drop(other);
         assert_eq!(one.into_vec(), [5.0, 2.0]);
         assert_eq!(held_bytes(), before);
+    }
+
+    #[test]
+    fn buffers_that_were_made_elsewhere_do_not_pile_up() {
+        for _ in 0..10 {
+            let taken = take_buffer(777);
+            drop(Tensor::of(vec![0.0; 777], 1));
+            give_back(taken);
+        }
+        assert_eq!(POOL.with_borrow(|pool| pool.free[&777].len()), 1);
     }
 }

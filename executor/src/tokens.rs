@@ -1,16 +1,27 @@
 //! What is trained on: tokens, cut into sequences in an order that a seed decides.
 
 use crate::error::RunError;
-use crate::random::Stream;
+use crate::random::{Stream, mix};
+use crate::tokenizer::Tokenizer;
+use std::sync::Arc;
 
-/// Tokens in a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tokens(Vec<u32>);
+/// Tokens in a row, and who made them.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    numbers: Arc<[u32]>,
+    tokenizer: Tokenizer,
+}
 
 impl Tokens {
     /// A text, each byte a token.
     pub fn bytes(text: &[u8]) -> Self {
-        Self(text.iter().map(|byte| u32::from(*byte)).collect())
+        let numbers = text.iter().map(|byte| u32::from(*byte)).collect();
+        Self { numbers, tokenizer: Tokenizer::Bytes }
+    }
+
+    /// The numbers that a tokenizer gave a text.
+    pub(crate) fn of(numbers: Vec<u32>, tokenizer: Tokenizer) -> Self {
+        Self { numbers: numbers.into(), tokenizer }
     }
 
     /// `count` made-up tokens of a vocabulary. Half of them follow from the one before, so that there is something to
@@ -25,12 +36,23 @@ impl Tokens {
             };
             last as u32
         };
-        Self((0..count as u64).map(next).collect())
+        Self { numbers: (0..count as u64).map(next).collect(), tokenizer: Tokenizer::None }
     }
 
     /// How many.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.numbers.len()
+    }
+
+    /// Who made them.
+    pub(crate) fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Tells them from others.
+    pub(crate) fn fingerprint(&self) -> String {
+        let hash = self.numbers.iter().fold(0, |hash, token| mix(hash ^ u64::from(*token)));
+        format!("{hash:016x}")
     }
 }
 
@@ -45,6 +67,8 @@ pub(crate) struct Loader<'a> {
     /// Sequences in a step.
     global_batch: usize,
     seed: u64,
+    /// The step before which the run began, and the sequences that had been read by then.
+    begins: [usize; 2],
     /// The order of an epoch.
     order: Option<(usize, Vec<u32>)>,
 }
@@ -57,11 +81,13 @@ pub(crate) struct Batch {
 }
 
 impl<'a> Loader<'a> {
-    /// Sequences of that length, so many in a step, of entries below `vocabulary`.
+    /// Sequences of that length, so many in a step, of entries below `vocabulary`. A run that goes on `begins` behind a
+    /// step and some sequences.
     pub fn new(
         tokens: &'a Tokens,
         [sequence, global_batch, vocabulary]: [usize; 3],
         seed: u64,
+        begins: [usize; 2],
     ) -> Result<Self, RunError> {
         if tokens.count() <= sequence {
             let count = tokens.count();
@@ -69,23 +95,24 @@ impl<'a> Loader<'a> {
                 "{count} tokens are fewer than one sequence of {sequence} and the token behind it"
             )));
         }
-        if let Some(token) = tokens.0.iter().find(|token| **token as usize >= vocabulary) {
+        if let Some(token) = tokens.numbers.iter().find(|token| **token as usize >= vocabulary) {
             return Err(RunError::Data(format!(
                 "token {token} is not in the model's vocabulary of {vocabulary}"
             )));
         }
-        Ok(Self { tokens, sequence, global_batch, seed, order: None })
+        Ok(Self { tokens, sequence, global_batch, seed, begins, order: None })
     }
 
     /// `count` sequences of a step (from 0), the `first` one on.
     pub fn batch(&mut self, step: usize, first: usize, count: usize) -> Batch {
-        let starts: Vec<usize> =
-            (0..count).map(|index| self.start(step * self.global_batch + first + index)).collect();
+        let [begins, read] = self.begins;
+        let first = read + (step - begins) * self.global_batch + first;
+        let starts: Vec<usize> = (first..first + count).map(|number| self.start(number)).collect();
         let at = |offset: usize| -> Vec<u32> {
             let positions = 0..self.sequence;
             positions
                 .flat_map(|position| starts.iter().map(move |start| start + position + offset))
-                .map(|at| self.tokens.0[at])
+                .map(|at| self.tokens.numbers[at])
                 .collect()
         };
         Batch { inputs: at(0), targets: at(1) }
@@ -110,8 +137,8 @@ mod tests {
 
     #[test]
     fn an_epoch_has_every_sequence_once_and_parts_make_the_whole() {
-        let tokens = Tokens((0..41).collect());
-        let mut loader = Loader::new(&tokens, [4, 5, 41], 1).unwrap();
+        let tokens = Tokens::of((0..41).collect(), Tokenizer::None);
+        let mut loader = Loader::new(&tokens, [4, 5, 41], 1, [0, 0]).unwrap();
         let mut seen: Vec<u32> = (0..2).flat_map(|step| loader.batch(step, 0, 5).inputs).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..40).collect::<Vec<u32>>());
@@ -121,13 +148,16 @@ mod tests {
         let part = loader.batch(3, 2, 2);
         let own: Vec<u32> = whole.inputs.chunks(4).flat_map(|row| row[2..].to_vec()).collect();
         assert_eq!(part.inputs, own);
+        // Behind 3 steps of 5 sequences a run of 3 sequences a step goes on with the 16th.
+        let mut other = Loader::new(&tokens, [4, 3, 41], 1, [3, 15]).unwrap();
+        assert_eq!(other.batch(4, 0, 2), loader.batch(3, 3, 2));
     }
 
     #[test]
     fn unsuitable_tokens_are_refused() {
-        let short = Loader::new(&Tokens(vec![1; 4]), [4, 1, 10], 0).unwrap_err();
+        let short = Loader::new(&Tokens::of(vec![1; 4], Tokenizer::None), [4, 1, 10], 0, [0, 0]).unwrap_err();
         assert!(short.to_string().contains("4 tokens are fewer"), "{short}");
-        let unknown = Loader::new(&Tokens::bytes(b"abcdefg"), [4, 1, 97], 0).unwrap_err();
+        let unknown = Loader::new(&Tokens::bytes(b"abcdefg"), [4, 1, 97], 0, [0, 0]).unwrap_err();
         assert!(unknown.to_string().contains("token 97 is not in the model's vocabulary of 97"), "{unknown}");
     }
 }

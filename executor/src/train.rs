@@ -1,14 +1,15 @@
 //! A run: a thread for each rank, step by step, and what they report.
 
 use crate::beside::Beside;
+use crate::checkpoint::{Beginning, Inventory, Saver, prepare, sweep};
 use crate::collective::{Communicator, Members};
 use crate::error::{Fault, RunError};
 use crate::instruction::instructions;
-use crate::parameters::{Layer, ParameterName};
+use crate::parameters::{Layer, ParameterName, parameters};
 use crate::processes::{read_end, read_message, written_end, written_message};
 use crate::rank::{Rank, Shared, StepEnd};
 use crate::record::{Record, Recorder};
-use crate::settings::Settings;
+use crate::settings::{Settings, Start};
 use crate::sizes::Sizes;
 use crate::state::{LayerState, State};
 use crate::supported;
@@ -16,10 +17,11 @@ use crate::timeline::{label, timeline};
 use crate::tokens::{Loader, Tokens};
 use crate::transport::{Mailboxes, Route, Tag, Transport};
 use crate::update::Optimizer;
+use crate::watch::{Patience, Watch, Watched};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use trainwright_kernels::Threads;
@@ -58,7 +60,15 @@ pub struct Outcome {
 }
 
 /// What a rank says to who started it.
-pub(crate) struct Message {
+enum Message {
+    /// It has done a step.
+    Step(StepMessage),
+    /// It has ended.
+    End { rank: usize, end: Box<Result<RankEnd, RunError>> },
+}
+
+/// What a rank says of a step.
+pub(crate) struct StepMessage {
     pub rank: usize,
     pub step: usize,
     pub end: StepEnd,
@@ -73,10 +83,14 @@ pub(crate) struct RankEnd {
     pub state: Option<State>,
 }
 
+/// By rank.
+type Ends = Vec<Result<RankEnd, RunError>>;
+
 /// Trains with a plan; `progress` hears of each step.
 ///
 /// # Errors
-/// `Refused` before anything runs; `Data` if the tokens do not suit; `Rank` if a rank cannot go on.
+/// `Refused`, `Data` and `Checkpoint` before anything runs; `Rank` if a rank cannot go on, and `Checkpoint` if one cannot
+/// be written. After a stall the rank that hangs keeps its thread: only the end of the process ends that.
 pub fn train(
     plan: &Plan,
     tokens: &Tokens,
@@ -105,9 +119,9 @@ pub(crate) struct Ran {
 }
 
 /// The ranks of a process, and the way to all others.
-pub(crate) struct Ranks<'a> {
+pub(crate) struct Ranks {
     pub own: Vec<usize>,
-    pub transport: &'a dyn Transport,
+    pub transport: Arc<dyn Transport>,
     /// From when on times are counted.
     pub began: Instant,
 }
@@ -122,68 +136,49 @@ pub(crate) fn run_plan(
     let plan = supported::own_stack(plan)?;
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
-    let mailboxes = Mailboxes::new(ranks);
-    let here = Ranks { own: (0..ranks).collect(), transport: &mailboxes, began: Instant::now() };
-    run_ranks(&plan, tokens, settings, &here, progress)
+    let transport = Arc::new(Mailboxes::new(ranks));
+    let here = Ranks { own: (0..ranks).collect(), transport, began: Instant::now() };
+    run_ranks(plan, tokens, settings, here, progress)
 }
 
 /// Runs this process's ranks of a plan that was checked.
 pub(crate) fn run_ranks(
-    plan: &Plan,
+    plan: Plan,
     tokens: &Tokens,
     settings: &Settings,
-    here: &Ranks,
+    here: Ranks,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Ran, RunError> {
-    loader(plan, tokens, settings)?;
-    let program = lower_every_rank(plan);
-    let ranks = program.ranks.len();
-    let optimizer = Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer");
-    let shared = Shared { plan, program: &program, settings, optimizer, transport: here.transport };
-    let run = Run {
-        shared: &shared,
-        tokens,
-        began: here.began,
-        at: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
-        steps: (0..ranks).map(|_| AtomicUsize::new(1)).collect(),
-    };
-    let leads = here.own.contains(&0);
+    let run = Arc::new(Run::new(plan, tokens, settings, here)?);
+    let leads = run.here.own.contains(&0);
     let (sender, receiver) = channel();
-    let (reports, ends) = std::thread::scope(|scope| {
-        let spawn = |rank: usize| {
-            let (run, sender, own) = (&run, sender.clone(), here.own.contains(&rank));
-            scope.spawn(move || if own { run.rank(rank, &sender) } else { run.hear(rank, &sender) })
-        };
-        // The leader has a thread for each rank of another process too, which hears what that one says.
-        let heard = (0..ranks).filter(|rank| leads || here.own.contains(rank));
-        let threads: Vec<_> = heard.map(spawn).collect();
-        drop(sender);
-        let reports = match leads {
-            true => listen(&shared, &receiver, progress),
-            false => pass_on(here, &receiver),
-        };
-        let ends: Vec<Result<RankEnd, RunError>> = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a rank's panics are caught in it"))
-            .collect();
-        (reports, ends)
-    });
+    let spawn = |rank: usize| {
+        let (run, sender, own) = (Arc::clone(&run), sender.clone(), run.here.own.contains(&rank));
+        let named = std::thread::Builder::new().name(format!("rank {rank}"));
+        let thread = named.spawn(move || if own { run.rank(rank, &sender) } else { run.hear(rank, &sender) });
+        thread.map_err(|error| RunError::Threads(error.to_string()))
+    };
+    // The leader has a thread for each rank of another process too, which hears what that one says.
+    let heard = (0..run.program.ranks.len()).filter(|rank| leads || run.here.own.contains(rank));
+    let threads: Vec<_> = heard.map(spawn).collect::<Result<_, _>>().inspect_err(|_| run.stop())?;
+    drop(sender);
+    let mut steps = Steps::of(&run);
+    let ends = run.listen(&receiver, threads.len(), &mut |message| match leads {
+        true => steps.add(message, progress),
+        false => run.pass_on(message),
+    })?;
+    for thread in threads {
+        thread.join().expect("a rank's panics are caught in it");
+    }
     let ends = first_cause(ends)?;
     if !leads {
-        for (rank, end) in here.own.iter().zip(&ends) {
-            here.transport.send(Route { from: *rank, to: 0, tag: Tag::Report }, written_end(end));
+        for (rank, end) in run.here.own.iter().zip(&ends) {
+            run.here.transport.send(Route { from: *rank, to: 0, tag: Tag::Report }, written_end(end));
         }
     }
-    Ok(Ran { steps: reports, ends, program })
-}
-
-/// Tells rank 0, which is elsewhere, of steps.
-fn pass_on(here: &Ranks, receiver: &Receiver<Message>) -> Vec<StepReport> {
-    for message in receiver {
-        let route = Route { from: message.rank, to: 0, tag: Tag::Report };
-        here.transport.send(route, written_message(&message));
-    }
-    Vec::new()
+    let steps = steps.reports;
+    let run = Arc::into_inner(run).expect("the threads that shared it have ended");
+    Ok(Ran { steps, ends, program: run.program })
 }
 
 /// Every rank's record of each step.
@@ -196,81 +191,171 @@ fn records_by_step(ends: Vec<RankEnd>) -> Vec<Vec<Record>> {
     by_step
 }
 
-fn loader<'a>(plan: &Plan, tokens: &'a Tokens, settings: &Settings) -> Result<Loader<'a>, RunError> {
+/// The batches of a run from its beginning on.
+fn loader<'a>(plan: &Plan, tokens: &'a Tokens, beginning: &Beginning) -> Result<Loader<'a>, RunError> {
     let sizes = [plan.job.sequence, plan.job.global_batch, plan.model.vocab];
-    Loader::new(tokens, sizes, settings.seed)
+    Loader::new(tokens, sizes, beginning.seed, [beginning.step, beginning.sequences])
 }
 
-/// What the ranks' threads share beside what they read.
-struct Run<'a> {
-    shared: &'a Shared<'a>,
-    tokens: &'a Tokens,
-    began: Instant,
-    /// By rank: call and op.
-    at: Vec<AtomicU64>,
-    /// By rank.
-    steps: Vec<AtomicUsize>,
+/// What the ranks' threads read. They own it together: one that hangs outlives the run.
+struct Run {
+    plan: Plan,
+    program: Program,
+    settings: Settings,
+    tokens: Tokens,
+    optimizer: Optimizer,
+    beginning: Beginning,
+    inventory: Inventory,
+    watch: Watch,
+    here: Ranks,
 }
 
-impl Run<'_> {
+impl Run {
+    /// Refuses what cannot be run.
+    fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: Ranks) -> Result<Self, RunError> {
+        if settings.saving.is_some() || settings.start != Start::Anew {
+            supported::check_checkpoints(&plan)?;
+        }
+        let beginning = Beginning::open(&plan, tokens, settings)?;
+        loader(&plan, tokens, &beginning)?;
+        if let Some(saving) = &settings.saving {
+            prepare(&saving.folder, beginning.step)?;
+        }
+        let program = lower_every_rank(&plan);
+        let ranks = program.ranks.len();
+        let mut inventory = Inventory::default();
+        for rank in 0..ranks {
+            let sizes = Sizes::of(&plan, rank);
+            let own = layers_of(&plan, &sizes);
+            let copies_embedding = !own.contains(&Layer::Embedding);
+            for layer in own {
+                let parameters = parameters(&plan.model, layer, &sizes, copies_embedding);
+                inventory.add(rank, layer, parameters);
+            }
+        }
+        Ok(Self {
+            optimizer: Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer"),
+            plan,
+            program,
+            settings: settings.clone(),
+            tokens: tokens.clone(),
+            beginning,
+            inventory,
+            watch: Watch::new(ranks, settings.fault),
+            here,
+        })
+    }
+
+    /// Stops every rank.
+    fn stop(&self) {
+        self.watch.stop();
+        self.here.transport.abort();
+    }
+
     /// A rank's thread. Whatever stops it stops all.
-    fn rank(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, RunError> {
+    fn rank(&self, rank: usize, reports: &Sender<Message>) {
         let trained = catch_unwind(AssertUnwindSafe(|| self.train(rank, reports)));
         let fault = match trained {
-            Ok(Ok(end)) => return Ok(end),
-            Ok(Err(fault)) => fault,
-            Err(panic) => Fault::Panic(text_of(&*panic)),
+            Ok(Ok(end)) => Ok(end),
+            Ok(Err(fault)) => Err(fault),
+            Err(panic) => Err(Fault::Panic(text_of(&*panic))),
         };
-        self.shared.transport.abort();
-        let op = self.op_of(rank);
-        Err(RunError::Rank { rank, step: self.steps[rank].load(Ordering::Relaxed), op, fault })
+        let end = fault.map_err(|fault| {
+            self.stop();
+            match fault {
+                Fault::Checkpoint(error) => RunError::Checkpoint(error),
+                fault => self.error_of(rank, fault),
+            }
+        });
+        self.watch.rank(rank).end();
+        let _ = reports.send(Message::End { rank, end: Box::new(end) });
     }
 
     /// Hears what a rank in another process says, as if it ran here.
-    fn hear(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, RunError> {
+    fn hear(&self, rank: usize, reports: &Sender<Message>) {
+        let end = self.heard(rank, reports).map_err(|fault| {
+            let step = self.watch.rank(rank).step();
+            RunError::Rank { rank, step, op: "a step of another process".into(), fault }
+        });
+        self.watch.rank(rank).end();
+        let _ = reports.send(Message::End { rank, end: Box::new(end) });
+    }
+
+    fn heard(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
+        let pulse = self.watch.rank(rank);
+        let transport = Watched { transport: &*self.here.transport, pulse };
         let route = Route { from: rank, to: 0, tag: Tag::Report };
-        let stopped =
-            |step| move |fault| RunError::Rank { rank, step, op: "a step of another process".into(), fault };
-        for step in 1..=self.shared.settings.steps {
-            let numbers = self.shared.transport.receive(route).map_err(stopped(step))?;
-            let _ = reports
-                .send(read_message(rank, &numbers).ok_or(Fault::Lost { rank }).map_err(stopped(step))?);
+        for step in self.beginning.step + 1..=self.settings.steps {
+            pulse.begin_step(step);
+            let message = read_message(rank, &transport.receive(route)?).ok_or(Fault::Lost { rank })?;
+            let _ = reports.send(Message::Step(message));
         }
-        let last = stopped(self.shared.settings.steps);
-        let numbers = self.shared.transport.receive(route).map_err(&last)?;
-        read_end(&numbers).ok_or(Fault::Lost { rank }).map_err(last)
+        read_end(&transport.receive(route)?).ok_or(Fault::Lost { rank })
+    }
+
+    /// Tells rank 0, which is elsewhere, of a step.
+    fn pass_on(&self, message: StepMessage) {
+        let route = Route { from: message.rank, to: 0, tag: Tag::Report };
+        self.here.transport.send(route, written_message(&message));
     }
 
     fn train(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
-        let mut own = self.new_rank(rank)?;
+        let pulse = self.watch.rank(rank);
+        let transport = Watched { transport: &*self.here.transport, pulse };
+        let shared = Shared {
+            plan: &self.plan,
+            program: &self.program,
+            settings: &self.settings,
+            optimizer: self.optimizer,
+            transport: &transport,
+        };
+        let mut own = self.new_rank(rank, &shared)?;
+        let moments = self.optimizer.moments();
+        own.state
+            .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
         own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
+        let saver = self.settings.saving.as_ref().map(|saving| Saver {
+            plan: &self.plan,
+            tokens: &self.tokens,
+            beginning: &self.beginning,
+            saving,
+            inventory: &self.inventory,
+            transport: &transport,
+            pulse,
+            group: self.program.groups.len(),
+            moments,
+        });
         let resident = resident(&own.state);
-        for step in 1..=self.shared.settings.steps {
-            self.steps[rank].store(step, Ordering::Relaxed);
+        let last = self.settings.steps;
+        for step in self.beginning.step + 1..=last {
+            pulse.begin_step(step);
+            if pulse.spoils_weights() {
+                own.state
+                    .layers_mut()
+                    .for_each(|(_, layer)| layer.owned(|owned| owned.weights[0] = f32::NAN));
+            }
             let end = own.step(step)?;
+            if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
+                saver.save(rank, step, &mut own.state)?;
+            }
             // Nobody listens any more only if the run has failed elsewhere.
-            let _ = reports.send(Message { rank, step, end });
+            let _ = reports.send(Message::Step(StepMessage { rank, step, end }));
         }
         let mut records = own.recorder.earlier;
         records.push(own.recorder.record);
         Ok(RankEnd { records, resident, state: Some(own.state) })
     }
 
-    fn new_rank(&self, rank: usize) -> Result<Rank<'_>, Fault> {
-        let shared = self.shared;
+    fn new_rank<'a>(&'a self, rank: usize, shared: &'a Shared<'a>) -> Result<Rank<'a>, Fault> {
         let Shared { plan, program, settings, .. } = *shared;
         let own = &program.ranks[rank];
         let sizes = Sizes::of(plan, rank);
         let moments = shared.optimizer.moments();
-        let layers = stage_layers(plan);
-        let runs =
-            |stage: &usize| plan.schedule().rank_of(*stage, plan.pipeline_shape()) == sizes.at.pipeline;
-        let stages = (0..plan.schedule().copies() * layers.len()).filter(runs);
-        let own_layers: BTreeSet<Layer> =
-            stages.flat_map(|stage| layers[stage % layers.len()].clone()).collect();
+        let own_layers = layers_of(plan, &sizes);
         let copies_embedding = !own_layers.contains(&Layer::Embedding);
-        let own_layers = own_layers.into_iter();
-        let state = State::new(&plan.model, own_layers, &sizes, copies_embedding, [settings.seed, moments]);
+        let seed_and_moments = [self.beginning.seed, moments];
+        let state =
+            State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, seed_and_moments);
         let groups = Axis::ALL
             .iter()
             .zip(own.groups)
@@ -282,23 +367,59 @@ impl Run<'_> {
             instructions: instructions(program, own),
             groups: groups.collect(),
             communicator: Communicator::new(shared.transport),
-            loader: loader(plan, self.tokens, settings).expect("the tokens suited before"),
+            loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
             state,
-            recorder: Recorder::new(self.began, settings.records),
+            recorder: Recorder::new(self.here.began, settings.records),
             threads: Threads::new(settings.threads.get() / program.ranks.len()),
-            at: &self.at[rank],
+            pulse: self.watch.rank(rank),
             frames: BTreeMap::new(),
             handed: BTreeMap::new(),
-            layers,
+            layers: stage_layers(plan),
             sizes,
         })
     }
 
+    /// Hears of steps until so many ranks have ended or none does anything.
+    fn listen(
+        &self,
+        receiver: &Receiver<Message>,
+        ranks: usize,
+        hears: &mut dyn FnMut(StepMessage),
+    ) -> Result<Ends, RunError> {
+        let mut ends = BTreeMap::new();
+        let mut patience = Patience::new(self.settings.patience);
+        while ends.len() < ranks {
+            match receiver.recv_timeout(patience.interval()) {
+                Ok(Message::Step(message)) => hears(message),
+                Ok(Message::End { rank, end }) => drop(ends.insert(rank, *end)),
+                Err(_) if patience.is_over(&self.watch) => {
+                    return Err(self.stalled(ends.into_values().collect()));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(ends.into_values().collect())
+    }
+
+    /// Why the run ends where nothing happens any more. What another rank said before is the cause.
+    fn stalled(&self, ends: Ends) -> RunError {
+        let stalled = self.error_of(self.watch.culprit(), Fault::Stalled(self.settings.patience));
+        self.stop();
+        if let Some(saving) = &self.settings.saving {
+            // A checkpoint that the rank was writing goes; if it cannot, the next run removes it.
+            let _ = sweep(&saving.folder);
+        }
+        first_cause(ends).err().unwrap_or(stalled)
+    }
+
+    fn error_of(&self, rank: usize, fault: Fault) -> RunError {
+        RunError::Rank { rank, step: self.watch.rank(rank).step(), op: self.op_of(rank), fault }
+    }
+
     /// What a rank is doing.
     fn op_of(&self, rank: usize) -> String {
-        let at = self.at[rank].load(Ordering::Relaxed);
-        let (call, op) = ((at >> 32) as usize, (at & 0xFFFF_FFFF) as usize);
-        let program = self.shared.program;
+        let (call, op) = self.watch.rank(rank).at();
+        let program = &self.program;
         let call = program.ranks[rank].calls.get(call);
         let known = call.and_then(|call| {
             let segment = &program.segments[call.segment];
@@ -308,6 +429,14 @@ impl Run<'_> {
         });
         known.unwrap_or_else(|| "start".into())
     }
+}
+
+/// The layers that a rank holds.
+fn layers_of(plan: &Plan, sizes: &Sizes) -> BTreeSet<Layer> {
+    let layers = stage_layers(plan);
+    let runs = |stage: &usize| plan.schedule().rank_of(*stage, plan.pipeline_shape()) == sizes.at.pipeline;
+    let stages = (0..plan.schedule().copies() * layers.len()).filter(runs);
+    stages.flat_map(|stage| layers[stage % layers.len()].clone()).collect()
 }
 
 /// The layers of each stage in the order of forward.
@@ -338,24 +467,30 @@ fn resident(state: &State) -> Vec<(MemoryKind, usize)> {
     ]
 }
 
-/// Puts the ranks' messages of each step together, until every rank has ended.
-fn listen(
-    shared: &Shared,
-    receiver: &Receiver<Message>,
-    progress: &mut dyn FnMut(&StepReport),
-) -> Vec<StepReport> {
-    let plan = shared.plan;
-    let ranks = shared.program.ranks.len();
-    let mut waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>> = BTreeMap::new();
-    let mut reports = Vec::new();
-    let mut before = Instant::now();
-    for Message { rank, step, end } in receiver {
-        let known = waiting.entry(step).or_default();
+/// The steps of which not all ranks have reported.
+struct Steps<'a> {
+    plan: &'a Plan,
+    ranks: usize,
+    waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>>,
+    before: Instant,
+    reports: Vec<StepReport>,
+}
+
+impl<'a> Steps<'a> {
+    fn of(run: &'a Run) -> Self {
+        let (plan, ranks) = (&run.plan, run.program.ranks.len());
+        Self { plan, ranks, waiting: BTreeMap::new(), before: Instant::now(), reports: Vec::new() }
+    }
+
+    fn add(&mut self, message: StepMessage, progress: &mut dyn FnMut(&StepReport)) {
+        let StepMessage { rank, step, end } = message;
+        let plan = self.plan;
+        let known = self.waiting.entry(step).or_default();
         known.insert(rank, end);
-        if known.len() < ranks {
-            continue;
+        if known.len() < self.ranks {
+            return;
         }
-        let ends = waiting.remove(&step).expect("it was just completed");
+        let ends = self.waiting.remove(&step).expect("it was just completed");
         // All tensor ranks know the same losses.
         let own = ends.iter().filter(|(rank, _)| plan.mesh.coordinates(**rank).tensor == 0);
         let loss = own.map(|(_, end)| end.loss).sum::<f64>() / plan.job.tokens() as f64;
@@ -364,17 +499,16 @@ fn listen(
             step,
             loss,
             gradient_norm: ends[&0].gradient_norm,
-            seconds: (now - before).as_secs_f64(),
+            seconds: (now - self.before).as_secs_f64(),
         };
-        before = now;
+        self.before = now;
         progress(&report);
-        reports.push(report);
+        self.reports.push(report);
     }
-    reports
 }
 
 /// What the ranks leave, or why the first of them stopped that was not stopped by another.
-fn first_cause(ends: Vec<Result<RankEnd, RunError>>) -> Result<Vec<RankEnd>, RunError> {
+fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
     let mut own = Vec::new();
     let mut follows = None;
     for end in ends {

@@ -30,7 +30,7 @@ pub(crate) struct Route {
 }
 
 /// Carries messages. Sending never waits for the receiver.
-pub(crate) trait Transport: Sync {
+pub(crate) trait Transport: Send + Sync {
     /// Sends a message.
     fn send(&self, route: Route, message: Vec<f32>);
 

@@ -7,9 +7,9 @@ use crate::parameters::{Layer, Parameter, ParameterName, Sharing};
 use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Owned, State};
-use trainwright_kernels::elementwise;
 use trainwright_kernels::norm::sum_of_squares;
 use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares, StepSize, descend};
+use trainwright_kernels::{Threads, elementwise};
 use trainwright_spec::program::{Axis, UpdateStep, Work};
 
 /// The optimizers there are, by their names in jobs.
@@ -73,6 +73,8 @@ pub(crate) struct Update<'a> {
     clips: bool,
     /// By layer and parameter: what a layer-wise optimizer makes its ratios of.
     ratios: Option<Vec<Squares>>,
+    /// For the optimizer.
+    pub threads: Threads,
 }
 
 impl<'a> Update<'a> {
@@ -85,7 +87,7 @@ impl<'a> Update<'a> {
         step: usize,
     ) -> Self {
         let (squares, scale) = ([0.0; 2], None);
-        Self { settings, sizes, optimizer, step, squares, scale, clips, ratios: None }
+        Self { settings, sizes, optimizer, step, squares, scale, clips, ratios: None, threads: Threads::ONE }
     }
 
     /// The norm of all gradients, once it has been summed.
@@ -140,7 +142,7 @@ impl<'a> Update<'a> {
         let mut sums = [0.0; 2];
         for (_, layer) in state.layers_mut() {
             layer.owned(|owned| {
-                let squares = sum_of_squares(owned.gradients) / self.sizes.copies as f64;
+                let squares = sum_of_squares(owned.gradients, self.threads) / self.sizes.copies as f64;
                 sums[owned.parameter.sharing as usize] +=
                     match (owned.parameter.copied, owned.parameter.replicated) {
                         (true, _) => 0.0,
@@ -295,13 +297,15 @@ impl<'a> Update<'a> {
         let [beta1, beta2] = BETAS;
         let adam = AdamW { beta1, beta2, epsilon: self.settings.adam_epsilon };
         match (self.optimizer, moments) {
-            (Optimizer::AdamW, [first, second]) => adam.update(weights, gradients, [first, second], size),
+            (Optimizer::AdamW, [first, second]) => {
+                adam.update(weights, gradients, [first, second], size, self.threads)
+            }
             (Optimizer::Adam, [first, second]) => {
                 for (gradient, weight) in gradients.iter_mut().zip(&*weights) {
                     *gradient = *gradient * size.gradient_scale + size.decay * weight;
                 }
                 let size = StepSize { decay: 0.0, gradient_scale: 1.0, ..size };
-                adam.update(weights, gradients, [first, second], size);
+                adam.update(weights, gradients, [first, second], size, self.threads);
             }
             (Optimizer::Lamb, _) => self.lamb().apply(weights, gradients, size, whole),
             (Optimizer::Lars, [velocity]) => LARS.apply(weights, gradients, velocity, size, whole),

@@ -127,6 +127,13 @@ impl Norm {
 
 /// Σ xᵢ², in f64 over blocks, so that the norm of all gradients does not depend on how they are cut by more than
 /// rounding in f64.
-pub fn sum_of_squares(x: &[f32]) -> f64 {
-    x.chunks(4096).map(|block| wide(|| dot(block, block)).wide()).sum()
+pub fn sum_of_squares(x: &[f32], threads: Threads) -> f64 {
+    let block = |index: usize| {
+        let block = &x[index * BLOCK..x.len().min((index + 1) * BLOCK)];
+        wide(|| dot(block, block)).wide()
+    };
+    threads.each(x.len().div_ceil(BLOCK), block).into_iter().sum()
 }
+
+/// Squares that are summed in f32.
+const BLOCK: usize = 4096;

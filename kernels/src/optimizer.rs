@@ -5,6 +5,7 @@ mod layer_wise;
 pub use layer_wise::{Lamb, Lars, Squares};
 
 use crate::lanes::wide;
+use crate::threads::Threads;
 
 /// Adam with decoupled weight decay (Loshchilov & Hutter 2017, arXiv 1711.05101), as PyTorch's AdamW computes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,6 +41,20 @@ pub struct StepSize {
 impl AdamW {
     /// m = β₁ m + (1 − β₁) g; v = β₂ v + (1 − β₂) g²; w −= η λ w + η m̂ / (√v̂ + ε), m̂ = m/(1 − β₁ᵗ), v̂ = v/(1 − β₂ᵗ).
     pub fn update(
+        &self,
+        weights: &mut [f32],
+        gradients: &[f32],
+        [first, second]: [&mut [f32]; 2],
+        size: StepSize,
+        threads: Threads,
+    ) {
+        threads.parts([weights, first, second], |start, [weights, first, second]| {
+            let gradients = &gradients[start..start + weights.len()];
+            self.update_part(weights, gradients, [first, second], size);
+        });
+    }
+
+    fn update_part(
         &self,
         weights: &mut [f32],
         gradients: &[f32],

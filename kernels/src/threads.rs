@@ -6,6 +6,9 @@ use rayon::prelude::*;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads(usize);
 
+/// What is not worth a second thread: waking one takes as long as some ten thousand additions.
+const SMALL: usize = 1 << 14;
+
 impl Threads {
     /// The caller's own.
     pub const ONE: Threads = Threads(1);
@@ -32,6 +35,32 @@ impl Threads {
         let share = rows.div_ceil(self.0);
         let parts = data.par_chunks_mut(share * width).enumerate();
         parts.for_each(|(part, data)| work(part * share, data));
+    }
+
+    /// Gives each thread a part of `data` and the same part of the others.
+    pub(crate) fn parts<T: Send, const N: usize>(
+        self,
+        data: [&mut [T]; N],
+        work: impl Fn(usize, [&mut [T]; N]) + Sync,
+    ) {
+        let length = data[0].len();
+        if self.0 == 1 || length < SMALL {
+            return work(0, data);
+        }
+        let share = length.div_ceil(self.0);
+        let mut parts: Vec<Vec<&mut [T]>> = Vec::new();
+        for data in data {
+            for (part, chunk) in data.chunks_mut(share).enumerate() {
+                if part == parts.len() {
+                    parts.push(Vec::with_capacity(N));
+                }
+                parts[part].push(chunk);
+            }
+        }
+        parts.into_par_iter().enumerate().for_each(|(part, chunks)| {
+            let chunks = <[&mut [T]; N]>::try_from(chunks).unwrap_or_else(|_| unreachable!("equal lengths"));
+            work(part * share, chunks);
+        });
     }
 
     /// Calls `work` for each of 0..`count` and returns what it makes, in order.

@@ -2,10 +2,14 @@
 
 use crate::arguments::{RunArguments, TransportChoice};
 use crate::error::{CliError, Outcome};
+use crate::progress::TrainingBar;
 use crate::render::training;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
-use trainwright_executor::{LearningRate, Records, Settings, StepReport, Tokens, train, train_in_processes};
+use std::time::Duration;
+use trainwright_executor::{
+    LearningRate, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
+};
 use trainwright_spec::plan::Plan;
 use trainwright_traces::chrome::write_chrome;
 
@@ -14,57 +18,82 @@ use trainwright_traces::chrome::write_chrome;
 /// # Errors
 /// Bad input, a plan that the executor does not run, a rank that stops, and files that cannot be written.
 pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
+    output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     let tokens = tokens(arguments, &plan)?;
     let place = match arguments.transport {
         TransportChoice::Threads => None,
         TransportChoice::Tcp => Some(inputs::launched::place()?),
     };
-    let settings = Settings {
-        steps: arguments.steps,
-        seed: arguments.seed,
-        learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
-        weight_decay: arguments.weight_decay,
-        adam_epsilon: 1e-8,
-        largest_gradient_norm: 1.0,
-        threads: match &place {
-            Some(place) => inputs::launched::threads(place.world)?,
-            None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-        },
-        return_weights: false,
-        records: Records::LastStep,
-    };
-    if place.as_ref().is_none_or(|place| place.rank == 0) {
-        output::print(&training::title(&plan, &tokens))?;
+    let mut settings = settings(arguments);
+    if let (Some(place), None) = (&place, arguments.threads) {
+        settings.threads = inputs::launched::threads(place.world)?;
     }
+    let silent = arguments.json || place.as_ref().is_some_and(|place| place.rank > 0);
+    let print = |text: &str| if silent { Ok(()) } else { output::print(text) };
+    print(&training::title(&plan, &tokens))?;
     let mut printed = Ok(());
+    let bar = TrainingBar::new(!silent, arguments.steps);
     let mut show = |report: &StepReport| {
         if printed.is_ok() {
-            printed = output::print(&training::step(&plan, report));
+            printed = bar.above(|| print(&training::step(&plan, report)));
         }
+        bar.show(report.step, || training::progress(&plan, report, arguments.steps));
     };
     let outcome = match &place {
         Some(place) => train_in_processes(place, &plan, &tokens, &settings, &mut show)?,
         None => Some(train(&plan, &tokens, &settings, &mut show)?),
     };
+    drop(bar);
     printed?;
     // Rank 0 alone knows of all.
     let Some(outcome) = outcome else { return Ok(Outcome::Done) };
-    output::print(&training::end(&plan, &outcome.steps))?;
+    match arguments.json {
+        true => output::print(&training::json(&plan, &outcome.steps))?,
+        false => output::print(&training::end(&plan, &outcome.steps))?,
+    }
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;
     }
     Ok(Outcome::Done)
 }
 
-/// The bytes of a file, or made-up tokens for some dozens of steps.
+fn settings(arguments: &RunArguments) -> Settings {
+    let start = match (&arguments.from, &arguments.resume) {
+        (Some(folder), _) => Start::Weights(folder.into()),
+        (None, Some(folder)) => Start::Resume(folder.into()),
+        (None, None) => Start::Anew,
+    };
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    Settings {
+        steps: arguments.steps,
+        seed: arguments.seed.unwrap_or(0),
+        start,
+        saving: arguments.save.as_ref().map(|folder| Saving {
+            folder: folder.into(),
+            every: arguments.save_every,
+            keep: arguments.keep,
+        }),
+        patience: Duration::from_secs(arguments.patience as u64),
+        fault: arguments.drill,
+        learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
+        weight_decay: arguments.weight_decay,
+        threads: arguments.threads.unwrap_or_else(cores),
+        ..Settings::default()
+    }
+}
+
+/// A text's tokens, or made-up ones for some dozens of steps.
 fn tokens(arguments: &RunArguments, plan: &Plan) -> Result<Tokens, CliError> {
-    Ok(match &arguments.data {
-        Some(path) => Tokens::bytes(&inputs::bytes(Some("--data"), path)?),
-        None => {
-            let count = plan.job.tokens().saturating_mul(32).min(MOST_MADE_UP);
-            Tokens::synthetic(plan.model.vocab, count.max(plan.job.sequence + 1), arguments.seed)
-        }
+    let Some(path) = &arguments.data else {
+        let count = plan.job.tokens().saturating_mul(32).min(MOST_MADE_UP);
+        // Always the same ones, so that a resumed run finds them again.
+        return Ok(Tokens::synthetic(plan.model.vocab, count.max(plan.job.sequence + 1), 0));
+    };
+    let text = inputs::bytes(Some("--data"), path)?;
+    Ok(match &arguments.tokenizer {
+        Some(tokenizer) => Tokens::tokenized(&text, tokenizer.as_ref())?,
+        None => Tokens::bytes(&text),
     })
 }
 

@@ -159,18 +159,14 @@ fn measure(
 ) -> Result<Option<(Vec<Timeline>, Vec<Seconds>)>, CliError> {
     let settings = Settings {
         steps: arguments.steps + WARM_UP,
-        seed: 0,
         // What is learned does not matter here, and so cannot end in numbers that are none.
         learning_rate: LearningRate { peak: 0.0, warmup: 0 },
-        weight_decay: 0.1,
-        adam_epsilon: 1e-8,
-        largest_gradient_norm: 1.0,
         threads: match place {
             Some(place) => inputs::launched::threads(place.world)?,
             None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         },
-        return_weights: false,
         records: Records::EveryStep,
+        ..Settings::default()
     };
     let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 4 + 1, 0);
     let ran = match place {

@@ -1,6 +1,7 @@
 //! What a training run says while it goes on.
 
 use super::words;
+use serde_json::json;
 use trainwright_executor::{StepReport, Tokens};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
@@ -25,13 +26,53 @@ pub fn step(plan: &Plan, report: &StepReport) -> String {
     format!("step {:5}  loss {:8.4}{norm}  {rate:>9} tokens/s\n", report.step, report.loss)
 }
 
+/// `loss 2.4417  5,121 tokens/s  MFU 41 %  2 min 10 s left`, the part of it that the plan's GPU would reach of its peak.
+pub fn progress(plan: &Plan, report: &StepReport, last: usize) -> String {
+    let rate = plan.job.tokens() as f64 / report.seconds;
+    let peak = plan.cluster.node.gpu.peak.get(&plan.job.precision).map(|peak| {
+        let part = flops_per_token(plan) * rate / (peak.value.get() * plan.mesh.ranks() as f64);
+        format!("  MFU {:.2} %", 100.0 * part)
+    });
+    let left = (report.seconds * (last - report.step) as f64).round() as u64;
+    let left = if left < 120 { format!("{left} s") } else { format!("{} min", left / 60) };
+    let (rate, peak) = (words::grouped(rate.round()), peak.unwrap_or_default());
+    format!("loss {:.4}  {rate} tokens/s{peak}  {left} left", report.loss)
+}
+
 /// The rate of all steps but the first, which warms up.
 pub fn end(plan: &Plan, steps: &[StepReport]) -> String {
-    let warm = if steps.len() > 1 { &steps[1..] } else { steps };
-    let seconds: f64 = warm.iter().map(|step| step.seconds).sum();
-    let rate = (plan.job.tokens() * warm.len()) as f64 / seconds;
-    let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::CausalHalved).get();
-    let flops = flops / plan.job.sequence as f64 * rate;
+    let rate = warm_rate(plan, steps);
+    let flops = flops_per_token(plan) * rate;
     let rate = words::grouped(rate.round());
     format!("{rate} tokens/s, {:.1} GFLOP/s of the model's own work\n", flops / 1e9)
+}
+
+/// All steps as data.
+pub fn json(plan: &Plan, steps: &[StepReport]) -> String {
+    let step = |report: &StepReport| {
+        json!({
+            "step": report.step,
+            "loss": report.loss,
+            "gradient_norm": report.gradient_norm,
+            "seconds": report.seconds,
+        })
+    };
+    let steps_of_run: Vec<_> = steps.iter().map(step).collect();
+    let all = json!({
+        "tokens_per_step": plan.job.tokens(),
+        "tokens_per_second": warm_rate(plan, steps),
+        "steps": steps_of_run,
+    });
+    format!("{all:#}\n")
+}
+
+fn warm_rate(plan: &Plan, steps: &[StepReport]) -> f64 {
+    let warm = if steps.len() > 1 { &steps[1..] } else { steps };
+    let seconds: f64 = warm.iter().map(|step| step.seconds).sum();
+    (plan.job.tokens() * warm.len()) as f64 / seconds
+}
+
+fn flops_per_token(plan: &Plan) -> f64 {
+    let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::CausalHalved).get();
+    flops / plan.job.sequence as f64
 }

@@ -1,6 +1,5 @@
 //! Small models and plans for them: every choice that a test does not make has a default.
 
-use std::num::NonZeroUsize;
 use trainwright_executor::{LearningRate, Outcome, RunError, Settings, Tokens, train};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::error::SpecError;
@@ -181,9 +180,7 @@ pub fn settings(steps: usize) -> Settings {
         learning_rate: LearningRate { peak: 0.02, warmup: 2 },
         weight_decay: 0.1,
         adam_epsilon: 1e-3,
-        largest_gradient_norm: 1.0,
-        threads: NonZeroUsize::MIN,
         return_weights: true,
-        records: Default::default(),
+        ..Settings::default()
     }
 }

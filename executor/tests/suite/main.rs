@@ -1,10 +1,13 @@
 //! Runs of small models: a plan of any shape trains as one rank does, and what the executor has not is refused.
 
 mod calibration;
+mod checkpoints;
 mod drafts;
+mod drills;
 mod experts;
 mod faults;
 mod grid;
 mod parity;
 mod recording;
 mod sequences;
+mod torch;

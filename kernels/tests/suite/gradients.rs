@@ -170,7 +170,7 @@ fn optimizers_take_the_steps_of_their_formulas() {
     let size = |step| StepSize { rate: 0.1, decay: 0.5, gradient_scale: 2.0, step };
     let (mut weights, mut first, mut second) = (vec![1.0f32; 20], vec![0.0; 20], vec![0.0; 20]);
     let adam = AdamW { beta1: 0.9, beta2: 0.99, epsilon: 0.0 };
-    adam.update(&mut weights, &[3.0; 20], [&mut first, &mut second], size(1));
+    adam.update(&mut weights, &[3.0; 20], [&mut first, &mut second], size(1), Threads::ONE);
     // The first step of Adam is the sign of the gradient: 1 − 0.1 · 0.5 · 1 − 0.1.
     assert!(weights.iter().all(|weight| (weight - 0.85).abs() < 1e-6), "{weights:?}");
     assert!((first[19] - 0.6).abs() < 1e-6 && (second[19] - 0.36).abs() < 1e-6);
@@ -181,5 +181,5 @@ fn optimizers_take_the_steps_of_their_formulas() {
     assert!(weights.iter().all(|weight| (weight - 0.3).abs() < 1e-6) && velocity == [7.0; 3]);
     descend(&mut weights, &[1.0; 3], size(1));
     assert!(weights.iter().all(|weight| (weight - (0.3 - 0.1 * 2.15)).abs() < 1e-6));
-    assert_eq!(sum_of_squares(&[2.0; 10_000]), 40_000.0);
+    assert_eq!(sum_of_squares(&[2.0; 10_000], Threads::new(2)), 40_000.0);
 }

@@ -2,12 +2,15 @@
 
 use crate::common::check_near;
 use serde::Deserialize;
-use trainwright_kernels::Threads;
 use trainwright_kernels::activation::{Activation, FeedForward};
 use trainwright_kernels::attention::{Attention, Kept, Mask};
 use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::elementwise::{add_bias, bias_gradient};
+use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
 use trainwright_kernels::optimizer::{AdamW, Momentum, StepSize};
+use trainwright_kernels::rotary::{Heads, Rotary, Turn};
+use trainwright_kernels::{Matrix, Onto, Threads, multiply};
 
 fn read<T: for<'de> Deserialize<'de>>(name: &str) -> T {
     let path = format!("{}/tests/torch/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -145,7 +148,7 @@ fn optimizers() {
         (case.start.clone(), vec![0.0; case.count], vec![0.0; case.count]);
     let adam = AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8 };
     for (step, gradients) in (1..).zip(case.grads.chunks(case.count)) {
-        adam.update(&mut weights, gradients, [&mut first, &mut second], size(step));
+        adam.update(&mut weights, gradients, [&mut first, &mut second], size(step), Threads::ONE);
     }
     check("adamw", &weights, &case.end);
 
@@ -155,4 +158,86 @@ fn optimizers() {
         Momentum { momentum: 0.9 }.update(&mut weights, gradients, &mut velocity, size(step));
     }
     check("momentum", &weights, &case.end);
+}
+
+#[derive(Deserialize)]
+struct LinearCase {
+    x: Vec<f32>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    g: Vec<f32>,
+    y: Vec<f32>,
+    dx: Vec<f32>,
+    dweight: Vec<f32>,
+    dbias: Vec<f32>,
+    inputs: usize,
+    outputs: usize,
+}
+
+#[test]
+fn products_with_weights() {
+    let case: LinearCase = read("linear");
+    let (inputs, outputs) = (case.inputs, case.outputs);
+    let (x, weight, g) =
+        (Matrix::rows(&case.x, inputs), Matrix::rows(&case.weight, inputs), Matrix::rows(&case.g, outputs));
+    let mut y = vec![0.0; case.y.len()];
+    multiply(&mut y, Onto::Replace, x, weight.transposed(), Threads::ONE);
+    add_bias(&mut y, &case.bias);
+    check("linear", &y, &case.y);
+    let mut dx = vec![0.0; case.x.len()];
+    multiply(&mut dx, Onto::Replace, g, weight, Threads::ONE);
+    check("linear", &dx, &case.dx);
+    // Gradients of weights are added to what is there.
+    let (mut dweight, mut dbias) = (vec![1.0; case.weight.len()], vec![1.0; outputs]);
+    multiply(&mut dweight, Onto::Add, g.transposed(), x, Threads::ONE);
+    bias_gradient(&case.g, &mut dbias);
+    let more = |x: &[f32]| -> Vec<f32> { x.iter().map(|x| x + 1.0).collect() };
+    check("linear", &dweight, &more(&case.dweight));
+    check("linear", &dbias, &more(&case.dbias));
+}
+
+#[derive(Deserialize)]
+struct EmbeddingCase {
+    table: Vec<f32>,
+    entries: Vec<u32>,
+    g: Vec<f32>,
+    y: Vec<f32>,
+    dtable: Vec<f32>,
+    width: usize,
+}
+
+#[test]
+fn look_ups() {
+    let case: EmbeddingCase = read("embedding");
+    let rows = Rows { first: 0, width: case.width };
+    let (mut y, mut dtable) = (vec![0.0; case.y.len()], vec![0.0; case.table.len()]);
+    rows.look_up(&case.table, &case.entries, &mut y);
+    rows.add(&mut dtable, &case.entries, &case.g);
+    check("embedding", &y, &case.y);
+    check("embedding", &dtable, &case.dtable);
+}
+
+#[derive(Deserialize)]
+struct RotaryCase {
+    x: Vec<f32>,
+    g: Vec<f32>,
+    y: Vec<f32>,
+    dx: Vec<f32>,
+    heads: usize,
+    d: usize,
+}
+
+#[test]
+fn rotary_positions() {
+    let case: RotaryCase = read("rotary");
+    let row = case.heads * case.d;
+    let heads = Heads { row, first: 0, count: case.heads, width: case.d };
+    let angles = Rotary::<f32>::new(case.d, 10_000.0, 0..case.x.len() / row);
+    let turned = |from: &[f32], turn| {
+        let mut x = from.to_vec();
+        angles.turn(&mut x, heads, |row| row, turn, Threads::ONE);
+        x
+    };
+    check("rotary", &turned(&case.x, Turn::There), &case.y);
+    check("rotary", &turned(&case.g, Turn::Back), &case.dx);
 }

@@ -82,8 +82,34 @@ def optimizers():
         write(name, start=start, grads=grads, end=weight, count=12)
 
 
+def products():
+    """Y = X W^T + b, the look-up of rows, and the sum with what goes past."""
+    x, weight, bias, g = leaf(5, 8), leaf(6, 8), leaf(6), torch.randn(5, 6)
+    y = F.linear(x, weight, bias)
+    y.backward(g)
+    write("linear", x=x, weight=weight, bias=bias, g=g, y=y, dx=x.grad, dweight=weight.grad, dbias=bias.grad,
+          inputs=8, outputs=6)
+    table, entries, g = leaf(7, 4), torch.tensor([3, 0, 3, 6, 1]), torch.randn(5, 4)
+    y = F.embedding(entries, table)
+    y.backward(g)
+    write("embedding", table=table, entries=entries.tolist(), g=g, y=y, dtable=table.grad, width=4)
+
+
+def rotary():
+    """Rows: positions; the halves' order of Hugging Face's LLaMA."""
+    positions, heads, d = 6, 3, 8
+    x, g = leaf(positions, heads, d), torch.randn(positions, heads, d)
+    angles = torch.outer(torch.arange(positions).double(), 10000.0 ** (-torch.arange(0, d, 2).double() / d))
+    cos, sin = (torch.cat([t, t], dim=1).float()[:, None, :] for t in (angles.cos(), angles.sin()))
+    y = x * cos + torch.cat([-x[..., d // 2:], x[..., :d // 2]], dim=-1) * sin
+    y.backward(g)
+    write("rotary", x=x, g=g, y=y, dx=x.grad, heads=heads, d=d)
+
+
 norms()
 activations()
 attention()
 cross_entropy()
 optimizers()
+products()
+rotary()

@@ -1,0 +1,99 @@
+//! Arguments of `run`.
+
+use super::{TransportChoice, count, rate};
+use clap::Args;
+use std::num::NonZeroUsize;
+use trainwright_executor::{Drill, DrillKind};
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The plan's TOML file; `-` is standard input
+    pub plan: String,
+    /// The number of the last step; a resumed run counts on
+    #[arg(long, value_name = "N", default_value = "10", value_parser = count, allow_negative_numbers = true)]
+    pub steps: usize,
+    /// The text to train on; without it, made-up tokens
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<String>,
+    /// A Hugging Face tokenizer.json that cuts the text; without it each byte is a token
+    #[arg(long, value_name = "FILE", requires = "data")]
+    pub tokenizer: Option<String>,
+    /// Decides the initial weights and the order of the data [default: 0, or that of the resumed run]
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
+    pub seed: Option<u64>,
+    /// Begin with the weights of a Hugging Face folder: config.json and model.safetensors
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
+    pub from: Option<String>,
+    /// Go on with the last complete checkpoint of this folder, under any plan of the same model
+    #[arg(long, value_name = "DIR")]
+    pub resume: Option<String>,
+    /// Write checkpoints to this folder, the last step's and those of `--save-every`
+    #[arg(long, value_name = "DIR")]
+    pub save: Option<String>,
+    /// Steps from one checkpoint to the next
+    #[arg(long, value_name = "N", requires = "save")]
+    pub save_every: Option<NonZeroUsize>,
+    /// How many checkpoints to keep, the last ones
+    #[arg(long, value_name = "N", default_value = "2", requires = "save")]
+    pub keep: NonZeroUsize,
+    /// The learning rate after the warmup
+    #[arg(long, value_name = "RATE", default_value = "0.0006", value_parser = rate, allow_negative_numbers = true)]
+    pub learning_rate: f32,
+    /// Steps in which the learning rate rises
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub warmup: usize,
+    /// Weight decay of matrices
+    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
+    pub weight_decay: f32,
+    /// Threads for the kernels of all ranks together [default: as many as the machine has cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Give up when nothing has happened on any rank for so long
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = count, allow_negative_numbers = true)]
+    pub patience: usize,
+    /// Make a fault: death, stall or nan, on a rank, in a step, before an op of it (`death:1:3:20`)
+    #[arg(long, value_name = "KIND:RANK:STEP:OP", value_parser = drill)]
+    pub drill: Option<Drill>,
+    /// How ranks reach each other: as threads of this process, or each in a process of its own that a launcher starts
+    /// with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (Open MPI's and Slurm's names are known too)
+    #[arg(long, value_enum, default_value = "threads")]
+    pub transport: TransportChoice,
+    /// Write a trace of the last step for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<String>,
+    /// Print the steps as JSON at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn drill(text: &str) -> Result<Drill, String> {
+    let parse = || {
+        let mut parts = text.split(':');
+        let kind = match parts.next()? {
+            "death" => DrillKind::Death,
+            "stall" => DrillKind::Stall,
+            "nan" => DrillKind::NotANumber,
+            _ => return None,
+        };
+        let [rank, step, op] = [(); 3].map(|()| parts.next().map_or(Some(0), |part| part.parse().ok()));
+        let drill = Drill { kind, rank: rank?, step: step?.max(1), op: op? };
+        parts.next().is_none().then_some(drill)
+    };
+    parse().ok_or_else(|| "it must be like `death:1:3:20`; there are death, stall and nan".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drills_are_kind_rank_step_and_op() {
+        let expected = Drill { kind: DrillKind::Stall, rank: 1, step: 3, op: 20 };
+        assert_eq!(drill("stall:1:3:20"), Ok(expected));
+        assert_eq!(drill("death"), Ok(Drill { kind: DrillKind::Death, rank: 0, step: 1, op: 0 }));
+        for bad in ["", "fire:1", "death:x", "nan:1:2:3:4"] {
+            assert!(drill(bad).is_err(), "{bad}");
+        }
+    }
+}
