@@ -7,7 +7,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 
 /// Two blocks of width 16 over bytes, on two pipeline ranks.
-fn tiny_plan() -> Plan {
+pub fn tiny_plan() -> Plan {
     let config = r#"{"model_type": "gpt2", "n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 8,
         "vocab_size": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#;
     let mut plan = small_plan();
@@ -23,7 +23,7 @@ fn tiny_plan() -> Plan {
 }
 
 /// The losses that a run printed.
-fn losses(page: &str) -> Vec<f64> {
+pub fn losses(page: &str) -> Vec<f64> {
     let steps = page.lines().filter(|line| line.starts_with("step "));
     steps.map(|line| line.split_whitespace().nth(3).unwrap().parse().unwrap()).collect()
 }
