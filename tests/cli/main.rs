@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod by_steps;
+mod checkpoints;
 mod examples;
 mod network;
 mod plan;

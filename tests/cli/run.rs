@@ -26,7 +26,7 @@ pub fn tiny_plan() -> Plan {
 }
 
 /// The losses that a run printed.
-fn losses(page: &str) -> Vec<f64> {
+pub fn losses(page: &str) -> Vec<f64> {
     let steps = page.lines().filter(|line| line.starts_with("step "));
     steps.map(|line| line.split_whitespace().nth(3).unwrap().parse().unwrap()).collect()
 }

@@ -1,0 +1,134 @@
+//! `run` with checkpoints: stopped and killed at any moment, on a full disk, with what does not suit.
+
+use crate::run::{losses, tiny_plan};
+use crate::{Folder, Ran, program};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const TEXT: &str = "the quick brown fox jumps over the lazy dog; ";
+
+/// A folder with a plan and a text.
+fn prepared() -> Folder {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    folder.write("text", &TEXT.repeat(20));
+    folder
+}
+
+/// What a folder holds, hidden files too.
+fn names(folder: &Folder, of: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.path(of)).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn check_error(ran: &Ran, code: i32, expected: &str) {
+    assert_eq!((ran.code, ran.stderr.lines().count()), (code, 1), "{}", ran.stderr);
+    assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+}
+
+#[test]
+fn a_resumed_run_prints_what_the_whole_one_does() {
+    let folder = prepared();
+    let run = |rest: &str| folder.run(&format!("run plan.toml --data text --learning-rate 0.01 {rest}"));
+    let whole = run("--steps 6");
+    let first = run("--steps 4 --save ck --save-every 2");
+    assert_eq!((first.code, first.stderr.as_str()), (0, ""));
+    assert_eq!(names(&folder, "ck"), ["step-00000002", "step-00000004"]);
+    let files = ["config.json", "model.safetensors", "optimizer.safetensors", "trainer.json"];
+    assert_eq!(names(&folder, "ck/step-00000004"), files);
+    let rest = run("--steps 6 --resume ck");
+    assert_eq!(losses(&rest.stdout), losses(&whole.stdout)[4..], "{}", rest.stderr);
+    // A folder of Hugging Face's begins a run of its own.
+    let begun = run("--steps 1 --from ck/step-00000004 --json");
+    let steps: serde_json::Value = serde_json::from_str(&begun.stdout).unwrap();
+    assert_eq!(steps["steps"][0]["step"], 1);
+    assert!(steps["steps"][0]["loss"].as_f64().unwrap() < losses(&whole.stdout)[0]);
+
+    check_error(&run("--steps 4 --resume ck"), 2, "`step` is 4; the run is to end with step 4");
+    check_error(&run("--resume none"), 2, "cannot read none: no such file or directory");
+    check_error(&run("--resume ck --seed 1"), 2, "--seed");
+    check_error(&run("--steps 1 --save ck"), 2, "`step` is 4; the run goes on from step 0");
+    folder.write("other", &TEXT.repeat(21));
+    let other = folder.run("run plan.toml --data other --steps 6 --resume ck");
+    check_error(&other, 2, "trainer.json: `data` is ");
+}
+
+/// Words and bytes: the smallest `tokenizer.json` that cuts a text.
+fn tokenizer(word: &str) -> String {
+    format!(
+        r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null, "decoder": null,
+            "model": {{"type": "WordLevel", "vocab": {{"?": 0, "the": 1, "quick": 2, "{word}": 3, "fox": 4}},
+                "unk_token": "?"}}}}"#
+    )
+}
+
+#[test]
+fn a_tokenizer_cuts_the_text_and_must_stay_the_same() {
+    let folder = prepared();
+    folder.write("one.json", &tokenizer("brown"));
+    folder.write("two.json", &tokenizer("red"));
+    folder.write("none.json", "{}");
+    let run = |rest: &str| folder.run(&format!("run plan.toml --data text {rest}"));
+    let first = run("--tokenizer one.json --steps 2 --save ck");
+    // Nine words and a semicolon, twenty times.
+    assert!(first.stdout.contains("200 tokens of data"), "{}{}", first.stdout, first.stderr);
+    assert_eq!(folder.read("ck/step-00000002/tokenizer.json"), tokenizer("brown"));
+    check_error(&run("--tokenizer two.json --steps 3 --resume ck"), 2, "trainer.json: `tokenizer` is ");
+    check_error(&run("--steps 3 --resume ck"), 2, "the data was made with bytes");
+    let begun = run("--tokenizer two.json --steps 3 --from ck/step-00000002");
+    check_error(&begun, 2, "tokenizer.json: `tokenizer` is another one");
+    check_error(&run("--tokenizer none.json"), 2, "cannot use the tokenizer none.json");
+    assert_eq!(run("--tokenizer one.json --steps 3 --resume ck").code, 0);
+}
+
+#[test]
+fn a_full_disk_is_one_line_and_leaves_nothing_half_written() {
+    let folder = prepared();
+    let run = "run plan.toml --data text --save ck --steps";
+    assert_eq!(folder.run(&format!("{run} 1")).code, 0);
+    // What the system says of a file that must not grow stands for a disk that is full.
+    let limited =
+        format!("trap '' XFSZ; ulimit -f 16; exec {} {run} 3 --resume ck", env!("CARGO_BIN_EXE_trainwright"));
+    let ran = Command::new("sh").args(["-c", &limited]).current_dir(folder.path(".")).output().unwrap();
+    check_error(&Ran::from(ran), 2, "model.safetensors: file too large");
+    assert_eq!(names(&folder, "ck"), ["step-00000001"]);
+}
+
+#[test]
+fn a_rank_that_hangs_or_dies_ends_the_program() {
+    let folder = prepared();
+    let run = |rest: &str| folder.run(&format!("run plan.toml --patience 3 {rest}"));
+    let began = Instant::now();
+    check_error(&run("--drill stall:1:2:20"), 1, "rank 1 stopped in step 2 at `");
+    check_error(&run("--drill death:0:3:7"), 1, "rank 0 stopped in step 3 at `");
+    check_error(&run("--drill nan:0:2"), 1, "is not a finite number");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    check_error(&run("--drill fire:1"), 2, "it must be like `death:1:3:20`");
+}
+
+/// Three kills; `TRAINWRIGHT_DRILLS` asks for another number.
+#[test]
+fn after_a_kill_the_last_complete_checkpoint_is_there() {
+    let drills = std::env::var("TRAINWRIGHT_DRILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let folder = prepared();
+    let run = "run plan.toml --data text --save ck --save-every 1 --steps";
+    assert_eq!(folder.run(&format!("{run} 1")).code, 0);
+    let last = || names(&folder, "ck").last().unwrap()["step-".len()..].parse::<usize>().unwrap();
+    for number in 0..drills {
+        let before = last();
+        let mut child = program(&folder.path("."), &format!("{run} 1000000 --resume ck")).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(150 + 97 * number % 400));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What was half written has another name, so the last name is that of a complete one.
+        let done = last();
+        let rest = folder.run(&format!("{run} {} --resume ck", done + 1));
+        assert_eq!((rest.code, rest.stderr.as_str()), (0, ""));
+        assert!(done >= before && rest.stdout.contains(&format!("step {:5}", done + 1)), "{}", rest.stdout);
+        assert_eq!(names(&folder, "ck").len(), 2, "{:?}", names(&folder, "ck"));
+    }
+}
