@@ -12,7 +12,7 @@ use trainwright_spec::cluster::{MeasuredTime, StepTimes};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// Bytes of a step, from some that only wake the other rank to more than a cache holds.
-const SIZES: [usize; 9] = [256, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+const SIZES: [usize; 8] = [256, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
 /// How often each size is exchanged, and how often before that.
 const TIMES: usize = 24;
