@@ -10,7 +10,7 @@ use trainwright_traces::training::{Run, Table};
 /// Every so many published runs are planned again, unless the variable says otherwise.
 const EVERY: usize = 97;
 
-/// Names another number of runs than that; 1 compares all.
+/// Names another number of runs than that; 1 compares all, and with `--nocapture` the mean gain is printed.
 const EVERY_VARIABLE: &str = "TRAINWRIGHT_PUBLISHED_EVERY";
 
 fn file(path: &str) -> String {
@@ -41,6 +41,7 @@ fn the_pick_among_measured_layouts_loses_little() {
 fn no_published_plan_is_faster_than_the_planner_s() {
     let every = std::env::var(EVERY_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(EVERY);
     let compared = published::compared(&runs(), every);
+    println!("{}", published::summary(&compared));
     assert!(compared.len() >= 3, "only {} compared", compared.len());
     assert!(compared.iter().all(|one| !one.is_slower()), "{}", published::summary(&compared));
 }
