@@ -99,6 +99,50 @@ impl<'a> Communicator<'a> {
         Ok(received)
     }
 
+    /// What the member at `root` has, to all.
+    pub fn broadcast(
+        &mut self,
+        members: &Members,
+        root: usize,
+        own: Option<Vec<f32>>,
+    ) -> Result<Vec<f32>, Fault> {
+        let (rank, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let Some(own) = own else {
+            return self.transport.receive(Route { from: members.ranks[root], to: rank, tag });
+        };
+        for to in members.ranks.iter().filter(|to| **to != rank) {
+            self.transport.send(Route { from: rank, to: *to, tag }, own.clone());
+        }
+        Ok(own)
+    }
+
+    /// The sum of every member's `data`, at `root`.
+    pub fn reduce(
+        &mut self,
+        members: &Members,
+        root: usize,
+        data: Vec<f32>,
+    ) -> Result<Option<Vec<f32>>, Fault> {
+        let (rank, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        if members.place != root {
+            self.transport.send(Route { from: rank, to: members.ranks[root], tag }, data);
+            return Ok(None);
+        }
+        let mut own = Some(data);
+        let mut sum: Option<Vec<f32>> = None;
+        for from in &members.ranks {
+            let summand = match *from == rank {
+                true => own.take().expect("a member is once in its group"),
+                false => self.transport.receive(Route { from: *from, to: rank, tag })?,
+            };
+            match &mut sum {
+                Some(sum) => elementwise::add(sum, &summand),
+                None => sum = Some(summand),
+            }
+        }
+        Ok(sum)
+    }
+
     /// To a neighbour in the ring of the members; what came from the other one.
     pub fn pass_on(
         &mut self,

@@ -1,7 +1,7 @@
 //! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
 
 use crate::beside::Stowed;
-use crate::modules::{Choices, InWork, Routing};
+use crate::modules::{Blocks, Choices, InWork, Routing};
 use crate::parameters::Layer;
 use crate::tensor::Tensor;
 use crate::tokens::Batch;
@@ -51,6 +51,10 @@ pub(crate) struct Kept {
     pub output_gradient: Option<Tensor>,
     /// Where the tensors above are while they are on a drive.
     pub stowed: Vec<(usize, Stowed)>,
+    /// A product on a grid.
+    pub blocks: Option<Box<Blocks>>,
+    /// Sums over the columns of each token.
+    pub sums: Vec<f32>,
     /// Attention that several ranks share.
     pub shared: Option<Box<InWork>>,
     /// The ways of tokens to their experts.

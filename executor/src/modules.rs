@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod experts;
+mod grid;
 mod linear;
 mod look_up;
 mod loss;
@@ -14,6 +15,7 @@ mod route;
 mod share;
 mod stepwise;
 
+pub(crate) use grid::Blocks;
 pub(crate) use route::{Choices, Routing};
 pub(crate) use share::InWork;
 pub(crate) use stepwise::{Among, is_stepwise, stepwise};

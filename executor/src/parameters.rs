@@ -283,7 +283,7 @@ pub(crate) fn parameters(
         Layer::Embedding => {
             list.vocabulary(ParameterName::TokenEmbedding);
             if let Position::Learned(positions) = model.embedding.position {
-                list.replicated(ParameterName::PositionEmbedding, [positions, sizes.hidden], WEIGHTS);
+                list.replicated(ParameterName::PositionEmbedding, [positions, sizes.whole_hidden], WEIGHTS);
             }
         }
         Layer::Block(index) => {
@@ -339,10 +339,24 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// This rank's part of `t` times that many rows.
+    /// This rank's part of the columns of a layer's output, of which it has that many.
     fn own(&self, share: usize) -> Range<usize> {
-        let place = self.sizes.at.tensor;
+        let place = self.sizes.column();
         place * share..(place + 1) * share
+    }
+
+    /// This rank's part of the columns of a layer's input, which only a grid cuts.
+    fn inputs(&self, whole: usize) -> Range<usize> {
+        if !self.sizes.is_grid() {
+            return 0..whole;
+        }
+        let share = whole / self.sizes.grid_rows();
+        self.sizes.row() * share..(self.sizes.row() + 1) * share
+    }
+
+    /// This rank's part of the residual stream's columns, which only a grid cuts.
+    fn hidden(&self) -> Range<usize> {
+        if self.sizes.is_grid() { self.own(self.sizes.hidden) } else { 0..self.sizes.hidden }
     }
 
     fn add(
@@ -388,14 +402,20 @@ impl List<'_> {
         });
     }
 
+    /// What every tensor rank holds, on a grid its part of the residual stream's columns.
     fn replicated(&mut self, name: ParameterName, whole @ [rows, columns]: [usize; 2], start: Start) {
-        let all = 0..rows;
-        self.add(name, whole, vec![all], 0..columns, start);
+        match columns {
+            1 => self.add(name, whole, vec![self.hidden()], 0..1, start),
+            _ => {
+                let all = 0..rows;
+                self.add(name, whole, vec![all], self.hidden(), start);
+            }
+        }
         self.parameters.last_mut().expect("it was just added").replicated = true;
     }
 
     fn norm(&mut self, norm: Norm, gain: ParameterName, bias: ParameterName) {
-        let whole = [self.sizes.hidden, 1];
+        let whole = [self.sizes.whole_hidden, 1];
         if norm != Norm::LayerNormPlain {
             self.replicated(gain, whole, Start::Ones);
         }
@@ -406,9 +426,10 @@ impl List<'_> {
 
     /// A matrix of a row for each entry.
     fn vocabulary(&mut self, name: ParameterName) {
-        let own = self.own(self.sizes.own_vocabulary);
-        let whole = [self.sizes.vocabulary, self.sizes.hidden];
-        self.add(name, whole, vec![own], 0..self.sizes.hidden, WEIGHTS);
+        let (share, place) = (self.sizes.own_vocabulary, self.sizes.row());
+        let own = place * share..(place + 1) * share;
+        let whole = [self.sizes.vocabulary, self.sizes.whole_hidden];
+        self.add(name, whole, vec![own], self.hidden(), WEIGHTS);
     }
 
     /// A matrix cut by rows and its bias; `parts` are the heights of what stands below each other, each cut.
@@ -416,22 +437,24 @@ impl List<'_> {
         let mut first = 0;
         let mut rows = Vec::new();
         for part in parts {
-            let own = self.own(part / self.sizes.tensor);
+            let own = self.own(part / self.sizes.parts);
             rows.push(first + own.start..first + own.end);
             first += part;
         }
-        self.add(name, [first, self.sizes.hidden], rows.clone(), 0..self.sizes.hidden, WEIGHTS);
+        let inputs = self.inputs(self.sizes.whole_hidden);
+        self.add(name, [first, self.sizes.whole_hidden], rows.clone(), inputs, WEIGHTS);
         if has_bias {
             self.add(bias, [first, 1], rows, 0..1, Start::Zeros);
+            self.parameters.last_mut().expect("it was just added").replicated = self.sizes.is_grid();
         }
     }
 
     /// A matrix cut by columns, and the bias of the sum.
     fn by_columns(&mut self, [name, bias]: [ParameterName; 2], inputs: usize, has_bias: bool) {
-        let hidden = self.sizes.hidden;
-        let own = self.own(inputs / self.sizes.tensor);
-        let all = 0..hidden;
-        self.add(name, [hidden, inputs], vec![all], own, self.residual);
+        let hidden = self.sizes.whole_hidden;
+        let own =
+            if self.sizes.is_grid() { self.inputs(inputs) } else { self.own(inputs / self.sizes.parts) };
+        self.add(name, [hidden, inputs], vec![self.hidden()], own, self.residual);
         if has_bias {
             self.replicated(bias, [hidden, 1], Start::Zeros);
         }

@@ -133,11 +133,11 @@ impl Rank<'_> {
         }
         let sizes = &self.sizes;
         let tokens = (first || last)
-            .then(|| self.loader.batch(step - 1, sizes.first_sequence(microbatch), sizes.batch))
+            .then(|| self.loader.batch(step - 1, sizes.first_sequence(microbatch), sizes.micro_batch()))
             .map(|batch| own_tokens(sizes, &batch));
         let mut frame = Frame::new(tokens);
         frame.flow = match first {
-            true => Some(Tensor::any(sizes.batch * sizes.own_sequence(), sizes.hidden)),
+            true => Some(Tensor::any(sizes.micro_batch() * sizes.own_sequence(), sizes.hidden)),
             false => self.handed.remove(&(Channel::Activation(stage - 1), microbatch)),
         };
         frame
@@ -412,13 +412,19 @@ impl Rank<'_> {
     }
 }
 
-/// The tokens of a batch that a rank has.
+/// The tokens of a batch that a rank has. On a grid it looks up the sequences of all rows, one row's behind the other's.
 fn own_tokens(sizes: &Sizes, batch: &Batch) -> Batch {
-    let of = |all: &[u32]| -> Vec<u32> {
-        let own = sizes.own_positions().iter();
-        own.flat_map(|range| all[range.start * sizes.batch..range.end * sizes.batch].to_vec()).collect()
+    let of = |all: &[u32], row: usize| -> Vec<u32> {
+        let positions = sizes.own_positions().iter().cloned().flatten();
+        let first = positions.map(|position| position * sizes.micro_batch() + row * sizes.batch);
+        first.flat_map(|first| all[first..first + sizes.batch].to_vec()).collect()
     };
-    Batch { inputs: of(&batch.inputs), targets: of(&batch.targets) }
+    let rows = sizes.micro_batch() / sizes.batch;
+    let own = if sizes.is_grid() { sizes.row() } else { 0 };
+    Batch {
+        inputs: (0..rows).flat_map(|row| of(&batch.inputs, row)).collect(),
+        targets: of(&batch.targets, own),
+    }
 }
 
 /// What weights and gradients take, where that changes in a step.

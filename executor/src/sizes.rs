@@ -27,13 +27,19 @@ pub(crate) struct Sizes {
     pub at: Coordinates,
     /// Sequences of a microbatch.
     pub batch: usize,
+    /// Into so many parts heads and widths are cut.
+    pub parts: usize,
+    /// The rows, and columns, of the grid that tensor ranks form; 1 where they form none.
+    grid: usize,
+    /// Width of the residual stream on all ranks.
+    pub whole_hidden: usize,
     /// Tokens in each, over all ranks that share it.
     pub sequence: usize,
     /// Of each sequence the positions that a rank has, ascending, by place on the context axis.
     positions: Arc<[Vec<Range<usize>>]>,
     /// How experts lie on ranks.
     pub experts: ExpertSizes,
-    /// Width of the residual stream.
+    /// Width of the residual stream on a rank.
     pub hidden: usize,
     /// Ranks that share each layer.
     pub tensor: usize,
@@ -150,17 +156,21 @@ impl Sizes {
     /// Those of `rank`.
     pub fn of(plan: &Plan, rank: usize) -> Self {
         let tensor = plan.mesh.tensor;
+        let cut = plan.tensor_scheme().parts(&plan.tensor_grid());
         Self {
             at: plan.mesh.coordinates(rank),
-            batch: plan.micro_batch,
+            batch: plan.micro_batch / cut.batch,
+            parts: cut.width,
+            grid: plan.mesh.tensor_rows,
+            whole_hidden: plan.model.hidden,
             sequence: plan.job.sequence,
             positions: positions(plan),
             experts: ExpertSizes::of(plan, rank),
-            hidden: plan.model.hidden,
+            hidden: plan.model.hidden / cut.hidden,
             tensor,
             splits_sequence: plan.sequence_parallel && tensor > 1,
             vocabulary: plan.model.vocab,
-            own_vocabulary: plan.stack.padded_vocabulary(plan.model.vocab, tensor) / tensor,
+            own_vocabulary: plan.stack.padded_vocabulary(plan.model.vocab, tensor) / cut.width,
             microbatches: plan.microbatches(),
             shard: if plan.shards_optimizer() { plan.mesh.shard() } else { 1 },
             replicas: if plan.shards_optimizer() { plan.mesh.weight_copies() / plan.mesh.shard() } else { 1 },
@@ -175,6 +185,37 @@ impl Sizes {
             },
             token_weight: 1.0 / plan.job.tokens() as f32,
         }
+    }
+
+    /// Rows, and columns, of the grid of tensor ranks.
+    pub fn grid_rows(&self) -> usize {
+        self.grid
+    }
+
+    /// Whether tensor ranks form a grid.
+    pub fn is_grid(&self) -> bool {
+        self.grid > 1
+    }
+
+    /// This rank's row of the grid: its part of the sequences, of a weight's inputs and of an embedding's entries. Without a
+    /// grid its place among the tensor ranks.
+    pub fn row(&self) -> usize {
+        if self.is_grid() { self.at.tensor / self.grid } else { self.at.tensor }
+    }
+
+    /// Its column: its part of all columns.
+    pub fn column(&self) -> usize {
+        if self.is_grid() { self.at.tensor % self.grid } else { self.at.tensor }
+    }
+
+    /// Sequences of a microbatch on all ranks of the tensor axis.
+    pub fn micro_batch(&self) -> usize {
+        if self.is_grid() { self.batch * self.grid } else { self.batch }
+    }
+
+    /// Ranks that hold the same of what is on all ranks of a column, or of the tensor axis.
+    pub fn holders(&self) -> usize {
+        if self.is_grid() { self.grid } else { self.tensor }
     }
 
     /// Ranks that share each sequence.
@@ -225,6 +266,6 @@ impl Sizes {
 
     /// The first sequence of a microbatch among those of a step.
     pub fn first_sequence(&self, microbatch: usize) -> usize {
-        (self.at.data * self.microbatches + microbatch) * self.batch
+        (self.at.data * self.microbatches + microbatch) * self.micro_batch()
     }
 }

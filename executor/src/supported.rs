@@ -92,9 +92,9 @@ fn all<'a>(rules: impl IntoIterator<Item = (bool, &'a str, String, &'a str)>) ->
 }
 
 fn choices(plan: &Plan) -> Result<(), RunError> {
+    let layer_wise = Optimizer::of_name(&plan.job.optimizer).is_some_and(Optimizer::is_layer_wise);
     let lists = plan.schedule().lists(plan.pipeline_shape());
     let halves = lists.ranks.iter().flatten().any(|action| action.kind == ActionKind::Input);
-    let layer_wise = Optimizer::of_name(&plan.job.optimizer).is_some_and(Optimizer::is_layer_wise);
     let quoted = |name: &str| format!("`{name}`");
     all([
         (
@@ -109,7 +109,18 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
             quoted(&plan.job.optimizer),
             "it has `adam`, `adamw`, `lamb`, `lars`, `momentum` and `sgd`",
         ),
-        (plan.tensor_scheme == "1d", "tensor_scheme", quoted(&plan.tensor_scheme), "it has `1d`"),
+        (
+            ["1d", "2d"].contains(&plan.tensor_scheme.as_str()),
+            "tensor_scheme",
+            quoted(&plan.tensor_scheme),
+            "it has `1d` and `2d`",
+        ),
+        (
+            plan.tensor_scheme == "1d" || !halves,
+            "schedule",
+            quoted(plan.schedule().name()),
+            "on a grid of tensor ranks backward runs in one piece",
+        ),
         (
             plan.servers().is_none() && plan.data_scheme().fusion().is_none(),
             "data_sharding",
@@ -127,12 +138,6 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
             "offload.delayed_update",
             "true".into(),
             "it updates with each step's own",
-        ),
-        (
-            plan.mesh.context == 1 || !halves,
-            "schedule",
-            quoted(plan.schedule().name()),
-            "with shared sequences backward runs in one piece",
         ),
         (
             plan.mesh.shard.is_none() || plan.shards_optimizer(),
@@ -215,7 +220,7 @@ fn model(plan: &Plan) -> Result<(), RunError> {
 
 fn block(plan: &Plan, block: &Block) -> Result<(), RunError> {
     let attention = &block.attention;
-    let tensor = plan.mesh.tensor;
+    let tensor = plan.tensor_scheme().parts(&plan.tensor_grid()).width;
     let rotated = attention.rotary_head_dim.unwrap_or(attention.head_dim);
     let (mlp, ranks) = match &block.mlp {
         Mlp::Dense(mlp) => (mlp, tensor),

@@ -146,7 +146,7 @@ impl<'a> Update<'a> {
                 sums[owned.parameter.sharing as usize] +=
                     match (owned.parameter.copied, owned.parameter.replicated) {
                         (true, _) => 0.0,
-                        (false, true) => squares / self.sizes.tensor as f64,
+                        (false, true) => squares / self.sizes.holders() as f64,
                         (false, false) => squares,
                     };
             });
@@ -216,8 +216,8 @@ impl<'a> Update<'a> {
                     _ => lars.prepare(weights, gradients, size),
                 };
                 if parameter.replicated {
-                    squares.weights /= self.sizes.tensor as f64;
-                    squares.update /= self.sizes.tensor as f64;
+                    squares.weights /= self.sizes.holders() as f64;
+                    squares.update /= self.sizes.holders() as f64;
                 }
                 all.push(squares);
             });

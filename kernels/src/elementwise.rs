@@ -41,7 +41,7 @@ pub fn round_to_bf16(x: &mut [f32]) {
     wide(|| {
         for x in x.iter_mut() {
             let bits = x.to_bits();
-            let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) & 0xFFFF_0000;
+            let rounded = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1)) & 0xFFFF_0000;
             // A NaN must not become infinite.
             *x = f32::from_bits(if x.is_nan() { bits | 0x0040_0000 } else { rounded });
         }

@@ -26,6 +26,9 @@ pub struct Model {
     pub embedding: Embedding,
     /// Norm after the last block; none in post-norm models such as BERT.
     pub final_norm: Option<Norm>,
+    /// ε of every norm, which is added to the variance or the mean square; 10⁻⁵ if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
     /// What stands after the last block.
     pub head: Head,
     /// Runs of identical blocks, in the order of execution. In an encoder-decoder the encoder comes first.
@@ -92,6 +95,9 @@ pub struct Attention {
     /// Columns of each query and key head that are rotated; all of them if not given. Latent attention has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotary_head_dim: Option<usize>,
+    /// θ of the rotation; 10,000 if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary_base: Option<f64>,
     /// Bias on the query, key and value projections.
     pub qkv_bias: bool,
     /// Bias on the output projection.

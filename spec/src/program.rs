@@ -19,7 +19,7 @@
 
 mod task;
 
-pub use task::{Does, LayerSpan, Module, Share, State, Task, Travels, UpdateStep, Value};
+pub use task::{Does, Grid, LayerSpan, Module, Share, State, Task, Travels, UpdateStep, Value};
 
 use crate::collective::CollectiveKind;
 use crate::model::Mask;

@@ -26,7 +26,7 @@ impl Operator for Activation {
 
 fn kernel(step: &Step) -> FeedForward {
     let (mlp, ranks) = match &step.block().mlp {
-        Mlp::Dense(mlp) => (mlp, step.sizes.tensor),
+        Mlp::Dense(mlp) => (mlp, step.sizes.parts),
         Mlp::Experts(experts) => (&experts.expert, step.sizes.experts.tensor),
     };
     let activation = match mlp.activation {

@@ -35,8 +35,8 @@ pub(super) fn kernel(step: &Step) -> attention::Attention {
     let layer = &step.block().attention;
     attention::Attention {
         batch: step.sizes.batch,
-        heads: layer.heads / step.sizes.tensor,
-        kv_heads: layer.kv_heads / step.sizes.tensor,
+        heads: layer.heads / step.sizes.parts,
+        kv_heads: layer.kv_heads / step.sizes.parts,
         head_dim: layer.head_dim,
         value_head_dim: layer.value_head_dim,
         mask: if layer.mask == Mask::Full { attention::Mask::Full } else { attention::Mask::Causal },

@@ -59,7 +59,7 @@ impl Operator for Linear {
 }
 
 /// Where the matrix is.
-fn weight(step: &Step) -> (Layer, ParameterName) {
+pub(super) fn weight(step: &Step) -> (Layer, ParameterName) {
     let name = match step.place.1 {
         Module::Qkv => ParameterName::Qkv,
         Module::Projection => ParameterName::Projection,
@@ -73,7 +73,7 @@ fn weight(step: &Step) -> (Layer, ParameterName) {
 }
 
 /// The bias that is added at once.
-fn bias(step: &Step) -> Option<ParameterName> {
+pub(super) fn bias(step: &Step) -> Option<ParameterName> {
     match step.place.1 {
         Module::Qkv => Some(ParameterName::QkvBias),
         Module::Fc1 => Some(ParameterName::Fc1Bias),

@@ -30,5 +30,5 @@ impl Operator for LookUp {
 }
 
 fn rows(step: &Step) -> Rows {
-    Rows { first: step.sizes.at.tensor * step.sizes.own_vocabulary, width: step.sizes.hidden }
+    Rows { first: step.sizes.row() * step.sizes.own_vocabulary, width: step.sizes.hidden }
 }

@@ -27,6 +27,6 @@ impl Operator for Loss {
 
 fn columns(step: &Step) -> Columns {
     let width = step.sizes.own_vocabulary;
-    let first = step.sizes.at.tensor * width;
+    let first = step.sizes.column() * width;
     Columns { first, width, valid: step.sizes.vocabulary.saturating_sub(first).min(width) }
 }

@@ -47,18 +47,22 @@ impl Operator for Norm {
     }
 }
 
-fn names(step: &Step) -> [ParameterName; 2] {
+pub(super) fn names(step: &Step) -> [ParameterName; 2] {
     match step.place.1 {
         Module::Norm(index) => [ParameterName::NormGain(index), ParameterName::NormBias(index)],
         _ => [ParameterName::FinalNormGain, ParameterName::FinalNormBias],
     }
 }
 
-/// ε is what PyTorch's norms and Hugging Face's GPT-2 and LLaMA 2 have.
-fn kernel(step: &Step) -> norm::Norm {
+/// Where the model says nothing ε is what PyTorch's norms have, and Hugging Face's GPT-2 and LLaMA 2.
+pub(super) fn kernel(step: &Step) -> norm::Norm {
     let kind = match step.place.1 {
         Module::Norm(_) => step.block().norm,
         _ => step.model.final_norm.expect("a final norm runs where there is one"),
     };
-    norm::Norm { centred: kind != model::Norm::RmsNorm, width: step.sizes.hidden, epsilon: 1e-5 }
+    norm::Norm {
+        centred: kind != model::Norm::RmsNorm,
+        width: step.sizes.hidden,
+        epsilon: step.model.norm_epsilon.unwrap_or(1e-5),
+    }
 }

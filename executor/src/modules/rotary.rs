@@ -6,7 +6,7 @@ use trainwright_kernels::rotary::{self, Heads, Turn};
 
 pub(super) struct Rotary;
 
-/// θ of LLaMA and LLaMA 2 (arXiv 2104.09864, section 3.2.2).
+/// θ where the model says nothing: that of LLaMA and LLaMA 2 (arXiv 2104.09864, section 3.2.2).
 const BASE: f64 = 10_000.0;
 
 impl Operator for Rotary {
@@ -27,10 +27,11 @@ impl Operator for Rotary {
 fn turn(step: &Step, mut x: Tensor, turn: Turn) -> Tensor {
     let attention = &step.block().attention;
     let (sizes, width) = (step.sizes, attention.head_dim);
-    let count = (attention.heads + attention.kv_heads) / sizes.tensor;
+    let count = (attention.heads + attention.kv_heads) / sizes.parts;
     let heads = Heads { row: x.width(), first: 0, count, width };
+    let base = attention.rotary_base.unwrap_or(BASE);
     let rotated = attention.rotary_head_dim.unwrap_or(width);
-    let angles = rotary::Rotary::<f32>::new(rotated, BASE, 0..sizes.sequence);
+    let angles = rotary::Rotary::<f32>::new(rotated, base, 0..sizes.sequence);
     let positions: Vec<usize> = sizes.own_positions().iter().cloned().flatten().collect();
     angles.turn(x.data_mut(), heads, |row| positions[row / sizes.batch], turn, step.threads);
     x

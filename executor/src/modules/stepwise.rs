@@ -1,6 +1,7 @@
 //! Modules whose forward and backward the program lists step by step, with what travels between ranks among the steps.
 
 use super::Step;
+use super::grid::{GridLinear, GridNorm};
 use super::route::{Combine, Dispatch};
 use super::share::Shared;
 use crate::collective::{Communicator, Members};
@@ -32,6 +33,8 @@ pub(crate) trait Stepwise: Sync {
 pub(crate) fn stepwise(module: Module) -> Option<&'static dyn Stepwise> {
     match module {
         Module::Attention => Some(&Shared),
+        Module::Norm(_) | Module::FinalNorm => Some(&GridNorm),
+        Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits => Some(&GridLinear),
         Module::Dispatch => Some(&Dispatch),
         Module::Combine => Some(&Combine),
         _ => None,
@@ -40,5 +43,5 @@ pub(crate) fn stepwise(module: Module) -> Option<&'static dyn Stepwise> {
 
 /// Whether a module with such a step runs in steps.
 pub(crate) fn is_stepwise(module: Module, does: Does) -> bool {
-    matches!(does, Does::Share(_)) || matches!(module, Module::Dispatch | Module::Combine)
+    matches!(does, Does::Share(_) | Does::Grid(_)) || matches!(module, Module::Dispatch | Module::Combine)
 }

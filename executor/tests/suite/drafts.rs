@@ -18,6 +18,8 @@ pub struct Draft {
     pub model: &'static str,
     /// Tensor, pipeline, data.
     pub mesh: [usize; 3],
+    /// Rows of the grid that tensor ranks form; 1 for none.
+    pub tensor_rows: usize,
     /// Ranks that share each sequence, and the neighbouring ones of them that exchange heads.
     pub context: [usize; 2],
     pub context_scheme: &'static str,
@@ -72,6 +74,7 @@ impl Draft {
         Draft {
             model,
             mesh: [1, 1, 1],
+            tensor_rows: 1,
             context: [1, 1],
             context_scheme: "ring",
             expert: [1, 1, 0],
@@ -100,6 +103,7 @@ impl Draft {
             expert,
             expert_inner,
             expert_tensor: (expert_tensor > 0).then_some(expert_tensor),
+            tensor_rows: self.tensor_rows,
             shard: (self.shard > 0).then_some(self.shard),
             ..Mesh::new(tensor, pipeline, data)
         }
@@ -127,7 +131,7 @@ impl Draft {
             schedule: self.schedule(),
             virtual_stages: self.virtual_stages,
             sequence_parallel: self.sequence_parallel,
-            tensor_scheme: "1d".into(),
+            tensor_scheme: if self.tensor_rows > 1 { "2d" } else { "1d" }.into(),
             context_scheme: self.context_scheme.into(),
             data_sharding: self.data_sharding.into(),
             stages: (0..stages).map(|stage| StageBlocks(vec![self.recompute; share(stage)])).collect(),

@@ -9,7 +9,8 @@ use trainwright_spec::schedule::SCHEDULES;
 /// A choice on one axis.
 type Choice = fn(&mut Draft);
 
-const TENSOR: [Choice; 2] = [
+const TENSOR: [Choice; 3] = [
+    |draft| (draft.mesh[0], draft.tensor_rows, draft.micro_batch) = (4, 2, 2),
     |draft| draft.mesh[0] = 2,
     |draft| {
         draft.mesh[0] = 2;
@@ -73,9 +74,7 @@ fn drafts(model: &'static str) -> Vec<Draft> {
             drafts.push(Draft { mesh: [1, pipeline, 1], schedule, virtual_stages, ..drafts[0].clone() });
         }
     }
-    drafts.retain(|draft| {
-        ranks(draft) <= 16 && draft.try_plan().is_ok_and(|plan| trainwright_executor::check(&plan).is_ok())
-    });
+    drafts.retain(|draft| ranks(draft) <= 16 && draft.try_plan().is_ok());
     drafts
 }
 
@@ -94,6 +93,6 @@ fn every_axis_with_every_other() {
             check(&all.into_iter().map(|draft| Draft { steps: 10, ..draft }).collect::<Vec<_>>());
         }
         // A step that no number of choices on an axis divides.
-        None => check(&all.into_iter().step_by(37).collect::<Vec<_>>()),
+        None => check(&all.into_iter().step_by(101).collect::<Vec<_>>()),
     }
 }

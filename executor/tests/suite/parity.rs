@@ -194,6 +194,26 @@ fn axes_together() {
     check(&drafts);
 }
 
+/// Tensor ranks in a grid of 2 x 2.
+#[test]
+fn grids() {
+    let mut drafts = Vec::new();
+    for model in MODELS {
+        for (mesh, data_sharding, recompute) in [
+            ([4, 1, 1], "none", Recompute::None),
+            ([4, 1, 1], "none", Recompute::Full),
+            ([4, 1, 1], "none", "selective(core+norm+activation)".parse().unwrap()),
+            ([4, 2, 1], "none", Recompute::None),
+            ([4, 1, 2], "zero1", Recompute::None),
+            ([4, 2, 2], "none", Recompute::None),
+        ] {
+            let draft = Draft { mesh, data_sharding, recompute, tensor_rows: 2, ..Draft::of(model) };
+            drafts.push(Draft { micro_batch: 2, ..draft });
+        }
+    }
+    check(&drafts);
+}
+
 /// Layer-wise optimizers compare tensors of which each rank has a part.
 #[test]
 fn layer_wise_optimizers() {

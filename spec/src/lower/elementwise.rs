@@ -4,7 +4,7 @@ use super::part::{Again, Part, Role, Shape, Step};
 use crate::collective::CollectiveKind;
 use crate::model::{FeedForward, Norm};
 use crate::plan::Piece;
-use crate::program::Does;
+use crate::program::{Does, Grid};
 use crate::stack::Fusion;
 use crate::units::Bytes;
 
@@ -88,12 +88,13 @@ pub(crate) fn hidden_norm(shape: &Shape, kind: Norm) -> Part {
         axis,
         bytes,
         beside_next: false,
-        does: None,
+        does: Some(Does::Grid(Grid::SumStatistics)),
     };
     match shape.stack.norms {
         Fusion::Fused => {
             let read = shape.activations(tokens * width);
-            let sum = |read| [Step::reduction("norm statistics", read, bytes), exchange];
+            let statistics = Does::Grid(Grid::Statistics);
+            let sum = |read| [Step::reduction("norm statistics", read, bytes).doing(statistics), exchange];
             part.forward.splice(0..0, sum(read));
             part.backward.splice(1..1, sum(2.0 * read));
         }

@@ -6,7 +6,7 @@ use crate::experts::Routing;
 use crate::mesh::Mesh;
 use crate::plan::{Piece, Pieces, Plan};
 use crate::precision::{Precision, Quantisation};
-use crate::program::{Access, Axis, Does, Kernel, Module};
+use crate::program::{Access, Axis, Does, Grid, Kernel, Module};
 use crate::stack::Stack;
 use crate::tensor::{self, LayerStep, Linear, Parts, TensorGrid, TensorScheme};
 use crate::units::Bytes;
@@ -433,10 +433,16 @@ pub(crate) fn lowered(shape: &Shape, numbers: Numbers, steps: &[LayerStep]) -> V
         LayerStep::Collective { name, kind, axis, elements, beside_next } => {
             let gathers = kind == CollectiveKind::AllGather;
             let bytes = if gathers { gathered(elements) } else { shape.activations(elements) };
-            Step::Collective { module: name, kind, axis, bytes, beside_next, does: None }
+            let does = match kind {
+                CollectiveKind::Broadcast => Some(Does::Grid(Grid::Broadcast)),
+                CollectiveKind::Reduce => Some(Does::Grid(Grid::Reduce)),
+                _ => None,
+            };
+            Step::Collective { module: name, kind, axis, bytes, beside_next, does }
         }
         LayerStep::Product { size, held } => {
-            Step::gemm(numbers.module, 1, size, numbers.product).holding(gathered(held))
+            let does = if shape.parts.hidden > 1 { Does::Grid(Grid::Multiply) } else { Does::Run };
+            Step::gemm(numbers.module, 1, size, numbers.product).holding(gathered(held)).doing(does)
         }
         LayerStep::Sum { parts, elements } => {
             Step::reduction("sum pieces", shape.activations(parts * elements), shape.activations(elements))

@@ -82,12 +82,25 @@ pub fn from_hugging_face(text: &str, origin: &str) -> Result<Model, SpecError> {
     }
 }
 
+/// What families call ε of their norms.
+const EPSILONS: [&str; 4] = ["rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"];
+/// What they call θ of rotary positions.
+const BASES: [&str; 2] = ["rope_theta", "rotary_emb_base"];
+
 /// The model that the keys of a `config.json` describe.
 pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model, SpecError> {
     let config = Config { keys, origin };
     let model_type = config.text("model_type", "the family, such as \"llama\"")?;
     match FAMILIES.iter().find(|family| family.model_type == model_type) {
-        Some(family) => Ok(Model { name: origin.into(), ..(family.read)(&config)? }),
+        Some(family) => {
+            let mut model = (family.read)(&config)?;
+            model.name = origin.into();
+            model.norm_epsilon = config.optional_above_zero(&EPSILONS)?;
+            let base = config.optional_above_zero(&BASES)?;
+            let blocks = model.blocks.iter_mut().map(|run| &mut run.block.attention);
+            blocks.filter(|attention| attention.rotary).for_each(|attention| attention.rotary_base = base);
+            Ok(model)
+        }
         // A model of several kinds of input keeps its language model's keys in a table of their own.
         None => match keys.get("text_config") {
             Some(Value::Object(text)) => from_keys(text, origin),

@@ -93,6 +93,23 @@ pub enum Does {
     Share(Share),
     /// A collective on the way of tokens to their experts or back.
     Route,
+    /// A step on a grid of tensor ranks.
+    Grid(Grid),
+}
+
+/// A step of a module whose tensors lie in blocks on a grid of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Grid {
+    /// A rank's block goes to its row, or to its column.
+    Broadcast,
+    /// The product of two blocks.
+    Multiply,
+    /// The summands of a block come together.
+    Reduce,
+    /// The sums over a rank's columns that a norm needs of each token.
+    Statistics,
+    /// Adds those up.
+    SumStatistics,
 }
 
 /// A step of attention that several ranks share.

@@ -75,6 +75,7 @@ impl Run {
             mask: Mask::Causal,
             rotary: gated,
             rotary_head_dim: None,
+            rotary_base: None,
             qkv_bias: !gated,
             output_bias: !gated,
             qk_norm: false,
@@ -89,6 +90,7 @@ impl Run {
             dropout: !gated,
             embedding: Embedding { position, width: None, token_types: 0, norm: None },
             final_norm: Some(norm),
+            norm_epsilon: None,
             head: Head { tied: !gated, bias: false, transform: false, pooler: false },
             blocks: vec![BlockRun { count: layers, block }],
         })

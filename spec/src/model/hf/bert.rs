@@ -44,6 +44,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
             norm: Some(Norm::LayerNorm),
         },
         final_norm: None,
+        norm_epsilon: None,
         head: top(config)?,
         blocks: repeat(config.count("num_hidden_layers", LAYERS)?, block),
     })

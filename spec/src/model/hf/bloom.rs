@@ -28,6 +28,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         dropout: config.any_above_zero(&[("hidden_dropout", 0.0), ("attention_dropout", 0.0)])?,
         embedding: Embedding { norm: Some(Norm::LayerNorm), ..embedding(Position::Alibi) },
         final_norm: Some(Norm::LayerNorm),
+        norm_epsilon: None,
         head: head(config, true)?,
         blocks: repeat(config.count(layers_key, LAYERS)?, block),
     })

@@ -126,6 +126,15 @@ impl Config<'_> {
         }
     }
 
+    /// A number under the first of these spellings that there is, if there is one.
+    pub fn optional_above_zero(&self, spellings: &[&'static str]) -> Result<Option<f64>, SpecError> {
+        let key = self.spelling(spellings);
+        let value = self.keys.get(key).filter(|value| !value.is_null());
+        let number = |value: &Value| value.as_f64().filter(|number| *number > 0.0 && number.is_finite());
+        let allowed = "a number above 0 should stand here";
+        value.map(|value| number(value).ok_or_else(|| self.bad(key, allowed))).transpose()
+    }
+
     /// Whether one of several probabilities, each with what stands for a missing one, is above zero.
     pub fn any_above_zero(&self, probabilities: &[(&str, f64)]) -> Result<bool, SpecError> {
         let mut any = false;

@@ -36,6 +36,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         dropout: config.any_above_zero(&[("attention_dropout", 0.0)])?,
         embedding: embedding(Position::Rotary),
         final_norm: Some(Norm::RmsNorm),
+        norm_epsilon: None,
         head: head(config, false)?,
         blocks: runs(blocks),
     })

@@ -64,6 +64,7 @@ fn read_generation(config: &Config, grouped: bool) -> Result<Model, SpecError> {
         dropout: config.any_above_zero(&[("hidden_dropout", 0.0), ("attention_dropout", 0.0)])?,
         embedding: embedding(if alibi { Position::Alibi } else { Position::Rotary }),
         final_norm: Some(Norm::LayerNorm),
+        norm_epsilon: None,
         head: head(config, true)?,
         blocks: repeat(config.count(layers_key, LAYERS)?, block),
     })

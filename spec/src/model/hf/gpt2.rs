@@ -35,6 +35,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         dropout: config.any_above_zero(&[("resid_pdrop", 0.1), ("embd_pdrop", 0.1), ("attn_pdrop", 0.1)])?,
         embedding: embedding(Position::Learned(positions)),
         final_norm: Some(Norm::LayerNorm),
+        norm_epsilon: None,
         head: head(config, true)?,
         blocks: repeat(config.count(layers_key, LAYERS)?, block),
     })

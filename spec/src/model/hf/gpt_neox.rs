@@ -37,6 +37,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         dropout: config.any_above_zero(&[("hidden_dropout", 0.0), ("attention_dropout", 0.0)])?,
         embedding: embedding(Position::Rotary),
         final_norm: Some(Norm::LayerNorm),
+        norm_epsilon: None,
         head: head(config, false)?,
         blocks: repeat(config.count("num_hidden_layers", LAYERS)?, block),
     })

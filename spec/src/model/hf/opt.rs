@@ -47,6 +47,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
             norm: None,
         },
         final_norm: ends_in_norm.then_some(norm),
+        norm_epsilon: None,
         head: head(config, true)?,
         blocks: repeat(config.count("num_hidden_layers", LAYERS)?, block),
     })

@@ -68,6 +68,7 @@ impl Decoder {
             dropout: config.any_above_zero(&[("attention_dropout", 0.0)])?,
             embedding: embedding(Position::Rotary),
             final_norm: Some(Norm::RmsNorm),
+            norm_epsilon: None,
             head,
             blocks,
         })
@@ -105,6 +106,7 @@ pub fn attention(heads: usize, kv_heads: usize, head_dim: usize) -> Attention {
         mask: Mask::Causal,
         rotary: false,
         rotary_head_dim: None,
+        rotary_base: None,
         qkv_bias: false,
         output_bias: false,
         qk_norm: false,

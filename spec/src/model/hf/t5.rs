@@ -35,6 +35,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         dropout: config.any_above_zero(&[("dropout_rate", 0.1)])?,
         embedding: embedding(Position::RelativeBias { buckets, heads, stacks: 2 }),
         final_norm: Some(Norm::RmsNorm),
+        norm_epsilon: None,
         head: head(config, true)?,
         blocks: vec![
             BlockRun { count: layers, block: encoder },
