@@ -43,7 +43,7 @@ pub enum RunError {
     },
     /// A checkpoint cannot be used or written.
     #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
+    Checkpoint(Box<CheckpointError>),
     /// A rank could not go on.
     #[error("rank {rank} stopped in step {step} at `{op}`: {fault}")]
     Rank {
@@ -84,8 +84,20 @@ pub enum Fault {
     Stalled(Duration),
     /// A checkpoint that cannot be written.
     #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
+    Checkpoint(Box<CheckpointError>),
     /// Another rank stopped.
     #[error("another rank stopped")]
     Aborted,
+}
+
+impl From<CheckpointError> for RunError {
+    fn from(error: CheckpointError) -> Self {
+        RunError::Checkpoint(Box::new(error))
+    }
+}
+
+impl From<CheckpointError> for Fault {
+    fn from(error: CheckpointError) -> Self {
+        Fault::Checkpoint(Box::new(error))
+    }
 }

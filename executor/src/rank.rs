@@ -108,7 +108,7 @@ impl Rank<'_> {
     /// Whether a stage is the first one of its copy, and the last one.
     fn ends(&self, stage: usize) -> (bool, bool) {
         let stages = self.shared.plan.stages.len();
-        (stage % stages == 0, (stage + 1) % stages == 0)
+        (stage.is_multiple_of(stages), (stage + 1).is_multiple_of(stages))
     }
 
     /// Whether this rank runs the stage of that number too.

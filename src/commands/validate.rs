@@ -151,12 +151,15 @@ fn joined(arguments: &ValidateArguments, plan: &Plan, own: Cluster) -> Cluster {
     joined
 }
 
+/// The steps of a run, op by op, and how long each took.
+type Steps = (Vec<Timeline>, Vec<Seconds>);
+
 /// The timelines of the steps after the first ones, and their times.
 fn measure(
     arguments: &ValidateArguments,
     plan: &Plan,
     place: Option<&Rendezvous>,
-) -> Result<Option<(Vec<Timeline>, Vec<Seconds>)>, CliError> {
+) -> Result<Option<Steps>, CliError> {
     let settings = Settings {
         steps: arguments.steps + WARM_UP,
         // What is learned does not matter here, and so cannot end in numbers that are none.

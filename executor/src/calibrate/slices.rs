@@ -108,7 +108,7 @@ pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>
         for slice in sliced {
             let data_sharding = plan.data_sharding.clone();
             let job = Job { optimizer: plan.job.optimizer.clone(), ..slice.job };
-            let slice = Plan { job, data_sharding, data: plan.data.clone(), ..slice };
+            let slice = Plan { job, data_sharding, data: plan.data, ..slice };
             // What is no plan by itself, as odd numbers of heads, is left to the grid.
             let possible = supported::check(&slice).is_ok() && slice.check("slice").is_ok();
             if possible && !slices.contains(&slice) {
