@@ -19,7 +19,7 @@ fn arguments_by_themselves() {
         "a command is missing: plan, simulate, predict, fit, run, calibrate, validate, what-if, network, export, import, compare, profile, replay, \
          stragglers, goodput, show, completions or man; `trainwright --help` explains them",
     );
-    check("plam", "unrecognized subcommand 'plam'; a similar subcommand exists: 'plan'");
+    check("plam", "unrecognized subcommand 'plam'; some similar subcommands exist: 'replay', 'plan'");
     check(
         "plan --seq 128",
         "the following required arguments were not provided: --model <MODEL> --cluster <CLUSTER> \

@@ -52,7 +52,7 @@ fn a_text_is_learned_and_every_op_is_in_the_trace() {
 #[test]
 fn what_cannot_be_run_is_one_line() {
     let folder = Folder::new();
-    folder.write("bf16.toml", &small_plan().to_toml());
+    folder.write("dropout.toml", &small_plan().to_toml());
     folder.write("plan.toml", &tiny_plan().to_toml());
     folder.write("text", "short");
     let check = |arguments: &str, code, expected: &str| {
@@ -60,7 +60,7 @@ fn what_cannot_be_run_is_one_line() {
         assert_eq!((ran.code, ran.stderr.lines().count()), (code, 1), "{}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     };
-    check("run bf16.toml", 2, "`job.precision` is `bf16`; it computes in `fp32`");
+    check("run dropout.toml", 2, "`model.dropout` is true; it drops nothing out: set it to false");
     check("run plan.toml --data text", 2, "5 tokens are fewer than one sequence of 8");
     check("run plan.toml --data none", 2, "--data: cannot read none");
 }
@@ -101,7 +101,7 @@ fn processes_train_as_threads_do() {
         assert!(ran[1..].iter().all(|ran| ran.stdout.is_empty()), "rank 0 alone prints");
     };
     check(Mesh::new(1, 2, 1), &["1 none", "1 none"], "none");
-    check(Mesh::new(2, 1, 2), &["2 none"], "zero2");
+    check(Mesh::new(2, 1, 2), &["2 none"], "zero1");
 }
 
 #[test]

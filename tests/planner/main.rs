@@ -33,7 +33,7 @@ fn the_pick_among_measured_layouts_loses_little() {
     }
     let sweeps = sweeps::sweeps(&runs(), &forecasts);
     let layouts: usize = sweeps.iter().map(|sweep| sweep.layouts).sum();
-    assert!(sweeps.len() >= 10 && layouts >= 250, "{} sweeps of {layouts} layouts", sweeps.len());
+    assert!(sweeps.len() >= 10 && layouts >= 240, "{} sweeps of {layouts} layouts", sweeps.len());
     assert!(sweeps::mean_loss(&sweeps) <= 0.03, "{}", sweeps.iter().map(sweeps::row).collect::<String>());
 }
 

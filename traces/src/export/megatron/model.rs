@@ -23,6 +23,9 @@ pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     feed_forward(model, out);
     let normalization = if first.norm == Norm::RmsNorm { "RMSNorm" } else { "LayerNorm" };
     out.set("--normalization", normalization, "model.normalization");
+    if let Some(epsilon) = model.norm_epsilon {
+        out.set("--norm-epsilon", epsilon, "model.layernorm_epsilon");
+    }
     let positions = match model.embedding.position {
         Position::Learned(positions) => positions,
         _ => plan.job.sequence,
@@ -45,6 +48,9 @@ pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
 fn attention(block: &Block, out: &mut Arguments) {
     let attention = &block.attention;
     out.set("--num-attention-heads", attention.heads, "model.num_attention_heads");
+    if let Some(base) = attention.rotary_base {
+        out.set("--rotary-base", base, "model.rotary_base");
+    }
     if let Some(Latent { query_rank, kv_rank, rotary_head_dim }) = attention.latent {
         out.on("--multi-latent-attention", "model.multi_latent_attention");
         if let Some(rank) = query_rank {

@@ -68,7 +68,7 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
         dropout: drops.contains(&true),
         embedding: Embedding { position, width: None, token_types: 0, norm: None },
         final_norm: Some(norm),
-        norm_epsilon: None,
+        norm_epsilon: given.number("--norm-epsilon")?,
         head: Head {
             tied: !given.has("--untie-embeddings-and-output-weights"),
             bias: false,
@@ -108,7 +108,7 @@ fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Atte
         mask,
         rotary,
         rotary_head_dim: (rotary && rotated < head_dim).then_some(rotated),
-        rotary_base: None,
+        rotary_base: if rotary { given.number("--rotary-base")? } else { None },
         qkv_bias,
         output_bias,
         qk_norm: norms,
