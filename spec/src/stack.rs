@@ -323,7 +323,10 @@ mod tests {
             ];
             let dispatch = stack.dispatch_element.iter().map(|size| &size.source);
             let host = stack.host.iter();
-            let host = host.flat_map(|host| [&host.launch.source, &host.message.source, &host.step.source]);
+            let host = host.flat_map(|host| {
+                let always = [&host.launch.source, &host.message.source, &host.step.source];
+                always.into_iter().chain(host.collective.as_ref().map(|time| &time.source))
+            });
             let extra = stack.extra_state.iter();
             let extra = extra
                 .flat_map(|extra| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use trainwright_spec::calibration::{Calibration, Figures};
 use trainwright_traces::training::scatter::{self, Scatter};
-use trainwright_traces::training::{Group, NoPlan, Prediction, Run, SWEEP, Summary, TimeErrors};
+use trainwright_traces::training::{Group, NoPlan, Outcomes, Prediction, Run, SWEEP, Summary, TimeErrors};
 
 /// Runs and their forecasts.
 pub type Rows<'a> = &'a [(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)];
@@ -13,7 +13,7 @@ struct Aim {
     what: &'static str,
     at: String,
     reached: Option<f64>,
-    holds: fn(f64) -> bool,
+    holds: bool,
 }
 
 /// The rows that are farthest off.
@@ -34,7 +34,7 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String 
     for Aim { what, at, reached, holds } in aims(summary, rows, calibration) {
         let (number, verdict) = match reached {
             None => ("-".into(), "no row"),
-            Some(value) => (format!("{value:.1}"), if holds(value) { "met" } else { "missed" }),
+            Some(value) => (format!("{value:.1}"), if holds { "met" } else { "missed" }),
         };
         page.push_str(&format!("| {what} | {at} | {number} | {verdict} |\n"));
     }
@@ -72,93 +72,67 @@ fn aims(summary: &Summary, rows: Rows, calibration: &Calibration) -> Vec<Aim> {
         let share = banded.iter().filter(|inside| **inside).count() as f64 / banded.len() as f64;
         (!banded.is_empty()).then_some(100.0 * share)
     };
+    let share = |of: fn(&Outcomes) -> f64| a.map(|group| 100.0 * of(&group.outcomes));
+    let memory = summary.groups.first().and_then(|all| all.memory.as_ref());
+    let order = a.and_then(|group| Some(100.0 * group.time.as_ref()?.order?));
+    let null = a.and_then(|group| group.null.as_ref()).map(|null| 100.0 * null.median);
+    let banded = inside();
     vec![
-        Aim {
-            what: "step time, quality A, each source left out of the fit: median error, %",
-            at: "≤ 10".into(),
-            reached: all.map(|all| all.left_out.median),
-            holds: |value| value <= 10.0,
-        },
-        Aim {
-            what: "step time, quality A, each source left out of the fit: mean error, %",
-            at: "≤ 18".into(),
-            reached: all.map(|all| all.left_out.mean),
-            holds: |value| value <= 18.0,
-        },
-        Aim {
-            what: "step time, quality A, median error, %",
-            at: "≤ 6".into(),
-            reached: time("A", |time| 100.0 * time.median),
-            holds: |value| value <= 6.0,
-        },
-        Aim {
-            what: "step time, quality A, mean error, %",
-            at: "≤ 10".into(),
-            reached: time("A", |time| 100.0 * time.mean),
-            holds: |value| value <= 10.0,
-        },
-        Aim {
-            what: "step time, quality A, 90th percentile of errors, %",
-            at: "≤ 20".into(),
-            reached: time("A", |time| 100.0 * time.p90),
-            holds: |value| value <= 20.0,
-        },
-        Aim {
-            what: "step time, quality A, sources of ten and more rows whose mean error with sign is beyond 10 %",
-            at: "0".into(),
-            reached: all.map(|_| biased(calibration) as f64),
-            holds: |value| value == 0.0,
-        },
-        Aim {
-            what: "step time, quality B, median error, %",
-            at: "≤ 12".into(),
-            reached: time("B", |time| 100.0 * time.median),
-            holds: |value| value <= 12.0,
-        },
-        Aim {
-            what: "order in sweeps of quality A, median of Kendall's τ, hundredths",
-            at: "≥ 85".into(),
-            reached: a.and_then(|group| Some(100.0 * group.time.as_ref()?.order?)),
-            holds: |value| value >= 85.0,
-        },
+        Aim::at_most(
+            10.0,
+            "step time, quality A, each source left out of the fit: median error, %",
+            all.map(|all| all.left_out.median),
+        ),
+        Aim::at_most(
+            18.0,
+            "step time, quality A, each source left out of the fit: mean error, %",
+            all.map(|all| all.left_out.mean),
+        ),
+        Aim::at_most(6.0, "step time, quality A, median error, %", time("A", |time| 100.0 * time.median)),
+        Aim::at_most(10.0, "step time, quality A, mean error, %", time("A", |time| 100.0 * time.mean)),
+        Aim::at_most(
+            20.0,
+            "step time, quality A, 90th percentile of errors, %",
+            time("A", |time| 100.0 * time.p90),
+        ),
+        Aim::at_most(
+            0.0,
+            "step time, quality A, sources of ten and more rows whose mean error with sign is beyond 10 %",
+            all.map(|_| biased(calibration) as f64),
+        ),
+        Aim::at_most(12.0, "step time, quality B, median error, %", time("B", |time| 100.0 * time.median)),
+        Aim::at_least(85.0, "order in sweeps of quality A, median of Kendall's τ, hundredths", order),
         Aim {
             what: "null model, quality A, median error, % (for comparison)",
             at: "29".into(),
-            reached: a.and_then(|group| group.null.as_ref()).map(|null| 100.0 * null.median),
-            holds: |_| true,
+            reached: null,
+            holds: true,
         },
-        Aim {
-            what: "memory, all rows, mean error, %",
-            at: "≤ 8".into(),
-            reached: summary
-                .groups
-                .first()
-                .and_then(|all| all.memory.as_ref())
-                .map(|memory| 100.0 * memory.mean),
-            holds: |value| value <= 8.0,
-        },
-        Aim {
-            what: "out of memory told right, quality A, %",
-            at: "≥ 95".into(),
-            reached: a.map(|group| 100.0 * group.outcomes.right()),
-            holds: |value| value >= 95.0,
-        },
-        Aim {
-            what: "runs that fitted called out of memory, quality A, %",
-            at: "≤ 2".into(),
-            reached: a.map(|group| {
-                let fitted = group.outcomes.fits + group.outcomes.false_alarms;
-                100.0 * group.outcomes.false_alarms as f64 / fitted.max(1) as f64
-            }),
-            holds: |value| value <= 2.0,
-        },
+        Aim::at_most(8.0, "memory, all rows, mean error, %", memory.map(|memory| 100.0 * memory.mean)),
+        Aim::at_least(95.0, "out of memory told right, quality A, %", share(Outcomes::right)),
+        Aim::at_most(
+            2.0,
+            "runs that fitted called out of memory, quality A, %",
+            share(|told| told.false_alarms as f64 / (told.fits + told.false_alarms).max(1) as f64),
+        ),
         Aim {
             what: "steps of quality A within the band, %",
             at: "about 80".into(),
-            reached: inside(),
-            holds: |value| (75.0..=85.0).contains(&value),
+            reached: banded,
+            holds: banded.is_some_and(|share| (75.0..=85.0).contains(&share)),
         },
     ]
+}
+
+impl Aim {
+    fn at_most(limit: f64, what: &'static str, reached: Option<f64>) -> Self {
+        let holds = reached.is_some_and(|value| value <= limit);
+        Self { what, at: if limit > 0.0 { format!("≤ {limit}") } else { "0".into() }, reached, holds }
+    }
+
+    fn at_least(limit: f64, what: &'static str, reached: Option<f64>) -> Self {
+        Self { what, at: format!("≥ {limit}"), reached, holds: reached.is_some_and(|value| value >= limit) }
+    }
 }
 
 /// Sources of a fit with enough rows whose forecasts are too fast or too slow on average.
