@@ -66,10 +66,11 @@ fn pipeline(runs: &[(usize, usize)], count: usize, fullness: f64) -> Problem {
         peak: Bytes::ZERO,
         in_flight: (count - index) as f64,
         limit: Bytes::new(limit),
+        device: 0,
     });
     Problem {
         runs: runs.iter().map(|&(class, count)| Run { class, count }).collect(),
-        classes: vec![class(1.0), class(1.6)],
+        classes: vec![vec![class(1.0), class(1.6)]],
         stages: stages.collect(),
         steady: (4 * count - 1) as f64,
         ramp: 1.0,

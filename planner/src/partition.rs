@@ -23,6 +23,8 @@
 //!   problem as given.
 //! - `exact`: a slow independent method, the tests' twin.
 //!
+//! Stages may be on devices of several kinds, each of which runs the same layers in its own time.
+//!
 //! This module knows neither models nor schedules: whoever builds the problem turns them into seconds and bytes.
 //!
 //! ```
@@ -37,10 +39,11 @@
 //!     peak: Bytes::ZERO,
 //!     in_flight: 1.0,
 //!     limit: Bytes::GIB,
+//!     device: 0,
 //! };
 //! let problem = Problem {
 //!     runs: vec![Run { class: 0, count: 7 }],
-//!     classes: vec![LayerClass { state: Bytes::ZERO, choices: vec![free] }],
+//!     classes: vec![vec![LayerClass { state: Bytes::ZERO, choices: vec![free] }]],
 //!     stages: vec![stage(0.0), stage(1.0)],
 //!     steady: 9.0,
 //!     ramp: 1.0,
@@ -70,8 +73,8 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub struct Problem {
     /// The model's layers in order, as runs of identical ones.
     pub runs: Vec<Run>,
-    /// The kinds of layers.
-    pub classes: Vec<LayerClass>,
+    /// The kinds of layers on each kind of device: as many in the same order for each, and of each as many choices.
+    pub classes: Vec<Vec<LayerClass>>,
     /// The stages in order of execution; each holds one or more consecutive layers.
     pub stages: Vec<Stage>,
     /// How often the slowest stage's time counts, e.g. microbatches less one.
@@ -83,7 +86,7 @@ pub struct Problem {
 /// Consecutive identical layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Index into [`Problem::classes`].
+    /// Index into the classes of each device.
     pub class: usize,
     /// How many layers.
     pub count: usize,
@@ -122,6 +125,8 @@ pub struct Stage {
     pub in_flight: f64,
     /// What it can hold.
     pub limit: Bytes,
+    /// The kind of its device: index into [`Problem::classes`].
+    pub device: usize,
 }
 
 /// What came of a [`Problem`].
@@ -215,6 +220,22 @@ pub enum PartitionError {
         class: usize,
         /// How many classes there are.
         count: usize,
+    },
+    /// A stage on no device.
+    #[error("the device of stage {stage} is {device}, but there are only {count}")]
+    UnknownDevice {
+        /// The stage.
+        stage: usize,
+        /// Its device.
+        device: usize,
+        /// How many devices have classes.
+        count: usize,
+    },
+    /// Devices that run other layers than the first.
+    #[error("device {device} has other classes or choices than device 0: give each as many")]
+    UnlikeDevices {
+        /// The device.
+        device: usize,
     },
     /// A number that is negative, infinite or not a number.
     #[error("{what} is {value}: it must be finite and not negative")]

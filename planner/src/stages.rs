@@ -194,6 +194,7 @@ fn problem(
             peak: peak * lost / shares,
             in_flight: in_flight.mean[rank],
             limit: limit / shares,
+            device: 0,
         }
     };
     let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };
@@ -211,7 +212,7 @@ fn problem(
     let weights = schedule.partition_weights(shape);
     Problem {
         runs: runs.map(|(class, run)| Run { class, count: run.count }).collect(),
-        classes: classes.collect(),
+        classes: vec![classes.collect()],
         stages: (0..shape.stages()).map(stage_of).collect(),
         steady: weights.steady * v,
         ramp: weights.ramp,

@@ -22,6 +22,7 @@ fn stage(time: f64, memory: f64, in_flight: f64) -> Stage {
         peak: Bytes::ZERO,
         in_flight,
         limit: Bytes::new(100.0),
+        device: 0,
     }
 }
 
@@ -54,7 +55,7 @@ fn check(problem: &Problem, lengths: &[usize], choices: &[usize], objective: f64
 fn plain(layers: usize, stages: Vec<Stage>, memory: f64) -> Problem {
     Problem {
         runs: vec![run(0, layers)],
-        classes: vec![class(1.0, &[choice(1.0, 1.0, 0.0), choice(1.5, 0.0, 0.0)])],
+        classes: vec![vec![class(1.0, &[choice(1.0, 1.0, 0.0), choice(1.5, 0.0, 0.0)])]],
         stages: with_limit(stages, memory),
         steady: 7.0,
         ramp: 1.0,
@@ -87,7 +88,7 @@ fn the_largest_peak_counts_once() {
     // Slow (3 s): peak 1 B: 2 + max(1, 1) = 3. One fast would still need 2 + 2. So both slow: 1 · 6 + 6 = 12.
     let problem = |limit: f64, own_peak: f64| Problem {
         runs: vec![run(0, 2)],
-        classes: vec![class(1.0, &[choice(1.0, 0.0, 2.0), choice(3.0, 0.0, 1.0)])],
+        classes: vec![vec![class(1.0, &[choice(1.0, 0.0, 2.0), choice(3.0, 0.0, 1.0)])]],
         stages: with_limit(vec![Stage { peak: Bytes::new(own_peak), ..stage(0.0, 0.0, 1.0) }], limit),
         steady: 1.0,
         ramp: 1.0,
@@ -106,12 +107,25 @@ fn dense_layers_weigh_less_than_expert_layers() {
     // 3 layers of 1 s, then 3 of 3 s, on 2 ranks: 12 s in all, 6 s each: the three dense and one expert, two experts.
     let problem = Problem {
         runs: vec![run(0, 3), run(1, 3)],
-        classes: vec![class(1.0, &[choice(1.0, 0.0, 0.0)]), class(1.0, &[choice(3.0, 0.0, 0.0)])],
+        classes: vec![vec![class(1.0, &[choice(1.0, 0.0, 0.0)]), class(1.0, &[choice(3.0, 0.0, 0.0)])]],
         stages: vec![stage(0.0, 0.0, 1.0), stage(0.0, 0.0, 1.0)],
         steady: 3.0,
         ramp: 1.0,
     };
     check(&problem, &[4, 2], &[0; 6], 30.0);
+}
+
+#[test]
+fn a_device_that_is_twice_as_slow_takes_half_the_layers() {
+    // 6 layers of 1 s on one device and of 2 s on the other: 4 and 2 of them, 4 s each, 7 · 4 + 8 = 36.
+    let slow = class(1.0, &[choice(2.0, 1.0, 0.0), choice(3.0, 0.0, 0.0)]);
+    let mut problem = plain(6, vec![stage(0.0, 0.0, 1.0), Stage { device: 1, ..stage(0.0, 0.0, 1.0) }], 100.0);
+    problem.classes.push(vec![slow]);
+    check(&problem, &[4, 2], &[0; 6], 36.0);
+    // Only 6 B on the fast one: 3 layers with their activations, or 4 of which two are computed again, 5 s.
+    // 3 + 3 takes 3 and 6 s, 4 + 2 takes 5 and 4 s: 7 · 5 + 9 = 44.
+    problem.stages[0].limit = Bytes::new(6.0);
+    check(&problem, &[4, 2], &[1, 1, 0, 0, 0, 0], 44.0);
 }
 
 #[test]
@@ -171,9 +185,17 @@ fn nonsense_is_refused() {
     let cases = [
         (Problem { stages: vec![], ..good.clone() }, "the problem has no stages: give one or more"),
         (Problem { runs: vec![run(1, 2)], ..good.clone() }, "the class of run 0 is 1, but there are only 1"),
+        (
+            Problem { stages: vec![Stage { device: 1, ..stage(0.0, 0.0, 1.0) }], ..good.clone() },
+            "the device of stage 0 is 1, but there are only 1",
+        ),
+        (
+            Problem { classes: vec![good.classes[0].clone(), vec![]], ..good.clone() },
+            "device 1 has other classes or choices than device 0: give each as many",
+        ),
         (Problem { steady: f64::NAN, ..good.clone() }, "steady is NaN: it must be finite and not negative"),
         (
-            Problem { classes: vec![class(1.0, &[])], ..good.clone() },
+            Problem { classes: vec![vec![class(1.0, &[])]], ..good.clone() },
             "the problem has no choices of class 0: give one or more",
         ),
         (
@@ -203,7 +225,7 @@ fn exhaustive(problem: &Problem) -> Result<f64, f64> {
             let (time, held, peak) = (stage.time.get(), stage.memory.get(), stage.peak.get());
             let limit = stage.limit.get();
             let mut found = (f64::INFINITY, f64::INFINITY);
-            every_choice(problem, &layers, time, held, peak, limit, &mut found);
+            every_choice(&problem.classes[stage.device], &layers, time, held, peak, limit, &mut found);
             slowest = slowest.max(found.0);
             sum += found.0;
             excess = excess.max(found.1 - limit);
@@ -235,7 +257,7 @@ fn every_cut(stages: usize, layers: usize, cuts: &mut Vec<usize>, visit: &mut dy
 
 /// Least time within the limit, and least memory whatever the limit, over all choices of the layers.
 fn every_choice(
-    problem: &Problem,
+    classes: &[LayerClass],
     layers: &[(usize, f64)],
     time: f64,
     held: f64,
@@ -250,11 +272,11 @@ fn every_choice(
         }
         return;
     };
-    let class = &problem.classes[class];
+    let class = &classes[class];
     for choice in &class.choices {
         let held = held + class.state.get() + in_flight * choice.kept.get();
         let peak = peak.max(choice.peak.get());
-        every_choice(problem, rest, time + choice.time.get(), held, peak, limit, found);
+        every_choice(classes, rest, time + choice.time.get(), held, peak, limit, found);
     }
 }
 
@@ -316,6 +338,16 @@ fn random_problem(random: &mut Random, shape: Shape) -> Problem {
             class(random.amount(4, whole), &choices)
         })
         .collect();
+    // The same layers on other devices, each choice as much slower or faster as it may be.
+    let devices = 1 + random.below(3);
+    let mut kinds = vec![classes];
+    for _ in 1..devices {
+        let mut other = kinds[0].clone();
+        for choice in other.iter_mut().flat_map(|class| &mut class.choices) {
+            choice.time = choice.time * 0.5 + Seconds::new(random.amount(6, whole));
+        }
+        kinds.push(other);
+    }
     let mut runs = Vec::new();
     let mut left = shape.layers;
     while left > 0 {
@@ -333,11 +365,12 @@ fn random_problem(random: &mut Random, shape: Shape) -> Problem {
             peak: Bytes::new(random.amount(4, whole)),
             in_flight: if whole { 1.0 + random.below(4) as f64 } else { 0.5 + 3.0 * random.unit() },
             limit: Bytes::new(limit + random.amount(4, whole)),
+            device: random.below(devices),
         })
         .collect();
     let (steady, ramp) =
         [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (3.0, 1.0), (31.0, 1.0), (1.5, 2.5)][random.below(6)];
-    Problem { runs, classes, stages, steady, ramp }
+    Problem { runs, classes: kinds, stages, steady, ramp }
 }
 
 #[derive(Default, Debug)]

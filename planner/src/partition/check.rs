@@ -1,12 +1,12 @@
 //! Checks from outside: the problem before it is solved, the split after.
 
 use super::placement::Split;
-use super::{Effort, PartitionError, Problem, Solution, TOLERANCE, fits};
+use super::{Effort, LayerClass, PartitionError, Problem, Solution, TOLERANCE, fits};
 
 /// Refuses problems that make no sense.
 pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
     let lists =
-        [("runs", problem.runs.len()), ("classes", problem.classes.len()), ("stages", problem.stages.len())];
+        [("runs", problem.runs.len()), ("classes", problem.classes.iter().map(Vec::len).sum()), ("stages", problem.stages.len())];
     for (what, length) in lists {
         if length == 0 {
             return Err(PartitionError::Missing { what: what.into() });
@@ -14,16 +14,17 @@ pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
     }
     number(|| "steady".into(), problem.steady)?;
     number(|| "ramp".into(), problem.ramp)?;
+    let first = &problem.classes[0];
     for (index, run) in problem.runs.iter().enumerate() {
-        if run.class >= problem.classes.len() {
-            return Err(PartitionError::UnknownClass {
-                run: index,
-                class: run.class,
-                count: problem.classes.len(),
-            });
+        if run.class >= first.len() {
+            return Err(PartitionError::UnknownClass { run: index, class: run.class, count: first.len() });
         }
     }
-    for (index, class) in problem.classes.iter().enumerate() {
+    let choices = |classes: &[LayerClass]| classes.iter().map(|class| class.choices.len()).collect::<Vec<_>>();
+    if let Some(device) = problem.classes.iter().position(|classes| choices(classes) != choices(first)) {
+        return Err(PartitionError::UnlikeDevices { device });
+    }
+    for (index, class) in problem.classes.iter().flat_map(|classes| classes.iter().enumerate()) {
         number(|| format!("the state of class {index}"), class.state.get())?;
         if class.choices.is_empty() {
             return Err(PartitionError::Missing { what: format!("choices of class {index}") });
@@ -35,6 +36,10 @@ pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
         }
     }
     for (index, stage) in problem.stages.iter().enumerate() {
+        let (device, count) = (stage.device, problem.classes.len());
+        if device >= count {
+            return Err(PartitionError::UnknownDevice { stage: index, device, count });
+        }
         number(|| format!("the time of stage {index}"), stage.time.get())?;
         number(|| format!("the memory of stage {index}"), stage.memory.get())?;
         number(|| format!("the peak of stage {index}"), stage.peak.get())?;
@@ -74,7 +79,7 @@ pub(super) fn solution(problem: &Problem, split: Split, bound: f64, effort: Effo
         end = interval.end;
         let (mut time, mut held, mut peak) = (stage.time, stage.memory, stage.peak);
         for layer in interval.clone() {
-            let class = &problem.classes[classes[layer]];
+            let class = &problem.classes[stage.device][classes[layer]];
             let choice = class.choices.get(split.choices[layer])?;
             time += choice.time;
             held += class.state + choice.kept * stage.in_flight;

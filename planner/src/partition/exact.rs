@@ -4,7 +4,7 @@
 //! (stage, layers used); the answer is the least of steady · T + ramp · sum. Intervals are costed by trying every count of
 //! every choice. Nothing here is shared with the fast method but the problem's types.
 
-use super::{Problem, Stage, fits};
+use super::{LayerClass, Problem, Stage, fits};
 use trainwright_spec::units::Seconds;
 
 /// The least objective of any split; none if no split fits. Needs a valid problem.
@@ -56,19 +56,20 @@ fn least_sum(table: &[Vec<Vec<f64>>], layers: usize, cap: f64) -> f64 {
 
 /// The least time of a stage with these layers, over all mixes that fit; infinite if none does.
 fn least_time(problem: &Problem, stage: &Stage, classes: &[usize]) -> f64 {
-    let mut left = vec![0; problem.classes.len()];
+    let own = &problem.classes[stage.device];
+    let mut left = vec![0; own.len()];
     for &class in classes {
         left[class] += 1;
     }
-    let states: f64 = classes.iter().map(|&class| problem.classes[class].state.get()).sum();
+    let states: f64 = classes.iter().map(|&class| own[class].state.get()).sum();
     let limit = stage.limit.get();
-    let mut search = MixSearch { problem, in_flight: stage.in_flight, limit, least: f64::INFINITY };
+    let mut search = MixSearch { classes: own, in_flight: stage.in_flight, limit, least: f64::INFINITY };
     search.extend(0, 0, &mut left, stage.time.get(), stage.memory.get() + states, stage.peak.get());
     search.least
 }
 
 struct MixSearch<'a> {
-    problem: &'a Problem,
+    classes: &'a [LayerClass],
     in_flight: f64,
     limit: f64,
     least: f64,
@@ -84,7 +85,7 @@ impl MixSearch<'_> {
             self.least = time;
             return;
         }
-        let choices = &self.problem.classes[class].choices;
+        let choices = &self.classes[class].choices;
         let last = choice + 1 == choices.len();
         let option = choices[choice];
         for taken in if last { left[class]..=left[class] } else { 0..=left[class] } {

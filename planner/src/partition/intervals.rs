@@ -7,7 +7,8 @@ use super::{Problem, TOLERANCE};
 
 /// The stages with the costs of their intervals, each computed once.
 pub(super) struct Intervals<'a> {
-    mixes: Mixes<'a>,
+    /// Of each kind of device.
+    mixes: Vec<Mixes<'a>>,
     stages: Vec<Room>,
     /// Per stage and composition: seconds, infinite if it does not fit, not a number if not yet known.
     times: Vec<Vec<f64>>,
@@ -24,6 +25,8 @@ struct Room {
     tolerance: f64,
     /// Bytes that the stage's own part needs for a moment.
     peak: f64,
+    /// The kind of its device.
+    device: usize,
 }
 
 impl<'a> Intervals<'a> {
@@ -38,22 +41,25 @@ impl<'a> Intervals<'a> {
                 left: limit + tolerance - stage.memory.get(),
                 tolerance,
                 peak: stage.peak.get(),
+                device: stage.device,
             }
         });
         let stages: Vec<Room> = stages.collect();
         let times = vec![Vec::new(); stages.len()];
-        Self { mixes: Mixes::new(layers), stages, times }
+        let mixes = layers.classes.iter().map(|classes| Mixes::new(layers, classes)).collect();
+        Self { mixes, stages, times }
     }
 
     /// Least seconds of a stage with layers `from..to`, whatever the memory.
     pub fn least_time(&mut self, stage: usize, from: usize, to: usize) -> f64 {
-        let id = self.mixes.interval(from, to - from);
-        self.stages[stage].time + self.mixes.totals(id).time
+        let (mixes, id) = self.named(stage, from, to);
+        let time = mixes.totals(id).time;
+        self.stages[stage].time + time
     }
 
     /// Least seconds of a stage with layers `from..to` within its memory; infinite if there is no such mix.
     pub fn time(&mut self, stage: usize, from: usize, to: usize) -> f64 {
-        let id = self.mixes.interval(from, to - from);
+        let (_, id) = self.named(stage, from, to);
         let known = &mut self.times[stage];
         if known.len() <= id {
             known.resize(id + 1, f64::NAN);
@@ -66,24 +72,34 @@ impl<'a> Intervals<'a> {
         self.times[stage][id]
     }
 
+    /// What the stage's device makes of layers, and the name of these.
+    fn named(&mut self, stage: usize, from: usize, to: usize) -> (&mut Mixes<'a>, usize) {
+        let mixes = &mut self.mixes[self.stages[stage].device];
+        let id = mixes.interval(from, to - from);
+        (mixes, id)
+    }
+
     fn fastest(&mut self, stage: usize, id: usize) -> Option<(f64, Mix)> {
         let room = &self.stages[stage];
-        let left = room.left - self.mixes.totals(id).state;
-        self.mixes.fastest(id, room.in_flight, room.peak, left)
+        let mixes = &mut self.mixes[room.device];
+        let left = room.left - mixes.totals(id).state;
+        mixes.fastest(id, room.in_flight, room.peak, left)
     }
 
     /// Bytes by which a stage with layers `from..to` exceeds its limit however they are run; negative if they fit.
     pub fn excess(&mut self, stage: usize, from: usize, to: usize) -> f64 {
-        let id = self.mixes.interval(from, to - from);
+        let (_, id) = self.named(stage, from, to);
         let room = &self.stages[stage];
-        let activations = self.mixes.least_memory(id, room.in_flight, room.peak);
-        self.mixes.totals(id).state + activations - (room.left - room.tolerance)
+        let mixes = &self.mixes[room.device];
+        let activations = mixes.least_memory(id, room.in_flight, room.peak);
+        mixes.totals(id).state + activations - (room.left - room.tolerance)
     }
 
     /// How a stage runs layers `from..to`, which must fit.
     pub fn place(&mut self, stage: usize, from: usize, to: usize) -> Placement {
-        let id = self.mixes.interval(from, to - from);
+        let (_, id) = self.named(stage, from, to);
         let (_, mix) = self.fastest(stage, id).expect("a path uses only intervals that fit");
-        Placement { length: to - from, taken: self.mixes.choice_counts(id, mix) }
+        let device = self.stages[stage].device;
+        Placement { length: to - from, device, taken: self.mixes[device].choice_counts(id, mix) }
     }
 }

@@ -1,14 +1,14 @@
 //! The layers in the form that the methods count with.
 
-use super::Problem;
+use super::{LayerClass, Problem};
 
 /// The layers of a problem, without the classes and choices that cannot matter.
 ///
 /// Times and bytes are rounded to a grid of 2⁻⁵¹ of their total, so that sums are exact in any order and equal costs
 /// compare equal.
 pub(super) struct Layers {
-    /// Only classes that occur.
-    pub classes: Vec<Class>,
+    /// Of each kind of device, only classes that occur.
+    pub classes: Vec<Vec<Class>>,
     /// The class of each layer.
     pub sequence: Vec<usize>,
     /// Every peak that a choice has, in bytes, ascending.
@@ -39,7 +39,7 @@ pub(super) struct LayerChoice {
 impl Layers {
     /// Needs a validated problem.
     pub fn new(problem: &Problem) -> Self {
-        let mut position = vec![usize::MAX; problem.classes.len()];
+        let mut position = vec![usize::MAX; problem.classes[0].len()];
         let mut used = Vec::new();
         let mut sequence = Vec::new();
         for run in problem.runs.iter().filter(|run| run.count > 0) {
@@ -50,41 +50,41 @@ impl Layers {
             sequence.extend(std::iter::repeat_n(position[run.class], run.count));
         }
         let largest = |of: fn(&super::Choice) -> f64| {
-            let choices = used.iter().flat_map(|&class| &problem.classes[class].choices);
+            let classes = problem.classes.iter().flat_map(|classes| used.iter().map(|&class| &classes[class]));
+            let choices = classes.flat_map(|class| &class.choices);
             sequence.len() as f64 * choices.map(of).fold(0.0, f64::max)
         };
         let stage_time: f64 = problem.stages.iter().map(|stage| stage.time.get()).sum();
         let seconds = Grid::new(largest(|choice| choice.time.get()) + stage_time);
         let bytes = Grid::new(largest(|choice| choice.kept.get()));
-        let states: f64 = problem.classes.iter().map(|class| class.state.get()).sum();
+        let states: f64 = problem.classes.iter().flatten().map(|class| class.state.get()).sum();
         let state_bytes = Grid::new(states * sequence.len() as f64);
-        let classes: Vec<Class> = used
-            .iter()
-            .map(|&class| {
-                let class = &problem.classes[class];
-                let options = class.choices.iter().enumerate().map(|(index, choice)| LayerChoice {
-                    index,
-                    time: seconds.round(choice.time.get()),
-                    kept: bytes.round(choice.kept.get()),
-                    peak: choice.peak.get(),
-                });
-                let choices = undominated(options.collect());
-                let mut by_kept: Vec<usize> = (0..choices.len()).collect();
-                by_kept.sort_by(|&a, &b| choices[a].kept.total_cmp(&choices[b].kept));
-                Class { state: state_bytes.round(class.state.get()), choices, by_kept }
-            })
-            .collect();
-        let mut peaks: Vec<f64> =
-            classes.iter().flat_map(|class| class.choices.iter().map(|choice| choice.peak)).collect();
+        let counted = |class: &LayerClass| {
+            let options = class.choices.iter().enumerate().map(|(index, choice)| LayerChoice {
+                index,
+                time: seconds.round(choice.time.get()),
+                kept: bytes.round(choice.kept.get()),
+                peak: choice.peak.get(),
+            });
+            let choices = undominated(options.collect());
+            let mut by_kept: Vec<usize> = (0..choices.len()).collect();
+            by_kept.sort_by(|&a, &b| choices[a].kept.total_cmp(&choices[b].kept));
+            Class { state: state_bytes.round(class.state.get()), choices, by_kept }
+        };
+        let of_device = |classes: &Vec<LayerClass>| used.iter().map(|&class| counted(&classes[class])).collect();
+        let classes: Vec<Vec<Class>> = problem.classes.iter().map(of_device).collect();
+        let all = classes.iter().flatten();
+        let mut peaks: Vec<f64> = all.flat_map(|class| class.choices.iter().map(|choice| choice.peak)).collect();
         peaks.sort_by(f64::total_cmp);
         peaks.dedup();
         let stage_times = problem.stages.iter().map(|stage| seconds.round(stage.time.get())).collect();
         Self { classes, sequence, peaks, stage_times }
     }
 
-    /// Time of all layers, each run the fastest way.
+    /// Time of all layers, each run the fastest way on the fastest device.
     pub fn fastest(&self) -> f64 {
-        self.sequence.iter().map(|&class| self.classes[class].choices[0].time).sum()
+        let on = |class: usize| self.classes.iter().map(move |classes| classes[class].choices[0].time);
+        self.sequence.iter().map(|&class| on(class).fold(f64::INFINITY, f64::min)).sum()
     }
 }
 

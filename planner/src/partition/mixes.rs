@@ -4,12 +4,14 @@
 //! count, and each cap on the peak, an exact Pareto front of (time, kept bytes) is built by adding one layer to the front
 //! of the count before it.
 
-use super::layers::Layers;
+use super::layers::{Class, Layers};
 use std::collections::HashMap;
 
 /// Counts of layers per class, with the fronts of those that were asked for.
 pub(super) struct Mixes<'a> {
     layers: &'a Layers,
+    /// Those of one kind of device.
+    classes: &'a [Class],
     counts: Vec<Vec<u32>>,
     totals: Vec<Totals>,
     ids: HashMap<Vec<u32>, usize>,
@@ -49,9 +51,10 @@ pub(super) enum Mix {
 }
 
 impl<'a> Mixes<'a> {
-    pub fn new(layers: &'a Layers) -> Self {
+    pub fn new(layers: &'a Layers, classes: &'a [Class]) -> Self {
         let mut mixes = Self {
             layers,
+            classes,
             counts: Vec::new(),
             totals: Vec::new(),
             ids: HashMap::new(),
@@ -59,7 +62,7 @@ impl<'a> Mixes<'a> {
             fronts: Vec::new(),
             intervals: Vec::new(),
         };
-        let empty = mixes.named(vec![0; layers.classes.len()]);
+        let empty = mixes.named(vec![0; classes.len()]);
         mixes.intervals = vec![vec![empty]; layers.sequence.len()];
         mixes
     }
@@ -70,7 +73,7 @@ impl<'a> Mixes<'a> {
             return id;
         }
         let mut totals = Totals::default();
-        for (class, &count) in self.layers.classes.iter().zip(&counts).filter(|(_, count)| **count > 0) {
+        for (class, &count) in self.classes.iter().zip(&counts).filter(|(_, count)| **count > 0) {
             let fastest = class.choices[0];
             totals.state += f64::from(count) * class.state;
             totals.time += f64::from(count) * fastest.time;
@@ -81,7 +84,7 @@ impl<'a> Mixes<'a> {
         self.counts.push(counts.clone());
         self.totals.push(totals);
         self.ids.insert(counts, id);
-        self.more.extend(self.layers.classes.iter().map(|_| None));
+        self.more.extend(self.classes.iter().map(|_| None));
         self.fronts.extend(self.layers.peaks.iter().map(|_| None));
         id
     }
@@ -98,7 +101,7 @@ impl<'a> Mixes<'a> {
     }
 
     fn one_more(&mut self, id: usize, class: usize) -> usize {
-        let entry = id * self.layers.classes.len() + class;
+        let entry = id * self.classes.len() + class;
         if let Some(next) = self.more[entry] {
             return next;
         }
@@ -146,7 +149,7 @@ impl<'a> Mixes<'a> {
     /// The least kept bytes with peaks up to a level; none if a class has no such choice.
     fn least_kept(&self, id: usize, level: usize) -> Option<f64> {
         let cap = self.layers.peaks[level];
-        let classes = self.layers.classes.iter().zip(&self.counts[id]).filter(|(_, count)| **count > 0);
+        let classes = self.classes.iter().zip(&self.counts[id]).filter(|(_, count)| **count > 0);
         let mut kept = 0.0;
         for (class, &count) in classes {
             let allowed = class.choices.iter().filter(|choice| choice.peak <= cap);
@@ -167,13 +170,13 @@ impl<'a> Mixes<'a> {
     }
 
     fn build_front(&mut self, id: usize, level: usize) -> Vec<Point> {
-        let layers = self.layers;
+        let (layers, classes) = (self.layers, self.classes);
         let Some((before, class)) = self.one_less(id) else {
             return vec![Point { time: 0.0, kept: 0.0, before: 0, choice: 0 }];
         };
         let smaller = self.front(before, level);
         let mut points = Vec::with_capacity(smaller.len() * 2);
-        for (choice, option) in layers.classes[class].choices.iter().enumerate() {
+        for (choice, option) in classes[class].choices.iter().enumerate() {
             if option.peak <= layers.peaks[level] {
                 points.extend(smaller.iter().enumerate().map(|(index, point)| Point {
                     time: point.time + option.time,
@@ -203,9 +206,8 @@ impl<'a> Mixes<'a> {
 
     /// How many layers of each class take each of its (undominated) choices.
     pub fn choice_counts(&mut self, id: usize, mix: Mix) -> Vec<Vec<u32>> {
-        let layers = self.layers;
         let mut taken: Vec<Vec<u32>> =
-            layers.classes.iter().map(|class| vec![0; class.choices.len()]).collect();
+            self.classes.iter().map(|class| vec![0; class.choices.len()]).collect();
         match mix {
             Mix::Fastest => {
                 for (class, &count) in self.counts[id].iter().enumerate() {

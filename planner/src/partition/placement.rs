@@ -8,6 +8,8 @@ use std::ops::Range;
 pub(super) struct Placement {
     /// How many layers.
     pub length: usize,
+    /// The kind of its device.
+    pub device: usize,
     /// Per class, per undominated choice, how many layers take it.
     pub taken: Vec<Vec<u32>>,
 }
@@ -24,8 +26,9 @@ pub(super) fn lay_out(layers: &Layers, stages: &[Placement]) -> Split {
     let mut choices = Vec::with_capacity(layers.sequence.len());
     for stage in stages {
         let start = choices.len();
-        let mut queues: Vec<Vec<usize>> = Vec::with_capacity(layers.classes.len());
-        for (class, taken) in layers.classes.iter().zip(&stage.taken) {
+        let classes = &layers.classes[stage.device];
+        let mut queues: Vec<Vec<usize>> = Vec::with_capacity(classes.len());
+        for (class, taken) in classes.iter().zip(&stage.taken) {
             let most_kept_first =
                 class.by_kept.iter().rev().flat_map(|&choice| {
                     std::iter::repeat_n(class.choices[choice].index, taken[choice] as usize)

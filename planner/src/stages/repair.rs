@@ -58,7 +58,7 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Even stages whose blocks keep as little as they can.
     fn even(question: &Question, problem: &'a Problem) -> Self {
-        let of_run = |run: &Run| vec![&problem.classes[run.class]; run.count];
+        let of_run = |run: &Run| vec![&problem.classes[0][run.class]; run.count];
         let classes: Vec<&LayerClass> = problem.runs.iter().flat_map(of_run).collect();
         let keeping_least = |class: &&LayerClass| {
             let kept = |option: &usize| class.choices[*option].kept.get();
