@@ -23,7 +23,7 @@ use trainwright_spec::units::Picoseconds;
 use trainwright_traces::report::Report;
 
 fn main() {
-    let costs = ClusterCosts { cluster: &GPT3.cluster };
+    let costs = ClusterCosts::new(&GPT3.cluster);
     let by_ops = simulate(&PROGRAM, &costs, Detail::Ops).expect("the plan runs").duration;
     let by_calls = step_time(&PROGRAM, &costs).expect("the plan runs");
     let apart = (by_calls.0 as f64 / by_ops.0 as f64 - 1.0).abs();
@@ -107,7 +107,7 @@ fn ops() -> usize {
 /// What `simulate` does but for reading and printing: lowering, every op simulated, report.
 #[divan::bench(sample_count = 50, sample_size = 1)]
 fn forecast_plan(bencher: Bencher) {
-    let costs = ClusterCosts { cluster: &GPT3.cluster };
+    let costs = ClusterCosts::new(&GPT3.cluster);
     bencher.counter(ItemsCount::new(ops())).bench_local(|| forecast(divan::black_box(&GPT3), &costs));
 }
 
@@ -118,7 +118,7 @@ fn lower_plan(bencher: Bencher) {
 
 #[divan::bench(sample_count = 50, sample_size = 1)]
 fn simulate_ops(bencher: Bencher) {
-    let costs = ClusterCosts { cluster: &GPT3.cluster };
+    let costs = ClusterCosts::new(&GPT3.cluster);
     let bencher = bencher.counter(ItemsCount::new(ops()));
     bencher.bench_local(|| simulate(divan::black_box(&PROGRAM), &costs, Detail::Ops));
 }
@@ -126,20 +126,20 @@ fn simulate_ops(bencher: Bencher) {
 /// The twin of `simulate_ops` that joins ops.
 #[divan::bench]
 fn simulate_calls(bencher: Bencher) {
-    let costs = ClusterCosts { cluster: &GPT3.cluster };
+    let costs = ClusterCosts::new(&GPT3.cluster);
     bencher.bench_local(|| simulate(divan::black_box(&PROGRAM), &costs, Detail::Calls));
 }
 
 /// The same without a timeline, as the planner does it.
 #[divan::bench]
 fn step_time_of_calls(bencher: Bencher) {
-    let costs = ClusterCosts { cluster: &GPT3.cluster };
+    let costs = ClusterCosts::new(&GPT3.cluster);
     bencher.bench_local(|| step_time(divan::black_box(&PROGRAM), &costs));
 }
 
 #[divan::bench(sample_count = 50, sample_size = 1)]
 fn report(bencher: Bencher) {
-    let costs = ClusterCosts { cluster: &GPT3.cluster };
+    let costs = ClusterCosts::new(&GPT3.cluster);
     let timeline = simulate(&PROGRAM, &costs, Detail::Ops).expect("the plan runs");
     bencher.bench_local(|| Report::new(divan::black_box(&timeline)));
 }

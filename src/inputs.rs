@@ -188,7 +188,7 @@ fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> 
 /// after 213 days.
 fn duration_allowed(model: &Model, job: &Job, cluster: &Cluster) -> Result<(), String> {
     let flops = job.global_batch as f64 * model.training_flops(job.sequence, AttentionCount::CausalHalved);
-    let peak = cluster.node.gpu.peak[&job.precision].value * cluster.gpus() as f64;
+    let peak = cluster.peak(job.precision);
     let days = (flops / peak).get() / 86_400.0;
     match days > 1.0 {
         true => Err(format!(

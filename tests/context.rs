@@ -192,7 +192,7 @@ fn the_closed_form_of_memory_is_the_simulated_peak() {
     assert!(drafts.len() > 100, "{}", drafts.len());
     for draft in drafts {
         let (plan, case) = (draft.plan(), case(&draft));
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let closed = plan_memory(&plan);
         for rank in Report::new(&simulate(&lower(&plan), &costs, Detail::Ops).unwrap()).ranks {
             let (closed, peak) = (closed[rank.pipeline_rank].total(), rank.memory.peak);
@@ -206,7 +206,7 @@ fn the_closed_form_of_memory_is_the_simulated_peak() {
 fn one_rank_speaks_for_all() {
     for draft in grid() {
         let (plan, case) = (draft.plan(), case(&draft));
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let (classes, all) = (lower(&plan), lower_every_rank(&plan));
         assert!(classes.ranks.len() < all.ranks.len(), "{case}");
         let time = |program| simulate(program, &costs, Detail::Ops).unwrap().duration;
@@ -293,8 +293,7 @@ fn a_ring_hides_behind_long_parts_of_a_sequence_and_not_behind_short_ones() {
         };
         let mut plan = draft.plan();
         plan.cluster.node.nics.as_mut().unwrap().count.value = 1;
-        let timeline =
-            simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
+        let timeline = simulate(&lower(&plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap();
         let report = Report::new(&timeline);
         let ring = report.ranks[0].time.communication.iter().find(|one| one.axis == Axis::Context).unwrap();
         ring.exposed.0 as f64 / ring.total.0 as f64

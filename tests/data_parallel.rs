@@ -78,7 +78,7 @@ fn case(plan: &Plan) -> String {
 }
 
 fn timeline(plan: &Plan) -> Timeline {
-    simulate(&lower(plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap()
+    simulate(&lower(plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap()
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn one_rank_of_a_class_speaks_for_all() {
         for gpus_per_node in [2, 8] {
             draft.gpus_per_node = gpus_per_node;
             let plan = draft.plan();
-            let costs = ClusterCosts { cluster: &plan.cluster };
+            let costs = ClusterCosts::new(&plan.cluster);
             let [classes, every] = [lower(&plan), lower_every_rank(&plan)];
             let time = |program, detail| simulate(program, &costs, detail).unwrap().duration;
             let by_op = time(&classes, Detail::Ops);
@@ -305,7 +305,7 @@ fn gradients_that_wait_for_the_last_microbatch_take_a_part_of_the_time() {
     let time = |name, reduce| {
         let data = DataOptions { reduce: Some(reduce), ..DataOptions::default() };
         let plan = Draft { data_sharding: name, data, microbatches: 6, gpus_per_node: 1, ..gpt2(4) }.plan();
-        step_time(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }).unwrap()
+        step_time(&lower(&plan), &ClusterCosts::new(&plan.cluster)).unwrap()
     };
     for name in ["none", "zero1", "fsdp"] {
         assert!(time(name, Reduction::LastMicrobatch) < time(name, Reduction::EveryMicrobatch), "{name}");

@@ -292,8 +292,7 @@ fn grid() -> Vec<Plan> {
 #[test]
 fn memory_in_closed_form_is_the_simulated_peak() {
     for plan in grid() {
-        let timeline =
-            simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
+        let timeline = simulate(&lower(&plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap();
         let closed = plan_memory(&plan);
         for rank in Report::new(&timeline).ranks {
             let (closed, peak) = (closed[rank.pipeline_rank], rank.memory.peak);
@@ -309,7 +308,7 @@ fn memory_in_closed_form_is_the_simulated_peak() {
 #[test]
 fn one_rank_speaks_for_its_class() {
     for plan in grid() {
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let time = |program| simulate(&program, &costs, Detail::Ops).unwrap().duration;
         let case = format!("{:?} {:?}", plan.mesh, plan.experts);
         assert_eq!(time(lower(&plan)), time(lower_every_rank(&plan)), "{case}");
@@ -346,7 +345,7 @@ fn uneven_loads_are_as_slow_as_their_busiest_rank() {
     let plan = with_one_expert_per_token(mixtral([1, 1, 8], [4, 1]));
     let with =
         |load: Load, capacity_factor| routed(&plan, Routing { load, capacity_factor, ..Routing::default() });
-    let time = |plan: &Plan| step_time(&lower(plan), &ClusterCosts { cluster: &plan.cluster }).unwrap();
+    let time = |plan: &Plan| step_time(&lower(plan), &ClusterCosts::new(&plan.cluster)).unwrap();
     // A balanced trace is no imbalance: the same program.
     let balanced = with(trace(|_| 77), None);
     assert_eq!(lower(&balanced), lower(&plan));
@@ -470,7 +469,7 @@ fn deepseek_v3_takes_days_not_weeks_of_its_cluster() {
     // which hides most of the exchanges. 1F1B hides none of them: the forecast must be longer, and of the same order.
     let published = 2.664e6;
     let hours = |plan: &Plan| {
-        let step = step_time(&lower(plan), &ClusterCosts { cluster: &plan.cluster }).unwrap();
+        let step = step_time(&lower(plan), &ClusterCosts::new(&plan.cluster)).unwrap();
         let tokens = (plan.job.global_batch * plan.job.sequence) as f64;
         let steps = 14.8e12 / tokens;
         (step.0 as f64 * 1e-12, step.0 as f64 * 1e-12 * steps * 2048.0 / 3600.0)

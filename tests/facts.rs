@@ -214,7 +214,7 @@ fn selective_recompute_with_sequence_parallelism_keeps_a_fifth() {
     let before = plan(Recompute::None, false);
     let after = plan(Recompute::Selective, true);
     let simulated = |plan| {
-        let timeline = simulate(&lower(plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
+        let timeline = simulate(&lower(plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap();
         Report::new(&timeline)
     };
     let (simulated_before, simulated_after) = (simulated(&before), simulated(&after));

@@ -138,7 +138,7 @@ fn joined_ops_are_slowed_as_much_as_single_ones() {
     for draft in drafts {
         let plan = megatron(draft).plan();
         let program = lower(&plan);
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let [by_op, by_call] =
             [Detail::Ops, Detail::Calls].map(|detail| simulate(&program, &costs, detail).unwrap().duration);
         let alone = simulate(&program, &Undisturbed(costs), Detail::Ops).unwrap().duration;

@@ -14,7 +14,7 @@ use trainwright_traces::report::Report;
 use trainwright_traces::timeline::Timeline;
 
 fn timeline(plan: &Plan) -> Timeline {
-    simulate(&lower(plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap()
+    simulate(&lower(plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap()
 }
 
 /// For the blocks of a stage, and how many of the first are computed again whole.

@@ -212,7 +212,7 @@ fn the_closed_form_is_the_simulated_peak_or_a_little_more() {
         for offload in choices() {
             let plan = plan(&draft, offload);
             let closed = plan_memory(&plan);
-            let costs = ClusterCosts { cluster: &plan.cluster };
+            let costs = ClusterCosts::new(&plan.cluster);
             let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
             for rank in Report::new(&timeline).ranks {
                 let (closed, peak) = (closed[rank.pipeline_rank], rank.memory.peak);
@@ -254,7 +254,7 @@ fn one_rank_for_each_class_gives_the_time_of_all_and_joined_ops_that_of_single_o
     for draft in drafts().into_iter().filter(|draft| draft.recompute == Recompute::None) {
         for offload in choices() {
             let plan = plan(&draft, offload);
-            let costs = Undisturbed(ClusterCosts { cluster: &plan.cluster });
+            let costs = Undisturbed(ClusterCosts::new(&plan.cluster));
             let whole = simulate(&lower_every_rank(&plan), &costs, Detail::Ops).unwrap().duration;
             let program = lower(&plan);
             assert_eq!(simulate(&program, &costs, Detail::Ops).unwrap().duration, whole, "{offload:?}");
@@ -281,7 +281,7 @@ fn one_gpu(offload: Offload, link: f64, update: f64) -> Plan {
 }
 
 fn seconds(plan: &Plan) -> f64 {
-    let costs = Undisturbed(ClusterCosts { cluster: &plan.cluster });
+    let costs = Undisturbed(ClusterCosts::new(&plan.cluster));
     Seconds::from(simulate(&lower(plan), &costs, Detail::Ops).unwrap().duration).get()
 }
 
@@ -291,7 +291,7 @@ fn close(found: f64, expected: f64, case: &str) {
 
 /// Kernel time of the ops that are counted, once each segment.
 fn kernels(plan: &Plan, counts: impl Fn(&str, &Op) -> bool) -> f64 {
-    let costs = ClusterCosts { cluster: &plan.cluster };
+    let costs = ClusterCosts::new(&plan.cluster);
     let program = lower(plan);
     let ops =
         program.segments.iter().flat_map(|segment| segment.ops.iter().map(|op| (segment.name.as_str(), op)));
@@ -333,7 +333,7 @@ fn a_step_takes_what_its_longest_chain_takes() {
     let (link, update) = (0.5e9, 10_000e9);
     let plan = one_gpu(optimizer(), 0.5, 10_000.0);
     let first_ready = {
-        let costs = Undisturbed(ClusterCosts { cluster: &plan.cluster });
+        let costs = Undisturbed(ClusterCosts::new(&plan.cluster));
         let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
         let spans = timeline
             .spans
@@ -384,7 +384,7 @@ fn copies_of_activations_hide_behind_longer_blocks_and_not_behind_shorter_ones()
     }
     // Exposed copies are told apart from kernels and idle time.
     let slow = one_gpu(offload, link_of(2.0 * backward), 1.0);
-    let (forecast, _) = forecast(&slow, &Undisturbed(ClusterCosts { cluster: &slow.cluster })).unwrap();
+    let (forecast, _) = forecast(&slow, &Undisturbed(ClusterCosts::new(&slow.cluster))).unwrap();
     let time = forecast.report.ranks[0].time;
     let exposed: Picoseconds = time.offload.iter().map(|stream| stream.exposed).sum();
     assert_eq!(time.exposed, exposed);
@@ -416,7 +416,7 @@ fn ten_billion_parameters_train_on_one_v100_and_13_at_most() {
     // ZeRO-Offload (2101.06840, abstract): 13 billion parameters on one V100 of 32 GB, PyTorch alone 1.4 billion.
     let fits = |billions, offload| {
         let plan = on_one_v100(billions, offload);
-        forecast(&plan, &ClusterCosts { cluster: &plan.cluster }).unwrap().0.fits
+        forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap().0.fits
     };
     assert!(fits(1.4, Offload::default()));
     assert!(!fits(2.5, Offload::default()));
@@ -432,7 +432,7 @@ fn ten_billion_parameters_train_on_one_v100_and_13_at_most() {
 
     // 40 TFLOP/s at 10 billion parameters (abstract).
     let plan = on_one_v100(10.0, gradients());
-    let (forecast, _) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster }).unwrap();
+    let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
     let host = forecast.node_memory.unwrap();
     // 12 bytes of optimizer and 2 of gradient for each parameter.
     let n = plan_memory(&plan)[0].weights.get() / 2.0;
@@ -452,7 +452,7 @@ fn a_nodes_memory_is_the_sum_of_its_ranks() {
     assert_eq!(node_memory(&plan, &ranks).unwrap().host, expected);
     let mut small = plan;
     small.cluster.node.processors.as_mut().unwrap().memory.value = expected - Bytes::new(1.0);
-    let (forecast, _) = forecast(&small, &ClusterCosts { cluster: &small.cluster }).unwrap();
+    let (forecast, _) = forecast(&small, &ClusterCosts::new(&small.cluster)).unwrap();
     assert!(!forecast.fits && forecast.peak_memory < forecast.gpu_memory);
 }
 

@@ -148,7 +148,7 @@ fn step(model: &str, node: &str, stack: &str) -> Seconds {
     plan.cluster = Cluster::from_name(&format!("{node}:1")).unwrap();
     plan.cluster.node.gpus.value = 1;
     plan.check("draft").unwrap();
-    step_time(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }).unwrap().into()
+    step_time(&lower(&plan), &ClusterCosts::new(&plan.cluster)).unwrap().into()
 }
 
 #[test]

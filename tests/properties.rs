@@ -221,7 +221,7 @@ fn every_timeline_of_random_plans_is_possible() {
     let tried = TestRunner::new(config).run(&drafts(), |draft| {
         let plan = draft.plan();
         let program = lower(&plan);
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let timeline = simulate(&program, &costs, Detail::Ops).unwrap();
         messages_arrive(&program);
         kernels_wait_for_collectives(&program);
@@ -249,7 +249,7 @@ fn weights_arrive_before_they_are_used_and_gradients_leave_when_they_are_complet
     };
     let mut plan = draft.plan();
     plan.stack.bucket_parameters.value = 1;
-    let costs = ClusterCosts { cluster: &plan.cluster };
+    let costs = ClusterCosts::new(&plan.cluster);
     let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
     let label = |span: &Span| timeline.labels[span.label as usize].as_str();
     let exchanges = |name: &str| -> Vec<&Span> {

@@ -199,8 +199,7 @@ fn pieces_take_and_give_back_the_same_memory() {
             let draft = Draft { stack, recompute, blocks, microbatches: 3, ..Draft::of(model, [1, 2, 1]) };
             let plan = draft.plan();
             let case = format!("{model} on {stack}, {recompute}");
-            let timeline =
-                simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
+            let timeline = simulate(&lower(&plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap();
             let activations: Vec<(u32, f64)> = timeline
                 .memory
                 .iter()
@@ -249,7 +248,7 @@ fn segment_time(plan: &Plan, segment: Segment) -> Seconds {
         calls: vec![Call { segment: 0, action: None }],
     };
     let program = Program { segments: vec![segment], ranks: vec![rank], groups };
-    step_time(&program, &ClusterCosts { cluster: &plan.cluster }).unwrap().into()
+    step_time(&program, &ClusterCosts::new(&plan.cluster)).unwrap().into()
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn plan_of(schedule: &dyn Schedule) -> Plan {
 }
 
 fn costs(plan: &Plan) -> ClusterCosts<'_> {
-    ClusterCosts { cluster: &plan.cluster }
+    ClusterCosts::new(&plan.cluster)
 }
 
 fn time(plan: &Plan) -> Picoseconds {

@@ -121,7 +121,7 @@ fn speaker(classes: &Timeline, plan: &Plan, rank: usize) -> usize {
 fn every_rank_does_what_its_class_does() {
     for plan in plans() {
         let case = case(&plan);
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let classes = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
         let all = simulate(&lower_every_rank(&plan), &costs, Detail::Ops).unwrap();
         assert_eq!(all.ranks.len(), plan.mesh.ranks(), "{case}");
@@ -164,7 +164,7 @@ fn every_rank_does_what_its_class_does() {
 #[test]
 fn joined_ops_take_the_same_time() {
     for plan in plans() {
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let alone = Undisturbed(costs);
         for program in [lower(&plan), lower_every_rank(&plan)] {
             let by_op = simulate(&program, &alone, Detail::Ops).unwrap().duration;
@@ -183,7 +183,7 @@ fn joining_leaves_few_ops_beside_a_gradient_reduction() {
     for data_sharding in ["none", "zero1", "zero2"] {
         let draft = Draft { blocks: 12, data_sharding, ..Draft::of("gpt2", [1, 2, 2]) };
         let plan = Draft { stack: "megatron-core", ..draft }.plan();
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let program = lower(&plan);
         let spans = |detail| simulate(&program, &costs, detail).unwrap().spans.len();
         let (joined, single) = (spans(Detail::Calls), spans(Detail::Ops));
@@ -197,7 +197,7 @@ fn joined_ops_are_reported_as_single_ones() {
     // without temporaries. What is hidden of the data axis and of messages depends on the order inside a joined op,
     // which is not kept: within a hundredth of the step.
     for plan in plans() {
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let program = lower(&plan);
         let report = |detail| Report::new(&simulate(&program, &costs, detail).unwrap());
         check_reports(&plan, &report(Detail::Ops), &report(Detail::Calls), 0.01);
@@ -245,7 +245,7 @@ fn long_steps_are_extrapolated_to_what_the_whole_step_takes() {
             let rounds = if draft.schedule == "interleaved" { 12 + more } else { 12 };
             let microbatches = rounds * pipeline + if draft.schedule == "interleaved" { 0 } else { more };
             let plan = Draft { microbatches, ..draft.clone() }.plan();
-            let costs = ClusterCosts { cluster: &plan.cluster };
+            let costs = ClusterCosts::new(&plan.cluster);
             let whole = step_time(&lower(&plan), &costs).unwrap();
             let quick = step_time_for_ranking(&plan, &costs).unwrap();
             let error = quick.0.abs_diff(whole.0) as f64 / whole.0 as f64;
@@ -261,8 +261,7 @@ fn the_same_plan_gives_the_same_bytes() {
     for draft in drafts() {
         let trace = || {
             let plan = draft.plan();
-            let timeline =
-                simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
+            let timeline = simulate(&lower(&plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap();
             let mut bytes = Vec::new();
             write_chrome(&timeline, &mut bytes).unwrap();
             (timeline, bytes)

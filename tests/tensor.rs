@@ -264,7 +264,7 @@ fn activations_are_the_closed_form_and_memory_is_its_peak() {
             for stack in ["pytorch-eager", "megatron-core-tp-overlap"] {
                 let plan = Draft { recompute, stack, ..draft(grid) }.plan();
                 let timeline =
-                    simulate(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }, Detail::Ops).unwrap();
+                    simulate(&lower(&plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap();
                 let (closed, peak) =
                     (plan_memory(&plan)[0].total(), Report::new(&timeline).ranks[0].memory.peak);
                 let case = format!("{grid:?} {stack} {recompute}: {closed} for {peak}");
@@ -296,7 +296,7 @@ fn grids_share_a_cluster_with_pipelines_and_divided_state() {
                     );
                     continue;
                 };
-                let costs = ClusterCosts { cluster: &plan.cluster };
+                let costs = ClusterCosts::new(&plan.cluster);
                 let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
                 let report = Report::new(&timeline);
                 for (stage, memory) in plan_memory(&plan).iter().enumerate() {
@@ -331,7 +331,7 @@ fn pieces_move_the_same_beside_smaller_products() {
         let sequence_parallel = draft(grid).tensor_scheme == "1d";
         Draft { model: gpt(4096, 32, 2), stack, sequence_parallel, ..draft(grid) }.plan()
     };
-    let time = |plan: &Plan| step_time(&lower(plan), &ClusterCosts { cluster: &plan.cluster }).unwrap();
+    let time = |plan: &Plan| step_time(&lower(plan), &ClusterCosts::new(&plan.cluster)).unwrap();
     let [whole, pieces] = ["megatron-core", "megatron-core-tp-overlap"].map(|stack| plan(GRIDS[0], stack));
     let ops = block_ops(&pieces, Pass::Forward);
     let messages = ops.iter().filter(|op| matches!(op.work, Work::Collective { axis: Axis::Tensor, .. }));
@@ -442,7 +442,7 @@ fn time_per_sequence(
     let mut plan = draft.plan();
     plan.cluster = nodes;
     plan.check("plan").unwrap();
-    let Picoseconds(time) = step_time(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }).unwrap();
+    let Picoseconds(time) = step_time(&lower(&plan), &ClusterCosts::new(&plan.cluster)).unwrap();
     time as f64 / batch as f64
 }
 
@@ -491,7 +491,7 @@ fn one_dimension_wins_inside_a_fast_node() {
                         ..draft((tensor_scheme, tensor, tensor_rows, 0))
                     };
                     let plan = draft.plan();
-                    step_time(&lower(&plan), &ClusterCosts { cluster: &plan.cluster }).unwrap()
+                    step_time(&lower(&plan), &ClusterCosts::new(&plan.cluster)).unwrap()
                 };
                 let (one, grid) = (time("1d", 1, true), time(scheme, 2, false));
                 assert!(one < grid, "{scheme}, h = {hidden}, b = {micro_batch}: {one} for 1d, {grid}");

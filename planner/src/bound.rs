@@ -17,6 +17,7 @@ use crate::space::recompute_choices;
 use crate::verdict::Question;
 use order::{ForwardPart, OrderBound};
 use trainwright_sim::costs::Costs;
+use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction, Reshard};
 use trainwright_spec::job::Job;
@@ -105,9 +106,12 @@ fn pipeline_bound(
     let whole_blocks = least_block(cost, |block| block.time) * (blocks * m / copies);
     let spread = match (kind.ramps, shape.virtual_stages) {
         (false, _) => work * (m / p),
-        (true, 1) => {
-            ramped(work, shape.ranks, shape.microbatches, if kind.halves { forward_part(cost) } else { 1.0 })
-        }
+        (true, 1) => ramped(
+            work,
+            shape.ranks,
+            shape.microbatches,
+            if kind.halves { forward_part(layers, candidate) } else { 1.0 },
+        ),
         (true, _) => {
             let first =
                 least_block(cost, if kind.halves { |block| block.forward } else { |block| block.time });
@@ -134,8 +138,7 @@ impl Ordered {
         if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
             return None;
         }
-        let parts = cost.blocks.iter().flatten().chain([&cost.embedding, &cost.head]);
-        let parts = parts.filter(|layer| layer.time > Seconds::ZERO).map(|layer| layer.forward / layer.time);
+        let parts = layers.forward_parts(candidate);
         let shape = candidate.shape(question.job.global_batch);
         let few = enough_microbatches(candidate, shape);
         let rest = (shape.microbatches - few) as f64 / shape.ranks as f64;
@@ -161,12 +164,8 @@ pub(crate) fn enough_microbatches(candidate: &Candidate, shape: PipelineShape) -
 }
 
 /// The least part of a layer's time that is forward.
-fn forward_part(cost: &ModelCost) -> f64 {
-    let layers = cost.blocks.iter().flatten().chain([&cost.embedding, &cost.head]);
-    layers
-        .filter(|layer| layer.time > Seconds::ZERO)
-        .map(|layer| layer.forward / layer.time)
-        .fold(1.0, f64::min)
+fn forward_part(layers: &LayerCosts, candidate: &Candidate) -> f64 {
+    layers.forward_parts(candidate).fold(1.0, f64::min)
 }
 
 /// The least time of a pipeline of equal blocks whose ranks recompute as much as their memory forces them to.
@@ -193,9 +192,10 @@ fn memory_pipeline_bound(
     };
     let state = |layer: &LayerCost| gpu_state(plan, Parameters::of(layer));
     let lost = 1.0 + plan.stack.fragmentation.value;
-    let room = plan.cluster.node.gpu.memory.value - fixed_overhead(plan);
+    let overhead = fixed_overhead(plan);
+    let by_kind = layers.by_kind(candidate);
+    let longest = question.model.blocks.iter().position(|other| std::ptr::eq(other, run)).unwrap_or(0);
     let microbatches = plan.microbatches() as f64;
-    let head = cost.head_of(candidate);
     // Copies of activations leave but for a block's.
     let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };
     // Gathered weights and gradients that are not reduced may stand where activations have been; halves of backward have
@@ -207,8 +207,11 @@ fn memory_pipeline_bound(
     let (schedule, shape) = (candidate.schedule(), candidate.shape(question.job.global_batch));
     let last = shape.stages() - 1;
     let rank = |rank: usize| {
-        let ends = [(0, &cost.embedding), (last, head)];
-        let mut own = Rank { time: Seconds::ZERO, memory: room, held: in_flight.least[rank] };
+        let kind = plan.kind(rank);
+        let cost = &by_kind[kind];
+        let ends = [(0, &cost.embedding), (last, cost.head_of(candidate))];
+        let room = plan.cluster.node_of(kind).gpu.memory.value - overhead;
+        let mut own = Rank { kind, time: Seconds::ZERO, memory: room, held: in_flight.least[rank] };
         let mut largest = if apart { Bytes::ZERO } else { peak };
         for (stage, end) in ends.into_iter().filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank) {
             own.time += end.time;
@@ -223,11 +226,12 @@ fn memory_pipeline_bound(
     let blocks = run.count as f64;
     let held_by = |choice: &LayerCost, rank: &Rank| state(choice) + choice.kept * (rank.held * stays);
     let ways = |rank: &Rank| -> Vec<(Seconds, Bytes)> {
-        choices.iter().map(|choice| (choice.time, held_by(choice, rank))).collect()
+        by_kind[rank.kind].blocks[longest].iter().map(|choice| (choice.time, held_by(choice, rank))).collect()
     };
     let ranks = (0..plan.mesh.pipeline).map(rank);
     let ranks: Vec<(Rank, Vec<(Seconds, Bytes)>)> = ranks.map(|rank| (rank, ways(&rank))).collect();
-    let slowest = choices.iter().map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
+    let all = by_kind.iter().flat_map(|cost| &cost.blocks[longest]);
+    let slowest = all.map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
     // What is not of the longest run.
     let fastest = choices.iter().map(|choice| choice.time).fold(slowest, Seconds::min);
     let others = cost.least_time(question) - fastest * blocks;
@@ -244,7 +248,9 @@ fn memory_pipeline_bound(
             ordered.time(work) * (1.0 - ROUNDING) <= time * microbatches
         })
     };
-    let whole = slowest * blocks + cost.least_time(question);
+    let ends =
+        by_kind.iter().map(|cost| cost.embedding.time + cost.head.time).fold(Seconds::ZERO, Seconds::max);
+    let whole = slowest * blocks + cost.least_time(question) + ends;
     if ranks.iter().map(|(rank, ways)| most_blocks(whole, rank.memory, ways)).sum::<f64>()
         < blocks * (1.0 - ROUNDING)
     {
@@ -303,6 +309,8 @@ const BISECTIONS: usize = 20;
 /// What a pipeline rank has left for blocks.
 #[derive(Clone, Copy)]
 struct Rank {
+    /// The kind of its node.
+    kind: usize,
     /// What embedding and head take of each microbatch's time.
     time: Seconds,
     /// Memory for blocks.
@@ -373,8 +381,14 @@ fn data_bound(
     if plan.mesh.size(axis) < 2 || plan.servers().is_some() {
         return Seconds::ZERO;
     }
-    let group = Group { axis, ranks: plan.mesh.group(0, axis), members: vec![0] };
-    let time = |kind, bytes: Bytes| costs.collective(kind, bytes, &group);
+    // Of the nodes on which it is fastest.
+    let firsts = (0..=plan.cluster.others.len()).map(|kind| plan.cluster.first_of(kind));
+    let group = |rank| Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] };
+    let groups: Vec<Group> = firsts.map(group).collect();
+    let time = |kind, bytes: Bytes| {
+        let on = groups.iter().map(|group| costs.collective(kind, bytes, group));
+        on.reduce(Seconds::min).unwrap_or(Seconds::ZERO)
+    };
     let (weight, gradient) = (plan.job.precision.storage_bytes(), plan.state_bytes().gradient);
     let all = cost.parameters(question).dense;
     let mean = all * kind.copies as f64 / p;
@@ -427,7 +441,8 @@ fn copy_bound(
         return Seconds::ZERO;
     };
     let many = Bytes::new(1e15);
-    let of_a_second = many / costs.copy(CopyDirection::ToHost, place, many).get();
+    let copy = |costs: &_| Costs::copy(costs, CopyDirection::ToHost, place, many);
+    let of_a_second = many / least_on_any(&question.cluster, costs, copy).get();
     let ways: Vec<(Seconds, Bytes)> = choices.iter().map(|choice| (choice.time, choice.kept)).collect();
     let slowest = |choice: &LayerCost| choice.time.max(Seconds::new(choice.kept / of_a_second));
     let (mut low, mut high) = (Seconds::ZERO, choices.iter().map(slowest).fold(Seconds::ZERO, Seconds::max));
@@ -456,12 +471,15 @@ pub(crate) fn plan_bound(
         return Seconds::ZERO;
     }
     let cost = layers.of(candidate);
+    let by_kind = layers.by_kind(candidate);
+    let shape = candidate.shape(question.job.global_batch);
     let options = recompute_choices(question);
     let runs = question.model.blocks.iter().enumerate();
     let classes: Vec<usize> = runs.flat_map(|(class, run)| std::iter::repeat_n(class, run.count)).collect();
     let mut next = classes.iter();
     let last = plan.stages.len() - 1;
     let stage = |(index, blocks): (usize, &StageBlocks)| {
+        let cost = &by_kind[plan.kind(schedule.rank_of(index, shape))];
         let own = blocks.0.iter().filter_map(|recompute| {
             let option = options.iter().position(|option| option == recompute)?;
             next.next().map(|class| &cost.blocks[*class][option])
@@ -476,7 +494,6 @@ pub(crate) fn plan_bound(
         })
     };
     let stages: Vec<PassTimes> = plan.stages.iter().enumerate().map(stage).collect();
-    let shape = candidate.shape(question.job.global_batch);
     let few = enough_microbatches(candidate, shape);
     let shorter = PipelineShape { microbatches: few, ..shape };
     let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
@@ -512,8 +529,9 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
     let by_gpu = updated * (1.0 - by_host);
     let gradient = plan.state_bytes().gradient;
     let (read, written) = plan.state_bytes().update_traffic();
-    let streaming =
-        |access, read: Bytes, written: Bytes| costs.kernel(&Kernel::Streaming { access, read, written });
+    let streaming = |access, read: Bytes, written: Bytes| {
+        least_on_any(&plan.cluster, costs, |costs| costs.kernel(&Kernel::Streaming { access, read, written }))
+    };
     let mut time = Seconds::ZERO;
     if by_gpu > 0.0 {
         time += streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
@@ -526,9 +544,17 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
     }
     if by_host > 0.0 && !plan.offload.delayed_update {
         let memory = (read + written) * (updated * by_host);
-        time = time.max(costs.host_update(&HostUpdate { memory, ..HostUpdate::default() }));
+        time = time.max(least_on_any(&plan.cluster, costs, |costs| {
+            costs.host_update(&HostUpdate { memory, ..HostUpdate::default() })
+        }));
     }
     time
+}
+
+/// The least of a time over the kinds of nodes.
+fn least_on_any<C: Costs>(cluster: &Cluster, costs: &C, time: impl Fn(&C) -> Seconds) -> Seconds {
+    let others = (1..=cluster.others.len()).filter_map(|kind| costs.on(kind));
+    others.map(|own| time(&own)).fold(time(costs), Seconds::min)
 }
 
 /// The memory that some rank of `candidate` needs at least: weights, gradients and optimizer state of its share of

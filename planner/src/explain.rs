@@ -209,7 +209,7 @@ fn judge(
     } else if let Some((rank, needs, has)) = least_lacking(&trials) {
         does_not_fit(rank, needs, has)
     } else if let Some((needs, candidate)) = lacking {
-        let has = space.question.cluster.node.gpu.memory.value;
+        let has = space.question.cluster.mean_memory();
         format!(
             "does not fit: weights, gradients and optimizer alone need {:.1} of {:.1} GiB ({})",
             needs.as_gib(),

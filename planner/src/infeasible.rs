@@ -28,7 +28,7 @@ const LOOKS: usize = 64;
 
 /// The verdict on a space none of whose candidates fits.
 pub(crate) fn infeasible(space: &Space, explored: &Explored, search: Search) -> Infeasible {
-    let gpu = space.question.cluster.node.gpu.memory.value;
+    let gpu = space.question.cluster.mean_memory();
     let of_rank = |rank: usize| format!("memory of pipeline rank {rank}");
     let solved = explored.seen.iter().filter_map(|seen| match seen.trial {
         Trial::OutOfMemory { rank, needs, has } => Some((seen.candidate, of_rank(rank), needs, has)),
@@ -99,7 +99,7 @@ fn remedies(space: &Space, broken: &[BrokenLimit], state_fits: bool) -> Vec<Stri
 fn memory_that_suffices(question: &Question, least: Bytes) -> Option<usize> {
     let suffices = |gib: usize| {
         let mut larger = question.clone();
-        larger.cluster.node.gpu.memory.value = Bytes::GIB * gib as f64;
+        larger.cluster.each_kind_mut().for_each(|node| node.gpu.memory.value = Bytes::GIB * gib as f64);
         fits(&larger)
     };
     let first = least.as_gib().ceil() as usize;
@@ -126,7 +126,7 @@ fn fits(question: &Question) -> bool {
         }
     }
     let Ok(space) = Space::new(&question) else { return false };
-    let gpu = question.cluster.node.gpu.memory.value;
+    let gpu = question.cluster.mean_memory();
     let candidates: Vec<Candidate> =
         space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();
     let mut plan = space.legal.layouts[0].plan(&question, Vec::new());

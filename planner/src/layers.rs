@@ -54,7 +54,38 @@ pub(crate) struct ModelCost {
     pub head_beside: LayerCost,
 }
 
+impl LayerCost {
+    /// What is less of each.
+    fn min(&self, other: &Self) -> Self {
+        Self {
+            time: self.time.min(other.time),
+            forward: self.forward.min(other.forward),
+            input: self.input.min(other.input),
+            ..*self
+        }
+    }
+}
+
 impl ModelCost {
+    /// What is less of each layer.
+    fn min(&self, other: &Self) -> Self {
+        let blocks = self.blocks.iter().zip(&other.blocks);
+        let choices = |(own, other): (&Vec<LayerCost>, &Vec<LayerCost>)| {
+            own.iter().zip(other).map(|(own, other)| own.min(other)).collect()
+        };
+        Self {
+            blocks: blocks.map(choices).collect(),
+            embedding: self.embedding.min(&other.embedding),
+            head: self.head.min(&other.head),
+            head_beside: self.head_beside.min(&other.head_beside),
+        }
+    }
+
+    /// All layers, a block for each recompute choice.
+    fn layers(&self) -> impl Iterator<Item = &LayerCost> + Clone {
+        self.blocks.iter().flatten().chain([&self.embedding, &self.head])
+    }
+
     /// The least time of all layers of the model together.
     pub fn least_time(&self, question: &Question) -> Seconds {
         let runs = question.model.blocks.iter().zip(&self.blocks);
@@ -146,10 +177,26 @@ fn key(candidate: &Candidate) -> Key {
     (mesh, micro_batch, sequence_parallel, tensor_scheme, context_scheme, dispatcher, precision)
 }
 
+/// The costs of one layout.
+struct OnKinds {
+    /// By kind of node.
+    kinds: Vec<ModelCost>,
+    /// Of each layer what is least on any kind.
+    least: ModelCost,
+}
+
+impl OnKinds {
+    fn of(kinds: Vec<ModelCost>) -> Self {
+        let least = kinds.iter().skip(1).fold(kinds[0].clone(), |least, other| least.min(other));
+        Self { kinds, least }
+    }
+}
+
 /// What many candidates have in common, each distinct part computed once: their layers' costs, and how many
 /// microbatches their ranks hold.
 pub(crate) struct LayerCosts {
-    models: BTreeMap<Key, ModelCost>,
+    /// On each kind of nodes.
+    models: BTreeMap<Key, OnKinds>,
     in_flight: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<InFlight>>>,
     lists: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<ActionLists>>>,
     orders: Mutex<BTreeMap<(&'static str, PipelineShape, ForwardPart), OrderBound>>,
@@ -186,9 +233,13 @@ impl LayerCosts {
         }
         let compute = |(key, candidate)| match out_of_time() {
             true => Ok(None),
-            false => Ok(Some((key, model_cost(question, candidate, costs)?))),
+            false => {
+                let on = |kind: usize| model_cost(question, candidate, costs, kind);
+                let kinds = (0..=question.cluster.others.len()).map(on).collect::<Result<_, Deadlock>>()?;
+                Ok(Some((key, OnKinds::of(kinds))))
+            }
         };
-        let computed: Result<Vec<Option<(Key, ModelCost)>>, Deadlock> =
+        let computed: Result<Vec<Option<(Key, OnKinds)>>, Deadlock> =
             distinct.into_par_iter().map(compute).collect();
         let Some(models) = computed?.into_iter().collect() else { return Ok(None) };
         let global_batch = question.job.global_batch;
@@ -197,9 +248,21 @@ impl LayerCosts {
         Ok(Some(Self { models, in_flight, lists, orders, kinds, global_batch }))
     }
 
-    /// The costs of a candidate whose layout was given to `new`.
+    /// The costs of a candidate whose layout was given to `new`; where nodes are of several kinds, no layer takes less on
+    /// any of them.
     pub fn of(&self, candidate: &Candidate) -> &ModelCost {
-        &self.models[&key(candidate)]
+        &self.models[&key(candidate)].least
+    }
+
+    /// The same by kind of node.
+    pub fn by_kind(&self, candidate: &Candidate) -> &[ModelCost] {
+        &self.models[&key(candidate)].kinds
+    }
+
+    /// The forward parts of a candidate's layers, on every kind of node.
+    pub fn forward_parts(&self, candidate: &Candidate) -> impl Iterator<Item = f64> + Clone {
+        let layers = self.by_kind(candidate).iter().flat_map(ModelCost::layers);
+        layers.filter(|layer| layer.time > Seconds::ZERO).map(|layer| layer.forward / layer.time)
     }
 
     /// What kind of pipeline a candidate has.
@@ -257,13 +320,19 @@ impl LayerCosts {
     }
 }
 
-fn model_cost(question: &Question, candidate: &Candidate, costs: &impl Costs) -> Result<ModelCost, Deadlock> {
+fn model_cost(
+    question: &Question,
+    candidate: &Candidate,
+    costs: &impl Costs,
+    kind: usize,
+) -> Result<ModelCost, Deadlock> {
+    let rank = question.cluster.first_of(kind);
     let mut plan = candidate.plan(question, Vec::new());
     let experts_apart = plan.mesh.experts_apart();
     let cost = |plan: &Plan, stage: StageCost| {
-        let forward = segment_time(plan, stage.forward, costs)?;
-        let backward = segment_time(plan, stage.backward, costs)?;
-        let input = segment_time(plan, stage.input, costs)?.min(backward);
+        let forward = segment_time(plan, stage.forward, rank, costs)?;
+        let backward = segment_time(plan, stage.backward, rank, costs)?;
+        let input = segment_time(plan, stage.input, rank, costs)?.min(backward);
         let time = forward + backward;
         let apart = if experts_apart { stage.routed } else { 0 };
         let StageCost { kept, peak, parameters, .. } = stage;
@@ -283,8 +352,8 @@ fn model_cost(question: &Question, candidate: &Candidate, costs: &impl Costs) ->
     Ok(ModelCost { blocks, embedding, head, head_beside })
 }
 
-/// How long a segment takes on a rank of its own.
-fn segment_time(plan: &Plan, segment: Segment, costs: &impl Costs) -> Result<Seconds, Deadlock> {
+/// How long a segment takes on a global rank that works by itself.
+fn segment_time(plan: &Plan, segment: Segment, rank: usize, costs: &impl Costs) -> Result<Seconds, Deadlock> {
     let uses = |axis: Axis| {
         let on = |op: &Op| matches!(&op.work, Work::Collective { axis: own, .. } if *own == axis);
         segment.ops.iter().any(on)
@@ -292,14 +361,14 @@ fn segment_time(plan: &Plan, segment: Segment, costs: &impl Costs) -> Result<Sec
     let mut groups = Vec::new();
     let own = Axis::ALL.map(|axis| {
         (uses(axis) && plan.mesh.size(axis) > 1).then(|| {
-            groups.push(Group { axis, ranks: plan.mesh.group(0, axis), members: vec![0] });
+            groups.push(Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] });
             groups.len() - 1
         })
     });
     let program = Program {
         segments: vec![segment],
         ranks: vec![RankProgram {
-            rank: 0,
+            rank,
             stands_for: plan.mesh.ranks(),
             pipeline_rank: 0,
             pipeline: vec![0],

@@ -13,6 +13,7 @@ mod candidate;
 mod explain;
 mod infeasible;
 mod layers;
+mod orders;
 pub mod partition;
 mod search;
 mod sensitivity;

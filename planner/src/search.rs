@@ -13,6 +13,7 @@ use crate::candidate::Candidate;
 use crate::explain::{alternatives, limited_by};
 use crate::infeasible::infeasible;
 use crate::layers::LayerCosts;
+use crate::orders::{best_of, orders};
 use crate::sensitivity::{finalists, front};
 use crate::space::legal::Legal;
 use crate::space::recompute_choices;
@@ -50,17 +51,27 @@ pub fn plan_within(
 ) -> Result<Verdict, PlannerError> {
     let began = Instant::now();
     let out_of_time = || limit.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
-    let space = match Space::within(question, &out_of_time, watch)? {
+    if !question.cluster.is_mixed() {
+        return plan_in_order(question, &out_of_time, watch);
+    }
+    let answer = |ordered: Question| {
+        let answer = plan_in_order(&ordered, &out_of_time, watch);
+        (ordered.cluster, answer)
+    };
+    best_of(orders(question).into_iter().map(answer).collect())
+}
+
+/// The answer with the nodes in the order in which they stand.
+fn plan_in_order(
+    question: &Question,
+    out_of_time: &(dyn Fn() -> bool + Sync),
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Verdict, PlannerError> {
+    let space = match Space::within(question, out_of_time, watch)? {
         Ok(space) => space,
         Err(search) => return Ok(Verdict::OutOfTime(search)),
     };
-    let goal = Goal {
-        keep: KEPT,
-        layouts: &|_| true,
-        candidates: &|_| true,
-        looks: None,
-        out_of_time: &out_of_time,
-    };
+    let goal = Goal { keep: KEPT, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time };
     let explored = space.explore(&goal, watch)?;
     let search = space.search(&explored);
     let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
@@ -157,7 +168,7 @@ impl<'a> Space<'a> {
         out_of_time: &(dyn Fn() -> bool + Sync),
         watch: &(dyn Fn(Progress) + Sync),
     ) -> Result<Result<Self, Search>, PlannerError> {
-        let costs = ClusterCosts { cluster: &question.cluster };
+        let costs = ClusterCosts::new(&question.cluster);
         let legal = Legal::of(question)?;
         let total = legal.layouts.len();
         watch(Progress { phase: "bounds", done: 0, total });

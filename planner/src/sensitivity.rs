@@ -10,9 +10,9 @@ use crate::verdict::{Found, PlannerError};
 use rayon::prelude::*;
 use serde::Serialize;
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::step_time_for_ranking;
+use trainwright_sim::{fullest, step_time_for_ranking};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::memory::{RankMemory, plan_memory};
+use trainwright_spec::memory::plan_memory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
@@ -82,19 +82,28 @@ pub(crate) fn finalists(explored: &Explored) -> Vec<Finalist> {
 
 /// The front of time and memory, the fastest first.
 pub(crate) fn front(explored: &Explored) -> Vec<FrontPoint> {
+    let point = |(candidate, plan, time): (&Candidate, &Plan, Picoseconds)| {
+        let memory = plan_memory(plan);
+        let full = fullest(plan, &memory);
+        let peak_memory = memory[full].total();
+        let step_time = Seconds::from(time);
+        FrontPoint {
+            plan: words(candidate, plan),
+            step_time,
+            peak_memory,
+            headroom: plan.node(full).gpu.memory.value - peak_memory,
+            gpu_time: step_time * plan.mesh.ranks() as f64,
+        }
+    };
+    thinned(by_time(explored).into_iter().map(point).collect())
+}
+
+/// Of points by time those that need less memory than all before. A hundredth less is the same.
+pub(crate) fn thinned(points: Vec<FrontPoint>) -> Vec<FrontPoint> {
     let mut front: Vec<FrontPoint> = Vec::new();
-    for (candidate, plan, time) in by_time(explored) {
-        let peak_memory = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
-        // A hundredth less is the same.
-        if front.last().is_none_or(|last| peak_memory < last.peak_memory * 0.99) {
-            let step_time = Seconds::from(time);
-            front.push(FrontPoint {
-                plan: words(candidate, plan),
-                step_time,
-                peak_memory,
-                headroom: plan.cluster.node.gpu.memory.value - peak_memory,
-                gpu_time: step_time * plan.mesh.ranks() as f64,
-            });
+    for point in points {
+        if front.last().is_none_or(|last| point.peak_memory < last.peak_memory * 0.99) {
+            front.push(point);
         }
     }
     front
@@ -121,21 +130,24 @@ type Scale = fn(&mut Cluster, f64);
 /// What is changed.
 const QUANTITIES: [(&str, Scale); 4] = [
     ("bandwidth inside a node", |cluster, factor| {
-        let bandwidth = &mut cluster.node.interconnect.bandwidth.value;
-        *bandwidth = *bandwidth * factor;
+        for node in cluster.each_kind_mut() {
+            node.interconnect.bandwidth.value = node.interconnect.bandwidth.value * factor;
+        }
     }),
     ("bandwidth between nodes", |cluster, factor| {
-        if let Some(nics) = &mut cluster.node.nics {
+        for nics in cluster.each_kind_mut().filter_map(|node| node.nics.as_mut()) {
             nics.bandwidth.value = nics.bandwidth.value * factor;
         }
     }),
     ("bandwidth of a GPU's memory", |cluster, factor| {
-        let bandwidth = &mut cluster.node.gpu.memory_bandwidth.value;
-        *bandwidth = *bandwidth * factor;
+        for node in cluster.each_kind_mut() {
+            node.gpu.memory_bandwidth.value = node.gpu.memory_bandwidth.value * factor;
+        }
     }),
     ("memory of a GPU", |cluster, factor| {
-        let memory = &mut cluster.node.gpu.memory.value;
-        *memory = *memory * factor;
+        for node in cluster.each_kind_mut() {
+            node.gpu.memory.value = node.gpu.memory.value * factor;
+        }
     }),
 ];
 
@@ -184,11 +196,12 @@ fn fastest(finalists: &[Finalist], scale: Scale, factor: f64) -> Result<Option<u
     for (index, finalist) in finalists.iter().enumerate() {
         let mut plan = finalist.plan.clone();
         scale(&mut plan.cluster, factor);
-        let has = plan.cluster.node.gpu.memory.value;
-        if plan_memory(&plan).iter().any(|rank| rank.total() > has) {
+        let memory = plan_memory(&plan);
+        let full = fullest(&plan, &memory);
+        if memory[full].total() > plan.node(full).gpu.memory.value {
             continue;
         }
-        let time = step_time_for_ranking(&plan, &ClusterCosts { cluster: &plan.cluster })?;
+        let time = step_time_for_ranking(&plan, &ClusterCosts::new(&plan.cluster))?;
         if best.is_none_or(|(least, _)| time < least) {
             best = Some((time, index));
         }

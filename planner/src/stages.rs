@@ -6,7 +6,7 @@ mod tests;
 
 use crate::bound::{gpu_state, update_bound};
 use crate::candidate::Candidate;
-use crate::layers::{LayerCost, LayerCosts, Parameters};
+use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
 use crate::partition::{self, Choice, LayerClass, Outcome, Problem, Run, Solution, Stage};
 use crate::space::recompute_choices;
 use crate::verdict::Question;
@@ -54,7 +54,6 @@ pub(crate) fn stage(
 ) -> Staged {
     let cost = layers.of(candidate);
     let empty = candidate.plan(question, Vec::new());
-    let has = question.cluster.node.gpu.memory.value;
     let exact = is_exact(candidate, &empty, layers);
     let fitting = |plan: Plan, objective: Seconds| {
         let update = update_bound(&plan, cost.parameters(question), costs);
@@ -77,17 +76,17 @@ pub(crate) fn stage(
         match outcome {
             Outcome::Solved(solution) => {
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
-                let needs = match fullest(&plan).1 {
-                    needs if needs <= has => fullest_in(&plan, None).1,
-                    needs => needs,
+                let full = match fullest(&plan) {
+                    full if full.fits() => fullest_in(&plan, None),
+                    full => full,
                 };
-                if needs <= has {
+                if full.fits() {
                     return fitting(plan, solution.objective);
                 }
-                reserve += needs - has;
+                reserve += full.needs - full.has;
             }
             Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if exact => {
-                return Staged::OutOfMemory { rank: stage, needs, has };
+                return Staged::OutOfMemory { rank: stage, needs, has: empty.node(stage).gpu.memory.value };
             }
             Outcome::Infeasible(_) => break,
             Outcome::Undecided => return Staged::Undecided,
@@ -96,10 +95,10 @@ pub(crate) fn stage(
     let problem = problem(question, candidate, &empty, layers, costs, Room { shared, reserve: Bytes::ZERO });
     match repair(question, &empty, &problem, &fullest) {
         Ok((plan, objective)) => match fullest_in(&plan, None) {
-            (_, needs) if needs <= has => fitting(plan, objective),
-            (rank, needs) => Staged::OutOfMemory { rank, needs, has },
+            full if full.fits() => fitting(plan, objective),
+            Fullest { rank, needs, has } => Staged::OutOfMemory { rank, needs, has },
         },
-        Err((rank, needs)) => Staged::OutOfMemory { rank, needs, has },
+        Err(Fullest { rank, needs, has }) => Staged::OutOfMemory { rank, needs, has },
     }
 }
 
@@ -118,10 +117,28 @@ fn beside(plan: &Plan) -> Option<(Bytes, Bytes)> {
     places.into_iter().find(|(needs, has)| needs > has)
 }
 
-/// The pipeline rank that holds most, and how much, with so many microbatches.
-fn fullest_in(plan: &Plan, microbatches: Option<usize>) -> (usize, Bytes) {
+/// The pipeline rank whose memory is fullest.
+#[derive(Debug, Clone, Copy)]
+struct Fullest {
+    rank: usize,
+    /// What it holds.
+    needs: Bytes,
+    /// What it can hold.
+    has: Bytes,
+}
+
+impl Fullest {
+    fn fits(&self) -> bool {
+        self.needs <= self.has
+    }
+}
+
+/// The pipeline rank that has least memory left, or lacks most, with so many microbatches.
+fn fullest_in(plan: &Plan, microbatches: Option<usize>) -> Fullest {
     let totals = memory_in(plan, microbatches).into_iter().enumerate();
-    totals.max_by(|a, b| a.1.get().total_cmp(&b.1.get())).expect("a plan has ranks")
+    let ranks = totals.map(|(rank, needs)| Fullest { rank, needs, has: plan.node(rank).gpu.memory.value });
+    let lacks = |full: &Fullest| (full.needs - full.has).get();
+    ranks.max_by(|a, b| lacks(a).total_cmp(&lacks(b))).expect("a plan has ranks")
 }
 
 /// What each pipeline rank holds, with so many microbatches.
@@ -167,7 +184,6 @@ fn problem(
     costs: &impl Costs,
     room: Room,
 ) -> Problem {
-    let cost = layers.of(candidate);
     let (kind, shape) = (layers.kind(candidate), plan.pipeline_shape());
     let v = shape.virtual_stages as f64;
     let shares = v * kind.copies as f64;
@@ -178,10 +194,13 @@ fn problem(
     let in_flight = layers.in_flight(candidate);
     let last = shape.stages() - 1;
     let message = message_time(plan, costs);
-    let limit = question.cluster.node.gpu.memory.value * (1.0 - ROUNDING) - room.reserve;
-    let ends = [(0, &cost.embedding), (last, cost.head_of(candidate))];
+    let by_kind = layers.by_kind(candidate);
     let stage_of = |index: usize| {
         let rank = schedule.rank_of(index, shape);
+        let device = plan.kind(rank);
+        let cost = &by_kind[device];
+        let limit = plan.node(rank).gpu.memory.value * (1.0 - ROUNDING) - room.reserve;
+        let ends = [(0, &cost.embedding), (last, cost.head_of(candidate))];
         let own = ends.into_iter().filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank);
         let held = |stage: usize| in_flight.by_stage[stage] as f64 * lost;
         let memory: Bytes = own.clone().map(|(stage, end)| state(end) + end.kept * held(stage)).sum();
@@ -194,7 +213,7 @@ fn problem(
             peak: peak * lost / shares,
             in_flight: in_flight.mean[rank],
             limit: limit / shares,
-            device: 0,
+            device,
         }
     };
     let stays = if plan.offload.activations.is_some() { 0.0 } else { lost };
@@ -203,16 +222,17 @@ fn problem(
         kept: block.kept * stays,
         peak: if room.shared.is_none() { block.peak * lost } else { Bytes::ZERO },
     };
-    let classes = cost.blocks.iter().map(|choices| LayerClass {
+    let class = |choices: &Vec<LayerCost>| LayerClass {
         state: state(&choices[0]),
         choices: choices.iter().map(choice).collect(),
-    });
+    };
+    let on = |cost: &ModelCost| cost.blocks.iter().map(class).collect();
     let runs = question.model.blocks.iter().enumerate();
     // In step, m microbatches pass v stages of the slowest stage's time each, and the ramp one stage of each rank.
     let weights = schedule.partition_weights(shape);
     Problem {
         runs: runs.map(|(class, run)| Run { class, count: run.count }).collect(),
-        classes: vec![classes.collect()],
+        classes: by_kind.iter().map(on).collect(),
         stages: (0..shape.stages()).map(stage_of).collect(),
         steady: weights.steady * v,
         ramp: weights.ramp,

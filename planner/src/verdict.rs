@@ -149,6 +149,20 @@ pub enum Verdict {
     OutOfTime(Search),
 }
 
+impl Verdict {
+    /// The same after another search, if one is given.
+    pub(crate) fn with_search(self, search: Option<Search>) -> Self {
+        match (self, search) {
+            (Verdict::Found(found), Some(search)) => Verdict::Found(Found { search, ..found }),
+            (Verdict::Infeasible(broken), Some(search)) => {
+                Verdict::Infeasible(Infeasible { search, ..broken })
+            }
+            (Verdict::OutOfTime(_), Some(search)) => Verdict::OutOfTime(search),
+            (verdict, None) => verdict,
+        }
+    }
+}
+
 /// Plans that fit, and why the best is the best.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
@@ -216,6 +230,23 @@ pub struct Search {
 }
 
 impl Search {
+    /// Two searches of different spaces.
+    pub(crate) fn together(self, other: Self) -> Self {
+        let (high, low) = (self.plans_log10.max(other.plans_log10), self.plans_log10.min(other.plans_log10));
+        Self {
+            layouts: self.layouts + other.layouts,
+            candidates: self.candidates + other.candidates,
+            plans_log10: high + (1.0 + 10f64.powf(low - high)).log10(),
+            out_of_memory: self.out_of_memory + other.out_of_memory,
+            state_out_of_memory: self.state_out_of_memory + other.state_out_of_memory,
+            bounded_out: self.bounded_out + other.bounded_out,
+            solved: self.solved + other.solved,
+            simulated: self.simulated + other.simulated,
+            unseen: self.unseen + other.unseen,
+            bound: self.bound.zip(other.bound).map(|(own, other)| own.min(other)),
+        }
+    }
+
     /// By which part of the best plan's time the bound is below it.
     pub fn gap(&self, best: Seconds) -> Option<f64> {
         self.bound.map(|bound| (1.0 - bound / best).max(0.0))

@@ -119,7 +119,8 @@ fn dense_layers_weigh_less_than_expert_layers() {
 fn a_device_that_is_twice_as_slow_takes_half_the_layers() {
     // 6 layers of 1 s on one device and of 2 s on the other: 4 and 2 of them, 4 s each, 7 · 4 + 8 = 36.
     let slow = class(1.0, &[choice(2.0, 1.0, 0.0), choice(3.0, 0.0, 0.0)]);
-    let mut problem = plain(6, vec![stage(0.0, 0.0, 1.0), Stage { device: 1, ..stage(0.0, 0.0, 1.0) }], 100.0);
+    let mut problem =
+        plain(6, vec![stage(0.0, 0.0, 1.0), Stage { device: 1, ..stage(0.0, 0.0, 1.0) }], 100.0);
     problem.classes.push(vec![slow]);
     check(&problem, &[4, 2], &[0; 6], 36.0);
     // Only 6 B on the fast one: 3 layers with their activations, or 4 of which two are computed again, 5 s.

@@ -95,7 +95,7 @@ fn check_ranked(question: &Question, ranked: &Ranked) {
     assert!(plan_memory(plan).iter().all(|rank| rank.total() <= has), "{name} does not fit");
     assert!(promised.fits && promised.report.peak_memory <= has, "{name} does not fit by simulation");
     let read_back = Plan::from_toml(&plan.to_toml(), "ranked").unwrap();
-    let (again, _) = forecast(&read_back, &ClusterCosts { cluster: &read_back.cluster }).unwrap();
+    let (again, _) = forecast(&read_back, &ClusterCosts::new(&read_back.cluster)).unwrap();
     assert_eq!(again, *promised, "{name}");
     let off = *estimate / promised.step_time - 1.0;
     // Stages of unequal lengths do not keep step as the objective has it: up to 11 % are seen here.

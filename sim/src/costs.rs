@@ -14,6 +14,20 @@ use trainwright_spec::units::{Bytes, Seconds};
 
 /// Durations of ops on some hardware, each alone, and what they do to others that run at the same time.
 pub trait Costs {
+    /// The kind of device that a global rank has; 0 unless said otherwise.
+    fn device(&self, _rank: usize) -> usize {
+        0
+    }
+
+    /// The same costs with the kernels and copies of a kind of device; none if these are of the only one, as they are
+    /// unless said otherwise.
+    fn on(&self, _device: usize) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// A kernel call.
     fn kernel(&self, kernel: &Kernel) -> Seconds;
 

@@ -3,6 +3,7 @@
 use crate::costs::Costs;
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use trainwright_spec::lower::{lower, lower_every_rank, lower_steps};
 use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
@@ -39,10 +40,10 @@ pub struct Forecast {
     pub recompute_time: Seconds,
     /// How finely the step was simulated for `report`.
     pub detail: Detail,
-    /// The largest peak memory of any GPU, in closed form.
+    /// The peak memory of the GPU that has least left, in closed form.
     #[serde(rename = "peak_memory_bytes")]
     pub peak_memory: Bytes,
-    /// What a GPU has.
+    /// What that GPU has.
     #[serde(rename = "gpu_memory_bytes")]
     pub gpu_memory: Bytes,
     /// What the fullest node keeps beside its GPUs; none if nothing is offloaded.
@@ -152,18 +153,33 @@ fn steady<const N: usize>(
 
 /// Kernel time of the recompute pass, in the mean over ranks.
 fn recompute_time(program: &Program, costs: &impl Costs) -> Seconds {
-    let of_op = |op: &Op| match &op.work {
-        Work::Compute(kernel) if op.pass == Pass::Recompute => costs.op(op, kernel),
-        _ => Seconds::ZERO,
-    };
-    let of_segment: Vec<Seconds> =
-        program.segments.iter().map(|segment| segment.ops.iter().map(of_op).sum()).collect();
+    // By device, then by segment.
+    let mut known: BTreeMap<usize, Vec<Seconds>> = BTreeMap::new();
     let of_rank = |rank: &RankProgram| {
+        let device = costs.device(rank.rank);
+        let of_segment = known.entry(device).or_insert_with(|| match costs.on(device) {
+            Some(own) => recompute_by_segment(program, &own),
+            None => recompute_by_segment(program, costs),
+        });
         let calls: Seconds = rank.calls.iter().map(|call| of_segment[call.segment]).sum();
         rank.stands_for as f64 * calls
     };
     let ranks: usize = program.ranks.iter().map(|rank| rank.stands_for).sum();
     program.ranks.iter().map(of_rank).sum::<Seconds>() / ranks as f64
+}
+
+fn recompute_by_segment(program: &Program, costs: &impl Costs) -> Vec<Seconds> {
+    let of_op = |op: &Op| match &op.work {
+        Work::Compute(kernel) if op.pass == Pass::Recompute => costs.op(op, kernel),
+        _ => Seconds::ZERO,
+    };
+    program.segments.iter().map(|segment| segment.ops.iter().map(of_op).sum()).collect()
+}
+
+/// The pipeline rank whose GPUs have least memory left.
+pub fn fullest(plan: &Plan, memory: &[RankMemory]) -> usize {
+    let left = |rank: usize| (plan.node(rank).gpu.memory.value - memory[rank].total()).get();
+    (0..memory.len()).min_by(|a, b| left(*a).total_cmp(&left(*b))).expect("a plan has ranks")
 }
 
 /// Simulates a step of `plan`: op by op, or call by call if it has very many. The plan must have passed `Plan::check`.
@@ -191,12 +207,13 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let step_time = Seconds::from(step_time);
     let batch = plan.job.global_batch as f64;
     let model_flops = |count| batch * plan.model.training_flops(plan.job.sequence, count);
-    let gpu = &plan.cluster.node.gpu;
-    let peak = gpu.peak[&plan.job.precision].value * plan.mesh.ranks() as f64;
+    let peak = plan.peak();
     let utilisation = |flops: Flops| flops / step_time / peak;
     let tokens_per_s = plan.job.tokens() as f64 / step_time.get();
     let memory = plan_memory(plan);
-    let peak_memory = memory.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    let fullest = fullest(plan, &memory);
+    let peak_memory = memory[fullest].total();
+    let gpu_memory = plan.node(fullest).gpu.memory.value;
     let beside = node_memory(plan, &memory);
     let hardware_flops = hardware_flops(&program);
     let forecast = Forecast {
@@ -212,9 +229,9 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
         recompute_time: recompute_time(&program, costs),
         detail,
         peak_memory,
-        gpu_memory: gpu.memory.value,
+        gpu_memory,
         node_memory: beside,
-        fits: peak_memory <= gpu.memory.value && beside.is_none_or(|beside| beside.fits()),
+        fits: peak_memory <= gpu_memory && beside.is_none_or(|beside| beside.fits()),
         memory,
         report,
     };

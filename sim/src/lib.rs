@@ -18,7 +18,9 @@ mod simulate;
 mod template;
 
 pub use engine::Deadlock;
-pub use forecast::{Forecast, QuickForecast, forecast, quick_forecast, quick_memory, step_time_for_ranking};
+pub use forecast::{
+    Forecast, QuickForecast, forecast, fullest, quick_forecast, quick_memory, step_time_for_ranking,
+};
 pub use kinds::time_by_kind;
 pub use repeated::{Kind, Piece, Repeated, Waiting};
 pub use simulate::{hardware_flops, simulate, step_time};

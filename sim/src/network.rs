@@ -78,7 +78,25 @@ pub const ALGORITHMS: [&dyn Algorithm; 5] = [&Ring, &Tree, &Nvls, &NvlsTree, &Di
 /// # Panics
 /// If a rank is not on the cluster, or the ranks are on several nodes that have no NICs: `Cluster` refuses those.
 pub fn collective_time(kind: CollectiveKind, bytes: Bytes, ranks: &[usize], cluster: &Cluster) -> Seconds {
-    Placement::new(ranks, cluster).collective_time(kind, bytes)
+    match cluster.is_mixed() {
+        false => Placement::new(ranks, cluster).collective_time(kind, bytes),
+        true => slowest(kind, bytes, ranks, cluster).1.collective_time(kind, bytes),
+    }
+}
+
+/// The kind of node on which a collective takes longest, of those that the ranks are on, and their placement as if all of
+/// them were of that kind. Where unlike nodes work together, all go at the pace of the slowest.
+pub(crate) fn slowest(
+    kind: CollectiveKind,
+    bytes: Bytes,
+    ranks: &[usize],
+    cluster: &Cluster,
+) -> (usize, Placement) {
+    let mut kinds = cluster.kinds_of(ranks).into_iter();
+    let on = |of_node: usize| (of_node, Placement::on(ranks, cluster, cluster.node_of(of_node)));
+    let first = on(kinds.next().unwrap_or(0));
+    let time = |placed: &(usize, Placement)| placed.1.collective_time(kind, bytes);
+    kinds.map(on).fold(first, |most, other| if time(&other) > time(&most) { other } else { most })
 }
 
 /// Time of a message of `bytes` from one rank to another, while the other GPUs of the nodes send theirs.

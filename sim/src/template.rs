@@ -72,7 +72,9 @@ pub(crate) enum NodeAction {
 /// of times.
 pub(crate) struct Remembered<'a, C> {
     costs: &'a C,
-    kernels: Vec<(Kernel, Told, Picoseconds, Load)>,
+    /// The device of the rank whose ops are asked for, and its own costs if there are several kinds.
+    device: (usize, Option<C>),
+    kernels: Vec<(Kernel, Told, usize, Picoseconds, Load)>,
     collectives: Vec<(KnownCollective, Picoseconds, Load)>,
     runs: Vec<SlowedRun>,
 }
@@ -94,7 +96,13 @@ struct SlowedRun {
 impl<'a, C: Costs> Remembered<'a, C> {
     /// Costs that know no kernel yet.
     pub fn new(costs: &'a C) -> Self {
-        Self { costs, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
+        Self {
+            costs,
+            device: (0, costs.on(0)),
+            kernels: Vec::new(),
+            collectives: Vec::new(),
+            runs: Vec::new(),
+        }
     }
 
     /// Whose times these are.
@@ -102,15 +110,30 @@ impl<'a, C: Costs> Remembered<'a, C> {
         self.costs
     }
 
+    /// Turns to the ops of a global rank.
+    fn turn_to(&mut self, rank: usize) {
+        let device = self.costs.device(rank);
+        if device != self.device.0 {
+            self.device = (device, self.costs.on(device));
+        }
+    }
+
+    /// Those of the rank's device.
+    fn own(&self) -> &C {
+        self.device.1.as_ref().unwrap_or(self.costs)
+    }
+
     fn kernel(&mut self, op: &Op, kernel: &Kernel) -> (Picoseconds, Load) {
-        let kind = self.costs.tells_ops_apart().then_some((op.module, op.pass));
-        let known = self.kernels.iter().find(|(known, of, ..)| known == kernel && *of == kind);
+        let told = self.costs.tells_ops_apart().then_some((op.module, op.pass));
+        let of = (told, self.device.0);
+        let known =
+            self.kernels.iter().find(|(known, told, device, ..)| known == kernel && (*told, *device) == of);
         if let Some((.., time, load)) = known {
             return (*time, *load);
         }
-        let time = self.costs.op(op, kernel);
-        let load = self.costs.kernel_load(kernel, time);
-        self.kernels.push((*kernel, kind, time.into(), load));
+        let time = self.own().op(op, kernel);
+        let load = self.own().kernel_load(kernel, time);
+        self.kernels.push((*kernel, told, self.device.0, time.into(), load));
         (time.into(), load)
     }
 
@@ -141,6 +164,7 @@ pub(crate) fn templates<C: Costs>(
     detail: Detail,
 ) -> Vec<Vec<Node>> {
     let mut all = vec![Vec::new(); program.segments.len()];
+    costs.turn_to(rank.rank);
     for call in &rank.calls {
         if all[call.segment].is_empty() {
             all[call.segment] = nodes(program, rank, &program.segments[call.segment], costs);
@@ -192,11 +216,11 @@ fn action<C: Costs>(
         Work::Process(time) => (NodeAction::Local(time.into()), Load::default()),
         Work::Join => (NodeAction::Local(Picoseconds::ZERO), Load::default()),
         Work::Copy { direction, place, bytes } => {
-            let time = costs.costs.copy(direction, place, bytes);
-            (NodeAction::Local(time.into()), Load::communication(costs.costs.copy_traffic(bytes, time)))
+            let time = costs.own().copy(direction, place, bytes);
+            (NodeAction::Local(time.into()), Load::communication(costs.own().copy_traffic(bytes, time)))
         }
         Work::HostUpdate(ref update) => {
-            (NodeAction::Local(costs.costs.host_update(update).into()), Load::default())
+            (NodeAction::Local(costs.own().host_update(update).into()), Load::default())
         }
         Work::Collective { axis, .. } => {
             let Some(group) = rank.groups[axis as usize] else {

@@ -199,6 +199,12 @@ impl Calibration {
 
     /// Corrects hardware and software.
     pub fn apply(&self, cluster: &mut Cluster, stack: &mut Stack) {
+        for kind in 1..=cluster.others.len() {
+            let mut only = cluster.only(kind);
+            only.nodes = cluster.nodes;
+            self.apply(&mut only, &mut stack.clone());
+            cluster.others[kind - 1].node = only.node;
+        }
         for Factor { parameter, of, factor } in &self.factors {
             let known = PARAMETERS.iter().find(|known| known.name == *parameter);
             if known.and_then(|known| known.owner(cluster, stack)).as_ref() == Some(of) {

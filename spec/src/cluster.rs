@@ -1,7 +1,7 @@
 //! On what is trained: GPUs, the nodes that hold them, and the fabric that joins the nodes.
 //!
 //! ```text
-//! Cluster ─ nodes × Node ─┬─ gpus × Gpu
+//! Cluster ─ nodes × Node ─┬─ gpus × Gpu           of one kind, or in runs of several (`Others`)
 //!    │                    ├─ Interconnect   joins the GPUs of the node, in the pattern of its Wiring
 //!    │                    ├─ host           PCIe, for GPUs that the interconnect does not join
 //!    │                    ├─ Processors     their memory, the way there, and drives
@@ -15,6 +15,7 @@ mod cores;
 mod device;
 mod document;
 mod fabric;
+mod kinds;
 mod processors;
 mod profile;
 mod read;
@@ -38,24 +39,37 @@ use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds, Watts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Equal nodes on one fabric.
+/// Nodes on one fabric: equal ones, or runs of several kinds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// Name in the catalog, or `node:count`.
     pub name: String,
-    /// How many nodes.
+    /// How many nodes, those of other kinds counted.
     pub nodes: usize,
     /// What joins the nodes beyond their NICs.
     pub fabric: Fabric,
     /// The version of NCCL by which its collectives are chosen; left out: the newest of the catalog.
     #[serde(default)]
     pub nccl: Nccl,
-    /// Each node.
+    /// Each node; where there are others, each of the first ones.
     pub node: Node,
+    /// The last nodes, in runs of other kinds with as many GPUs each; left out: all are alike.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Others>,
     /// Collectives that were measured on it; where there are none, times follow from its links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<NetworkProfile>,
+}
+
+/// Successive nodes of another kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Others {
+    /// How many.
+    pub nodes: usize,
+    /// Each of them.
+    pub node: Node,
 }
 
 /// A server with several GPUs.

@@ -20,7 +20,7 @@ pub fn write(folder: &str, plan: &Plan) -> Result<(), CliError> {
     std::fs::create_dir_all(folder).map_err(failed)?;
     let all = plan.mesh.ranks() <= MOST_FILES;
     let program = if all { lower_every_rank(plan) } else { lower(plan) };
-    let costs = ClusterCosts { cluster: &plan.cluster };
+    let costs = ClusterCosts::new(&plan.cluster);
     let cost = |work: &Work| {
         let kernel = |time: Seconds, load: Load| Cost {
             time: time.into(),

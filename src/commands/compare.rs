@@ -30,7 +30,7 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
         });
     }
     let measured = inputs::trace::measured(&arguments.measured)?;
-    let costs = ClusterCosts { cluster: &plan.cluster };
+    let costs = ClusterCosts::new(&plan.cluster);
     let (forecast, _) = forecast(&plan, &costs)?;
     let program = lower(&plan);
     let pipeline_rank = plan.mesh.coordinates(arguments.rank).pipeline;

@@ -41,7 +41,7 @@ impl Case {
     fn log_error(&self, calibration: &Calibration) -> Option<f64> {
         let mut plan = self.plan.clone();
         calibration.apply(&mut plan.cluster, &mut plan.stack);
-        let step = step_time_for_ranking(&plan, &ClusterCosts { cluster: &plan.cluster }).ok()?;
+        let step = step_time_for_ranking(&plan, &ClusterCosts::new(&plan.cluster)).ok()?;
         Some((Seconds::from(step) / self.measured).ln())
     }
 }

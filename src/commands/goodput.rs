@@ -17,7 +17,7 @@ pub fn run(arguments: &GoodputArguments) -> Result<Outcome, CliError> {
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     let reliability = Reliability::from_name(&arguments.reliability)
         .map_err(|error| CliError::of_input(Some("--reliability"), error))?;
-    let (forecast, _) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
+    let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
     let answer = Answer {
         plan: &plan,
         step_time: forecast.step_time,

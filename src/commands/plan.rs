@@ -72,7 +72,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
 fn write_report(arguments: &PlanArguments, question: &Question, found: &Found) -> Result<(), CliError> {
     let Some(path) = &arguments.report else { return Ok(()) };
     let best = &found.ranked[0].plan;
-    let (_, timeline) = forecast(best, &ClusterCosts { cluster: &best.cluster })?;
+    let (_, timeline) = forecast(best, &ClusterCosts::new(&best.cluster))?;
     let page = report::planned(question, found, &timeline);
     output::write("--report", path, |out| out.write_all(page.as_bytes()))
 }
@@ -83,7 +83,7 @@ fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Resu
         return Ok(json::found(question, found, &changes));
     }
     let best = &found.ranked[0].plan;
-    let (_, timeline) = forecast(best, &ClusterCosts { cluster: &best.cluster })?;
+    let (_, timeline) = forecast(best, &ClusterCosts::new(&best.cluster))?;
     Ok(plans::page(question, found, &changes, &timeline, output::columns()))
 }
 

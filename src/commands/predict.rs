@@ -6,12 +6,12 @@ use crate::render::{run_errors as page, scoreboard};
 use crate::{inputs, output};
 use rayon::prelude::*;
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::{quick_forecast, quick_memory};
+use trainwright_sim::{fullest, quick_forecast, quick_memory};
 use trainwright_spec::calibration::Calibration;
-use trainwright_spec::memory::{RankMemory, node_memory, reported_memory};
+use trainwright_spec::memory::{node_memory, reported_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_spec::units::Seconds;
 use trainwright_traces::training::{NoPlan, Outcome as Fate, Prediction, Run, Summary};
 
 /// Runs the command.
@@ -67,14 +67,15 @@ pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec
 }
 
 fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
-    let costs = ClusterCosts { cluster: &plan.cluster };
+    let costs = ClusterCosts::new(&plan.cluster);
     let forecast = quick_forecast(plan, &costs).map_err(|deadlock| NoPlan::Invalid(deadlock.to_string()))?;
     let step = Seconds::from(forecast.step_time);
     let percent = |part| 100.0 * (Seconds::from(part) / step);
     let memory = quick_memory(plan);
-    let used = memory.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+    let full = fullest(plan, &memory);
+    let used = memory[full].total();
     let beside = node_memory(plan, &memory);
-    let fits = used <= plan.cluster.node.gpu.memory.value && beside.is_none_or(|beside| beside.fits());
+    let fits = used <= plan.node(full).gpu.memory.value && beside.is_none_or(|beside| beside.fits());
     let at_peak = at_peak(plan);
     let printed = reported_memory(plan, &memory);
     Ok(Prediction {
@@ -94,8 +95,7 @@ fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
 /// The model's FLOPs, every attention score counted, at the peak of all GPUs.
 fn at_peak(plan: &Plan) -> Seconds {
     let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::Full);
-    let peak = plan.cluster.node.gpu.peak[&plan.job.precision].value * plan.mesh.ranks() as f64;
-    plan.job.global_batch as f64 * flops / peak
+    plan.job.global_batch as f64 * flops / plan.peak()
 }
 
 /// The bubble of 1F1B over the work: (p − 1) / (v m), p pipeline ranks with v stages each, m microbatches.

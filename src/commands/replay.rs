@@ -30,7 +30,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<Outcome, CliError> {
     };
     let traces = files.iter().map(read).collect::<Result<Vec<_>, CliError>>()?;
     let workload = workload::workload(&traces, &groups(arguments, &files)?)?;
-    let timeline = replay(&workload, cluster.gpus(), &ClusterCosts { cluster: &cluster })?;
+    let timeline = replay(&workload, cluster.gpus(), &ClusterCosts::new(&cluster))?;
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&timeline, &mut out))?;
     }

@@ -30,7 +30,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
         plan.check(&arguments.plan).map_err(refuse)?;
     }
     inputs::calibration(&arguments.calibration)?.apply(&mut plan.cluster, &mut plan.stack);
-    let (forecast, timeline) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
+    let (forecast, timeline) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &plan, &timeline).and_then(|()| match &arguments.report {
         Some(path) => {

@@ -108,7 +108,7 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
         (None, folder) => profile(folder.as_deref().unwrap_or_default(), plan)?,
     };
     let plan = on_machine(plan, &joined(arguments, plan, cluster))?;
-    let (_, expected) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster })?;
+    let (_, expected) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
     let compared = Comparison::new(&expected, &steps, &times);
     let measured = typical(&steps).clone();
     Ok(Some(Validated { name: String::new(), plan, compared, expected, measured }))

@@ -143,7 +143,7 @@ fn write_files(arguments: &WhatIfArguments, asked: &Sweep, page: &Page) -> Resul
         let fastest = fastest(&page.answers);
         let timeline = match fastest {
             Some((_, planned)) => {
-                let costs = ClusterCosts { cluster: &planned.plan.cluster };
+                let costs = ClusterCosts::new(&planned.plan.cluster);
                 Some(forecast(&planned.plan, &costs)?.1)
             }
             None => None,

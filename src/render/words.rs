@@ -1,9 +1,9 @@
 //! Plans, jobs and quantities in words. Every page uses these, so that they all say it alike.
 
-use trainwright_sim::Forecast;
+use trainwright_sim::{Forecast, fullest};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
-use trainwright_spec::memory::{NodeMemory, RankMemory};
+use trainwright_spec::memory::NodeMemory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
@@ -155,11 +155,8 @@ pub fn recompute_cell<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone)
 
 /// Whether a plan fits, and if not on which pipeline rank it lacks most.
 pub fn fit(plan: &Plan, forecast: &Forecast) -> String {
-    let totals = forecast.memory.iter().map(RankMemory::total).enumerate();
-    let fullest = totals.fold((0, Bytes::ZERO), |most, next| if next.1 > most.1 { next } else { most });
-    let (rank, peak) = fullest;
-    let gpu = &plan.cluster.node.gpu.name;
-    let limit = forecast.gpu_memory;
+    let rank = fullest(plan, &forecast.memory);
+    let (gpu, peak, limit) = (&plan.node(rank).gpu.name, forecast.peak_memory, forecast.gpu_memory);
     let beside = forecast.node_memory.and_then(|beside| lacking(&beside));
     match peak <= limit {
         true if beside.is_some() => format!("does not fit: {}", beside.unwrap_or_default()),

@@ -90,7 +90,7 @@ pub fn compared(runs: &[Run], every: usize) -> Vec<Compared> {
         }
     }
     let time = |plan: &Plan| {
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         step_time_for_ranking(plan, &costs).ok().map(Seconds::from)
     };
     let answer = |(asked, answers): &(Question, Vec<usize>)| -> Vec<(usize, Compared)> {

@@ -126,7 +126,7 @@ fn least_broken(infeasible: &Infeasible) -> String {
 fn simulated(plan: &Plan) -> Outcome {
     plan.check("plan").map_err(words)?;
     let (forecast, _) =
-        forecast(plan, &ClusterCosts { cluster: &plan.cluster }).map_err(|error| error.to_string())?;
+        forecast(plan, &ClusterCosts::new(&plan.cluster)).map_err(|error| error.to_string())?;
     match forecast.fits {
         true => Ok(Planned { plan: plan.clone(), forecast, limited_by: String::new() }),
         false => Err(format!("does not fit: needs {} of {}", forecast.peak_memory, forecast.gpu_memory)),

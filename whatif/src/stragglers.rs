@@ -155,7 +155,7 @@ pub fn stragglers(
         return Err(StragglerError::TooManyOps { ops: least });
     }
     let program = lower_every_copy(plan);
-    let repeated = Repeated::new(&program, &ClusterCosts { cluster: &plan.cluster }, Detail::Calls);
+    let repeated = Repeated::new(&program, &ClusterCosts::new(&plan.cluster), Detail::Calls);
     if repeated.ops() > MOST_OPS {
         return Err(StragglerError::TooManyOps { ops: repeated.ops() });
     }

@@ -5,8 +5,11 @@ use super::{Effort, LayerClass, PartitionError, Problem, Solution, TOLERANCE, fi
 
 /// Refuses problems that make no sense.
 pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
-    let lists =
-        [("runs", problem.runs.len()), ("classes", problem.classes.iter().map(Vec::len).sum()), ("stages", problem.stages.len())];
+    let lists = [
+        ("runs", problem.runs.len()),
+        ("classes", problem.classes.iter().map(Vec::len).sum()),
+        ("stages", problem.stages.len()),
+    ];
     for (what, length) in lists {
         if length == 0 {
             return Err(PartitionError::Missing { what: what.into() });
@@ -20,7 +23,8 @@ pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
             return Err(PartitionError::UnknownClass { run: index, class: run.class, count: first.len() });
         }
     }
-    let choices = |classes: &[LayerClass]| classes.iter().map(|class| class.choices.len()).collect::<Vec<_>>();
+    let choices =
+        |classes: &[LayerClass]| classes.iter().map(|class| class.choices.len()).collect::<Vec<_>>();
     if let Some(device) = problem.classes.iter().position(|classes| choices(classes) != choices(first)) {
         return Err(PartitionError::UnlikeDevices { device });
     }

@@ -50,7 +50,8 @@ impl Layers {
             sequence.extend(std::iter::repeat_n(position[run.class], run.count));
         }
         let largest = |of: fn(&super::Choice) -> f64| {
-            let classes = problem.classes.iter().flat_map(|classes| used.iter().map(|&class| &classes[class]));
+            let classes =
+                problem.classes.iter().flat_map(|classes| used.iter().map(|&class| &classes[class]));
             let choices = classes.flat_map(|class| &class.choices);
             sequence.len() as f64 * choices.map(of).fold(0.0, f64::max)
         };
@@ -71,10 +72,12 @@ impl Layers {
             by_kept.sort_by(|&a, &b| choices[a].kept.total_cmp(&choices[b].kept));
             Class { state: state_bytes.round(class.state.get()), choices, by_kept }
         };
-        let of_device = |classes: &Vec<LayerClass>| used.iter().map(|&class| counted(&classes[class])).collect();
+        let of_device =
+            |classes: &Vec<LayerClass>| used.iter().map(|&class| counted(&classes[class])).collect();
         let classes: Vec<Vec<Class>> = problem.classes.iter().map(of_device).collect();
         let all = classes.iter().flatten();
-        let mut peaks: Vec<f64> = all.flat_map(|class| class.choices.iter().map(|choice| choice.peak)).collect();
+        let mut peaks: Vec<f64> =
+            all.flat_map(|class| class.choices.iter().map(|choice| choice.peak)).collect();
         peaks.sort_by(f64::total_cmp);
         peaks.dedup();
         let stage_times = problem.stages.iter().map(|stage| seconds.round(stage.time.get())).collect();

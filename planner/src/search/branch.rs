@@ -203,7 +203,7 @@ impl Space<'_> {
 
     /// The candidates with a layout.
     fn open(&self, index: usize, goal: &Goal, plan: &mut Plan) -> Step {
-        let gpu = self.question.cluster.node.gpu.memory.value;
+        let gpu = self.question.cluster.mean_memory();
         let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
         let (mut branches, mut lacking) = (Vec::new(), Vec::new());
         for (place, candidate) in candidates.filter(|candidate| (goal.candidates)(candidate)).enumerate() {

@@ -1,6 +1,7 @@
 //! A plan that fits although some stage exceeds its even share of its rank's memory: measured by `plan_memory` itself.
 
-use crate::partition::{LayerClass, Problem, Run};
+use super::Fullest;
+use crate::partition::{LayerClass, Problem, Run, Stage};
 use crate::space::recompute_choices;
 use crate::verdict::Question;
 use std::cmp::Reverse;
@@ -17,28 +18,29 @@ pub(super) fn repair(
     question: &Question,
     empty: &Plan,
     problem: &Problem,
-    fullest: &dyn Fn(&Plan) -> (usize, Bytes),
-) -> Result<(Plan, Seconds), (usize, Bytes)> {
-    let has = question.cluster.node.gpu.memory.value;
+    fullest: &dyn Fn(&Plan) -> Fullest,
+) -> Result<(Plan, Seconds), Fullest> {
+    let has: Vec<Bytes> = (0..empty.mesh.pipeline).map(|rank| empty.node(rank).gpu.memory.value).collect();
     let mut draft = Draft::even(question, problem);
     let lacking = fullest(&draft.plan(empty));
-    let mut most = lacking.1;
+    let mut fits = lacking.fits();
     for _ in 0..MOVES {
-        if most <= has {
+        if fits {
             break;
         }
         let plan = draft.plan(empty);
         let held: Vec<Bytes> = plan_memory(&plan).iter().map(RankMemory::total).collect();
-        if held.iter().copied().sum::<Bytes>() > has * held.len() as f64 {
+        if held.iter().copied().sum::<Bytes>() > has.iter().copied().sum() {
             return Err(lacking);
         }
-        draft.move_block(&plan, &held);
-        most = fullest(&draft.plan(empty)).1;
+        let lacks: Vec<Bytes> = held.iter().zip(&has).map(|(held, has)| *held - *has).collect();
+        draft.move_block(&plan, &lacks);
+        fits = fullest(&draft.plan(empty)).fits();
     }
-    if most > has {
+    if !fits {
         return Err(lacking);
     }
-    draft.hasten(|draft| fullest(&draft.plan(empty)).1 <= has);
+    draft.hasten(|draft| fullest(&draft.plan(empty)).fits());
     Ok((draft.plan(empty), problem.objective(&draft.times())))
 }
 
@@ -48,7 +50,7 @@ struct Draft<'a> {
     problem: &'a Problem,
     options: Vec<Recompute>,
     /// The class of each block.
-    classes: Vec<&'a LayerClass>,
+    classes: Vec<usize>,
     /// Blocks of each stage.
     lengths: Vec<usize>,
     /// For each block, the index into its class's choices, and into `options`.
@@ -58,9 +60,11 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Even stages whose blocks keep as little as they can.
     fn even(question: &Question, problem: &'a Problem) -> Self {
-        let of_run = |run: &Run| vec![&problem.classes[0][run.class]; run.count];
-        let classes: Vec<&LayerClass> = problem.runs.iter().flat_map(of_run).collect();
-        let keeping_least = |class: &&LayerClass| {
+        let of_run = |run: &Run| vec![run.class; run.count];
+        let classes: Vec<usize> = problem.runs.iter().flat_map(of_run).collect();
+        // A choice keeps the same on every device.
+        let keeping_least = |class: &usize| {
+            let class = &problem.classes[0][*class];
             let kept = |option: &usize| class.choices[*option].kept.get();
             let options = 0..class.choices.len();
             options.min_by(|a, b| kept(a).total_cmp(&kept(b))).expect("a class has choices")
@@ -82,21 +86,30 @@ impl<'a> Draft<'a> {
         Plan { stages: self.lengths.iter().map(blocks).collect(), ..empty.clone() }
     }
 
+    /// The class of a block that stands on a stage.
+    fn class(&self, stage: usize, block: usize) -> &'a LayerClass {
+        &self.problem.classes[self.problem.stages[stage].device][self.classes[block]]
+    }
+
     /// Each stage's time for one microbatch.
     fn times(&self) -> Vec<Seconds> {
-        let mut blocks =
-            self.classes.iter().zip(&self.taken).map(|(class, option)| class.choices[*option].time);
-        let stages = self.problem.stages.iter().zip(&self.lengths);
-        stages.map(|(stage, length)| stage.time + blocks.by_ref().take(*length).sum::<Seconds>()).collect()
+        let mut next = 0;
+        let of_stage = |(index, (stage, length)): (usize, (&Stage, &usize))| {
+            let own = next..next + length;
+            next = own.end;
+            stage.time
+                + own.map(|block| self.class(index, block).choices[self.taken[block]].time).sum::<Seconds>()
+        };
+        self.problem.stages.iter().zip(&self.lengths).enumerate().map(of_stage).collect()
     }
 
     /// Moves a block from the fullest rank to the emptiest: from the longest stage of the one to the shortest of the
     /// other; among equals from the first, which holds most microbatches, to the last.
-    fn move_block(&mut self, plan: &Plan, held: &[Bytes]) {
+    fn move_block(&mut self, plan: &Plan, lacks: &[Bytes]) {
         let (schedule, shape) = (plan.schedule(), plan.pipeline_shape());
-        let by_held = |a: &usize, b: &usize| held[*a].get().total_cmp(&held[*b].get());
-        let full = (0..held.len()).max_by(by_held).expect("a plan has ranks");
-        let empty = (0..held.len()).min_by(by_held).expect("a plan has ranks");
+        let by_lack = |a: &usize, b: &usize| lacks[*a].get().total_cmp(&lacks[*b].get());
+        let full = (0..lacks.len()).max_by(by_lack).expect("a plan has ranks");
+        let empty = (0..lacks.len()).min_by(by_lack).expect("a plan has ranks");
         let own = |rank: usize| {
             (0..self.lengths.len()).filter(move |stage| schedule.rank_of(*stage, shape) == rank)
         };
@@ -129,14 +142,12 @@ impl<'a> Draft<'a> {
     /// The draft with one block of a stage as fast as still fits; none if no block of it can be faster.
     fn hastened(&self, stage: usize, fits: &impl Fn(&Self) -> bool) -> Option<Self> {
         let start: usize = self.lengths[..stage].iter().sum();
-        let alike = |a: usize, b: usize| {
-            std::ptr::eq(self.classes[a], self.classes[b]) && self.taken[a] == self.taken[b]
-        };
+        let alike = |a: usize, b: usize| self.classes[a] == self.classes[b] && self.taken[a] == self.taken[b];
         // What its neighbour cannot do, a block that is like it cannot either.
         for block in
             (start..start + self.lengths[stage]).filter(|block| *block == start || !alike(block - 1, *block))
         {
-            let choices = &self.classes[block].choices;
+            let choices = &self.class(stage, block).choices;
             let now = choices[self.taken[block]].time;
             let mut faster: Vec<usize> = (0..choices.len()).filter(|to| choices[*to].time < now).collect();
             faster.sort_by(|a, b| choices[*a].time.get().total_cmp(&choices[*b].time.get()));

@@ -29,7 +29,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
 
 /// What came of every candidate of a question.
 fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
-    let costs = ClusterCosts { cluster: &question.cluster };
+    let costs = ClusterCosts::new(&question.cluster);
     let legal = Legal::of(question).unwrap();
     let layers = LayerCosts::new(question, &legal.layouts, &costs).unwrap();
     let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
@@ -52,7 +52,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
     };
     let question = question("llama-3-70b", "dgx-h100:16", 8192, 512, pins);
     let [(_, Staged::Plan(plan, _))] = &staged(&question)[..] else { panic!("nothing fits") };
-    assert!(fullest_in(plan, None).1 <= question.cluster.node.gpu.memory.value);
+    assert!(fullest_in(plan, None).fits());
     assert!(plan.stages.iter().any(|stage| stage.0.len() < 4), "{:?}", plan.stages);
 }
 
@@ -66,7 +66,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
         for (candidate, staged) in staged(&question) {
             match staged {
                 Staged::Plan(plan, _) => {
-                    assert!(fullest_in(&plan, None).1 <= has, "{}", candidate.words());
+                    assert!(fullest_in(&plan, None).fits(), "{}", candidate.words());
                     plans += 1;
                 }
                 Staged::OutOfMemory { needs, .. } => {
@@ -75,7 +75,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
                     let share = |stage| 32 / stages + usize::from(stage < 32 % stages);
                     let full = |stage| StageBlocks(vec![Recompute::Full; share(stage)]);
                     let even = candidate.plan(&question, (0..stages).map(full).collect());
-                    assert!(fullest_in(&even, None).1 > has, "{}: even stages fit", candidate.words());
+                    assert!(!fullest_in(&even, None).fits(), "{}: even stages fit", candidate.words());
                 }
                 Staged::Undecided => panic!("{}", candidate.words()),
             }

@@ -5,7 +5,7 @@ use crate::engine::{Load, Traffic};
 use crate::network::{Link, Placement};
 use crate::replay::OperationCosts;
 use crate::{compute, host, network};
-use trainwright_spec::cluster::{Cluster, step_time};
+use trainwright_spec::cluster::{Cluster, Node, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
@@ -17,13 +17,35 @@ use trainwright_spec::units::{Bytes, Flops, Seconds};
 pub struct ClusterCosts<'a> {
     /// The hardware.
     pub cluster: &'a Cluster,
+    /// The kind of the node whose kernels and copies are meant.
+    kind: usize,
+}
+
+impl<'a> ClusterCosts<'a> {
+    /// Kernels are those of its first kind of nodes; `on` knows those of a rank.
+    pub fn new(cluster: &'a Cluster) -> Self {
+        Self { cluster, kind: 0 }
+    }
+
+    /// The same with the kernels of another kind.
+    ///
+    /// # Panics
+    /// If there is no such kind.
+    pub fn of_kind(self, kind: usize) -> Self {
+        assert!(kind <= self.cluster.others.len(), "{} has no kind {kind}", self.cluster.name);
+        Self { kind, ..self }
+    }
+
+    fn node(&self) -> &'a Node {
+        self.cluster.node_of(self.kind)
+    }
 }
 
 impl OperationCosts for ClusterCosts<'_> {
     /// T = max(n / R, m / β): n operations at the peak R in 16 bits, or at the only one that there is; m bytes at the
     /// memory bandwidth β. A trace that does not tell times does not tell precisions either.
     fn operations(&self, flops: Flops, memory: Bytes) -> Seconds {
-        let gpu = &self.cluster.node.gpu;
+        let gpu = &self.node().gpu;
         let known =
             [Precision::Bf16, Precision::Fp16].into_iter().find_map(|precision| gpu.peak.get(&precision));
         let arithmetic = match known.or(gpu.peak.values().next()) {
@@ -35,16 +57,26 @@ impl OperationCosts for ClusterCosts<'_> {
 }
 
 impl Costs for ClusterCosts<'_> {
+    fn device(&self, rank: usize) -> usize {
+        if self.cluster.is_mixed() { self.cluster.kind_of(rank) } else { 0 }
+    }
+
+    fn on(&self, device: usize) -> Option<Self> {
+        self.cluster.is_mixed().then(|| self.of_kind(device))
+    }
+
     fn kernel(&self, kernel: &Kernel) -> Seconds {
-        compute::kernel_time(kernel, &self.cluster.node.gpu)
+        compute::kernel_time(kernel, &self.node().gpu)
     }
 
     fn op(&self, op: &Op, kernel: &Kernel) -> Seconds {
-        compute::op_time(&op.kind(), kernel, &self.cluster.node.gpu)
+        compute::op_time(&op.kind(), kernel, &self.node().gpu)
     }
 
     fn tells_ops_apart(&self) -> bool {
-        self.cluster.node.gpu.profile.as_ref().is_some_and(|profile| !profile.ops.is_empty())
+        self.cluster
+            .kinds()
+            .any(|(_, node)| node.gpu.profile.as_ref().is_some_and(|profile| !profile.ops.is_empty()))
     }
 
     fn machine(&self, rank: usize) -> Option<usize> {
@@ -106,11 +138,11 @@ impl Costs for ClusterCosts<'_> {
     }
 
     fn copy(&self, direction: CopyDirection, place: Place, bytes: Bytes) -> Seconds {
-        host::copy_time(direction, place, bytes, &self.cluster.node)
+        host::copy_time(direction, place, bytes, self.node())
     }
 
     fn host_update(&self, update: &HostUpdate) -> Seconds {
-        host::update_time(update, &self.cluster.node)
+        host::update_time(update, self.node())
     }
 
     /// The memory bandwidth that its bytes need; a copy engine does it, and no multiprocessor. On A100s matrix products
@@ -120,7 +152,7 @@ impl Costs for ClusterCosts<'_> {
         if bytes == Bytes::ZERO {
             return Traffic::default();
         }
-        let memory = bytes / self.cluster.node.gpu.memory_bandwidth.value / time;
+        let memory = bytes / self.node().gpu.memory_bandwidth.value / time;
         Traffic { memory: memory.min(1.0), ..Traffic::default() }
     }
 
@@ -131,7 +163,7 @@ impl Costs for ClusterCosts<'_> {
             let share = cores.threads.value as f64 / cores.count.value as f64;
             return Load { cores: share, ..Load::default() };
         }
-        let gap = self.cluster.node.gpu.achieved.kernel_overhead.value;
+        let gap = self.node().gpu.achieved.kernel_overhead.value;
         let busy = (1.0 - gap / time).max(0.0);
         match kernel {
             Kernel::Streaming { .. } => Load { memory_bound: busy, ..Load::default() },
@@ -151,7 +183,8 @@ impl Costs for ClusterCosts<'_> {
         if self.cluster.node.cores.is_some() {
             return Traffic::default();
         }
-        collective_traffic(kind, bytes, &Placement::new(&group.ranks, self.cluster), self.cluster, time)
+        let (kind_of_node, placement) = network::slowest(kind, bytes, &group.ranks, self.cluster);
+        collective_traffic(kind, bytes, &placement, self.cluster.node_of(kind_of_node), time)
     }
 
     /// Its links alone. What its two channels and its bytes take from kernels adds 0.14 % to a step of GPT-3 175B on
@@ -160,7 +193,7 @@ impl Costs for ClusterCosts<'_> {
         if from == to || bytes == Bytes::ZERO || self.cluster.node.cores.is_some() {
             return Traffic::default();
         }
-        let placement = Placement::new(&[from, to], self.cluster);
+        let (_, placement) = network::slowest(CollectiveKind::SendReceive, bytes, &[from, to], self.cluster);
         let (inside, between) = links(bytes, &placement, time);
         Traffic { inside, between, ..Traffic::default() }
     }
@@ -182,7 +215,7 @@ fn collective_traffic(
     kind: CollectiveKind,
     bytes: Bytes,
     placement: &Placement,
-    cluster: &Cluster,
+    node: &Node,
     time: Seconds,
 ) -> Traffic {
     if placement.ranks <= 1 || bytes == Bytes::ZERO {
@@ -193,10 +226,10 @@ fn collective_traffic(
         CollectiveKind::Barrier => 0.0,
         _ => 1.0,
     };
-    let gpu = &cluster.node.gpu;
+    let gpu = &node.gpu;
     let channels = gpu.communication.as_ref().map_or(0, |communication| {
         let most = communication.channels.value;
-        match (placement.between, &cluster.node.nics) {
+        match (placement.between, &node.nics) {
             (Some(_), Some(nics)) => most.min(communication.channels_per_nic.value * nics.count.value),
             _ => most,
         }

@@ -82,7 +82,7 @@ mod tests {
 
     fn microseconds(cluster: &Cluster, kind: CollectiveKind, bytes: f64, ranks: &[usize]) -> f64 {
         let group = Group { axis: Axis::Data, ranks: ranks.to_vec(), members: Vec::new() };
-        1e6 * ClusterCosts { cluster }.collective(kind, Bytes::new(bytes), &group).get()
+        1e6 * ClusterCosts::new(cluster).collective(kind, Bytes::new(bytes), &group).get()
     }
 
     #[test]

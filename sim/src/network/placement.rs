@@ -3,7 +3,7 @@
 use super::uplinks::Way;
 use super::wired::Wired;
 use super::{Call, Protocol};
-use trainwright_spec::cluster::{Cluster, Generation, InSwitchReduction, Nics, Shape, Transport};
+use trainwright_spec::cluster::{Cluster, Generation, InSwitchReduction, Nics, Node, Shape, Transport};
 use trainwright_spec::nccl::{ByAlgorithm, ByGeneration, ByNodes, ByProtocol, Constants};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
@@ -64,7 +64,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places global `ranks`, in any order: rank r is a GPU of node r / (GPUs per node).
+    /// Places global `ranks`, in any order: rank r is a GPU of node r / (GPUs per node). Where nodes are of several kinds,
+    /// see `network::slowest`; here all are of the first.
     ///
     /// Achieved bandwidths are the published ones times their efficiency. The NICs of a node are shared evenly by
     /// its g GPUs. A group with k ranks on a node (the fewest of its nodes) so gets
@@ -78,12 +79,17 @@ impl Placement {
     /// # Panics
     /// If a rank is not on the cluster.
     pub fn new(ranks: &[usize], cluster: &Cluster) -> Self {
+        Self::on(ranks, cluster, &cluster.node)
+    }
+
+    /// The same as if all nodes were such ones.
+    pub(super) fn on(ranks: &[usize], cluster: &Cluster, node: &Node) -> Self {
         if !ranks.is_sorted() {
             let mut sorted = ranks.to_vec();
             sorted.sort_unstable();
-            return Self::new(&sorted, cluster);
+            return Self::on(&sorted, cluster, node);
         }
-        let (node, gpus) = (&cluster.node, cluster.node.gpus.value);
+        let gpus = node.gpus.value;
         let last = ranks.last().map(|rank| rank / gpus);
         assert!(last.is_none_or(|home| home < cluster.nodes), "a rank is not on {}", cluster.name);
         let (nodes, ranks_per_node) = groups(ranks, gpus);
@@ -101,7 +107,7 @@ impl Placement {
         });
         let local = ranks.chunk_by(|a, b| a / gpus == b / gpus).find(|local| local.len() == ranks_per_node);
         let local: Vec<usize> = local.unwrap_or_default().iter().map(|rank| rank % gpus).collect();
-        let wired = Wired::new(&local, cluster);
+        let wired = Wired::new(&local, cluster, node);
         let reducing = |reduction: &InSwitchReduction| Link {
             bandwidth: interconnect.bandwidth.value * reduction.efficiency.value,
             latency: reduction.latency.value,

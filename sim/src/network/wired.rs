@@ -25,8 +25,7 @@ impl<'a> Wired<'a> {
     /// it and a pair 1/(g − 1). An interconnect whose rings were measured has as many links as there were rings through
     /// a group of that size, whichever its GPUs, and for single messages as many as for two. On all other wirings a
     /// search finds the disjoint rings, and messages take their routes at once, max-min fairly.
-    pub fn new(group: &[usize], cluster: &'a Cluster) -> Self {
-        let node = &cluster.node;
+    pub fn new(group: &[usize], cluster: &Cluster, node: &'a Node) -> Self {
         let (interconnect, gpus, ranks) = (&node.interconnect, node.gpus.value, group.len());
         let full = interconnect.achieved();
         let parts = |ring: f64, pair: f64, exchange: f64| Self {
@@ -49,13 +48,13 @@ impl<'a> Wired<'a> {
                 let share = (ranks - 1) as f64 / peers;
                 parts(share, 1.0 / peers, share)
             }
-            (Wiring::Pairs(_) | Wiring::Bridges(_), []) => routed(group, cluster),
+            (Wiring::Pairs(_) | Wiring::Bridges(_), []) => routed(group, cluster, node),
         }
     }
 }
 
-fn routed<'a>(group: &[usize], cluster: &'a Cluster) -> Wired<'a> {
-    let one = Cluster { nodes: 1, ..cluster.clone() };
+fn routed<'a>(group: &[usize], cluster: &Cluster, node: &'a Node) -> Wired<'a> {
+    let one = Cluster { nodes: 1, node: node.clone(), others: Vec::new(), ..cluster.clone() };
     let topology = Topology::new(&one);
     let next = (0..group.len()).map(|place| (group[place], group[(place + 1) % group.len()]));
     let each = group.iter().flat_map(|from| group.iter().map(move |to| (*from, *to)));
@@ -66,7 +65,7 @@ fn routed<'a>(group: &[usize], cluster: &'a Cluster) -> Wired<'a> {
         // Neither links nor PCIe form a ring: its messages take the routes there are.
         None => (pair, LinkKind::Interconnect),
     };
-    Wired { over: medium(&cluster.node, kind), ring, pair, exchange }
+    Wired { over: medium(node, kind), ring, pair, exchange }
 }
 
 fn medium(node: &Node, kind: LinkKind) -> &Interconnect {

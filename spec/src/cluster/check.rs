@@ -34,6 +34,7 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
     }
     check_node(&cluster.node, cluster.nodes)?;
     fabric::check(cluster)?;
+    check_others(cluster)?;
     if cluster.nodes > 1 && cluster.node.nics.is_none() && !matches!(cluster.fabric.shape, Shape::Torus(_)) {
         let allowed = format!("{} nodes can only work together over NICs or a `fabric.torus`", cluster.nodes);
         return Err(fault("node.nics", "missing".into(), &allowed));
@@ -41,6 +42,49 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
     match &cluster.profile {
         Some(profile) => check_profile(profile, cluster),
         None => Ok(()),
+    }
+}
+
+/// Whether nodes of other kinds can stand beside the first ones: ranks are counted over nodes of one size, and only fabrics
+/// of switches join unlike ones.
+fn check_others(cluster: &Cluster) -> Result<(), Fault> {
+    let mut left = cluster.nodes;
+    for (index, others) in cluster.others.iter().enumerate() {
+        let at = |key: &str| format!("others.{index}.{key}");
+        if others.nodes == 0 || others.nodes >= left {
+            let allowed =
+                format!("from 1 to {}: `nodes` counts all, some of the first kind among them", left - 1);
+            return Err(fault(&at("nodes"), others.nodes.to_string(), &allowed));
+        }
+        left -= others.nodes;
+        let (own, first) = (others.node.gpus.value, cluster.node.gpus.value);
+        if own != first {
+            let allowed = format!("the {first} of the first nodes: all have as many GPUs");
+            return Err(fault(&at("node.gpus"), own.to_string(), &allowed));
+        }
+        check_node(&others.node, cluster.nodes).map_err(|fault| Fault { key: at(&fault.key), ..fault })?;
+        if others.node.nics.is_none() {
+            return Err(fault(
+                &at("node.nics"),
+                "missing".into(),
+                "nodes of several kinds work together over NICs",
+            ));
+        }
+    }
+    let alone = |what: &str| Err(fault("others", format!("{} more kinds", cluster.others.len()), what));
+    let kinds = || cluster.kinds().map(|(_, node)| node);
+    match &cluster.fabric.shape {
+        _ if !cluster.is_mixed() => Ok(()),
+        Shape::Torus(_) | Shape::Links(_) => {
+            alone("only nodes of one kind on a torus or on links of one's own")
+        }
+        _ if cluster.profile.is_some() => {
+            alone("only nodes of one kind with measured collectives in `profile`")
+        }
+        _ if kinds().any(|node| node.cores.is_some()) => {
+            alone("only nodes of one kind where ranks are threads")
+        }
+        _ => Ok(()),
     }
 }
 

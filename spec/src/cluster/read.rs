@@ -12,11 +12,15 @@
 //! gpus = 8
 //! interconnect = "nvlink3-nvswitch"
 //! nics = { kind = "infiniband-hdr", count = 4 }
+//!
+//! [[others]]                        # the last 8 of the 16; left out: all nodes are alike
+//! nodes = 8
+//! node = "dgx-h100"
 //! ```
 
 use super::check::{Fault, check};
 use super::document::Document;
-use super::{Cluster, Fabric, Node};
+use super::{Cluster, Fabric, Node, Others};
 use crate::catalog;
 use crate::error::SpecError;
 use crate::nccl::Nccl;
@@ -38,11 +42,14 @@ impl Cluster {
     }
 
     /// A cluster of the catalog (`selene`), a part of one (`selene:16`), a node of the catalog (`dgx-h100`) or
-    /// several of them on a non-blocking fabric (`dgx-h100:16`).
+    /// several of them on a non-blocking fabric (`dgx-h100:16`), of several kinds too (`dgx-h100:8+dgx-a100:8`).
     ///
     /// # Errors
     /// `UnknownName` with the nearest names; `BadValue` for a count that is no number, zero, or more than there are.
     pub fn from_name(text: &str) -> Result<Self, SpecError> {
+        if text.contains('+') {
+            return Self::mixed(text);
+        }
         let (name, count) = match text.split_once(':') {
             Some((name, count)) => (name, Some(count)),
             None => (text, None),
@@ -72,6 +79,7 @@ impl Cluster {
                 fabric: Fabric::non_blocking(),
                 nccl: Nccl::default(),
                 node,
+                others: Vec::new(),
                 profile: None,
             }
         } else {
@@ -83,6 +91,24 @@ impl Cluster {
         cluster.name = text.into();
         check(&cluster)
             .map_err(|Fault { key, value, allowed }| refuse(format!("`{key}` is {value}; {allowed}")))?;
+        Ok(cluster)
+    }
+
+    /// Runs of several kinds of nodes on the fabric of the first.
+    fn mixed(text: &str) -> Result<Self, SpecError> {
+        let parts = text.split('+').map(|part| Self::from_name(part.trim()));
+        let parts: Vec<Self> = parts.collect::<Result<_, _>>()?;
+        let nodes = parts.iter().map(|part| part.nodes).sum();
+        let mut parts = parts.into_iter();
+        let first = parts.next().expect("splitting gives one part or more");
+        let others = parts.map(|part| Others { nodes: part.nodes, node: part.node }).collect();
+        let cluster = Cluster { name: text.into(), nodes, others, ..first };
+        check(&cluster).map_err(|Fault { key, value, allowed }| SpecError::BadValue {
+            origin: "argument".into(),
+            key: "cluster".into(),
+            value: format!("`{text}`"),
+            allowed: format!("`{key}` is {value}; {allowed}"),
+        })?;
         Ok(cluster)
     }
 
@@ -111,6 +137,16 @@ impl Cluster {
         complete(root, &["node", "gpu"], String::new(), &document)?;
         if let Some(DeValue::Table(node)) = root.get_mut("node").map(Spanned::get_mut) {
             complete_links(node, "node.", &document)?;
+        }
+        if let Some(DeValue::Array(others)) = root.get_mut("others").map(Spanned::get_mut) {
+            for (index, other) in others.iter_mut().enumerate() {
+                let DeValue::Table(other) = other.get_mut() else { continue };
+                let path = format!("others.{index}");
+                complete(other, &["node", "gpu"], path.clone(), &document)?;
+                if let Some(DeValue::Table(node)) = other.get_mut("node").map(Spanned::get_mut) {
+                    complete_links(node, &format!("{path}.node."), &document)?;
+                }
+            }
         }
         let cluster: Cluster = document.read(tables)?;
         check(&cluster).map_err(|Fault { key, value, allowed }| {

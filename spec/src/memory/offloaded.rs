@@ -1,6 +1,7 @@
 //! What a rank holds on its GPU and beside it where something is offloaded.
 
 use super::{RankMemory, fixed_overhead};
+use crate::cluster::Processors;
 use crate::lower::data::Copies;
 use crate::lower::offload::{Bucket, Held, late_copies};
 use crate::lower::{Layer, Stage, own_stages};
@@ -139,9 +140,13 @@ impl NodeMemory {
 }
 
 /// What the node whose ranks keep most beside their GPUs holds there, by the closed form of each pipeline rank; none if
-/// nothing is offloaded.
+/// nothing is offloaded. Of nodes of several kinds the least that one has.
 pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
-    let processors = plan.cluster.node.processors.as_ref().filter(|_| !plan.offload.is_none())?;
+    if plan.offload.is_none() {
+        return None;
+    }
+    let kinds = plan.cluster.kinds().map(|(_, node)| node.processors.as_ref());
+    let kinds: Vec<&Processors> = kinds.collect::<Option<_>>()?;
     let gpus = plan.cluster.node.gpus.value;
     let most = |kept: fn(&RankMemory) -> Bytes| {
         let of_node = |node: usize| -> Bytes {
@@ -150,11 +155,13 @@ pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
         };
         (0..plan.cluster.nodes).map(of_node).fold(Bytes::ZERO, Bytes::max)
     };
-    let drives = processors.drives.as_ref();
+    let least = |of: fn(&Processors) -> Bytes| {
+        kinds.iter().map(|kind| of(kind)).fold(Bytes::new(f64::INFINITY), Bytes::min)
+    };
     Some(NodeMemory {
         host: most(|rank| rank.host),
-        host_capacity: processors.memory.value,
+        host_capacity: least(|kind| kind.memory.value),
         nvme: most(|rank| rank.nvme),
-        nvme_capacity: drives.map_or(Bytes::ZERO, |drives| drives.capacity.value),
+        nvme_capacity: least(|kind| kind.drives.as_ref().map_or(Bytes::ZERO, |drives| drives.capacity.value)),
     })
 }

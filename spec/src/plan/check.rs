@@ -5,7 +5,7 @@ mod experts;
 mod tensor;
 
 use super::{Piece, Plan, Recompute, ScheduleChoice};
-use crate::cluster::{self, Fault};
+use crate::cluster::{self, Fault, Node};
 use crate::context::{CONTEXT_SCHEMES, Refusal, context_scheme};
 use crate::error::SpecError;
 use crate::lower::part::Shape;
@@ -14,6 +14,7 @@ use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::{OPTIMIZERS, optimizer};
 use crate::program::FlashVersion;
 use crate::schedule::{SCHEDULES, schedule};
+use crate::units::FlopsPerSecond;
 
 /// The most of anything a plan may count; beyond it a number is a slip of the pen.
 pub const MOST: usize = 10_000_000;
@@ -102,14 +103,53 @@ impl Plan {
                 ),
             );
         }
-        let gpu = &self.cluster.node.gpu;
         let precision = self.job.precision;
-        if ![precision, precision.base()].iter().all(|needed| gpu.peak.contains_key(needed)) {
-            let known: Vec<&str> = gpu.peak.keys().map(|precision| precision.name()).collect();
-            let allowed = format!("{} computes in {}", gpu.name, known.join(", "));
-            return bad("job.precision", self.job.precision.to_string(), allowed);
+        for (_, node) in self.cluster.kinds() {
+            let gpu = &node.gpu;
+            if ![precision, precision.base()].iter().all(|needed| gpu.peak.contains_key(needed)) {
+                let known: Vec<&str> = gpu.peak.keys().map(|precision| precision.name()).collect();
+                let allowed = format!("{} computes in {}", gpu.name, known.join(", "));
+                return bad("job.precision", self.job.precision.to_string(), allowed);
+            }
+        }
+        self.check_kinds()
+    }
+
+    /// Whether each pipeline rank's GPUs are in nodes of one kind: what shares layers must be equally fast.
+    fn check_kinds(&self) -> Result<(), Fault> {
+        let ranks = self.mesh.stage_ranks();
+        for at in (0..self.mesh.pipeline).filter(|_| self.cluster.is_mixed()) {
+            let ends = [at * ranks, (at + 1) * ranks - 1].map(|rank| self.cluster.kind_of(rank));
+            if ends[0] != ends[1] {
+                let [first, last] = ends.map(|kind| &self.cluster.node_of(kind).name);
+                return bad(
+                    "mesh.pipeline",
+                    self.mesh.pipeline.to_string(),
+                    format!(
+                        "pipeline rank {at} would lie on {first} and {last}: each needs nodes of one kind"
+                    ),
+                );
+            }
         }
         Ok(())
+    }
+
+    /// The kind of the nodes of a pipeline rank.
+    pub fn kind(&self, pipeline_rank: usize) -> usize {
+        match self.cluster.is_mixed() {
+            true => self.cluster.kind_of(pipeline_rank * self.mesh.stage_ranks()),
+            false => 0,
+        }
+    }
+
+    /// A node of a pipeline rank.
+    pub fn node(&self, pipeline_rank: usize) -> &Node {
+        self.cluster.node_of(self.kind(pipeline_rank))
+    }
+
+    /// What all GPUs together compute in a second, at their published peaks.
+    pub fn peak(&self) -> FlopsPerSecond {
+        self.cluster.peak(self.job.precision)
     }
 
     fn check_job(&self) -> Result<(), Fault> {
@@ -213,13 +253,14 @@ impl Plan {
         if self.sequence_parallel && !self.stack.sequence_parallel {
             return bad("sequence_parallel", "true".into(), lacks("sequence parallelism"));
         }
-        let gpu = &self.cluster.node.gpu;
-        let known = &gpu.achieved.attention;
         let version = self.stack.attention.version().filter(|version| *version != FlashVersion::Best);
-        if let Some(version) = version.filter(|version| !known.contains_key(version)) {
-            let names = std::iter::once("flash").chain(known.keys().map(|version| version.name()));
-            let allowed = format!("{} has figures of {}", gpu.name, names.collect::<Vec<_>>().join(", "));
-            return bad("stack.attention", format!("`{}`", version.name()), allowed);
+        for gpu in self.cluster.kinds().map(|(_, node)| &node.gpu) {
+            let known = &gpu.achieved.attention;
+            if let Some(version) = version.filter(|version| !known.contains_key(version)) {
+                let names = std::iter::once("flash").chain(known.keys().map(|version| version.name()));
+                let allowed = format!("{} has figures of {}", gpu.name, names.collect::<Vec<_>>().join(", "));
+                return bad("stack.attention", format!("`{}`", version.name()), allowed);
+            }
         }
         let chosen: Vec<Recompute> = self.stages.iter().flat_map(|stage| stage.0.iter().copied()).collect();
         if chosen.iter().any(|choice| choice.name() == "selective") && !self.stack.selective_recompute {

@@ -132,8 +132,10 @@ impl Plan {
             ("offload.parameters", offload.parameters),
             ("offload.activations", offload.activations),
         ];
-        let node = &self.cluster.node;
-        for (key, place) in placed {
+        let kinds = || self.cluster.kinds().map(|(_, node)| node);
+        for ((key, place), node) in
+            placed.into_iter().flat_map(|placed| kinds().map(move |node| (placed, node)))
+        {
             let Some(place) = place else { continue };
             let drives = node.processors.as_ref().map(|processors| processors.drives.is_some());
             let lacks = match (place, drives) {

@@ -49,7 +49,7 @@ fn without_noise_every_sample_is_the_forecast() {
     for mesh in [Mesh::new(1, 1, 8), Mesh::new(2, 2, 2), Mesh::new(1, 4, 2)] {
         let plan = plan(mesh);
         let answer = drawn(&plan, &Noise::default(), 3);
-        let (forecast, _) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster }).unwrap();
+        let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
         // Call by call, where the forecast goes op by op: what slows joined ops is spread over them.
         assert!((answer.undisturbed / forecast.step_time - 1.0).abs() < 2e-3, "{mesh:?}");
         assert_eq!(answer.samples, [answer.undisturbed; 3]);
@@ -118,7 +118,7 @@ fn joined_ops_are_as_uneven_together_as_one_by_one() {
     let firsts: Vec<usize> = program.ranks.iter().map(|rank| rank.rank).collect();
     let noise = Noise { ops: 0.3, ..Noise::default() };
     let draws = Draws::new(&noise, &firsts, 1);
-    let costs = ClusterCosts { cluster: &plan.cluster };
+    let costs = ClusterCosts::new(&plan.cluster);
     let steps = |detail| -> Vec<f64> {
         let repeated = Repeated::new(&program, &costs, detail);
         let step = |number| {
