@@ -60,7 +60,7 @@ fn traffic(row: &Row, cluster: &Cluster, alone: Seconds) -> Traffic {
     let ranks = (0..row.nodes).flat_map(|node| (0..row.ranks_per_node).map(move |rank| node * gpus + rank));
     let group = Group { axis: Axis::Data, ranks: ranks.collect(), members: vec![0] };
     let bytes = row.allgather_mib.unwrap() * 1048576.0 * Bytes::new(1.0);
-    let costs = ClusterCosts { cluster };
+    let costs = ClusterCosts::new(cluster);
     let traffic = costs.collective_traffic(CollectiveKind::AllGather, bytes, &group, alone);
     // The rates of these nodes are not those of the catalog's NICs: 10 GB/s of 50, over the host.
     Traffic { between: if row.nodes > 1 { HOST_PATH[0] } else { 0.0 }, ..traffic }

@@ -102,7 +102,7 @@ fn step_times_of_korthikanti_2022_are_met_within_15_percent() {
     for row in rows.filter(|row: &Row| row.id.starts_with("korthikanti22")) {
         let Some(measured) = row.measured_step_time_s else { continue };
         let plan = plan(&row);
-        let (forecast, _) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster }).unwrap();
+        let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
         let error = forecast.step_time.get() / measured - 1.0;
         println!(
             "{:40} measured {measured:6.2} s, forecast {:6.2} s, {:+5.1} %; peak {:.1} GiB, bubble {:.1} %",

@@ -3,7 +3,8 @@
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::{Column, merge_ranks, table};
 use super::words::{
-    beside, choices, fit, gib, grouped, heading, pairs, percent, question as asked, share, wrap,
+    beside, choices, fit, gib, grouped, heading, memory_of_gpus, pairs, percent, question as asked, share,
+    wrap,
 };
 use Column::Right;
 use trainwright_sim::{Detail, Forecast};
@@ -32,12 +33,12 @@ pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usiz
     )));
     page.push_str(&times(forecast));
     page.push_str(&heading(&format!(
-        "Memory of each pipeline rank in closed form, in GiB (each GPU has {})",
-        gib(forecast.gpu_memory)
+        "Memory of each pipeline rank in closed form, in GiB ({})",
+        memory_of_gpus(&plan.cluster)
     )));
     page.push_str(&stages(plan, forecast));
     page.push_str(&heading("Memory of each pipeline rank at its simulated peak, in GiB"));
-    page.push_str(&simulated_memory(forecast));
+    page.push_str(&simulated_memory(plan, forecast));
     page.push_str(&heading("Pipeline"));
     page.push_str(&drawing(timeline, columns));
     if !forecast.fits {

@@ -4,7 +4,8 @@ use super::forecast::{drawing, hfu, mfu};
 use super::stages::stages;
 use super::table::{Column, table};
 use super::words::{
-    choices, count, gib, grouped, heading, pairs, percent, question as asked, recompute_cell, share, wrap,
+    choices, count, gib, grouped, heading, memory_of_gpus, pairs, percent, question as asked, recompute_cell,
+    share, wrap,
 };
 use Column::{Left, Right};
 use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
@@ -37,8 +38,8 @@ pub fn page(
         .collect();
     page.push_str(&pairs(limits.iter().map(|(rank, limit)| (rank.as_str(), limit.clone()))));
     page.push_str(&heading(&format!(
-        "Memory of the best plan's pipeline ranks, in GiB (each GPU has {})",
-        gib(best.forecast.gpu_memory)
+        "Memory of the best plan's pipeline ranks, in GiB ({})",
+        memory_of_gpus(&best.plan.cluster)
     )));
     page.push_str(&stages(&best.plan, &best.forecast));
     page.push_str(&heading("The best plan's pipeline"));

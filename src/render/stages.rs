@@ -38,7 +38,7 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
             memory.temporaries,
             memory.overhead,
             memory.total(),
-            forecast.gpu_memory - memory.total(),
+            plan.node(rank).gpu.memory.value - memory.total(),
         ];
         let own = own_stages(plan, rank);
         let cells = [blocks(&own), recompute_cell(own.iter().copied())];
@@ -49,7 +49,7 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
 }
 
 /// Where closed form and simulation can differ: what each pipeline rank holds at its peak, in GiB.
-pub fn simulated_memory(forecast: &Forecast) -> String {
+pub fn simulated_memory(plan: &Plan, forecast: &Forecast) -> String {
     let columns = [
         Right("rank"),
         Right("weights"),
@@ -71,7 +71,7 @@ pub fn simulated_memory(forecast: &Forecast) -> String {
         let mut cells: Vec<String> = MemoryKind::ALL.map(|kind| gib(held(kind))).into();
         cells.push(gib(report.memory.peak));
         cells.push(closed.map_or_else(|| "-".into(), gib));
-        cells.push(gib(forecast.gpu_memory - report.memory.peak));
+        cells.push(gib(plan.node(report.pipeline_rank).gpu.memory.value - report.memory.peak));
         cells.push(report.memory.peak_action.map_or_else(|| "-".into(), |action| action.to_string()));
         (report.pipeline_rank, cells)
     });

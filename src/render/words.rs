@@ -1,7 +1,7 @@
 //! Plans, jobs and quantities in words. Every page uses these, so that they all say it alike.
 
 use trainwright_sim::{Forecast, fullest};
-use trainwright_spec::cluster::Cluster;
+use trainwright_spec::cluster::{Cluster, Node};
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::NodeMemory;
 use trainwright_spec::mesh::Mesh;
@@ -151,6 +151,16 @@ fn recompute_of<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> St
 pub fn recompute_cell<'a>(stages: impl Iterator<Item = &'a StageBlocks> + Clone) -> String {
     let text = recompute_of(stages);
     if text.contains(' ') { text.replace("selective", "sel") } else { text }
+}
+
+/// `each GPU has 79.6`, or what those of each kind have, in GiB.
+pub fn memory_of_gpus(cluster: &Cluster) -> String {
+    let kinds = || cluster.kinds().map(|(_, node)| node);
+    let each = |node: &Node| format!("{:.1} on {}", node.gpu.memory.value.as_gib(), node.name);
+    match cluster.is_mixed() {
+        false => format!("each GPU has {:.1}", cluster.node.gpu.memory.value.as_gib()),
+        true => format!("GPUs have {}", kinds().map(each).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// Whether a plan fits, and if not on which pipeline rank it lacks most.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::bound::tight_bound;
 use crate::verdict::Pins;
-use trainwright_spec::cluster::Cluster;
+use trainwright_spec::cluster::{Cluster, Node, Others};
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::model::preset::preset;
@@ -43,6 +43,15 @@ fn questions() -> Vec<(&'static str, Question)> {
         question.cluster.nodes = nodes;
         question
     };
+    // As many GPUs of another kind beside them, with other memory.
+    let beside = |node: &str, gib: f64, mut question: Question| {
+        let mut node = Node::from_name(node).unwrap();
+        node.gpus = question.cluster.node.gpus.clone();
+        node.gpu.memory.value = Bytes::GIB * gib;
+        question.cluster.others.push(Others { nodes: question.cluster.nodes, node });
+        question.cluster.nodes *= 2;
+        question
+    };
     let unclipped = |mut question: Question| {
         question.job.gradient_clipping = false;
         question
@@ -64,6 +73,22 @@ fn questions() -> Vec<(&'static str, Question)> {
         ("llama, 2021", question("llama-3-8b", 8, "dgx-h100:1", 20.0, [2048, 8], "megatron-lm-2021")),
         ("mixtral-8x7b", question("mixtral-8x7b", 6, "dgx-h100:2", 24.0, [4096, 16], core)),
         ("experts after dense", experts_after_dense),
+        (
+            "two kinds",
+            beside(
+                "dgx-a100",
+                79.0,
+                two_of(2, question("llama-3-8b", 9, "dgx-h100:1", 79.0, [4096, 8], core)),
+            ),
+        ),
+        (
+            "two kinds, tight",
+            beside(
+                "dgx-h100",
+                9.0,
+                two_of(2, question("llama-3-8b", 10, "dgx-a100:1", 14.0, [4096, 8], core)),
+            ),
+        ),
     ]
 }
 
@@ -100,9 +125,13 @@ fn whole_questions() -> Vec<(&'static str, Question)> {
     ]
 }
 
+/// Whether every pipeline rank holds what its GPUs have room for.
+fn fits(plan: &Plan, held: &[RankMemory]) -> bool {
+    held.iter().enumerate().all(|(rank, held)| held.total() <= plan.node(rank).gpu.memory.value)
+}
+
 /// What comes of every candidate, those included that the bounds exclude.
 fn solve_everything(space: &Space) -> Vec<Seen> {
-    let gpu = space.question.cluster.node.gpu.memory.value;
     let candidates: Vec<Candidate> =
         space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();
     candidates
@@ -120,10 +149,11 @@ fn solve_everything(space: &Space) -> Vec<Seen> {
                 assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
                 let trial = space.trial(candidate).unwrap();
                 if let Trial::Simulated { plan, time, .. } = &trial {
-                    let needs = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+                    let held = plan_memory(plan);
+                    let needs = held.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
                     let time = Seconds::from(*time);
                     assert!(memory <= needs, "{candidate:?} needs {needs}, its bound is {memory}");
-                    assert!(needs <= gpu, "{candidate:?} does not fit");
+                    assert!(fits(plan, &held), "{candidate:?} does not fit");
                     assert!(
                         tight <= time,
                         "{candidate:?} takes {time}, its bounds are {bound} and {tight}: {:?}",
@@ -163,13 +193,14 @@ fn the_search_finds_what_solving_everything_finds() {
     let mut spared = 0;
     for (name, question) in questions().into_iter().chain(whole_questions()) {
         let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{name}: nothing found") };
-        let space = Space::new(&question).unwrap();
-        let everything = solve_everything(&space);
+        let of_order = |ordered: Question| solve_everything(&Space::new(&ordered).unwrap());
+        let everything: Vec<Seen> = orders(&question).into_iter().flat_map(of_order).collect();
         let mut times: Vec<Picoseconds> = everything.iter().filter_map(Seen::time).collect();
         times.sort_unstable();
         times.truncate(KEPT);
-        let ranked =
-            found.ranked.iter().map(|ranked| step_time_for_ranking(&ranked.plan, &space.costs).unwrap());
+        let ranked = found.ranked.iter().map(|ranked| {
+            step_time_for_ranking(&ranked.plan, &ClusterCosts::new(&ranked.plan.cluster)).unwrap()
+        });
         let mut ranked: Vec<Picoseconds> = ranked.collect();
         ranked.sort_unstable();
         assert_eq!(ranked, times, "{name}");
@@ -210,7 +241,6 @@ fn sequences(choices: &[Recompute], length: usize) -> Vec<Vec<Recompute>> {
 /// How many plans there are, and the time of the fastest that fits: every candidate with every partition and every
 /// recomputation of each block.
 fn fastest_of_all(space: &Space) -> (usize, Option<Picoseconds>) {
-    let gpu = space.question.cluster.node.gpu.memory.value;
     let layers = space.question.model.layers();
     let again = sequences(&recompute_choices(space.question), layers);
     let candidates = space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout));
@@ -230,8 +260,7 @@ fn fastest_of_all(space: &Space) -> (usize, Option<Picoseconds>) {
         }
     }
     let time = |plan: &Plan| {
-        let needs = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
-        (needs <= gpu).then(|| step_time_for_ranking(plan, &space.costs).unwrap())
+        fits(plan, &plan_memory(plan)).then(|| step_time_for_ranking(plan, &space.costs).unwrap())
     };
     (plans.len(), plans.par_iter().filter_map(time).min())
 }
@@ -243,8 +272,8 @@ fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() 
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % below
     };
-    let (mut plans, mut fits) = (0, 0);
-    for _ in 0..INSTANCES {
+    let (mut plans, mut fit, mut mixed) = (0, 0, 0);
+    for instance in 0..INSTANCES {
         let (model, gib) = [("gpt2", 1.5), ("llama-3-8b", 14.0)][random(2)];
         let gib = gib * [1.0, 1.1, 1.25, 1.5, 4.0][random(5)];
         let batch = [2, 4, 6, 8][random(4)];
@@ -258,22 +287,37 @@ fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() 
         );
         question.cluster.node.gpus.value = [1, 2][random(2)];
         question.cluster.nodes = [1, 2][random(2)];
-        let space = Space::new(&question).unwrap();
-        let (count, fastest) = fastest_of_all(&space);
-        plans += count;
+        if question.cluster.nodes == 2 && instance % 3 < 2 {
+            let other = ["dgx-a100", "dgx-h100"][instance % 2];
+            let mut node = Node::from_name(other).unwrap();
+            node.gpus = question.cluster.node.gpus.clone();
+            node.gpu.memory.value = Bytes::GIB * gib * [0.8, 1.5][instance % 2];
+            question.cluster.others.push(Others { nodes: 1, node });
+        }
+        let mut fastest = None;
+        for ordered in orders(&question) {
+            let (count, own) = fastest_of_all(&Space::new(&ordered).unwrap());
+            plans += count;
+            fastest = [fastest, own].into_iter().flatten().min();
+        }
+        mixed += usize::from(question.cluster.is_mixed() && fastest.is_some());
         let found = match plan(&question, &|_| {}).unwrap() {
             Verdict::Found(found) => Some(found),
             _ => None,
         };
         let best = found.as_ref().map(|found| &found.ranked[0].plan);
-        let time = best.map(|best| step_time_for_ranking(best, &space.costs).unwrap());
+        let time = best.map(|best| step_time_for_ranking(best, &ClusterCosts::new(&best.cluster)).unwrap());
         let name = format!(
-            "{model}, batch {batch}, {} GPUs with {}",
+            "{model}, batch {batch}, {} GPUs with {}, {} of other kinds",
             question.cluster.gpus(),
-            question.cluster.node.gpu.memory.value
+            question.cluster.node.gpu.memory.value,
+            question.cluster.others.len()
         );
         assert_eq!(time, fastest, "{name}: {best:?}");
-        fits += usize::from(fastest.is_some());
+        fit += usize::from(fastest.is_some());
     }
-    assert!(plans >= 10_000 && fits >= INSTANCES / 2, "{plans} plans, {fits} fit");
+    assert!(
+        plans >= 10_000 && fit >= INSTANCES / 2 && mixed >= 3,
+        "{plans} plans, {fit} fit, {mixed} of them mixed"
+    );
 }

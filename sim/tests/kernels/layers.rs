@@ -39,7 +39,7 @@ struct Row {
 pub fn rows() -> impl Iterator<Item = Measured> {
     read::<Row>(include_str!("../data/layers.csv")).flat_map(|row| {
         let plan = row.plan();
-        let costs = ClusterCosts { cluster: &plan.cluster };
+        let costs = ClusterCosts::new(&plan.cluster);
         let timeline = simulate(&lower(&plan), &costs, Detail::Ops).unwrap();
         let passes = [
             ("forward", [Pass::Forward].as_slice(), row.forward_ms),

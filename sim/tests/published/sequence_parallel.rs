@@ -87,7 +87,7 @@ fn cells() -> Vec<Cell> {
         let most = |of: &dyn Fn(&trainwright_spec::memory::RankMemory) -> Bytes| {
             memory.iter().map(of).fold(Bytes::ZERO, Bytes::max)
         };
-        let (forecast, _) = forecast(&plan, &ClusterCosts { cluster: &plan.cluster }).unwrap();
+        let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
         Cell {
             tokens_per_second: (row.global_batch * row.seq_len) as f64 / forecast.step_time.get(),
             allocated_mib: most(&|rank| rank.total() - rank.overhead).get() / 1_048_576.0,
