@@ -3,8 +3,7 @@
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::{Column, merge_ranks, table};
 use super::words::{
-    beside, choices, fit, gib, grouped, heading, memory_of_gpus, pairs, percent, question as asked, share,
-    wrap,
+    beside, choices, fit, grouped, heading, memory_of_gpus, pairs, percent, question as asked, share, wrap,
 };
 use Column::Right;
 use trainwright_sim::{Detail, Forecast};
