@@ -10,7 +10,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, hardware_flops, simulate, step_time, step_time_for_ranking};
 use trainwright_spec::catalog;
 use trainwright_spec::lower::{lower, lower_every_rank};
-use trainwright_spec::mesh::Coordinates;
+use trainwright_spec::mesh::{Coordinates, RankOrder};
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::Axis;
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -32,6 +32,7 @@ fn drafts() -> Vec<Draft> {
         microbatches: 4,
         ..draft
     };
+    let data_last = |draft| Draft { order: RankOrder::DataLast, ..draft };
     let of_4_gpus = |draft| Draft { gpus_per_node: 4, ..draft };
     vec![
         gpt2([1, 1, 1]),
@@ -61,6 +62,16 @@ fn drafts() -> Vec<Draft> {
         of_4_gpus(gpt2([6, 2, 1])),
         // The same, with places that repeat after 12 ranks.
         of_4_gpus(Draft { data_sharding: zero1, ..gpt2([3, 2, 8]) }),
+        // Pipelines numbered before data: whole in a node, each stage in nodes of its own, some stages of both.
+        of_4_gpus(data_last(gpt2([1, 4, 3]))),
+        of_4_gpus(data_last(gpt2([4, 2, 2]))),
+        of_4_gpus(data_last(gpt2([2, 3, 4]))),
+        of_4_gpus(data_last(Draft {
+            context: [2, 1],
+            context_scheme: "all-gather",
+            data_sharding: zero1,
+            ..llama([1, 2, 4])
+        })),
         // Grids of tensor ranks: in a node, over several, and in places that differ.
         grid("2d", 2, gpt2([4, 2, 2])),
         of_4_gpus(grid("2.5d", 2, gpt2([8, 1, 2]))),

@@ -91,7 +91,7 @@ pub(crate) struct ExpertSizes {
 impl ExpertSizes {
     fn of(plan: &Plan, rank: usize) -> Self {
         let mesh = &plan.mesh;
-        let place = |axis| mesh.stride(axis).map_or(0, |groups| rank / groups.stride % groups.count);
+        let place = |axis| mesh.place(rank, axis);
         Self {
             ranks: mesh.expert,
             inner: mesh.expert_inner,

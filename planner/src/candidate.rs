@@ -126,6 +126,9 @@ impl Candidate {
                 words += &format!(", {name} {size}");
             }
         }
+        if !self.mesh.order.is_default() {
+            words += &format!(", ranks {}", self.mesh.order.name());
+        }
         words += &format!(", microbatch {}", self.micro_batch);
         if !self.offload.is_none() {
             words += &format!(", {}", self.offload.in_words());

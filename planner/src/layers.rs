@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use trainwright_sim::costs::Costs;
 use trainwright_sim::{Deadlock, step_time};
 use trainwright_spec::lower::StageCost;
-use trainwright_spec::mesh::Mesh;
+use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Call, Group, Op, Program, RankProgram, Segment, Work};
@@ -172,7 +172,12 @@ type Key = (Mesh, usize, bool, &'static str, &'static str, &'static str, Precisi
 
 fn key(candidate: &Candidate) -> Key {
     let Candidate { mesh, micro_batch, sequence_parallel, precision, .. } = *candidate;
-    let mesh = Mesh { pipeline: mesh.pipeline.min(2), data: 1, shard: None, ..mesh };
+    // Experts beyond such a block lie as far apart as there are stages between.
+    let block = mesh.tensor * mesh.context;
+    let apart = mesh.order == RankOrder::DataLast && mesh.expert * mesh.expert_tensor() > block;
+    let pipeline = if apart { mesh.pipeline } else { mesh.pipeline.min(2) };
+    let order = if apart { mesh.order } else { RankOrder::default() };
+    let mesh = Mesh { pipeline, data: 1, shard: None, order, ..mesh };
     let Candidate { tensor_scheme, context_scheme, dispatcher, .. } = *candidate;
     (mesh, micro_batch, sequence_parallel, tensor_scheme, context_scheme, dispatcher, precision)
 }

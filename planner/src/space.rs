@@ -20,6 +20,7 @@ mod expert_tensor;
 pub(crate) mod legal;
 mod micro_batch;
 mod offload;
+mod order;
 mod pipeline;
 mod precision;
 mod schedule;
@@ -108,6 +109,7 @@ pub(crate) static LAYOUT: &[&dyn Dimension] = &[
     &context_scheme::Scheme,
     &pipeline::Pipeline,
     &data::Data,
+    &order::Order,
     &expert::Expert,
     &expert_tensor::ExpertTensor,
     &dispatcher::Dispatch,

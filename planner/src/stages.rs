@@ -285,7 +285,7 @@ impl InFlight {
 fn message_time(plan: &Plan, costs: &impl Costs) -> Seconds {
     match messages_in_line(plan) {
         // Forward sends what backward receives: one of the two is this rank's own send.
-        Some(bytes) if plan.mesh.pipeline > 1 => costs.message(bytes, 0, plan.mesh.stage_ranks()),
+        Some(bytes) if plan.mesh.pipeline > 1 => costs.message(bytes, 0, plan.mesh.first_of(1)),
         _ => Seconds::ZERO,
     }
 }

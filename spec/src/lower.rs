@@ -24,7 +24,7 @@ pub use stage::{StageCost, messages_in_line};
 pub(crate) use update::own_stages;
 
 use crate::memory::stages_memory;
-use crate::mesh::{Coordinates, Stride};
+use crate::mesh::{Coordinates, RankOrder, Stride};
 use crate::plan::Plan;
 use crate::program::{Axis, Call, Group, Program, RankProgram, Segment};
 use crate::schedule::{Action, ActionKind, PipelineShape};
@@ -40,7 +40,10 @@ use std::collections::{BTreeMap, BTreeSet};
 ///   neighbouring ranks), and s·n divides g or g divides s·n, or is S (so do those further on).
 /// - Messages between stages are alike if the next stage, S ranks further, is in another node for all of them or for
 ///   none: S ≥ g, or S divides g.
-/// - Where both hold for all axes, one rank speaks for a stage. Otherwise the places of the groups in the nodes
+/// - Where pipelines are numbered before data, B = T · C ranks of a stage are neighbours: the next stage is B ranks further, and
+///   messages are alike if B divides by g, or all of a pipeline lies in a node; so do the groups of axes that do not leave
+///   such a block, or lie evenly spaced over all of them.
+/// - Where these hold for all axes, one rank speaks for a stage. Otherwise the places of the groups in the nodes
 ///   repeat after a number of ranks that g and all s·n divide, and ranks are alike again.
 pub fn lower(plan: &Plan) -> Program {
     lower_steps(plan, 1)
@@ -53,15 +56,23 @@ pub fn lower_steps(plan: &Plan, steps: usize) -> Program {
     let gpus = plan.cluster.node.gpus.value;
     let stage = mesh.stage_ranks();
     let divides = |one: usize, other: usize| one.is_multiple_of(other) || other.is_multiple_of(one);
-    let blocks = || {
-        let inside = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Pipeline);
-        inside.filter_map(|axis| mesh.stride(axis)).filter(|groups| groups.count > 1)
+    let inside = |axis: &Axis| !matches!(axis, Axis::Pipeline | Axis::Embedding | Axis::Mirror);
+    let axes = || Axis::ALL.into_iter().filter(inside).filter(|axis| mesh.size(*axis) > 1);
+    let blocks = || axes().filter_map(|axis| mesh.stride(axis));
+    let (next_stage, end, messages_alike) = match mesh.order {
+        RankOrder::PipelineLast => (stage, stage, stage >= gpus || gpus.is_multiple_of(stage)),
+        RankOrder::DataLast => {
+            let block = mesh.tensor * mesh.context;
+            let alike = block.is_multiple_of(gpus) || gpus.is_multiple_of(block * mesh.pipeline);
+            (block, mesh.ranks(), alike || mesh.pipeline == 1)
+        }
     };
     let tensor_alike = divides(gpus, mesh.tensor);
     let all_alike = tensor_alike
-        && (stage >= gpus || gpus.is_multiple_of(stage))
+        && messages_alike
+        && axes().all(|axis| mesh.stride(axis).is_some())
         && blocks().all(|Stride { stride, count }| {
-            divides(gpus, stride) && (stride * count == stage || divides(gpus, stride * count))
+            divides(gpus, stride) && (stride * count == end || divides(gpus, stride * count))
         });
     // No group but their own tells the ranks of a tensor group apart.
     let tensor_whole = mesh.tensor_rows == 1 && mesh.expert_tensor() == mesh.tensor;
@@ -73,11 +84,11 @@ pub fn lower_steps(plan: &Plan, steps: usize) -> Program {
     let tensor_ranks = if all_alike || tensor_alike && tensor_whole { 1 } else { mesh.tensor };
     let copies = match (all_alike, mesh.weight_copies()) {
         (true, _) => 1,
-        (false, copies) if copies.is_multiple_of(repeat) => repeat,
+        (false, copies) if copies.is_multiple_of(repeat) && next_stage == stage => repeat,
         (false, copies) => copies,
     };
     let speaks = |rank: &usize| {
-        let within = rank % stage;
+        let within = mesh.within_stage(*rank);
         within % mesh.tensor < tensor_ranks && within / mesh.tensor < copies
     };
     lower_ranks(plan, (0..mesh.ranks()).filter(speaks).collect(), steps)

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 /// How many ranks along each axis.
 ///
 /// Ranks are numbered tensor first, then context, then data, then pipeline (Megatron's `tp-cp-ep-dp-pp`):
-/// rank = t + T · (c + C · (d + D · p)). Every other axis divides one of these, or the ranks of a stage, T · C · D,
-/// anew: the experts of a layer lie on `expert_tensor` · `expert` neighbouring ranks of them.
+/// rank = t + T · (c + C · (d + D · p)), or in the other `RankOrder` rank = t + T · (c + C · (p + P · d)). Every other axis
+/// divides one of these, or the ranks of a stage, T · C · D, anew: the experts of a layer lie on
+/// `expert_tensor` · `expert` neighbouring ones of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mesh {
@@ -40,6 +41,40 @@ pub struct Mesh {
     /// (hybrid sharding); left out: all of the axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<usize>,
+    /// Which of data and pipeline is numbered first, so that its ranks are nearer to each other.
+    #[serde(default, skip_serializing_if = "RankOrder::is_default")]
+    pub order: RankOrder,
+}
+
+/// In which order ranks are numbered along the axes, the first one's being neighbours: what shares nodes, and what goes
+/// over the network between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum RankOrder {
+    /// Tensor, context, data, pipeline.
+    #[default]
+    #[serde(rename = "tp-cp-dp-pp")]
+    PipelineLast,
+    /// Tensor, context, pipeline, data.
+    #[serde(rename = "tp-cp-pp-dp")]
+    DataLast,
+}
+
+impl RankOrder {
+    /// Both.
+    pub const ALL: [RankOrder; 2] = [RankOrder::PipelineLast, RankOrder::DataLast];
+
+    /// The name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            RankOrder::PipelineLast => "tp-cp-dp-pp",
+            RankOrder::DataLast => "tp-cp-pp-dp",
+        }
+    }
+
+    /// Whether it is the one that counts where nothing is said.
+    pub fn is_default(&self) -> bool {
+        *self == RankOrder::default()
+    }
 }
 
 fn one() -> usize {
@@ -86,6 +121,7 @@ impl Mesh {
             tensor_rows: 1,
             context_inner: 1,
             shard: None,
+            order: RankOrder::default(),
         }
     }
 
@@ -111,12 +147,12 @@ impl Mesh {
 
     /// Whether the ranks that hold the same of an expert are others than those that hold the same of a dense layer.
     pub fn experts_apart(&self) -> bool {
-        self.stride(Axis::ExpertData) != self.stride(Axis::Data)
+        self.within(Axis::ExpertData) != self.within(Axis::Data)
     }
 
     /// Ranks in each group of an axis; of the embedding's, both ends.
     pub fn size(&self, axis: Axis) -> usize {
-        self.stride(axis).map_or(self.pipeline.min(2), |groups| groups.count)
+        self.within(axis).map_or(self.pipeline.min(2), |groups| groups.count)
     }
 
     /// Ranks of the data axis that split the training state among them.
@@ -124,23 +160,78 @@ impl Mesh {
         self.shard.unwrap_or(self.weight_copies())
     }
 
+    /// Neighbouring ranks of a stage, before those of another stage or with other sequences follow.
+    fn block(&self) -> usize {
+        match self.order {
+            RankOrder::PipelineLast => self.stage_ranks(),
+            RankOrder::DataLast => self.tensor.saturating_mul(self.context),
+        }
+    }
+
     /// The rank at these coordinates.
     pub fn rank(&self, at: Coordinates) -> usize {
-        at.tensor + self.tensor * (at.context + self.context * (at.data + self.data * at.pipeline))
+        let within = at.tensor + self.tensor * (at.context + self.context * at.data);
+        self.global(within, at.pipeline)
+    }
+
+    /// The rank that is the `within`-th of a stage's.
+    fn global(&self, within: usize, pipeline: usize) -> usize {
+        let block = self.block();
+        within % block + block * (pipeline + self.pipeline * (within / block))
+    }
+
+    /// Which of its stage's ranks a rank is.
+    pub fn within_stage(&self, rank: usize) -> usize {
+        let block = self.block();
+        rank % block + block * (rank / block / self.pipeline)
+    }
+
+    /// The first rank of a pipeline rank.
+    pub fn first_of(&self, pipeline: usize) -> usize {
+        self.global(0, pipeline)
+    }
+
+    /// The last rank of a pipeline rank.
+    pub fn last_of(&self, pipeline: usize) -> usize {
+        self.global(self.stage_ranks() - 1, pipeline)
     }
 
     /// The coordinates of a rank.
     pub fn coordinates(&self, rank: usize) -> Coordinates {
+        let within = self.within_stage(rank);
         Coordinates {
-            tensor: rank % self.tensor,
-            context: rank / self.tensor % self.context,
-            data: rank / self.tensor / self.context % self.data,
-            pipeline: rank / self.stage_ranks(),
+            tensor: within % self.tensor,
+            context: within / self.tensor % self.context,
+            data: within / self.tensor / self.context,
+            pipeline: rank / self.block() % self.pipeline,
+        }
+    }
+
+    /// The place of a rank in its group of an axis; 0 on an axis whose groups are no part of a stage.
+    pub fn place(&self, rank: usize, axis: Axis) -> usize {
+        match (axis, self.within(axis)) {
+            (Axis::Pipeline, _) => self.coordinates(rank).pipeline,
+            (_, Some(Stride { stride, count })) => self.within_stage(rank) / stride % count,
+            (_, None) => 0,
         }
     }
 
     /// How the ranks of an axis lie; none for an axis whose groups are not evenly spaced.
     pub fn stride(&self, axis: Axis) -> Option<Stride> {
+        let (own, block) = (self.within(axis)?, self.block());
+        match own {
+            _ if axis == Axis::Pipeline => Some(Stride { stride: block, ..own }),
+            Stride { stride, count } if stride * count <= block || count == 1 => Some(own),
+            Stride { stride, count } if stride.is_multiple_of(block) => {
+                Some(Stride { stride: stride * self.pipeline, count })
+            }
+            _ => None,
+        }
+    }
+
+    /// How the ranks of an axis lie among those of a stage, or for the pipeline's if these are neighbours; none for the ends
+    /// of pipelines.
+    fn within(&self, axis: Axis) -> Option<Stride> {
         let of = |stride, count| Some(Stride { stride, count });
         let square = self.tensor_rows * self.tensor_rows;
         let experts = self.expert_tensor() * self.expert;
@@ -170,18 +261,24 @@ impl Mesh {
     /// The ranks that `rank` communicates with along `axis`, itself included, ascending. The embedding's are the ends
     /// of the rank's pipeline, whether it is one of them or not.
     pub fn group(&self, rank: usize, axis: Axis) -> Vec<usize> {
-        if let Some(Stride { stride, count }) = self.stride(axis) {
-            let first = rank - rank / stride % count * stride;
-            return (0..count).map(|place| first + place * stride).collect();
+        let (within, pipeline) = (self.within_stage(rank), rank / self.block() % self.pipeline);
+        match self.within(axis) {
+            _ if axis == Axis::Pipeline => {
+                (0..self.pipeline).map(|pipeline| self.global(within, pipeline)).collect()
+            }
+            Some(Stride { stride, count }) => {
+                let first = within - within / stride % count * stride;
+                (0..count).map(|place| self.global(first + place * stride, pipeline)).collect()
+            }
+            None => {
+                let last = self.pipeline - 1;
+                let place = if axis == Axis::Mirror { pipeline } else { 0 };
+                let ends = [place.min(last - place), place.max(last - place)];
+                let mut pair = ends.map(|at| self.global(within, at)).to_vec();
+                pair.dedup();
+                pair
+            }
         }
-        let within = rank % self.stage_ranks();
-        let last = self.pipeline - 1;
-        let place = if axis == Axis::Mirror { rank / self.stage_ranks() } else { 0 };
-        let mut pair = [place.min(last - place), place.max(last - place)]
-            .map(|at| within + at * self.stage_ranks())
-            .to_vec();
-        pair.dedup();
-        pair
     }
 }
 
@@ -203,6 +300,40 @@ mod tests {
         check(5, Axis::Mirror, &[5]);
         for rank in 0..mesh.ranks() {
             assert_eq!(mesh.rank(mesh.coordinates(rank)), rank);
+        }
+    }
+
+    #[test]
+    fn pipelines_can_be_numbered_before_data() {
+        let mesh = Mesh { order: RankOrder::DataLast, ..Mesh::new(2, 3, 2) };
+        let check =
+            |rank, axis, expected: &[usize]| assert_eq!(mesh.group(rank, axis), expected, "{rank} {axis:?}");
+        // Ranks 0 and 1 are tensor ranks, 0, 2, 4 a pipeline, 0 and 6 have the same weights.
+        check(5, Axis::Tensor, &[4, 5]);
+        check(5, Axis::Data, &[5, 11]);
+        check(5, Axis::Pipeline, &[1, 3, 5]);
+        check(9, Axis::Pipeline, &[7, 9, 11]);
+        check(9, Axis::Embedding, &[7, 11]);
+        assert_eq!(mesh.stride(Axis::Data), Some(Stride { stride: 6, count: 2 }));
+        assert_eq!(mesh.stride(Axis::Pipeline), Some(Stride { stride: 2, count: 3 }));
+        assert_eq!((mesh.first_of(1), mesh.last_of(1)), (2, 9));
+        // Context ranks stay neighbours; with them the ranks of the data axis are not evenly spaced.
+        let context = Mesh { context: 2, ..mesh };
+        assert_eq!(context.group(0, Axis::Context), [0, 2]);
+        assert_eq!(context.group(0, Axis::Data), [0, 2, 12, 14]);
+        assert_eq!((context.stride(Axis::Data), context.size(Axis::Data)), (None, 4));
+        assert_eq!(context.place(14, Axis::Data), 3);
+        for mesh in [mesh, context, Mesh { expert: 4, ..context }] {
+            for rank in 0..mesh.ranks() {
+                assert_eq!(mesh.rank(mesh.coordinates(rank)), rank);
+                for axis in Axis::ALL {
+                    let group = mesh.group(rank, axis);
+                    assert!(axis == Axis::Embedding || group.contains(&rank), "{rank} {axis:?}");
+                    if mesh.within(axis).is_some() {
+                        assert_eq!(group[mesh.place(rank, axis)], rank, "{rank} {axis:?}");
+                    }
+                }
+            }
         }
     }
 

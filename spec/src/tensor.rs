@@ -272,7 +272,7 @@ impl LayerStep {
     /// of n, one from each, a rank receives p − 1, and as many as root of one of p reductions; a message n.
     pub fn received(&self, mesh: &Mesh) -> f64 {
         let LayerStep::Collective { kind, axis, elements, .. } = *self else { return 0.0 };
-        let ranks = mesh.stride(axis).map_or(1, |groups| groups.count) as f64;
+        let ranks = mesh.size(axis) as f64;
         let others = (ranks - 1.0) / ranks;
         elements as f64
             * match kind {

@@ -96,6 +96,9 @@ pub fn choices(plan: &Plan) -> String {
         parts.push("sequence parallel".into());
     }
     parts.extend(schemes(plan));
+    if !plan.mesh.order.is_default() {
+        parts.push(format!("ranks in order {}", plan.mesh.order.name()));
+    }
     parts.push(format!("recompute {}", recompute(plan)));
     if !plan.offload.is_none() {
         parts.push(plan.offload.in_words());

@@ -4,7 +4,7 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::{DATA_SCHEMES, DataOptions};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::job::Job;
-use trainwright_spec::mesh::Mesh;
+use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::model::Model;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
@@ -41,6 +41,7 @@ pub struct Draft {
     pub data_sharding: &'static str,
     pub data: DataOptions,
     pub shard: Option<usize>,
+    pub order: RankOrder,
     pub precision: Precision,
 }
 
@@ -68,6 +69,7 @@ impl Draft {
             data_sharding: "none",
             data: DataOptions::default(),
             shard: None,
+            order: RankOrder::default(),
             precision: Precision::Fp16,
         }
     }
@@ -111,6 +113,7 @@ impl Draft {
                 context,
                 context_inner,
                 shard: self.shard,
+                order: self.order,
                 ..Mesh::new(tensor, pipeline, data)
             },
             experts: Default::default(),

@@ -324,8 +324,5 @@ fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() 
         }
         fit += usize::from(fastest.is_some());
     }
-    assert!(
-        plans >= 10_000 && fit >= 11 && mixed >= 3,
-        "{plans} plans, {fit} fit, {mixed} of them mixed"
-    );
+    assert!(plans >= 10_000 && fit >= 11 && mixed >= 3, "{plans} plans, {fit} fit, {mixed} of them mixed");
 }

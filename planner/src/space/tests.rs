@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::context::CONTEXT_SCHEMES;
 use trainwright_spec::job::Job;
-use trainwright_spec::mesh::Mesh;
+use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::Offload;
 use trainwright_spec::precision::Precision;
@@ -104,6 +104,7 @@ fn layouts_are_what_the_check_of_plans_allows() {
         let start = vec![Candidate::plainest(&question)];
         let all = each(start, &[Precision::Bf16, Precision::Fp8], |c, precision| c.precision = precision);
         let all = each(all, &[1, 2, 4], |c, tensor| c.mesh.tensor = tensor);
+        let all = each(all, &RankOrder::ALL, |c, order| c.mesh.order = order);
         let all = each(all, &[1, 2], |c, rows| c.mesh.tensor_rows = rows);
         let all = each(all, &["1d", "2d", "2.5d", "3d"], |c, scheme| c.tensor_scheme = scheme);
         let all = each(all, &[false, true], |c, on| c.sequence_parallel = on);
@@ -125,7 +126,9 @@ fn layouts_are_what_the_check_of_plans_allows() {
         let expected = all.into_iter().filter(|candidate| legal_plan(&question, candidate));
         // A sequence on one rank, and experts on one, are shared in no way: the plainest stands for all.
         let plain = |c: &Candidate| {
-            (c.mesh.tensor > 1 || !c.sequence_parallel) && (c.mesh.tensor_rows > 1 || c.tensor_scheme == "1d")
+            (c.mesh.tensor > 1 || !c.sequence_parallel)
+                && (c.mesh.tensor_rows > 1 || c.tensor_scheme == "1d")
+                && (c.mesh.order.is_default() || c.mesh.pipeline > 1 && c.mesh.data > 1)
         };
         same(shown(legal.layouts.iter().copied()), shown(expected.filter(plain)), fewest);
     };

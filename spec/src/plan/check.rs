@@ -117,9 +117,8 @@ impl Plan {
 
     /// Whether each pipeline rank's GPUs are in nodes of one kind: what shares layers must be equally fast.
     fn check_kinds(&self) -> Result<(), Fault> {
-        let ranks = self.mesh.stage_ranks();
         for at in (0..self.mesh.pipeline).filter(|_| self.cluster.is_mixed()) {
-            let ends = [at * ranks, (at + 1) * ranks - 1].map(|rank| self.cluster.kind_of(rank));
+            let ends = [self.mesh.first_of(at), self.mesh.last_of(at)].map(|rank| self.cluster.kind_of(rank));
             if ends[0] != ends[1] {
                 let [first, last] = ends.map(|kind| &self.cluster.node_of(kind).name);
                 return bad(
@@ -137,7 +136,7 @@ impl Plan {
     /// The kind of the nodes of a pipeline rank.
     pub fn kind(&self, pipeline_rank: usize) -> usize {
         match self.cluster.is_mixed() {
-            true => self.cluster.kind_of(pipeline_rank * self.mesh.stage_ranks()),
+            true => self.cluster.kind_of(self.mesh.first_of(pipeline_rank)),
             false => 0,
         }
     }

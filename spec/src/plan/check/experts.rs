@@ -2,7 +2,7 @@
 
 use super::{Fault, bad};
 use crate::experts::{ByNode, DISPATCHERS, Dispatcher, Load, Routing, dispatcher};
-use crate::mesh::Mesh;
+use crate::mesh::{Mesh, RankOrder};
 use crate::model::{Experts, GroupLimit, Mlp};
 use crate::plan::Plan;
 
@@ -112,6 +112,13 @@ impl Plan {
         if !gpus.is_multiple_of(inner * expert_tensor) {
             let allowed =
                 format!("times {expert_tensor} ranks of an expert it must divide the {gpus} GPUs of a node");
+            return bad(key, inner.to_string(), allowed);
+        }
+        let neighbours = self.mesh.tensor * self.mesh.context;
+        if self.mesh.order == RankOrder::DataLast && !neighbours.is_multiple_of(inner * expert_tensor) {
+            let allowed = format!(
+                "times {expert_tensor} ranks of an expert it must divide the {neighbours} neighbouring ranks of a stage"
+            );
             return bad(key, inner.to_string(), allowed);
         }
         let nodes = self.mesh.expert / inner;
