@@ -72,6 +72,12 @@ fn drafts() -> Vec<Draft> {
             data_sharding: zero1,
             ..llama([1, 2, 4])
         })),
+        of_4_gpus(data_last(Draft {
+            context: [2, 1],
+            context_scheme: "all-gather",
+            data_sharding: zero1,
+            ..gpt2([2, 2, 3])
+        })),
         // Grids of tensor ranks: in a node, over several, and in places that differ.
         grid("2d", 2, gpt2([4, 2, 2])),
         of_4_gpus(grid("2.5d", 2, gpt2([8, 1, 2]))),

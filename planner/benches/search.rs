@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 use std::time::Instant;
-use trainwright_planner::{Bounds, Breadth, Pins, Progress, Question, Verdict, plan_within};
+use trainwright_planner::{Bounds, Breadth, Pins, Progress, Question, Scope, Verdict, plan_within};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
@@ -61,7 +61,8 @@ fn main() {
                 searched.get_or_init(|| began.elapsed().as_secs_f64());
             }
         };
-        let verdict = plan_within(&question, limit.map(Seconds::new), &watch).expect("there are candidates");
+        let scope = Scope { time: limit.map(Seconds::new), ..Scope::BEST };
+        let verdict = plan_within(&question, scope, &watch).expect("there are candidates");
         let search = searched.get().copied().unwrap_or(f64::NAN);
         let seconds = began.elapsed().as_secs_f64();
         println!(

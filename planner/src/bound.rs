@@ -72,9 +72,37 @@ pub(crate) fn tight_bound(
     let pipeline = pipeline_bound(question, candidate, layers, cost).max(in_order);
     let in_memory = memory_pipeline_bound(question, candidate, plan, layers, ordered.as_ref());
     let sent = data_bound(question, candidate, plan, layers, costs)
-        .max(copy_bound(question, candidate, plan, cost, costs));
+        .max(copy_bound(question, candidate, plan, layers, costs));
     let update = update_bound(plan, cost.parameters(question), costs);
     (pipeline.max(in_memory).max(sent) + update) * (1.0 - ROUNDING)
+}
+
+/// How long the passes of a layer take.
+fn pass_times(layer: &LayerCost) -> PassTimes {
+    let weight = layer.time - layer.forward - layer.input;
+    PassTimes { forward: layer.forward, input: layer.input, weight }
+}
+
+fn plus(a: PassTimes, b: PassTimes) -> PassTimes {
+    PassTimes { forward: a.forward + b.forward, input: a.input + b.input, weight: a.weight + b.weight }
+}
+
+/// The time of a step's passes in the order of their schedule with free messages; of a long one that of a shorter one and
+/// the busiest rank's work for the microbatches that it lacks. Nothing if the passes wait for each other.
+fn makespan(
+    candidate: &Candidate,
+    shape: PipelineShape,
+    stages: Vec<PassTimes>,
+    layers: &LayerCosts,
+) -> Seconds {
+    let few = enough_microbatches(candidate, shape);
+    let shorter = PipelineShape { microbatches: few, ..shape };
+    let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
+    let Ok(run) = ideal::run(&layers.lists(candidate.schedule, shorter), &times) else {
+        return Seconds::ZERO;
+    };
+    let busiest = run.work.iter().copied().fold(Seconds::ZERO, Seconds::max) / few as f64;
+    run.makespan + busiest * (shape.microbatches - few) as f64
 }
 
 fn least_block(cost: &ModelCost, of: fn(&LayerCost) -> Seconds) -> Seconds {
@@ -392,7 +420,13 @@ fn data_bound(
     let (weight, gradient) = (plan.job.precision.storage_bytes(), plan.state_bytes().gradient);
     let all = cost.parameters(question).dense;
     let mean = all * kind.copies as f64 / p;
-    let every = plan.reduction() == Reduction::EveryMicrobatch;
+    // What leaves the GPU leaves it reduced; tied embeddings leave later.
+    let leaves = plan.offload.gradients.is_some() && plan.stack.overlap_gradient_reduction;
+    let every = plan.reduction() == Reduction::EveryMicrobatch || leaves;
+    let reduced_bytes = match leaves {
+        true => gradient * (cost.block_parameters(question) * kind.copies as f64 / p),
+        false => gradient * mean,
+    };
     let divides = |what| plan.divides(what);
     if divides(Divided::Weights) || every {
         let gathers = match (divides(Divided::Weights), plan.reshard()) {
@@ -400,8 +434,11 @@ fn data_bound(
             (true, Reshard::AfterForward) => 2.0,
             (true, Reshard::AfterBackward) => 1.0,
         };
-        let reduced =
-            if every { time(CollectiveKind::ReduceScatter, gradient * mean) } else { Seconds::ZERO };
+        let reduction = match divides(Divided::Optimizer) || divides(Divided::Weights) {
+            true => CollectiveKind::ReduceScatter,
+            false => CollectiveKind::AllReduce,
+        };
+        let reduced = if every { time(reduction, reduced_bytes) } else { Seconds::ZERO };
         let gathered = time(CollectiveKind::AllGather, weight * mean) * gathers;
         return (gathered + reduced) * (m / kind.copies as f64);
     }
@@ -420,41 +457,55 @@ fn data_bound(
     (before + time(reduction, gradient * all)) / p
 }
 
-/// The least time that activations take to leave the GPUs, if they do.
+/// The least time of a step whose activations leave the GPUs and come back.
 ///
-/// T = m L τ / p, τ the least with Σ_c x_c = 1, Σ x_c t_c ≤ τ and Σ x_c a_c ≤ β τ
+/// T = m / p max_{λ, μ ∈ {0, ½, 1}} ( L min_c (λ f_c + (1 − λ) o_c + μ b_c + (1 − μ) i_c) + S (λ o + (1 − λ) f + μ i + (1 − μ) b) )
 ///
-/// m microbatches, L blocks of the longest run, p ranks, t_c time and a_c kept activations of a block under recompute
-/// choice c, β bandwidth out of a GPU: kernels and copies each take their turn.
+/// m microbatches, p ranks, L blocks of the longest run, S stages; f_c and b_c forward and backward of a block under recompute
+/// choice c, o_c and i_c the copies of what it keeps, f, b, o and i the least of these over all c. A pass begins when the copies
+/// of those before it have left, and fetches nothing before it begins: forward of n blocks takes both Σ f_c and the last
+/// one's copy, and the first block and Σ o_c, so any mean of the two; backward likewise.
 fn copy_bound(
     question: &Question,
     candidate: &Candidate,
     plan: &Plan,
-    cost: &ModelCost,
+    layers: &LayerCosts,
     costs: &impl Costs,
 ) -> Seconds {
-    let runs = question.model.blocks.iter().zip(&cost.blocks);
-    let longest = runs.max_by_key(|(run, _)| run.count);
-    let (Some(place), None, Some((run, choices))) =
+    let longest = question.model.blocks.iter().enumerate().max_by_key(|(_, run)| run.count);
+    let (Some(place), None, Some((longest, run))) =
         (plan.offload.activations, plan.offload.activation_blocks, longest)
     else {
         return Seconds::ZERO;
     };
     let many = Bytes::new(1e15);
-    let copy = |costs: &_| Costs::copy(costs, CopyDirection::ToHost, place, many);
-    let of_a_second = many / least_on_any(&question.cluster, costs, copy).get();
-    let ways: Vec<(Seconds, Bytes)> = choices.iter().map(|choice| (choice.time, choice.kept)).collect();
-    let slowest = |choice: &LayerCost| choice.time.max(Seconds::new(choice.kept / of_a_second));
-    let (mut low, mut high) = (Seconds::ZERO, choices.iter().map(slowest).fold(Seconds::ZERO, Seconds::max));
-    for _ in 0..BISECTIONS {
-        let middle = (low + high) / 2.0;
-        match most_blocks(middle, of_a_second * middle.get(), &ways) < 1.0 {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
+    let rate = |direction| {
+        let copy = |costs: &_| Costs::copy(costs, direction, place, many);
+        many / least_on_any(&question.cluster, costs, copy).get()
+    };
+    let (out_rate, back_rate) = (rate(CopyDirection::ToHost), rate(CopyDirection::FromHost));
+    // Of each choice: forward, its copy, backward, its copy.
+    let choices = layers.by_kind(candidate).iter().flat_map(|cost| &cost.blocks[longest]);
+    let parts: Vec<[f64; 4]> = choices
+        .map(|choice| {
+            let backward = choice.time - choice.forward;
+            [choice.forward.get(), choice.kept / out_rate, backward.get(), choice.kept / back_rate]
+        })
+        .collect();
+    let least: [f64; 4] =
+        std::array::from_fn(|part| parts.iter().map(|of| of[part]).fold(f64::INFINITY, f64::min));
     let shape = candidate.shape(question.job.global_batch);
-    low * ((run.count * shape.microbatches) as f64 / shape.ranks as f64)
+    let (blocks, stages) = (run.count as f64, (shape.stages() as f64).min(run.count as f64));
+    let means = [0.0, 0.5, 1.0];
+    let pairs = means.iter().flat_map(|forward| means.iter().map(move |backward| (*forward, *backward)));
+    let of_mean = |(l, m): (f64, f64)| {
+        let mean = |[f, o, b, i]: [f64; 4]| l * f + (1.0 - l) * o + m * b + (1.0 - m) * i;
+        let of_block = parts.iter().map(|of| mean(*of)).fold(f64::INFINITY, f64::min);
+        let [f, o, b, i] = least;
+        blocks * of_block + stages * mean([o, f, i, b])
+    };
+    let most = pairs.map(of_mean).fold(0.0, f64::max);
+    Seconds::new(most * shape.microbatches as f64 / shape.ranks as f64)
 }
 
 /// A time that no step of this very plan of a candidate is below: its passes in the order of its schedule, with free
@@ -487,21 +538,10 @@ pub(crate) fn plan_bound(
         let ends = [(0, &cost.embedding), (last, cost.head_of(candidate))];
         let ends = ends.into_iter().filter(|(at, _)| *at == index).map(|(_, end)| end);
         let nothing = PassTimes { forward: Seconds::ZERO, input: Seconds::ZERO, weight: Seconds::ZERO };
-        own.collect::<Vec<_>>().into_iter().chain(ends).fold(nothing, |sum, layer| PassTimes {
-            forward: sum.forward + layer.forward,
-            input: sum.input + layer.input,
-            weight: sum.weight + (layer.time - layer.forward - layer.input),
-        })
+        own.collect::<Vec<_>>().into_iter().chain(ends).map(pass_times).fold(nothing, plus)
     };
     let stages: Vec<PassTimes> = plan.stages.iter().enumerate().map(stage).collect();
-    let few = enough_microbatches(candidate, shape);
-    let shorter = PipelineShape { microbatches: few, ..shape };
-    let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
-    let Ok(run) = ideal::run(&layers.lists(candidate.schedule, shorter), &times) else {
-        return Seconds::ZERO;
-    };
-    let busiest = run.work.iter().copied().fold(Seconds::ZERO, Seconds::max) / few as f64;
-    let passes = run.makespan + busiest * (shape.microbatches - few) as f64;
+    let passes = makespan(candidate, shape, stages, layers);
     (passes + update_bound(plan, cost.parameters(question), costs)) * (1.0 - ROUNDING)
 }
 

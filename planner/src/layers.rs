@@ -113,6 +113,12 @@ impl ModelCost {
         }
     }
 
+    /// Dense parameters of all blocks together.
+    pub fn block_parameters(&self, question: &Question) -> f64 {
+        let runs = question.model.blocks.iter().zip(&self.blocks);
+        runs.map(|(run, costs)| run.count as f64 * Parameters::of(&costs[0]).dense).sum()
+    }
+
     /// Parameters of all layers together, a tied embedding once.
     pub fn parameters(&self, question: &Question) -> Parameters {
         let runs = question.model.blocks.iter().zip(&self.blocks);
@@ -281,7 +287,7 @@ impl LayerCosts {
         let shape = candidate.shape(self.global_batch);
         let few = enough_microbatches(candidate, shape);
         let alike = || {
-            let shorter = InFlight::of(candidate.schedule(), PipelineShape { microbatches: few, ..shape });
+            let shorter = self.in_flight_of(candidate, PipelineShape { microbatches: few, ..shape });
             shorter.by_stage == self.in_flight(candidate).by_stage
         };
         (few < shape.microbatches && alike()).then_some(few)
@@ -313,7 +319,10 @@ impl LayerCosts {
 
     /// Microbatches that the candidate's stages hold at their ranks' peaks.
     pub fn in_flight(&self, candidate: &Candidate) -> Arc<InFlight> {
-        let shape = candidate.shape(self.global_batch);
+        self.in_flight_of(candidate, candidate.shape(self.global_batch))
+    }
+
+    fn in_flight_of(&self, candidate: &Candidate, shape: PipelineShape) -> Arc<InFlight> {
         let known = || self.in_flight.lock().expect("no holder of the lock panics");
         let key = (candidate.schedule, shape);
         if let Some(found) = known().get(&key) {

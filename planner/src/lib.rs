@@ -21,7 +21,7 @@ mod space;
 mod stages;
 mod verdict;
 
-pub use search::{Bounds, KEPT, plan, plan_within};
+pub use search::{Bounds, KEPT, Scope, plan, plan_within};
 pub use sensitivity::{Finalist, FrontPoint, Sensitivity, sensitivity};
 pub use space::{PinChoice, pin_choices};
 pub use verdict::{

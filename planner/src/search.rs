@@ -31,39 +31,62 @@ use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 /// How many plans are ranked.
 pub const KEPT: usize = 5;
 
+/// How far a search goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scope {
+    /// How long; none: until nothing that is left can be among the ranked.
+    pub time: Option<Seconds>,
+    /// How many plans are ranked: the search proves that no other is faster than the last of them.
+    pub ranked: usize,
+    /// Whether it says what became of the choices that one would expect.
+    pub alternatives: bool,
+}
+
+impl Scope {
+    /// The best plan alone.
+    pub const BEST: Scope = Scope { time: None, ranked: 1, alternatives: false };
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self { time: None, ranked: KEPT, alternatives: true }
+    }
+}
+
 /// The best plans for a question. `watch` is told how far the search is, from several threads.
 ///
 /// # Errors
 /// `NoCandidate` if no combination of choices is legal, `BadPin` for a pin that means nothing; what does not fit in
 /// memory is a verdict, not an error.
 pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Verdict, PlannerError> {
-    plan_within(question, None, watch)
+    plan_within(question, Scope::default(), watch)
 }
 
-/// The same, with what has been found when the time is up. Only that depends on how fast the machine is.
+/// The same as far as `scope` goes: what has been found when the time is up. Only that depends on how fast the machine is.
 ///
 /// # Errors
 /// As `plan`.
 pub fn plan_within(
     question: &Question,
-    limit: Option<Seconds>,
+    scope: Scope,
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
     let began = Instant::now();
-    let out_of_time = || limit.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
+    let out_of_time = || scope.time.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
     if !question.cluster.is_mixed() {
-        return plan_in_order(question, &out_of_time, watch);
+        return plan_in_order(question, scope, &out_of_time, watch);
     }
     let answer = |ordered: Question| {
-        let answer = plan_in_order(&ordered, &out_of_time, watch);
+        let answer = plan_in_order(&ordered, scope, &out_of_time, watch);
         (ordered.cluster, answer)
     };
-    best_of(orders(question).into_iter().map(answer).collect())
+    best_of(orders(question).into_iter().map(answer).collect(), scope.ranked)
 }
 
 /// The answer with the nodes in the order in which they stand.
 fn plan_in_order(
     question: &Question,
+    scope: Scope,
     out_of_time: &(dyn Fn() -> bool + Sync),
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
@@ -77,7 +100,7 @@ fn plan_in_order(
     let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
     // Stable: of equal times, the one that was more hopeful comes first.
     best.sort_by_key(|seen| seen.time());
-    best.truncate(KEPT);
+    best.truncate(scope.ranked);
     if best.is_empty() {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),
@@ -105,7 +128,7 @@ fn plan_in_order(
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
     ranked.sort_by_key(|(_, plan)| Picoseconds::from(plan.forecast.step_time));
     let winner = ranked[0].0;
-    let alternatives = match out_of_time() {
+    let alternatives = match !scope.alternatives || out_of_time() {
         true => Vec::new(),
         false => alternatives(&space, &explored, &winner, &ranked[0].1)?,
     };

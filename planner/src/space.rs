@@ -82,6 +82,11 @@ impl Given<'_> {
         self.question.pins.breadth == Breadth::Core
     }
 
+    /// Whether a choice may have a value, and is not held to others.
+    pub fn tries(&self, key: &str, value: &str) -> bool {
+        self.question.pins.allows(key, value) && (self.is_whole() || self.question.pins.pinned(key).is_some())
+    }
+
     /// Pinned numbers.
     pub fn numbers(&self) -> Option<Vec<usize>> {
         self.pinned.as_ref().map(|pinned| pinned.iter().filter_map(|text| text.parse().ok()).collect())

@@ -11,13 +11,14 @@ use crate::partition::{self, Choice, LayerClass, Outcome, Problem, Run, Solution
 use crate::space::recompute_choices;
 use crate::verdict::Question;
 use repair::repair;
+use std::cell::OnceCell;
 use std::ops::Range;
 use trainwright_sim::costs::Costs;
 use trainwright_spec::data::Divided;
 use trainwright_spec::lower::messages_in_line;
-use trainwright_spec::memory::{RankMemory, fixed_overhead, node_memory, plan_memory};
+use trainwright_spec::memory::{fixed_overhead, node_memory, plan_memory, plan_memory_with};
 use trainwright_spec::plan::{Plan, StageBlocks};
-use trainwright_spec::schedule::{ActionKind, PipelineShape, Schedule};
+use trainwright_spec::schedule::{ActionKind, ActionLists, PipelineShape, Schedule};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// How long the solver may think about one candidate. It hardly ever needs a hundredth of it.
@@ -65,8 +66,9 @@ pub(crate) fn stage(
     let peaks = || cost.blocks.iter().flatten().map(|block| block.peak);
     let least = peaks().reduce(Bytes::min).unwrap_or(Bytes::ZERO);
     let shared = if exact { None } else { Some(least) };
-    let shorter = layers.shorter(candidate);
-    let fullest = |plan: &Plan| fullest_in(plan, shorter);
+    let whole = Measure::new(&empty, None);
+    let shorter = layers.shorter(candidate).map(|few| Measure::new(&empty, Some(few)));
+    let fullest = |plan: &Plan| shorter.as_ref().unwrap_or(&whole).fullest(plan);
     let mut reserve = Bytes::ZERO;
     for _ in 0..=TIGHTENINGS {
         let room = Room { shared, reserve };
@@ -77,7 +79,7 @@ pub(crate) fn stage(
             Outcome::Solved(solution) => {
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
                 let full = match fullest(&plan) {
-                    full if full.fits() => fullest_in(&plan, None),
+                    full if full.fits() && shorter.is_some() => whole.fullest(&plan),
                     full => full,
                 };
                 if full.fits() {
@@ -94,7 +96,7 @@ pub(crate) fn stage(
     }
     let problem = problem(question, candidate, &empty, layers, costs, Room { shared, reserve: Bytes::ZERO });
     match repair(question, &empty, &problem, &fullest) {
-        Ok((plan, objective)) => match fullest_in(&plan, None) {
+        Ok((plan, objective)) => match whole.fullest(&plan) {
             full if full.fits() => fitting(plan, objective),
             Fullest { rank, needs, has } => Staged::OutOfMemory { rank, needs, has },
         },
@@ -112,6 +114,9 @@ fn is_exact(candidate: &Candidate, plan: &Plan, layers: &LayerCosts) -> bool {
 
 /// What a node would hold beside its GPUs and what it can, if that is less.
 fn beside(plan: &Plan) -> Option<(Bytes, Bytes)> {
+    if plan.offload.is_none() {
+        return None;
+    }
     let node = node_memory(plan, &plan_memory(plan))?;
     let places = [(node.host, node.host_capacity), (node.nvme, node.nvme_capacity)];
     places.into_iter().find(|(needs, has)| needs > has)
@@ -133,24 +138,42 @@ impl Fullest {
     }
 }
 
-/// The pipeline rank that has least memory left, or lacks most, with so many microbatches.
-fn fullest_in(plan: &Plan, microbatches: Option<usize>) -> Fullest {
-    let totals = memory_in(plan, microbatches).into_iter().enumerate();
-    let ranks = totals.map(|(rank, needs)| Fullest { rank, needs, has: plan.node(rank).gpu.memory.value });
-    let lacks = |full: &Fullest| (full.needs - full.has).get();
-    ranks.max_by(|a, b| lacks(a).total_cmp(&lacks(b))).expect("a plan has ranks")
+/// How full the ranks of plans are that differ in their stages alone.
+struct Measure {
+    /// Of the step that is looked at, where it is a shorter one.
+    global_batch: Option<usize>,
+    shape: PipelineShape,
+    /// Made when they are first needed.
+    lists: OnceCell<ActionLists>,
 }
 
-/// What each pipeline rank holds, with so many microbatches.
-fn memory_in(plan: &Plan, microbatches: Option<usize>) -> Vec<Bytes> {
-    let of = |plan: &Plan| plan_memory(plan).iter().map(RankMemory::total).collect();
-    match microbatches {
-        None => of(plan),
-        Some(microbatches) => {
-            let mut shorter = plan.clone();
-            shorter.job.global_batch = microbatches * plan.micro_batch * plan.mesh.data;
-            of(&shorter)
-        }
+impl Measure {
+    /// Of steps with so many microbatches, or their own.
+    fn new(plan: &Plan, microbatches: Option<usize>) -> Self {
+        let own = plan.pipeline_shape();
+        let global_batch = microbatches.map(|few| few * plan.micro_batch * plan.mesh.data);
+        let shape = PipelineShape { microbatches: microbatches.unwrap_or(own.microbatches), ..own };
+        Self { global_batch, shape, lists: OnceCell::new() }
+    }
+
+    /// The pipeline rank that has least memory left, or lacks most.
+    fn fullest(&self, plan: &Plan) -> Fullest {
+        let lists = self.lists.get_or_init(|| plan.schedule().lists(self.shape));
+        let memory = match self.global_batch {
+            None => plan_memory_with(plan, lists),
+            Some(global_batch) => {
+                let mut shorter = plan.clone();
+                shorter.job.global_batch = global_batch;
+                plan_memory_with(&shorter, lists)
+            }
+        };
+        let ranks = memory.iter().enumerate().map(|(rank, memory)| Fullest {
+            rank,
+            needs: memory.total(),
+            has: plan.node(rank).gpu.memory.value,
+        });
+        let lacks = |full: &Fullest| (full.needs - full.has).get();
+        ranks.max_by(|a, b| lacks(a).total_cmp(&lacks(b))).expect("a plan has ranks")
     }
 }
 

@@ -41,8 +41,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// - Messages between stages are alike if the next stage, S ranks further, is in another node for all of them or for
 ///   none: S ≥ g, or S divides g.
 /// - Where pipelines are numbered before data, B = T · C ranks of a stage are neighbours: the next stage is B ranks further, and
-///   messages are alike if B divides by g, or all of a pipeline lies in a node; so do the groups of axes that do not leave
-///   such a block, or lie evenly spaced over all of them.
+///   messages are alike if B divides by g, or g by B · P, so that all of a pipeline lies in a node; so are then groups over
+///   several such blocks, each of which lies like the next in its nodes.
 /// - Where these hold for all axes, one rank speaks for a stage. Otherwise the places of the groups in the nodes
 ///   repeat after a number of ranks that g and all s·n divide, and ranks are alike again.
 pub fn lower(plan: &Plan) -> Program {
@@ -70,7 +70,6 @@ pub fn lower_steps(plan: &Plan, steps: usize) -> Program {
     let tensor_alike = divides(gpus, mesh.tensor);
     let all_alike = tensor_alike
         && messages_alike
-        && axes().all(|axis| mesh.stride(axis).is_some())
         && blocks().all(|Stride { stride, count }| {
             divides(gpus, stride) && (stride * count == end || divides(gpus, stride * count))
         });

@@ -10,7 +10,7 @@ use crate::lower::data::{Copies, divisor};
 use crate::lower::{Stage, own_stages};
 use crate::plan::Plan;
 use crate::program::{Allocation, Axis, MemoryKind};
-use crate::schedule::{Action, ActionKind};
+use crate::schedule::{Action, ActionKind, ActionLists};
 use crate::stack::MemoryReport;
 use crate::units::Bytes;
 use divided::Whole;
@@ -180,11 +180,19 @@ pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
     stages_memory(plan, &Stage::all(plan))
 }
 
+/// The same where the lists of the plan's schedule are at hand: for many plans that differ in their stages alone.
+pub fn plan_memory_with(plan: &Plan, lists: &ActionLists) -> Vec<RankMemory> {
+    memory_with(plan, &Stage::all(plan), lists)
+}
+
 /// The closed form for every pipeline rank of a plan with these stages.
 pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
+    memory_with(plan, stages, &plan.schedule().lists(plan.pipeline_shape()))
+}
+
+fn memory_with(plan: &Plan, stages: &[Stage], lists: &ActionLists) -> Vec<RankMemory> {
     let held: Vec<Held> = stages.iter().map(Held::of).collect();
-    let lists = plan.schedule().lists(plan.pipeline_shape()).ranks;
-    let ranks = lists.iter().enumerate();
+    let ranks = lists.ranks.iter().enumerate();
     let memory = ranks.map(|rank| rank_memory(plan, stages, &held, rank)).collect();
     if plan.offload.is_none() { memory } else { with_offload(plan, stages, memory) }
 }

@@ -75,6 +75,11 @@ pub trait Schedule: Send + Sync {
     /// One line with the value and what is allowed.
     fn check(&self, shape: PipelineShape) -> Result<(), String>;
 
+    /// The name of a simpler schedule that is the same for this shape; none unless said otherwise.
+    fn same_as(&self, _shape: PipelineShape) -> Option<&'static str> {
+        None
+    }
+
     /// How many pipelines run through the same ranks, each with a copy of every stage.
     ///
     /// Copy k of stage s is stage k · p · v + s in actions; a microbatch runs through the stages of one copy.

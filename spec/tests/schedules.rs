@@ -297,6 +297,19 @@ fn makespans_are_the_reference_ones() {
 }
 
 #[test]
+fn schedules_that_are_the_same_have_the_same_lists() {
+    let mut same = std::collections::BTreeMap::new();
+    for (own, shape) in cases() {
+        let Some(name) = own.same_as(shape) else { continue };
+        let other = schedule(name).unwrap();
+        assert_eq!(other.check(shape), Ok(()), "{name} {shape:?}");
+        assert_eq!(own.lists(shape).ranks, other.lists(shape).ranks, "{} {name} {shape:?}", own.name());
+        *same.entry(name).or_insert(0) += 1;
+    }
+    assert!(same.len() >= 2 && same.values().all(|count| *count >= 5), "{same:?}");
+}
+
+#[test]
 fn groups_need_not_be_of_p_microbatches() {
     for ranks in [2, 3, 4, 8] {
         for virtual_stages in [2, 3] {

@@ -5,7 +5,7 @@ use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
 use crate::render::{json, plans, refusal, report};
 use crate::{inputs, output};
-use trainwright_planner::{Found, Question, Verdict, plan_within, sensitivity};
+use trainwright_planner::{Found, Question, Scope, Verdict, plan_within, sensitivity};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::units::Seconds;
@@ -20,8 +20,8 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let question = inputs::question(&arguments.question, &arguments.pins)?;
     let verdict = {
         let bar = Bar::new();
-        let limit = arguments.time_limit.map(Seconds::new);
-        plan_within(&question, limit, &|progress| bar.show(progress))?
+        let scope = Scope { time: arguments.time_limit.map(Seconds::new), ..Scope::default() };
+        plan_within(&question, scope, &|progress| bar.show(progress))?
     };
     match verdict {
         Verdict::Found(mut found) => {

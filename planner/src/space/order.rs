@@ -5,7 +5,8 @@ use crate::candidate::Candidate;
 use trainwright_spec::mesh::{Mesh, RankOrder};
 
 /// Data ranks nearer to each other than pipeline ranks, as most software has it; in the whole space the other way round too,
-/// where there are several of both on several nodes.
+/// where there are several of both on several nodes, and either a stage's neighbours fill nodes or a node holds whole
+/// pipelines: else each data rank does something else, and all of them would have to be simulated.
 pub(super) struct Order;
 
 impl Dimension for Order {
@@ -22,10 +23,13 @@ impl Dimension for Order {
     }
 
     fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
-        let Mesh { pipeline, data, .. } = draft.mesh;
-        let differ = pipeline > 1 && data > 1 && given.question.cluster.nodes > 1;
+        let Mesh { tensor, context, pipeline, data, .. } = draft.mesh;
+        let (nodes, gpus) = (given.question.cluster.nodes, given.question.cluster.node.gpus.value);
+        let differ = pipeline > 1 && data > 1 && nodes > 1;
+        let block = tensor * context;
+        let alike = block.is_multiple_of(gpus) || gpus.is_multiple_of(block * pipeline);
         let known = RankOrder::ALL.map(RankOrder::name);
-        let tried = if given.is_whole() && differ { &known[..] } else { &known[..1] };
+        let tried = if given.is_whole() && differ && alike { &known[..] } else { &known[..1] };
         let mut names = given.names(&known, tried);
         if !differ {
             names.truncate(1);

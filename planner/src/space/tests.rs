@@ -125,10 +125,14 @@ fn layouts_are_what_the_check_of_plans_allows() {
         let all = each(all, &[1, 2, 4], |c, micro_batch| c.micro_batch = micro_batch);
         let expected = all.into_iter().filter(|candidate| legal_plan(&question, candidate));
         // A sequence on one rank, and experts on one, are shared in no way: the plainest stands for all.
+        let alike = |c: &Candidate| {
+            let (block, gpus) = (c.mesh.tensor * c.mesh.context, question.cluster.node.gpus.value);
+            block.is_multiple_of(gpus) || gpus.is_multiple_of(block * c.mesh.pipeline)
+        };
         let plain = |c: &Candidate| {
             (c.mesh.tensor > 1 || !c.sequence_parallel)
                 && (c.mesh.tensor_rows > 1 || c.tensor_scheme == "1d")
-                && (c.mesh.order.is_default() || c.mesh.pipeline > 1 && c.mesh.data > 1)
+                && (c.mesh.order.is_default() || c.mesh.pipeline > 1 && c.mesh.data > 1 && alike(c))
         };
         same(shown(legal.layouts.iter().copied()), shown(expected.filter(plain)), fewest);
     };
@@ -167,7 +171,10 @@ fn pipelines_and_states_are_what_the_check_of_plans_allows() {
         // Nothing is divided where there is one rank, nor in two ways among the same ranks.
         let sensible = |c: &Candidate| {
             let several = c.mesh.weight_copies() > 1;
-            (several || c.data_sharding == "none") && (c.mesh.shard.is_none() || c.data_sharding == "hsdp")
+            let alike = c.schedule().same_as(c.shape(question.job.global_batch)).is_some();
+            !alike
+                && (several || c.data_sharding == "none")
+                && (c.mesh.shard.is_none() || c.data_sharding == "hsdp")
         };
         let expected = all.into_iter().filter(sensible).filter(|candidate| legal_plan(&question, candidate));
         same(shown(found), shown(expected), fewest);

@@ -52,7 +52,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
     };
     let question = question("llama-3-70b", "dgx-h100:16", 8192, 512, pins);
     let [(_, Staged::Plan(plan, _))] = &staged(&question)[..] else { panic!("nothing fits") };
-    assert!(fullest_in(plan, None).fits());
+    assert!(Measure::new(plan, None).fullest(plan).fits());
     assert!(plan.stages.iter().any(|stage| stage.0.len() < 4), "{:?}", plan.stages);
 }
 
@@ -66,7 +66,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
         for (candidate, staged) in staged(&question) {
             match staged {
                 Staged::Plan(plan, _) => {
-                    assert!(fullest_in(&plan, None).fits(), "{}", candidate.words());
+                    assert!(Measure::new(&plan, None).fullest(&plan).fits(), "{}", candidate.words());
                     plans += 1;
                 }
                 Staged::OutOfMemory { needs, .. } => {
@@ -75,7 +75,11 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
                     let share = |stage| 32 / stages + usize::from(stage < 32 % stages);
                     let full = |stage| StageBlocks(vec![Recompute::Full; share(stage)]);
                     let even = candidate.plan(&question, (0..stages).map(full).collect());
-                    assert!(!fullest_in(&even, None).fits(), "{}: even stages fit", candidate.words());
+                    assert!(
+                        !Measure::new(&even, None).fullest(&even).fits(),
+                        "{}: even stages fit",
+                        candidate.words()
+                    );
                 }
                 Staged::Undecided => panic!("{}", candidate.words()),
             }

@@ -29,6 +29,18 @@ impl Schedule for InterleavedGroups {
         needs_several_stages(self.name(), shape)
     }
 
+    /// In groups of p it is interleaved 1F1B, in one group breadth-first.
+    fn same_as(
+        &self,
+        PipelineShape { ranks: p, microbatches: m, .. }: PipelineShape,
+    ) -> Option<&'static str> {
+        match m {
+            _ if m.is_multiple_of(p) => Some("interleaved"),
+            _ if m > p && m < 2 * p => Some("breadth-first"),
+            _ => None,
+        }
+    }
+
     fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
         let PipelineShape { ranks: p, virtual_stages: v, microbatches: m } = shape;
         let count = (m / p).max(1);
