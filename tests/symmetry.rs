@@ -73,10 +73,10 @@ fn drafts() -> Vec<Draft> {
             ..llama([1, 2, 4])
         })),
         of_4_gpus(data_last(Draft {
-            context: [2, 1],
+            context: [4, 1],
             context_scheme: "all-gather",
             data_sharding: zero1,
-            ..gpt2([2, 2, 3])
+            ..gpt2([1, 2, 3])
         })),
         // Grids of tensor ranks: in a node, over several, and in places that differ.
         grid("2d", 2, gpt2([4, 2, 2])),
@@ -131,7 +131,8 @@ fn speaker(classes: &Timeline, plan: &Plan, rank: usize) -> usize {
     let own = plan.mesh.coordinates(rank);
     let tensor = own.tensor % period(|at| at.tensor);
     let data = own.data % period(|at| at.data);
-    places().position(|at| at == Coordinates { tensor, data, ..own }).unwrap()
+    let context = own.context % period(|at| at.context);
+    places().position(|at| at == Coordinates { tensor, context, data, ..own }).unwrap()
 }
 
 #[test]

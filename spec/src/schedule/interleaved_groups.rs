@@ -29,16 +29,12 @@ impl Schedule for InterleavedGroups {
         needs_several_stages(self.name(), shape)
     }
 
-    /// In groups of p it is interleaved 1F1B, in one group breadth-first.
+    /// In several groups of p it is interleaved 1F1B.
     fn same_as(
         &self,
         PipelineShape { ranks: p, microbatches: m, .. }: PipelineShape,
     ) -> Option<&'static str> {
-        match m {
-            _ if m.is_multiple_of(p) => Some("interleaved"),
-            _ if m > p && m < 2 * p => Some("breadth-first"),
-            _ => None,
-        }
+        (m > p && m.is_multiple_of(p)).then_some("interleaved")
     }
 
     fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
