@@ -48,6 +48,30 @@ pub fn plan_within(
     limit: Option<Seconds>,
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Verdict, PlannerError> {
+    answer(question, limit, Alternatives::Looked, watch)
+}
+
+/// The same plans as `plan` finds, sooner: nobody looks at what became of the alternatives.
+///
+/// # Errors
+/// As `plan`.
+pub fn best_plans(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Verdict, PlannerError> {
+    answer(question, None, Alternatives::Left, watch)
+}
+
+/// Whether the answer says what became of choices that one would expect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alternatives {
+    Looked,
+    Left,
+}
+
+fn answer(
+    question: &Question,
+    limit: Option<Seconds>,
+    others: Alternatives,
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Verdict, PlannerError> {
     let began = Instant::now();
     let out_of_time = || limit.is_some_and(|limit| began.elapsed().as_secs_f64() > limit.get());
     let space = match Space::within(question, &out_of_time, watch)? {
@@ -94,7 +118,7 @@ pub fn plan_within(
     // Long steps were extrapolated to rank them; the forecasts are of the whole steps.
     ranked.sort_by_key(|(_, plan)| Picoseconds::from(plan.forecast.step_time));
     let winner = ranked[0].0;
-    let alternatives = match out_of_time() {
+    let alternatives = match others == Alternatives::Left || out_of_time() {
         true => Vec::new(),
         false => alternatives(&space, &explored, &winner, &ranked[0].1)?,
     };
