@@ -233,7 +233,7 @@ fn the_bitmap_shows_what_the_document_shows() {
     };
     let mut compared = 0;
     for line in picture.lines().filter(|line| line.starts_with("<rect x=")) {
-        let [x, y, w, h] =
+        let [x, y, w, h]: [f64; 4] =
             ["x", "y", "width", "height"].map(|name| attribute(line, name).unwrap().parse().unwrap());
         let fill = attribute(line, "fill").unwrap();
         let fill_is_on_top = fill != IDLE && w > 20.0;
