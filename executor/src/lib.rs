@@ -17,7 +17,7 @@
 //!
 //! let text = r#"
 //! model = "gpt2"
-//! cluster = "dgx-2"
+//! cluster = "h100-pcie-pair"
 //! stack = "trainwright"
 //! job = { sequence = 16, global_batch = 4, precision = "fp32", optimizer = "adamw", gradient_clipping = true }
 //! mesh = { tensor = 1, pipeline = 1, data = 2 }
@@ -35,7 +35,7 @@
 //! let tokens = Tokens::synthetic(plan.model.vocab, 1000, 0);
 //! let settings = Settings { steps: 2, ..Settings::default() };
 //! let ran = train(&plan, &tokens, &settings, &mut |step| assert!(step.loss.is_finite()))?;
-//! assert_eq!((ran.steps.len(), ran.timeline.rank_count), (2, 2));
+//! assert_eq!((ran.steps.len(), ran.timeline.ranks.len()), (2, 2));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

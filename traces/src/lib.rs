@@ -28,7 +28,7 @@
 //! virtual_stages = 1
 //! sequence_parallel = true
 //! data_sharding = "zero1"
-//! stages = ["6 none", "1 full 5 none"]
+//! stages = ["6 none", "1 full, 5 none"]
 //! "#;
 //! let plan = Plan::from_toml(text, "plan.toml")?;
 //! let exported = export(&plan, exporter("megatron-lm")?);
