@@ -104,6 +104,9 @@ pub struct PlanArguments {
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub out: Option<String>,
+    /// Pictures of the best plan's pipeline.
+    #[command(flatten)]
+    pub pictures: PictureArguments,
     /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<String>,
@@ -122,6 +125,21 @@ pub struct PlanArguments {
     /// Choices that are made already.
     #[command(flatten)]
     pub pins: PinArguments,
+}
+
+/// Pictures of a pipeline.
+#[derive(Debug, Clone, Args)]
+pub struct PictureArguments {
+    /// Write a picture of the pipeline, as PNG if FILE ends in .png and else as SVG; `-` is standard output, which then
+    /// carries nothing else
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<String>,
+    /// Write it as SVG
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<String>,
+    /// Write it as PNG
+    #[arg(long, value_name = "FILE")]
+    pub png: Option<String>,
 }
 
 /// What is to be planned.
@@ -239,9 +257,9 @@ pub struct SimulateArguments {
     /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,
-    /// Write a picture of the pipeline; `-` is standard output, which then carries nothing else
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<String>,
+    /// Pictures of the pipeline.
+    #[command(flatten)]
+    pub pictures: PictureArguments,
     /// Write Chakra execution traces to this folder, a file for each rank, or for each kind of rank if they are many
     #[arg(long, value_name = "FOLDER")]
     pub chakra: Option<String>,

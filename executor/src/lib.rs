@@ -9,6 +9,35 @@
 //! A rank interprets the calls of its program: an op says what it does with which tensor of the model (`Task`), and the
 //! executor has a file for each such thing in `modules`. What a plan asks for and the executor has not is refused before
 //! anything runs. Nothing here knows what an op should cost.
+//!
+//! ```
+//! use trainwright_executor::{Settings, Tokens, train};
+//! use trainwright_spec::model::hf::from_hugging_face;
+//! use trainwright_spec::plan::Plan;
+//!
+//! let text = r#"
+//! model = "gpt2"
+//! cluster = "h100-pcie-pair"
+//! stack = "trainwright"
+//! job = { sequence = 16, global_batch = 4, precision = "fp32", optimizer = "adamw", gradient_clipping = true }
+//! mesh = { tensor = 1, pipeline = 1, data = 2 }
+//! micro_batch = 2
+//! schedule = "1f1b"
+//! virtual_stages = 1
+//! sequence_parallel = false
+//! data_sharding = "zero1"
+//! stages = ["12 none"]
+//! "#;
+//! let small = r#"{"model_type": "gpt2", "n_embd": 32, "n_head": 2, "n_layer": 12, "n_positions": 16, "vocab_size": 64,
+//!     "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#;
+//! let model = from_hugging_face(small, "config.json")?;
+//! let plan = Plan { model, ..Plan::from_toml(text, "plan.toml")? };
+//! let tokens = Tokens::synthetic(plan.model.vocab, 1000, 0);
+//! let settings = Settings { steps: 2, ..Settings::default() };
+//! let ran = train(&plan, &tokens, &settings, &mut |step| assert!(step.loss.is_finite()))?;
+//! assert_eq!((ran.steps.len(), ran.timeline.ranks.len()), (2, 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod beside;
 mod calibrate;

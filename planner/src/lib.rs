@@ -7,6 +7,38 @@
 //! ```
 //!
 //! Candidates are solved in the order of their lower bounds, until no bound is below the times that are kept.
+//!
+//! ```
+//! use trainwright_planner::{Pins, Question, Verdict, plan};
+//! use trainwright_spec::cluster::Cluster;
+//! use trainwright_spec::job::Job;
+//! use trainwright_spec::model::preset::preset;
+//! use trainwright_spec::precision::Precision;
+//! use trainwright_spec::stack::Stack;
+//!
+//! let question = Question {
+//!     model: preset("gpt2")?,
+//!     cluster: Cluster::from_name("dgx-a100")?,
+//!     job: Job {
+//!         sequence: 1024,
+//!         global_batch: 64,
+//!         precision: Precision::Bf16,
+//!         optimizer: "adamw".into(),
+//!         gradient_clipping: true,
+//!     },
+//!     stack: Stack::from_name("megatron-core")?,
+//!     pins: Pins { pipeline: Some(1), micro_batch: Some(4), ..Pins::default() },
+//! };
+//! match plan(&question, &|_progress| {})? {
+//!     Verdict::Found(found) => {
+//!         let best = &found.ranked[0];
+//!         assert!(best.forecast.fits && best.plan.mesh.ranks() <= 8);
+//!     }
+//!     Verdict::Infeasible(why) => panic!("{:?}", why.broken),
+//!     Verdict::OutOfTime(_) => unreachable!("there is no limit"),
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod bound;
 mod candidate;

@@ -1,6 +1,36 @@
 //! The simulator: what a program does in time on given hardware.
 //!
 //! It never reads a clock, a thread count or a random source: the same program and costs give the same timeline.
+//!
+//! ```
+//! use trainwright_sim::{costs::ClusterCosts, forecast};
+//! use trainwright_spec::plan::Plan;
+//! use trainwright_traces::picture::svg;
+//!
+//! let text = r#"
+//! model = "gpt2"
+//! cluster = "dgx-a100"
+//! stack = "megatron-core"
+//! job = { sequence = 1024, global_batch = 16, precision = "bf16", optimizer = "adamw", gradient_clipping = true }
+//! mesh = { tensor = 2, pipeline = 2, data = 2 }
+//! micro_batch = 1
+//! schedule = "1f1b"
+//! virtual_stages = 1
+//! sequence_parallel = true
+//! data_sharding = "zero1"
+//! stages = ["6 none", "1 full, 5 none"]
+//! "#;
+//! let plan = Plan::from_toml(text, "plan.toml")?;
+//! let (forecast, timeline) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
+//! assert!(forecast.fits && forecast.mfu_causal_attention < 1.0);
+//!
+//! // The timeline has every op of a rank with its start and end; a report says where the time goes.
+//! assert!(timeline.spans.iter().all(|span| span.end <= timeline.duration));
+//! let share = &forecast.report.ranks[0].time;
+//! assert_eq!(share.compute + share.exposed + share.bubble, timeline.duration);
+//! assert!(svg(&timeline, "GPT-2").starts_with("<svg"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod compute;
 pub mod costs;

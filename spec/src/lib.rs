@@ -1,4 +1,37 @@
 //! The shared vocabulary: what is trained, on what, how, and the program of ops that follows from it.
+//!
+//! ```
+//! use trainwright_spec::cluster::Cluster;
+//! use trainwright_spec::lower::lower;
+//! use trainwright_spec::memory::plan_memory;
+//! use trainwright_spec::model::preset::preset;
+//! use trainwright_spec::plan::Plan;
+//!
+//! // Models and clusters have names in the catalog; files of people's own are read the same way.
+//! assert_eq!(preset("llama-3-8b")?.parameters(), 8_030_261_248);
+//! assert_eq!(Cluster::from_name("dgx-h100:16")?.gpus(), 128);
+//!
+//! // A plan names them, and makes every choice.
+//! let text = r#"
+//! model = "gpt2"
+//! cluster = "dgx-a100"
+//! stack = "megatron-core"
+//! job = { sequence = 1024, global_batch = 16, precision = "bf16", optimizer = "adamw", gradient_clipping = true }
+//! mesh = { tensor = 2, pipeline = 2, data = 2 }
+//! micro_batch = 1
+//! schedule = "1f1b"
+//! virtual_stages = 1
+//! sequence_parallel = true
+//! data_sharding = "zero1"
+//! stages = ["6 none", "1 full, 5 none"]
+//! "#;
+//! let plan = Plan::from_toml(text, "plan.toml")?;
+//!
+//! // It says what each pipeline rank holds, and which ops every rank runs.
+//! assert!(plan_memory(&plan).iter().all(|rank| rank.total() < plan.cluster.node.gpu.memory.value));
+//! assert!(!lower(&plan).ranks.is_empty());
+//! # Ok::<(), trainwright_spec::error::SpecError>(())
+//! ```
 
 pub mod calibration;
 pub mod catalog;

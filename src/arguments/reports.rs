@@ -20,6 +20,9 @@ pub struct CompareArguments {
     /// The rank that was traced
     #[arg(long, value_name = "RANK", default_value = "0", value_parser = rank)]
     pub rank: usize,
+    /// Write a page with the comparison and the forecast's timeline and memory; it opens in any browser, without a network
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<String>,
 }
 
 /// Arguments of `goodput`.

@@ -3,6 +3,7 @@
 use crate::arguments::CompareArguments;
 use crate::error::{CliError, Outcome};
 use crate::render::compare::{Comparison, page};
+use crate::render::report;
 use crate::{inputs, output};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{forecast, time_by_kind};
@@ -11,8 +12,9 @@ use trainwright_spec::lower::lower;
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input and files that cannot be read.
+/// Bad input, and files that cannot be read or written.
 pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
+    let alone = output::stdout_is_taken(&[("--report", &arguments.report)], false)?;
     if arguments.measured.trace == "-" && arguments.plan == "-" {
         return Err(CliError::Argument {
             argument: "--plan".into(),
@@ -31,7 +33,7 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
     }
     let measured = inputs::trace::measured(&arguments.measured)?;
     let costs = ClusterCosts::new(&plan.cluster);
-    let (forecast, _) = forecast(&plan, &costs)?;
+    let (forecast, timeline) = forecast(&plan, &costs)?;
     let program = lower(&plan);
     let pipeline_rank = plan.mesh.coordinates(arguments.rank).pipeline;
     // All ranks of a stage do the same.
@@ -44,6 +46,14 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
         step_time: forecast.step_time,
         forecast: time_by_kind(&program, like, &costs),
     };
-    output::print(&page(&comparison))?;
+    // The file first, so that a reader who closes standard output early does not lose it.
+    let written = arguments.report.as_deref().map_or(Ok(()), |path| {
+        let text = report::compared(&comparison, &forecast, &timeline);
+        output::write("--report", path, |out| out.write_all(text.as_bytes()))
+    });
+    if !alone {
+        output::print(&page(&comparison))?;
+    }
+    written?;
     Ok(Outcome::Done)
 }

@@ -1,5 +1,6 @@
 //! `plan`: the fastest plans for a question.
 
+use super::pictures;
 use crate::arguments::PlanArguments;
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
@@ -16,6 +17,7 @@ use trainwright_spec::units::Seconds;
 /// Bad input, files that cannot be read or written, and questions without any legal plan.
 pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     let files = [("--out", &arguments.out), ("--report", &arguments.report)];
+    let files = [&files[..], &pictures::files(&arguments.pictures)].concat();
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let question = inputs::question(&arguments.question, &arguments.pins)?;
     let verdict = {
@@ -31,7 +33,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
                 let text = found.ranked[0].plan.to_toml();
                 output::write("--out", path, |out| out.write_all(text.as_bytes()))
             });
-            let written = written.and_then(|()| write_report(arguments, &question, &found));
+            let written = written.and_then(|()| write_pictures(arguments, &question, &found));
             if !alone {
                 output::print(&answer(&question, &found, arguments)?)?;
             }
@@ -69,10 +71,15 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
     }
 }
 
-fn write_report(arguments: &PlanArguments, question: &Question, found: &Found) -> Result<(), CliError> {
-    let Some(path) = &arguments.report else { return Ok(()) };
+/// The report and the pictures, which show the best plan's step.
+fn write_pictures(arguments: &PlanArguments, question: &Question, found: &Found) -> Result<(), CliError> {
+    if arguments.report.is_none() && !pictures::are_wanted(&arguments.pictures) {
+        return Ok(());
+    }
     let best = &found.ranked[0].plan;
     let (_, timeline) = forecast(best, &ClusterCosts::new(&best.cluster))?;
+    pictures::write(&arguments.pictures, best, &timeline)?;
+    let Some(path) = &arguments.report else { return Ok(()) };
     let page = report::planned(question, found, &timeline);
     output::write("--report", path, |out| out.write_all(page.as_bytes()))
 }

@@ -1,16 +1,15 @@
 //! `simulate`: one step of a plan, op by op.
 
+use super::pictures;
 use crate::arguments::SimulateArguments;
 use crate::error::{CliError, Outcome};
 use crate::render::{forecast as page, json, report, words};
 use crate::{inputs, output};
-use std::io::{self, Write};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::stack::Stack;
 use trainwright_traces::chrome::write_chrome;
-use trainwright_traces::picture::svg;
 use trainwright_traces::timeline::Timeline;
 
 /// Runs the command.
@@ -18,7 +17,8 @@ use trainwright_traces::timeline::Timeline;
 /// # Errors
 /// Bad input and files that cannot be read or written.
 pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
-    let files = [("--trace", &arguments.trace), ("--svg", &arguments.svg), ("--report", &arguments.report)];
+    let files = [("--trace", &arguments.trace), ("--report", &arguments.report)];
+    let files = [&files[..], &pictures::files(&arguments.pictures)].concat();
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     let mut plan = inputs::plan(&arguments.plan, &arguments.profile, arguments.expert_load.as_deref())?;
     if let Some(path) = &arguments.schedule_csv {
@@ -58,11 +58,5 @@ fn write_files(arguments: &SimulateArguments, plan: &Plan, timeline: &Timeline) 
     if let Some(folder) = &arguments.chakra {
         super::chakra::write(folder, plan)?;
     }
-    if let Some(path) = &arguments.svg {
-        let title = format!("{} on {}: {}", plan.model.name, plan.cluster.name, words::mesh(&plan.mesh));
-        output::write("--svg", path, |out: &mut dyn Write| -> io::Result<()> {
-            out.write_all(svg(timeline, &title).as_bytes())
-        })?;
-    }
-    Ok(())
+    pictures::write(&arguments.pictures, plan, timeline)
 }

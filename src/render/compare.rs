@@ -22,58 +22,76 @@ pub struct Comparison<'a> {
     pub forecast: KindTimes,
 }
 
+/// The columns of the comparison.
+pub const HEADINGS: [&str; 6] = ["kind", "ops", "measured ms", "ops", "forecast ms", "error"];
+
+/// What stands below it.
+const NOTE: &str =
+    "Times are sums over a rank's ops, each alone in the forecast; those of several streams may run at once.";
+
 /// The page of `compare`.
 pub fn page(comparison: &Comparison) -> String {
-    let Comparison { plan, rank, measured, step_time, forecast } = comparison;
-    let kinds: BTreeSet<OpKind> = measured.kinds.0.keys().chain(forecast.0.keys()).copied().collect();
-    let cells = |times: &KindTimes, kind: OpKind| match times.0.get(&kind) {
-        Some((count, time)) => [count.to_string(), milliseconds(*time)],
-        None => ["-".into(), "-".into()],
-    };
-    let time = |times: &KindTimes, kind: OpKind| times.0.get(&kind).map(|(_, time)| *time);
-    let row = |kind: &OpKind| -> Vec<String> {
-        let error = over(time(forecast, *kind), time(&measured.kinds, *kind));
-        let (measured, forecast) = (cells(&measured.kinds, *kind), cells(forecast, *kind));
-        [vec![kind.to_string()], measured.to_vec(), forecast.to_vec(), vec![error]].concat()
-    };
-    let mut rows: Vec<Vec<String>> = kinds.iter().map(row).collect();
-    let step = over(Some(*step_time), Some(measured.step_time));
-    let empty = String::new;
-    rows.push(vec![
-        "step".into(),
-        empty(),
-        milliseconds(measured.step_time),
-        empty(),
-        milliseconds(*step_time),
-        step,
-    ]);
-    let columns = [
-        Left("kind"),
-        Right("ops"),
-        Right("measured ms"),
-        Right("ops"),
-        Right("forecast ms"),
-        Right("error"),
-    ];
+    let column = |heading: &'static str| if heading == "kind" { Left(heading) } else { Right(heading) };
+    let table = table(&HEADINGS.map(column), rows(comparison));
+    let notes: String = notes(comparison).iter().map(|note| format!("{note}\n")).collect();
+    format!("{}\n\n{table}{notes}", headline(comparison))
+}
+
+/// What is compared.
+pub fn headline(comparison: &Comparison) -> String {
+    let Comparison { plan, rank, measured, .. } = comparison;
     let of = match measured.device {
         Device::Gpu => "kernels on the GPU",
         Device::Cpu => "operators on the host: there are no kernels of a GPU in the trace",
     };
     let steps =
         if measured.steps == 1 { "one step".into() } else { format!("the mean of {} steps", measured.steps) };
-    let mut text = format!(
-        "Rank {rank} of {} on {}: {steps}, {of}.\n\n{}",
-        plan.model.name,
-        plan.cluster.name,
-        table(&columns, rows)
-    );
-    text += "Times are sums over a rank's ops, each alone in the forecast; those of several streams may run at once.\n";
-    if !measured.others.is_empty() {
+    format!("Rank {rank} of {} on {}: {steps}, {of}.", plan.model.name, plan.cluster.name)
+}
+
+/// What one has to know to read it.
+pub fn notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = vec![NOTE.to_string()];
+    let others = &comparison.measured.others;
+    if !others.is_empty() {
         let names: Vec<String> =
-            measured.others.iter().map(|(name, time)| format!("{name} {} ms", milliseconds(*time))).collect();
-        text += &format!("Counted as elementwise without being known by name: {}\n", names.join(", "));
+            others.iter().map(|(name, time)| format!("{name} {} ms", milliseconds(*time))).collect();
+        notes.push(format!("Counted as elementwise without being known by name: {}", names.join(", ")));
     }
-    text
+    notes
+}
+
+/// Every kind of op in the measurement and in the forecast, with its time in each.
+pub fn kinds(comparison: &Comparison) -> Vec<(OpKind, [Option<Seconds>; 2])> {
+    let [measured, forecast] = [&comparison.measured.kinds, &comparison.forecast];
+    let all: BTreeSet<OpKind> = measured.0.keys().chain(forecast.0.keys()).copied().collect();
+    let time = |times: &KindTimes, kind: OpKind| times.0.get(&kind).map(|(_, time)| *time);
+    all.into_iter().map(|kind| (kind, [time(measured, kind), time(forecast, kind)])).collect()
+}
+
+/// A row for each kind, and one for the step.
+pub fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
+    let count = |times: &KindTimes, kind: &OpKind| {
+        times.0.get(kind).map_or_else(|| "-".into(), |(count, _)| count.to_string())
+    };
+    let cell = |time: Option<Seconds>| time.map_or_else(|| "-".into(), milliseconds);
+    let row = |(kind, [measured, forecast]): (OpKind, [Option<Seconds>; 2])| {
+        vec![
+            kind.to_string(),
+            count(&comparison.measured.kinds, &kind),
+            cell(measured),
+            count(&comparison.forecast, &kind),
+            cell(forecast),
+            over(forecast, measured),
+        ]
+    };
+    let mut rows: Vec<Vec<String>> = kinds(comparison).into_iter().map(row).collect();
+    let (measured, forecast) = (comparison.measured.step_time, comparison.step_time);
+    let error = over(Some(forecast), Some(measured));
+    let times = [milliseconds(measured), milliseconds(forecast)];
+    let [measured, forecast] = times;
+    rows.push(vec!["step".into(), String::new(), measured, String::new(), forecast, error]);
+    rows
 }
 
 fn milliseconds(time: Seconds) -> String {

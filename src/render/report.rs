@@ -1,5 +1,6 @@
 //! The answer of a command as one page for any browser.
 
+use super::compare::{self, Comparison};
 use super::forecast::{hfu, mfu};
 use super::what_if::{Page, cells};
 use super::words::{choices, fit, gib, grouped, percent, question as asked, recompute_cell, share};
@@ -7,8 +8,9 @@ use trainwright_planner::{Found, Question, Ranked};
 use trainwright_sim::Forecast;
 use trainwright_spec::memory::RankMemory;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::Bytes;
-use trainwright_traces::html::{Bar, BarScale, Section, TimelineData, page};
+use trainwright_spec::units::{Bytes, Seconds};
+use trainwright_traces::html::{Bar, BarScale, Part, Section, TimelineData, page};
+use trainwright_traces::kinds::OpKind;
 use trainwright_traces::plot::{Chart, chart_svg};
 use trainwright_traces::timeline::Timeline;
 use trainwright_whatif::answer::Answer;
@@ -81,6 +83,31 @@ pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) ->
         sections.extend(step(&planned.forecast, timeline));
     }
     page(&of.title(), &sections)
+}
+
+/// What `compare` found; the timeline is the forecast's.
+pub fn compared(of: &Comparison, forecast: &Forecast, timeline: &Timeline) -> String {
+    let headings = compare::HEADINGS.map(str::to_string).to_vec();
+    let mut sections = vec![
+        Section::Text(about(of.plan)),
+        Section::Text(choices(of.plan)),
+        Section::Text(compare::headline(of)),
+        Section::Table { headings, rows: compare::rows(of) },
+    ];
+    sections.extend(compare::notes(of).into_iter().map(Section::Text));
+    let bar = |name: &str, index: usize| {
+        let part = |(kind, times): (OpKind, [Option<Seconds>; 2])| {
+            Some(Part { name: format!("{kind}"), time: times[index]? })
+        };
+        let parts = compare::kinds(of).into_iter().filter_map(part);
+        Bar { name: name.into(), parts: parts.collect() }
+    };
+    sections.push(Section::Heading("Times of ops by kind".into()));
+    sections.push(Section::Bars(vec![bar("measured", 0), bar("forecast", 1)], BarScale::Common));
+    sections.push(Section::Heading("The forecast".into()));
+    sections.push(figures(of.plan, forecast));
+    sections.extend(step(forecast, timeline));
+    page(&format!("Measurement and forecast: {}", title(of.plan)), &sections)
 }
 
 /// Bars beyond these are too many to compare.

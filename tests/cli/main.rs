@@ -1,10 +1,14 @@
 //! The program as people run it: arguments in, text, files and exit codes out.
 
 mod bad_input;
+#[cfg(unix)]
+mod browser;
 mod by_steps;
 mod checkpoints;
 mod examples;
 mod network;
+#[cfg(unix)]
+mod pages;
 mod plan;
 mod predict;
 mod run;

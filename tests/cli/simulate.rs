@@ -164,3 +164,29 @@ fn measured_kernels_replace_the_forecast_and_stay_in_the_plan() {
     folder.write("planned.toml", &planned.stdout);
     assert!(step("planned.toml") > 100.0, "a plan carries the profile that it was made with");
 }
+
+#[test]
+fn pictures_are_what_their_names_say() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &small_plan().to_toml());
+    let is_png = |name: &str| std::fs::read(folder.path(name)).unwrap().starts_with(b"\x89PNG\r\n");
+    for (files, names) in [
+        ("--picture a.svg --svg b --png c", [("a.svg", false), ("b", false), ("c", true)]),
+        ("--picture d.PNG --svg e.svg --png f.png", [("d.PNG", true), ("e.svg", false), ("f.png", true)]),
+    ] {
+        let ran = folder.run(&format!("simulate plan.toml {files}"));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        for (name, bitmap) in names {
+            assert_eq!(is_png(name), bitmap, "{name}");
+        }
+    }
+    assert_eq!(folder.read("a.svg"), folder.read("e.svg"));
+    let pinned = "plan --model gpt2-medium --cluster dgx-a100 --seq 1024 --global-batch 16 --tensor 2 --pipeline 2 \
+                  --micro-batch 1 --schedule 1f1b";
+    let ran = folder.run(&format!("{pinned} --picture best.png --svg best.svg"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(is_png("best.png") && folder.read("best.svg").starts_with("<svg"));
+    let refused = folder.run("simulate plan.toml --picture a.svg --svg a.svg");
+    let message = "error: `--svg` is a.svg; `--picture` writes that file too: name another\n";
+    assert_eq!((refused.code, refused.stderr.as_str()), (2, message));
+}

@@ -116,7 +116,7 @@ fn a_trace_is_a_profile_that_a_forecast_uses() {
     assert!(folder.read("own.csv").contains("\na100-80gb-sxm,gemm,m=4096 n=4096 k=1024,bf16,100,"));
     let ran = folder.run("simulate plan.toml --profile own.csv --json");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    let zipped = std::fs::read(format!("{fixtures}/block-2-ranks.json.gz")).unwrap();
+    let zipped = std::fs::read(format!("{fixtures}/gpt-2-ranks.json.gz")).unwrap();
     let mut child = program(folder.0.path(), "profile - --gpu cpu").spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), &zipped).unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap());
@@ -221,6 +221,41 @@ fn a_measured_step_stands_beside_its_forecast() {
         (refused.code, refused.stderr.as_str()),
         (2, "error: `--rank` is 8; the plan has ranks 0 to 7\n")
     );
+}
+
+/// PyTorch trained on two cores what the plan says, `tests/tools/make_kineto_trace.py`; the cores are the plan's cluster.
+#[test]
+fn a_trace_of_pytorch_stands_beside_the_forecast_of_the_same_training() {
+    let folder = Folder::new();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let ran = folder.run(&format!(
+        "compare {root}/traces/tests/tools/data/gpt-2-ranks.json.gz --plan {root}/examples/measured/gpt-2-ranks.toml \
+         --report page.html"
+    ));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let row = |kind: &str| {
+        let line = ran.stdout.lines().find(|line| line.starts_with(kind));
+        line.unwrap_or_else(|| panic!("{}", ran.stdout)).split_whitespace().collect::<Vec<&str>>()
+    };
+    // The program has the products that PyTorch ran: 2 blocks of 4 layers and the head, each forward and twice backward.
+    let gemm = row("gemm");
+    assert_eq!((gemm[1], gemm[3]), ("27", "27"));
+    let [measured, forecast] = [gemm[2], gemm[4]].map(|cell| cell.parse::<f64>().unwrap());
+    assert!(
+        forecast > measured / 3.0 && forecast < 1.5 * measured,
+        "{measured} and {forecast} ms of products"
+    );
+    let reduced = row("all-reduce");
+    assert!(reduced[1..5].iter().all(|cell| cell.parse::<f64>().unwrap() > 0.0), "{reduced:?}");
+    let page = folder.read("page.html");
+    for part in ["Measurement and forecast: gpt-128 on two-cores", "<canvas id=\"spans\"", "all-reduce: "] {
+        assert!(page.contains(part), "{part}");
+    }
+    let alone = folder.run(&format!(
+        "compare {root}/traces/tests/tools/data/gpt-2-ranks.json.gz --plan {root}/examples/measured/gpt-2-ranks.toml \
+         --report -"
+    ));
+    assert_eq!(alone.stdout, page);
 }
 
 #[test]

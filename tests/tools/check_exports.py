@@ -1,12 +1,15 @@
 """Checks exported plans with the parsers of the tools themselves.
 
-    pip install torch accelerate deepspeed tyro tomli pyyaml omegaconf torchtitan==0.2.2 tokenizers
-    pip download --no-deps --no-binary :none: megatron-core==0.19.2 megatron-bridge==0.6.2 maxtext==0.2.5
+    pip install torch accelerate deepspeed tyro tomli pyyaml omegaconf tokenizers
+    pip install --no-deps torchtitan==0.2.2
+    pip download --no-deps --only-binary=:all: --python-version 3.12 megatron-core==0.19.2 megatron-bridge==0.6.2 \\
+        maxtext==0.2.5 nemo_toolkit==2.4.0
+    for wheel in *.whl; do python -m zipfile -e $wheel WHEELS/${wheel%%-*}; done
     python tests/tools/check_exports.py --program target/release/trainwright --wheels WHEELS plan.toml ...
 
-WHEELS is a folder with the wheels of megatron-core, megatron-bridge and maxtext, unpacked; they are not installed, since
-they want GPU libraries that a parser does not need. A tool that is not there is reported and skipped; the exit code is 1
-if any file was refused.
+WHEELS is a folder with the wheels of megatron-core, megatron-bridge, maxtext and NeMo, unpacked; they are not installed, since
+they want GPU libraries that a parser does not need, or another Python. torchtitan 0.2.2 is the last whose configuration is
+TOML. A tool that is not there is reported and skipped; the exit code is 1 if any file was refused.
 """
 
 import argparse
@@ -67,6 +70,32 @@ def megatron_bridge(path, plan, wheels):
         unknown = set(values) - known[section]
         assert not unknown, f"{section} has no {unknown}"
     assert table["model"]["tensor_model_parallel_size"] == plan["mesh"]["tensor"]
+
+
+def nemo(path, plan, wheels):
+    """Each override is a field or an argument of what the recipe builds there."""
+    root = find(wheels, "nemo_toolkit") / "nemo"
+    core = find(wheels, "megatron_core") / "megatron" / "core"
+    lightning = root / "lightning" / "pytorch"
+    gpt = root / "collections" / "llm" / "gpt"
+    transformer = fields(core / "transformer" / "transformer_config.py", "TransformerConfig")
+    transformer |= fields(core / "model_parallel_config.py", "ModelParallelConfig")
+    known = {
+        "trainer": {"num_nodes", "devices"},
+        "trainer.strategy": arguments_of(lightning / "strategies" / "megatron_strategy.py", "MegatronStrategy"),
+        "trainer.strategy.ddp": fields(
+            core / "distributed" / "distributed_data_parallel_config.py", "DistributedDataParallelConfig"
+        ),
+        "trainer.plugins": arguments_of(lightning / "plugins" / "mixed_precision.py", "MegatronMixedPrecision"),
+        "model.config": transformer | fields(gpt / "model" / "base.py", "GPTConfig"),
+        "data": arguments_of(gpt / "data" / "pre_training.py", "PreTrainingDataModule"),
+        "optim.config": fields(core / "optimizer" / "optimizer_config.py", "OptimizerConfig"),
+    }
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    for line in lines:
+        section, _, field = line.partition("=")[0].rpartition(".")
+        assert field in known.get(section, ()), f"{section} has no {field}"
+    assert f"trainer.num_nodes={plan['cluster']['nodes']}" in lines
 
 
 def deepspeed(path, plan, wheels):
@@ -183,9 +212,20 @@ def fields(path, name):
     raise AssertionError(f"{path} has no {name}")
 
 
+def arguments_of(path, name):
+    """The arguments of a class's constructor, without importing what it needs."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    return {argument.arg for argument in method.args.args + method.args.kwonlyargs}
+    raise AssertionError(f"{path} has no {name}")
+
+
 TOOLS = {
     "megatron-lm": megatron_lm,
     "megatron-bridge": megatron_bridge,
+    "nemo": nemo,
     "deepspeed": deepspeed,
     "torchtitan": torchtitan,
     "torch-pipelining": torch_pipelining,

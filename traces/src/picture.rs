@@ -1,4 +1,4 @@
-//! The pipeline of a timeline as an SVG picture.
+//! The pipeline of a timeline as a picture, SVG or PNG.
 //!
 //! ```text
 //! title
@@ -16,13 +16,14 @@
 //! quarter as exposed communication. So a box says how much of each there is and a trace file says when.
 
 mod axis;
+mod bitmap;
 mod canvas;
 mod memory;
 mod pipeline;
 
 use crate::actions::rows;
 use crate::timeline::Timeline;
-use canvas::{Canvas, GREY};
+use canvas::{Anchor, Canvas, GREY};
 use pipeline::Pipeline;
 
 /// Width of the picture, in pixels, and of what is free beside the plot.
@@ -34,6 +35,18 @@ const FONT_SIZE: f64 = 11.0;
 
 /// Draws a timeline as an SVG document. The same timeline always gives the same text.
 pub fn svg(timeline: &Timeline, title: &str) -> String {
+    let (canvas, height) = draw(timeline, title);
+    canvas.document(WIDTH, height, title)
+}
+
+/// Draws the same as a PNG file, with letters of its own.
+pub fn png(timeline: &Timeline, title: &str) -> Vec<u8> {
+    let (canvas, height) = draw(timeline, title);
+    bitmap::png(&canvas.elements, WIDTH, height)
+}
+
+/// Everything that is in the picture, and how high it is.
+fn draw(timeline: &Timeline, title: &str) -> (Canvas, f64) {
     let rows = rows(timeline);
     let labels: Vec<String> = rows.iter().map(|&rank| label(timeline, rank)).collect();
     let peaks = memory::peaks(timeline, &rows);
@@ -45,10 +58,10 @@ pub fn svg(timeline: &Timeline, title: &str) -> String {
 
     let mut canvas = Canvas::default();
     let pipeline = Pipeline::new(timeline, &rows);
-    canvas.text(MARGIN, 28.0, "font-size=\"16\" font-weight=\"bold\"", title);
+    canvas.title((MARGIN, 28.0), title);
     legend(&mut canvas, &pipeline, 50.0);
     let step = format!("step time {}", timeline.duration);
-    canvas.text(WIDTH - MARGIN, 50.0, "text-anchor=\"end\"", &step);
+    canvas.text((WIDTH - MARGIN, 50.0), Anchor::End, &step);
 
     let pitch = pitch(rows.len(), 640.0, 34.0);
     let top = 80.0;
@@ -61,12 +74,12 @@ pub fn svg(timeline: &Timeline, title: &str) -> String {
     if peaks.iter().any(|peak| peak.get() > 0.0) {
         let pitch = self::pitch(rows.len(), 480.0, 40.0);
         let top = height + 14.0;
-        canvas.text(left, top - 8.0, "", &memory::heading(&peaks));
+        canvas.text((left, top - 8.0), Anchor::Start, &memory::heading(&peaks));
         row_labels(&mut canvas, &labels, left, top, pitch);
         memory::draw(&mut canvas, timeline, &rows, &frame, top, pitch);
         height = top + pitch * rows.len() as f64 + MARGIN;
     }
-    canvas.document(WIDTH, height, title)
+    (canvas, height)
 }
 
 /// Where in the picture the time of the step is.
@@ -107,16 +120,16 @@ fn row_labels(canvas: &mut Canvas, labels: &[String], left: f64, top: f64, pitch
     let every = (FONT_SIZE / pitch).ceil() as usize;
     for (row, label) in labels.iter().enumerate().step_by(every) {
         let middle = top + pitch * row as f64 + filled(pitch) / 2.0;
-        canvas.text(left - 8.0, middle + FONT_SIZE * 0.36, "text-anchor=\"end\"", label);
+        canvas.text((left - 8.0, middle + FONT_SIZE * 0.36), Anchor::End, label);
     }
 }
 
 fn legend(canvas: &mut Canvas, pipeline: &Pipeline, baseline: f64) {
     let mut x = MARGIN;
     for (color, name) in pipeline.legend() {
-        canvas.rect(x, baseline - 10.0, 12.0, 12.0, &color);
-        canvas.text(x + 17.0, baseline, "", &name);
+        canvas.rect(x, baseline - 10.0, 12.0, 12.0, color);
+        canvas.text((x + 17.0, baseline), Anchor::Start, name);
         x += 17.0 + name.chars().count() as f64 * CHARACTER * FONT_SIZE + 18.0;
     }
-    canvas.text(MARGIN, baseline + 18.0, &format!("fill=\"{GREY}\""), &pipeline.note());
+    canvas.coloured((MARGIN, baseline + 18.0), Anchor::Start, GREY, &pipeline.note());
 }

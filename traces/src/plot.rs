@@ -72,7 +72,7 @@ const LEGEND_TOP: i32 = MARGIN + 36;
 const SAMPLE: i32 = 34;
 
 /// A PNG is drawn so many times larger and then averaged, which smooths all edges.
-const SAMPLES: i32 = 3;
+pub(crate) const SAMPLES: i32 = 3;
 
 /// One after the other for each curve or source, told apart by people who do not see all colours as far as there are so many.
 pub(crate) const COLOURS: [RGBColor; 10] = [
@@ -103,9 +103,13 @@ pub fn png(plot: &SweepPlot) -> Vec<u8> {
 
 /// What is drawn on a bitmap, as a PNG file.
 fn smooth(layout: &Layout, draw: impl FnOnce(&Layout, BitMapBackend)) -> Vec<u8> {
-    let (width, height) = layout.size();
+    smoothed(layout.size(), |backend| draw(layout, backend))
+}
+
+/// The same of what has a layout of its own; the size is in samples, so many times `SAMPLES` each way.
+pub(crate) fn smoothed((width, height): (u32, u32), draw: impl FnOnce(BitMapBackend)) -> Vec<u8> {
     let mut pixels = vec![255; 3 * width as usize * height as usize];
-    draw(layout, BitMapBackend::with_buffer(&mut pixels, (width, height)));
+    draw(BitMapBackend::with_buffer(&mut pixels, (width, height)));
     encode(&averaged(&pixels, width as usize), (width, height))
 }
 

@@ -3,7 +3,7 @@
 use crate::input::words;
 use crate::run::{Pace, Run, Steps};
 use crate::scenario::{Base, Scenario};
-use trainwright_planner::{Infeasible, Question, Verdict, plan};
+use trainwright_planner::{Infeasible, Question, Scope, Verdict, plan_within};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Forecast, forecast};
 use trainwright_spec::plan::Plan;
@@ -76,7 +76,7 @@ pub(crate) fn outcome(base: &Base) -> Outcome {
 
 fn best(question: &Question) -> Outcome {
     sensible(question)?;
-    match plan(question, &|_| {}) {
+    match plan_within(question, Scope { alternatives: false, ..Scope::default() }, &|_| {}) {
         Ok(Verdict::Found(found)) => {
             let best = found.ranked.into_iter().next();
             let best = best.ok_or("the planner found no plan that it could rank")?;
@@ -130,5 +130,43 @@ fn simulated(plan: &Plan) -> Outcome {
     match forecast.fits {
         true => Ok(Planned { plan: plan.clone(), forecast, limited_by: String::new() }),
         false => Err(format!("does not fit: needs {} of {}", forecast.peak_memory, forecast.gpu_memory)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_planner::{Pins, plan};
+    use trainwright_spec::cluster::Cluster;
+    use trainwright_spec::job::Job;
+    use trainwright_spec::model::preset::preset;
+    use trainwright_spec::precision::Precision;
+    use trainwright_spec::stack::Stack;
+
+    /// Nobody asks what became of the alternatives, which takes most of the planner's time; the plan is the same.
+    #[test]
+    fn a_point_has_the_plan_that_the_planner_ranks_first() {
+        for (model, cluster, global_batch) in
+            [("gpt2", "dgx-a100", 64), ("gpt2-xl", "dgx-1v:2", 32), ("llama-3-8b", "dgx-h100", 16)]
+        {
+            let question = Question {
+                model: preset(model).unwrap(),
+                cluster: Cluster::from_name(cluster).unwrap(),
+                job: Job {
+                    sequence: 1024,
+                    global_batch,
+                    precision: Precision::Fp16,
+                    optimizer: "adamw".into(),
+                    gradient_clipping: true,
+                },
+                stack: Stack::from_name("megatron-core").unwrap(),
+                pins: Pins::default(),
+            };
+            let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{model} has a plan") };
+            let first = &found.ranked[0];
+            let alone = best(&question).unwrap();
+            assert_eq!(alone.plan, first.plan, "{model}");
+            assert_eq!(alone.forecast, first.forecast, "{model}");
+        }
     }
 }

@@ -8,6 +8,39 @@
 //!
 //! `questions` asks what people ask most as such sweeps: how many GPUs by a date, the longest sequence that fits, what a
 //! faster network would bring. Nothing here touches a terminal, a file or a clock.
+//!
+//! ```
+//! use trainwright_planner::{Pins, Question};
+//! use trainwright_spec::cluster::Cluster;
+//! use trainwright_spec::job::Job;
+//! use trainwright_spec::model::preset::preset;
+//! use trainwright_spec::precision::Precision;
+//! use trainwright_spec::stack::Stack;
+//! use trainwright_whatif::run::default_pue;
+//! use trainwright_whatif::scenario::{Base, Rates, Scenario};
+//! use trainwright_whatif::sweep::{Axis, sweep};
+//!
+//! let question = Question {
+//!     model: preset("gpt2")?,
+//!     cluster: Cluster::from_name("dgx-a100")?,
+//!     job: Job {
+//!         sequence: 1024,
+//!         global_batch: 64,
+//!         precision: Precision::Bf16,
+//!         optimizer: "adamw".into(),
+//!         gradient_clipping: true,
+//!     },
+//!     stack: Stack::from_name("megatron-core")?,
+//!     pins: Pins { pipeline: Some(1), micro_batch: Some(4), ..Pins::default() },
+//! };
+//! let rates = Rates { price: None, pue: default_pue().value, tokens: Some(10e9) };
+//! let scenario = Scenario { base: Base::Question(Box::new(question)), rates };
+//! let answers = sweep(&scenario, &[Axis::parse("gpus=1,2,..8")?], &|_done, _all| {})?;
+//! let days = answers.iter().filter_map(|answer| Some(answer.whole_run()?.time.as_days()));
+//! let days: Vec<f64> = days.collect();
+//! assert!(days.len() == 4 && days.is_sorted_by(|more, less| more > less));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod answer;
 pub mod date;

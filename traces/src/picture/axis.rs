@@ -1,7 +1,7 @@
 //! The time axis of a picture.
 
 use super::Frame;
-use super::canvas::{Canvas, GREY, number};
+use super::canvas::{Anchor, Canvas, Dash, GREY, Path};
 
 /// Units of time with their length in picoseconds.
 const UNITS: [(u64, &str); 5] =
@@ -12,15 +12,16 @@ pub fn draw(canvas: &mut Canvas, frame: &Frame, y: f64) {
     let (unit, name) = UNITS.into_iter().find(|&(unit, _)| frame.duration >= unit).unwrap_or((1, "ps"));
     let step = tick_step(frame.duration);
     let decimals = decimals(step, unit);
-    let mut marks = format!("M{} {}h{}", number(frame.left), number(y), number(frame.width));
+    let mut lines = vec![vec![(frame.left, y), (frame.left + frame.width, y)]];
     for tick in (0..=frame.duration).step_by(step as usize) {
-        marks.push_str(&format!("M{} {}v4", number(frame.x(tick)), number(y)));
+        let x = frame.x(tick);
+        lines.push(vec![(x, y), (x, y + 4.0)]);
         let value = tick as f64 / unit as f64;
-        canvas.text(frame.x(tick), y + 16.0, "text-anchor=\"middle\"", &format!("{value:.decimals$}"));
+        canvas.text((x, y + 16.0), Anchor::Middle, &format!("{value:.decimals$}"));
     }
-    canvas.path(&marks, &format!("stroke=\"{GREY}\" fill=\"none\""));
-    let attributes = format!("text-anchor=\"middle\" fill=\"{GREY}\"");
-    canvas.text(frame.left + frame.width / 2.0, y + 32.0, &attributes, &format!("time ({name})"));
+    canvas.path(Path { lines, fill: None, stroke: GREY, dash: Dash::Solid });
+    let middle = (frame.left + frame.width / 2.0, y + 32.0);
+    canvas.coloured(middle, Anchor::Middle, GREY, &format!("time ({name})"));
 }
 
 /// The smallest of 1, 2, 5, 10, 20, … picoseconds of which at most ten fit into `duration`.

@@ -1,13 +1,13 @@
 //! The curves of memory in a picture.
 
-use super::canvas::{Canvas, GREY, number};
+use super::canvas::{Anchor, Canvas, Colour, Dash, GREY, Path};
 use super::{FONT_SIZE, Frame, filled};
 use crate::memory::{changes_of, levels};
 use crate::timeline::Timeline;
 use trainwright_spec::units::Bytes;
 
-const AREA: &str = "#dfe7f2";
-const LINE: &str = "#3b5b8c";
+const AREA: Colour = Colour([0xdf, 0xe7, 0xf2]);
+const LINE: Colour = Colour([0x3b, 0x5b, 0x8c]);
 
 /// The most that each row's rank holds.
 pub fn peaks(timeline: &Timeline, rows: &[usize]) -> Vec<Bytes> {
@@ -30,26 +30,27 @@ pub fn draw(canvas: &mut Canvas, timeline: &Timeline, rows: &[usize], frame: &Fr
     let every = (FONT_SIZE / pitch).ceil() as usize;
     for (row, (&rank, &peak)) in rows.iter().zip(&peaks).enumerate() {
         let base = top + pitch * row as f64 + filled(pitch);
-        let mut curve = format!("M{} {}", number(frame.left), number(base));
-        let mut before = 0.0;
+        let mut curve = vec![(frame.left, base)];
+        let mut before = base;
         for (column, &held) in columns(timeline, rank, frame).iter().enumerate() {
-            if held != before {
+            let level = base - held * scale;
+            if level != before {
                 let x = frame.left + column as f64;
-                curve.push_str(&format!("H{}V{}", number(x), number(base - held * scale)));
-                before = held;
+                curve.extend([(x, before), (x, level)]);
+                before = level;
             }
         }
         let right = frame.left + frame.width;
-        curve.push_str(&format!("H{}V{}", number(right), number(base)));
-        canvas.path(&curve, &format!("fill=\"{AREA}\" stroke=\"{LINE}\" stroke-width=\"0.8\""));
+        curve.extend([(right, before), (right, base)]);
+        canvas.path(Path { lines: vec![curve], fill: Some(AREA), stroke: LINE, dash: Dash::Solid });
         if pitch > FONT_SIZE {
-            let line =
-                format!("M{} {}H{}", number(frame.left), number(base - peak.get() * scale), number(right));
-            canvas.path(&line, &format!("stroke=\"{GREY}\" stroke-width=\"0.8\" stroke-dasharray=\"3 3\""));
+            let level = base - peak.get() * scale;
+            let lines = vec![vec![(frame.left, level), (right, level)]];
+            canvas.path(Path { lines, fill: None, stroke: GREY, dash: Dash::Dashed });
         }
         if row % every == 0 {
             let middle = base - filled(pitch) / 2.0;
-            canvas.text(right + 6.0, middle + FONT_SIZE * 0.36, "", &peak.to_string());
+            canvas.text((right + 6.0, middle + FONT_SIZE * 0.36), Anchor::Start, &peak.to_string());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The rows of actions in a picture.
 
-use super::canvas::Canvas;
+use super::canvas::{Anchor, Canvas, Colour};
 use super::{CHARACTER, FONT_SIZE, Frame, filled};
 use crate::actions::{Extent, extents, stages};
 use crate::sweep::{spans_of, sweep};
@@ -14,7 +14,7 @@ const MOST_BOXES: usize = 2000;
 /// A share of a box that is lower than this, in pixels, is not drawn.
 const LOWEST: f64 = 0.25;
 
-const IDLE_COLOR: [u8; 3] = [0xec, 0xec, 0xec];
+const IDLE_COLOR: Colour = Colour([0xec; 3]);
 
 /// What a rank's time goes to, in the order in which shares are stacked.
 ///
@@ -67,15 +67,15 @@ impl Use {
         }
     }
 
-    fn color(self) -> [u8; 3] {
+    fn color(self) -> Colour {
         match self {
-            Use::Forward => [0x56, 0xb4, 0xe9],
-            Use::Recompute => [0xf0, 0xe4, 0x42],
-            Use::Backward => [0x00, 0x9e, 0x73],
-            Use::WeightGradient => [0xe6, 0x9f, 0x00],
-            Use::Update => [0xcc, 0x79, 0xa7],
-            Use::Exposed => [0xd5, 0x5e, 0x00],
-            Use::Offload => [0x00, 0x72, 0xb2],
+            Use::Forward => Colour([0x56, 0xb4, 0xe9]),
+            Use::Recompute => Colour([0xf0, 0xe4, 0x42]),
+            Use::Backward => Colour([0x00, 0x9e, 0x73]),
+            Use::WeightGradient => Colour([0xe6, 0x9f, 0x00]),
+            Use::Update => Colour([0xcc, 0x79, 0xa7]),
+            Use::Exposed => Colour([0xd5, 0x5e, 0x00]),
+            Use::Offload => Colour([0x00, 0x72, 0xb2]),
         }
     }
 }
@@ -121,11 +121,11 @@ impl Pipeline {
     }
 
     /// Colours and names of what there is in the picture.
-    pub fn legend(&self) -> Vec<(String, String)> {
+    pub fn legend(&self) -> Vec<(Colour, &'static str)> {
         let is_used = |to: &Use| self.rows.iter().any(|row| row.pieces.iter().any(|piece| piece.to == *to));
         let used = Use::ALL.into_iter().filter(is_used);
-        let mut entries: Vec<_> = used.map(|to| (css(to.color()), to.name().to_string())).collect();
-        entries.push((css(IDLE_COLOR), "idle".to_string()));
+        let mut entries: Vec<_> = used.map(|to| (to.color(), to.name())).collect();
+        entries.push((IDLE_COLOR, "idle"));
         entries
     }
 
@@ -160,10 +160,10 @@ impl Row {
     /// Boxes, and what communication there is between them as it is.
     fn draw(&self, canvas: &mut Canvas, place: &Place, actions_in_a_box: usize) {
         let Place { frame, y, height } = *place;
-        canvas.rect(frame.left, y, frame.width, height, &css(IDLE_COLOR));
+        canvas.rect(frame.left, y, frame.width, height, IDLE_COLOR);
         let between = |canvas: &mut Canvas, piece: Piece| {
             let x = frame.x(piece.start);
-            canvas.rect(x, y, frame.x(piece.end) - x, height, &css(piece.to.color()));
+            canvas.rect(x, y, frame.x(piece.end) - x, height, piece.to.color());
         };
         let stages = stages(&self.extents);
         let mut rest = self.pieces.as_slice();
@@ -181,7 +181,7 @@ impl Row {
                 let (x, right) = (frame.x(start), frame.x(end));
                 if right - x >= needed && height >= FONT_SIZE {
                     let baseline = y + height / 2.0 + FONT_SIZE * 0.36;
-                    canvas.text((x + right) / 2.0, baseline, "text-anchor=\"middle\"", &number);
+                    canvas.text(((x + right) / 2.0, baseline), Anchor::Middle, &number);
                 }
             }
             canvas.close_group();
@@ -217,7 +217,7 @@ fn draw_shares(
         let share = place.height * time as f64 / (end - start) as f64;
         if share >= LOWEST {
             let lightness = if matches!(to, Use::Exposed | Use::Offload) { 0.0 } else { lightness };
-            canvas.rect(x, bottom - share, width, share, &css(lighter(to.color(), lightness)));
+            canvas.rect(x, bottom - share, width, share, lighter(to.color(), lightness));
             bottom -= share;
         }
     }
@@ -286,10 +286,6 @@ fn times(pieces: impl Iterator<Item = Piece>) -> [u64; Use::ALL.len()] {
 }
 
 /// A colour moved towards white: by nothing at 0, wholly at 1.
-fn lighter(color: [u8; 3], lightness: f64) -> [u8; 3] {
-    color.map(|part| (f64::from(part) + (255.0 - f64::from(part)) * lightness).round() as u8)
-}
-
-fn css([red, green, blue]: [u8; 3]) -> String {
-    format!("#{red:02x}{green:02x}{blue:02x}")
+fn lighter(Colour(parts): Colour, lightness: f64) -> Colour {
+    Colour(parts.map(|part| (f64::from(part) + (255.0 - f64::from(part)) * lightness).round() as u8))
 }

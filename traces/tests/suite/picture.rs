@@ -1,7 +1,7 @@
 use crate::draft::{Draft, from_drawing};
 use crate::draw::ONE_F_ONE_B;
 use trainwright_spec::program::{Axis, MemoryKind, Pass, Stream};
-use trainwright_traces::picture::svg;
+use trainwright_traces::picture::{png as bitmap, svg};
 use trainwright_traces::timeline::{Activity, Timeline};
 
 const FORWARD: &str = "#56b4e9";
@@ -212,4 +212,36 @@ fn the_same_timeline_gives_the_same_text_and_an_empty_one_gives_a_picture() {
     assert_eq!(svg(&timeline, "title"), svg(&timeline, "title"));
     assert_well_formed(&svg(&Draft::new(&[]).finish(), ""));
     assert_well_formed(&svg(&Draft::new(&[(0, 1, 0)]).finish(), ""));
+}
+
+/// The bitmap has the SVG's rectangles: the colour in the middle of each pass is that of its box.
+#[test]
+fn the_bitmap_shows_what_the_document_shows() {
+    let timeline = from_drawing("rank 0 | F0 .. B0 == ##", 1000);
+    let picture = svg(&timeline, "title");
+    let file = bitmap(&timeline, "title");
+    assert_eq!(file, bitmap(&timeline, "title"));
+    let mut reader = png::Decoder::new(std::io::Cursor::new(&file)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    reader.next_frame(&mut pixels).unwrap();
+    let width = reader.info().width as usize;
+    assert_eq!(attribute(&picture, "width"), Some(width.to_string().as_str()));
+    let at = |x: f64, y: f64| {
+        let start = 3 * (y as usize * width + x as usize);
+        let [red, green, blue] = [0, 1, 2].map(|part| pixels[start + part]);
+        format!("#{red:02x}{green:02x}{blue:02x}")
+    };
+    let mut compared = 0;
+    for line in picture.lines().filter(|line| line.starts_with("<rect x=")) {
+        let [x, y, w, h]: [f64; 4] =
+            ["x", "y", "width", "height"].map(|name| attribute(line, name).unwrap().parse().unwrap());
+        let fill = attribute(line, "fill").unwrap();
+        let fill_is_on_top = fill != IDLE && w > 20.0;
+        if fill_is_on_top {
+            // Left of the number in the middle of the box.
+            assert_eq!(at(x + 0.1 * w, y + 0.5 * h), fill, "{line}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 3);
 }

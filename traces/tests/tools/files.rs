@@ -59,6 +59,19 @@ fn every_tool_gets_the_sizes_of_the_mesh() {
     }
 }
 
+/// Megatron-LM's parser takes `--rotary-base` as a whole number, and refuses 500000.0.
+#[test]
+fn megatron_gets_the_base_of_rotary_positions_as_a_whole_number() {
+    let mut plan = plain();
+    plan.model = preset("llama-3-8b").unwrap();
+    plan.stages = vec!["32 none".parse().unwrap()];
+    let text = |plan: &Plan| export(plan, exporter("megatron-lm").unwrap()).files.remove(0).text;
+    assert!(text(&plan).contains("--rotary-base 500000\n"));
+    plan.model.blocks[0].block.attention.rotary_base = Some(10000.5);
+    assert!(!text(&plan).contains("--rotary-base "));
+    assert!(text(&plan).contains("the base of rotary positions is a whole number"));
+}
+
 /// A schedule that torchtitan has no name for goes beside it as a table.
 #[test]
 fn torchtitan_gets_schedules_as_tables() {

@@ -9,9 +9,9 @@ use trainwright_traces::kinds::OpKind;
 use trainwright_traces::kineto::read;
 use trainwright_traces::measured::Device;
 
-/// Two ranks trained a block of a transformer on CPUs; `tests/tools/make_kineto_trace.py` wrote it.
-fn block() -> String {
-    let zipped: &[u8] = include_bytes!("data/block-2-ranks.json.gz");
+/// Two ranks trained a GPT of two layers on CPUs; `tests/tools/make_kineto_trace.py` wrote it.
+fn gpt() -> String {
+    let zipped: &[u8] = include_bytes!("data/gpt-2-ranks.json.gz");
     let mut text = String::new();
     flate2::read::GzDecoder::new(zipped).read_to_string(&mut text).unwrap();
     text
@@ -20,11 +20,12 @@ fn block() -> String {
 /// Sizes as the script has them: 2 sequences of 64 tokens, width 128, 4 heads.
 #[test]
 fn operators_with_shapes_are_a_profile() {
-    let profile = read(&block(), "block").unwrap().profile("block").unwrap();
+    let profile = read(&gpt(), "gpt").unwrap().profile("gpt").unwrap();
     let count =
         |wanted: &dyn Fn(&Kernel) -> bool| profile.kernels.iter().filter(|own| wanted(&own.kernel)).count();
     let product = |m, n, k| Kernel::Gemm { count: 1, m, n, k, precision: Precision::Fp32 };
-    // Forward of the four layers; each has a product for its input's and one for its weight's gradient.
+    // Forward of the four layers, and of the head, which is as large as the third; each has a product for its input's and
+    // one for its weight's gradient.
     for kernel in
         [product(128, 384, 128), product(128, 128, 128), product(128, 512, 128), product(128, 128, 512)]
     {
@@ -38,14 +39,14 @@ fn operators_with_shapes_are_a_profile() {
 
 #[test]
 fn a_trace_of_operators() {
-    let step = read(&block(), "block").unwrap();
+    let step = read(&gpt(), "gpt").unwrap();
     assert_eq!((step.steps, step.device), (2, Device::Cpu));
     let count = |kind| step.kinds.0[&kind].0;
-    // Four linear layers: a product forward, two backward. One attention: an operator each way, and three around them.
-    // Twelve parameters have a gradient to reduce.
-    assert_eq!(count(OpKind::Gemm), 12);
-    assert_eq!(count(OpKind::Collective(CollectiveKind::AllReduce)), 12);
-    assert_eq!(count(OpKind::Attention), 5);
+    // Four linear layers in each of two blocks, and the head: a product forward, two backward. One attention in a block:
+    // an operator each way, and three around them. Two megabytes of gradients are two buckets: the first takes one.
+    assert_eq!(count(OpKind::Gemm), 27);
+    assert_eq!(count(OpKind::Collective(CollectiveKind::AllReduce)), 2);
+    assert_eq!(count(OpKind::Attention), 10);
     let total: Seconds = step.kinds.0.values().map(|(_, time)| *time).sum();
     let on_thread = total - step.kinds.0[&OpKind::Collective(CollectiveKind::AllReduce)].1;
     // The rest of the step is Python, and waiting for the other rank.

@@ -48,8 +48,9 @@ pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
 fn attention(block: &Block, out: &mut Arguments) {
     let attention = &block.attention;
     out.set("--num-attention-heads", attention.heads, "model.num_attention_heads");
-    if let Some(base) = attention.rotary_base {
-        out.set("--rotary-base", base, "model.rotary_base");
+    // Megatron-LM's parser takes whole numbers only; `lacking` says so of others.
+    if let Some(base) = attention.rotary_base.filter(|base| base.fract() == 0.0) {
+        out.set("--rotary-base", base as i64, "model.rotary_base");
     }
     if let Some(Latent { query_rank, kv_rank, rotary_head_dim }) = attention.latent {
         out.on("--multi-latent-attention", "model.multi_latent_attention");
@@ -167,6 +168,8 @@ fn lacking(model: &Model, first: &Block) -> Vec<(&'static str, &'static str)> {
     let usual = first.norms == 2 && !first.parallel && first.cross_attention.is_none();
     must(usual, "model.blocks", "attention, then the feed-forward part, with a norm before each");
     must(attention.mask != Mask::Full, "model.blocks", "attention is causal");
+    let whole = attention.rotary_base.is_none_or(|base| base.fract() == 0.0);
+    must(whole, "model.blocks", "the base of rotary positions is a whole number");
     must(heads_fit(attention), "model.blocks", "keys and values are of one width");
     let bias = (attention.qkv_bias, attention.output_bias);
     let feed_forwards = || runs().flat_map(|block| parts_of(&block.mlp));

@@ -1,0 +1,57 @@
+//! Reports in a browser: headless Chromium opens them and runs their script. Where it is not installed, or cannot start, the
+//! test says so and ends.
+
+use crate::{Folder, small_plan};
+use std::process::Command;
+
+const NAMES: [&str; 2] = ["chromium", "chromium-browser"];
+
+/// Runs Chromium on a file of the folder; none if it is not there.
+fn chromium(folder: &Folder, arguments: &[&str], file: &str) -> Option<String> {
+    let url = format!("file://{}", folder.path(file).display());
+    let profile = format!("--user-data-dir={}", folder.path("profile").display());
+    let common = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,2400", &profile];
+    let ran =
+        NAMES.iter().find_map(|name| Command::new(name).args(common).args(arguments).arg(&url).output().ok());
+    ran.filter(|ran| ran.status.success()).map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+#[test]
+fn reports_open_in_a_browser() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &small_plan().to_toml());
+    folder.write("empty.html", "<!DOCTYPE html><title>empty</title>");
+    if chromium(&folder, &["--dump-dom"], "empty.html").is_none_or(|page| !page.contains("empty")) {
+        eprintln!("skipped: no chromium that starts; install the package chromium");
+        return;
+    }
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/tests/tools/data/two-steps.sqlite");
+    for (command, parts) in [
+        ("simulate plan.toml", ["Timeline of a step", "What each pipeline rank holds"]),
+        (&format!("compare {trace} --plan plan.toml"), ["Times of ops by kind", "send and receive"]),
+    ] {
+        let ran = folder.run(&format!("{command} --report page.html"));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        let page = folder.read("page.html");
+        assert!(
+            !page.contains("src=") && !page.contains("http://") && !page.contains("https://"),
+            "{command}"
+        );
+        let shown = chromium(&folder, &["--dump-dom"], "page.html").unwrap();
+        for part in parts {
+            assert!(shown.contains(part), "{command}: {part}");
+        }
+        // The script has filled in the part of the step that is shown, and the legend.
+        let between = |from: &str, to: &str| {
+            let (_, rest) = shown.split_once(from).unwrap_or_else(|| panic!("{command}: no {from}"));
+            rest.split_once(to).map_or(String::new(), |(inside, _)| inside.to_string())
+        };
+        assert!(between("<span id=\"window\">", "</span>").contains("ms"), "{command}");
+        assert!(between("id=\"legend\">", "</p>").contains("forward"), "{command}");
+        // A picture of the whole page is more than white.
+        let picture = format!("--screenshot={}", folder.path("page.png").display());
+        chromium(&folder, &[&picture], "page.html").unwrap();
+        let size = std::fs::metadata(folder.path("page.png")).unwrap().len();
+        assert!(size > 30_000, "{command}: a screenshot of {size} bytes");
+    }
+}
