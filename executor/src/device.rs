@@ -9,11 +9,13 @@
 mod cpu;
 mod cuda;
 mod kinds;
+mod measure;
 mod numbers;
 
 pub(crate) use cpu::Cpu;
 pub use kinds::{DEVICES, DeviceKind};
 pub(crate) use kinds::{Here, Opening};
+pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 
 use crate::error::Fault;
@@ -140,6 +142,15 @@ pub(crate) trait Device {
 
     /// Waits until all is done.
     fn finish(&self);
+
+    /// Notes the moment when all is done that it was told so far.
+    fn mark(&self);
+
+    /// Seconds from the first noted moment to each, which are forgotten then. None where all is done when a call returns.
+    fn marks(&self) -> Vec<f64>;
+
+    /// What it is, and the versions of what drives it, for people.
+    fn about(&self) -> [String; 2];
 
     /// Whether all went well so far.
     fn check(&self) -> Result<(), Fault>;

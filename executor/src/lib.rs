@@ -41,7 +41,7 @@ mod watch;
 
 pub use calibrate::{Calibrated, Grid, Over, calibrate, on_machine};
 pub use checkpoint::CheckpointError;
-pub use device::{DEVICES, DeviceKind};
+pub use device::{DEVICES, DeviceKind, MeasuredDevice, measure_ops};
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
 pub use processes::train_in_processes;

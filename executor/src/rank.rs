@@ -79,14 +79,19 @@ pub(crate) struct StepEnd {
 impl Rank<'_> {
     /// Runs a step, counted from 1.
     pub fn step(&mut self, step: usize) -> Result<StepEnd, Fault> {
-        self.recorder.begin();
         let shared = self.shared;
+        let device = Rc::clone(&self.device);
+        // A step that is told op by op has the device's own times.
+        let told = step == shared.settings.steps || shared.settings.records == Records::EveryStep;
+        if told {
+            device.finish();
+            device.mark();
+        }
+        self.recorder.begin();
+        let began = self.recorder.now();
         let sizes = self.sizes.clone();
         let clips = shared.plan.job.gradient_clipping;
-        let device = Rc::clone(&self.device);
         let mut update = Update::new(&*device, shared.settings, &sizes, shared.optimizer, clips, step);
-        // The last step is told op by op: there an op ends when the device is done with it.
-        let waits = step == shared.settings.steps || shared.settings.records == Records::EveryStep;
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
@@ -99,8 +104,8 @@ impl Rank<'_> {
                     Some(action) => self.instruction(instruction, action, &mut frame)?,
                     None => self.update(instruction.op, &mut update)?,
                 }
-                if waits {
-                    device.finish();
+                if told {
+                    device.mark();
                 }
                 device.check()?;
                 self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
@@ -110,6 +115,7 @@ impl Rank<'_> {
                 loss += self.end_of_call(action, frame)?;
             }
         }
+        self.recorder.retime(began, &device.marks());
         let clips = self.shared.plan.job.gradient_clipping;
         Ok(StepEnd { loss, gradient_norm: clips.then(|| update.norm()) })
     }

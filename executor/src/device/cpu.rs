@@ -63,6 +63,16 @@ impl Device for Cpu {
 
     fn finish(&self) {}
 
+    fn mark(&self) {}
+
+    fn marks(&self) -> Vec<f64> {
+        Vec::new()
+    }
+
+    fn about(&self) -> [String; 2] {
+        ["the cores of this machine".into(), String::new()]
+    }
+
     fn check(&self) -> Result<(), Fault> {
         Ok(())
     }

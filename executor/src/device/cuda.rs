@@ -248,6 +248,23 @@ impl Device for Cuda {
         self.run(|memory| memory.device.finish());
     }
 
+    fn mark(&self) {
+        self.run(|memory| memory.device.mark());
+    }
+
+    fn marks(&self) -> Vec<f64> {
+        let mut marks = Vec::new();
+        self.run(|memory| {
+            marks = memory.device.marks()?;
+            Ok(())
+        });
+        marks
+    }
+
+    fn about(&self) -> [String; 2] {
+        self.memory.borrow().device.about()
+    }
+
     fn check(&self) -> Result<(), Fault> {
         self.memory.borrow().fault.clone().map_or(Ok(()), |fault| Err(Fault::Device(fault)))
     }

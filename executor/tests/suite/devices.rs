@@ -3,9 +3,10 @@
 //! The device for NVIDIA GPUs runs here on the emulator: what is launched, on which buffers, in which order and with which
 //! arguments is as on a GPU. Its kernels' own test is in their crate.
 
-use crate::drafts::Draft;
+use crate::drafts::{Draft, settings, tokens};
 use crate::parity::{MODELS, check, check_within};
-use trainwright_executor::RunError;
+use std::num::NonZeroUsize;
+use trainwright_executor::{DeviceKind, RunError, Saving, Settings, Start, measure_ops, train};
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::precision::Precision;
 
@@ -65,6 +66,46 @@ fn sixteen_bits() {
     let precision = Precision::Bf16;
     let drafts = MODELS.map(|model| Draft { precision, ..emulated(model) });
     check_within(&drafts, 0.02);
+}
+
+/// What one device has written another one goes on with, and the other way round.
+#[test]
+fn a_checkpoint_goes_from_device_to_device() {
+    if !is_there() {
+        return;
+    }
+    let draft = Draft { mesh: [1, 1, 2], data_sharding: "zero1", ..emulated("gpt") };
+    let run = |device: &str, settings: Settings| {
+        let device = DeviceKind::from_name(device).unwrap();
+        train(&draft.plan(), &tokens(), &Settings { device, ..settings }, &mut |_| {}).unwrap()
+    };
+    let expected = run("cpu", settings(2)).steps[1].loss;
+    for devices in [["cpu", "emulated"], ["emulated", "cpu"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let saving = Some(Saving { folder: folder.path().into(), every: None, keep: NonZeroUsize::MIN });
+        run(devices[0], Settings { saving, ..settings(1) });
+        let start = Start::Resume(folder.path().into());
+        let own = run(devices[1], Settings { start, ..settings(2) }).steps[0].loss;
+        assert!((own / expected - 1.0).abs() < 1e-4, "{devices:?}: {own} is not {expected}");
+    }
+}
+
+/// Every op of a plan has a time, and the table of them is one that forecasts read.
+#[test]
+fn ops_are_timed() {
+    if !is_there() {
+        return;
+    }
+    let plan = Draft { micro_batch: 8, gradient_clipping: false, ..emulated("gpt") }.plan();
+    let measured =
+        measure_ops(std::slice::from_ref(&plan), DeviceKind::from_name("emulated").unwrap()).unwrap();
+    let gpu = &plan.cluster.node.gpu.name;
+    let table = measured.profile.to_csv(gpu, [&measured.date, &measured.versions]);
+    let read = plan.cluster.clone().with_device_profile(&table, "table").unwrap();
+    let ops = read.node.gpu.profile.unwrap().ops;
+    for part in ["attention", "norm", "loss", "optimizer"] {
+        assert!(ops.iter().any(|row| row.op.contains(part)), "{part} is not in {table}");
+    }
 }
 
 #[test]

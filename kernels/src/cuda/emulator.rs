@@ -12,6 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 type Kernel = unsafe extern "C" fn(*const c_void);
 type Emulate = unsafe extern "C" fn(Kernel, *const c_void, *const u32, *const u32, u32);
@@ -44,6 +45,7 @@ pub struct Emulator {
     /// Whole, with fences, by the address of what is inside them.
     buffers: BTreeMap<u64, Buffer>,
     ran: BTreeSet<String>,
+    marks: Vec<Instant>,
 }
 
 struct Buffer {
@@ -95,6 +97,7 @@ impl Emulator {
             libraries: libraries.collect::<Result<_, DeviceError>>()?,
             buffers: BTreeMap::new(),
             ran: BTreeSet::new(),
+            marks: Vec::new(),
         })
     }
 
@@ -313,6 +316,21 @@ impl Device for Emulator {
 
     fn finish(&mut self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    fn mark(&mut self) -> Result<(), DeviceError> {
+        self.marks.push(Instant::now());
+        Ok(())
+    }
+
+    fn marks(&mut self) -> Result<Vec<f64>, DeviceError> {
+        let marks = std::mem::take(&mut self.marks);
+        let Some(first) = marks.first() else { return Ok(Vec::new()) };
+        Ok(marks.iter().map(|mark| (*mark - *first).as_secs_f64()).collect())
+    }
+
+    fn about(&self) -> [String; 2] {
+        ["an emulated GPU".into(), "no driver".into()]
     }
 
     fn clear(&mut self) -> Result<(), DeviceError> {

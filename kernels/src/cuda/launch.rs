@@ -202,6 +202,15 @@ pub trait Device {
     /// Waits until all is done.
     fn finish(&mut self) -> Result<(), DeviceError>;
 
+    /// Notes the moment when all is done that came before.
+    fn mark(&mut self) -> Result<(), DeviceError>;
+
+    /// Seconds from the first noted moment to each of them, which are waited for and then forgotten.
+    fn marks(&mut self) -> Result<Vec<f64>, DeviceError>;
+
+    /// What it is, and the versions of what drives it, for people.
+    fn about(&self) -> [String; 2];
+
     /// Gives all memory back.
     fn clear(&mut self) -> Result<(), DeviceError>;
 

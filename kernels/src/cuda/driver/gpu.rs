@@ -30,6 +30,8 @@ pub struct Description {
     pub multiprocessors: i32,
     /// Bytes of memory.
     pub memory: usize,
+    /// Of its multiprocessors at most, in kHz.
+    pub clock: i32,
     /// The driver's CUDA version: 13000 is 13.0.
     pub driver: i32,
     /// NVRTC's version.
@@ -102,6 +104,7 @@ pub struct Gpu {
     allocations: Vec<Address>,
     /// Once one was asked for.
     products: Option<Products>,
+    marks: Vec<Event>,
 }
 
 impl Gpu {
@@ -142,7 +145,16 @@ impl Gpu {
         let description = describe(device)?;
         let compute = new_stream()?;
         let (functions, modules, allocations) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Self { device, description, compute, functions, modules, allocations, products: None })
+        Ok(Self {
+            device,
+            description,
+            compute,
+            functions,
+            modules,
+            allocations,
+            products: None,
+            marks: Vec::new(),
+        })
     }
 
     /// What it is.
@@ -271,6 +283,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         let _ = self.clear();
+        self.marks.clear();
         // SAFETY: nothing of the modules and the context is used after this.
         unsafe {
             for (_, loaded) in &self.modules {
@@ -331,6 +344,30 @@ impl Device for Gpu {
         self.finish_stream(&self.compute)
     }
 
+    fn mark(&mut self) -> Result<(), DeviceError> {
+        let now = self.event(&self.compute)?;
+        self.marks.push(now);
+        Ok(())
+    }
+
+    fn marks(&mut self) -> Result<Vec<f64>, DeviceError> {
+        let marks = std::mem::take(&mut self.marks);
+        let Some(first) = marks.first() else { return Ok(Vec::new()) };
+        marks.iter().map(|mark| Ok(f64::from(mark.milliseconds_since(first)?) * 1e-3)).collect()
+    }
+
+    fn about(&self) -> [String; 2] {
+        let Description { name, capability: (major, minor), driver, compiler, clock, .. } = &self.description;
+        let versions = format!(
+            "driver for CUDA {}.{}, NVRTC {}.{}",
+            driver / 1000,
+            driver % 1000 / 10,
+            compiler.0,
+            compiler.1
+        );
+        [format!("{name} (compute capability {major}.{minor}, at most {} MHz)", clock / 1000), versions]
+    }
+
     /// Other streams may read it next, so it is waited for.
     fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
         let at = self.allocate(bytes.len())?;
@@ -381,6 +418,7 @@ fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
             ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         multiprocessors: ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        clock: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
         memory,
         driver,
         compiler: (major, minor),
