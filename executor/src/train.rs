@@ -372,9 +372,11 @@ impl Run {
         let moments = shared.optimizer.moments();
         let own_layers = layers_of(plan, &sizes);
         let copies_embedding = !own_layers.contains(&Layer::Embedding);
+        let pulse = self.watch.rank(rank);
+        // The initial weights of a large layer take a while.
+        let own_layers = own_layers.into_iter().inspect(|_| pulse.beat());
         let seed_and_moments = [self.beginning.seed, moments];
-        let state =
-            State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, seed_and_moments);
+        let state = State::new(&plan.model, own_layers, &sizes, copies_embedding, seed_and_moments);
         let groups = Axis::ALL
             .iter()
             .zip(own.groups)

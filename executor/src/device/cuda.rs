@@ -6,24 +6,26 @@
 
 mod memory;
 mod open;
+mod structs;
 mod tables;
 
 pub(super) use open::{open_emulator, open_gpu, require_emulator, require_gpu};
 
 use super::{
-    AdamWeights, AttentionGradient, Device, Far, LossTokens, Matrix, NormGradient, Numbers, Positions,
-    Product, Rotation, Slice, SliceMut,
+    AdamWeights, AttentionGradient, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product,
+    Rotation, Slice, SliceMut,
 };
 use crate::error::Fault;
 use memory::Memory;
 use std::borrow::Cow;
 use std::cell::RefCell;
+use structs::{activation, address, attention_of, cross_entropy, int, norm_backward, parts, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
-use trainwright_kernels::activation::{self, FeedForward};
-use trainwright_kernels::attention::{Attention, Mask};
+use trainwright_kernels::activation::FeedForward;
+use trainwright_kernels::attention::Attention;
 use trainwright_kernels::cross_entropy::{Columns, Statistics};
-use trainwright_kernels::cuda::activation::{Activation, Direction, Function, Residual};
+use trainwright_kernels::cuda::activation::{Activation, Direction, Residual};
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
 use trainwright_kernels::cuda::experts::Sort;
@@ -54,14 +56,6 @@ const SHARES: usize = 256;
 const SORTED: i32 = 2048;
 
 type Done = Result<(), DeviceError>;
-
-fn int(count: usize) -> i32 {
-    i32::try_from(count).expect("sizes of a microbatch are below 2³¹")
-}
-
-fn address(slice: Option<Slice>) -> Address {
-    slice.map_or(Address::NULL, |slice| slice.device().at)
-}
 
 impl Cuda {
     /// On that device; weights and activations are of such numbers.
@@ -116,83 +110,6 @@ impl Cuda {
         let second = ColumnSum { x: at, out: out.at, rows: int(shares), width, add: 1 };
         self.launch(&second.launch(Number::F32, 1));
     }
-
-    fn norm_backward(&self, norm: &Norm, read: NormGradient) -> NormBackward {
-        let x = read.x.device();
-        let rows = x.length / norm.width;
-        let left = read.left.device();
-        NormBackward {
-            x: x.at,
-            gain: address(read.gain),
-            out_gradient: read.gradient.device().at,
-            mean: left.at,
-            scale: left.at.after(4 * rows),
-            rows: int(rows),
-            width: int(norm.width),
-            centred: i32::from(norm.centred),
-            ..NormBackward::default()
-        }
-    }
-
-    fn attention_of(&self, layer: &Attention, qkv: Far) -> attention::Attention {
-        let positions = int(qkv.length / layer.row() / layer.batch);
-        let row = layer.row() as i64;
-        let [q, k, v] = parts(layer, qkv);
-        attention::Attention {
-            q,
-            k,
-            v,
-            q_row: row,
-            kv_row: row,
-            o_row: layer.output_row() as i64,
-            batch: int(layer.batch),
-            heads: int(layer.heads),
-            kv_heads: int(layer.kv_heads),
-            queries: positions,
-            keys: positions,
-            head_dim: int(layer.head_dim),
-            value_head_dim: int(layer.value_head_dim),
-            causal: i32::from(layer.mask == Mask::Causal),
-            scale: (1.0 / (layer.head_dim as f64).sqrt()) as f32,
-            ..attention::Attention::default()
-        }
-    }
-}
-
-/// Where queries, keys and values begin in rows of all three.
-fn parts(layer: &Attention, qkv: Far) -> [Address; 3] {
-    let [queries, keys, _] = layer.columns();
-    [0, queries, queries + keys].map(|column| qkv.at.after(column * qkv.number.size()))
-}
-
-/// Rows, columns and whether it lies the other way round.
-fn shape(matrix: &Matrix) -> ([usize; 2], bool) {
-    let rows = matrix.data.len() / matrix.width;
-    match matrix.transposed {
-        true => ([matrix.width, rows], true),
-        false => ([rows, matrix.width], false),
-    }
-}
-
-fn cross_entropy(columns: &Columns, logits: Far, tokens: usize) -> CrossEntropy {
-    CrossEntropy {
-        logits: logits.at,
-        tokens: int(tokens),
-        width: int(columns.width),
-        first: int(columns.first),
-        valid: int(columns.valid),
-        ..CrossEntropy::default()
-    }
-}
-
-fn activation(layer: &FeedForward) -> (Function, i32) {
-    let function = match layer.activation {
-        activation::Activation::Gelu => Function::Gelu,
-        activation::Activation::Silu => Function::Silu,
-        activation::Activation::Relu => Function::Relu,
-        activation::Activation::SquaredRelu => Function::SquaredRelu,
-    };
-    (function, i32::from(layer.gated))
 }
 
 impl Device for Cuda {
@@ -334,12 +251,12 @@ impl Device for Cuda {
     }
 
     fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {
-        let own = NormBackward { gradient: to_input.device().at, ..self.norm_backward(norm, gradient) };
+        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
         self.launch(&own.input(self.number));
     }
 
     fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
-        let own = self.norm_backward(norm, gradient);
+        let own = norm_backward(norm, gradient);
         let partial = own.blocks() as usize * norm.width;
         let sums = vectors.map(|to| to.map(|to| (self.scratch(partial), to.device())));
         let [partial_gain, partial_bias] =
@@ -372,7 +289,7 @@ impl Device for Cuda {
     }
 
     fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
-        let own = self.attention_of(layer, qkv.device());
+        let own = attention_of(layer, qkv.device());
         let tokens = own.queries as usize * layer.batch;
         let heads = self.far(tokens * layer.output_row(), self.number);
         let (logarithms, at) = self.scratch(tokens * layer.heads);
@@ -395,7 +312,7 @@ impl Device for Cuda {
             q_gradient,
             k_gradient,
             v_gradient,
-            ..self.attention_of(layer, qkv.device())
+            ..attention_of(layer, qkv.device())
         };
         let fastest = own.backward(self.number).pop().expect("the simple version does all");
         fastest.iter().for_each(|launch| self.launch(launch));
