@@ -8,6 +8,7 @@ pub mod fit;
 pub mod goodput;
 pub mod import;
 pub mod network;
+mod on_device;
 mod pictures;
 pub mod plan;
 pub mod predict;

@@ -1,15 +1,19 @@
 #!/bin/sh
-# Checks and measures the CUDA kernels on a machine with an NVIDIA GPU. Needs no cargo, only the built program:
+# Checks and measures the CUDA kernels and training on a machine with an NVIDIA GPU. Needs no cargo, only the built programs:
 #   cargo build --release -p trainwright-kernels --features cuda --example gpu-check
+#   cargo build --release --features cuda
 #
-# usage: tests/gpu.sh [FOLDER] [PROGRAM]
+# usage: tests/gpu.sh [FOLDER] [GPU-CHECK] [TRAINWRIGHT]
 # Leaves in FOLDER (default: gpu-results): gpu.txt (what the machine is), table.txt (what was printed), checks.csv,
-# profile.csv, and sanitizer-*.txt where compute-sanitizer is there. Takes at most 8 minutes.
+# profile.csv, parity.csv (losses of plans beside the CPU's), speed.csv (tokens per second beside PyTorch's), and
+# sanitizer-*.txt where compute-sanitizer is there. Takes at most 8 minutes; training is left out where TRAINWRIGHT or Python
+# is not there.
 # Exits with 2 where there is no GPU, 1 where something is wrong.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=${1:-gpu-results}
 program=${2:-$root/target/release/examples/gpu-check}
+trainwright=${3:-$root/target/release/trainwright}
 if [ ! -x "$program" ]; then
     echo "no program at $program: build it, or name it as the second argument" >&2
     exit 1
@@ -43,21 +47,37 @@ export LD_LIBRARY_PATH
         echo "no nvidia-smi"
 } >"$folder/gpu.txt"
 
-# 300 s for checks and measurements, 80 s for each pass of the sanitizer.
-timeout 300 "$program" "$folder" >"$folder/table.txt" 2>&1
+# 150 s for checks and measurements of kernels, 80 s for plans, 160 s for tokens per second, 40 s for each pass of the sanitizer.
+timeout 150 "$program" "$folder" >"$folder/table.txt" 2>&1
 code=$?
 cat "$folder/gpu.txt" "$folder/table.txt"
 if [ "$code" -eq 2 ]; then exit 2; fi
-if [ "$code" -eq 124 ]; then echo "the program was stopped after 300 s"; fi
+if [ "$code" -eq 124 ]; then echo "the program was stopped after 150 s"; fi
 
 wrong=0
+if [ -x "$trainwright" ] && command -v python3 >/dev/null 2>&1; then
+    for part in "parity 80 20" "speed 160 12"; do
+        set -- $part
+        timeout "$2" python3 "$root/tests/tools/gpu_run.py" "$1" "$folder" --trainwright "$trainwright" \
+            --seconds "$(($2 - 20))" --steps "$3" >"$folder/$1.txt" 2>&1
+        case $? in
+        0) ;;
+        124) echo "$1: stopped after $2 s" ;;
+        *) wrong=1 ;;
+        esac
+        cat "$folder/$1.txt"
+        cat "$folder/$1.txt" >>"$folder/table.txt"
+    done
+else
+    echo "training was left out: it needs $trainwright and python3"
+fi
 if command -v compute-sanitizer >/dev/null 2>&1; then
     for tool in memcheck racecheck; do
-        timeout 80 compute-sanitizer --tool "$tool" --error-exitcode 3 "$program" "$folder/$tool" checks \
+        timeout 40 compute-sanitizer --tool "$tool" --error-exitcode 3 "$program" "$folder/$tool" checks \
             >"$folder/sanitizer-$tool.txt" 2>&1
         case $? in
         0) echo "compute-sanitizer $tool: nothing found" ;;
-        124) echo "compute-sanitizer $tool: stopped after 80 s, nothing is known" ;;
+        124) echo "compute-sanitizer $tool: stopped after 40 s, nothing is known" ;;
         *)
             echo "compute-sanitizer $tool: see $folder/sanitizer-$tool.txt"
             wrong=1

@@ -1,6 +1,7 @@
 //! What does not stay in a rank's memory between its uses: a file stands for a drive. Ranks compute on processors, so what
 //! goes to host memory is where it was.
 
+use crate::device::Numbers;
 use crate::error::Fault;
 use crate::frame::Kept;
 use crate::state::LayerState;
@@ -43,8 +44,8 @@ impl Beside {
             return Ok(());
         }
         for moment in layer.moments.iter_mut().flatten() {
-            let stowed = self.stow(moment, 1)?;
-            *moment = Vec::new();
+            let stowed = self.stow(moment.host(), 1)?;
+            *moment = Numbers::default();
             layer.stowed.push(stowed);
         }
         Ok(())
@@ -54,7 +55,7 @@ impl Beside {
     pub fn bring_moments(&mut self, layer: &mut LayerState) -> Result<(), Fault> {
         let stowed = std::mem::take(&mut layer.stowed);
         for (moment, stowed) in layer.moments.iter_mut().flatten().zip(stowed) {
-            *moment = self.bring(stowed)?;
+            *moment = self.bring(stowed)?.into();
         }
         Ok(())
     }

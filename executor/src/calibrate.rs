@@ -16,6 +16,7 @@ mod slices;
 mod steps;
 
 pub use machine::on_machine;
+pub(crate) use machine::today;
 pub use slices::Grid;
 pub use steps::Over;
 

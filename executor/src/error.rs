@@ -3,6 +3,7 @@
 use crate::checkpoint::CheckpointError;
 use std::time::Duration;
 use thiserror::Error;
+use trainwright_kernels::cuda::DeviceError;
 
 /// Everything that ends a run before its last step.
 #[derive(Debug, Error, PartialEq)]
@@ -28,6 +29,14 @@ pub enum RunError {
         /// Where they were to meet.
         master: String,
         /// What happened.
+        reason: String,
+    },
+    /// What ranks are to compute on is not there.
+    #[error("the device `{name}` cannot be used: {reason}")]
+    Device {
+        /// Its kind.
+        name: &'static str,
+        /// What is missing.
         reason: String,
     },
     /// The system gives no more threads.
@@ -67,6 +76,9 @@ pub enum Fault {
         /// Which number.
         what: &'static str,
     },
+    /// The device.
+    #[error("the device: {0}")]
+    Device(DeviceError),
     /// What is offloaded could not be written or read.
     #[error("the file that stands for a drive: {0}")]
     Drive(String),

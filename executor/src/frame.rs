@@ -1,6 +1,7 @@
 //! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
 
 use crate::beside::Stowed;
+use crate::device::Numbers;
 use crate::modules::{Blocks, Choices, InWork, Routing};
 use crate::parameters::Layer;
 use crate::tensor::Tensor;
@@ -41,8 +42,10 @@ pub(crate) struct Kept {
     pub gathered: Option<Tensor>,
     /// What it made, if backward reads that.
     pub output: Option<Tensor>,
-    /// The logarithms of attention's sums.
-    pub logarithms: Vec<f32>,
+    /// What its kernel left for backward: the logarithms of attention's sums, means and deviations of a norm's rows.
+    pub left: Numbers,
+    /// Means and deviations of a norm's rows on a grid.
+    pub deviations: Vec<f32>,
     /// The three numbers of each token's loss.
     pub statistics: Vec<Statistics<f32>>,
     /// How many of those have been put together over the tensor axis.

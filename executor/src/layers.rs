@@ -4,6 +4,7 @@
 //! next to each other, so that owner r's are chunk r of the tensor.
 
 use crate::collective::{Combine, Communicator, Members};
+use crate::device::{Device, on_host};
 use crate::error::Fault;
 use crate::parameters::Sharing;
 use crate::state::LayerState;
@@ -15,6 +16,7 @@ use trainwright_spec::program::Axis;
 /// Sums a layer's gradients over the members: all of them, or for each its pieces. Where sets of ranks have the same
 /// pieces, they are summed over the sets behind that.
 pub(crate) fn reduce_gradients(
+    device: &dyn Device,
     communicator: &mut Communicator,
     members: &Members,
     (kind, axis): (CollectiveKind, Axis),
@@ -24,8 +26,7 @@ pub(crate) fn reduce_gradients(
     if axis == Axis::Replica {
         if let Some(mut sums) = layer.fresh.take() {
             communicator.all_reduce(members, &mut sums, Combine::Sum)?;
-            layer.take_in(sharing, &sums);
-            give_back(sums);
+            layer.take_in(device, sharing, sums);
         }
         return Ok(());
     }
@@ -35,29 +36,29 @@ pub(crate) fn reduce_gradients(
         return Ok(());
     }
     if kind == CollectiveKind::AllReduce {
-        return communicator.all_reduce(members, &mut layer.gradients.whole[range], Combine::Sum);
+        let gradients = layer.gradients.whole.slice_mut().part(range);
+        return on_host(device, gradients, |data| communicator.all_reduce(members, data, Combine::Sum));
     }
     let mut message = take_buffer(range.len());
+    let whole = device.read(layer.gradients.whole.slice());
     let mut at = 0;
     for owner in 0..members.ranks.len() {
         for piece in pieces(layer, sharing, owner) {
-            message[at..at + piece.len()].copy_from_slice(&layer.gradients.whole[piece.clone()]);
+            message[at..at + piece.len()].copy_from_slice(&whole[piece.clone()]);
             at += piece.len();
         }
     }
     let sums = communicator.reduce_scatter(members, message)?;
     match layer.has_replicas && sharing == Sharing::Dense {
         true => layer.fresh = Some(sums),
-        false => {
-            layer.take_in(sharing, &sums);
-            give_back(sums);
-        }
+        false => layer.take_in(device, sharing, sums),
     }
     Ok(())
 }
 
 /// Brings every member's pieces of a layer's weights to all.
 pub(crate) fn gather_weights(
+    device: &dyn Device,
     communicator: &mut Communicator,
     members: &Members,
     axis: Axis,
@@ -67,7 +68,7 @@ pub(crate) fn gather_weights(
     let mut own = Vec::new();
     layer.owned(|owned| {
         if owned.parameter.sharing == sharing {
-            own.extend_from_slice(owned.weights);
+            own.extend_from_slice(&device.read(owned.weights.as_slice()));
         }
     });
     if own.is_empty() {
@@ -78,7 +79,7 @@ pub(crate) fn gather_weights(
         let mut at = 0;
         for piece in pieces(layer, sharing, owner) {
             let length = piece.len();
-            layer.whole_weights()[piece].copy_from_slice(&data[at..at + length]);
+            device.write(layer.whole_weights(device).part(piece), &data[at..at + length]);
             at += length;
         }
     }

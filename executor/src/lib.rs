@@ -43,6 +43,7 @@ mod beside;
 mod calibrate;
 mod checkpoint;
 mod collective;
+mod device;
 mod error;
 mod frame;
 mod instruction;
@@ -69,6 +70,7 @@ mod watch;
 
 pub use calibrate::{Calibrated, Grid, Over, calibrate, on_machine};
 pub use checkpoint::CheckpointError;
+pub use device::{DEVICES, DeviceKind, MeasuredDevice, measure_ops};
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
 pub use processes::train_in_processes;

@@ -20,6 +20,7 @@ pub(crate) use route::{Choices, Routing};
 pub(crate) use share::InWork;
 pub(crate) use stepwise::{Among, is_stepwise, stepwise};
 
+use crate::device::{Device, Slice};
 use crate::frame::{Frame, Kept, Place};
 use crate::instruction::Keeps;
 use crate::parameters::{Layer, ParameterName, block};
@@ -62,6 +63,8 @@ pub(crate) struct Step<'r> {
     pub frame: &'r mut Frame,
     pub place: Place,
     pub keeps: Keeps,
+    pub device: &'r dyn Device,
+    /// Of the host, for what only the host can do.
     pub threads: Threads,
 }
 
@@ -112,6 +115,11 @@ impl Step<'_> {
     }
 
     /// The weights of a parameter of its layer, if it has it.
+    pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
+        self.state.layer(self.place.0).read(name)
+    }
+
+    /// The same where they are the host's.
     pub fn weights(&self, name: ParameterName) -> Option<&[f32]> {
         self.state.layer(self.place.0).weights(name)
     }

@@ -1,16 +1,17 @@
 //! Collectives over a module's tensors.
 
 use crate::collective::{Combine, Communicator, Members};
+use crate::device::{Device, on_host};
 use crate::error::Fault;
-use crate::frame::Frame;
-use crate::frame::{Kept, Place};
+use crate::frame::{Frame, Kept, Place};
 use crate::tensor::Tensor;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Pass, Value};
 
 /// A collective over a tensor of a module.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Move<'a> {
+    pub device: &'a dyn Device,
     pub kind: CollectiveKind,
     pub members: &'a Members,
     pub place: Place,
@@ -45,14 +46,19 @@ impl Move<'_> {
         let width = tensor.width();
         Ok(match self.kind {
             CollectiveKind::AllReduce => {
-                communicator.all_reduce(self.members, tensor.data_mut(), Combine::Sum)?;
+                on_host(self.device, tensor.slice_mut(), |data| {
+                    communicator.all_reduce(self.members, data, Combine::Sum)
+                })?;
                 tensor
             }
             CollectiveKind::AllGather => {
-                Tensor::of(communicator.all_gather(self.members, tensor.data())?, width)
+                let own = self.device.read(tensor.slice());
+                let all = communicator.all_gather(self.members, &own)?;
+                Tensor::take_to(self.device, all, width)
             }
             CollectiveKind::ReduceScatter => {
-                Tensor::of(communicator.reduce_scatter(self.members, tensor.into_vec())?, width)
+                let own = communicator.reduce_scatter(self.members, tensor.into_vec())?;
+                Tensor::take_to(self.device, own, width)
             }
             other => unreachable!("{other} inside a layer is refused before a run"),
         })

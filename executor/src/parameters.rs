@@ -116,6 +116,8 @@ pub(crate) struct Parameter {
     pub length: usize,
     /// Pieces it is divided into; the last ones may reach beyond `length`.
     pub shard: usize,
+    /// Of what a piece's length is a multiple.
+    alignment: usize,
     /// Which of them is this rank's.
     place: usize,
     /// Which ranks have the same.
@@ -135,7 +137,7 @@ impl Parameter {
 
     /// Elements of each piece.
     pub fn piece_length(&self) -> usize {
-        self.length.div_ceil(self.shard)
+        self.length.div_ceil(self.shard).next_multiple_of(self.alignment)
     }
 
     /// This rank's piece in the layer's buffer.
@@ -394,6 +396,7 @@ impl List<'_> {
             offset,
             length,
             shard,
+            alignment: self.sizes.alignment,
             place,
             sharing,
             start,

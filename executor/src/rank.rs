@@ -5,6 +5,7 @@
 
 use crate::beside::Beside;
 use crate::collective::{Communicator, Members};
+use crate::device::Device;
 use crate::error::Fault;
 use crate::frame::{Frame, Place};
 use crate::instruction::{Instruction, ModuleStep, has_product};
@@ -13,7 +14,7 @@ use crate::modules::{Among, Step, operator, stepwise};
 use crate::moves::Move;
 use crate::parameters::Layer;
 use crate::record::Recorder;
-use crate::settings::Settings;
+use crate::settings::{Records, Settings};
 use crate::sizes::{Divides, Sizes};
 use crate::state::State;
 use crate::tensor::Tensor;
@@ -22,6 +23,7 @@ use crate::transport::{Route, Tag, Transport};
 use crate::update::{Optimizer, Update};
 use crate::watch::Pulse;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_spec::plan::Plan;
@@ -53,6 +55,7 @@ pub(crate) struct Rank<'a> {
     pub state: State,
     pub beside: Beside,
     pub recorder: Recorder,
+    pub device: Rc<dyn Device>,
     pub threads: Threads,
     /// Where it says what it is at.
     pub pulse: &'a Pulse,
@@ -76,12 +79,19 @@ pub(crate) struct StepEnd {
 impl Rank<'_> {
     /// Runs a step, counted from 1.
     pub fn step(&mut self, step: usize) -> Result<StepEnd, Fault> {
-        self.recorder.begin();
         let shared = self.shared;
+        let device = Rc::clone(&self.device);
+        // A step that is told op by op has the device's own times.
+        let told = step == shared.settings.steps || shared.settings.records == Records::EveryStep;
+        if told {
+            device.finish();
+            device.mark();
+        }
+        self.recorder.begin();
+        let began = self.recorder.now();
         let sizes = self.sizes.clone();
         let clips = shared.plan.job.gradient_clipping;
-        let mut update = Update::new(shared.settings, &sizes, shared.optimizer, clips, step);
-        update.threads = self.threads;
+        let mut update = Update::new(&*device, shared.settings, &sizes, shared.optimizer, clips, step);
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
@@ -94,6 +104,10 @@ impl Rank<'_> {
                     Some(action) => self.instruction(instruction, action, &mut frame)?,
                     None => self.update(instruction.op, &mut update)?,
                 }
+                if told {
+                    device.mark();
+                }
+                device.check()?;
                 self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
             }
             self.instructions.insert(call.segment, instructions);
@@ -101,6 +115,7 @@ impl Rank<'_> {
                 loss += self.end_of_call(action, frame)?;
             }
         }
+        self.recorder.retime(began, &device.marks());
         let clips = self.shared.plan.job.gradient_clipping;
         Ok(StepEnd { loss, gradient_norm: clips.then(|| update.norm()) })
     }
@@ -137,7 +152,10 @@ impl Rank<'_> {
             .map(|batch| own_tokens(sizes, &batch));
         let mut frame = Frame::new(tokens);
         frame.flow = match first {
-            true => Some(Tensor::any(sizes.micro_batch() * sizes.own_sequence(), sizes.hidden)),
+            true => {
+                let rows = sizes.micro_batch() * sizes.own_sequence();
+                Some(Tensor::any_on(&*self.device, rows, sizes.hidden))
+            }
             false => self.handed.remove(&(Channel::Activation(stage - 1), microbatch)),
         };
         frame
@@ -231,7 +249,8 @@ impl Rank<'_> {
             }
             (Work::Receive { channel, from, .. }, _) => {
                 let route = self.route(from, self.program.pipeline_rank, channel, action);
-                let message = Tensor::of(self.shared.transport.receive(route)?, self.sizes.hidden);
+                let message = self.shared.transport.receive(route)?;
+                let message = Tensor::take_to(&*self.device, message, self.sizes.hidden);
                 match channel {
                     Channel::Activation(_) => frame.flow = Some(message),
                     Channel::Gradient(_) => frame.gradient = Some(message),
@@ -287,12 +306,12 @@ impl Rank<'_> {
         for layer in &layers[span.first..span.first + span.count] {
             if moved == Moved::Gradients {
                 let layer = self.state.layer_mut(*layer);
-                reduce_gradients(&mut self.communicator, &members, (*kind, *axis), layer)?;
+                reduce_gradients(&*self.device, &mut self.communicator, &members, (*kind, *axis), layer)?;
                 continue;
             }
             for read in self.state.read_by(*layer) {
                 let layer = self.state.layer_mut(read);
-                gather_weights(&mut self.communicator, &members, *axis, layer)?;
+                gather_weights(&*self.device, &mut self.communicator, &members, *axis, layer)?;
             }
         }
         Ok(())
@@ -321,7 +340,7 @@ impl Rank<'_> {
             (Does::Move(value), Work::Collective { kind, axis, .. }) => {
                 let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
                 let members = self.groups[at].as_ref().expect("a collective has a group");
-                let moving = Move { kind, members, place, value, pass: op.pass };
+                let moving = Move { device: &*self.device, kind, members, place, value, pass: op.pass };
                 moving.perform(&mut self.communicator, frame)?;
             }
             _ => self.compute(op.pass, step, frame),
@@ -355,6 +374,7 @@ impl Rank<'_> {
             frame,
             place: own.place,
             keeps,
+            device: &*self.device,
             threads: self.threads,
         };
         if own.begins {
@@ -387,6 +407,7 @@ impl Rank<'_> {
             frame,
             place: own.place,
             keeps,
+            device: &*self.device,
             threads: self.threads,
         };
         match (own.does, pass) {
@@ -432,7 +453,7 @@ fn state_bytes(sizes: &Sizes, state: &State) -> [usize; 2] {
     match sizes.divides {
         Divides::State => [0, 0],
         _ => state.layers().fold([0, 0], |[weights, gradients], (_, layer)| {
-            [weights + 4 * layer.weights.length(), gradients + 4 * layer.gradients.length()]
+            [weights + layer.weights.bytes(), gradients + layer.gradients.bytes()]
         }),
     }
 }

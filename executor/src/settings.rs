@@ -1,5 +1,6 @@
 //! What a run is given beside its plan.
 
+use crate::device::{DEVICES, DeviceKind};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub adam_epsilon: f32,
     /// The bound of the gradients' norm, where the job clips it.
     pub largest_gradient_norm: f64,
+    /// What ranks compute on.
+    pub device: DeviceKind,
     /// Threads for the kernels of all ranks together.
     pub threads: NonZeroUsize,
     /// Whether the outcome has the weights.
@@ -106,6 +109,7 @@ impl Default for Settings {
             weight_decay: 0.1,
             adam_epsilon: 1e-8,
             largest_gradient_norm: 1.0,
+            device: DEVICES[0],
             threads: NonZeroUsize::MIN,
             return_weights: false,
             records: Records::default(),

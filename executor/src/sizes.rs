@@ -63,6 +63,8 @@ pub(crate) struct Sizes {
     pub divides: Divides,
     /// The gradient of the step's loss by that of one token: 1 / tokens of the step.
     pub token_weight: f32,
+    /// Of what parameters and their pieces begin at a multiple.
+    pub alignment: usize,
 }
 
 /// How the experts of a layer lie on ranks, seen from one of them.
@@ -184,7 +186,13 @@ impl Sizes {
                 Divides::State
             },
             token_weight: 1.0 / plan.job.tokens() as f32,
+            alignment: 1,
         }
+    }
+
+    /// The same with parameters as a device wants them.
+    pub fn aligned(self, alignment: usize) -> Self {
+        Self { alignment, ..self }
     }
 
     /// Rows, and columns, of the grid of tensor ranks.
@@ -252,6 +260,11 @@ impl Sizes {
             if self.splits_sequence { self.own_sequence() / self.tensor } else { self.own_sequence() };
         let first = if self.splits_sequence { share * self.at.tensor } else { 0 };
         self.own_positions().iter().cloned().flatten().skip(first).take(share)
+    }
+
+    /// The same as ranges.
+    pub fn norm_ranges(&self) -> Vec<Range<usize>> {
+        joined_ranges(self.norm_positions().map(|position| position..position + 1).collect())
     }
 
     /// How a layer of so many experts lies on the ranks.

@@ -5,11 +5,13 @@
 
 use crate::beside::Stowed;
 use crate::checkpoint::Loaded;
+use crate::device::{Device, Here, Numbers, Slice, SliceMut};
 use crate::parameters::{Layer, Parameter, ParameterName, Sharing, parameters};
 use crate::sizes::{Divides, Sizes};
-use crate::tensor::{give_back, take_buffer};
+use crate::tensor::give_back;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use trainwright_kernels::cuda::Number;
 use trainwright_kernels::elementwise;
 use trainwright_spec::model::Model;
 
@@ -23,7 +25,7 @@ pub(crate) struct LayerState {
     /// Every parameter's gradients.
     pub gradients: Divisible,
     /// By parameter: moments of what this rank updates of it, and where weights are rounded what they are rounded from.
-    pub moments: Vec<Vec<Vec<f32>>>,
+    pub moments: Vec<Vec<Numbers>>,
     /// Where the moments are while they are on a drive.
     pub stowed: Vec<Stowed>,
     /// Sums over a set of ranks that are still to be summed over all sets.
@@ -40,9 +42,16 @@ pub(crate) struct LayerState {
 #[derive(Debug, Default)]
 pub(crate) struct Divisible {
     /// Every parameter at its offset; empty while it is not there.
-    pub whole: Vec<f32>,
+    pub whole: Numbers,
     /// The pieces that the rank owns, where only those are kept.
-    pub own: Option<Vec<f32>>,
+    pub own: Option<Numbers>,
+}
+
+/// What numbers are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Weights,
+    Rest,
 }
 
 /// All layers of a rank.
@@ -54,31 +63,46 @@ pub(crate) struct State {
 impl Divisible {
     /// Gives up the whole, if pieces are kept.
     pub fn give_up_whole(&mut self) {
-        if self.own.is_some() {
-            give_back(std::mem::take(&mut self.whole));
+        if self.own.is_some()
+            && let Numbers::Host(data) = std::mem::take(&mut self.whole)
+        {
+            give_back(data);
         }
     }
 
-    /// Elements that are there.
-    pub fn length(&self) -> usize {
-        self.whole.len() + self.own.as_ref().map_or(0, Vec::len)
+    /// Bytes that are there.
+    pub fn bytes(&self) -> usize {
+        self.whole.bytes() + self.own.as_ref().map_or(0, Numbers::bytes)
     }
 
     /// A piece, which is `piece` in the whole and `own` in what the rank owns.
-    fn piece(&mut self, [piece, own]: [Range<usize>; 2]) -> &mut [f32] {
+    fn piece(&mut self, [piece, own]: [Range<usize>; 2]) -> SliceMut<'_> {
         match &mut self.own {
-            Some(pieces) => &mut pieces[own],
-            None => &mut self.whole[piece],
+            Some(pieces) => pieces.slice_mut().part(own),
+            None => self.whole.slice_mut().part(piece),
         }
+    }
+
+    /// The same to read.
+    fn read(&self, [piece, own]: [Range<usize>; 2]) -> Slice<'_> {
+        match &self.own {
+            Some(pieces) => pieces.slice().part(own),
+            None => self.whole.slice().part(piece),
+        }
+    }
+
+    fn each(&mut self, mut work: impl FnMut(&mut Numbers)) {
+        work(&mut self.whole);
+        self.own.iter_mut().for_each(work);
     }
 }
 
 /// What the update of one parameter works on.
 pub(crate) struct Owned<'a> {
     pub parameter: &'a Parameter,
-    pub weights: &'a mut [f32],
-    pub gradients: &'a mut [f32],
-    pub moments: &'a mut [Vec<f32>],
+    pub weights: SliceMut<'a>,
+    pub gradients: SliceMut<'a>,
+    pub moments: &'a mut [Numbers],
 }
 
 impl LayerState {
@@ -90,7 +114,7 @@ impl LayerState {
             let zeros = vec![vec![0.0; parameter.piece_length()]; moments as usize];
             // What the optimizer updates where weights are rounded.
             let master = sizes.rounds.then(|| weights[parameter.own_piece()].to_vec());
-            zeros.into_iter().chain(master).collect()
+            zeros.into_iter().chain(master).map(Numbers::Host).collect()
         };
         let moments = parameters.iter().map(of).collect();
         if sizes.rounds {
@@ -102,8 +126,9 @@ impl LayerState {
         let sums = |sharing| parameters.iter().any(|own| own.sharing == sharing && own.shard > 1);
         let reduced = [0, [Sharing::Dense, Sharing::Routed].into_iter().filter(|own| sums(*own)).count()];
         let has_replicas = sizes.replicas > 1;
-        let divided = |whole: Vec<f32>| Divisible { own: Some(own(&whole)), whole: Vec::new() };
-        let undivided = |whole| Divisible { own: None, whole };
+        let divided =
+            |whole: Vec<f32>| Divisible { own: Some(own(&whole).into()), whole: Numbers::default() };
+        let undivided = |whole: Vec<f32>| Divisible { own: None, whole: whole.into() };
         let zeros = vec![0.0; length];
         let gradients = if sizes.divides >= Divides::Gradients { divided(zeros) } else { undivided(zeros) };
         let weights = if sizes.divides >= Divides::Weights { divided(weights) } else { undivided(weights) };
@@ -125,18 +150,46 @@ impl LayerState {
     }
 
     /// The weights of a parameter that the layer has.
+    pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
+        Some(self.weights.whole.slice().part(self.parameter(name)?.range()))
+    }
+
+    /// The same where they are the host's.
     pub fn weights(&self, name: ParameterName) -> Option<&[f32]> {
-        Some(&self.weights.whole[self.parameter(name)?.range()])
+        self.read(name).map(Slice::host)
     }
 
     /// The gradients of a parameter that the layer has, to add to.
-    pub fn gradients(&mut self, name: ParameterName) -> Option<&mut [f32]> {
+    pub fn write(&mut self, device: &dyn Device, name: ParameterName) -> Option<SliceMut<'_>> {
         let range = self.parameter(name)?.range();
+        Some(self.whole_gradients(device).part(range))
+    }
+
+    /// Those of two parameters, of which the second one stands behind the first.
+    pub fn write_both(
+        &mut self,
+        device: &dyn Device,
+        names: [ParameterName; 2],
+    ) -> [Option<SliceMut<'_>>; 2] {
+        let [first, second] = names.map(|name| self.parameter(name).map(Parameter::range));
+        let Some(second) = second else {
+            return [first.map(|first| self.whole_gradients(device).part(first)), None];
+        };
+        let [before, behind] = self.whole_gradients(device).split_at(second.start);
+        [first.map(|first| before.part(first)), Some(behind.part(0..second.len()))]
+    }
+
+    /// The gradients of a parameter where they are the host's.
+    pub fn gradients(&mut self, name: ParameterName) -> Option<&mut [f32]> {
+        self.write(&*Here::device(), name).map(SliceMut::host)
+    }
+
+    fn whole_gradients(&mut self, device: &dyn Device) -> SliceMut<'_> {
         if self.gradients.whole.is_empty() {
-            self.gradients.whole = take_buffer(self.length);
-            self.gradients.whole.fill(0.0);
+            self.gradients.whole = device.any(self.length, Number::F32);
+            device.zero(self.gradients.whole.slice_mut());
         }
-        Some(&mut self.gradients.whole[range])
+        self.gradients.whole.slice_mut()
     }
 
     /// Where the parameters that some ranks share are in the whole.
@@ -150,24 +203,27 @@ impl LayerState {
 
     /// Takes in the sums of this rank's pieces of the gradients that some ranks share. The last of them gives up the
     /// whole, where only pieces are kept.
-    pub fn take_in(&mut self, sharing: Sharing, sums: &[f32]) {
-        let mut rest = sums;
-        let mut at = 0;
+    pub fn take_in(&mut self, device: &dyn Device, sharing: Sharing, sums: Vec<f32>) {
+        let sums = device.take(sums, Number::F32);
+        let (mut taken, mut at) = (0, 0);
         let last = self.reduced[0] + 1 >= self.reduced[1];
         for parameter in &self.parameters {
             let (piece, own) = (parameter.own_piece(), at..at + parameter.piece_length());
             at = own.end;
             let Divisible { whole, own: kept } = &mut self.gradients;
             if parameter.sharing == sharing {
-                let (sum, behind) = rest.split_at(piece.len());
-                rest = behind;
+                let sum = sums.slice().part(taken..taken + piece.len());
+                taken += piece.len();
                 match kept {
-                    Some(kept) => elementwise::add(&mut kept[own], sum),
-                    None => whole[piece].copy_from_slice(sum),
+                    Some(kept) => device.add(kept.slice_mut().part(own), sum),
+                    None => device.copy(whole.slice_mut().part(piece), sum),
                 }
             } else if let (true, 1, Some(kept)) = (last, parameter.shard, kept) {
-                elementwise::add(&mut kept[own], &whole[piece]);
+                device.add(kept.slice_mut().part(own), whole.slice().part(piece));
             }
+        }
+        if let Numbers::Host(data) = sums {
+            give_back(data);
         }
         self.reduced[0] += 1;
         if last {
@@ -177,19 +233,37 @@ impl LayerState {
     }
 
     /// The whole of the weights, to be put together. What this rank has alone is there.
-    pub fn whole_weights(&mut self) -> &mut [f32] {
-        if self.weights.whole.is_empty() {
-            self.weights.whole = take_buffer(self.length);
+    pub fn whole_weights(&mut self, device: &dyn Device) -> SliceMut<'_> {
+        let Divisible { whole, own } = &mut self.weights;
+        if whole.is_empty() {
+            *whole = device.any(self.length, device.number());
             let mut at = 0;
             for parameter in &self.parameters {
-                let own = at..at + parameter.piece_length();
-                at = own.end;
-                if let (1, Some(kept)) = (parameter.shard, &self.weights.own) {
-                    self.weights.whole[parameter.own_piece()].copy_from_slice(&kept[own]);
+                let own_range = at..at + parameter.piece_length();
+                at = own_range.end;
+                if let (1, Some(kept)) = (parameter.shard, &own) {
+                    device.copy(whole.slice_mut().part(parameter.own_piece()), kept.slice().part(own_range));
                 }
             }
         }
-        &mut self.weights.whole
+        whole.slice_mut()
+    }
+
+    /// What this rank updates: each parameter with its gradients.
+    pub fn own_gradients(&self) -> impl Iterator<Item = (&Parameter, Slice<'_>)> {
+        let mut at = 0;
+        self.parameters.iter().map(move |parameter| {
+            let places = [parameter.own_piece(), at..at + parameter.piece_length()];
+            at = places[1].end;
+            (parameter, self.gradients.read(places))
+        })
+    }
+
+    /// Visits all numbers.
+    fn each(&mut self, mut work: impl FnMut(&mut Numbers, Kind)) {
+        self.weights.each(|numbers| work(numbers, Kind::Weights));
+        self.gradients.each(|numbers| work(numbers, Kind::Rest));
+        self.moments.iter_mut().flatten().for_each(|numbers| work(numbers, Kind::Rest));
     }
 
     /// Visits what this rank updates, parameter by parameter.
@@ -204,12 +278,12 @@ impl LayerState {
     }
 
     /// What this rank updates of a parameter: its weights, then each of its moments.
-    pub fn piece(&mut self, name: ParameterName) -> Vec<f32> {
+    pub fn piece(&mut self, device: &dyn Device, name: ParameterName) -> Vec<f32> {
         let mut piece = Vec::new();
         self.owned(|owned| {
             if owned.parameter.name == name {
-                piece.extend_from_slice(owned.weights);
-                owned.moments.iter().for_each(|moment| piece.extend_from_slice(moment));
+                piece.extend_from_slice(&device.read(owned.weights.as_slice()));
+                owned.moments.iter().for_each(|moment| piece.extend_from_slice(&device.read(moment.slice())));
             }
         });
         piece
@@ -223,11 +297,11 @@ impl LayerState {
             first = own.end;
             let Some(loaded) = load(parameter)? else { continue };
             match &mut self.weights.own {
-                None => parameter.fill(&loaded.weights, &mut self.weights.whole),
-                Some(pieces) => parameter.collect(&loaded.weights, &mut pieces[own]),
+                None => parameter.fill(&loaded.weights, self.weights.whole.host_mut()),
+                Some(pieces) => parameter.collect(&loaded.weights, &mut pieces.host_mut()[own]),
             }
             for (moment, loaded) in moments.iter_mut().zip(&loaded.moments) {
-                parameter.collect(loaded, moment);
+                parameter.collect(loaded, moment.host_mut());
             }
         }
         Ok(())
@@ -237,8 +311,12 @@ impl LayerState {
     pub fn put(&self, index: usize, into: &mut [f32]) {
         let parameter = &self.parameters[index];
         match &self.weights.own {
-            None => parameter.put(into, |at| Some(self.weights.whole[at])),
+            None => {
+                let whole = self.weights.whole.host();
+                parameter.put(into, |at| Some(whole[at]));
+            }
             Some(own) => {
+                let own = own.host();
                 let first: usize = self.parameters[..index].iter().map(Parameter::piece_length).sum();
                 let piece = parameter.own_piece();
                 parameter.put(into, |at| piece.contains(&at).then(|| own[first + at - piece.start]));
@@ -270,6 +348,29 @@ impl State {
     ) -> Result<(), E> {
         let mut layers = self.layers.iter_mut();
         layers.try_for_each(|(layer, state)| state.load(|parameter| load(*layer, parameter)))
+    }
+
+    /// Takes everything from the host to a device.
+    pub fn bring_to(&mut self, device: &dyn Device) {
+        self.each(|numbers, kind| {
+            if let Numbers::Host(data) = std::mem::take(numbers) {
+                let number = if kind == Kind::Weights { device.number() } else { Number::F32 };
+                *numbers = device.take(data, number);
+            }
+        });
+    }
+
+    /// Takes everything from a device to the host.
+    pub fn bring_back(&mut self, device: &dyn Device) {
+        self.each(|numbers, _| {
+            if let Slice::Far(_) = numbers.slice() {
+                *numbers = device.read(numbers.slice()).into_owned().into();
+            }
+        });
+    }
+
+    fn each(&mut self, mut work: impl FnMut(&mut Numbers, Kind)) {
+        self.layers.values_mut().for_each(|layer| layer.each(&mut work));
     }
 
     /// A layer that the rank holds.

@@ -51,6 +51,52 @@ pub fn check(plan: &Plan) -> Result<(), RunError> {
     }
 }
 
+/// Whether the executor runs on GPUs what it runs on processors.
+///
+/// # Errors
+/// `Refused` with the first part that it has not there.
+pub fn check_on_cuda(plan: &Plan) -> Result<(), RunError> {
+    let offload = &plan.offload;
+    let blocks = || plan.model.blocks.iter().map(|run| &run.block);
+    let widest = blocks().map(|block| block.attention.head_dim.max(block.attention.value_head_dim)).max();
+    let quoted = |name: &str| format!("`{name}`");
+    all([
+        (
+            blocks().all(|block| matches!(block.mlp, Mlp::Dense(_))),
+            "model.blocks.mlp",
+            "one with experts".into(),
+            "on a GPU it has dense layers only",
+        ),
+        (plan.tensor_scheme == "1d", "tensor_scheme", quoted(&plan.tensor_scheme), "on a GPU it has `1d`"),
+        (
+            plan.mesh.context == 1,
+            "mesh.context",
+            plan.mesh.context.to_string(),
+            "on a GPU each rank has whole sequences",
+        ),
+        (
+            [offload.optimizer, offload.activations, offload.gradients, offload.parameters]
+                .iter()
+                .all(Option::is_none),
+            "offload",
+            "given".into(),
+            "on a GPU everything stays in its memory",
+        ),
+        (
+            plan.job.optimizer == "adamw",
+            "job.optimizer",
+            quoted(&plan.job.optimizer),
+            "on a GPU it has `adamw`",
+        ),
+        (
+            widest.is_none_or(|width| width <= 256),
+            "model.blocks.attention.head_dim",
+            format!("{widest:?}"),
+            "on a GPU heads are at most 256 wide",
+        ),
+    ])
+}
+
 /// Whether what a plan trains can be saved and read.
 ///
 /// # Errors

@@ -1,8 +1,9 @@
 //! Rows of numbers that several places of a rank may hold at once, and the memory they take.
 //!
-//! Buffers are kept by size when they are given up and handed out again, so that a training step asks the system for no
-//! memory after the first one. A rank is one thread, and has its own.
+//! Buffers of the host are kept by size when they are given up and handed out again, so that a training step asks the system
+//! for no memory after the first one. A rank is one thread, and has its own. A device keeps its own memory.
 
+use crate::device::{Device, Here, Numbers, Slice, SliceMut};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,6 +15,7 @@ struct Pool {
     free: BTreeMap<usize, Vec<Vec<f32>>>,
     /// How many of each length were handed out and have not come back.
     out: BTreeMap<usize, usize>,
+    /// Bytes of tensors, wherever they are.
     held: usize,
 }
 
@@ -23,31 +25,33 @@ thread_local! {
 
 /// Bytes that this thread's tensors take.
 pub(crate) fn held_bytes() -> usize {
-    POOL.with_borrow(|pool| 4 * pool.held)
+    POOL.with_borrow(|pool| pool.held)
 }
 
 #[derive(Debug)]
-struct Buffer(Vec<f32>);
+struct Buffer(Numbers);
 
 impl Buffer {
-    fn new(data: Vec<f32>) -> Self {
-        POOL.with_borrow_mut(|pool| pool.held += data.len());
-        Self(data)
+    fn new(numbers: Numbers) -> Self {
+        POOL.with_borrow_mut(|pool| pool.held += numbers.bytes());
+        Self(numbers)
     }
 
-    fn into_vec(mut self) -> Vec<f32> {
-        let data = std::mem::take(&mut self.0);
-        POOL.with_borrow_mut(|pool| pool.held -= data.len());
-        data
+    fn into_numbers(mut self) -> Numbers {
+        let numbers = std::mem::take(&mut self.0);
+        POOL.with_borrow_mut(|pool| pool.held -= numbers.bytes());
+        numbers
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let data = std::mem::take(&mut self.0);
+        let numbers = std::mem::take(&mut self.0);
         // A thread that ends may have lost its pool already.
-        let _ = POOL.try_with(|pool| pool.borrow_mut().held -= data.len());
-        give_back(data);
+        let _ = POOL.try_with(|pool| pool.borrow_mut().held -= numbers.bytes());
+        if let Numbers::Host(data) = numbers {
+            give_back(data);
+        }
     }
 }
 
@@ -73,7 +77,7 @@ pub(crate) fn give_back(data: Vec<f32>) {
     });
 }
 
-/// A matrix of f32, row after row.
+/// A matrix, row after row.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     data: Rc<Buffer>,
@@ -82,9 +86,20 @@ pub(crate) struct Tensor {
 
 impl Tensor {
     /// Of that content.
-    pub fn of(data: Vec<f32>, width: usize) -> Self {
-        debug_assert!(data.len().is_multiple_of(width), "{} numbers in rows of {width}", data.len());
-        Self { data: Rc::new(Buffer::new(data)), width }
+    pub fn of(numbers: impl Into<Numbers>, width: usize) -> Self {
+        let numbers = numbers.into();
+        debug_assert!(numbers.len().is_multiple_of(width), "{} numbers in rows of {width}", numbers.len());
+        Self { data: Rc::new(Buffer::new(numbers)), width }
+    }
+
+    /// On a device, with any content.
+    pub fn any_on(device: &dyn Device, rows: usize, width: usize) -> Self {
+        Self::of(device.any(rows * width, device.number()), width)
+    }
+
+    /// What the host has, on a device.
+    pub fn take_to(device: &dyn Device, data: Vec<f32>, width: usize) -> Self {
+        Self::of(device.take(data, device.number()), width)
     }
 
     /// With any content: for what is written whole.
@@ -101,9 +116,19 @@ impl Tensor {
 
     /// A second one with the same content.
     pub fn copy(&self) -> Self {
-        let mut data = take_buffer(self.data().len());
-        data.copy_from_slice(self.data());
-        Self::of(data, self.width)
+        match self.slice() {
+            Slice::Host(own) => {
+                let mut data = take_buffer(own.len());
+                data.copy_from_slice(own);
+                Self::of(data, self.width)
+            }
+            Slice::Far(far) => {
+                let device = Here::device();
+                let mut numbers = device.any(far.length, far.number);
+                device.copy(numbers.slice_mut(), self.slice());
+                Self::of(numbers, self.width)
+            }
+        }
     }
 
     /// Some columns of it.
@@ -139,33 +164,49 @@ impl Tensor {
         self.data.0.len() / self.width
     }
 
-    /// The numbers.
-    pub fn data(&self) -> &[f32] {
-        &self.data.0
+    /// The numbers, wherever they are.
+    pub fn slice(&self) -> Slice<'_> {
+        self.data.0.slice()
     }
 
-    /// The numbers to write; what other holders have stays as it is.
-    pub fn data_mut(&mut self) -> &mut [f32] {
+    /// The same to write; what other holders have stays as it is.
+    pub fn slice_mut(&mut self) -> SliceMut<'_> {
         if Rc::get_mut(&mut self.data).is_none() {
             *self = self.copy();
         }
-        &mut Rc::get_mut(&mut self.data).expect("it was copied if it was shared").0
+        Rc::get_mut(&mut self.data).expect("it was copied if it was shared").0.slice_mut()
     }
 
-    /// Rounds all numbers to such of bf16.
+    /// The host's numbers.
+    pub fn data(&self) -> &[f32] {
+        self.data.0.host()
+    }
+
+    /// The host's numbers to write; what other holders have stays as it is.
+    pub fn data_mut(&mut self) -> &mut [f32] {
+        self.slice_mut().host()
+    }
+
+    /// Rounds all numbers to such of bf16, where the host keeps them in more bits.
     pub fn round_to_bf16(&mut self) {
-        if !elementwise::is_bf16(self.data()) {
+        if let Slice::Host(data) = self.slice()
+            && !elementwise::is_bf16(data)
+        {
             elementwise::round_to_bf16(self.data_mut());
         }
     }
 
-    /// The numbers as a buffer of their own.
+    /// The numbers as a buffer of their own on the host.
     pub fn into_vec(self) -> Vec<f32> {
-        match Rc::try_unwrap(self.data) {
-            Ok(buffer) => buffer.into_vec(),
+        if let Slice::Far(_) = self.slice() {
+            return Here::device().read(self.slice()).into_owned();
+        }
+        match Rc::try_unwrap(self.data).map(Buffer::into_numbers) {
+            Ok(Numbers::Host(data)) => data,
+            Ok(Numbers::Far(_)) => unreachable!("it was of the host"),
             Err(shared) => {
                 let mut data = take_buffer(shared.0.len());
-                data.copy_from_slice(&shared.0);
+                data.copy_from_slice(shared.0.host());
                 data
             }
         }

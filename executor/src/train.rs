@@ -3,6 +3,7 @@
 use crate::beside::Beside;
 use crate::checkpoint::{Beginning, Inventory, Saver, prepare, sweep};
 use crate::collective::{Communicator, Members};
+use crate::device::{Device, Here, Numbers, Opening};
 use crate::error::{Fault, RunError};
 use crate::instruction::instructions;
 use crate::parameters::{Layer, ParameterName, parameters};
@@ -21,12 +22,15 @@ use crate::watch::{Patience, Watch, Watched};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use trainwright_kernels::Threads;
+use trainwright_kernels::cuda::Number;
 use trainwright_spec::lower::lower_every_rank;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, MemoryKind, Program};
 use trainwright_traces::timeline::Timeline;
 
@@ -213,6 +217,8 @@ struct Run {
 impl Run {
     /// Refuses what cannot be run.
     fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: Ranks) -> Result<Self, RunError> {
+        (settings.device.check)(&plan)?;
+        (settings.device.require)()?;
         if settings.saving.is_some() || settings.start != Start::Anew {
             supported::check_checkpoints(&plan)?;
         }
@@ -225,7 +231,7 @@ impl Run {
         let ranks = program.ranks.len();
         let mut inventory = Inventory::default();
         for rank in 0..ranks {
-            let sizes = Sizes::of(&plan, rank);
+            let sizes = Sizes::of(&plan, rank).aligned(settings.device.alignment);
             let own = layers_of(&plan, &sizes);
             let copies_embedding = !own.contains(&Layer::Embedding);
             for layer in own {
@@ -309,11 +315,16 @@ impl Run {
             optimizer: self.optimizer,
             transport: &transport,
         };
-        let mut own = self.new_rank(rank, &shared)?;
+        let threads = Threads::new(self.settings.threads.get() / self.program.ranks.len());
+        let number = if self.plan.job.precision == Precision::Bf16 { Number::Bf16 } else { Number::F32 };
+        let device = (self.settings.device.open)(Opening { rank, threads, number })?;
+        let _here = Here::is(Rc::clone(&device));
+        let mut own = self.new_rank(rank, &shared, Rc::clone(&device))?;
         let moments = self.optimizer.moments();
         own.state
             .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
         own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
+        own.state.bring_to(&*device);
         let saver = self.settings.saving.as_ref().map(|saving| Saver {
             plan: &self.plan,
             tokens: &self.tokens,
@@ -322,6 +333,7 @@ impl Run {
             inventory: &self.inventory,
             transport: &transport,
             pulse,
+            device: &*device,
             group: self.program.groups.len(),
             moments,
         });
@@ -330,9 +342,9 @@ impl Run {
         for step in self.beginning.step + 1..=last {
             pulse.begin_step(step);
             if pulse.spoils_weights() {
-                own.state
-                    .layers_mut()
-                    .for_each(|(_, layer)| layer.owned(|owned| owned.weights[0] = f32::NAN));
+                own.state.layers_mut().for_each(|(_, layer)| {
+                    layer.owned(|owned| device.write(owned.weights.part(0..1), &[f32::NAN]));
+                });
             }
             let end = own.step(step)?;
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
@@ -343,19 +355,28 @@ impl Run {
         }
         let mut records = own.recorder.earlier;
         records.push(own.recorder.record);
+        own.state.bring_back(&*device);
+        device.check()?;
         Ok(RankEnd { records, resident, state: Some(own.state) })
     }
 
-    fn new_rank<'a>(&'a self, rank: usize, shared: &'a Shared<'a>) -> Result<Rank<'a>, Fault> {
+    fn new_rank<'a>(
+        &'a self,
+        rank: usize,
+        shared: &'a Shared<'a>,
+        device: Rc<dyn Device>,
+    ) -> Result<Rank<'a>, Fault> {
         let Shared { plan, program, settings, .. } = *shared;
         let own = &program.ranks[rank];
-        let sizes = Sizes::of(plan, rank);
+        let sizes = Sizes::of(plan, rank).aligned(settings.device.alignment);
         let moments = shared.optimizer.moments();
         let own_layers = layers_of(plan, &sizes);
         let copies_embedding = !own_layers.contains(&Layer::Embedding);
+        let pulse = self.watch.rank(rank);
+        // The initial weights of a large layer take a while.
+        let own_layers = own_layers.into_iter().inspect(|_| pulse.beat());
         let seed_and_moments = [self.beginning.seed, moments];
-        let state =
-            State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, seed_and_moments);
+        let state = State::new(&plan.model, own_layers, &sizes, copies_embedding, seed_and_moments);
         let groups = Axis::ALL
             .iter()
             .zip(own.groups)
@@ -370,6 +391,7 @@ impl Run {
             loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
             state,
             recorder: Recorder::new(self.here.began, settings.records),
+            device,
             threads: Threads::new(settings.threads.get() / program.ranks.len()),
             pulse: self.watch.rank(rank),
             frames: BTreeMap::new(),
@@ -458,12 +480,11 @@ fn members(program: &Program, group: usize, rank: usize) -> Members {
 }
 
 fn resident(state: &State) -> Vec<(MemoryKind, usize)> {
-    let sum =
-        |size: fn(&LayerState) -> usize| 4 * state.layers().map(|(_, layer)| size(layer)).sum::<usize>();
+    let sum = |size: fn(&LayerState) -> usize| state.layers().map(|(_, layer)| size(layer)).sum::<usize>();
     vec![
-        (MemoryKind::Weights, sum(|layer| layer.weights.length())),
-        (MemoryKind::Gradients, sum(|layer| layer.gradients.length())),
-        (MemoryKind::Optimizer, sum(|layer| layer.moments.iter().flatten().map(Vec::len).sum())),
+        (MemoryKind::Weights, sum(|layer| layer.weights.bytes())),
+        (MemoryKind::Gradients, sum(|layer| layer.gradients.bytes())),
+        (MemoryKind::Optimizer, sum(|layer| layer.moments.iter().flatten().map(Numbers::bytes).sum())),
     ]
 }
 

@@ -1,15 +1,15 @@
 //! The end of a step: gradients of all ranks together, their norm, the optimizer.
 
 use crate::collective::{Combine, Communicator, Members};
+use crate::device::{AdamWeights, Device, Slice, SliceMut, on_host};
 use crate::error::Fault;
 use crate::layers::{gather_weights, reduce_gradients};
 use crate::parameters::{Layer, Parameter, ParameterName, Sharing};
 use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Owned, State};
-use trainwright_kernels::norm::sum_of_squares;
+use trainwright_kernels::elementwise;
 use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares, StepSize, descend};
-use trainwright_kernels::{Threads, elementwise};
 use trainwright_spec::program::{Axis, UpdateStep, Work};
 
 /// The optimizers there are, by their names in jobs.
@@ -60,6 +60,7 @@ const LARS: Lars = Lars { momentum: 0.9, trust: 0.001 };
 
 /// The update of one step on one rank.
 pub(crate) struct Update<'a> {
+    pub device: &'a dyn Device,
     pub settings: &'a Settings,
     pub sizes: &'a Sizes,
     pub optimizer: Optimizer,
@@ -73,13 +74,12 @@ pub(crate) struct Update<'a> {
     clips: bool,
     /// By layer and parameter: what a layer-wise optimizer makes its ratios of.
     ratios: Option<Vec<Squares>>,
-    /// For the optimizer.
-    pub threads: Threads,
 }
 
 impl<'a> Update<'a> {
     /// Before its first op.
     pub fn new(
+        device: &'a dyn Device,
         settings: &'a Settings,
         sizes: &'a Sizes,
         optimizer: Optimizer,
@@ -87,7 +87,7 @@ impl<'a> Update<'a> {
         step: usize,
     ) -> Self {
         let (squares, scale) = ([0.0; 2], None);
-        Self { settings, sizes, optimizer, step, squares, scale, clips, ratios: None, threads: Threads::ONE }
+        Self { device, settings, sizes, optimizer, step, squares, scale, clips, ratios: None }
     }
 
     /// The norm of all gradients, once it has been summed.
@@ -112,16 +112,16 @@ impl<'a> Update<'a> {
             };
             return match step {
                 UpdateStep::ReduceGradients => each(&mut |layer, communicator| {
-                    reduce_gradients(communicator, members, (*kind, *axis), layer)
+                    reduce_gradients(self.device, communicator, members, (*kind, *axis), layer)
                 }),
-                UpdateStep::GatherWeights => {
-                    each(&mut |layer, communicator| gather_weights(communicator, members, *axis, layer))
-                }
-                UpdateStep::SumWhole => sum_whole(communicator, members, state),
-                UpdateStep::SumCopies => sum_where(communicator, members, state, |_| true),
+                UpdateStep::GatherWeights => each(&mut |layer, communicator| {
+                    gather_weights(self.device, communicator, members, *axis, layer)
+                }),
+                UpdateStep::SumWhole => sum_whole(self.device, communicator, members, state),
+                UpdateStep::SumCopies => sum_where(self.device, communicator, members, state, |_| true),
                 UpdateStep::SumEmbedding => {
                     let embedding = |owned: &Owned| owned.parameter.name == ParameterName::TokenEmbedding;
-                    sum_where(communicator, members, state, embedding)
+                    sum_where(self.device, communicator, members, state, embedding)
                 }
                 UpdateStep::SumNorm => self.sum_squares(communicator, members, *axis),
                 UpdateStep::SumRatios => self.sum_ratios(communicator, members, *axis, state),
@@ -138,18 +138,17 @@ impl<'a> Update<'a> {
     }
 
     /// This rank's share of Σ g²: what several ranks hold counts once.
-    fn own_squares(&self, state: &mut State) -> [f64; 2] {
+    fn own_squares(&self, state: &State) -> [f64; 2] {
+        let own: Vec<_> = state.layers().flat_map(|(_, layer)| layer.own_gradients()).collect();
+        let gradients: Vec<_> = own.iter().map(|(_, gradients)| *gradients).collect();
         let mut sums = [0.0; 2];
-        for (_, layer) in state.layers_mut() {
-            layer.owned(|owned| {
-                let squares = sum_of_squares(owned.gradients, self.threads) / self.sizes.copies as f64;
-                sums[owned.parameter.sharing as usize] +=
-                    match (owned.parameter.copied, owned.parameter.replicated) {
-                        (true, _) => 0.0,
-                        (false, true) => squares / self.sizes.holders() as f64,
-                        (false, false) => squares,
-                    };
-            });
+        for ((parameter, _), squares) in own.iter().zip(self.device.squares(&gradients)) {
+            let squares = squares / self.sizes.copies as f64;
+            sums[parameter.sharing as usize] += match (parameter.copied, parameter.replicated) {
+                (true, _) => 0.0,
+                (false, true) => squares / self.sizes.holders() as f64,
+                (false, false) => squares,
+            };
         }
         sums
     }
@@ -207,12 +206,16 @@ impl<'a> Update<'a> {
                 };
                 let (moments, weights) = if self.sizes.rounds {
                     let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
-                    (moments, master.as_slice())
+                    (moments, &*master.host_mut())
                 } else {
-                    (moments, &*weights)
+                    (moments, &*weights.host())
                 };
+                let gradients = gradients.host();
                 let mut squares = match moments {
-                    [first, second] => lamb.prepare(weights, gradients, [first, second], size),
+                    [first, second] => {
+                        let moments = [first.host_mut(), second.host_mut()];
+                        lamb.prepare(weights, gradients, moments, size)
+                    }
                     _ => lars.prepare(weights, gradients, size),
                 };
                 if parameter.replicated {
@@ -271,54 +274,65 @@ impl<'a> Update<'a> {
                 let whole = self.ratios.as_ref().map_or(Squares::default(), |ratios| ratios[number]);
                 let whole = if parameter.decays() { whole } else { Squares::default() };
                 number += 1;
-                if self.sizes.rounds {
-                    let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
-                    self.new_weights(master, gradients, moments, size, whole);
-                    weights.copy_from_slice(master);
-                    elementwise::round_to_bf16(weights);
-                } else {
-                    self.new_weights(weights, gradients, moments, size, whole);
-                }
+                self.new_weights(Owned { parameter, weights, gradients, moments }, size, whole);
             });
-            layer.gradients.whole.fill(0.0);
-            layer.gradients.own.iter_mut().for_each(|own| own.fill(0.0));
+            for numbers in [Some(&mut layer.gradients.whole), layer.gradients.own.as_mut()] {
+                numbers.into_iter().for_each(|numbers| self.device.zero(numbers.slice_mut()));
+            }
         }
         done
     }
 
-    fn new_weights(
-        &self,
-        weights: &mut [f32],
-        gradients: &mut [f32],
-        moments: &mut [Vec<f32>],
-        size: StepSize,
-        whole: Squares,
-    ) {
+    fn new_weights(&self, owned: Owned, size: StepSize, whole: Squares) {
         let [beta1, beta2] = BETAS;
         let adam = AdamW { beta1, beta2, epsilon: self.settings.adam_epsilon };
+        let Owned { weights, gradients, moments, .. } = owned;
+        let (weights, rounded, moments) = if self.sizes.rounds {
+            let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
+            (master.slice_mut(), Some(weights), moments)
+        } else {
+            (weights, None, moments)
+        };
+        if let (Optimizer::AdamW, [first, second]) = (self.optimizer, &mut *moments) {
+            let moments = [first.slice_mut(), second.slice_mut()];
+            let weights = AdamWeights { weights, moments, rounded };
+            return self.device.adamw(&adam, weights, gradients.as_slice(), size);
+        }
+        let (weights, gradients) = (weights.host(), gradients.host());
         match (self.optimizer, moments) {
-            (Optimizer::AdamW, [first, second]) => {
-                adam.update(weights, gradients, [first, second], size, self.threads)
-            }
             (Optimizer::Adam, [first, second]) => {
                 for (gradient, weight) in gradients.iter_mut().zip(&*weights) {
                     *gradient = *gradient * size.gradient_scale + size.decay * weight;
                 }
                 let size = StepSize { decay: 0.0, gradient_scale: 1.0, ..size };
-                adam.update(weights, gradients, [first, second], size, self.threads);
+                let moments = [first.slice_mut(), second.slice_mut()];
+                let weights = AdamWeights { weights: SliceMut::Host(weights), moments, rounded: None };
+                self.device.adamw(&adam, weights, Slice::Host(gradients), size);
             }
             (Optimizer::Lamb, _) => self.lamb().apply(weights, gradients, size, whole),
-            (Optimizer::Lars, [velocity]) => LARS.apply(weights, gradients, velocity, size, whole),
-            (Optimizer::Momentum, [velocity]) => MOMENTUM.update(weights, gradients, velocity, size),
+            (Optimizer::Lars, [velocity]) => LARS.apply(weights, gradients, velocity.host_mut(), size, whole),
+            (Optimizer::Momentum, [velocity]) => {
+                MOMENTUM.update(weights, gradients, velocity.host_mut(), size)
+            }
             _ => descend(weights, gradients, size),
+        }
+        if let Some(rounded) = rounded {
+            let rounded = rounded.host();
+            rounded.copy_from_slice(weights);
+            elementwise::round_to_bf16(rounded);
         }
     }
 }
 
 /// Sums the gradients of what every tensor rank holds whole, as far as this rank updates it.
-fn sum_whole(communicator: &mut Communicator, members: &Members, state: &mut State) -> Result<(), Fault> {
+fn sum_whole(
+    device: &dyn Device,
+    communicator: &mut Communicator,
+    members: &Members,
+    state: &mut State,
+) -> Result<(), Fault> {
     let mut together = Vec::new();
-    let visit = |state: &mut State, work: &mut dyn FnMut(&mut [f32])| {
+    let visit = |state: &mut State, work: &mut dyn FnMut(SliceMut)| {
         for (_, layer) in state.layers_mut() {
             layer.owned(|owned| {
                 if owned.parameter.replicated {
@@ -327,12 +341,13 @@ fn sum_whole(communicator: &mut Communicator, members: &Members, state: &mut Sta
             });
         }
     };
-    visit(state, &mut |gradients| together.extend_from_slice(gradients));
+    visit(state, &mut |gradients| together.extend_from_slice(&device.read(gradients.as_slice())));
     communicator.all_reduce(members, &mut together, Combine::Sum)?;
     let mut at = 0;
     visit(state, &mut |gradients| {
-        gradients.copy_from_slice(&together[at..at + gradients.len()]);
-        at += gradients.len();
+        let length = gradients.len();
+        device.write(gradients, &together[at..at + length]);
+        at += length;
     });
     Ok(())
 }
@@ -348,6 +363,7 @@ fn divides(axis: Axis, sharing: Sharing) -> bool {
 
 /// Sums the gradients of some parameters that each member has all of, or the same piece of.
 fn sum_where(
+    device: &dyn Device,
     communicator: &mut Communicator,
     members: &Members,
     state: &mut State,
@@ -357,7 +373,9 @@ fn sum_where(
     for (_, layer) in state.layers_mut() {
         layer.owned(|owned| {
             if summed.is_ok() && is_summed(&owned) {
-                summed = communicator.all_reduce(members, owned.gradients, Combine::Sum);
+                summed = on_host(device, owned.gradients, |gradients| {
+                    communicator.all_reduce(members, gradients, Combine::Sum)
+                });
             }
         });
     }

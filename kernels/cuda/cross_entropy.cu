@@ -63,8 +63,20 @@ template <typename T> DEVICE void loss_statistics_packed(const CrossEntropy<T>& 
     }
 }
 
-// The gradient in place; maximum and sum are those over all ranks' columns.
-template <typename T> DEVICE void loss_gradient(const CrossEntropy<T>& a) {
+// The gradient in place; maximum and sum are those over all ranks' columns. 1. A thread per number, for rows of any width.
+template <typename T> DEVICE void loss_gradient_simple(const CrossEntropy<T>& a) {
+    T* row = a.logits + (i64)blockIdx.x * a.width;
+    float maximum = a.maximum[blockIdx.x], factor = a.scale / a.sum[blockIdx.x];
+    u32 own = a.targets[blockIdx.x] - (u32)a.first;
+    for (int column = threadIdx.x; column < a.width; column += blockDim.x) {
+        float gradient = fast_exp(wide(row[column]) - maximum) * factor;
+        if ((u32)column == own) gradient -= a.scale;
+        row[column] = narrow<T>(column < a.valid ? gradient : 0.0f);
+    }
+}
+
+// 2. 16 bytes a thread.
+template <typename T> DEVICE void loss_gradient_packed(const CrossEntropy<T>& a) {
     const int size = Pack<T>::size;
     T* row = a.logits + (i64)blockIdx.x * a.width;
     float maximum = a.maximum[blockIdx.x], factor = a.scale / a.sum[blockIdx.x];
@@ -85,8 +97,10 @@ ENTRY(loss_statistics_simple_f32, 256, CrossEntropy<float>, loss_statistics_simp
 ENTRY(loss_statistics_simple_bf16, 256, CrossEntropy<bf16>, loss_statistics_simple<bf16>)
 ENTRY(loss_statistics_packed_f32, 256, CrossEntropy<float>, loss_statistics_packed<float>)
 ENTRY(loss_statistics_packed_bf16, 256, CrossEntropy<bf16>, loss_statistics_packed<bf16>)
-ENTRY(loss_gradient_f32, 256, CrossEntropy<float>, loss_gradient<float>)
-ENTRY(loss_gradient_bf16, 256, CrossEntropy<bf16>, loss_gradient<bf16>)
+ENTRY(loss_gradient_simple_f32, 256, CrossEntropy<float>, loss_gradient_simple<float>)
+ENTRY(loss_gradient_simple_bf16, 256, CrossEntropy<bf16>, loss_gradient_simple<bf16>)
+ENTRY(loss_gradient_packed_f32, 256, CrossEntropy<float>, loss_gradient_packed<float>)
+ENTRY(loss_gradient_packed_bf16, 256, CrossEntropy<bf16>, loss_gradient_packed<bf16>)
 
 struct JoinStatistics {
     const float* maxima;   // ranks x tokens

@@ -2,8 +2,8 @@
 //!
 //! The kernels are `kernels/cuda/*.cu`, compiled at run time. Each takes one struct, which a struct of the same name and
 //! layout here mirrors; its `ladder` lists the versions that can do its shape, the fastest last, and `launch` is that one.
-//! What runs a `Launch` is a `Device`: the driver (`driver`, with the feature `cuda`) or, in tests, an emulator that
-//! compiles the same files as C++. `check` compares every version with plain loops in f64 on either of them.
+//! What runs a `Launch` is a `Device`: the driver (`driver`, with the feature `cuda`) or an emulator that compiles the same
+//! files as C++. `check` compares every version with plain loops in f64 on either of them.
 //!
 //! Nothing here but `driver` needs a GPU or CUDA.
 //!
@@ -26,13 +26,24 @@ pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 pub mod driver;
 pub mod embedding;
+mod emulator;
 pub mod experts;
 mod launch;
 pub mod norm;
 pub mod optimizer;
+mod product;
 pub mod reduce;
 pub mod rotary;
 pub mod source;
 
 pub use arena::{Arena, Mark};
+pub use emulator::{Emulator, Turns};
 pub use launch::{Address, Device, DeviceError, Launch, Number};
+pub use product::{Compute, Epilogue, Operands, Product};
+
+/// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.
+pub fn cache_folder() -> Option<std::path::PathBuf> {
+    let folder = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(std::path::PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    Some(cache?.join("trainwright"))
+}

@@ -1,7 +1,8 @@
 //! Arguments of the commands that measure this machine.
 
-use super::count;
+use super::{count, one_of};
 use clap::{Args, ValueEnum};
+use trainwright_executor::{DEVICES, DeviceKind};
 
 /// How the ranks of a run reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,6 +22,9 @@ pub struct CalibrateArguments {
     /// Measure the shapes of this plan too; may be given several times
     #[arg(long, value_name = "FILE")]
     pub plan: Vec<String>,
+    /// What to measure; of a device other than the cores every op of the plans, as it is in their steps
+    #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
+    pub device: DeviceKind,
 }
 
 /// Arguments of `validate`.
@@ -44,6 +48,9 @@ pub struct ValidateArguments {
     /// The hosts are emulated on this machine: they share its cores
     #[arg(long)]
     pub emulated: bool,
+    /// What ranks compute on, as for `run`; the forecast is for the plan's cluster with the times of this device
+    #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
+    pub device: DeviceKind,
     /// Measure the machine and run the plan so many times in turn, for machines that others use
     #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_negative_numbers = true)]
     pub rounds: usize,

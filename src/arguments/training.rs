@@ -1,9 +1,9 @@
 //! Arguments of `run`.
 
-use super::{TransportChoice, count, rate};
+use super::{TransportChoice, count, one_of, rate};
 use clap::Args;
 use std::num::NonZeroUsize;
-use trainwright_executor::{Drill, DrillKind};
+use trainwright_executor::{DEVICES, DeviceKind, Drill, DrillKind};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -46,6 +46,10 @@ pub struct RunArguments {
     /// Weight decay of matrices
     #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = rate, allow_negative_numbers = true)]
     pub weight_decay: f32,
+    /// What ranks compute on: the cores of this machine, NVIDIA GPUs, or the GPUs' kernels emulated on the cores, which is
+    /// very slow and shows whether a plan does on GPUs what it does on cores
+    #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
+    pub device: DeviceKind,
     /// Threads for the kernels of all ranks together [default: as many as the machine has cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,

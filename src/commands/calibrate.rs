@@ -5,7 +5,7 @@ use crate::error::{CliError, Outcome};
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::path::Path;
-use trainwright_executor::{Calibrated, Grid, Over, calibrate};
+use trainwright_executor::{Calibrated, DEVICES, Grid, Over, calibrate};
 use trainwright_spec::plan::Plan;
 
 /// The table of ops in a profile's folder.
@@ -24,6 +24,9 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
         path: arguments.out.clone(),
         source,
     })?;
+    if arguments.device != DEVICES[0] {
+        return super::on_device::calibrate(&plans, arguments);
+    }
     let mut table = String::new();
     for ranks in numbers_of_ranks() {
         let suits = |plan: &&Plan| threads(plan.mesh.ranks()) == threads(ranks);
@@ -89,7 +92,7 @@ fn said(measured: &Calibrated) -> String {
     )
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Result<(), CliError> {
+pub fn write(folder: &Path, name: &str, text: &str) -> Result<(), CliError> {
     let path = folder.join(name).display().to_string();
     output::write("--out", &path, |out| out.write_all(text.as_bytes()))
 }

@@ -78,6 +78,7 @@ fn settings(arguments: &RunArguments) -> Settings {
         fault: arguments.drill,
         learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
         weight_decay: arguments.weight_decay,
+        device: arguments.device,
         threads: arguments.threads.unwrap_or_else(cores),
         ..Settings::default()
     }

@@ -8,8 +8,8 @@ use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{
-    Calibrated, Grid, LearningRate, Over, Records, Rendezvous, Settings, Tokens, calibrate, on_machine,
-    train, train_in_processes,
+    Calibrated, DEVICES, Grid, LearningRate, Over, Records, Rendezvous, Settings, Tokens, calibrate,
+    on_machine, train, train_in_processes,
 };
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
@@ -88,6 +88,9 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
         TransportChoice::Threads => None,
         TransportChoice::Tcp => Some(inputs::launched::place()?),
     };
+    if arguments.device != DEVICES[0] {
+        return super::on_device::validate(arguments, plan).map(Some);
+    }
     // The others wait while rank 0 measures the machine.
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
     let (mut machines, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new());
@@ -152,10 +155,10 @@ fn joined(arguments: &ValidateArguments, plan: &Plan, own: Cluster) -> Cluster {
 }
 
 /// The steps of a run, op by op, and how long each took.
-type Steps = (Vec<Timeline>, Vec<Seconds>);
+pub type Steps = (Vec<Timeline>, Vec<Seconds>);
 
 /// The timelines of the steps after the first ones, and their times.
-fn measure(
+pub fn measure(
     arguments: &ValidateArguments,
     plan: &Plan,
     place: Option<&Rendezvous>,
@@ -169,6 +172,7 @@ fn measure(
             None => std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         },
         records: Records::EveryStep,
+        device: arguments.device,
         ..Settings::default()
     };
     let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 4 + 1, 0);
@@ -183,7 +187,7 @@ fn measure(
 }
 
 /// The measured step of median length.
-fn typical(measured: &[Timeline]) -> &Timeline {
+pub fn typical(measured: &[Timeline]) -> &Timeline {
     let mut sorted: Vec<&Timeline> = measured.iter().collect();
     sorted.sort_by_key(|timeline| timeline.duration);
     sorted[sorted.len() / 2]

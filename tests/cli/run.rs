@@ -63,6 +63,13 @@ fn what_cannot_be_run_is_one_line() {
     check("run dropout.toml", 2, "`model.dropout` is true; it drops nothing out: set it to false");
     check("run plan.toml --data text", 2, "5 tokens are fewer than one sequence of 8");
     check("run plan.toml --data none", 2, "--data: cannot read none");
+    if cfg!(not(feature = "cuda")) {
+        check(
+            "run plan.toml --device cuda",
+            2,
+            "the device `cuda` cannot be used: this program was built without",
+        );
+    }
 }
 
 /// The program once for each of `world` ranks, as a launcher would start it.

@@ -195,7 +195,7 @@ fn kibibytes(line: &str) -> Option<usize> {
 }
 
 /// The day in UTC, as `2026-11-21`.
-fn today() -> String {
+pub(crate) fn today() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     let [year, month, day] = date(days);
     format!("{year}-{month:02}-{day:02}")

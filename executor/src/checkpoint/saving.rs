@@ -8,6 +8,7 @@ use super::hugging_face;
 use super::names::{Stored, stored};
 use super::source::{Beginning, moment_names};
 use super::tensors::TensorWriter;
+use crate::device::Device;
 use crate::error::Fault;
 use crate::parameters::{Layer, Parameter, ParameterName};
 use crate::settings::Saving;
@@ -52,6 +53,7 @@ pub(crate) struct Saver<'a> {
     pub transport: &'a dyn Transport,
     /// Every tensor is a sign of life.
     pub pulse: &'a Pulse,
+    pub device: &'a dyn Device,
     /// Numbers the group of all ranks: behind those of the program.
     pub group: usize,
     pub moments: u64,
@@ -70,7 +72,7 @@ impl Saver<'_> {
         }
         for part in self.inventory.0.values().flatten().filter(|part| part.rank == rank) {
             self.transport.receive(Route { from: 0, to: rank, tag: Tag::Group(self.group) })?;
-            let piece = state.layer_mut(part.layer).piece(part.parameter.name);
+            let piece = state.layer_mut(part.layer).piece(self.device, part.parameter.name);
             self.transport.send(Route { from: rank, to: 0, tag: Tag::Group(self.group) }, piece);
         }
         Ok(())
@@ -79,7 +81,7 @@ impl Saver<'_> {
     /// A part of a parameter: its weights, then each of its moments.
     fn piece(&self, part: &Part, state: &mut State) -> Result<Vec<f32>, Fault> {
         if part.rank == 0 {
-            return Ok(state.layer_mut(part.layer).piece(part.parameter.name));
+            return Ok(state.layer_mut(part.layer).piece(self.device, part.parameter.name));
         }
         // Who has it waits to be asked, so that no more than one parameter is on its way.
         let tag = Tag::Group(self.group);

@@ -10,16 +10,16 @@ pub(super) struct Activation;
 impl Operator for Activation {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let kernel = kernel(step);
-        let mut output = Tensor::any(input.rows(), kernel.width);
-        kernel.forward(input.data(), output.data_mut(), step.threads);
+        let mut output = Tensor::any_on(step.device, input.rows(), kernel.width);
+        step.device.activate(&kernel, input.slice(), output.slice_mut());
         output
     }
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let kernel = kernel(step);
         let input = step.kept_input();
-        let mut to_input = Tensor::any(input.rows(), input.width());
-        kernel.backward(input.data(), gradient.data(), to_input.data_mut(), step.threads);
+        let mut to_input = Tensor::any_on(step.device, input.rows(), input.width());
+        step.device.activation_gradient(&kernel, input.slice(), gradient.slice(), to_input.slice_mut());
         Some(to_input)
     }
 }

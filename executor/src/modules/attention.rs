@@ -1,8 +1,9 @@
 //! From queries, keys and values to the heads' outputs.
 
 use super::{Operator, Step};
+use crate::device::AttentionGradient;
 use crate::tensor::Tensor;
-use trainwright_kernels::attention::{self, Kept};
+use trainwright_kernels::attention;
 use trainwright_spec::model::Mask;
 
 pub(super) struct Attention;
@@ -10,24 +11,24 @@ pub(super) struct Attention;
 impl Operator for Attention {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let kernel = kernel(step);
-        let made = kernel.forward(input.data(), step.threads);
-        let output = Tensor::of(made.heads, kernel.output_row());
+        let [heads, left] = step.device.attention(&kernel, input.slice());
+        let output = Tensor::of(heads, kernel.output_row());
         if step.keeps.rest {
             let kept = step.kept();
             kept.output = Some(output.clone());
-            kept.logarithms = made.logarithms;
+            kept.left = left;
         }
         output
     }
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
-        let kernel = kernel(step);
-        let threads = step.threads;
+        let (kernel, device) = (kernel(step), step.device);
         let input = step.kept_input();
         let kept = step.kept();
         let output = kept.output.as_ref().expect("attention keeps its output or makes it again");
-        let made = Kept { heads: output.data(), logarithms: &kept.logarithms, gradient: gradient.data() };
-        Some(Tensor::of(kernel.backward(input.data(), made, threads), kernel.row()))
+        let (heads, left) = (output.slice(), kept.left.slice());
+        let gradient = AttentionGradient { qkv: input.slice(), heads, left, gradient: gradient.slice() };
+        Some(Tensor::of(device.attention_gradient(&kernel, gradient), kernel.row()))
     }
 }
 

@@ -273,7 +273,7 @@ fn forward(step: &mut Step) {
             elementwise::add(row, bias);
         }
     }
-    step.kept().logarithms = statistics;
+    step.kept().deviations = statistics;
     if step.place.1 != Module::FinalNorm {
         step.frame.past = Some(input);
     }
@@ -309,7 +309,7 @@ fn scaled_and_normalised(step: &mut Step) -> (Tensor, Tensor) {
         }
     }
     let input = step.kept_input();
-    (gradient, normalised(&input, &step.kept().logarithms))
+    (gradient, normalised(&input, &step.kept().deviations))
 }
 
 /// ∂x = (g − [Σ g / h] − x̂ Σ g x̂ / h) / deviation, the bracket only where the norm is centred.
@@ -319,7 +319,7 @@ fn backward(step: &mut Step) {
     let (mut gradient, hat) = scaled_and_normalised(step);
     let width = gradient.width();
     let kept = step.kept();
-    let per_token = kept.sums.chunks_exact(2).zip(kept.logarithms.chunks_exact(2));
+    let per_token = kept.sums.chunks_exact(2).zip(kept.deviations.chunks_exact(2));
     for ((row, x), (sums, own)) in gradient.data_mut().chunks_exact_mut(width).zip(rows(&hat)).zip(per_token)
     {
         let mean = if centred { sums[0] / whole } else { 0.0 };
@@ -335,7 +335,7 @@ fn vector_gradients(step: &mut Step) {
     let names = names(step);
     let gradient = step.frame.gradient.clone().expect("the output's gradient is there");
     let input = step.kept_input();
-    let hat = normalised(&input, &step.kept().logarithms);
+    let hat = normalised(&input, &step.kept().deviations);
     let layer = step.state.layer_mut(step.place.0);
     if let Some(gain) = layer.gradients(names[0]) {
         for (g, x) in rows(&gradient).zip(rows(&hat)) {

@@ -2,9 +2,10 @@
 //! residual.
 
 use super::{Operator, Step};
+use crate::device::{Matrix, Product};
 use crate::parameters::{Layer, ParameterName};
 use crate::tensor::Tensor;
-use trainwright_kernels::{Matrix, Onto, elementwise, multiply};
+use trainwright_kernels::Onto;
 use trainwright_spec::program::Module;
 
 pub(super) struct Linear;
@@ -13,26 +14,24 @@ impl Operator for Linear {
     /// Y = X Wᵀ + b.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let (layer, name) = weight(step);
-        let weights = step.state.layer(layer).weights(name).expect("a product has a weight");
-        let outputs = weights.len() / input.width();
-        let mut output = Tensor::any(input.rows(), outputs);
-        let by_row = Matrix::rows(weights, input.width()).transposed();
-        let rows = Matrix::rows(input.data(), input.width());
-        multiply(output.data_mut(), Onto::Replace, rows, by_row, step.threads);
-        if let Some(bias) = bias(step).and_then(|name| step.weights(name)) {
-            elementwise::add_bias(output.data_mut(), bias);
-        }
+        let weights = step.state.layer(layer).read(name).expect("a product has a weight");
+        let mut output = Tensor::any_on(step.device, input.rows(), weights.len() / input.width());
+        let left = Matrix::rows(input.slice(), input.width());
+        let right = Matrix::rows(weights, input.width()).transposed();
+        let bias = bias(step).and_then(|name| step.read(name));
+        step.device.multiply(output.slice_mut(), Product { left, right, onto: Onto::Replace, bias });
         output
     }
 
     /// ∂X = ∂Y W.
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let (layer, name) = weight(step);
-        let weights = step.state.layer(layer).weights(name).expect("a product has a weight");
+        let weights = step.state.layer(layer).read(name).expect("a product has a weight");
         let inputs = weights.len() / gradient.width();
-        let mut to_input = Tensor::any(gradient.rows(), inputs);
-        let rows = Matrix::rows(gradient.data(), gradient.width());
-        multiply(to_input.data_mut(), Onto::Replace, rows, Matrix::rows(weights, inputs), step.threads);
+        let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
+        let left = Matrix::rows(gradient.slice(), gradient.width());
+        let right = Matrix::rows(weights, inputs);
+        step.device.multiply(to_input.slice_mut(), Product { left, right, onto: Onto::Replace, bias: None });
         Some(to_input)
     }
 
@@ -44,16 +43,18 @@ impl Operator for Linear {
             Some(gathered) => gathered,
             None => step.kept_input(),
         };
-        let to_weight = step.state.layer_mut(layer).gradients(name).expect("a product has a weight");
-        let columns = Matrix::rows(gradient.data(), gradient.width()).transposed();
-        multiply(to_weight, Onto::Add, columns, Matrix::rows(input.data(), input.width()), step.threads);
+        let layer = step.state.layer_mut(layer);
+        let to_weight = layer.write(step.device, name).expect("a product has a weight");
+        let left = Matrix::rows(gradient.slice(), gradient.width()).transposed();
+        let right = Matrix::rows(input.slice(), input.width());
+        step.device.multiply(to_weight, Product { left, right, onto: Onto::Add, bias: None });
     }
 
     fn vector_gradient(&self, step: &mut Step) {
         let gradient = step.frame.output_gradient(step.place);
         let name = bias(step).expect("a product cut by rows has its own bias");
-        if let Some(bias) = step.state.layer_mut(step.place.0).gradients(name) {
-            elementwise::bias_gradient(gradient.data(), bias);
+        if let Some(bias) = step.state.layer_mut(step.place.0).write(step.device, name) {
+            step.device.bias_gradient(gradient.slice(), bias);
         }
     }
 }

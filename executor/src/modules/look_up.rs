@@ -15,16 +15,17 @@ impl Operator for LookUp {
     /// The input is not a tensor but the frame's tokens.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let mut output = input;
-        let table = step.weights(ParameterName::TokenEmbedding).expect("an embedding has a table");
-        rows(step).look_up(table, &step.frame.tokens().inputs, output.data_mut());
+        let table = step.read(ParameterName::TokenEmbedding).expect("an embedding has a table");
+        step.device.look_up(rows(step), table, &step.frame.tokens().inputs, output.slice_mut());
         output
     }
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let rows = rows(step);
         let layer = step.state.layer_mut(step.place.0);
-        let table = layer.gradients(ParameterName::TokenEmbedding).expect("an embedding has a table");
-        rows.add(table, &step.frame.tokens().inputs, gradient.data());
+        let table = layer.write(step.device, ParameterName::TokenEmbedding);
+        let table = table.expect("an embedding has a table");
+        step.device.look_up_gradient(rows, table, &step.frame.tokens().inputs, gradient.slice());
         None
     }
 }

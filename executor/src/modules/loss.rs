@@ -1,6 +1,7 @@
 //! Cross entropy over this rank's part of the vocabulary.
 
 use super::{Operator, Step};
+use crate::device::LossTokens;
 use crate::tensor::Tensor;
 use trainwright_kernels::cross_entropy::Columns;
 
@@ -9,18 +10,23 @@ pub(super) struct Loss;
 impl Operator for Loss {
     /// The logits flow on: nothing reads them.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
-        let statistics = columns(step).statistics(input.data(), &step.frame.tokens().targets, step.threads);
+        let statistics = step.device.loss(&columns(step), input.slice(), &step.frame.tokens().targets);
         step.kept().statistics = statistics;
         input
     }
 
     /// The logits become their own gradient.
     fn backward(&self, step: &mut Step, _: Tensor) -> Option<Tensor> {
-        let (columns, weight, threads) = (columns(step), step.sizes.token_weight, step.threads);
+        let (columns, device, weight) = (columns(step), step.device, step.sizes.token_weight);
         let kept = step.kept();
         let mut logits = kept.input.take().expect("the loss keeps its logits");
         let statistics = std::mem::take(&mut kept.statistics);
-        columns.gradient(logits.data_mut(), &step.frame.tokens().targets, &statistics, weight, threads);
+        let targets = &step.frame.tokens().targets;
+        device.loss_gradient(
+            &columns,
+            logits.slice_mut(),
+            LossTokens { targets, of_all: &statistics, weight },
+        );
         Some(logits)
     }
 }

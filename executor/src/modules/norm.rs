@@ -1,6 +1,7 @@
 //! LayerNorm and RMSNorm before a sublayer and after the last block.
 
 use super::{Operator, Step};
+use crate::device::NormGradient;
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
 use trainwright_kernels::norm;
@@ -12,9 +13,12 @@ pub(super) struct Norm;
 impl Operator for Norm {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let norm = kernel(step);
-        let [gain, bias] = names(step).map(|name| step.weights(name));
-        let mut output = Tensor::any(input.rows(), input.width());
-        norm.forward(input.data(), gain, bias, output.data_mut(), step.threads);
+        let vectors = names(step).map(|name| step.read(name));
+        let mut output = Tensor::any_on(step.device, input.rows(), input.width());
+        let left = step.device.norm(&norm, input.slice(), vectors, output.slice_mut());
+        if step.keeps.rest {
+            step.kept().left = left;
+        }
         if step.place.1 != Module::FinalNorm {
             step.frame.past = Some(input);
         }
@@ -25,25 +29,29 @@ impl Operator for Norm {
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let norm = kernel(step);
         let input = step.kept_input();
+        let left = std::mem::take(&mut step.kept().left);
         let past = step.frame.past_gradient.take();
-        let mut sum = past.unwrap_or_else(|| Tensor::zeros(input.rows(), input.width()));
-        let [gain, _] = names(step).map(|name| step.weights(name));
-        norm.backward(input.data(), gain, gradient.data(), sum.data_mut(), step.threads);
+        let mut sum = past.unwrap_or_else(|| {
+            let mut zeros = Tensor::any_on(step.device, input.rows(), input.width());
+            step.device.zero(zeros.slice_mut());
+            zeros
+        });
+        let [gain, _] = names(step).map(|name| step.read(name));
+        let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
+        step.device.norm_gradient(&norm, read, sum.slice_mut());
+        step.kept().left = left;
         Some(sum)
     }
 
     fn vector_gradient(&self, step: &mut Step) {
-        let norm = kernel(step);
+        let (norm, device) = (kernel(step), step.device);
         let names = names(step);
         let input = step.kept_input();
         let gradient = step.frame.output_gradient(step.place);
-        let layer = step.state.layer_mut(step.place.0);
-        if let Some(gain) = layer.gradients(names[0]) {
-            norm.vector_gradients(input.data(), gradient.data(), Some(gain), None);
-        }
-        if let Some(bias) = layer.gradients(names[1]) {
-            norm.vector_gradients(input.data(), gradient.data(), None, Some(bias));
-        }
+        let left = step.frame.kept(step.place).left.slice();
+        let vectors = step.state.layer_mut(step.place.0).write_both(device, names);
+        let read = NormGradient { x: input.slice(), gain: None, left, gradient: gradient.slice() };
+        device.norm_vectors(&norm, read, vectors);
     }
 }
 

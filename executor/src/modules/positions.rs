@@ -1,9 +1,9 @@
 //! The addition of a learned vector for each position.
 
 use super::{Operator, Step};
+use crate::device;
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
-use trainwright_kernels::elementwise;
 
 pub(super) struct Positions;
 
@@ -13,24 +13,20 @@ impl Operator for Positions {
     }
 
     fn forward(&self, step: &mut Step, mut input: Tensor) -> Tensor {
-        let table = step.weights(ParameterName::PositionEmbedding).expect("learned positions have a table");
-        let (batch, width) = (step.sizes.batch, input.width());
-        let positions = step.sizes.norm_positions();
-        for (rows, position) in input.data_mut().chunks_exact_mut(batch * width).zip(positions) {
-            elementwise::add_bias(rows, &table[position * width..(position + 1) * width]);
-        }
+        let table = step.read(ParameterName::PositionEmbedding).expect("learned positions have a table");
+        let (width, of) = (input.width(), step.sizes.norm_ranges());
+        let positions = device::Positions { of: &of, batch: step.sizes.batch };
+        step.device.add_positions(input.slice_mut(), width, table, positions);
         input
     }
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
-        let (batch, width) = (step.sizes.batch, gradient.width());
+        let of = step.sizes.norm_ranges();
+        let positions = device::Positions { of: &of, batch: step.sizes.batch };
         let layer = step.state.layer_mut(step.place.0);
-        let table =
-            layer.gradients(ParameterName::PositionEmbedding).expect("learned positions have a table");
-        let positions = step.sizes.norm_positions();
-        for (rows, position) in gradient.data().chunks_exact(batch * width).zip(positions) {
-            elementwise::bias_gradient(rows, &mut table[position * width..(position + 1) * width]);
-        }
+        let table = layer.write(step.device, ParameterName::PositionEmbedding);
+        let table = table.expect("learned positions have a table");
+        step.device.positions_gradient(gradient.slice(), gradient.width(), table, positions);
         Some(gradient)
     }
 }

@@ -3,7 +3,6 @@
 use super::{Operator, Step};
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
-use trainwright_kernels::elementwise;
 use trainwright_spec::program::Module;
 
 pub(super) struct Residual;
@@ -15,10 +14,7 @@ impl Operator for Residual {
 
     fn forward(&self, step: &mut Step, mut input: Tensor) -> Tensor {
         let past = step.frame.past.take().expect("the norm of the sublayer leaves its input");
-        elementwise::add(input.data_mut(), past.data());
-        if let Some(bias) = step.weights(bias(step)) {
-            elementwise::add_bias(input.data_mut(), bias);
-        }
+        step.device.add_residual(input.slice_mut(), past.slice(), step.read(bias(step)));
         input
     }
 
@@ -31,8 +27,8 @@ impl Operator for Residual {
     fn vector_gradient(&self, step: &mut Step) {
         let gradient = step.frame.output_gradient(step.place);
         let name = bias(step);
-        if let Some(bias) = step.state.layer_mut(step.place.0).gradients(name) {
-            elementwise::bias_gradient(gradient.data(), bias);
+        if let Some(bias) = step.state.layer_mut(step.place.0).write(step.device, name) {
+            step.device.bias_gradient(gradient.slice(), bias);
         }
     }
 }

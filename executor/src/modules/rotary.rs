@@ -1,8 +1,9 @@
 //! Rotation of queries and keys by position.
 
 use super::{Operator, Step};
+use crate::device::{Positions, Rotation};
 use crate::tensor::Tensor;
-use trainwright_kernels::rotary::{self, Heads, Turn};
+use trainwright_kernels::rotary::{Heads, Turn};
 
 pub(super) struct Rotary;
 
@@ -31,8 +32,8 @@ fn turn(step: &Step, mut x: Tensor, turn: Turn) -> Tensor {
     let heads = Heads { row: x.width(), first: 0, count, width };
     let base = attention.rotary_base.unwrap_or(BASE);
     let rotated = attention.rotary_head_dim.unwrap_or(width);
-    let angles = rotary::Rotary::<f32>::new(rotated, base, 0..sizes.sequence);
-    let positions: Vec<usize> = sizes.own_positions().iter().cloned().flatten().collect();
-    angles.turn(x.data_mut(), heads, |row| positions[row / sizes.batch], turn, step.threads);
+    let rotation = Rotation { heads, rotated, base, sequence: sizes.sequence, turn };
+    let positions = Positions { of: sizes.own_positions(), batch: sizes.batch };
+    step.device.rotate(x.slice_mut(), rotation, positions);
     x
 }

@@ -177,7 +177,7 @@ impl InWork {
     /// The outputs of all ranges in one.
     fn finish(&mut self) {
         if self.output.is_none() {
-            let all = self.outputs.iter().flat_map(|output| output.heads.iter().copied()).collect();
+            let all: Vec<f32> = self.outputs.iter().flat_map(|output| output.heads.iter().copied()).collect();
             let rows = Tensor::of(all, self.kernel.output_row());
             self.output = Some(Part { positions: self.queries.positions.clone(), rows });
             self.outputs.iter_mut().for_each(|output| output.heads = Vec::new());

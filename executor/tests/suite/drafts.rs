@@ -1,6 +1,6 @@
 //! Small models and plans for them: every choice that a test does not make has a default.
 
-use trainwright_executor::{LearningRate, Outcome, RunError, Settings, Tokens, train};
+use trainwright_executor::{DeviceKind, LearningRate, Outcome, RunError, Settings, Tokens, train};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::Routing;
@@ -39,6 +39,7 @@ pub struct Draft {
     pub precision: Precision,
     pub offload: Offload,
     pub steps: usize,
+    pub device: &'static str,
 }
 
 /// Sequences of a step.
@@ -91,6 +92,7 @@ impl Draft {
             precision: Precision::Fp32,
             offload: Offload::default(),
             steps: 3,
+            device: "cpu",
         }
     }
 
@@ -168,7 +170,9 @@ impl Draft {
 
     /// Some steps on made-up tokens.
     pub fn train(&self) -> Result<Outcome, RunError> {
-        train(&self.plan(), &tokens(), &settings(self.steps), &mut |_| {})
+        let device = DeviceKind::from_name(self.device).unwrap();
+        let settings = Settings { device, ..settings(self.steps) };
+        train(&self.plan(), &tokens(), &settings, &mut |_| {})
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod calibration;
 mod checkpoints;
+mod devices;
 mod drafts;
 mod drills;
 mod experts;

@@ -153,7 +153,7 @@ fn losses(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
     for launch in loss.statistics(BF16) {
         rows.push(bench.time_launches(&[launch], &shape, bf16(tokens * width))?);
     }
-    rows.push(bench.time_launches(&[loss.gradient(BF16)], &shape, bf16(2 * tokens * width))?);
+    rows.push(bench.time_launches(&[loss.gradient(BF16).remove(1)], &shape, bf16(2 * tokens * width))?);
     Ok(())
 }
 

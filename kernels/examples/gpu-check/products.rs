@@ -2,8 +2,9 @@
 
 use super::timing::{Amount, Bench, Row};
 use trainwright_kernels::cuda::check::Finding;
-use trainwright_kernels::cuda::driver::{Compute, Epilogue, Gpu, Operands, Product, Products};
+use trainwright_kernels::cuda::driver::{Gpu, Products};
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
+use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
 
 const BF16: Number = Number::Bf16;
 
@@ -142,7 +143,7 @@ fn one(
         }
         answer => answer?,
     }
-    gpu.finish(&stream)?;
+    gpu.finish_stream(&stream)?;
     let case = format!("{epilogue:?}, {rows} x {columns} x {inner}, added {}", product.accumulate);
     let mut note = |what: &str, found: Vec<f64>, expected: &[f64], number: Number| {
         let distance: f64 =

@@ -30,7 +30,7 @@ pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError
         let amount = Amount { bytes: bytes as f64, flops: 0.0 };
         let within = Amount { bytes: 2.0 * bytes as f64, flops: 0.0 };
         rows.push(bench.time(["copy device to device", &shape], within, |gpu, stream| {
-            gpu.copy(to, from, bytes, stream)
+            gpu.copy_on(to, from, bytes, stream)
         })?);
         rows.push(bench.time(["copy host to device", &shape], amount, |gpu, stream| {
             gpu.copy_in(to, &mut pinned, stream)

@@ -9,6 +9,7 @@ mod losses;
 mod optimizers;
 mod rows;
 
+use super::emulator::bf16_bits;
 use super::launch::{Address, Device, DeviceError, Launch, Number};
 
 /// One comparison.
@@ -80,12 +81,6 @@ struct Bench<'a> {
     device: &'a mut dyn Device,
     state: u64,
     findings: Vec<Finding>,
-}
-
-/// What a bf16 keeps of an f32: to the nearest, ties to even.
-fn bf16_bits(x: f32) -> u16 {
-    let bits = x.to_bits();
-    (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
 fn from_bf16(bits: u16) -> f64 {

@@ -44,10 +44,14 @@ impl CrossEntropy {
         ladder
     }
 
-    /// Replaces the logits, whose width 16 bytes must divide, by their gradients.
-    pub fn gradient(&self, number: Number) -> Launch {
-        assert!(self.is_packed(number), "a row of logits is padded to 16 bytes");
-        Launch::new(FILE, format!("loss_gradient_{}", number.suffix()), [self.tokens, 1, 1], 256, self)
+    /// All versions that replace the logits by their gradients, the fastest last.
+    pub fn gradient(&self, number: Number) -> Vec<Launch> {
+        let launch = |version: &str| {
+            let kernel = format!("loss_gradient_{version}_{}", number.suffix());
+            Launch::new(FILE, kernel, [self.tokens, 1, 1], 256, self)
+        };
+        let packed = self.is_packed(number).then(|| launch("packed"));
+        std::iter::once(launch("simple")).chain(packed).collect()
     }
 
     fn is_packed(&self, number: Number) -> bool {

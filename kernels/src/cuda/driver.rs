@@ -13,7 +13,7 @@ pub use communicator::{Communicator, Id};
 pub use gpu::{Description, Event, Gpu, Pinned, Stream};
 pub use graph::Graph;
 pub use library::Library;
-pub use product::{Compute, Epilogue, Operands, Product, Products};
+pub use product::Products;
 
 use super::launch::DeviceError;
 

@@ -1,5 +1,6 @@
 //! A kernel with its arguments, and what can run one.
 
+use super::product::{Operands, Product};
 use std::mem::MaybeUninit;
 
 /// Where something is in the device's memory.
@@ -167,23 +168,65 @@ pub enum DeviceError {
         wanted: usize,
     },
     /// No algorithm for a matrix product.
-    #[error("cublasLt has no algorithm for {0}")]
+    #[error("there is no algorithm for {0}")]
     NoAlgorithm(String),
+    /// The emulator has no compiler, or no place for what it compiles.
+    #[error("the emulator: {0}")]
+    Emulator(String),
 }
 
-/// What runs kernels.
+/// What has memory and runs kernels and matrix products, all in the order of the calls. What it is told may still be under way
+/// when a call returns, except for `read` and `finish`.
 pub trait Device {
-    /// New memory, 256-byte aligned, with that content.
-    fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError>;
+    /// New memory, 256-byte aligned, with anything in it.
+    fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError>;
 
-    /// What is there, after all launches.
-    fn download(&mut self, from: Address, bytes: usize) -> Result<Vec<u8>, DeviceError>;
+    /// Copies the host's bytes to where there is room for them.
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Runs a kernel, after those before it.
+    /// Copies to the host what is there after all that came before.
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Copies within its memory.
+    fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Zeros.
+    fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError>;
+
+    /// Runs a kernel.
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
+
+    /// Multiplies matrices.
+    fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError>;
+
+    /// Waits until all is done.
+    fn finish(&mut self) -> Result<(), DeviceError>;
+
+    /// Notes the moment when all is done that came before.
+    fn mark(&mut self) -> Result<(), DeviceError>;
+
+    /// Seconds from the first noted moment to each of them, which are waited for and then forgotten.
+    fn marks(&mut self) -> Result<Vec<f64>, DeviceError>;
+
+    /// What it is, and the versions of what drives it, for people.
+    fn about(&self) -> [String; 2];
 
     /// Gives all memory back.
     fn clear(&mut self) -> Result<(), DeviceError>;
+
+    /// New memory with that content.
+    fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
+        let at = self.allocate(bytes.len())?;
+        self.write(at, bytes)?;
+        Ok(at)
+    }
+
+    /// That many bytes, after all that came before.
+    fn download(&mut self, from: Address, bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        let mut read = vec![0; bytes];
+        self.read(from, &mut read)?;
+        Ok(read)
+    }
 }
 
 #[cfg(test)]

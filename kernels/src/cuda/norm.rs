@@ -99,15 +99,23 @@ impl NormBackward {
         self.rows.clamp(1, 264)
     }
 
+    /// The gradients of gain and bias alone.
+    pub fn vectors(&self, number: Number) -> Launch {
+        let columns = [(self.width + 255) / 256, self.blocks(), 1];
+        Launch::new(FILE, format!("norm_vectors_simple_{}", number.suffix()), columns, 256, self)
+    }
+
+    /// The gradient of the input, and what the fastest version makes beside it.
+    pub fn input(&self, number: Number) -> Launch {
+        self.launch(number).swap_remove(0)
+    }
+
     /// All versions that can do it, the fastest last; each may be several launches.
     pub fn ladder(&self, number: Number) -> Vec<Vec<Launch>> {
         let end = number.suffix();
         let warps = (self.rows + 7) / 8;
-        let columns = [(self.width + 255) / 256, self.blocks(), 1];
-        let mut ladder = vec![vec![
-            Launch::new(FILE, format!("norm_backward_simple_{end}"), [warps, 1, 1], 256, self),
-            Launch::new(FILE, format!("norm_vectors_simple_{end}"), columns, 256, self),
-        ]];
+        let simple = Launch::new(FILE, format!("norm_backward_simple_{end}"), [warps, 1, 1], 256, self);
+        let mut ladder = vec![vec![simple, self.vectors(number)]];
         let packs = self.width / number.pack();
         if self.width % number.pack() == 0 && packs <= 512 * BACKWARD_PACKS {
             // One pack a thread as long as 256 threads do; then more threads, then two packs.

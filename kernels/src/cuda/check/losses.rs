@@ -76,8 +76,9 @@ pub(super) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
 
 pub(super) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
     // Three ranks with 24 columns each of 67 entries: the last rank's last 5 only fill up. Then rows that take a thread
-    // several packs, whose largest logits it meets in any order.
+    // several packs, whose largest logits it meets in any order. Then rows that 16 bytes don't divide.
     one_cross_entropy(bench, [11, 3, 24, 67])?;
+    one_cross_entropy(bench, [5, 2, 35, 67])?;
     one_cross_entropy(bench, [3, 1, 5008, 5001])
 }
 
@@ -149,7 +150,8 @@ fn one_cross_entropy(
             bench.run(&join.launch())?;
             bench.compare(&kernel, &format!("loss of {ranks} ranks"), &loss, &losses)?;
             for (rank, (shard, own)) in shards.iter().enumerate() {
-                let launch = CrossEntropy { maximum: maximum.at, sum: sum.at, ..*own }.gradient(number);
+                let of_all = CrossEntropy { maximum: maximum.at, sum: sum.at, ..*own };
+                let launch = of_all.gradient(number).swap_remove(version);
                 bench.run(&launch)?;
                 let column = |token: usize, at: usize| {
                     probabilities[token].get(rank * width + at).copied().unwrap_or(0.0)

@@ -2,13 +2,19 @@
 
 use super::failed;
 use super::library::Library;
+use super::product::Products;
+use crate::cuda::cache_folder;
 use crate::cuda::launch::{Address, Device, DeviceError, Launch};
+use crate::cuda::product::{Operands, Product};
 use crate::cuda::source::{FILES, File};
 use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
 use cudarc::driver::sys;
 use cudarc::nvrtc;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The oldest driver whose functions are all there that this program calls.
 const OLDEST_DRIVER: i32 = 12_080;
@@ -24,6 +30,8 @@ pub struct Description {
     pub multiprocessors: i32,
     /// Bytes of memory.
     pub memory: usize,
+    /// Of its multiprocessors at most, in kHz.
+    pub clock: i32,
     /// The driver's CUDA version: 13000 is 13.0.
     pub driver: i32,
     /// NVRTC's version.
@@ -94,6 +102,9 @@ pub struct Gpu {
     functions: HashMap<String, sys::CUfunction>,
     modules: Vec<(&'static str, sys::CUmodule)>,
     allocations: Vec<Address>,
+    /// Once one was asked for.
+    products: Option<Products>,
+    marks: Vec<Event>,
 }
 
 impl Gpu {
@@ -134,7 +145,16 @@ impl Gpu {
         let description = describe(device)?;
         let compute = new_stream()?;
         let (functions, modules, allocations) = (HashMap::new(), Vec::new(), Vec::new());
-        Ok(Self { device, description, compute, functions, modules, allocations })
+        Ok(Self {
+            device,
+            description,
+            compute,
+            functions,
+            modules,
+            allocations,
+            products: None,
+            marks: Vec::new(),
+        })
     }
 
     /// What it is.
@@ -170,18 +190,9 @@ impl Gpu {
     }
 
     /// Waits for all that is on a stream.
-    pub fn finish(&self, on: &Stream) -> Result<(), DeviceError> {
+    pub fn finish_stream(&self, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: it is alive.
         unsafe { stream::synchronize(on.0) }.map_err(|error| failed("cuStreamSynchronize", error))
-    }
-
-    /// New memory with anything in it.
-    pub fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        // SAFETY: what is not written is not read as a value of a type.
-        let made = unsafe { result::malloc_sync(bytes.max(1)) };
-        let at = Address(made.map_err(|error| failed(&format!("cuMemAlloc of {bytes} bytes"), error))?);
-        self.allocations.push(at);
-        Ok(at)
     }
 
     /// New host memory that copies use without a detour.
@@ -194,7 +205,7 @@ impl Gpu {
     }
 
     /// Copies within the GPU's memory.
-    pub fn copy(&self, to: Address, from: Address, bytes: usize, on: &Stream) -> Result<(), DeviceError> {
+    pub fn copy_on(&self, to: Address, from: Address, bytes: usize, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: the caller's addresses have that many bytes, as for any kernel.
         unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, on.0) }
             .map_err(|error| failed("cuMemcpyDtoDAsync", error))
@@ -260,7 +271,7 @@ impl Gpu {
         }
         let file = FILES.iter().find(|file| file.name == name).expect("launches name their files");
         let (major, minor) = self.description.capability;
-        let image = compile(file, &format!("sm_{major}{minor}"))?;
+        let image = compiled(file, &format!("sm_{major}{minor}"))?;
         // SAFETY: the compiler made it.
         let loaded = unsafe { module::load_data(image.as_ptr().cast()) }
             .map_err(|error| failed(&format!("cuModuleLoadData of {name}"), error))?;
@@ -272,6 +283,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         let _ = self.clear();
+        self.marks.clear();
         // SAFETY: nothing of the modules and the context is used after this.
         unsafe {
             for (_, loaded) in &self.modules {
@@ -283,28 +295,91 @@ impl Drop for Gpu {
 }
 
 impl Device for Gpu {
-    fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
-        let at = self.allocate(bytes.len())?;
-        // SAFETY: the memory was just allocated with that size.
-        unsafe { result::memcpy_htod_sync(at.0, bytes) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
+    fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        // SAFETY: what is not written is not read as a value of a type.
+        let made = unsafe { result::malloc_sync(bytes.max(1)) };
+        let at = Address(made.map_err(|error| failed(&format!("cuMemAlloc of {bytes} bytes"), error))?);
+        self.allocations.push(at);
         Ok(at)
     }
 
-    fn download(&mut self, from: Address, bytes: usize) -> Result<Vec<u8>, DeviceError> {
-        self.finish(&self.compute)?;
-        let mut read = vec![0; bytes];
+    /// The driver has read the host's bytes when it returns: they are not pinned, so it copies them to memory that is.
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memcpy_dtoh_sync(&mut read, from.0) }
-            .map_err(|error| failed("cuMemcpyDtoH", error))?;
-        Ok(read)
+        unsafe { result::memcpy_htod_async(to.0, bytes, self.compute.0) }
+            .map_err(|error| failed("cuMemcpyHtoDAsync", error))
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        Device::finish(self)?;
+        // SAFETY: the caller's address has that many bytes.
+        unsafe { result::memcpy_dtoh_sync(bytes, from.0) }.map_err(|error| failed("cuMemcpyDtoH", error))
+    }
+
+    fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
+        self.copy_on(to, from, bytes, &self.compute)
+    }
+
+    fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's address has that many bytes.
+        unsafe { result::memset_d8_async(at.0, 0, bytes, self.compute.0) }
+            .map_err(|error| failed("cuMemsetD8Async", error))
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
         self.launch_raw(launch, self.compute.0)
     }
 
+    fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError> {
+        let mut products = match self.products.take() {
+            Some(products) => products,
+            None => Products::new(self)?,
+        };
+        let done = products.multiply(product, at, &self.compute);
+        self.products = Some(products);
+        done
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        self.finish_stream(&self.compute)
+    }
+
+    fn mark(&mut self) -> Result<(), DeviceError> {
+        let now = self.event(&self.compute)?;
+        self.marks.push(now);
+        Ok(())
+    }
+
+    fn marks(&mut self) -> Result<Vec<f64>, DeviceError> {
+        let marks = std::mem::take(&mut self.marks);
+        let Some(first) = marks.first() else { return Ok(Vec::new()) };
+        marks.iter().map(|mark| Ok(f64::from(mark.milliseconds_since(first)?) * 1e-3)).collect()
+    }
+
+    fn about(&self) -> [String; 2] {
+        let Description { name, capability: (major, minor), driver, compiler, clock, .. } = &self.description;
+        let versions = format!(
+            "driver for CUDA {}.{}, NVRTC {}.{}",
+            driver / 1000,
+            driver % 1000 / 10,
+            compiler.0,
+            compiler.1
+        );
+        [format!("{name} (compute capability {major}.{minor}, at most {} MHz)", clock / 1000), versions]
+    }
+
+    /// Other streams may read it next, so it is waited for.
+    fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
+        let at = self.allocate(bytes.len())?;
+        self.write(at, bytes)?;
+        Device::finish(self)?;
+        Ok(at)
+    }
+
     fn clear(&mut self) -> Result<(), DeviceError> {
-        self.finish(&self.compute)?;
+        Device::finish(self)?;
+        // Their workspace is among the memory.
+        self.products = None;
         for at in self.allocations.drain(..) {
             // SAFETY: it was allocated here and is freed once.
             unsafe { result::free_sync(at.0) }.map_err(|error| failed("cuMemFree", error))?;
@@ -343,10 +418,58 @@ fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
             ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         multiprocessors: ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        clock: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
         memory,
         driver,
         compiler: (major, minor),
     })
+}
+
+/// Machine code by file and architecture.
+type Images = BTreeMap<(&'static str, String), Arc<Vec<u8>>>;
+
+/// As `compile`, once for all threads, which may share a GPU, and kept on disk for later runs: the compiler takes seconds.
+fn compiled(file: &File, architecture: &str) -> Result<Arc<Vec<u8>>, DeviceError> {
+    static IMAGES: Mutex<Images> = Mutex::new(BTreeMap::new());
+    let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (file.name, architecture.to_owned());
+    if let Some(known) = images.get(&key) {
+        return Ok(Arc::clone(known));
+    }
+    let kept = kept_image(file, architecture);
+    let image = match kept.as_ref().and_then(|path| std::fs::read(path).ok()) {
+        Some(known) => known,
+        None => {
+            let made = compile(file, architecture)?;
+            if let Some(path) = &kept {
+                // Without it the next run compiles again.
+                let _ = keep(path, &made);
+            }
+            made
+        }
+    };
+    let image = Arc::new(image);
+    images.insert(key, Arc::clone(&image));
+    Ok(image)
+}
+
+/// Where the machine code of a file is kept: known by its text, the architecture and the compiler.
+fn kept_image(file: &File, architecture: &str) -> Option<PathBuf> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: it writes two numbers.
+    unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
+    let mut hasher = DefaultHasher::new();
+    (file.whole(), major, minor).hash(&mut hasher);
+    let name = format!("{}-{architecture}-{:016x}.cubin", file.name, hasher.finish());
+    Some(cache_folder()?.join("kernels").join(name))
+}
+
+/// Written under another name first: what has its name is whole.
+fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
+    std::fs::create_dir_all(path.parent().expect("it is in a folder"))?;
+    let draft = path.with_extension(std::process::id().to_string());
+    std::fs::write(&draft, image)?;
+    std::fs::rename(draft, path)
 }
 
 /// Machine code of a file for an architecture, `sm_90` or the like.

@@ -152,6 +152,6 @@ extern "C" const char* kernel_name(unsigned index) {
     return index < emulator::names.size() ? emulator::names[index] : nullptr;
 }
 
-#include "../../cuda/prelude.cuh"
-#include "../../cuda/mma.cuh"
+#include "prelude.cuh"
+#include "mma.cuh"
 #include KERNEL_FILE

@@ -1,0 +1,241 @@
+//! What a rank computes on: where its numbers are, and the mathematics over them that modules and updates need.
+//!
+//! Numbers are in the host's memory, where a CPU computes on them as they lie, or in memory that only the device reads.
+//! A device does what it is told in the order in which it is told, and may still be at it when a call returns; what goes
+//! wrong it says when it is asked by `check`. A new device is a file in `device/` and a line in its table.
+//!
+//! Nothing here knows of layers, plans or other ranks.
+
+mod cpu;
+mod cuda;
+mod kinds;
+mod measure;
+mod numbers;
+
+pub(crate) use cpu::Cpu;
+pub use kinds::{DEVICES, DeviceKind};
+pub(crate) use kinds::{Here, Opening};
+pub use measure::{MeasuredDevice, measure_ops};
+pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
+
+use crate::error::Fault;
+use std::borrow::Cow;
+use std::ops::Range;
+use trainwright_kernels::Onto;
+use trainwright_kernels::activation::FeedForward;
+use trainwright_kernels::attention::Attention;
+use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::cuda::Number;
+use trainwright_kernels::embedding::Rows;
+use trainwright_kernels::norm::Norm;
+use trainwright_kernels::optimizer::{AdamW, StepSize};
+use trainwright_kernels::rotary::{Heads, Turn};
+
+/// Rows of numbers as one side of a product.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    pub data: Slice<'a>,
+    /// Length of a row.
+    pub width: usize,
+    pub transposed: bool,
+}
+
+impl<'a> Matrix<'a> {
+    /// Row after row.
+    pub fn rows(data: Slice<'a>, width: usize) -> Self {
+        Self { data, width, transposed: false }
+    }
+
+    /// The same, read by columns.
+    pub fn transposed(self) -> Self {
+        Self { transposed: !self.transposed, ..self }
+    }
+}
+
+/// left · right, and what is added to each row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Product<'a> {
+    pub left: Matrix<'a>,
+    pub right: Matrix<'a>,
+    pub onto: Onto,
+    pub bias: Option<Slice<'a>>,
+}
+
+/// What backward of a norm reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NormGradient<'a> {
+    pub x: Slice<'a>,
+    pub gain: Option<Slice<'a>>,
+    /// What forward left.
+    pub left: Slice<'a>,
+    /// The output's gradient.
+    pub gradient: Slice<'a>,
+}
+
+/// What backward of attention reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttentionGradient<'a> {
+    /// Rows of queries, keys and values.
+    pub qkv: Slice<'a>,
+    /// The heads' outputs.
+    pub heads: Slice<'a>,
+    /// What forward left.
+    pub left: Slice<'a>,
+    /// The gradient of the heads' outputs.
+    pub gradient: Slice<'a>,
+}
+
+/// Where the rows of tokens are in their sequences: row = place · batch + sequence, the place that of a position here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Positions<'a> {
+    pub of: &'a [Range<usize>],
+    pub batch: usize,
+}
+
+/// How heads turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rotation {
+    pub heads: Heads,
+    /// Columns of a head that turn.
+    pub rotated: usize,
+    /// θ.
+    pub base: f64,
+    /// Tokens of a whole sequence.
+    pub sequence: usize,
+    pub turn: Turn,
+}
+
+/// What AdamW changes.
+pub(crate) struct AdamWeights<'a> {
+    pub weights: SliceMut<'a>,
+    pub moments: [SliceMut<'a>; 2],
+    /// The weights as forward and backward use them, where those are rounded.
+    pub rounded: Option<SliceMut<'a>>,
+}
+
+/// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
+/// statistics are f32.
+pub(crate) trait Device {
+    /// What numbers weights and activations are.
+    fn number(&self) -> Number;
+
+    /// Room for that many numbers, with anything in it.
+    fn any(&self, length: usize, number: Number) -> Numbers;
+
+    /// The host's numbers, on the device.
+    fn take(&self, data: Vec<f32>, number: Number) -> Numbers;
+
+    /// Takes memory back.
+    fn give_back(&self, far: Far);
+
+    /// The numbers for the host to read, after all that was told before.
+    fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]>;
+
+    /// The host's numbers into the device's.
+    fn write(&self, to: SliceMut, from: &[f32]);
+
+    /// As many numbers of the same kind.
+    fn copy(&self, to: SliceMut, from: Slice);
+
+    /// Zeros.
+    fn zero(&self, to: SliceMut);
+
+    /// Waits until all is done.
+    fn finish(&self);
+
+    /// Notes the moment when all is done that it was told so far.
+    fn mark(&self);
+
+    /// Seconds from the first noted moment to each, which are forgotten then. None where all is done when a call returns.
+    fn marks(&self) -> Vec<f64>;
+
+    /// What it is, and the versions of what drives it, for people.
+    fn about(&self) -> [String; 2];
+
+    /// Whether all went well so far.
+    fn check(&self) -> Result<(), Fault>;
+
+    /// A product.
+    fn multiply(&self, out: SliceMut, product: Product);
+
+    /// Adds other numbers.
+    fn add(&self, x: SliceMut, other: Slice);
+
+    /// Adds what went past a sublayer, and a bias to each row.
+    fn add_residual(&self, x: SliceMut, past: Slice, bias: Option<Slice>);
+
+    /// Adds the sum of the rows of `gradient`.
+    fn bias_gradient(&self, gradient: Slice, bias: SliceMut);
+
+    /// A norm of rows, with gain and bias; what backward needs of it beside the input.
+    fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers;
+
+    /// Adds the gradient of the input.
+    fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut);
+
+    /// Adds the gradients of gain and bias.
+    fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]);
+
+    /// Turns heads by their positions.
+    fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions);
+
+    /// The heads' outputs, and what backward needs of them beside.
+    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2];
+
+    /// The gradient of queries, keys and values.
+    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers;
+
+    /// The nonlinearity of a feed-forward layer.
+    fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut);
+
+    /// The gradient of its input.
+    fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut);
+
+    /// The row of each entry, zeros for one that the table has not.
+    fn look_up(&self, rows: Rows, table: Slice, entries: &[u32], out: SliceMut);
+
+    /// Adds each row of `gradient` to the row of its entry.
+    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &[u32], gradient: Slice);
+
+    /// Adds to each row the table's of its position.
+    fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions);
+
+    /// Adds each row of `gradient` to the table's of its position.
+    fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions);
+
+    /// The three numbers of each token's loss.
+    fn loss(&self, columns: &Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>>;
+
+    /// Turns logits into their gradients; `of_all` are the statistics over all columns.
+    fn loss_gradient(&self, columns: &Columns, logits: SliceMut, tokens: LossTokens);
+
+    /// Σ x² of each of them.
+    fn squares(&self, all: &[Slice]) -> Vec<f64>;
+
+    /// A step of AdamW.
+    fn adamw(&self, adamw: &AdamW, weights: AdamWeights, gradients: Slice, size: StepSize);
+}
+
+/// What the gradient of the loss reads of the tokens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LossTokens<'a> {
+    pub targets: &'a [u32],
+    pub of_all: &'a [Statistics<f32>],
+    /// The gradient of the step's loss by that of one token.
+    pub weight: f32,
+}
+
+/// Lets the host change a device's numbers.
+pub(crate) fn on_host<E>(
+    device: &dyn Device,
+    mut numbers: SliceMut,
+    work: impl FnOnce(&mut [f32]) -> Result<(), E>,
+) -> Result<(), E> {
+    if let SliceMut::Host(data) = &mut numbers {
+        return work(data);
+    }
+    let mut data = device.read(numbers.as_slice()).into_owned();
+    work(&mut data)?;
+    device.write(numbers, &data);
+    Ok(())
+}

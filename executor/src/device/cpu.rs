@@ -1,0 +1,194 @@
+//! The cores of this machine: numbers are the host's, and are computed on where they lie.
+
+use super::{
+    AdamWeights, AttentionGradient, Device, Far, LossTokens, Matrix, NormGradient, Numbers, Positions,
+    Product, Rotation, Slice, SliceMut,
+};
+use crate::error::Fault;
+use crate::tensor::take_buffer;
+use std::borrow::Cow;
+use trainwright_kernels::activation::FeedForward;
+use trainwright_kernels::attention::{Attention, Kept};
+use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::cuda::Number;
+use trainwright_kernels::embedding::Rows;
+use trainwright_kernels::norm::{Norm, sum_of_squares};
+use trainwright_kernels::optimizer::{AdamW, StepSize};
+use trainwright_kernels::rotary::Rotary;
+use trainwright_kernels::{self as kernels, Threads, elementwise, multiply};
+
+/// Some cores.
+pub(crate) struct Cpu {
+    pub threads: Threads,
+}
+
+fn matrix(matrix: Matrix) -> kernels::Matrix<f32> {
+    let rows = kernels::Matrix::rows(matrix.data.host(), matrix.width);
+    if matrix.transposed { rows.transposed() } else { rows }
+}
+
+impl Device for Cpu {
+    /// Numbers of bf16 are kept as those of f32 that they are.
+    fn number(&self) -> Number {
+        Number::F32
+    }
+
+    fn any(&self, length: usize, _: Number) -> Numbers {
+        Numbers::Host(take_buffer(length))
+    }
+
+    fn take(&self, data: Vec<f32>, _: Number) -> Numbers {
+        Numbers::Host(data)
+    }
+
+    fn give_back(&self, far: Far) {
+        unreachable!("{far:?} is of no CPU");
+    }
+
+    fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {
+        Cow::Borrowed(from.host())
+    }
+
+    fn write(&self, to: SliceMut, from: &[f32]) {
+        to.host().copy_from_slice(from);
+    }
+
+    fn copy(&self, to: SliceMut, from: Slice) {
+        to.host().copy_from_slice(from.host());
+    }
+
+    fn zero(&self, to: SliceMut) {
+        to.host().fill(0.0);
+    }
+
+    fn finish(&self) {}
+
+    fn mark(&self) {}
+
+    fn marks(&self) -> Vec<f64> {
+        Vec::new()
+    }
+
+    fn about(&self) -> [String; 2] {
+        ["the cores of this machine".into(), String::new()]
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias }: Product) {
+        let out = out.host();
+        multiply(out, onto, matrix(left), matrix(right), self.threads);
+        if let Some(bias) = bias {
+            elementwise::add_bias(out, bias.host());
+        }
+    }
+
+    fn add(&self, x: SliceMut, other: Slice) {
+        elementwise::add(x.host(), other.host());
+    }
+
+    fn add_residual(&self, x: SliceMut, past: Slice, bias: Option<Slice>) {
+        let x = x.host();
+        elementwise::add(x, past.host());
+        if let Some(bias) = bias {
+            elementwise::add_bias(x, bias.host());
+        }
+    }
+
+    fn bias_gradient(&self, gradient: Slice, bias: SliceMut) {
+        elementwise::bias_gradient(gradient.host(), bias.host());
+    }
+
+    /// Backward makes the rows' means and deviations again.
+    fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
+        let [gain, bias] = vectors.map(|vector| vector.map(Slice::host));
+        norm.forward(x.host(), gain, bias, out.host(), self.threads);
+        Numbers::default()
+    }
+
+    fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {
+        let gain = gradient.gain.map(Slice::host);
+        norm.backward(gradient.x.host(), gain, gradient.gradient.host(), to_input.host(), self.threads);
+    }
+
+    fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
+        let [gain, bias] = vectors.map(|vector| vector.map(SliceMut::host));
+        norm.vector_gradients(gradient.x.host(), gradient.gradient.host(), gain, bias);
+    }
+
+    fn rotate(&self, x: SliceMut, rotation: Rotation, Positions { of, batch }: Positions) {
+        let Rotation { heads, rotated, base, sequence, turn } = rotation;
+        let angles = Rotary::<f32>::new(rotated, base, 0..sequence);
+        let positions: Vec<usize> = of.iter().cloned().flatten().collect();
+        angles.turn(x.host(), heads, |row| positions[row / batch], turn, self.threads);
+    }
+
+    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
+        let made = layer.forward(qkv.host(), self.threads);
+        [made.heads.into(), made.logarithms.into()]
+    }
+
+    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
+        let AttentionGradient { qkv, heads, left, gradient } = gradient;
+        let kept = Kept { heads: heads.host(), logarithms: left.host(), gradient: gradient.host() };
+        layer.backward(qkv.host(), kept, self.threads).into()
+    }
+
+    fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut) {
+        layer.forward(x.host(), out.host(), self.threads);
+    }
+
+    fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut) {
+        layer.backward(x.host(), gradient.host(), to_input.host(), self.threads);
+    }
+
+    fn look_up(&self, rows: Rows, table: Slice, entries: &[u32], out: SliceMut) {
+        rows.look_up(table.host(), entries, out.host());
+    }
+
+    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &[u32], gradient: Slice) {
+        rows.add(table.host(), entries, gradient.host());
+    }
+
+    fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions) {
+        let table = table.host();
+        let rows = x.host().chunks_exact_mut(positions.batch * width);
+        for (rows, position) in rows.zip(positions.of.iter().cloned().flatten()) {
+            elementwise::add_bias(rows, &table[position * width..(position + 1) * width]);
+        }
+    }
+
+    fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions) {
+        let table = table.host();
+        let rows = gradient.host().chunks_exact(positions.batch * width);
+        for (rows, position) in rows.zip(positions.of.iter().cloned().flatten()) {
+            elementwise::bias_gradient(rows, &mut table[position * width..(position + 1) * width]);
+        }
+    }
+
+    fn loss(&self, columns: &Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
+        columns.statistics(logits.host(), targets, self.threads)
+    }
+
+    fn loss_gradient(&self, columns: &Columns, logits: SliceMut, tokens: LossTokens) {
+        let LossTokens { targets, of_all, weight } = tokens;
+        columns.gradient(logits.host(), targets, of_all, weight, self.threads);
+    }
+
+    fn squares(&self, all: &[Slice]) -> Vec<f64> {
+        all.iter().map(|own| sum_of_squares(own.host(), self.threads)).collect()
+    }
+
+    fn adamw(&self, adamw: &AdamW, weights: AdamWeights, gradients: Slice, size: StepSize) {
+        let AdamWeights { weights, moments, rounded } = weights;
+        let weights = weights.host();
+        adamw.update(weights, gradients.host(), moments.map(SliceMut::host), size, self.threads);
+        if let Some(rounded) = rounded {
+            let rounded = rounded.host();
+            rounded.copy_from_slice(weights);
+            elementwise::round_to_bf16(rounded);
+        }
+    }
+}

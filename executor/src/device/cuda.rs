@@ -1,0 +1,522 @@
+//! A GPU, or what stands in for one: each piece of mathematics is a launch or a product of `trainwright_kernels::cuda`.
+//!
+//! Memory is kept by size when it is given up and handed out again, in the order of the stream, so that after the first step
+//! none is asked for. After a fault nothing more is done; `check` tells of it. What the host gives, tokens or tables, is
+//! copied; messages of other ranks come through the host.
+
+mod memory;
+mod open;
+mod structs;
+mod tables;
+
+pub(super) use open::{open_emulator, open_gpu, require_emulator, require_gpu};
+
+use super::{
+    AdamWeights, AttentionGradient, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product,
+    Rotation, Slice, SliceMut,
+};
+use crate::error::Fault;
+use memory::Memory;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use structs::{activation, address, attention_of, cross_entropy, int, norm_backward, parts, shape};
+use tables::Tables;
+use trainwright_kernels::Onto;
+use trainwright_kernels::activation::FeedForward;
+use trainwright_kernels::attention::Attention;
+use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::cuda::activation::{Activation, Direction, Residual};
+use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
+use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
+use trainwright_kernels::cuda::experts::Sort;
+use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
+use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
+use trainwright_kernels::cuda::reduce::{ColumnSum, SquareSum};
+use trainwright_kernels::cuda::rotary::Rotary;
+use trainwright_kernels::cuda::{
+    self, Address, Compute, DeviceError, Epilogue, Launch, Number, Operands, attention,
+};
+use trainwright_kernels::embedding::Rows;
+use trainwright_kernels::norm::Norm;
+use trainwright_kernels::optimizer::{AdamW, StepSize};
+use trainwright_kernels::rotary::Turn;
+
+/// A rank's own stream on a GPU, with its memory.
+pub(crate) struct Cuda {
+    number: Number,
+    memory: RefCell<Memory>,
+    tables: RefCell<Tables>,
+}
+
+/// Rows of a matrix that are summed by one share of a column's sum.
+const SHARE_ROWS: usize = 64;
+/// At most so many shares.
+const SHARES: usize = 256;
+/// Tokens of a block that sorts them.
+const SORTED: i32 = 2048;
+
+type Done = Result<(), DeviceError>;
+
+impl Cuda {
+    /// On that device; weights and activations are of such numbers.
+    pub fn new(device: Box<dyn cuda::Device>, number: Number) -> Self {
+        Self { number, memory: RefCell::new(Memory::new(device)), tables: RefCell::default() }
+    }
+
+    /// Does it, if all went well so far.
+    fn run(&self, work: impl FnOnce(&mut Memory) -> Done) {
+        self.memory.borrow_mut().run(work);
+    }
+
+    fn launch(&self, launch: &Launch) {
+        self.run(|memory| memory.device.launch(launch));
+    }
+
+    fn far(&self, length: usize, number: Number) -> Far {
+        Far { at: self.memory.borrow_mut().allocate(length * number.size()), length, number }
+    }
+
+    /// f32 for a while.
+    fn scratch(&self, length: usize) -> (Numbers, Address) {
+        let far = self.far(length, Number::F32);
+        (Numbers::far(far), far.at)
+    }
+
+    /// Whole numbers of the host.
+    fn words(&self, words: &[u32]) -> (Numbers, Address) {
+        let (numbers, at) = self.scratch(words.len());
+        self.run(|memory| memory.device.write(at, bytemuck::cast_slice(words)));
+        (numbers, at)
+    }
+
+    fn residual(&self, x: Far, [bias, residual]: [Option<Slice>; 2], width: usize) {
+        let rows = int(x.length / width);
+        let (bias, residual) = (address(bias), address(residual));
+        let own = Residual { x: x.at, bias, residual, out: x.at, rows, width: int(width) };
+        self.launch(&own.launch(x.number));
+    }
+
+    /// Adds the sum of rows to f32.
+    fn column_sum(&self, x: Far, out: Far) {
+        let (rows, width) = (x.length / out.length, int(out.length));
+        let shares = rows.div_ceil(SHARE_ROWS).min(SHARES);
+        if shares <= 1 {
+            let all = ColumnSum { x: x.at, out: out.at, rows: int(rows), width, add: 1 };
+            return self.launch(&all.launch(x.number, 1));
+        }
+        let (_partial, at) = self.scratch(shares * out.length);
+        let first = ColumnSum { x: x.at, out: at, rows: int(rows), width, add: 0 };
+        self.launch(&first.launch(x.number, int(shares)));
+        let second = ColumnSum { x: at, out: out.at, rows: int(shares), width, add: 1 };
+        self.launch(&second.launch(Number::F32, 1));
+    }
+}
+
+impl Device for Cuda {
+    fn number(&self) -> Number {
+        self.number
+    }
+
+    fn any(&self, length: usize, number: Number) -> Numbers {
+        Numbers::far(self.far(length, number))
+    }
+
+    fn take(&self, data: Vec<f32>, number: Number) -> Numbers {
+        let mut numbers = self.any(data.len(), number);
+        self.write(numbers.slice_mut(), &data);
+        crate::tensor::give_back(data);
+        numbers
+    }
+
+    fn give_back(&self, far: Far) {
+        self.memory.borrow_mut().give_back(far.at, far.bytes());
+    }
+
+    fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {
+        let far = match from {
+            Slice::Host(data) => return Cow::Borrowed(data),
+            Slice::Far(far) => far,
+        };
+        let mut bytes = vec![0; far.bytes()];
+        self.run(|memory| memory.device.read(far.at, &mut bytes));
+        Cow::Owned(memory::wide(&bytes, far.number))
+    }
+
+    fn write(&self, to: SliceMut, from: &[f32]) {
+        let far = to.device();
+        let bytes = memory::bytes(from, far.number);
+        self.run(|memory| memory.device.write(far.at, &bytes));
+    }
+
+    fn copy(&self, to: SliceMut, from: Slice) {
+        let (to, from) = (to.device(), from.device());
+        self.run(|memory| memory.device.copy(to.at, from.at, to.bytes()));
+    }
+
+    fn zero(&self, to: SliceMut) {
+        // Nothing is on the host, where it does not matter.
+        if to.len() > 0 {
+            let far = to.device();
+            self.run(|memory| memory.device.zero(far.at, far.bytes()));
+        }
+    }
+
+    fn finish(&self) {
+        self.run(|memory| memory.device.finish());
+    }
+
+    fn mark(&self) {
+        self.run(|memory| memory.device.mark());
+    }
+
+    fn marks(&self) -> Vec<f64> {
+        let mut marks = Vec::new();
+        self.run(|memory| {
+            marks = memory.device.marks()?;
+            Ok(())
+        });
+        marks
+    }
+
+    fn about(&self) -> [String; 2] {
+        self.memory.borrow().device.about()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        self.memory.borrow().fault.clone().map_or(Ok(()), |fault| Err(Fault::Device(fault)))
+    }
+
+    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias }: Product) {
+        let (out, inputs) = (out.device(), left.data.device().number);
+        let (([rows, inner], left_transposed), ([_, columns], right_transposed)) =
+            (shape(&left), shape(&right));
+        let product = cuda::Product {
+            rows,
+            columns,
+            inner,
+            left_transposed,
+            right_transposed,
+            inputs,
+            output: out.number,
+            compute: Compute::Full,
+            accumulate: onto == Onto::Add,
+            epilogue: if bias.is_some() { Epilogue::Bias } else { Epilogue::None },
+        };
+        let at = Operands {
+            left: left.data.device().at,
+            right: right.data.device().at,
+            out: out.at,
+            bias: address(bias),
+            aux: Address::NULL,
+        };
+        self.run(|memory| memory.device.multiply(product, at));
+    }
+
+    fn add(&self, x: SliceMut, other: Slice) {
+        let x = x.device();
+        self.residual(x, [None, Some(other)], x.length);
+    }
+
+    fn add_residual(&self, x: SliceMut, past: Slice, bias: Option<Slice>) {
+        let x = x.device();
+        let width = bias.map_or(x.length, |bias| bias.len());
+        self.residual(x, [bias, Some(past)], width);
+    }
+
+    fn bias_gradient(&self, gradient: Slice, bias: SliceMut) {
+        self.column_sum(gradient.device(), bias.device());
+    }
+
+    /// Means and deviations of all rows.
+    fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
+        let x = x.device();
+        let rows = x.length / norm.width;
+        let (left, at) = self.scratch(2 * rows);
+        let [gain, bias] = vectors.map(address);
+        let own = NormForward {
+            x: x.at,
+            gain,
+            bias,
+            out: out.device().at,
+            mean: at,
+            scale: at.after(4 * rows),
+            rows: int(rows),
+            width: int(norm.width),
+            epsilon: norm.epsilon as f32,
+            centred: i32::from(norm.centred),
+            ..NormForward::default()
+        };
+        self.launch(&own.launch(x.number));
+        left
+    }
+
+    fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {
+        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
+        self.launch(&own.input(self.number));
+    }
+
+    fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
+        let own = norm_backward(norm, gradient);
+        let partial = own.blocks() as usize * norm.width;
+        let sums = vectors.map(|to| to.map(|to| (self.scratch(partial), to.device())));
+        let [partial_gain, partial_bias] =
+            sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
+        self.launch(&NormBackward { partial_gain, partial_bias, ..own }.vectors(self.number));
+        for ((_, at), to) in sums.iter().flatten() {
+            self.column_sum(Far { at: *at, length: partial, number: Number::F32 }, *to);
+        }
+    }
+
+    fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions) {
+        let x = x.device();
+        let [cosines, sines] = self.tables.borrow_mut().angles(self, &rotation);
+        let Rotation { heads, rotated, turn, .. } = rotation;
+        let own = Rotary {
+            x: x.at,
+            cosines,
+            sines,
+            tokens: int(x.length / heads.row),
+            row: int(heads.row),
+            first: int(heads.first),
+            heads: int(heads.count),
+            head_dim: int(heads.width),
+            half: int(rotated / 2),
+            batch: int(positions.batch),
+            first_position: int(positions.of[0].start),
+            direction: if turn == Turn::There { 1.0 } else { -1.0 },
+        };
+        self.launch(&own.launch(x.number));
+    }
+
+    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
+        let own = attention_of(layer, qkv.device());
+        let tokens = own.queries as usize * layer.batch;
+        let heads = self.far(tokens * layer.output_row(), self.number);
+        let (logarithms, at) = self.scratch(tokens * layer.heads);
+        let own = attention::Attention { o: heads.at, logarithms: at, ..own };
+        let fastest = own.forward(self.number).pop().expect("the simple version does all");
+        self.launch(&fastest);
+        [Numbers::far(heads), logarithms]
+    }
+
+    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
+        let AttentionGradient { qkv, heads, left, gradient } = gradient;
+        let to_qkv = self.far(qkv.len(), self.number);
+        let (_dots, dots) = self.scratch(left.len());
+        let [q_gradient, k_gradient, v_gradient] = parts(layer, to_qkv);
+        let own = attention::Attention {
+            o: heads.device().at,
+            logarithms: left.device().at,
+            o_gradient: gradient.device().at,
+            dots,
+            q_gradient,
+            k_gradient,
+            v_gradient,
+            ..attention_of(layer, qkv.device())
+        };
+        let fastest = own.backward(self.number).pop().expect("the simple version does all");
+        fastest.iter().for_each(|launch| self.launch(launch));
+        Numbers::far(to_qkv)
+    }
+
+    fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut) {
+        let (out, (function, gated)) = (out.device(), activation(layer));
+        let (rows, width) = (int(out.length / layer.width), int(layer.width));
+        let own = Activation { x: x.device().at, out: out.at, rows, width, gated, ..Activation::default() };
+        self.launch(&own.launch(function, Direction::Forward, out.number));
+    }
+
+    fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut) {
+        let (gradient, (function, gated)) = (gradient.device(), activation(layer));
+        let own = Activation {
+            x: x.device().at,
+            bias: Address::NULL,
+            out_gradient: gradient.at,
+            out: to_input.device().at,
+            rows: int(gradient.length / layer.width),
+            width: int(layer.width),
+            gated,
+        };
+        self.launch(&own.launch(function, Direction::Backward, gradient.number));
+    }
+
+    fn look_up(&self, rows: Rows, table: Slice, entries: &[u32], out: SliceMut) {
+        let (table, (_words, entries_at)) = (table.device(), self.words(entries));
+        let own = LookUp {
+            table: table.at,
+            entries: entries_at,
+            out: out.device().at,
+            tokens: int(entries.len()),
+            width: int(rows.width),
+            first: int(rows.first),
+            rows: int(table.length / rows.width),
+            batch: 1,
+            ..LookUp::default()
+        };
+        self.launch(&own.launch(table.number));
+    }
+
+    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &[u32], gradient: Slice) {
+        let (table, gradient) = (table.device(), gradient.device());
+        let (_words, keys) = self.words(entries);
+        let (tokens, buckets) = (entries.len(), table.length / rows.width);
+        let sort = Sort {
+            keys,
+            count: int(tokens),
+            buckets: int(buckets),
+            first: int(rows.first),
+            share: SORTED,
+            ..Sort::default()
+        };
+        let (_counts, counts) = self.scratch(sort.blocks() as usize * buckets);
+        let (_starts, starts) = self.scratch(buckets + 1);
+        let (_order, order) = self.scratch(tokens);
+        Sort { counts, starts, order, ..sort }.launches().iter().for_each(|launch| self.launch(launch));
+        let own = TableGradient {
+            gradient: gradient.at,
+            entries: keys,
+            order,
+            starts,
+            table: table.at,
+            tokens: int(tokens),
+            width: int(rows.width),
+            first: int(rows.first),
+            rows: int(buckets),
+        };
+        self.launch(&own.launch(gradient.number));
+    }
+
+    /// Positions are looked up as entries of their table.
+    fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions) {
+        let (x, table) = (x.device(), table.device());
+        let entries = self.tables.borrow_mut().positions(self, positions);
+        let (tokens, rows) = (x.length / width, table.length / width);
+        let looked_up = self.any(x.length, x.number);
+        let own = LookUp {
+            table: table.at,
+            entries,
+            out: looked_up.slice().device().at,
+            tokens: int(tokens),
+            width: int(width),
+            rows: int(rows),
+            batch: 1,
+            ..LookUp::default()
+        };
+        self.launch(&own.launch(table.number));
+        self.residual(x, [None, Some(looked_up.slice())], width);
+    }
+
+    /// Tokens are sorted by their positions as they are.
+    fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions) {
+        let (gradient, table) = (gradient.device(), table.device());
+        let (tokens, rows) = (gradient.length / width, table.length / width);
+        let mut tables = self.tables.borrow_mut();
+        let entries = tables.positions(self, positions);
+        let [order, starts] = tables.sorted_positions(self, positions, rows);
+        let own = TableGradient {
+            gradient: gradient.at,
+            entries,
+            order,
+            starts,
+            table: table.at,
+            tokens: int(tokens),
+            width: int(width),
+            first: 0,
+            rows: int(rows),
+        };
+        self.launch(&own.launch(gradient.number));
+    }
+
+    /// The host waits for them: it may have to put them together with those of other ranks.
+    fn loss(&self, columns: &Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
+        let (logits, tokens) = (logits.device(), targets.len());
+        let (_words, targets) = self.words(targets);
+        let (three, at) = self.scratch(3 * tokens);
+        let [maximum, sum, target] = [0, 1, 2].map(|place| at.after(4 * place * tokens));
+        let own = CrossEntropy { targets, maximum, sum, target, ..cross_entropy(columns, logits, tokens) };
+        let fastest = own.statistics(logits.number).pop().expect("the simple version does all");
+        self.launch(&fastest);
+        let three = self.read(three.slice());
+        let of = |token: usize| Statistics {
+            maximum: three[token],
+            sum: three[tokens + token],
+            target: three[2 * tokens + token],
+        };
+        (0..tokens).map(of).collect()
+    }
+
+    fn loss_gradient(&self, columns: &Columns, logits: SliceMut, tokens: LossTokens) {
+        let LossTokens { targets, of_all, weight } = tokens;
+        let (logits, count) = (logits.device(), targets.len());
+        let (_words, targets) = self.words(targets);
+        let maxima = of_all.iter().map(|own| own.maximum);
+        let (two, at) = self.scratch(2 * count);
+        let numbers: Vec<f32> = maxima.chain(of_all.iter().map(|own| own.sum)).collect();
+        self.write(SliceMut::Far(two.slice().device()), &numbers);
+        let own = CrossEntropy {
+            targets,
+            maximum: at,
+            sum: at.after(4 * count),
+            scale: weight,
+            ..cross_entropy(columns, logits, count)
+        };
+        let fastest = own.gradient(logits.number).pop().expect("the simple version does all");
+        self.launch(&fastest);
+    }
+
+    fn squares(&self, all: &[Slice]) -> Vec<f64> {
+        let sums: Vec<(SquareSum, Number)> = all
+            .iter()
+            .map(|own| own.device())
+            .map(|far| {
+                (SquareSum { x: far.at, count: far.length as i64, ..SquareSum::default() }, far.number)
+            })
+            .collect();
+        let blocks = |(sum, number): &(SquareSum, Number)| sum.blocks(*number) as usize;
+        let count: usize = sums.iter().map(blocks).sum();
+        let partial = self.far(2 * count, Number::F32);
+        let _partial = Numbers::far(partial);
+        let mut first = 0;
+        for own @ (sum, number) in &sums {
+            let sum = SquareSum { partial: partial.at.after(8 * first), ..*sum };
+            self.launch(&sum.launch(*number));
+            first += blocks(own);
+        }
+        let mut bytes = vec![0; 8 * count];
+        self.run(|memory| memory.device.read(partial.at, &mut bytes));
+        let mut parts = bytes.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight));
+        sums.iter().map(|own| parts.by_ref().take(blocks(own)).sum()).collect()
+    }
+
+    fn adamw(&self, adamw: &AdamW, weights: AdamWeights, gradients: Slice, size: StepSize) {
+        let AdamWeights { weights, moments, rounded } = weights;
+        let [first, second] = moments.map(|moment| moment.device().at);
+        let weights = weights.device();
+        let whole = Piece {
+            weight: weights.at,
+            gradient: gradients.device().at,
+            first,
+            second,
+            copy: rounded.map_or(Address::NULL, |rounded| rounded.device().at),
+            decay: size.decay,
+            ..Piece::default()
+        };
+        let mut tables = self.tables.borrow_mut();
+        let (pieces, count) = tables.pieces(self, whole, weights.length);
+        let correction = |beta: f32| (1.0 - f64::from(beta).powi(size.step as i32)) as f32;
+        let step = Optimizer {
+            pieces,
+            factor: tables.factor(self, size.gradient_scale),
+            rate: size.rate,
+            beta1: adamw.beta1,
+            beta2: adamw.beta2,
+            epsilon: adamw.epsilon,
+            correction1: correction(adamw.beta1),
+            correction2: correction(adamw.beta2),
+            ..Optimizer::default()
+        };
+        for launch in step.launches(Method::AdamW, count, &TrustRatios::default()) {
+            self.launch(&launch);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a CUDA device runs on: a GPU through its driver, or the emulator.
+
+use super::super::{Device, Opening};
+use super::Cuda;
+use crate::error::{Fault, RunError};
+use std::rc::Rc;
+use trainwright_kernels::cuda::{self, DeviceError, Emulator, Turns};
+
+fn missing(name: &'static str, reason: impl ToString) -> RunError {
+    RunError::Device { name, reason: reason.to_string() }
+}
+
+fn opened(
+    device: Result<Box<dyn cuda::Device>, DeviceError>,
+    opening: Opening,
+) -> Result<Rc<dyn Device>, Fault> {
+    Ok(Rc::new(Cuda::new(device.map_err(Fault::Device)?, opening.number)))
+}
+
+/// Whether there are a GPU, its driver and the libraries that a run needs.
+#[cfg(feature = "cuda")]
+pub(crate) fn require_gpu() -> Result<(), RunError> {
+    use trainwright_kernels::cuda::driver::{Gpu, Library};
+    let required =
+        Gpu::count().and_then(|_| Library::Nvrtc.require()).and_then(|()| Library::CublasLt.require());
+    required.map_err(|error| missing("cuda", error))
+}
+
+/// Ranks take the GPUs of a machine in turn; those that share one have a stream each.
+#[cfg(feature = "cuda")]
+pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
+    use trainwright_kernels::cuda::driver::Gpu;
+    let gpu = Gpu::count().and_then(|count| Gpu::open(opening.rank % count));
+    opened(gpu.map(|gpu| Box::new(gpu) as Box<dyn cuda::Device>), opening)
+}
+
+#[cfg(not(feature = "cuda"))]
+const WITHOUT: &str = "this program was built without it: build it with `--features cuda`";
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn require_gpu() -> Result<(), RunError> {
+    Err(missing("cuda", WITHOUT))
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
+    let none = DeviceError::NoGpu(WITHOUT.into());
+    opened(Err(none), opening)
+}
+
+/// Whether there is a C++ compiler: what it compiles is kept.
+pub(crate) fn require_emulator() -> Result<(), RunError> {
+    emulator().map(drop).map_err(|error| missing("emulated", error))
+}
+
+/// Each rank has its own memory; kernels run one at a time.
+pub(crate) fn open_emulator(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
+    opened(emulator().map(|made| Box::new(made) as Box<dyn cuda::Device>), opening)
+}
+
+fn emulator() -> Result<Emulator, DeviceError> {
+    let none = || {
+        let reason = "neither XDG_CACHE_HOME nor HOME names a folder for what it compiles";
+        DeviceError::Emulator(reason.into())
+    };
+    Emulator::new(&cuda::cache_folder().ok_or_else(none)?.join("emulator"), Turns::InOrder)
+}

@@ -1,0 +1,124 @@
+//! The kinds of devices there are, and the one of a rank's thread.
+
+use super::{Cpu, Device, Far, cuda};
+use crate::error::{Fault, RunError};
+use crate::supported::check_on_cuda;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use trainwright_kernels::Threads;
+use trainwright_kernels::cuda::Number;
+use trainwright_spec::plan::Plan;
+
+/// A kind of device that ranks compute on.
+#[derive(Clone, Copy)]
+pub struct DeviceKind {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, for a list.
+    pub summary: &'static str,
+    /// Of what parameters and their pieces begin at a multiple, in numbers.
+    pub(crate) alignment: usize,
+    /// Refuses a plan with what it has not.
+    pub(crate) check: fn(&Plan) -> Result<(), RunError>,
+    /// Says what is missing on this machine before anything runs.
+    pub(crate) require: fn() -> Result<(), RunError>,
+    /// Opens one for a rank, in the rank's thread.
+    pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
+}
+
+/// Whom a device is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    /// The rank.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are given out by rank"))]
+    pub rank: usize,
+    /// Threads of its CPU.
+    pub threads: Threads,
+    /// What the plan's weights and activations are.
+    pub number: Number,
+}
+
+/// Of what 16 bytes are a multiple in every kind of numbers: kernels read and write so many at a time.
+const PACKS: usize = 8;
+
+/// All kinds; the first one is used where nothing is said.
+pub const DEVICES: [DeviceKind; 3] = [
+    DeviceKind {
+        name: "cpu",
+        summary: "the cores of this machine",
+        alignment: 1,
+        check: |_| Ok(()),
+        require: || Ok(()),
+        open: |opening| Ok(Rc::new(Cpu { threads: opening.threads })),
+    },
+    DeviceKind {
+        name: "cuda",
+        summary: "NVIDIA GPUs",
+        alignment: PACKS,
+        check: check_on_cuda,
+        require: cuda::require_gpu,
+        open: cuda::open_gpu,
+    },
+    DeviceKind {
+        name: "emulated",
+        summary: "the kernels for NVIDIA GPUs as C++ on the cores of this machine, to check a plan: very slow",
+        alignment: PACKS,
+        check: check_on_cuda,
+        require: cuda::require_emulator,
+        open: cuda::open_emulator,
+    },
+];
+
+impl DeviceKind {
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<DeviceKind> {
+        DEVICES.into_iter().find(|kind| kind.name == name)
+    }
+}
+
+impl PartialEq for DeviceKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Rc<dyn Device>>> = const { RefCell::new(None) };
+}
+
+/// The device of this thread's rank, as long as this is held: memory goes back to it wherever it is dropped.
+pub(crate) struct Here;
+
+impl Here {
+    /// Makes it this thread's.
+    pub fn is(device: Rc<dyn Device>) -> Self {
+        HERE.set(Some(device));
+        Self
+    }
+
+    /// The device; a CPU where nobody has said anything.
+    pub fn device() -> Rc<dyn Device> {
+        HERE.with_borrow(Clone::clone).unwrap_or_else(|| Rc::new(Cpu { threads: Threads::ONE }))
+    }
+
+    /// Gives memory back to it.
+    pub fn give_back(far: Far) {
+        let device = HERE.try_with(|device| device.borrow().clone());
+        if let Ok(Some(device)) = device {
+            device.give_back(far);
+        }
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        HERE.set(None);
+    }
+}

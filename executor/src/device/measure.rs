@@ -1,0 +1,84 @@
+//! What ops take on a device: runs of plans, timed op by op.
+
+use super::{DeviceKind, Opening};
+use crate::calibrate::today;
+use crate::error::RunError;
+use crate::record::Record;
+use crate::settings::{LearningRate, Records, Settings};
+use crate::timeline::met_ops;
+use crate::tokens::Tokens;
+use crate::train::run_plan;
+use std::collections::BTreeMap;
+use trainwright_kernels::Threads;
+use trainwright_kernels::cuda::Number;
+use trainwright_spec::cluster::{DeviceProfile, MeasuredKernel, MeasuredOp};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::{Kernel, Work};
+use trainwright_spec::units::Seconds;
+
+/// What was measured, and on what.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredDevice {
+    /// Of each op and shape the mean over steps and ranks.
+    pub profile: DeviceProfile,
+    /// The day, in UTC.
+    pub date: String,
+    /// Versions of what drives it.
+    pub versions: String,
+}
+
+/// Steps of a run, of which the first ones warm up.
+const STEPS: usize = 8;
+const WARM_UP: usize = 3;
+
+/// Measures every op of some plans. Ranks that share the device slow each other down, as they will.
+///
+/// # Errors
+/// As `train`.
+pub fn measure_ops(plans: &[Plan], device: DeviceKind) -> Result<MeasuredDevice, RunError> {
+    (device.require)()?;
+    let opening = Opening { rank: 0, threads: Threads::ONE, number: Number::F32 };
+    let opened = (device.open)(opening)
+        .map_err(|fault| RunError::Device { name: device.name, reason: fault.to_string() })?;
+    let [name, versions] = opened.about();
+    drop(opened);
+    let mut times: BTreeMap<(String, String), (Kernel, Vec<f64>)> = BTreeMap::new();
+    for plan in plans {
+        measure(plan, device, &mut times)?;
+    }
+    let ops = times.into_iter().map(|((op, _), (kernel, seconds))| {
+        let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+        // No op takes less than a nanosecond, the unit in which they are timed.
+        MeasuredOp { op, measured: MeasuredKernel { kernel, time: Seconds::new(mean.max(1e-9)) } }
+    });
+    let source = format!("trainwright {} on {name}", env!("CARGO_PKG_VERSION"));
+    let profile = DeviceProfile { source, kernels: Vec::new(), ops: ops.collect() };
+    Ok(MeasuredDevice { profile, date: today(), versions })
+}
+
+fn measure(
+    plan: &Plan,
+    device: DeviceKind,
+    times: &mut BTreeMap<(String, String), (Kernel, Vec<f64>)>,
+) -> Result<(), RunError> {
+    let settings = Settings {
+        steps: STEPS,
+        // Nothing is learned, so that made-up tokens cannot make numbers that are none.
+        learning_rate: LearningRate { peak: 0.0, warmup: 0 },
+        records: Records::EveryStep,
+        device,
+        ..Settings::default()
+    };
+    let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 2 + 1, 0);
+    let ran = run_plan(plan, &tokens, &settings, &mut |_| {})?;
+    for step in WARM_UP..STEPS {
+        let records: Vec<Record> = ran.ends.iter().map(|end| end.records[step].clone()).collect();
+        for met in met_ops(&ran.program, &records) {
+            if let Work::Compute(kernel) = met.op.work {
+                let key = (met.op.kind(), format!("{kernel:?}"));
+                times.entry(key).or_insert((kernel, Vec::new())).1.push(met.seconds);
+            }
+        }
+    }
+    Ok(())
+}

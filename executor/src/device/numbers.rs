@@ -1,0 +1,207 @@
+//! Numbers and parts of them, in the host's memory or in a device's.
+
+use super::Here;
+use std::ops::Range;
+use trainwright_kernels::cuda::{Address, Number};
+
+/// Numbers that somebody owns.
+#[derive(Debug)]
+pub(crate) enum Numbers {
+    Host(Vec<f32>),
+    Far(Owned),
+}
+
+/// Numbers in memory that only the device reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Far {
+    pub at: Address,
+    pub length: usize,
+    pub number: Number,
+}
+
+/// The same, given back to the rank's device in the end.
+#[derive(Debug)]
+pub(crate) struct Owned(Far);
+
+/// Numbers to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slice<'a> {
+    Host(&'a [f32]),
+    Far(Far),
+}
+
+/// Numbers to write.
+#[derive(Debug)]
+pub(crate) enum SliceMut<'a> {
+    Host(&'a mut [f32]),
+    Far(Far),
+}
+
+const ON_HOST: &str = "what only the host can do is refused on other devices before a run";
+const ON_DEVICE: &str = "a device computes on its own numbers";
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        Here::give_back(self.0);
+    }
+}
+
+impl Far {
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        self.length * self.number.size()
+    }
+
+    fn part(self, range: Range<usize>) -> Self {
+        debug_assert!(range.end <= self.length, "{range:?} of {}", self.length);
+        Self { at: self.at.after(range.start * self.number.size()), length: range.len(), ..self }
+    }
+}
+
+impl Default for Numbers {
+    /// None.
+    fn default() -> Self {
+        Numbers::Host(Vec::new())
+    }
+}
+
+impl From<Vec<f32>> for Numbers {
+    fn from(data: Vec<f32>) -> Self {
+        Numbers::Host(data)
+    }
+}
+
+impl Numbers {
+    /// Those that a device has just given.
+    pub fn far(far: Far) -> Self {
+        Numbers::Far(Owned(far))
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.slice().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Numbers::Host(data) => 4 * data.len(),
+            Numbers::Far(owned) => owned.0.bytes(),
+        }
+    }
+
+    /// All of them to read.
+    pub fn slice(&self) -> Slice<'_> {
+        match self {
+            Numbers::Host(data) => Slice::Host(data),
+            Numbers::Far(owned) => Slice::Far(owned.0),
+        }
+    }
+
+    /// All of them to write.
+    pub fn slice_mut(&mut self) -> SliceMut<'_> {
+        match self {
+            Numbers::Host(data) => SliceMut::Host(data),
+            Numbers::Far(owned) => SliceMut::Far(owned.0),
+        }
+    }
+
+    /// Those of the host.
+    pub fn host(&self) -> &[f32] {
+        self.slice().host()
+    }
+
+    /// The same to write.
+    pub fn host_mut(&mut self) -> &mut [f32] {
+        self.slice_mut().host()
+    }
+}
+
+impl<'a> Slice<'a> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Slice::Host(data) => data.len(),
+            Slice::Far(far) => far.length,
+        }
+    }
+
+    /// Some of them.
+    pub fn part(self, range: Range<usize>) -> Self {
+        match self {
+            Slice::Host(data) => Slice::Host(&data[range]),
+            Slice::Far(far) => Slice::Far(far.part(range)),
+        }
+    }
+
+    /// Those of the host.
+    pub fn host(self) -> &'a [f32] {
+        match self {
+            Slice::Host(data) => data,
+            Slice::Far(_) => unreachable!("{ON_HOST}"),
+        }
+    }
+
+    /// Those of a device.
+    pub fn device(self) -> Far {
+        match self {
+            Slice::Far(far) => far,
+            Slice::Host(_) => unreachable!("{ON_DEVICE}"),
+        }
+    }
+}
+
+impl<'a> SliceMut<'a> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// To read.
+    pub fn as_slice(&self) -> Slice<'_> {
+        match self {
+            SliceMut::Host(data) => Slice::Host(data),
+            SliceMut::Far(far) => Slice::Far(*far),
+        }
+    }
+
+    /// Some of them.
+    pub fn part(self, range: Range<usize>) -> Self {
+        match self {
+            SliceMut::Host(data) => SliceMut::Host(&mut data[range]),
+            SliceMut::Far(far) => SliceMut::Far(far.part(range)),
+        }
+    }
+
+    /// Those before a place and those from it on.
+    pub fn split_at(self, place: usize) -> [Self; 2] {
+        match self {
+            SliceMut::Host(data) => {
+                let (before, behind) = data.split_at_mut(place);
+                [SliceMut::Host(before), SliceMut::Host(behind)]
+            }
+            SliceMut::Far(far) => [0..place, place..far.length].map(|range| SliceMut::Far(far.part(range))),
+        }
+    }
+
+    /// Those of the host.
+    pub fn host(self) -> &'a mut [f32] {
+        match self {
+            SliceMut::Host(data) => data,
+            SliceMut::Far(_) => unreachable!("{ON_HOST}"),
+        }
+    }
+
+    /// Those of a device.
+    pub fn device(self) -> Far {
+        match self {
+            SliceMut::Far(far) => far,
+            SliceMut::Host(_) => unreachable!("{ON_DEVICE}"),
+        }
+    }
+}

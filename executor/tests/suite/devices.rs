@@ -1,0 +1,121 @@
+//! A plan on a device that is no CPU gives the losses and weights of one rank on the CPU.
+//!
+//! The device for NVIDIA GPUs runs here on the emulator: what is launched, on which buffers, in which order and with which
+//! arguments is as on a GPU. Its kernels' own test is in their crate.
+
+use crate::drafts::{Draft, settings, tokens};
+use crate::parity::{MODELS, check, check_within};
+use std::num::NonZeroUsize;
+use trainwright_executor::{DeviceKind, RunError, Saving, Settings, Start, measure_ops, train};
+use trainwright_spec::plan::Recompute;
+use trainwright_spec::precision::Precision;
+
+fn emulated(model: &'static str) -> Draft {
+    Draft { device: "emulated", optimizer: "adamw", micro_batch: 2, steps: 2, ..Draft::of(model) }
+}
+
+/// Whether the emulator can be had.
+fn is_there() -> bool {
+    match (Draft { steps: 1, ..emulated("gpt") }).train() {
+        Err(RunError::Device { reason, .. }) if reason.contains("no C++ compiler") => {
+            println!("skipped: {reason}");
+            false
+        }
+        trained => {
+            trained.unwrap();
+            true
+        }
+    }
+}
+
+#[test]
+fn one_rank_trains_as_on_the_cpu() {
+    if !is_there() {
+        return;
+    }
+    let recompute = |model, recompute: Recompute| Draft { recompute, micro_batch: 8, ..emulated(model) };
+    check(&[recompute("gpt", Recompute::None), recompute("llama", Recompute::Selective)]);
+    check(&[recompute("gpt", Recompute::Full)]);
+}
+
+#[test]
+fn ranks_that_share_a_gpu_train_as_one() {
+    if !is_there() {
+        return;
+    }
+    let mut drafts = Vec::new();
+    for (model, mesh, data_sharding, sequence_parallel) in [
+        ("gpt", [2, 1, 1], "none", false),
+        ("llama", [2, 1, 1], "none", true),
+        ("gpt", [1, 1, 2], "zero1", false),
+        ("llama", [1, 1, 2], "zero3", false),
+        ("gpt", [2, 2, 2], "zero1", true),
+    ] {
+        drafts.push(Draft { mesh, data_sharding, sequence_parallel, ..emulated(model) });
+    }
+    check(&drafts);
+}
+
+/// Weights and activations are stored in bf16 there, on the CPU in f32 that are numbers of bf16.
+#[test]
+fn sixteen_bits() {
+    if !is_there() {
+        return;
+    }
+    let precision = Precision::Bf16;
+    let drafts = MODELS.map(|model| Draft { precision, ..emulated(model) });
+    check_within(&drafts, 0.02);
+}
+
+/// What one device has written another one goes on with, and the other way round.
+#[test]
+fn a_checkpoint_goes_from_device_to_device() {
+    if !is_there() {
+        return;
+    }
+    let draft = Draft { mesh: [1, 1, 2], data_sharding: "zero1", ..emulated("gpt") };
+    let run = |device: &str, settings: Settings| {
+        let device = DeviceKind::from_name(device).unwrap();
+        train(&draft.plan(), &tokens(), &Settings { device, ..settings }, &mut |_| {}).unwrap()
+    };
+    let expected = run("cpu", settings(2)).steps[1].loss;
+    for devices in [["cpu", "emulated"], ["emulated", "cpu"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let saving = Some(Saving { folder: folder.path().into(), every: None, keep: NonZeroUsize::MIN });
+        run(devices[0], Settings { saving, ..settings(1) });
+        let start = Start::Resume(folder.path().into());
+        let own = run(devices[1], Settings { start, ..settings(2) }).steps[0].loss;
+        assert!((own / expected - 1.0).abs() < 1e-4, "{devices:?}: {own} is not {expected}");
+    }
+}
+
+/// Every op of a plan has a time, and the table of them is one that forecasts read.
+#[test]
+fn ops_are_timed() {
+    if !is_there() {
+        return;
+    }
+    let plan = Draft { micro_batch: 8, gradient_clipping: false, ..emulated("gpt") }.plan();
+    let measured =
+        measure_ops(std::slice::from_ref(&plan), DeviceKind::from_name("emulated").unwrap()).unwrap();
+    let gpu = &plan.cluster.node.gpu.name;
+    let table = measured.profile.to_csv(gpu, [&measured.date, &measured.versions]);
+    let read = plan.cluster.clone().with_device_profile(&table, "table").unwrap();
+    let ops = read.node.gpu.profile.unwrap().ops;
+    for part in ["attention", "norm", "loss", "optimizer"] {
+        assert!(ops.iter().any(|row| row.op.contains(part)), "{part} is not in {table}");
+    }
+}
+
+#[test]
+fn what_a_gpu_cannot_do_yet_is_refused_by_name() {
+    let refused = |draft: Draft| match draft.train() {
+        Err(RunError::Refused { key, .. }) => key,
+        other => panic!("{other:?}"),
+    };
+    let momentum = Draft { optimizer: "momentum", ..emulated("gpt") };
+    assert_eq!(refused(momentum), "job.optimizer");
+    assert_eq!(refused(Draft { mesh: [4, 1, 1], tensor_rows: 2, ..emulated("gpt") }), "tensor_scheme");
+    assert_eq!(refused(Draft { context: [2, 1], ..emulated("llama") }), "mesh.context");
+    assert_eq!(refused(emulated("mixtral")), "model.blocks.mlp");
+}

@@ -1,0 +1,253 @@
+"""Training on a GPU: the losses of plans beside those of the CPU, and tokens per second beside PyTorch's.
+
+    cargo build --release --features cuda
+    python3 tests/tools/gpu_run.py parity FOLDER            # losses of a grid of plans; needs no PyTorch
+    python3 tests/tools/gpu_run.py speed FOLDER             # GPT-2 124M and 1.5B and LLaMA 1B in bf16, beside PyTorch
+    python3 tests/tools/gpu_run.py parity FOLDER --device emulated --steps 2 --plans 3    # without a GPU
+
+Each prints a line for each case and writes parity.csv or speed.csv into FOLDER. It exits with 1 where losses differ by more
+than their tolerance, with 2 where the device cannot be used. No new case is begun after --seconds.
+
+PyTorch trains the same shape with torch.compile, its fused attention and its fused AdamW, under bf16 autocast with f32 weights,
+one process after the other on the same GPU; medians of the seconds of the steps after the first ones, which compile.
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__)
+
+GPT = {"model_type": "gpt2", "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+LLAMA = {"model_type": "llama", "hidden_act": "silu"}
+TOYS = {
+    "gpt": {**GPT, "n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": 64, "vocab_size": 257},
+    "llama": {**LLAMA, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 4,
+              "intermediate_size": 160, "vocab_size": 257, "tie_word_embeddings": False, "max_position_embeddings": 64},
+}
+# Tensor, pipeline, data, whether sequences are split among tensor ranks, what data ranks divide, precision.
+GRID = [
+    (1, 1, 1, False, "none", "fp32"),
+    (1, 1, 1, False, "none", "bf16"),
+    (2, 1, 1, False, "none", "fp32"),
+    (2, 1, 1, True, "none", "fp32"),
+    (1, 2, 1, False, "none", "fp32"),
+    (1, 1, 2, False, "none", "fp32"),
+    (1, 1, 2, False, "zero1", "fp32"),
+    (1, 1, 2, False, "zero3", "fp32"),
+    (1, 1, 4, False, "zero2", "fp32"),
+    (2, 2, 1, True, "none", "fp32"),
+    (2, 2, 2, True, "zero1", "fp32"),
+    (2, 2, 2, True, "zero1", "bf16"),
+    (1, 4, 2, False, "none", "bf16"),
+]
+# Relative, of each step's loss: f32 sums in another order; bf16 activations and weights.
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
+CLUSTERS = {1: "dgx-2-one-gpu:1", 2: "h100-pcie-pair:1", 4: "perlmutter-a100:1", 8: "dgx-h100:1"}
+
+# Name, configuration, sequences of a microbatch.
+SHAPES = [
+    ("gpt-2 124M", {**GPT, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50304}, 16),
+    ("gpt-2 1.5B", {**GPT, "n_embd": 1600, "n_head": 25, "n_layer": 48, "n_positions": 1024, "vocab_size": 50304}, 8),
+    ("llama 1B", {**LLAMA, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+                  "num_hidden_layers": 16, "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True,
+                  "max_position_embeddings": 1024}, 4),
+]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["parity", "speed"])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--trainwright", default=str(HERE.parents[2] / "target/release/trainwright"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--plans", type=int, default=len(GRID), help="of the grid, the first so many")
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which no new case is begun")
+    parser.add_argument("--torch-child", type=int, default=-1, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def plan(args, folder, config, shape, sequence, batch, micro_batch):
+    """The path of a plan."""
+    tensor, pipeline, data, splits, sharding, precision = shape
+    (folder / "config.json").write_text(json.dumps(config))
+    path = folder / "plan.toml"
+    command = [args.trainwright, "plan", "--model", str(folder / "config.json"), "--cluster",
+               CLUSTERS[tensor * pipeline * data], "--seq", str(sequence), "--global-batch", str(batch),
+               "--precision", precision, "--stack", "trainwright", "--tensor", str(tensor), "--pipeline", str(pipeline),
+               "--data", str(data), "--micro-batch", str(micro_batch), "--recompute", "none",
+               "--sequence-parallel", str(splits).lower(), "--data-sharding", sharding, "--quiet", "--out", str(path)]
+    made = subprocess.run(command, capture_output=True, text=True)
+    if made.returncode != 0:
+        sys.exit(f"no plan for {shape}: {made.stdout}{made.stderr}")
+    return path
+
+
+def steps(args, path, device, count):
+    """Every step of a run; the program's words where it stops."""
+    command = [args.trainwright, "run", str(path), "--device", device, "--steps", str(count), "--json",
+               "--learning-rate", "0.003"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode == 2:
+        print(ran.stderr.strip(), file=sys.stderr)
+        sys.exit(2)
+    if ran.returncode != 0:
+        return ran.stderr.strip()
+    return json.loads(ran.stdout)["steps"]
+
+
+def parity(args, folder):
+    began, wrong, rows = time.monotonic(), 0, []
+    for shape in GRID[:args.plans]:
+        for name, config in TOYS.items():
+            if time.monotonic() - began > args.seconds:
+                print(f"stopped after {args.seconds:.0f} s")
+                return rows, wrong
+            path = plan(args, folder, config, shape, 64, 8, 1)
+            own, expected = (steps(args, path, device, args.steps) for device in (args.device, "cpu"))
+            tensor, pipeline, data, splits, sharding, precision = shape
+            label = f"{name} tensor {tensor} pipeline {pipeline} data {data} {sharding} {precision}{' split' if splits else ''}"
+            if isinstance(own, str) or isinstance(expected, str):
+                wrong += 1
+                print(f"{label:60} WRONG: {own if isinstance(own, str) else expected}")
+                continue
+            error = max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(own, expected))
+            right = error <= TOLERANCE[precision]
+            wrong += not right
+            rows.append([label, args.steps, f"{error:.3e}", TOLERANCE[precision], own[-1]["loss"], expected[-1]["loss"]])
+            print(f"{label:60} {error:9.2e} {'' if right else 'WRONG'}", flush=True)
+    return rows, wrong
+
+
+def speed(args, folder):
+    began, rows = time.monotonic(), []
+    for index, (name, config, batch) in enumerate(SHAPES):
+        if time.monotonic() - began > args.seconds:
+            print(f"stopped after {args.seconds:.0f} s")
+            break
+        path = plan(args, folder, config, (1, 1, 1, False, "none", "bf16"), 1024, batch, batch)
+        own = steps(args, path, args.device, args.steps)
+        # The last step is recorded op by op, which waits for each.
+        own = own if isinstance(own, str) else [step["seconds"] for step in own[3:-1]]
+        child = [sys.executable, str(HERE), "speed", str(args.folder), "--steps", str(args.steps), "--torch-child", str(index)]
+        torch = subprocess.run(child, capture_output=True, text=True)
+        torch = json.loads(torch.stdout.splitlines()[-1]) if torch.returncode == 0 else torch.stderr.strip()[-300:]
+        rates = [x if isinstance(x, str) else batch * 1024 / statistics.median(x) for x in (own, torch)]
+        shown = [x if isinstance(x, str) else f"{x:,.0f}" for x in rates]
+        ratio = f"{rates[0] / rates[1]:.2f}" if all(isinstance(x, float) for x in rates) else "-"
+        rows.append([name, batch, *shown, ratio])
+        print(f"{name:12} {batch} x 1024 tokens: trainwright {shown[0]} tokens/s, PyTorch {shown[1]}: {ratio}", flush=True)
+    return rows, 0
+
+
+def train_torch(args):
+    """Prints the seconds of PyTorch's steps."""
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    _, config, batch = SHAPES[args.torch_child]
+    is_gpt = config["model_type"] == "gpt2"
+    width, layers = (config["n_embd"], config["n_layer"]) if is_gpt else (config["hidden_size"], config["num_hidden_layers"])
+    heads = config["n_head"] if is_gpt else config["num_attention_heads"]
+    kv_heads = heads if is_gpt else config["num_key_value_heads"]
+    inner = 4 * width if is_gpt else config["intermediate_size"]
+    head = width // heads
+    sequence, vocabulary = 1024, config["vocab_size"]
+    norm = nn.LayerNorm if is_gpt else nn.RMSNorm
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+
+    def turned(x, cosine, sine):
+        low, high = x.chunk(2, -1)
+        return torch.cat([low * cosine - high * sine, high * cosine + low * sine], -1).to(x.dtype)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = norm(width), norm(width)
+            self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * head, bias=is_gpt)
+            self.projection = nn.Linear(width, width, bias=is_gpt)
+            self.fc1 = nn.Linear(width, inner if is_gpt else 2 * inner, bias=is_gpt)
+            self.fc2 = nn.Linear(inner, width, bias=is_gpt)
+
+        def forward(self, x, cosine, sine):
+            rows = self.qkv(self.first(x)).view(*x.shape[:2], -1, head).transpose(1, 2)
+            q, k, v = rows.split([heads, kv_heads, kv_heads], 1)
+            if not is_gpt:
+                q, k = turned(q, cosine, sine), turned(k, cosine, sine)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=kv_heads != heads)
+            x = x + self.projection(y.transpose(1, 2).reshape(x.shape))
+            z = self.fc1(self.second(x))
+            if is_gpt:
+                return x + self.fc2(F.gelu(z, approximate="tanh"))
+            gate, up = z.chunk(2, -1)
+            return x + self.fc2(F.silu(gate) * up)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(vocabulary, width)
+            self.positions = nn.Embedding(sequence, width) if is_gpt else None
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.last = norm(width)
+            angles = torch.outer(torch.arange(sequence).float(), 10000.0 ** (-torch.arange(0, head, 2).float() / head))
+            self.register_buffer("cosine", angles.cos())
+            self.register_buffer("sine", angles.sin())
+            for parameter in self.parameters():
+                if parameter.dim() > 1:
+                    nn.init.normal_(parameter, std=0.02)
+
+        def forward(self, tokens, targets):
+            x = self.tokens(tokens)
+            if is_gpt:
+                x = x + self.positions.weight[: tokens.shape[1]]
+            for block in self.blocks:
+                x = block(x, self.cosine, self.sine)
+            logits = F.linear(self.last(x), self.tokens.weight)
+            return F.cross_entropy(logits.view(-1, vocabulary), targets.reshape(-1))
+
+    model = Model().cuda()
+    compiled = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    seconds = []
+    for _ in range(args.steps):
+        tokens = torch.randint(vocabulary, (batch, sequence + 1), device="cuda")
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = compiled(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    print(json.dumps(seconds[3:]))
+
+
+def main():
+    args = arguments()
+    if args.torch_child >= 0:
+        return train_torch(args)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    head = {
+        "parity": ["plan", "steps", "largest relative difference of a loss", "tolerance", f"last loss ({args.device})", "last loss (cpu)"],
+        "speed": ["model", "sequences", "trainwright tokens/s", "PyTorch tokens/s", "ratio"],
+    }[args.what]
+    with tempfile.TemporaryDirectory() as folder:
+        rows, wrong = (parity if args.what == "parity" else speed)(args, pathlib.Path(folder))
+    with open(args.folder / f"{args.what}.csv", "w", newline="") as file:
+        csv.writer(file).writerows([head, *rows])
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
