@@ -38,7 +38,7 @@ mod transport;
 mod update;
 mod watch;
 
-pub use calibrate::{Calibrated, Grid, Over, calibrate, on_machine};
+pub use calibrate::{Calibrated, Grid, Measuring, Over, calibrate, on_machine};
 pub use checkpoint::CheckpointError;
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
@@ -48,4 +48,4 @@ pub use settings::{Drill, DrillKind, LearningRate, Records, Saving, Settings, St
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};
-pub use transport::Rendezvous;
+pub use transport::{Meets, Rendezvous};
