@@ -7,6 +7,7 @@ mod examples;
 mod network;
 mod plan;
 mod predict;
+mod processes;
 mod run;
 mod show;
 mod simulate;
