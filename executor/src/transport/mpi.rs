@@ -13,7 +13,7 @@ use super::{Heard, Rendezvous, Route, Transport};
 use crate::error::{Fault, RunError};
 use crate::tensor::{give_back, take_buffer};
 use ::mpi::datatype::Equivalence;
-use ::mpi::request::{Request, scope};
+use ::mpi::request::scope;
 use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -143,13 +143,13 @@ fn serve(
         return;
     }
     let _ = said.send(Ok(()));
-    Post { inbox, world, rank, open: count - 1 }.work(orders);
+    Post { inbox, world: &world, rank, open: count - 1 }.work(orders);
 }
 
 /// Sends and receives.
 struct Post<'a> {
     inbox: &'a Inbox,
-    world: SimpleCommunicator,
+    world: &'a SimpleCommunicator,
     rank: usize,
     /// Processes that may still say something.
     open: usize,
@@ -196,12 +196,12 @@ impl Post<'_> {
     /// Sends messages, and takes what comes until they are on their way: who sends to us at the same time may have to
     /// wait for that.
     fn send(&mut self, batch: &[Order]) {
-        let world = self.world.clone();
+        let world = self.world;
         scope(|scope| {
-            let begin = |order: &'_ Order| -> Request<'_, [u32], _> {
-                world.process_at_rank(order.to as i32).immediate_send(scope, &order.words[..])
-            };
-            let mut open: Vec<_> = batch.iter().map(begin).collect();
+            let mut open = Vec::with_capacity(batch.len());
+            for Order { to, words } in batch {
+                open.push(world.process_at_rank(*to as i32).immediate_send(scope, &words[..]));
+            }
             let mut looks = 0;
             while !open.is_empty() {
                 open = open.into_iter().filter_map(|request| request.test().err()).collect();
