@@ -58,6 +58,16 @@ impl Bar {
         self.show(Progress { phase: "samples", done, total });
     }
 
+    /// Moves the bar of measuring runs.
+    pub fn runs(&self, done: usize, total: usize) {
+        self.show(Progress { phase: "runs", done, total });
+    }
+
+    /// Says something above the bar.
+    pub fn above<R>(&self, say: impl FnOnce() -> R) -> R {
+        self.0.suspend(say)
+    }
+
     /// Moves the bar of a sweep. May be called from several threads.
     pub fn points(&self, done: usize, total: usize) {
         self.show(Progress { phase: "points", done, total });

@@ -63,6 +63,10 @@ impl Calibrated {
             for (index, row) in cores.exchanges.iter_mut().enumerate() {
                 row.measured.time = of(&|one| Some(one.cores()?.exchanges.get(index)?.measured.time));
             }
+            for (index, part) in cores.jitter.iter_mut().enumerate() {
+                let own = all.iter().filter_map(|one| one.cores()?.jitter.get(index));
+                *part = share * own.sum::<f64>();
+            }
             for (index, row) in cores.steps.copies.iter_mut().enumerate() {
                 row.time = of(&|one| Some(one.cores()?.steps.copies.get(index)?.time));
             }
@@ -82,17 +86,37 @@ impl Calibrated {
     }
 }
 
-/// Measures ranks of as many threads as `ranks` ranks on this machine have, by the runs of `grid` and short ones of the
-/// layers of `plans`.
+/// What is to be measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Measuring<'a> {
+    /// Ranks have as many threads as so many ranks on this machine have.
+    pub ranks: usize,
+    /// How they exchange numbers.
+    pub over: Over,
+    /// Runs of models that no plan asks for.
+    pub grid: Grid,
+    /// Plans of whose layers short runs are made.
+    pub plans: &'a [Plan],
+}
+
+/// Measures the machine; `progress` hears how many parts of how many are done.
 ///
 /// # Errors
 /// `Refused` if the executor does not run one of the plans, `Rank` if a rank cannot go on.
-pub fn calibrate(ranks: usize, over: Over, grid: Grid, plans: &[Plan]) -> Result<Calibrated, RunError> {
+pub fn calibrate(
+    measuring: Measuring,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Calibrated, RunError> {
+    let Measuring { ranks, over, grid, plans } = measuring;
     let threading = Threading::of(ranks);
     let mut times = Times::default();
-    for plan in slices::of_grid(grid, threading).into_iter().chain(slices::of_plans(plans, threading)?) {
-        time_ops(&plan, threading, &mut times)?;
+    let mut runs = slices::of_grid(grid, threading);
+    runs.extend(slices::of_plans(plans, threading)?);
+    for (done, plan) in runs.iter().enumerate() {
+        progress(done, runs.len() + 1);
+        time_ops(plan, threading, &mut times)?;
     }
+    progress(runs.len(), runs.len() + 1);
     let profile = DeviceProfile { source: machine::source(), kernels: Vec::new(), ops: times.ops() };
     let figures = Figures::measure(threading, &profile);
     let cores = Cores {
@@ -100,6 +124,7 @@ pub fn calibrate(ranks: usize, over: Over, grid: Grid, plans: &[Plan]) -> Result
         threads: machine::sourced(threading.threads),
         emulated: false,
         steps: steps::measure(over, machine::source())?,
+        jitter: times.jitter(),
         // The short runs exchange between threads.
         exchanges: if over == Over::Threads { times.exchanges() } else { Vec::new() },
     };
@@ -107,51 +132,80 @@ pub fn calibrate(ranks: usize, over: Over, grid: Grid, plans: &[Plan]) -> Result
     Ok(Calibrated { threads, cluster: machine::cluster(ranks, threads, figures, cores, profile) })
 }
 
-/// Steps of a short run, of which the first ones warm up.
-const STEPS: usize = 10;
+/// Steps of a short run, of which the first ones warm up: as many as fit into some time, but enough for a mean and not
+/// more than anybody needs.
+const LEAST_STEPS: usize = 8;
+const MOST_STEPS: usize = 100;
 const WARM_UP: usize = 2;
+const SECONDS: f64 = 1.0;
 
-/// The sum of some times, and how many they are.
-#[derive(Default, Clone, Copy)]
-struct Sum {
-    seconds: f64,
-    count: usize,
-}
+/// How many parts tell how unsteady ops are.
+const PARTS: usize = 64;
 
-impl Sum {
-    fn add(&mut self, seconds: f64) {
-        self.seconds += seconds;
-        self.count += 1;
-    }
-
-    fn mean(self) -> Seconds {
-        Seconds::new((self.seconds / self.count.max(1) as f64).max(1e-9))
-    }
-}
-
-/// Of each op kind and shape, the times of its runs.
+/// Of each op kind and shape, the seconds of each of its runs.
 #[derive(Default)]
 struct Times {
-    ops: BTreeMap<(String, String), (Kernel, Sum)>,
-    exchanges: BTreeMap<(String, CollectiveKind, usize, u64), Sum>,
+    ops: BTreeMap<(String, String), (Kernel, Vec<f64>)>,
+    exchanges: BTreeMap<(String, CollectiveKind, usize, u64), Vec<f64>>,
+}
+
+/// No op takes less than a nanosecond, the unit in which they are timed.
+fn mean(seconds: &[f64]) -> Seconds {
+    Seconds::new((seconds.iter().sum::<f64>() / seconds.len().max(1) as f64).max(1e-9))
 }
 
 impl Times {
     fn ops(&self) -> Vec<MeasuredOp> {
-        let row = |((op, _), (kernel, sum)): (&(String, String), &(Kernel, Sum))| MeasuredOp {
+        let row = |((op, _), (kernel, seconds)): (&(String, String), &(Kernel, Vec<f64>))| MeasuredOp {
             op: op.clone(),
-            measured: MeasuredKernel { kernel: *kernel, time: sum.mean() },
+            measured: MeasuredKernel { kernel: *kernel, time: mean(seconds) },
         };
         self.ops.iter().map(row).collect()
     }
 
     fn exchanges(&self) -> Vec<MeasuredExchange> {
-        let row = |((op, collective, ranks, bytes), sum): (&(String, CollectiveKind, usize, u64), &Sum)| {
-            let measured = MeasuredTime { bytes: Bytes::new(*bytes as f64), time: sum.mean() };
+        let row = |((op, collective, ranks, bytes), seconds): (
+            &(String, CollectiveKind, usize, u64),
+            &Vec<f64>,
+        )| {
+            let measured = MeasuredTime { bytes: Bytes::new(*bytes as f64), time: mean(seconds) };
             MeasuredExchange { op: op.clone(), collective: *collective, ranks: *ranks, measured }
         };
         self.exchanges.iter().map(row).collect()
     }
+
+    /// Parts of their means that runs of ops took: of all runs, each as likely as its op's mean is long, the means of
+    /// equal shares, so that what is short but often disturbed does not speak for what is long.
+    fn jitter(&self) -> Vec<f64> {
+        let runs = self.ops.values().flat_map(|(_, seconds)| {
+            let mean = mean(seconds).get();
+            seconds.iter().map(move |own| (own / mean, mean))
+        });
+        shares(runs.collect(), PARTS)
+    }
+}
+
+/// The means of `count` shares of equal weight of values with weights, the smallest first; none of nothing.
+fn shares(mut values: Vec<(f64, f64)>, count: usize) -> Vec<f64> {
+    values.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let share = values.iter().map(|(_, weight)| weight).sum::<f64>() / count as f64;
+    if share <= 0.0 {
+        return Vec::new();
+    }
+    let (mut sums, mut at, mut room) = (vec![0.0; count], 0, share);
+    for (value, mut weight) in values {
+        while weight > 0.0 {
+            // What rounding leaves over belongs to the last share.
+            let taken = if at + 1 == count { weight } else { weight.min(room) };
+            sums[at] += taken * value;
+            weight -= taken;
+            room -= taken;
+            if room <= 0.0 && at + 1 < count {
+                (at, room) = (at + 1, share);
+            }
+        }
+    }
+    sums.into_iter().map(|sum| sum / share).collect()
 }
 
 /// The middle of some numbers, of an even count the upper one of both.
@@ -160,20 +214,12 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The mean of the half of some numbers that is in their middle.
-pub(crate) fn middle_mean(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    let quarter = numbers.len() / 4;
-    let middle = &numbers[quarter..numbers.len() - quarter];
-    middle.iter().sum::<f64>() / middle.len().max(1) as f64
-}
-
-/// Runs a plan, whose ranks all do the same, and notes what ops take in the steps whose times are in the middle, on the rank
-/// that the others wait for: the sum of such times is that of a typical step, which a sum of medians is not where some
-/// ops are disturbed.
+/// Runs a plan, whose ranks all do the same, and notes what ops take in the steps whose times are in the middle, on all
+/// ranks: the sum of their means is that of a typical step, which a sum of medians is not where some ops are disturbed.
+/// That ranks wait for the slower ones of them is a matter of how far the times lie apart, which is noted too.
 fn time_ops(plan: &Plan, threading: Threading, times: &mut Times) -> Result<(), RunError> {
-    let settings = Settings {
-        steps: STEPS,
+    let settings = |steps| Settings {
+        steps,
         // Nothing is learned, so that made-up tokens cannot make numbers that are none.
         learning_rate: LearningRate { peak: 0.0, warmup: 0 },
         threads: NonZeroUsize::new(threading.threads * plan.mesh.ranks()).unwrap_or(NonZeroUsize::MIN),
@@ -181,36 +227,67 @@ fn time_ops(plan: &Plan, threading: Threading, times: &mut Times) -> Result<(), 
         ..Settings::default()
     };
     let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 2 + 1, 0);
-    let ran = run_plan(plan, &tokens, &settings, &mut |_| {})?;
+    let tried = run_plan(plan, &tokens, &settings(WARM_UP), &mut |_| {})?;
+    let of_step = tried.steps.last().map_or(SECONDS, |step| step.seconds);
+    let steps = ((SECONDS / of_step) as usize).clamp(LEAST_STEPS, MOST_STEPS);
+    let ran = run_plan(plan, &tokens, &settings(steps), &mut |_| {})?;
     let of_step = |step: usize| ran.ends.iter().map(move |end| &end.records[step]);
     let duration = |step: usize| {
         let ends = of_step(step).filter_map(|record| record.ops.last()).map(|op| op.end).max();
         let starts = of_step(step).filter_map(|record| record.ops.first()).map(|op| op.start).min();
         ends.zip(starts).map_or(0, |(end, start)| end - start)
     };
-    let mut steps: Vec<usize> = (WARM_UP..STEPS).collect();
+    let mut steps: Vec<usize> = (WARM_UP..steps).collect();
     steps.sort_by_key(|step| duration(*step));
     let quarter = steps.len() / 4;
     for step in &steps[quarter..steps.len() - quarter] {
         let records: Vec<Record> = of_step(*step).cloned().collect();
-        let met = met_ops(&ran.program, &records);
-        let mut busy = vec![0.0; records.len()];
-        met.iter().for_each(|one| busy[one.rank] += one.seconds);
-        let slowest = (0..busy.len()).max_by(|one, other| busy[*one].total_cmp(&busy[*other]));
-        for Met { op, group, seconds, .. } in met.into_iter().filter(|one| Some(one.rank) == slowest) {
+        for Met { op, group, seconds } in met_ops(&ran.program, &records) {
             match op.work {
                 Work::Compute(kernel) => {
                     let key = (op.kind(), format!("{kernel:?}"));
-                    times.ops.entry(key).or_insert((kernel, Sum::default())).1.add(seconds);
+                    times.ops.entry(key).or_insert((kernel, Vec::new())).1.push(seconds);
                 }
                 Work::Collective { kind, bytes, .. } => {
                     let ranks = group.map_or(1, |group| ran.program.groups[group].ranks.len());
                     let key = (op.kind(), kind, ranks, bytes.get() as u64);
-                    times.exchanges.entry(key).or_default().add(seconds);
+                    times.exchanges.entry(key).or_default().push(seconds);
                 }
                 _ => {}
             }
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::program::Access;
+
+    #[test]
+    fn shares_weigh_the_same_and_keep_the_mean() {
+        // Weights 1, 1 and 2 in two shares of 2: the two small values, and the large one.
+        assert_eq!(shares(vec![(3.0, 2.0), (1.0, 1.0), (2.0, 1.0)], 2), [1.5, 3.0]);
+        // One value is in all shares.
+        assert_eq!(shares(vec![(1.0, 5.0)], 4), [1.0; 4]);
+        assert!(shares(Vec::new(), 4).is_empty());
+        let unsteady = Times {
+            ops: BTreeMap::from([(
+                ("qkv forward".into(), String::new()),
+                (
+                    Kernel::Streaming {
+                        access: Access::Elementwise,
+                        read: Bytes::ZERO,
+                        written: Bytes::ZERO,
+                    },
+                    vec![1.0, 3.0],
+                ),
+            )]),
+            ..Times::default()
+        };
+        let parts = unsteady.jitter();
+        // Half of the runs took half of the mean, the others one and a half.
+        assert_eq!((parts.len(), parts[0], parts[PARTS - 1]), (PARTS, 0.5, 1.5));
+    }
 }

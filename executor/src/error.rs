@@ -94,6 +94,9 @@ pub enum Fault {
     /// It does nothing any more.
     #[error("nothing has happened on any rank for {} s; it is the one that does not wait for another", .0.as_secs_f64())]
     Stalled(Duration),
+    /// Its process does not answer any more, though the connection stands.
+    #[error("nothing has come from its process for {} s: it or its host hangs", .0.as_secs_f64())]
+    Silent(Duration),
     /// A checkpoint that cannot be written.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),

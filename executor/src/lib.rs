@@ -68,7 +68,7 @@ mod transport;
 mod update;
 mod watch;
 
-pub use calibrate::{Calibrated, Grid, Over, calibrate, on_machine};
+pub use calibrate::{Calibrated, Grid, Measuring, Over, calibrate, on_machine};
 pub use checkpoint::CheckpointError;
 pub use device::{DEVICES, DeviceKind, MeasuredDevice, measure_ops};
 pub use error::{Fault, RunError};
@@ -79,4 +79,4 @@ pub use settings::{Drill, DrillKind, LearningRate, Records, Saving, Settings, St
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};
-pub use transport::Rendezvous;
+pub use transport::{Meets, Rendezvous};

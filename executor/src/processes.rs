@@ -10,7 +10,9 @@ use crate::settings::Settings;
 use crate::supported;
 use crate::tokens::Tokens;
 use crate::train::{Outcome, RankEnd, Ranks, StepMessage, StepReport, outcome, run_ranks};
-use crate::transport::{Connections, Rendezvous, Route, Tag, Transport};
+#[cfg(feature = "mpi")]
+use crate::transport::MpiWorld;
+use crate::transport::{Connections, Meets, Rendezvous, Route, Tag, Transport};
 use std::sync::Arc;
 use std::time::Instant;
 use trainwright_spec::plan::Plan;
@@ -35,19 +37,34 @@ pub fn train_in_processes(
         let allowed = format!("this is process {} of {}, and each runs one rank", place.rank, place.world);
         return Err(RunError::Refused { key: "mesh".into(), value: format!("{ranks} ranks"), allowed });
     }
-    let connections = Connections::meet(place, purpose(&plan, tokens, settings))?;
-    let began = begin(&connections, place).map_err(|fault| RunError::Meeting {
+    let transport = meet(place, purpose(&plan, tokens, settings))?;
+    let began = begin(&*transport, place).map_err(|fault| RunError::Meeting {
         rank: place.rank,
-        master: place.master.clone(),
+        master: place.meets.to_string(),
         reason: fault.to_string(),
     })?;
-    let here = Ranks { own: vec![place.rank], transport: Arc::new(connections), began };
+    let here = Ranks { own: vec![place.rank], transport, began };
     let ran = run_ranks(plan, tokens, settings, here, progress)?;
     Ok((place.rank == 0).then(|| outcome(ran, settings)))
 }
 
+/// Meets the other processes.
+fn meet(place: &Rendezvous, purpose: u64) -> Result<Arc<dyn Transport>, RunError> {
+    match &place.meets {
+        Meets::At(master) => Ok(Arc::new(Connections::meet(place, master, purpose)?)),
+        #[cfg(feature = "mpi")]
+        Meets::Mpi => Ok(Arc::new(MpiWorld::meet(place, purpose)?)),
+        #[cfg(not(feature = "mpi"))]
+        Meets::Mpi => Err(RunError::Refused {
+            key: "transport".into(),
+            value: "MPI".into(),
+            allowed: "this program was built without its feature `mpi`: use TCP".into(),
+        }),
+    }
+}
+
 /// A moment that is nearly the same for all: when rank 0 has heard of everybody and everybody of that.
-fn begin(connections: &Connections, place: &Rendezvous) -> Result<Instant, Fault> {
+fn begin(connections: &dyn Transport, place: &Rendezvous) -> Result<Instant, Fault> {
     let route = |from, to| Route { from, to, tag: Tag::Report };
     if place.rank == 0 {
         for other in 1..place.world {

@@ -96,8 +96,6 @@ fn whole(resident: &[(MemoryKind, usize)]) -> [usize; 2] {
 
 /// An op and how long it took on a rank from when it could begin.
 pub(crate) struct Met<'a> {
-    /// Index into the program's ranks.
-    pub rank: usize,
     pub op: &'a Op,
     /// The group of a collective.
     pub group: Option<usize>,
@@ -108,7 +106,7 @@ pub(crate) struct Met<'a> {
 pub(crate) fn met_ops<'a>(program: &'a Program, records: &[Record]) -> Vec<Met<'a>> {
     let meetings = Meetings::of(program, records);
     let mut all = Vec::new();
-    for (index, (rank, record)) in program.ranks.iter().zip(records).enumerate() {
+    for (rank, record) in program.ranks.iter().zip(records) {
         let mut counted = BTreeMap::new();
         for recorded in &record.ops {
             let (op, begins) = meetings.begins(program, rank, recorded, &mut counted);
@@ -117,7 +115,7 @@ pub(crate) fn met_ops<'a>(program: &'a Program, records: &[Record]) -> Vec<Met<'
                 Work::Collective { axis, .. } => group_of(rank, axis),
                 _ => None,
             };
-            all.push(Met { rank: index, op, group, seconds: (recorded.end - begins) as f64 * 1e-9 });
+            all.push(Met { op, group, seconds: (recorded.end - begins) as f64 * 1e-9 });
         }
     }
     all

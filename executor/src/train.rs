@@ -24,7 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Instant;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::Number;
@@ -130,6 +132,13 @@ pub(crate) struct Ranks {
     pub began: Instant,
 }
 
+impl Ranks {
+    /// Whether rank 0 is among them, which hears of all others.
+    fn lead(&self) -> bool {
+        self.own.contains(&0)
+    }
+}
+
 /// As `train`: every rank is a thread of this process.
 pub(crate) fn run_plan(
     plan: &Plan,
@@ -154,7 +163,7 @@ pub(crate) fn run_ranks(
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Ran, RunError> {
     let run = Arc::new(Run::new(plan, tokens, settings, here)?);
-    let leads = run.here.own.contains(&0);
+    let leads = run.here.lead();
     let (sender, receiver) = channel();
     let spawn = |rank: usize| {
         let (run, sender, own) = (Arc::clone(&run), sender.clone(), run.here.own.contains(&rank));
@@ -166,6 +175,7 @@ pub(crate) fn run_ranks(
     let heard = (0..run.program.ranks.len()).filter(|rank| leads || run.here.own.contains(rank));
     let threads: Vec<_> = heard.map(spawn).collect::<Result<_, _>>().inspect_err(|_| run.stop())?;
     drop(sender);
+    let speakers = run.speakers()?;
     let mut steps = Steps::of(&run);
     let ends = run.listen(&receiver, threads.len(), &mut |message| match leads {
         true => steps.add(message, progress),
@@ -179,6 +189,11 @@ pub(crate) fn run_ranks(
         for (rank, end) in run.here.own.iter().zip(&ends) {
             run.here.transport.send(Route { from: *rank, to: 0, tag: Tag::Report }, written_end(end));
         }
+    }
+    run.silent.store(true, Ordering::Relaxed);
+    for speaker in speakers {
+        speaker.thread().unpark();
+        speaker.join().expect("who only speaks does not panic");
     }
     let steps = steps.reports;
     let run = Arc::into_inner(run).expect("the threads that shared it have ended");
@@ -212,6 +227,8 @@ struct Run {
     inventory: Inventory,
     watch: Watch,
     here: Ranks,
+    /// Whether ranks of other processes need not hear any more how those here are.
+    silent: AtomicBool,
 }
 
 impl Run {
@@ -249,11 +266,13 @@ impl Run {
             inventory,
             watch: Watch::new(ranks, settings.fault),
             here,
+            silent: AtomicBool::new(false),
         })
     }
 
     /// Stops every rank.
     fn stop(&self) {
+        self.silent.store(true, Ordering::Relaxed);
         self.watch.stop();
         self.here.transport.abort();
     }
@@ -277,22 +296,39 @@ impl Run {
         let _ = reports.send(Message::End { rank, end: Box::new(end) });
     }
 
+    /// For each rank elsewhere a thread that tells it now and then how the rank here is, whatever that is doing.
+    fn speakers(self: &Arc<Self>) -> Result<Vec<JoinHandle<()>>, RunError> {
+        let Some(own) = self.here.own.first().copied() else { return Ok(Vec::new()) };
+        let elsewhere =
+            (0..self.program.ranks.len()).filter(|rank| self.here.transport.heard(*rank).is_some());
+        let speaker = |to: usize| {
+            let run = Arc::clone(self);
+            let interval = Patience::new(run.settings.patience).interval();
+            let speak = move || {
+                while !run.silent.load(Ordering::Relaxed) {
+                    run.here.transport.say(to, &run.watch.rank(own).sign());
+                    std::thread::park_timeout(interval);
+                }
+                // That it has ended, so that nobody takes it for one that hangs.
+                run.here.transport.say(to, &run.watch.rank(own).sign());
+            };
+            let thread = std::thread::Builder::new().name(format!("signs for rank {to}")).spawn(speak);
+            thread.map_err(|error| RunError::Threads(error.to_string()))
+        };
+        elsewhere.map(speaker).collect::<Result<_, _>>().inspect_err(|_| self.stop())
+    }
+
     /// Hears what a rank in another process says, as if it ran here.
     fn hear(&self, rank: usize, reports: &Sender<Message>) {
-        let end = self.heard(rank, reports).map_err(|fault| {
-            let step = self.watch.rank(rank).step();
-            RunError::Rank { rank, step, op: "a step of another process".into(), fault }
-        });
+        let end = self.heard(rank, reports).map_err(|fault| self.error_of(rank, fault));
         self.watch.rank(rank).end();
         let _ = reports.send(Message::End { rank, end: Box::new(end) });
     }
 
     fn heard(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
-        let pulse = self.watch.rank(rank);
-        let transport = Watched { transport: &*self.here.transport, pulse };
+        let transport = &self.here.transport;
         let route = Route { from: rank, to: 0, tag: Tag::Report };
-        for step in self.beginning.step + 1..=self.settings.steps {
-            pulse.begin_step(step);
+        for _ in self.beginning.step + 1..=self.settings.steps {
             let message = read_message(rank, &transport.receive(route)?).ok_or(Fault::Lost { rank })?;
             let _ = reports.send(Message::Step(message));
         }
@@ -409,23 +445,34 @@ impl Run {
         hears: &mut dyn FnMut(StepMessage),
     ) -> Result<Ends, RunError> {
         let mut ends = BTreeMap::new();
-        let mut patience = Patience::new(self.settings.patience);
+        let mut patience = match self.here.lead() {
+            true => Patience::new(self.settings.patience),
+            false => Patience::of_follower(self.settings.patience),
+        };
         while ends.len() < ranks {
             match receiver.recv_timeout(patience.interval()) {
                 Ok(Message::Step(message)) => hears(message),
                 Ok(Message::End { rank, end }) => drop(ends.insert(rank, *end)),
-                Err(_) if patience.is_over(&self.watch) => {
-                    return Err(self.stalled(ends.into_values().collect()));
+                Err(_) => {
+                    let transport = &*self.here.transport;
+                    self.watch.hear(transport);
+                    let (limit, silence) = (self.settings.patience, patience.silence());
+                    let silent = self.watch.silent(transport, silence);
+                    let silent = silent.map(|rank| (rank, Fault::Silent(silence)));
+                    let stalls = patience.is_over(&self.watch);
+                    let stalled = stalls.then(|| (self.watch.culprit(), Fault::Stalled(limit)));
+                    if let Some((rank, fault)) = silent.or(stalled) {
+                        return Err(self.given_up(rank, fault, ends.into_values().collect()));
+                    }
                 }
-                Err(_) => {}
             }
         }
         Ok(ends.into_values().collect())
     }
 
-    /// Why the run ends where nothing happens any more. What another rank said before is the cause.
-    fn stalled(&self, ends: Ends) -> RunError {
-        let stalled = self.error_of(self.watch.culprit(), Fault::Stalled(self.settings.patience));
+    /// Why the run ends where a rank holds it up. What another rank said before is the cause.
+    fn given_up(&self, rank: usize, fault: Fault, ends: Ends) -> RunError {
+        let stalled = self.error_of(rank, fault);
         self.stop();
         if let Some(saving) = &self.settings.saving {
             // A checkpoint that the rank was writing goes; if it cannot, the next run removes it.

@@ -1,14 +1,50 @@
 //! How messages get from rank to rank.
 
+mod inbox;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod tcp;
 mod threads;
 
+#[cfg(feature = "mpi")]
+pub(crate) use mpi::MpiWorld;
 pub(crate) use tcp::Connections;
-pub use tcp::Rendezvous;
 pub(crate) use threads::Mailboxes;
 
 use crate::error::Fault;
+use std::time::Duration;
 use trainwright_spec::program::Channel;
+
+/// Which of how many processes this one is, and how they meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendezvous {
+    /// This process's rank.
+    pub rank: usize,
+    /// How many processes there are.
+    pub world: usize,
+    /// How they find each other.
+    pub meets: Meets,
+    /// How long to wait until everybody is there.
+    pub patience: Duration,
+}
+
+/// How the processes of a run find each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meets {
+    /// Rank 0 listens there, as `host:port`.
+    At(String),
+    /// They were started by MPI, which knows.
+    Mpi,
+}
+
+impl std::fmt::Display for Meets {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Meets::At(master) => master,
+            Meets::Mpi => "MPI's world",
+        })
+    }
+}
 
 /// What tells messages between the same two ranks apart. Those of one tag arrive in the order in which they were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,4 +78,21 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Wakes everyone who waits, now and later.
     fn abort(&self);
+
+    /// Says something of this process's rank to one elsewhere, in numbers; ranks of one process see each other.
+    fn say(&self, _to: usize, _sign: &[f32]) {}
+
+    /// What is known of a rank elsewhere; none of one that is here.
+    fn heard(&self, _from: usize) -> Option<Heard> {
+        None
+    }
+}
+
+/// What has come from a rank in another process beside messages.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Heard {
+    /// What it said of itself last.
+    pub sign: Option<Vec<f32>>,
+    /// For how long nothing at all has come from it, if it still has something to say.
+    pub silence: Option<Duration>,
 }

@@ -55,6 +55,21 @@ impl Watch {
         ranks.min_by_key(|rank| of(&self.0[*rank])).expect("a run has ranks")
     }
 
+    /// The first rank of another process from which nothing has come for so long.
+    pub fn silent(&self, transport: &dyn Transport, limit: Duration) -> Option<usize> {
+        let silence = |rank: usize| transport.heard(rank).and_then(|heard| heard.silence);
+        (0..self.0.len()).find(|rank| silence(*rank) > Some(limit))
+    }
+
+    /// Takes over what ranks of other processes said of themselves.
+    pub fn hear(&self, transport: &dyn Transport) {
+        for (rank, pulse) in self.0.iter().enumerate() {
+            if let Some(sign) = transport.heard(rank).and_then(|heard| heard.sign) {
+                pulse.set(&sign);
+            }
+        }
+    }
+
     /// What changes as long as anything happens.
     fn signs(&self) -> Vec<[u64; 3]> {
         let signs = |pulse: &Pulse| {
@@ -91,6 +106,31 @@ impl Pulse {
         if self.stops.load(Ordering::Relaxed) { Err(Fault::Aborted) } else { Ok(()) }
     }
 
+    /// What the rank's process says of it to others, in numbers that are small enough to be exact.
+    pub fn sign(&self) -> Vec<f32> {
+        let (call, op) = self.at();
+        let [waits, ended] = [&self.waits, &self.ended].map(|flag| usize::from(flag.load(Ordering::Relaxed)));
+        let beats = self.beats.load(Ordering::Relaxed) as usize;
+        let words = [self.step(), self.ops.load(Ordering::Relaxed), beats, call, op, waits, ended];
+        let halves =
+            words.into_iter().flat_map(|word| [word >> HALF, word].map(|part| part & ((1 << HALF) - 1)));
+        halves.map(|part| part as f32).collect()
+    }
+
+    /// What another process said of the rank.
+    fn set(&self, sign: &[f32]) {
+        let words: Vec<u64> =
+            sign.chunks_exact(2).map(|parts| (parts[0] as u64) << HALF | parts[1] as u64).collect();
+        let [step, ops, beats, call, op, waits, ended] = words[..] else { return };
+        self.step.store(step as usize, Ordering::Relaxed);
+        self.ops.store(ops as usize, Ordering::Relaxed);
+        self.beats.store(beats, Ordering::Relaxed);
+        self.at.store(call << 32 | op, Ordering::Relaxed);
+        self.waits.store(waits != 0, Ordering::Relaxed);
+        // What was heard of its end otherwise stays true.
+        self.ended.fetch_or(ended != 0, Ordering::Relaxed);
+    }
+
     /// Something outside of the program's ops goes on.
     pub fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
@@ -117,6 +157,12 @@ impl Pulse {
         ((at >> 32) as usize, (at & 0xFFFF_FFFF) as usize)
     }
 }
+
+/// Bits of a number in a sign, which an `f32` holds.
+const HALF: u32 = 24;
+
+/// For how long nothing may come from a process whose rank says every second how it is, unless less was asked for.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// A transport whose messages are signs of life.
 pub(crate) struct Watched<'a> {
@@ -146,6 +192,7 @@ impl Transport for Watched<'_> {
 /// Notices when nothing happens any more.
 pub(crate) struct Patience {
     limit: Duration,
+    silence: Duration,
     signs: Vec<[u64; 3]>,
     since: Instant,
 }
@@ -153,7 +200,18 @@ pub(crate) struct Patience {
 impl Patience {
     /// That lasts so long.
     pub fn new(limit: Duration) -> Self {
-        Self { limit, signs: Vec::new(), since: Instant::now() }
+        Self { limit, silence: limit.min(SILENCE), signs: Vec::new(), since: Instant::now() }
+    }
+
+    /// That of a process which leaves it to rank 0 to speak first.
+    pub fn of_follower(limit: Duration) -> Self {
+        let Self { limit, silence, signs, since } = Self::new(limit);
+        Self { limit: limit * 5 / 4, silence: silence * 5 / 4, signs, since }
+    }
+
+    /// For how long nothing may come from another process.
+    pub fn silence(&self) -> Duration {
+        self.silence
     }
 
     /// How long to wait before one looks again.

@@ -46,6 +46,12 @@ pub trait Costs {
         None
     }
 
+    /// Parts of their times that ops of a rank take which computes on cores, of equal probability and with the mean 1; none
+    /// where all take their times.
+    fn jitter(&self) -> &[f64] {
+        &[]
+    }
+
     /// The part of its machine's cores that each member of a collective takes while it lasts; none unless said
     /// otherwise.
     fn collective_cores(&self, _kind: CollectiveKind, _bytes: Bytes, _group: &Group, _time: Seconds) -> f64 {

@@ -15,7 +15,10 @@ use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack,
 /// # Errors
 /// `Deadlock` if its ops wait for each other.
 pub fn simulate(program: &Program, costs: &impl Costs, detail: Detail) -> Result<Timeline, Deadlock> {
-    let flat = Flat::new(program, costs, detail);
+    let mut flat = Flat::new(program, costs, detail);
+    if detail == Detail::Ops && !costs.jitter().is_empty() {
+        flat.graph = flat.unsteady(costs.jitter());
+    }
     let outcome = flat.graph.run()?;
     Ok(flat.timeline(program, &outcome, detail))
 }
@@ -69,6 +72,25 @@ impl Flat {
             builder.add_rank(program, index, rank, templates);
         }
         Flat { templates, ..builder.finish() }
+    }
+
+    /// The graph with kernels that take now less and now more than their means, so that ranks wait for each other: which
+    /// part of `jitter` is whose is a matter of the op's number alone.
+    ///
+    /// Source of the numbers: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators, OOPSLA (SplitMix64).
+    fn unsteady(&self, jitter: &[f64]) -> Graph {
+        self.graph.with_times(|op, time| {
+            let (_, node) = self.node(self.origins[op as usize]);
+            if node.activity != Activity::Compute {
+                return time;
+            }
+            let mut number = u64::from(op).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            number = (number ^ number >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            number = (number ^ number >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            number ^= number >> 31;
+            let part = jitter[(number % jitter.len() as u64) as usize];
+            Picoseconds((time.0 as f64 * part).round() as u64)
+        })
     }
 
     /// The segment of an op, and the node of its template.

@@ -368,3 +368,45 @@ fn data_parallel_pipelines_reduce_gradients_and_then_update() {
         .join("\n")
     );
 }
+
+/// Unit costs of ops that take now less and now more.
+struct Unsteady<'a>(&'a [f64]);
+
+impl Costs for Unsteady<'_> {
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        UnitCosts.kernel(kernel)
+    }
+
+    fn jitter(&self) -> &[f64] {
+        self.0
+    }
+
+    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
+        Seconds::ZERO
+    }
+
+    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
+        Seconds::ZERO
+    }
+}
+
+/// 64 microbatches through 2 ranks: 65 × 3 s where each forward takes 1 s and each backward 2 s.
+#[test]
+fn unsteady_ops_keep_their_mean_and_make_ranks_wait() {
+    let shape = PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 64 };
+    let program = unit_program(schedule("1f1b").unwrap(), shape);
+    let run = |jitter| simulate(&program, &Unsteady(jitter), Detail::Ops).unwrap();
+    let steady = run(&[]);
+    assert_eq!(Seconds::from(steady.duration), Seconds::new(195.0));
+    assert_eq!(run(&[1.0]), steady);
+    let unsteady = run(&[0.5, 1.5]);
+    assert_eq!(run(&[0.5, 1.5]), unsteady, "the same program has the same times");
+    // Forward takes 0.5 or 1.5 s and backward 1 or 3 s. Of 192 s the standard deviation is √(64 (0.25 + 1)) = 9 s.
+    let report = Report::new(&unsteady);
+    for rank in &report.ranks {
+        let busy = Seconds::from(rank.time.compute).get();
+        assert!((busy - 192.0).abs() < 30.0 && busy != 192.0, "{busy}");
+    }
+    let slowest = report.ranks.iter().map(|rank| rank.time.compute).max().unwrap();
+    assert!(unsteady.duration > slowest + Picoseconds::from(Seconds::new(3.0)), "it waits on the way");
+}

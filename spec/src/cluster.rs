@@ -193,6 +193,10 @@ pub struct Nics {
     /// What one channel of a send-receive carries to another node; left out: all of a GPU's share of the NICs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_bandwidth: Option<Sourced<BytesPerSecond>>,
+    /// What a traffic shaper lets through at once after a pause, before it holds what follows to the bandwidth: the depth
+    /// of its token bucket; left out: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Sourced<Bytes>>,
 }
 
 fn in_order() -> bool {

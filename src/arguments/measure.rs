@@ -11,6 +11,8 @@ pub enum TransportChoice {
     Threads,
     /// Each is a process, and each two have a TCP connection
     Tcp,
+    /// Each is a process that MPI started; only of a program with the feature `mpi`
+    Mpi,
 }
 
 /// Arguments of `calibrate`.

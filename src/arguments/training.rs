@@ -60,9 +60,10 @@ pub struct RunArguments {
     #[arg(long, value_name = "KIND:RANK:STEP:OP", value_parser = drill)]
     pub drill: Option<Drill>,
     /// How ranks reach each other: as threads of this process, or each in a process of its own that a launcher starts
-    /// with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (Open MPI's and Slurm's names are known too)
-    #[arg(long, value_enum, default_value = "threads")]
-    pub transport: TransportChoice,
+    /// with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (the names of MPI's launchers and Slurm are known too); left
+    /// out: as processes where an MPI launcher started several
+    #[arg(long, value_enum)]
+    pub transport: Option<TransportChoice>,
     /// Write a trace of the last step for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,

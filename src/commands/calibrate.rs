@@ -2,10 +2,11 @@
 
 use crate::arguments::CalibrateArguments;
 use crate::error::{CliError, Outcome};
+use crate::progress::Bar;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::path::Path;
-use trainwright_executor::{Calibrated, DEVICES, Grid, Over, calibrate};
+use trainwright_executor::{Calibrated, DEVICES, Grid, Measuring, Over, calibrate};
 use trainwright_spec::plan::Plan;
 
 /// The table of ops in a profile's folder.
@@ -19,26 +20,44 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     let plans = arguments.plan.iter().map(|path| inputs::plan(path, &[], None));
     let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
     let folder = Path::new(&arguments.out);
-    std::fs::create_dir_all(folder).map_err(|source| CliError::Writing {
-        argument: "--out",
-        path: arguments.out.clone(),
-        source,
-    })?;
+    // Nobody wants to hear after a minute that there is no room for the answer.
+    if folder.exists() && !folder.is_dir() {
+        let allowed = "a folder, or the name of a new one".into();
+        return Err(CliError::Argument { argument: "--out".into(), value: arguments.out.clone(), allowed });
+    }
     if arguments.device != DEVICES[0] {
+        make(folder, arguments)?;
         return super::on_device::calibrate(&plans, arguments);
     }
-    let mut table = String::new();
+    let bar = Bar::new();
+    let mut all = Vec::new();
     for ranks in numbers_of_ranks() {
         let suits = |plan: &&Plan| threads(plan.mesh.ranks()) == threads(ranks);
         let own: Vec<Plan> = plans.iter().filter(suits).cloned().collect();
-        let measured = calibrate(ranks, Over::Threads, Grid::Machine, &own)?;
-        table += &rows(&measured, table.is_empty());
-        write(folder, &cluster_file(measured.threads), &without_ops(&measured))?;
-        output::print(&said(&measured))?;
+        let measuring = Measuring { ranks, over: Over::Threads, grid: Grid::Machine, plans: &own };
+        all.push(calibrate(measuring, &mut |done, of| bar.runs(done, of))?);
+        let last = all.last().expect("it was just added");
+        bar.above(|| output::print(&said(last)))?;
+    }
+    drop(bar);
+    // Everything at the end: whoever interrupts this before leaves nothing behind.
+    make(folder, arguments)?;
+    let mut table = String::new();
+    for measured in &all {
+        table += &rows(measured, table.is_empty());
+        write(folder, &cluster_file(measured.threads), &without_ops(measured))?;
     }
     write(folder, TABLE, &table)?;
     output::print(&format!("{}: {} measured ops\n", folder.display(), table.lines().count() - 1))?;
     Ok(Outcome::Done)
+}
+
+fn make(folder: &Path, arguments: &CalibrateArguments) -> Result<(), CliError> {
+    std::fs::create_dir_all(folder).map_err(|source| CliError::Writing {
+        argument: "--out",
+        path: arguments.out.clone(),
+        source,
+    })
 }
 
 /// The cluster of ranks of so many threads in a profile's folder.

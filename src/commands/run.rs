@@ -1,6 +1,6 @@
 //! `run`: trains with a plan on this machine.
 
-use crate::arguments::{RunArguments, TransportChoice};
+use crate::arguments::RunArguments;
 use crate::error::{CliError, Outcome};
 use crate::progress::TrainingBar;
 use crate::render::training;
@@ -21,10 +21,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     output::stdout_is_taken(&[("--trace", &arguments.trace)], arguments.json)?;
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     let tokens = tokens(arguments, &plan)?;
-    let place = match arguments.transport {
-        TransportChoice::Threads => None,
-        TransportChoice::Tcp => Some(inputs::launched::place()?),
-    };
+    let place = inputs::launched::place(inputs::launched::transport(arguments.transport))?;
     let mut settings = settings(arguments);
     if let (Some(place), None) = (&place, arguments.threads) {
         settings.threads = inputs::launched::threads(place.world)?;

@@ -8,8 +8,8 @@ use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{
-    Calibrated, DEVICES, Grid, LearningRate, Over, Records, Rendezvous, Settings, Tokens, calibrate,
-    on_machine, train, train_in_processes,
+    Calibrated, DEVICES, Grid, LearningRate, Measuring, Over, Records, Rendezvous, Settings, Tokens,
+    calibrate, on_machine, train, train_in_processes,
 };
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
@@ -84,13 +84,14 @@ fn name(path: &str) -> String {
 /// Measures the machine and the plan in turn, some rounds, and puts the forecast from the mean of the first beside all of the
 /// second: what others do on the machine meanwhile is in both. None in a process that only takes part.
 fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validated>, CliError> {
-    let place = match arguments.transport {
-        TransportChoice::Threads => None,
-        TransportChoice::Tcp => Some(inputs::launched::place()?),
-    };
     if arguments.device != DEVICES[0] {
         return super::on_device::validate(arguments, plan).map(Some);
     }
+    if arguments.transport == TransportChoice::Mpi {
+        let allowed = "what MPI takes is not measured: `threads` or `tcp`".into();
+        return Err(CliError::Argument { argument: "--transport".into(), value: "mpi".into(), allowed });
+    }
+    let place = inputs::launched::place(arguments.transport)?;
     // The others wait while rank 0 measures the machine.
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
     let (mut machines, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new());
@@ -122,10 +123,11 @@ fn machine(arguments: &ValidateArguments, plan: &Plan) -> Result<Calibrated, Cli
     let ranks = plan.mesh.ranks();
     let (ranks, over) = match arguments.transport {
         TransportChoice::Threads => (ranks, Over::Threads),
-        TransportChoice::Tcp if arguments.emulated => (ranks, Over::Tcp),
-        TransportChoice::Tcp => (plan.cluster.node.gpus.value, Over::Tcp),
+        _ if arguments.emulated => (ranks, Over::Tcp),
+        _ => (plan.cluster.node.gpus.value, Over::Tcp),
     };
-    Ok(calibrate(ranks, over, Grid::None, std::slice::from_ref(plan))?)
+    let measuring = Measuring { ranks, over, grid: Grid::None, plans: std::slice::from_ref(plan) };
+    Ok(calibrate(measuring, &mut |_, _| {})?)
 }
 
 /// This machine as `calibrate` measured it.

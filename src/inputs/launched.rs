@@ -1,10 +1,11 @@
 //! What a launcher says in the environment: which process this is, and where the others are.
 
+use crate::arguments::TransportChoice;
 use crate::error::CliError;
 use std::env;
 use std::num::NonZeroUsize;
 use std::time::Duration;
-use trainwright_executor::Rendezvous;
+use trainwright_executor::{Meets, Rendezvous};
 
 /// How long processes wait for each other at the start.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -12,23 +13,108 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// torchrun's port where nothing else is said.
 const PORT: &str = "29500";
 
-/// A number under the names of torchrun, Open MPI and Slurm.
-const RANK: [&str; 3] = ["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
-const WORLD: [&str; 3] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"];
-const LOCAL: [&str; 2] = ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"];
+/// Who starts processes, and the variables in which it says of each its rank, how many there are, and how many on its
+/// host.
+struct Launcher {
+    rank: &'static str,
+    world: &'static str,
+    local: Local,
+    /// Whether a process that finds these was surely started together with others: a shell inside of an allocation of
+    /// Slurm finds them too, and torchrun's are set by hand.
+    starts_together: bool,
+}
 
-/// This process's place among the launched ones.
+/// How a launcher tells the number of processes on a host.
+enum Local {
+    /// As a number.
+    Count(&'static str),
+    /// For each host of the step, as `4(x2),3`, and the number of this one.
+    ByNode { counts: &'static str, node: &'static str },
+}
+
+/// The first one that has said a rank counts: torchrun or people, Open MPI, MPICH and those made from it, Slurm.
+const LAUNCHERS: [Launcher; 4] = [
+    Launcher {
+        rank: "RANK",
+        world: "WORLD_SIZE",
+        local: Local::Count("LOCAL_WORLD_SIZE"),
+        starts_together: false,
+    },
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        world: "OMPI_COMM_WORLD_SIZE",
+        local: Local::Count("OMPI_COMM_WORLD_LOCAL_SIZE"),
+        starts_together: true,
+    },
+    Launcher {
+        rank: "PMI_RANK",
+        world: "PMI_SIZE",
+        local: Local::Count("MPI_LOCALNRANKS"),
+        starts_together: true,
+    },
+    Launcher {
+        rank: "SLURM_PROCID",
+        world: "SLURM_NTASKS",
+        local: Local::ByNode { counts: "SLURM_STEP_TASKS_PER_NODE", node: "SLURM_NODEID" },
+        starts_together: false,
+    },
+];
+
+/// Variables by their names.
+type Known<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+fn environment(name: &str) -> Option<String> {
+    env::var(name).ok()
+}
+
+/// How ranks reach each other where nobody says it: processes that an MPI launcher has started are ranks.
+pub fn transport(asked: Option<TransportChoice>) -> TransportChoice {
+    asked.unwrap_or_else(|| usual(&environment))
+}
+
+fn usual(known: Known) -> TransportChoice {
+    let together = |launcher: &Launcher| {
+        let world = known(launcher.world).and_then(|text| text.parse::<usize>().ok());
+        launcher.starts_together && known(launcher.rank).is_some() && world > Some(1)
+    };
+    match LAUNCHERS.iter().any(together) {
+        true if cfg!(feature = "mpi") => TransportChoice::Mpi,
+        true => TransportChoice::Tcp,
+        false => TransportChoice::Threads,
+    }
+}
+
+/// This process's place among the launched ones; none where ranks are threads.
 ///
 /// # Errors
 /// `Argument` if the environment does not say it.
-pub fn place() -> Result<Rendezvous, CliError> {
-    let needed = |names: &[&str]| {
-        number(names)?.ok_or_else(|| refuse("missing", format!("a launcher sets {}", names.join(" or "))))
-    };
-    let (rank, world) = (needed(&RANK)?, needed(&WORLD)?);
+pub fn place(transport: TransportChoice) -> Result<Option<Rendezvous>, CliError> {
+    if transport == TransportChoice::Threads {
+        return Ok(None);
+    }
+    let (rank, world) = rank_and_world(&environment)?;
     let said = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.into());
-    let master = format!("{}:{}", said("MASTER_ADDR", "127.0.0.1"), said("MASTER_PORT", PORT));
-    Ok(Rendezvous { rank, world, master, patience: PATIENCE })
+    let meets = match transport {
+        TransportChoice::Mpi => Meets::Mpi,
+        _ => Meets::At(format!("{}:{}", said("MASTER_ADDR", "127.0.0.1"), said("MASTER_PORT", PORT))),
+    };
+    Ok(Some(Rendezvous { rank, world, meets, patience: PATIENCE }))
+}
+
+fn launcher(known: Known) -> Option<&'static Launcher> {
+    LAUNCHERS.iter().find(|launcher| known(launcher.rank).is_some())
+}
+
+fn rank_and_world(known: Known) -> Result<(usize, usize), CliError> {
+    let Some(launcher) = launcher(known) else {
+        let names: Vec<&str> = LAUNCHERS.iter().map(|launcher| launcher.rank).collect();
+        return Err(refuse("missing", format!("a launcher sets {}", names.join(" or "))));
+    };
+    let needed = |name: &'static str| {
+        let missing = || refuse("missing", format!("who sets {} sets {name} too", launcher.rank));
+        number(name, &known(name).ok_or_else(missing)?)
+    };
+    Ok((needed(launcher.rank)?, needed(launcher.world)?))
 }
 
 /// Threads for all ranks together, as if they were all on this host: those of them that are share its cores.
@@ -37,16 +123,109 @@ pub fn place() -> Result<Rendezvous, CliError> {
 /// `Argument` if the environment says nonsense.
 pub fn threads(world: usize) -> Result<NonZeroUsize, CliError> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let local = number(&LOCAL)?.unwrap_or(world).max(1);
+    let local = local(&environment)?.unwrap_or(world).max(1);
     Ok(NonZeroUsize::new((cores / local).max(1) * world).unwrap_or(NonZeroUsize::MIN))
 }
 
-fn number(names: &[&str]) -> Result<Option<usize>, CliError> {
-    let said = names.iter().find_map(|name| Some((name, env::var(name).ok()?)));
-    said.map(|(name, text)| text.parse().map_err(|_| refuse(&text, format!("{name} is a whole number"))))
-        .transpose()
+/// Processes on this host, as far as that is said. `LOCAL_WORLD_SIZE` counts whoever the launcher is.
+fn local(known: Known) -> Result<Option<usize>, CliError> {
+    let by_hand = &LAUNCHERS[0].local;
+    for local in [Some(by_hand), launcher(known).map(|launcher| &launcher.local)].into_iter().flatten() {
+        match *local {
+            Local::Count(name) => {
+                if let Some(text) = known(name) {
+                    return number(name, &text).map(Some);
+                }
+            }
+            Local::ByNode { counts, node } => {
+                let (Some(text), Some(node)) = (known(counts), known(node)) else { continue };
+                let own = node.parse().ok().and_then(|node| of_node(&text, node));
+                let allowed = || format!("{counts} counts the tasks of each node, as 4(x2),3");
+                return own.map(Some).ok_or_else(|| refuse(&text, allowed()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The entry of a node in Slurm's short form of a list: `4(x2),3` stands for 4, 4 and 3.
+fn of_node(text: &str, mut node: usize) -> Option<usize> {
+    for part in text.split(',') {
+        let (count, times) = match part.split_once("(x") {
+            Some((count, times)) => (count, times.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1),
+        };
+        if node < times {
+            return count.parse().ok();
+        }
+        node -= times;
+    }
+    None
+}
+
+fn number(name: &str, text: &str) -> Result<usize, CliError> {
+    text.parse().map_err(|_| refuse(text, format!("{name} is a whole number")))
 }
 
 fn refuse(value: &str, allowed: String) -> CliError {
-    CliError::Argument { argument: "--transport tcp".into(), value: value.into(), allowed }
+    CliError::Argument { argument: "--transport".into(), value: value.into(), allowed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(variables: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).into())
+    }
+
+    #[test]
+    fn each_launcher_is_understood() {
+        let check = |variables, place, own_local| {
+            let known = known(variables);
+            assert_eq!(rank_and_world(&known).unwrap(), place);
+            assert_eq!(local(&known).unwrap(), own_local);
+        };
+        check(&[("RANK", "1"), ("WORLD_SIZE", "4"), ("SLURM_PROCID", "0")], (1, 4), None);
+        check(
+            &[
+                ("OMPI_COMM_WORLD_RANK", "2"),
+                ("OMPI_COMM_WORLD_SIZE", "8"),
+                ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+                // As in a batch script of Slurm's that calls mpirun.
+                ("SLURM_PROCID", "0"),
+                ("SLURM_NTASKS", "1"),
+            ],
+            (2, 8),
+            Some(4),
+        );
+        check(&[("PMI_RANK", "3"), ("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "2")], (3, 4), Some(2));
+        check(
+            &[
+                ("SLURM_PROCID", "9"),
+                ("SLURM_NTASKS", "11"),
+                ("SLURM_NODEID", "2"),
+                ("SLURM_STEP_TASKS_PER_NODE", "4(x2),3"),
+            ],
+            (9, 11),
+            Some(3),
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_no_number_is_said() {
+        let said = |variables| rank_and_world(&known(variables)).unwrap_err().to_string();
+        assert!(said(&[]).contains("RANK or OMPI_COMM_WORLD_RANK or PMI_RANK or SLURM_PROCID"));
+        assert!(said(&[("PMI_RANK", "0")]).contains("who sets PMI_RANK sets PMI_SIZE too"));
+        assert!(said(&[("RANK", "one"), ("WORLD_SIZE", "2")]).contains("RANK is a whole number"));
+        assert_eq!([of_node("4(x2),3", 3), of_node("4(2", 0), of_node("2", 0)], [None, None, Some(2)]);
+    }
+
+    #[test]
+    fn only_processes_of_an_mpi_launcher_are_ranks_unasked() {
+        assert_eq!(usual(&known(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")])), TransportChoice::Threads);
+        assert_eq!(usual(&known(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")])), TransportChoice::Threads);
+        let by_mpi = usual(&known(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "8")]));
+        assert_ne!(by_mpi, TransportChoice::Threads);
+    }
 }

@@ -11,6 +11,7 @@ mod network;
 mod pages;
 mod plan;
 mod predict;
+mod processes;
 mod run;
 mod show;
 mod simulate;

@@ -73,7 +73,7 @@ fn what_cannot_be_run_is_one_line() {
 }
 
 /// The program once for each of `world` ranks, as a launcher would start it.
-fn launched(folder: &Folder, arguments: &str, world: usize) -> Vec<Child> {
+pub fn launched(folder: &Folder, arguments: &str, world: usize) -> Vec<Child> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     drop(listener);
@@ -85,7 +85,7 @@ fn launched(folder: &Folder, arguments: &str, world: usize) -> Vec<Child> {
     (0..world).map(start).collect()
 }
 
-fn ended(child: Child) -> Ran {
+pub fn ended(child: Child) -> Ran {
     Ran::from(child.wait_with_output().unwrap())
 }
 

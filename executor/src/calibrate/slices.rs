@@ -22,8 +22,13 @@ pub enum Grid {
     Machine,
 }
 
-/// Width, tokens of a sequence, sequences: narrow to wide, each twice as much work as the one before or more.
-const SIZES: [[usize; 3]; 5] = [[128, 64, 2], [256, 128, 1], [256, 256, 4], [512, 128, 4], [768, 256, 2]];
+/// Width, tokens of a sequence, sequences: from ops that hardly compute to wide ones, each several times as much work as
+/// the one before.
+const SIZES: [[usize; 3]; 7] =
+    [[16, 8, 1], [64, 32, 1], [128, 64, 2], [256, 128, 1], [256, 256, 4], [512, 128, 4], [768, 256, 2]];
+
+/// Elements of an attention head, of models that are so wide.
+const HEAD: usize = 64;
 
 /// Runs of models of both families.
 pub(super) fn of_grid(grid: Grid, threading: Threading) -> Vec<Plan> {
@@ -43,8 +48,9 @@ pub(super) fn of_grid(grid: Grid, threading: Threading) -> Vec<Plan> {
 fn gpt(width: usize, sequence: usize) -> Model {
     let text = format!(
         r#"{{"model_type": "gpt2", "n_embd": {width}, "n_head": {}, "n_layer": 2, "n_positions": {sequence},
-        "vocab_size": 4096, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}}"#,
-        width / 64
+        "vocab_size": {}, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}}"#,
+        width.div_ceil(HEAD),
+        (16 * width).min(4096),
     );
     from_hugging_face(&text, "gpt").expect("the text is a configuration")
 }
@@ -52,10 +58,11 @@ fn gpt(width: usize, sequence: usize) -> Model {
 fn llama(width: usize, sequence: usize) -> Model {
     let text = format!(
         r#"{{"model_type": "llama", "hidden_size": {width}, "num_attention_heads": {heads}, "num_key_value_heads": {heads},
-        "num_hidden_layers": 2, "intermediate_size": {}, "vocab_size": 2048, "max_position_embeddings": {sequence},
+        "num_hidden_layers": 2, "intermediate_size": {}, "vocab_size": {}, "max_position_embeddings": {sequence},
         "tie_word_embeddings": false, "hidden_act": "silu"}}"#,
         width * 5 / 2,
-        heads = width / 64,
+        (16 * width).min(2048),
+        heads = width.div_ceil(HEAD),
     );
     from_hugging_face(&text, "llama").expect("the text is a configuration")
 }

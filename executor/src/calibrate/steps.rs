@@ -1,10 +1,10 @@
 //! What one step of a collective takes two ranks that do nothing else.
 
-use super::middle_mean;
+use super::median;
 use crate::collective::{Communicator, Members};
 use crate::error::RunError;
 use crate::tensor::{give_back, take_buffer};
-use crate::transport::{Connections, Mailboxes, Rendezvous, Transport};
+use crate::transport::{Connections, Mailboxes, Meets, Rendezvous, Transport};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use trainwright_kernels::elementwise;
@@ -54,9 +54,9 @@ fn time_of(over: Over, bytes: usize, takes: Takes) -> Result<f64, RunError> {
     let rank = |rank| match over {
         Over::Threads => Ok(of_rank(rank, &mailboxes, bytes, takes, began)),
         Over::Tcp => {
-            let place =
-                Rendezvous { rank, world: 2, master: master.clone(), patience: Duration::from_secs(20) };
-            Ok(of_rank(rank, &Connections::meet(&place, 0)?, bytes, takes, began))
+            let meets = Meets::At(master.clone());
+            let place = Rendezvous { rank, world: 2, meets, patience: Duration::from_secs(20) };
+            Ok(of_rank(rank, &Connections::meet(&place, &master, 0)?, bytes, takes, began))
         }
     };
     let [first, second]: [Result<Vec<Window>, RunError>; 2] = std::thread::scope(|scope| {
@@ -68,8 +68,10 @@ fn time_of(over: Over, bytes: usize, takes: Takes) -> Result<f64, RunError> {
     });
     // From when both have come to when each has ended, as a step is timed in a run.
     let both = first?.into_iter().zip(second?).skip(WARM_UP);
-    let times = both.flat_map(|(one, other)| [one, other].map(|own| own.end - one.start.max(other.start)));
-    Ok(middle_mean(times.collect()))
+    // In the mean over both: who came first must be woken, the other one finds what it wants.
+    let times = both.map(|(one, other)| 0.5 * (one.end + other.end) - one.start.max(other.start));
+    // Exchanges in whose middle a rank was put off by other programs are no measure.
+    Ok(median(times.collect()))
 }
 
 /// Seconds from the beginning at which a rank came to an exchange and had done its part.

@@ -10,95 +10,101 @@
 //! never for the receiver to want the message. A connection that ends without a farewell means that its rank is dead; who
 //! waits hears of it. Numbers travel as they lie in memory: all hosts must have the same byte order.
 
-use super::{Route, Tag, Transport};
+use super::inbox::{ABORT, FAREWELL, Inbox, Mark, SIGN, mark};
+use super::{Heard, Rendezvous, Route, Transport};
 use crate::error::{Fault, RunError};
 use crate::tensor::{give_back, take_buffer};
-use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
-use trainwright_spec::program::Channel;
-
-/// Which of how many processes this one is, and where they meet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rendezvous {
-    /// This process's rank.
-    pub rank: usize,
-    /// How many processes there are.
-    pub world: usize,
-    /// Where rank 0 listens, as `host:port`.
-    pub master: String,
-    /// How long to wait until everybody is there.
-    pub patience: Duration,
-}
 
 /// Connections to all other ranks.
 pub(crate) struct Connections {
     rank: usize,
     /// By rank; none to itself.
-    peers: Vec<Option<Mutex<TcpStream>>>,
+    peers: Vec<Option<Peer>>,
     inbox: Arc<Inbox>,
 }
 
-#[derive(Default)]
-struct Inbox {
-    content: Mutex<Content>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Content {
-    messages: BTreeMap<Route, VecDeque<Vec<f32>>>,
-    ended: Option<Fault>,
+struct Peer {
+    stream: Mutex<TcpStream>,
+    /// The same connection, for who must end what another thread is writing.
+    other: TcpStream,
 }
 
 /// The first bytes of a connection: a number that nobody else would send.
 const MAGIC: u64 = u64::from_le_bytes(*b"trainwr1");
 
-/// What says that nothing comes after it, and that a rank has given up.
-const FAREWELL: [u32; 3] = [u32::MAX, 0, 0];
-const ABORT: [u32; 3] = [u32::MAX, 1, 0];
-
 /// More numbers than any message has; what says more is no message of ours.
 const MOST_NUMBERS: u64 = 1 << 40;
 
 impl Connections {
-    /// Meets the others. All must say the same `purpose`, by which processes of different runs tell each other apart.
+    /// Meets the others, rank 0 listening at `master`. All must say the same `purpose`, by which processes of different runs tell each other apart.
     ///
     /// # Errors
     /// `Meeting` if not everybody comes in time, or someone has another purpose.
-    pub fn meet(place: &Rendezvous, purpose: u64) -> Result<Self, RunError> {
-        let failed =
-            |reason: String| RunError::Meeting { rank: place.rank, master: place.master.clone(), reason };
+    pub fn meet(place: &Rendezvous, master: &str, purpose: u64) -> Result<Self, RunError> {
+        let failed = |reason: String| RunError::Meeting { rank: place.rank, master: master.into(), reason };
         let streams = match place.rank {
-            0 => receive_all(place, purpose),
-            _ => join(place, purpose),
+            0 => receive_all(place, master, purpose),
+            _ => join(place, master, purpose),
         };
         let streams = streams.map_err(|error| failed(error.to_string()))?;
-        let inbox = Arc::new(Inbox::default());
-        for (from, stream) in streams.iter().enumerate() {
-            let Some(stream) = stream else { continue };
-            let reader = stream.try_clone().map_err(|error| failed(error.to_string()))?;
-            let (inbox, to) = (inbox.clone(), place.rank);
-            thread::spawn(move || inbox.take_from(reader, from, to));
+        let inbox = Arc::new(Inbox::new(place.world));
+        let mut peers = Vec::new();
+        for (from, stream) in streams.into_iter().enumerate() {
+            let peer = |stream: TcpStream| {
+                let (reader, other) = (stream.try_clone()?, stream.try_clone()?);
+                let (inbox, to) = (inbox.clone(), place.rank);
+                thread::spawn(move || take_from(&inbox, reader, from, to));
+                Ok(Peer { stream: Mutex::new(stream), other })
+            };
+            peers.push(stream.map(peer).transpose().map_err(|error: io::Error| failed(error.to_string()))?);
         }
-        let peers = streams.into_iter().map(|stream| stream.map(Mutex::new)).collect();
         Ok(Self { rank: place.rank, peers, inbox })
     }
 
     /// Tells a rank something; one that is gone hears nothing, and who waits for it will know.
-    fn tell(&self, to: usize, mark: [u32; 3], numbers: &[f32]) {
+    fn tell(&self, to: usize, mark: Mark, numbers: &[f32]) {
         let Some(peer) = &self.peers[to] else { return };
-        let mut stream = peer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut header = [0; 20];
-        for (place, part) in header.chunks_exact_mut(4).zip(mark) {
-            place.copy_from_slice(&part.to_le_bytes());
-        }
-        header[12..].copy_from_slice(&(numbers.len() as u64).to_le_bytes());
-        let _ = stream.write_all(&header).and_then(|()| stream.write_all(bytemuck::cast_slice(numbers)));
+        let _ = write(&mut peer.stream.lock().unwrap_or_else(PoisonError::into_inner), mark, numbers);
     }
+
+    /// Tells every rank a last thing, and waits for nobody who does not listen: the connection of one that takes nothing is
+    /// cut, which ends whoever is writing to it too.
+    fn tell_last(&self, mark: Mark) {
+        for peer in self.peers.iter().flatten() {
+            let _ = peer.other.set_write_timeout(Some(LAST_WORD));
+            let until = Instant::now() + LAST_WORD;
+            let stream = loop {
+                match peer.stream.try_lock() {
+                    Ok(stream) => break Some(stream),
+                    Err(TryLockError::Poisoned(stream)) => break Some(stream.into_inner()),
+                    Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(REST),
+                    Err(TryLockError::WouldBlock) => break None,
+                }
+            };
+            let told = stream.map(|mut stream| write(&mut stream, mark, &[]));
+            if !matches!(told, Some(Ok(()))) {
+                let _ = peer.other.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+/// How long a last word may take.
+const LAST_WORD: Duration = Duration::from_millis(500);
+
+fn write(stream: &mut TcpStream, mark: Mark, numbers: &[f32]) -> io::Result<()> {
+    let mut header = [0; 20];
+    for (place, part) in header.chunks_exact_mut(4).zip(mark) {
+        place.copy_from_slice(&part.to_le_bytes());
+    }
+    header[12..].copy_from_slice(&(numbers.len() as u64).to_le_bytes());
+    stream.write_all(&header)?;
+    stream.write_all(bytemuck::cast_slice(numbers))
 }
 
 impl Transport for Connections {
@@ -112,70 +118,64 @@ impl Transport for Connections {
     }
 
     fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
-        let mut content = self.inbox.lock();
-        loop {
-            if let Some(message) = content.messages.get_mut(&route).and_then(VecDeque::pop_front) {
-                return Ok(message);
-            }
-            if let Some(fault) = &content.ended {
-                return Err(fault.clone());
-            }
-            content = self.inbox.changed.wait(content).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.inbox.take(route)
     }
 
     fn abort(&self) {
         self.inbox.end(Fault::Aborted);
-        (0..self.peers.len()).for_each(|rank| self.tell(rank, ABORT, &[]));
+        self.tell_last(ABORT);
+    }
+
+    fn say(&self, to: usize, sign: &[f32]) {
+        self.tell(to, SIGN, sign);
+    }
+
+    fn heard(&self, from: usize) -> Option<Heard> {
+        (from != self.rank).then(|| self.inbox.heard(from))
     }
 }
 
 impl Drop for Connections {
     fn drop(&mut self) {
-        for rank in 0..self.peers.len() {
-            self.tell(rank, FAREWELL, &[]);
-        }
+        self.tell_last(FAREWELL);
         for peer in self.peers.iter().flatten() {
-            let _ = peer.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Write);
+            let _ = peer.other.shutdown(Shutdown::Write);
         }
     }
 }
 
-impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, route: Route, message: Vec<f32>) {
-        self.lock().messages.entry(route).or_default().push_back(message);
-        self.changed.notify_all();
-    }
-
-    /// Nothing comes any more: the first reason stays.
-    fn end(&self, fault: Fault) {
-        self.lock().ended.get_or_insert(fault);
-        self.changed.notify_all();
-    }
-
-    /// Takes everything out of a connection until it ends.
-    fn take_from(&self, stream: TcpStream, from: usize, to: usize) {
-        let mut stream = BufReader::with_capacity(1 << 16, stream);
-        loop {
-            match next(&mut stream) {
-                Ok((FAREWELL, _)) => return,
-                Ok((ABORT, _)) => return self.end(Fault::Aborted),
-                Ok((mark, message)) => match tag(mark) {
-                    Some(tag) => self.put(Route { from, to, tag }, message),
-                    None => return self.end(Fault::Lost { rank: from }),
-                },
-                Err(_) => return self.end(Fault::Lost { rank: from }),
+/// Takes everything out of a connection until it ends.
+fn take_from(inbox: &Inbox, stream: TcpStream, from: usize, to: usize) {
+    let mut stream = BufReader::with_capacity(1 << 16, Noticed { stream, inbox, from });
+    loop {
+        match next(&mut stream) {
+            Ok((mark, message)) => {
+                if !inbox.sort((from, to), mark, message) {
+                    return;
+                }
             }
+            Err(_) => return inbox.end(Fault::Lost { rank: from }),
         }
+    }
+}
+
+/// A connection whose every byte is a sign of life: a long message takes its time.
+struct Noticed<'a> {
+    stream: TcpStream,
+    inbox: &'a Inbox,
+    from: usize,
+}
+
+impl Read for Noticed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer);
+        self.inbox.lives(self.from);
+        read
     }
 }
 
 /// The next message of a connection.
-fn next(stream: &mut impl Read) -> io::Result<([u32; 3], Vec<f32>)> {
+fn next(stream: &mut impl Read) -> io::Result<(Mark, Vec<f32>)> {
     let mut header = [0; 20];
     stream.read_exact(&mut header)?;
     let part = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -188,33 +188,13 @@ fn next(stream: &mut impl Read) -> io::Result<([u32; 3], Vec<f32>)> {
     Ok(([part(0), part(4), part(8)], message))
 }
 
-fn mark(tag: Tag) -> [u32; 3] {
-    match tag {
-        Tag::Stage(Channel::Activation(stage), microbatch) => [0, stage as u32, microbatch as u32],
-        Tag::Stage(Channel::Gradient(stage), microbatch) => [1, stage as u32, microbatch as u32],
-        Tag::Group(group) => [2, group as u32, 0],
-        Tag::Report => [3, 0, 0],
-    }
-}
-
-fn tag([kind, first, second]: [u32; 3]) -> Option<Tag> {
-    let (first, second) = (first as usize, second as usize);
-    match kind {
-        0 => Some(Tag::Stage(Channel::Activation(first), second)),
-        1 => Some(Tag::Stage(Channel::Gradient(first), second)),
-        2 => Some(Tag::Group(first)),
-        3 => Some(Tag::Report),
-        _ => None,
-    }
-}
-
 /// What a rank says of itself: rank, world, purpose, port.
 type Hello = [u64; 4];
 
 /// Rank 0: waits for all others and tells them of each other.
-fn receive_all(place: &Rendezvous, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
+fn receive_all(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
     let until = Instant::now() + place.patience;
-    let port = address(&place.master)?.port();
+    let port = address(master)?.port();
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     let mut streams: Vec<Option<TcpStream>> = (0..place.world).map(|_| None).collect();
     let mut addresses = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)); place.world];
@@ -245,10 +225,10 @@ fn receive_all(place: &Rendezvous, purpose: u64) -> io::Result<Vec<Option<TcpStr
 }
 
 /// Any other rank: comes to rank 0, connects to the ranks below and waits for those above.
-fn join(place: &Rendezvous, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
+fn join(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
     let until = Instant::now() + place.patience;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let mut master = connect(|| address(&place.master), until)?;
+    let mut master = connect(|| address(master), until)?;
     let port = u64::from(listener.local_addr()?.port());
     let hello: Hello = [place.rank as u64, place.world as u64, purpose, port];
     write_numbers(&mut master, &[MAGIC])?;
@@ -355,21 +335,27 @@ fn read_plain<const N: usize>(stream: &mut TcpStream, until: Instant) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::{Meets, Tag};
+    use trainwright_spec::program::Channel;
 
     /// A port that is free now.
     fn free_port() -> u16 {
         TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
     }
 
-    fn place(rank: usize, world: usize, port: u16) -> Rendezvous {
+    fn meet(rank: usize, world: usize, port: u16, patience: Duration) -> Result<Connections, RunError> {
         let master = format!("127.0.0.1:{port}");
-        Rendezvous { rank, world, master, patience: Duration::from_secs(20) }
+        let place = Rendezvous { rank, world, meets: Meets::At(master.clone()), patience };
+        // Who comes to the wrong place has another purpose.
+        Connections::meet(&place, &master, if patience < LONG { 8 } else { 7 })
     }
+
+    const LONG: Duration = Duration::from_secs(20);
 
     /// What each of `world` ranks makes of its connections.
     fn each<R: Send>(world: usize, work: impl Fn(usize, Connections) -> R + Sync) -> Vec<R> {
         let (port, work) = (free_port(), &work);
-        let rank = |rank| move || work(rank, Connections::meet(&place(rank, world, port), 7).unwrap());
+        let rank = |rank| move || work(rank, meet(rank, world, port, LONG).unwrap());
         thread::scope(|scope| {
             let threads: Vec<_> = (0..world).map(|number| scope.spawn(rank(number))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -415,7 +401,7 @@ mod tests {
         };
         let dead = ends(|connections| {
             for peer in connections.peers.iter().flatten() {
-                peer.lock().unwrap().shutdown(Shutdown::Both).unwrap();
+                peer.other.shutdown(Shutdown::Both).unwrap();
             }
         });
         assert_eq!(dead[..2], [Some(Err(Fault::Lost { rank: 2 })), Some(Err(Fault::Lost { rank: 2 }))]);
@@ -427,16 +413,38 @@ mod tests {
     fn processes_of_different_runs_do_not_meet() {
         let port = free_port();
         let (first, second) = thread::scope(|scope| {
-            let other = scope.spawn(move || {
-                let place = Rendezvous { patience: Duration::from_secs(5), ..place(1, 2, port) };
-                Connections::meet(&place, 8).err()
-            });
-            (Connections::meet(&place(0, 2, port), 7).err(), other.join().unwrap())
+            let other = scope.spawn(move || meet(1, 2, port, Duration::from_secs(5)).err());
+            (meet(0, 2, port, LONG).err(), other.join().unwrap())
         });
         assert!(first.unwrap().to_string().contains("rank 1 runs another plan"));
         assert!(second.is_some());
-        let alone = Rendezvous { patience: Duration::from_millis(50), ..place(0, 3, free_port()) };
-        let error = Connections::meet(&alone, 7).err().unwrap().to_string();
+        let error = meet(0, 3, free_port(), Duration::from_millis(50)).err().unwrap().to_string();
         assert!(error.contains("2 ranks have not come in time"), "{error}");
+    }
+
+    #[test]
+    fn signs_arrive_and_a_rank_that_takes_nothing_holds_nobody_up() {
+        let own = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        // A connection at whose other end nobody reads, and a thread that writes into it until there is no room.
+        let stuck = TcpStream::connect(own.local_addr().unwrap()).unwrap();
+        let _held = own.accept().unwrap();
+        let other = stuck.try_clone().unwrap();
+        let peer = Peer { stream: Mutex::new(stuck), other };
+        let connections =
+            Connections { rank: 0, peers: vec![None, Some(peer)], inbox: Arc::new(Inbox::new(2)) };
+        thread::scope(|scope| {
+            scope.spawn(|| connections.tell(1, mark(Tag::Report), &vec![0.0; 1 << 26]));
+            thread::sleep(Duration::from_millis(100));
+            // Returns, and the writer ends: else this test would not.
+            connections.abort();
+        });
+        let heard = each(2, |own, connections| {
+            connections.say(1 - own, &[own as f32]);
+            // What comes behind it says that it has come.
+            connections.send(Route { from: own, to: 1 - own, tag: Tag::Report }, Vec::new());
+            connections.receive(Route { from: 1 - own, to: own, tag: Tag::Report }).unwrap();
+            connections.heard(1 - own).unwrap().sign
+        });
+        assert_eq!(heard, [Some(vec![1.0]), Some(vec![0.0])]);
     }
 }

@@ -6,11 +6,13 @@ use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 
-/// Losses within a relative tolerance of each other, and each parameter within that of its norm.
-fn check_equal(name: &str, own: &Outcome, reference: &Outcome, tolerance: f64) {
+/// Losses within a relative tolerance of each other, and each parameter within that of its norm. The largest difference.
+fn check_equal(name: &str, own: &Outcome, reference: &Outcome, tolerance: f64) -> f64 {
+    let mut largest = 0.0f64;
     for (own, expected) in own.steps.iter().zip(&reference.steps) {
         let error = (own.loss / expected.loss - 1.0).abs();
         assert!(error < tolerance, "{name} step {}: loss {} is not {}", own.step, own.loss, expected.loss);
+        largest = largest.max(error);
         let norms = own.gradient_norm.zip(expected.gradient_norm);
         assert!(
             norms.is_none_or(|(own, expected)| (own / expected - 1.0).abs() < tolerance),
@@ -24,7 +26,9 @@ fn check_equal(name: &str, own: &Outcome, reference: &Outcome, tolerance: f64) {
         let error = squares(&mut own[key].iter().zip(expected).map(|(own, expected)| own - expected));
         let norm = squares(&mut expected.iter().copied());
         assert!(error <= tolerance * norm, "{name}: {key:?} is {error} beside, of {norm}");
+        largest = if norm > 0.0 { largest.max(error / norm) } else { largest };
     }
+    largest
 }
 
 /// Every draft against one rank with the same model and optimizer, twice.
@@ -35,6 +39,7 @@ pub fn check(drafts: &[Draft]) {
 /// The same with another tolerance.
 pub fn check_within(drafts: &[Draft], tolerance: f64) {
     let mut references: Vec<(String, Outcome)> = Vec::new();
+    let mut largest = 0.0f64;
     for draft in drafts {
         let Draft { model, optimizer, gradient_clipping, precision, steps, .. } = draft.clone();
         let key = format!("{model} {optimizer} {gradient_clipping} {precision} {steps}");
@@ -52,7 +57,7 @@ pub fn check_within(drafts: &[Draft], tolerance: f64) {
         let (_, reference) = references.iter().find(|(known, _)| *known == key).unwrap();
         let name = format!("{draft:?}");
         let own = draft.train().unwrap_or_else(|error| panic!("{name}: {error}"));
-        check_equal(&name, &own, reference, tolerance);
+        largest = largest.max(check_equal(&name, &own, reference, tolerance));
         let again = draft.train().unwrap();
         let bits = |outcome: &Outcome| -> Vec<u64> {
             outcome.steps.iter().map(|step| step.loss.to_bits()).collect()
@@ -60,6 +65,7 @@ pub fn check_within(drafts: &[Draft], tolerance: f64) {
         assert_eq!(bits(&own), bits(&again), "{name}: losses differ from run to run");
         assert_eq!(own.weights, again.weights, "{name}: weights differ from run to run");
     }
+    println!("{} plans, the largest relative difference {largest:.1e}", drafts.len());
 }
 
 pub const MODELS: [&str; 2] = ["gpt", "llama"];

@@ -9,19 +9,20 @@ use trainwright_spec::units::{Bytes, Seconds};
 
 /// Time of a collective over a tensor of `bytes`.
 ///
-/// T = a t_add(n / p) + c t_copy(n / p)
+/// T = Σ over its steps of t(takes, n)
 ///
-/// p ranks, n bytes, a steps whose receiver adds and c whose receiver copies, t the time of a step (`step`). Both are p − 1
-/// for an all-reduce, one of them for its halves, c for an all-to-all; a broadcast and a reduce pass on the whole
-/// tensor p − 1 times.
-/// Assumes that members start together, and a core for each.
+/// p ranks, n bytes, t the time of a step (`step`). A ring has p − 1 steps of n / p bytes whose receivers add, and as many
+/// whose receivers copy, for an all-reduce; one of them for its halves, copies for an all-to-all; a broadcast and a reduce
+/// pass on the whole tensor p − 1 times.
+/// Assumes that members start together, a core for each, and a pause before it in which shapers become full.
 pub(super) fn collective_time(
     kind: CollectiveKind,
     bytes: Bytes,
     placement: &Placement,
-    steps: &StepTimes,
+    (steps, burst): (&StepTimes, Bytes),
 ) -> Seconds {
-    sum(kind, bytes, placement.ranks, |takes, bytes| step(takes, bytes, placement.between, steps))
+    let mut network = placement.between.map(|link| Network { link, burst, left: burst });
+    sum(kind, bytes, placement.ranks, |takes, bytes| step(takes, bytes, network.as_mut(), steps))
 }
 
 /// The part of it in which each member's thread works.
@@ -62,11 +63,38 @@ pub(super) fn cores(work: Seconds, time: Seconds, cores: &Cores) -> f64 {
 }
 
 /// Time of a message: inside a node it changes hands, between nodes it is copied into the receiver's memory.
-pub(super) fn message_time(bytes: Bytes, placement: &Placement, steps: &StepTimes) -> Seconds {
+pub(super) fn message_time(
+    bytes: Bytes,
+    placement: &Placement,
+    (steps, burst): (&StepTimes, Bytes),
+) -> Seconds {
     match (placement.ranks, placement.between) {
         (0 | 1, _) => Seconds::ZERO,
         (_, None) => step_time(&steps.copies, Bytes::ZERO),
-        (_, between) => step(Takes::Copies, bytes, between, steps),
+        (_, Some(link)) => step(Takes::Copies, bytes, Some(&mut Network { link, burst, left: burst }), steps),
+    }
+}
+
+/// The way between two nodes, as far as it depends on what went through it before.
+struct Network {
+    link: Link,
+    /// See `Nics::burst`.
+    burst: Bytes,
+    /// What of it is left.
+    left: Bytes,
+}
+
+impl Network {
+    /// Time that the link holds a message up which takes `least` in any case: what the bucket has goes through at once.
+    ///
+    /// T = max(n − b, 0) / β, and b becomes min(b − n + β max(T, T_least), B)
+    ///
+    /// n bytes, β the link's bandwidth, b what the bucket has, B its depth.
+    fn carries(&mut self, bytes: Bytes, least: Seconds) -> Seconds {
+        let held = (bytes - self.left.min(bytes)) / self.link.bandwidth;
+        let filled = Bytes::new(self.link.bandwidth.get() * held.max(least).get());
+        self.left = (self.left - bytes + filled).max(Bytes::ZERO).min(self.burst);
+        held
     }
 }
 
@@ -77,30 +105,35 @@ enum Takes {
     Adds,
 }
 
-fn sum(kind: CollectiveKind, bytes: Bytes, ranks: usize, step: impl Fn(Takes, Bytes) -> Seconds) -> Seconds {
+fn sum(
+    kind: CollectiveKind,
+    bytes: Bytes,
+    ranks: usize,
+    mut step: impl FnMut(Takes, Bytes) -> Seconds,
+) -> Seconds {
     if ranks <= 1 {
         return Seconds::ZERO;
     }
-    let rounds = ranks as f64 - 1.0;
     let part = bytes / ranks as f64;
+    let mut rounds = |takes, bytes| -> Seconds { (1..ranks).map(|_| step(takes, bytes)).sum() };
     match kind {
-        CollectiveKind::AllReduce => rounds * (step(Takes::Adds, part) + step(Takes::Copies, part)),
-        CollectiveKind::ReduceScatter => rounds * step(Takes::Adds, part),
-        CollectiveKind::AllGather | CollectiveKind::AllToAll => rounds * step(Takes::Copies, part),
-        CollectiveKind::Broadcast => rounds * step(Takes::Copies, bytes),
-        CollectiveKind::Reduce => rounds * step(Takes::Adds, bytes),
+        CollectiveKind::AllReduce => rounds(Takes::Adds, part) + rounds(Takes::Copies, part),
+        CollectiveKind::ReduceScatter => rounds(Takes::Adds, part),
+        CollectiveKind::AllGather | CollectiveKind::AllToAll => rounds(Takes::Copies, part),
+        CollectiveKind::Broadcast => rounds(Takes::Copies, bytes),
+        CollectiveKind::Reduce => rounds(Takes::Adds, bytes),
         CollectiveKind::SendReceive => step(Takes::Copies, bytes),
-        CollectiveKind::Barrier => 2.0 * rounds * step(Takes::Copies, Bytes::ZERO),
+        CollectiveKind::Barrier => rounds(Takes::Copies, Bytes::ZERO) + rounds(Takes::Copies, Bytes::ZERO),
     }
 }
 
 /// Time of one step in which everyone passes on `bytes`.
 ///
-/// T = t_copy(n) inside a node, α + max(t_copy(n), n / β) between nodes; t_add(n) − t_copy(n) more where it is added
+/// T = t_copy(n) inside a node, α + max(t_copy(n), t_link(n)) between nodes; t_add(n) − t_copy(n) more where it is added
 ///
-/// n bytes, α and β latency and the group's share of the bandwidth between nodes. What arrives is copied while the rest is on
-/// its way, and added when all is there. A step between nodes is as long as its slowest transfer.
-fn step(takes: Takes, bytes: Bytes, between: Option<Link>, steps: &StepTimes) -> Seconds {
+/// n bytes, α the latency between nodes, t_link the time on the link (`Network::carries`). What arrives is copied while the
+/// rest is on its way, and added when all is there. A step between nodes is as long as its slowest transfer.
+fn step(takes: Takes, bytes: Bytes, between: Option<&mut Network>, steps: &StepTimes) -> Seconds {
     let copied = step_time(&steps.copies, bytes);
     let added = match takes {
         Takes::Copies => Seconds::ZERO,
@@ -108,7 +141,11 @@ fn step(takes: Takes, bytes: Bytes, between: Option<Link>, steps: &StepTimes) ->
     };
     match between {
         None => copied + added,
-        Some(link) => link.latency + copied.max(bytes / link.bandwidth) + added.max(Seconds::ZERO),
+        Some(network) => {
+            let added = added.max(Seconds::ZERO);
+            let held = network.carries(bytes, network.link.latency + copied + added);
+            network.link.latency + copied.max(held) + added
+        }
     }
 }
 
@@ -116,6 +153,7 @@ fn step(takes: Takes, bytes: Bytes, between: Option<Link>, steps: &StepTimes) ->
 mod tests {
     use super::*;
     use trainwright_spec::cluster::{Cluster, MeasuredTime};
+    use trainwright_spec::units::BytesPerSecond;
 
     fn steps() -> StepTimes {
         let row = |bytes, time| MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(time) };
@@ -131,7 +169,7 @@ mod tests {
         let cluster = Cluster::from_name("dgx-a100").unwrap();
         let placement = Placement::new(&[0, 1, 2, 3], &cluster);
         let check = |kind, expected: f64| {
-            let time = collective_time(kind, Bytes::new(4004.0), &placement, &steps());
+            let time = collective_time(kind, Bytes::new(4004.0), &placement, (&steps(), Bytes::ZERO));
             assert!((time.get() - expected).abs() < 1e-12, "{kind}: {time}");
         };
         // 3 steps of 1001 bytes each: 2 s where they copy, 4 s where they add.
@@ -139,7 +177,7 @@ mod tests {
         check(CollectiveKind::ReduceScatter, 12.0);
         check(CollectiveKind::AllReduce, 18.0);
         assert_eq!(
-            message_time(Bytes::new(1e9), &placement, &steps()),
+            message_time(Bytes::new(1e9), &placement, (&steps(), Bytes::ZERO)),
             Seconds::new(1.0),
             "it changes hands"
         );
@@ -166,13 +204,27 @@ mod tests {
         let cluster = Cluster::from_name("dgx-a100:2").unwrap();
         let placement = Placement::new(&[0, 8], &cluster);
         let link = placement.between.unwrap();
-        let time = |bytes| message_time(Bytes::new(bytes), &placement, &steps()).get();
+        let time = |bytes| message_time(Bytes::new(bytes), &placement, (&steps(), Bytes::ZERO)).get();
         assert!((time(1001.0) - 2.0 - link.latency.get()).abs() < 1e-12);
         // Copies take a second for each 500 bytes here, so that only an empty link is faster.
         let mut slow = placement.clone();
         slow.between = Some(Link { bandwidth: link.bandwidth / 1e12, ..link });
         let expected = link.latency.get() + (Bytes::new(1001.0) / link.bandwidth).get() * 1e12;
-        let found = message_time(Bytes::new(1001.0), &slow, &steps()).get();
+        let found = message_time(Bytes::new(1001.0), &slow, (&steps(), Bytes::ZERO)).get();
         assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn a_shaper_lets_a_burst_through_at_once() {
+        let cluster = Cluster::from_name("dgx-a100:2").unwrap();
+        let link = Placement::new(&[0, 8], &cluster).between.unwrap();
+        let link = Link { bandwidth: BytesPerSecond::new(100.0), ..link };
+        let burst = Bytes::new(1000.0);
+        let mut network = Network { link, burst, left: burst };
+        let mut held = |bytes, least| network.carries(Bytes::new(bytes), Seconds::new(least)).get();
+        // 600 of 1000 go at once, and while that takes 1 s another 100 come; of the next 600, 100 wait for a second.
+        assert_eq!([held(600.0, 1.0), held(600.0, 0.0)], [0.0, 1.0]);
+        // The bucket is empty then: 300 take 3 s. In a pause of 100 s it becomes full, and never more than that.
+        assert_eq!([held(300.0, 0.0), held(0.0, 100.0), held(1500.0, 0.0)], [3.0, 0.0, 5.0]);
     }
 }

@@ -5,7 +5,7 @@ use crate::engine::{Load, Traffic};
 use crate::network::{Link, Placement};
 use crate::replay::OperationCosts;
 use crate::{compute, host, network};
-use trainwright_spec::cluster::{Cluster, Node, step_time};
+use trainwright_spec::cluster::{Cluster, Nics, Node, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
@@ -38,6 +38,14 @@ impl<'a> ClusterCosts<'a> {
 
     fn node(&self) -> &'a Node {
         self.cluster.node_of(self.kind)
+    }
+}
+
+impl ClusterCosts<'_> {
+    /// See `Nics::burst`; headers, which the efficiency stands for, count there too.
+    fn burst(&self) -> Bytes {
+        let of_nics = |nics: &Nics| Some(nics.efficiency.value * nics.burst.as_ref()?.value);
+        self.cluster.node.nics.as_ref().and_then(of_nics).unwrap_or(Bytes::ZERO)
     }
 }
 
@@ -84,6 +92,10 @@ impl Costs for ClusterCosts<'_> {
         Some(if cores.emulated { 0 } else { rank / self.cluster.node.gpus.value })
     }
 
+    fn jitter(&self) -> &[f64] {
+        self.cluster.node.cores.as_ref().map_or(&[], |cores| &cores.jitter)
+    }
+
     fn collective_cores(&self, kind: CollectiveKind, bytes: Bytes, group: &Group, time: Seconds) -> f64 {
         self.cluster.node.cores.as_ref().map_or(0.0, |cores| {
             let alone = self.collective(kind, bytes, group);
@@ -107,7 +119,7 @@ impl Costs for ClusterCosts<'_> {
                 kind,
                 bytes,
                 &Placement::new(&group.ranks, self.cluster),
-                &cores.steps,
+                (&cores.steps, self.burst()),
             );
         }
         let forecast = |bytes| network::collective_time(kind, bytes, &group.ranks, self.cluster);
@@ -131,7 +143,8 @@ impl Costs for ClusterCosts<'_> {
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
         match &self.cluster.node.cores {
             Some(cores) => {
-                by_ranks::message_time(bytes, &Placement::new(&[from, to], self.cluster), &cores.steps)
+                let placement = Placement::new(&[from, to], self.cluster);
+                by_ranks::message_time(bytes, &placement, (&cores.steps, self.burst()))
             }
             None => network::message_time(bytes, from, to, self.cluster),
         }

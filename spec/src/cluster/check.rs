@@ -122,6 +122,9 @@ fn check_node(node: &Node, nodes: usize) -> Result<(), Fault> {
         if let Some(channel) = &nics.channel_bandwidth {
             at_least("node.nics.channel_bandwidth", &channel.value, SLOWEST_LINK)?;
         }
+        if let Some(burst) = &nics.burst {
+            at_least("node.nics.burst", &burst.value, Bytes::ZERO)?;
+        }
     }
     if let Some(processors) = &node.processors {
         check_processors(processors)?;
@@ -157,6 +160,9 @@ fn check_cores(cores: &Cores) -> Result<(), Fault> {
     if cores.threads.value > cores.count.value {
         let allowed = format!("at most the {} cores", cores.count.value);
         return Err(fault("node.cores.threads", cores.threads.value.to_string(), &allowed));
+    }
+    if let Some(part) = cores.jitter.iter().find(|part| !(**part >= 0.0 && **part < 1e6)) {
+        return Err(fault("node.cores.jitter", part.to_string(), "from 0 to 1,000,000"));
     }
     for (key, rows) in [("copies", &cores.steps.copies), ("adds", &cores.steps.adds)] {
         let key = format!("node.cores.steps.{key}");

@@ -22,6 +22,10 @@ pub struct Cores {
     pub emulated: bool,
     /// What steps of collectives take without a network.
     pub steps: StepTimes,
+    /// How unsteady ops are: parts of their means that they took, of equal probability and with the mean 1, the shortest
+    /// first; left out, all take their means.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jitter: Vec<f64>,
     /// Collectives that were timed as ops of a program, with what such an op does beside the exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<MeasuredExchange>,

@@ -1,0 +1,134 @@
+//! `run` with a process for each rank: how launchers are understood, and what becomes of the others when one is killed or
+//! hangs.
+
+use crate::run::{ended, launched, losses, tiny_plan};
+use crate::{Folder, Ran, program};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use trainwright_spec::mesh::Mesh;
+
+/// A folder with a plan of four ranks.
+fn prepared() -> Folder {
+    let folder = Folder::new();
+    let mut plan = tiny_plan();
+    plan.mesh = Mesh::new(1, 2, 2);
+    plan.cluster.node.gpus.value = 4;
+    folder.write("plan.toml", &plan.to_toml());
+    folder
+}
+
+/// Until rank 0 has begun with what has that name.
+fn wait_for(folder: &Folder, name: &str) {
+    let began = Instant::now();
+    while !folder.path(name).exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "there is no {name}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_mpi_starts_are_ranks_unasked() {
+    let folder = prepared();
+    let expected = losses(&folder.run("run plan.toml --steps 2").stdout);
+    assert_eq!(expected.len(), 2);
+    let check = |names: [&str; 3], rest: &str| {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        drop(listener);
+        let start = |rank: usize| {
+            let mut command = program(&folder.path(""), &format!("run plan.toml --steps 2 {rest}"));
+            let [own, world, local] = names;
+            let numbers = [(own, rank.to_string()), (world, "4".into()), (local, "4".into())];
+            command.envs(numbers).env("MASTER_PORT", &port).spawn().unwrap()
+        };
+        let ran: Vec<Ran> = (0..4).map(start).collect::<Vec<_>>().into_iter().map(ended).collect();
+        assert!(ran.iter().all(|ran| ran.code == 0 && ran.stderr.is_empty()), "{ran:?}");
+        assert_eq!(losses(&ran[0].stdout), expected);
+        assert!(ran[1..].iter().all(|ran| ran.stdout.is_empty()), "rank 0 alone prints");
+    };
+    // Without `--transport` a program with the feature `mpi` would ask MPI.
+    let rest = if cfg!(feature = "mpi") { "--transport tcp" } else { "" };
+    check(["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"], rest);
+    check(["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"], rest);
+    check(["SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_TASKS_PER_NODE"], "--transport tcp");
+}
+
+/// Three kills; `TRAINWRIGHT_DRILLS` asks for another number.
+#[test]
+fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
+    let drills = std::env::var("TRAINWRIGHT_DRILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let folder = prepared();
+    let mut longest = Duration::ZERO;
+    for number in 0..drills {
+        let resume = if number == 0 { "" } else { "--resume ck" };
+        let run = format!("run plan.toml --save ck --save-every 1 {resume}");
+        let mut processes = launched(&folder, &format!("{run} --transport tcp --steps 1000000"), 4);
+        wait_for(&folder, "ck");
+        // Anything that spreads well over ranks and moments will do.
+        let random = u64::wrapping_mul(number + 1, 0x9E37_79B9_7F4A_7C15) >> 20;
+        std::thread::sleep(Duration::from_millis(300 + random / 4 % 400));
+        let mut killed = processes.remove((random % 4) as usize);
+        killed.kill().unwrap();
+        let began = Instant::now();
+        killed.wait().unwrap();
+        let others: Vec<Ran> = processes.into_iter().map(ended).collect();
+        longest = longest.max(began.elapsed());
+        // What it takes is printed; the bound is for machines that are busy with other things.
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        for other in &others {
+            let said = ["is gone", "another rank stopped"].iter().any(|why| other.stderr.contains(why));
+            assert!(other.code == 1 && said, "{number}: {other:?}");
+        }
+        let last = || {
+            let entries = std::fs::read_dir(folder.path("ck")).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<String> = names.collect();
+            names.sort();
+            names
+        };
+        let complete = |name: &&String| name.starts_with("step-");
+        let Some(done) =
+            last().iter().rfind(complete).map(|name| name["step-".len()..].parse::<usize>().unwrap())
+        else {
+            // Killed before the first checkpoint was whole: the next drill begins anew.
+            std::fs::remove_dir_all(folder.path("ck")).unwrap();
+            continue;
+        };
+        let rest =
+            folder.run(&format!("run plan.toml --save ck --save-every 1 --resume ck --steps {}", done + 1));
+        assert_eq!((rest.code, rest.stderr.as_str()), (0, ""));
+        assert!(rest.stdout.contains(&format!("step {:5}", done + 1)), "{}", rest.stdout);
+        assert!(last().iter().all(|name| complete(&name)), "{:?}", last());
+    }
+    println!("{drills} kills, all survivors ended within {longest:.1?}");
+}
+
+/// Sends a signal as a shell does.
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn a_process_that_hangs_ends_the_others_with_its_rank_and_op() {
+    let folder = prepared();
+    let run = "run plan.toml --transport tcp --patience 3 --steps 1000000";
+    let check = |processes: Vec<Child>, others: &[usize], expected: &str| {
+        let ran: Vec<Ran> = processes.into_iter().map(ended).collect();
+        assert!(others.iter().all(|other| ran[*other].code == 1), "{ran:?}");
+        assert!(ran[others[0]].stderr.contains(expected), "{ran:?}");
+    };
+    // The process goes on and says so, its rank does not.
+    let drill = launched(&folder, &format!("{run} --drill stall:1:2:20"), 4);
+    check(drill, &[0, 1, 2, 3], "rank 1 stopped in step 2 at `");
+    // The process does not run any more, though its connections stand.
+    let mut processes = launched(&folder, &format!("{run} --save ck --save-every 1"), 4);
+    wait_for(&folder, "ck");
+    // All have said something by then.
+    std::thread::sleep(Duration::from_secs(2));
+    signal(&processes[2], "-STOP");
+    let mut stopped = processes.remove(2);
+    check(processes, &[0, 1, 2], "nothing has come from its process for 3 s");
+    stopped.kill().unwrap();
+    stopped.wait().unwrap();
+}
