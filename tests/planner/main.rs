@@ -1,6 +1,8 @@
 //! What the planner's plans are worth beside plans that people published.
 
 mod published;
+#[path = "../../examples/rivals/table.rs"]
+mod rivals;
 mod sweeps;
 
 use std::collections::BTreeMap;
@@ -44,4 +46,17 @@ fn no_published_plan_is_faster_than_the_planner_s() {
     println!("{}", published::summary(&compared));
     assert!(compared.len() >= 3, "only {} compared", compared.len());
     assert!(compared.iter().all(|one| !one.is_slower()), "{}", published::summary(&compared));
+}
+
+#[test]
+fn gpipe_zero_and_fsdp_each_win_somewhere() {
+    let page = file("docs/planner.md");
+    let settings = rivals::settings();
+    // One that each wins, made again.
+    for rival in ["GPipe", "ZeRO", "FSDP"] {
+        let wins = |line: &&str| line.starts_with("| g") && line.ends_with(&format!("| {rival} |"));
+        let line = page.lines().find(wins).unwrap_or_else(|| panic!("{rival} wins nowhere"));
+        let made = settings.iter().filter(|setting| line.starts_with(&setting.begins())).map(rivals::row);
+        assert_eq!(made.collect::<Vec<String>>(), [format!("{line}\n")]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::fmt;
+use trainwright_spec::cluster::Node;
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text;
@@ -70,6 +71,7 @@ pub static FIELDS: &[Field] = &[
         key: "mesh.shard",
         value: |plan| given(plan.mesh.shard() != plan.mesh.weight_copies(), plan.mesh.shard()),
     },
+    Field { key: "mesh.order", value: |plan| given(!plan.mesh.order.is_default(), plan.mesh.order.name()) },
     Field { key: "tensor_scheme", value: |plan| given(plan.tensor_scheme != "1d", &plan.tensor_scheme) },
     Field { key: "sequence_parallel", value: |plan| given(plan.mesh.tensor > 1, plan.sequence_parallel) },
     Field { key: "context_scheme", value: |plan| given(plan.mesh.context > 1, &plan.context_scheme) },
@@ -167,8 +169,8 @@ pub(crate) fn overlap_pipeline(plan: &Plan) -> PipelineOverlap {
 }
 
 fn cluster(plan: &Plan) -> String {
-    let node = &plan.cluster.node;
-    format!("{} x {} {}", plan.cluster.nodes, node.gpus.value, node.gpu.name)
+    let kind = |(nodes, node): (usize, &Node)| format!("{nodes} x {} {}", node.gpus.value, node.gpu.name);
+    plan.cluster.kinds().map(kind).collect::<Vec<_>>().join(" + ")
 }
 
 fn schedule(plan: &Plan) -> String {

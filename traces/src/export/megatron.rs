@@ -8,6 +8,7 @@ mod state;
 use super::fields::{has_experts, overlap_pipeline};
 use super::sheet::Sheet;
 use serde_json::Value;
+use trainwright_spec::mesh::RankOrder;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::{AttentionKernel, Fusion, PipelineOverlap, Stack};
@@ -99,6 +100,14 @@ fn mesh(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     }
     if has_experts(plan) && mesh.expert_tensor() != mesh.tensor {
         out.set("--expert-tensor-parallel-size", mesh.expert_tensor(), "model.expert_tensor_parallel_size");
+    }
+    match mesh.order {
+        RankOrder::DataLast if mesh.context * mesh.expert == 1 => {
+            sheet.say(&["mesh.order"]);
+            out.on("--use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping");
+        }
+        RankOrder::DataLast => sheet.leave("mesh.order", "only without context and expert ranks"),
+        RankOrder::PipelineLast => {}
     }
     if mesh.context == 1 {
         return;

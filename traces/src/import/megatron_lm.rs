@@ -8,6 +8,7 @@ use super::arguments::{Arguments, quoted};
 use super::{Imported, Importer, Request};
 use crate::export::fields::has_experts;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::mesh::RankOrder;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::sourced::Sourced;
@@ -56,6 +57,9 @@ fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spe
     mesh.data = request.data_ranks(others, "tensor x pipeline x context parallel size")?;
     mesh.expert = given.count_or("--expert-model-parallel-size", 1)?;
     mesh.expert_tensor = given.number("--expert-tensor-parallel-size")?.filter(|own| *own != mesh.tensor);
+    if given.has("--use-tp-pp-dp-mapping") {
+        mesh.order = RankOrder::DataLast;
+    }
     plan.sequence_parallel = given.has("--sequence-parallel") && mesh.tensor > 1;
     let kind = given.text("--cp-comm-type").unwrap_or("p2p");
     let scheme = match kind {

@@ -6,7 +6,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::DATA_SCHEMES;
 use trainwright_spec::job::Job;
-use trainwright_spec::mesh::Mesh;
+use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::optimizer::{MasterWeights, Moments, OPTIMIZERS, StatePrecision};
@@ -163,6 +163,7 @@ pub fn plans(names: &'static [&'static str], whole: bool) -> impl Strategy<Value
                 context,
                 expert: if experts { expert } else { 1 },
                 shard: shard.filter(|shard| *shard < context * data),
+                order: RankOrder::ALL[rounds % 2],
                 ..Mesh::new(tensor, ranks, data)
             },
             job: Job {
