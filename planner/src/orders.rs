@@ -4,6 +4,7 @@
 //! last have embedding and head, so that it matters which of them the larger or faster GPUs are. Every order of the kinds
 //! is a question of its own; the answer is the best of theirs.
 
+use crate::search::KEPT;
 use crate::sensitivity::FrontPoint;
 use crate::sensitivity::thinned;
 use crate::verdict::{Alternative, Found, PlannerError, Question, Search, Verdict};
@@ -38,13 +39,12 @@ fn permutations(count: usize) -> Vec<Vec<usize>> {
     })
 }
 
-/// The best of the answers to a question in several orders, so many of them ranked.
+/// The best of the answers to a question in several orders.
 ///
 /// # Errors
 /// The first one's if none of them has an answer.
 pub(crate) fn best_of(
     answers: Vec<(Cluster, Result<Verdict, PlannerError>)>,
-    ranked: usize,
 ) -> Result<Verdict, PlannerError> {
     let mut found: Vec<(Cluster, Found)> = Vec::new();
     let mut without: Vec<Result<Verdict, PlannerError>> = Vec::new();
@@ -91,7 +91,7 @@ pub(crate) fn best_of(
     }
     let time = |step: Seconds| step.get();
     best.ranked.sort_by(|a, b| time(a.forecast.step_time).total_cmp(&time(b.forecast.step_time)));
-    best.ranked.truncate(ranked);
+    best.ranked.truncate(KEPT);
     front.sort_by(|a, b| time(a.step_time).total_cmp(&time(b.step_time)));
     best.front = thinned(front);
     Ok(Verdict::Found(best))

@@ -34,22 +34,23 @@ pub const KEPT: usize = 5;
 /// How far a search goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scope {
-    /// How long; none: until nothing that is left can be among the ranked.
+    /// How long; none: until nothing that is left can be among the proved.
     pub time: Option<Seconds>,
-    /// How many plans are ranked: the search proves that no other is faster than the last of them.
-    pub ranked: usize,
+    /// How many of the ranked plans are proved: no other is faster than the last of these. The rest are the best of those
+    /// that were seen on the way.
+    pub proved: usize,
     /// Whether it says what became of the choices that one would expect.
     pub alternatives: bool,
 }
 
 impl Scope {
-    /// The best plan alone.
-    pub const BEST: Scope = Scope { time: None, ranked: 1, alternatives: false };
+    /// The best plan.
+    pub const BEST: Scope = Scope { time: None, proved: 1, alternatives: false };
 }
 
 impl Default for Scope {
     fn default() -> Self {
-        Self { time: None, ranked: KEPT, alternatives: true }
+        Self { time: None, proved: KEPT, alternatives: true }
     }
 }
 
@@ -80,7 +81,7 @@ pub fn plan_within(
         let answer = plan_in_order(&ordered, scope, &out_of_time, watch);
         (ordered.cluster, answer)
     };
-    best_of(orders(question).into_iter().map(answer).collect(), scope.ranked)
+    best_of(orders(question).into_iter().map(answer).collect())
 }
 
 /// The answer with the nodes in the order in which they stand.
@@ -94,13 +95,14 @@ fn plan_in_order(
         Ok(space) => space,
         Err(search) => return Ok(Verdict::OutOfTime(search)),
     };
-    let goal = Goal { keep: KEPT, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time };
+    let goal =
+        Goal { keep: scope.proved, layouts: &|_| true, candidates: &|_| true, looks: None, out_of_time };
     let explored = space.explore(&goal, watch)?;
     let search = space.search(&explored);
     let mut best: Vec<&Seen> = explored.seen.iter().filter(|seen| seen.time().is_some()).collect();
     // Stable: of equal times, the one that was more hopeful comes first.
     best.sort_by_key(|seen| seen.time());
-    best.truncate(scope.ranked);
+    best.truncate(KEPT);
     if best.is_empty() {
         return match &space.legal.left_out {
             _ if search.unseen > 0 => Ok(Verdict::OutOfTime(search)),

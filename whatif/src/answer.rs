@@ -76,7 +76,7 @@ pub(crate) fn outcome(base: &Base) -> Outcome {
 
 fn best(question: &Question) -> Outcome {
     sensible(question)?;
-    match plan_within(question, Scope { alternatives: false, ..Scope::default() }, &|_| {}) {
+    match plan_within(question, Scope::BEST, &|_| {}) {
         Ok(Verdict::Found(found)) => {
             let best = found.ranked.into_iter().next();
             let best = best.ok_or("the planner found no plan that it could rank")?;
