@@ -16,6 +16,7 @@ use crate::units::Bytes;
 use divided::Whole;
 use offloaded::with_offload;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The peak memory of one rank by kind.
 ///
@@ -185,19 +186,39 @@ pub fn plan_memory_with(plan: &Plan, lists: &ActionLists) -> Vec<RankMemory> {
     memory_with(plan, &Stage::all(plan), lists)
 }
 
+/// The same for one pipeline rank.
+pub fn rank_memory_with(plan: &Plan, lists: &ActionLists, rank: usize) -> RankMemory {
+    let stages = Stage::of_rank(plan, rank);
+    let one = ranks_memory(plan, &stages, lists, rank..rank + 1);
+    one.into_iter().next().expect("a rank was asked for")
+}
+
 /// The closed form for every pipeline rank of a plan with these stages.
 pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
     memory_with(plan, stages, &plan.schedule().lists(plan.pipeline_shape()))
 }
 
 fn memory_with(plan: &Plan, stages: &[Stage], lists: &ActionLists) -> Vec<RankMemory> {
-    let held: Vec<Held> = stages.iter().map(Held::of).collect();
-    let ranks = lists.ranks.iter().enumerate();
-    let memory = ranks.map(|rank| rank_memory(plan, stages, &held, rank)).collect();
-    if plan.offload.is_none() { memory } else { with_offload(plan, stages, memory) }
+    ranks_memory(plan, stages, lists, 0..lists.ranks.len())
+}
+
+/// Of some ranks, all of whose stages are given.
+fn ranks_memory(plan: &Plan, stages: &[Stage], lists: &ActionLists, ranks: Range<usize>) -> Vec<RankMemory> {
+    let held = by_number(plan, stages, Held::of);
+    let own = lists.ranks[ranks.clone()].iter();
+    let memory = ranks.clone().zip(own).map(|rank| rank_memory(plan, stages, &held, rank)).collect();
+    if plan.offload.is_none() { memory } else { with_offload(plan, stages, lists, (ranks, memory)) }
+}
+
+/// Something of each stage by its number in actions, and its default for stages that are not given.
+fn by_number<T: Default + Clone>(plan: &Plan, stages: &[Stage], of: impl Fn(&Stage) -> T) -> Vec<T> {
+    let mut all = vec![T::default(); plan.stages.len() * plan.schedule().copies()];
+    stages.iter().for_each(|stage| all[stage.number] = of(stage));
+    all
 }
 
 /// What one microbatch holds of a stage.
+#[derive(Clone, Default)]
 struct Held {
     /// From forward to backward, or to its first half.
     kept: Bytes,

@@ -182,15 +182,13 @@ fn one_stage_per_rank(name: &str, shape: PipelineShape) -> Result<(), String> {
 /// most of them in all; ties go to the earliest moment. Indexed by stage, copies counted.
 ///
 /// `weight` is the memory that one microbatch of a stage keeps, which decides which moment is the peak.
-pub fn peak_in_flight(
-    schedule: &dyn Schedule,
-    shape: PipelineShape,
-    weight: impl Fn(usize) -> f64,
-) -> Vec<usize> {
-    let stages = schedule.copies() * shape.stages();
+pub fn peak_in_flight(lists: &ActionLists, weight: impl Fn(usize) -> f64) -> Vec<usize> {
+    let stages = lists.ranks.iter().flatten().map(|action| action.stage + 1).max().unwrap_or(0);
     let mut peak = vec![0; stages];
-    for (rank, actions) in schedule.lists(shape).ranks.into_iter().enumerate() {
-        let own: Vec<usize> = (0..stages).filter(|stage| schedule.rank_of(*stage, shape) == rank).collect();
+    for actions in &lists.ranks {
+        let mut own: Vec<usize> = actions.iter().map(|action| action.stage).collect();
+        own.sort_unstable();
+        own.dedup();
         let mut held = vec![0usize; stages];
         let (mut now, mut most) = (0.0, 0.0);
         for action in actions {
@@ -320,7 +318,7 @@ mod tests {
         let shape =
             |ranks, virtual_stages, microbatches| PipelineShape { ranks, virtual_stages, microbatches };
         let check = |name: &str, shape: PipelineShape, expected: &[usize]| {
-            let peak = peak_in_flight(schedule(name).unwrap(), shape, |_| 1.0);
+            let peak = peak_in_flight(&schedule(name).unwrap().lists(shape), |_| 1.0);
             let per_rank: Vec<usize> =
                 (0..shape.ranks).map(|rank| peak.iter().skip(rank).step_by(shape.ranks).sum()).collect();
             assert_eq!(per_rank, expected, "{name} {shape:?}");

@@ -131,6 +131,11 @@ impl Layer {
         }
     }
 
+    /// Whether it runs the same parts and computes the same again.
+    fn is_like(&self, other: &Layer) -> bool {
+        std::rc::Rc::ptr_eq(&self.parts, &other.parts) && self.recompute == other.recompute
+    }
+
     /// Activations that it keeps from forward to backward.
     pub fn kept(&self) -> Bytes {
         kept(&self.parts, self.recompute)
@@ -201,16 +206,31 @@ impl StageCost {
 impl Stage {
     /// Every stage of a plan, by its number in actions.
     pub fn all(plan: &Plan) -> Vec<Stage> {
-        let one = Stage::one_copy(plan);
-        let copies = 0..plan.schedule().copies();
-        let copy = |copy: usize| {
-            let number = copy * one.len();
-            one.iter().map(move |stage| Stage { number: number + stage.index, ..stage.clone() })
-        };
-        copies.flat_map(copy).collect()
+        Stage::numbered(plan, |_| true)
     }
 
-    fn one_copy(plan: &Plan) -> Vec<Stage> {
+    /// Those of a pipeline rank.
+    pub fn of_rank(plan: &Plan, rank: usize) -> Vec<Stage> {
+        let (schedule, shape) = (plan.schedule(), plan.pipeline_shape());
+        Stage::numbered(plan, |number| schedule.rank_of(number, shape) == rank)
+    }
+
+    /// Those with some numbers.
+    fn numbered(plan: &Plan, has: impl Fn(usize) -> bool) -> Vec<Stage> {
+        let (stages, copies) = (plan.stages.len(), plan.schedule().copies());
+        let numbers = |index: usize| (0..copies).map(move |copy| copy * stages + index);
+        let one = Stage::one_copy(plan, |index| numbers(index).any(&has));
+        let copy = |stage: Stage| -> Vec<Stage> {
+            let own = numbers(stage.index).filter(|number| has(*number));
+            own.map(|number| Stage { number, ..stage.clone() }).collect()
+        };
+        let mut all: Vec<Stage> = one.into_iter().flat_map(copy).collect();
+        all.sort_by_key(|stage| stage.number);
+        all
+    }
+
+    /// The stages of one copy that have some indices.
+    fn one_copy(plan: &Plan, has: impl Fn(usize) -> bool) -> Vec<Stage> {
         let shape = Shape::of(plan);
         let stages = plan.stages.len();
         // Equal blocks share their parts, if their experts have equally much to do.
@@ -244,7 +264,7 @@ impl Stage {
                 stages,
             }
         };
-        blocks.iter().enumerate().map(stage).collect()
+        blocks.iter().enumerate().filter(|(index, _)| has(*index)).map(stage).collect()
     }
 
     /// Its layers in the order of forward.
@@ -254,17 +274,35 @@ impl Stage {
 
     /// Activations that one microbatch keeps from forward to backward.
     pub fn kept(&self) -> Bytes {
-        self.layers().map(|layer| kept(&layer.parts, layer.recompute)).sum()
+        self.by_layer(Layer::kept).sum()
+    }
+
+    /// A size of each layer, found once for layers that are alike.
+    fn by_layer(
+        &self,
+        size: impl Fn(&Layer) -> Bytes,
+    ) -> impl DoubleEndedIterator<Item = Bytes> + ExactSizeIterator {
+        let mut sizes: Vec<Bytes> = Vec::new();
+        let mut known: Vec<(&Layer, Bytes)> = Vec::new();
+        for layer in self.layers() {
+            let found = known.iter().find(|(other, _)| layer.is_like(other)).map(|(_, size)| *size);
+            sizes.push(found.unwrap_or_else(|| size(layer)));
+            if found.is_none() {
+                known.push((layer, sizes[sizes.len() - 1]));
+            }
+        }
+        sizes.into_iter()
     }
 
     /// The most that backward of one microbatch holds beyond that.
     pub fn backward_peak(&self) -> Bytes {
-        self.layers().map(|layer| backward_peak(&layer.parts, layer.recompute)).fold(Bytes::ZERO, Bytes::max)
+        let peak = |layer: &Layer| backward_peak(&layer.parts, layer.recompute);
+        self.by_layer(peak).fold(Bytes::ZERO, Bytes::max)
     }
 
     /// What one microbatch holds between the halves of backward.
     pub fn held_between(&self) -> Bytes {
-        self.layers().map(|layer| held_between(&layer.parts)).sum()
+        self.by_layer(|layer| held_between(&layer.parts)).sum()
     }
 
     /// Parameters on one rank that are kept quantised as well.
@@ -277,12 +315,14 @@ impl Stage {
     pub fn halves_peak(&self) -> Bytes {
         let (mut before, mut after) = (self.kept(), Bytes::ZERO);
         let most = before.max(self.held_between());
-        let beside = self.layers().map(|layer| temporary_beside_input(&layer.parts));
+        let beside = self.by_layer(|layer| temporary_beside_input(&layer.parts));
         let mut peak = beside.fold(Bytes::ZERO, Bytes::max);
-        for layer in self.layers().rev() {
-            before -= kept(&layer.parts, layer.recompute);
-            peak = peak.max(before + input_peak(&layer.parts, layer.recompute) + after - most);
-            after += held_between(&layer.parts);
+        let inputs = self.by_layer(|layer| input_peak(&layer.parts, layer.recompute));
+        let halves = self.by_layer(Layer::kept).zip(self.by_layer(|layer| held_between(&layer.parts)));
+        for (input, (kept, between)) in inputs.zip(halves).rev() {
+            before -= kept;
+            peak = peak.max(before + input + after - most);
+            after += between;
         }
         peak
     }

@@ -1,15 +1,16 @@
 //! What a rank holds on its GPU and beside it where something is offloaded.
 
-use super::{RankMemory, fixed_overhead};
+use super::{RankMemory, by_number, fixed_overhead};
 use crate::cluster::Processors;
 use crate::lower::data::Copies;
 use crate::lower::offload::{Bucket, Held, late_copies};
 use crate::lower::{Layer, Stage, own_stages};
 use crate::plan::Plan;
 use crate::program::Place;
-use crate::schedule::peak_in_flight;
+use crate::schedule::{ActionLists, peak_in_flight};
 use crate::units::Bytes;
 use serde::Serialize;
+use std::ops::Range;
 
 /// What each stage keeps of a microbatch, and of how many it does at its rank's peak.
 struct InFlight {
@@ -18,9 +19,8 @@ struct InFlight {
 }
 
 impl InFlight {
-    fn of(plan: &Plan, kept: Vec<Bytes>) -> Self {
-        let shape = plan.pipeline_shape();
-        let microbatches = peak_in_flight(plan.schedule(), shape, |stage| kept[stage].get());
+    fn of(lists: &ActionLists, kept: Vec<Bytes>) -> Self {
+        let microbatches = peak_in_flight(lists, |stage| kept[stage].get());
         Self { kept, microbatches }
     }
 
@@ -30,12 +30,16 @@ impl InFlight {
 }
 
 /// The same ranks with what is offloaded beside them.
-pub(super) fn with_offload(plan: &Plan, stages: &[Stage], ranks: Vec<RankMemory>) -> Vec<RankMemory> {
-    let beside: Vec<Bytes> = stages.iter().map(|stage| stage.kept_beside(plan)).collect();
-    let on_gpu: Vec<Bytes> =
-        stages.iter().zip(&beside).map(|(stage, beside)| stage.kept() - *beside).collect();
-    let (beside, on_gpu) = (InFlight::of(plan, beside), InFlight::of(plan, on_gpu));
-    let ranks = ranks.into_iter().enumerate();
+pub(super) fn with_offload(
+    plan: &Plan,
+    stages: &[Stage],
+    lists: &ActionLists,
+    (ranks, memory): (Range<usize>, Vec<RankMemory>),
+) -> Vec<RankMemory> {
+    let beside = by_number(plan, stages, |stage| stage.kept_beside(plan));
+    let on_gpu = by_number(plan, stages, |stage| stage.kept() - stage.kept_beside(plan));
+    let (beside, on_gpu) = (InFlight::of(lists, beside), InFlight::of(lists, on_gpu));
+    let ranks = ranks.zip(memory);
     ranks.map(|(rank, all)| rank_with_offload(plan, stages, (&on_gpu, &beside), (rank, all))).collect()
 }
 
@@ -57,11 +61,11 @@ fn rank_with_offload(
     let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
     let by_host = offload.updated_by_host();
 
-    let kept: Bytes = own().map(|stage| on_gpu.bytes(stage.index)).sum();
+    let kept: Bytes = own().map(|stage| on_gpu.bytes(stage.number)).sum();
     let (others, held) = own()
         .map(|stage| {
-            let rest = on_gpu.kept[stage.index] * on_gpu.microbatches[stage.index].saturating_sub(1) as f64;
-            (kept - on_gpu.bytes(stage.index) + rest, Held::fullest(plan, stage))
+            let rest = on_gpu.kept[stage.number] * on_gpu.microbatches[stage.number].saturating_sub(1) as f64;
+            (kept - on_gpu.bytes(stage.number) + rest, Held::fullest(plan, stage))
         })
         .reduce(|most, next| if next.0 + next.1.total() > most.0 + most.1.total() { next } else { most })
         .unwrap_or_default();
@@ -95,7 +99,7 @@ fn rank_with_offload(
         memory.keep_beside(Some(offload.gradients_place()), gradients, state.gradient * staged);
     }
     memory.keep_beside(offload.parameters, state.weight * fetched, state.weight * staged);
-    let kept: Bytes = own().map(|stage| beside.bytes(stage.index)).sum();
+    let kept: Bytes = own().map(|stage| beside.bytes(stage.number)).sum();
     let largest = own().flat_map(|stage| stage.blocks.iter()).map(Layer::kept).fold(Bytes::ZERO, Bytes::max);
     memory.keep_beside(offload.activations, kept, 2.0 * largest);
     memory

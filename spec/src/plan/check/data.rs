@@ -66,7 +66,8 @@ impl Plan {
     /// them, its end is not the last use.
     fn check_reshard(&self, divided: Divided) -> Result<(), Fault> {
         let shape = self.pipeline_shape();
-        let one_at_a_time = || shape.stages() == 1 && peak_in_flight(self.schedule(), shape, |_| 1.0) == [1];
+        let one_at_a_time =
+            || shape.stages() == 1 && peak_in_flight(&self.schedule().lists(shape), |_| 1.0) == [1];
         let keeps = divided == Divided::Weights && self.reshard() == Reshard::AfterBackward;
         match keeps && !one_at_a_time() {
             false => Ok(()),
