@@ -15,7 +15,7 @@ use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
 use crate::space::recompute_choices;
 use crate::verdict::Question;
-use order::{ForwardPart, OrderBound};
+use order::{Blocks, Line};
 use trainwright_sim::costs::Costs;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
@@ -58,23 +58,32 @@ pub(crate) fn step_bound(
     (pipeline + update_bound(plan, cost.parameters(question), costs)) * (1.0 - ROUNDING)
 }
 
-/// The same bound or a higher one, with what memory forces ranks to compute again and what the data axis sends.
+/// The same bound or a higher one, with the order of the passes, what memory forces ranks to compute again and what the data
+/// axis sends; not all of it where a part is not below `most`.
 pub(crate) fn tight_bound(
     question: &Question,
     candidate: &Candidate,
     plan: &Plan,
-    layers: &LayerCosts,
+    (layers, most): (&LayerCosts, Option<Seconds>),
     costs: &impl Costs,
 ) -> Seconds {
     let cost = layers.of(candidate);
-    let ordered = Ordered::of(question, candidate, layers, cost);
-    let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(cost.least_time(question)));
-    let pipeline = pipeline_bound(question, candidate, layers, cost).max(in_order);
-    let in_memory = memory_pipeline_bound(question, candidate, plan, layers, ordered.as_ref());
+    let update = update_bound(plan, cost.parameters(question), costs);
+    let whole = |time: Seconds| (time + update) * (1.0 - ROUNDING);
+    let enough = |time: Seconds| most.is_some_and(|most| whole(time) >= most);
     let sent = data_bound(question, candidate, plan, layers, costs)
         .max(copy_bound(question, candidate, plan, layers, costs));
-    let update = update_bound(plan, cost.parameters(question), costs);
-    (pipeline.max(in_memory).max(sent) + update) * (1.0 - ROUNDING)
+    if enough(sent) {
+        return whole(sent);
+    }
+    let ordered = Ordered::of(question, candidate, layers, cost);
+    let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO));
+    let pipeline = pipeline_bound(question, candidate, layers, cost).max(in_order).max(sent);
+    if enough(pipeline) {
+        return whole(pipeline);
+    }
+    let in_memory = memory_pipeline_bound(question, candidate, plan, layers, ordered.as_ref());
+    whole(pipeline.max(in_memory))
 }
 
 /// How long the passes of a layer take.
@@ -149,14 +158,14 @@ fn pipeline_bound(
     spread.max(whole_blocks)
 }
 
-/// What the order of a candidate's passes makes of the work of a microbatch: see `order`. A stage has one block at least.
+/// What the order of a candidate's passes makes of the work of a microbatch: see `order`.
 ///
 /// It is that of a step of fewer microbatches where there are many, and the mean rank's work for each of the others: as
 /// long as the schedule repeats, each more takes what the busiest rank does.
 struct Ordered {
-    order: OrderBound,
-    stages: f64,
-    block: Seconds,
+    lines: Vec<Line>,
+    /// The least work of a microbatch.
+    work: Seconds,
     /// Microbatches of the others, for each rank.
     rest: f64,
 }
@@ -166,20 +175,39 @@ impl Ordered {
         if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
             return None;
         }
-        let parts = layers.forward_parts(candidate);
         let shape = candidate.shape(question.job.global_batch);
         let few = enough_microbatches(candidate, shape);
         let rest = (shape.microbatches - few) as f64 / shape.ranks as f64;
         let shape = PipelineShape { microbatches: few, ..shape };
-        let order = layers.order(candidate.schedule, shape, ForwardPart::of(parts));
-        let block = least_block(cost, |block| block.time);
-        Some(Self { order, stages: shape.stages() as f64, block, rest })
+        let by_kind = layers.by_kind(candidate);
+        let least = |of: &dyn Fn(&ModelCost) -> Vec<LayerCost>| {
+            let times = by_kind.iter().flat_map(of).map(|layer| pass_times(&layer));
+            times.reduce(least_passes).expect("a layer has choices")
+        };
+        let counts = question.model.blocks.iter().map(|run| run.count).enumerate();
+        let runs = counts.map(|(run, count)| (count, least(&|cost| cost.blocks[run].clone())));
+        let blocks = Blocks {
+            runs: runs.collect(),
+            embedding: least(&|cost| vec![cost.embedding]),
+            head: least(&|cost| vec![*cost.head_of(candidate)]),
+        };
+        let lines = layers.order(candidate.schedule, shape, &blocks).lines(&blocks);
+        Some(Self { lines, work: cost.least_time(question), rest })
     }
 
-    /// A time that no step with so much work is below.
-    fn time(&self, work: Seconds) -> Seconds {
-        let beyond = work - self.block * self.stages;
-        self.block * self.order.sum + beyond * self.order.least + work * self.rest
+    /// A time that no step is below whose microbatches take so much more work than the least.
+    fn time(&self, more: Seconds) -> Seconds {
+        let of = |line: &Line| line.time + more * line.more;
+        let few = self.lines.iter().map(of).fold(Seconds::ZERO, Seconds::max);
+        few + (self.work + more) * self.rest
+    }
+}
+
+fn least_passes(a: PassTimes, b: PassTimes) -> PassTimes {
+    PassTimes {
+        forward: a.forward.min(b.forward),
+        input: a.input.min(b.input),
+        weight: a.weight.min(b.weight),
     }
 }
 
@@ -260,9 +288,7 @@ fn memory_pipeline_bound(
     let ranks: Vec<(Rank, Vec<(Seconds, Bytes)>)> = ranks.map(|rank| (rank, ways(&rank))).collect();
     let all = by_kind.iter().flat_map(|cost| &cost.blocks[longest]);
     let slowest = all.map(|choice| choice.time).fold(Seconds::ZERO, Seconds::max);
-    // What is not of the longest run.
     let fastest = choices.iter().map(|choice| choice.time).fold(slowest, Seconds::min);
-    let others = cost.least_time(question) - fastest * blocks;
     // Whether all blocks find room and time in steps of so long for each microbatch.
     let suffices = |time: Seconds| {
         let most =
@@ -272,8 +298,8 @@ fn memory_pipeline_bound(
             return false;
         }
         ordered.is_none_or(|ordered| {
-            let work = others + least_work(&ranks, &caps, blocks);
-            ordered.time(work) * (1.0 - ROUNDING) <= time * microbatches
+            let more = least_work(&ranks, &caps, blocks) - fastest * blocks;
+            ordered.time(more.max(Seconds::ZERO)) * (1.0 - ROUNDING) <= time * microbatches
         })
     };
     let ends =
@@ -389,7 +415,8 @@ fn ramped(work: Seconds, ranks: usize, microbatches: usize, before: f64) -> Seco
 
 /// The least time that a step takes for what its data axis sends, but for the update behind it.
 ///
-/// State divided in every microbatch: T = m (g G(n̄) + R(n̄)) on the rank with the mean n̄ or more of all parameters. Else, with
+/// State divided in every microbatch: T = max(m (g G(n̄) + R(n̄)), F + m R(n̄)) on the rank with the mean n̄ or more of all
+/// parameters; nothing is reduced before a microbatch has gone forward through all stages. Else, with
 /// one stage per rank, T = ((m − 1) W + F + C(n)) / p: the last backward begins after all other passes, and the reduction
 /// does not end before it has begun and all its gradients are sent; without overlap ((m W) + C(n)) / p.
 ///
@@ -440,7 +467,8 @@ fn data_bound(
         };
         let reduced = if every { time(reduction, reduced_bytes) } else { Seconds::ZERO };
         let gathered = time(CollectiveKind::AllGather, weight * mean) * gathers;
-        return (gathered + reduced) * (m / kind.copies as f64);
+        let each = m / kind.copies as f64;
+        return ((gathered + reduced) * each).max(reduced * each + cost.forward_time(question));
     }
     if shape.virtual_stages > 1 || !kind.ramps {
         return Seconds::ZERO;

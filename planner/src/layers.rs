@@ -1,7 +1,7 @@
 //! What a model's layers cost on one rank: the numbers that bounds and partitions are made of.
 
 use crate::bound::enough_microbatches;
-use crate::bound::order::{ForwardPart, OrderBound};
+use crate::bound::order::{Blocks, OrderBound, Parts};
 use crate::candidate::Candidate;
 use crate::space::recompute_choices;
 use crate::stages::InFlight;
@@ -173,6 +173,9 @@ impl Kind {
     }
 }
 
+/// What the mean of a schedule's paths is made for.
+type OrderKey = (&'static str, PipelineShape, Parts);
+
 /// What layer costs depend on: a layout whose data axis has no bearing, and whose pipeline only has if there is one.
 type Key = (Mesh, usize, bool, &'static str, &'static str, &'static str, Precision);
 
@@ -210,7 +213,7 @@ pub(crate) struct LayerCosts {
     models: BTreeMap<Key, OnKinds>,
     in_flight: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<InFlight>>>,
     lists: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<ActionLists>>>,
-    orders: Mutex<BTreeMap<(&'static str, PipelineShape, ForwardPart), OrderBound>>,
+    orders: Mutex<BTreeMap<OrderKey, Arc<OrderBound>>>,
     kinds: BTreeMap<&'static str, Kind>,
     global_batch: usize,
 }
@@ -259,6 +262,11 @@ impl LayerCosts {
         Ok(Some(Self { models, in_flight, lists, orders, kinds, global_batch }))
     }
 
+    /// Whether two candidates have the same costs.
+    pub fn are_alike(one: &Candidate, other: &Candidate) -> bool {
+        key(one) == key(other)
+    }
+
     /// The costs of a candidate whose layout was given to `new`; where nodes are of several kinds, no layer takes less on
     /// any of them.
     pub fn of(&self, candidate: &Candidate) -> &ModelCost {
@@ -305,15 +313,17 @@ impl LayerCosts {
         found
     }
 
-    /// What the order of a schedule's passes costs at least.
-    pub fn order(&self, name: &'static str, shape: PipelineShape, forward: ForwardPart) -> OrderBound {
+    /// What the order of a schedule's passes costs, made for such blocks.
+    pub fn order(&self, name: &'static str, shape: PipelineShape, blocks: &Blocks) -> Arc<OrderBound> {
+        let parts = Parts::of(blocks.longest_run());
         let known = || self.orders.lock().expect("no holder of the lock panics");
-        if let Some(found) = known().get(&(name, shape, forward)) {
-            return *found;
+        if let Some(found) = known().get(&(name, shape, parts)) {
+            return found.clone();
         }
-        let schedule = schedule(name).expect("candidates have schedules of the registry");
-        let found = OrderBound::of(schedule, shape, forward);
-        known().insert((name, shape, forward), found);
+        let stages = shape.stages();
+        let on_each = blocks.count() as f64 / stages as f64;
+        let found = Arc::new(OrderBound::of(&self.lists(name, shape), stages, on_each, parts));
+        known().insert((name, shape, parts), found.clone());
         found
     }
 
@@ -343,10 +353,11 @@ fn model_cost(
     let rank = question.cluster.first_of(kind);
     let mut plan = candidate.plan(question, Vec::new());
     let experts_apart = plan.mesh.experts_apart();
-    let cost = |plan: &Plan, stage: StageCost| {
-        let forward = segment_time(plan, stage.forward, rank, costs)?;
-        let backward = segment_time(plan, stage.backward, rank, costs)?;
-        let input = segment_time(plan, stage.input, rank, costs)?.min(backward);
+    let mut groups = BTreeMap::new();
+    let mut cost = |plan: &Plan, stage: StageCost| {
+        let mut time = |segment| segment_time(plan, segment, (rank, &mut groups), costs);
+        let (forward, backward) = (time(stage.forward)?, time(stage.backward)?);
+        let input = time(stage.input)?.min(backward);
         let time = forward + backward;
         let apart = if experts_apart { stage.routed } else { 0 };
         let StageCost { kept, peak, parameters, .. } = stage;
@@ -367,7 +378,12 @@ fn model_cost(
 }
 
 /// How long a segment takes on a global rank that works by itself.
-fn segment_time(plan: &Plan, segment: Segment, rank: usize, costs: &impl Costs) -> Result<Seconds, Deadlock> {
+fn segment_time(
+    plan: &Plan,
+    segment: Segment,
+    (rank, all): (usize, &mut BTreeMap<Axis, Group>),
+    costs: &impl Costs,
+) -> Result<Seconds, Deadlock> {
     let uses = |axis: Axis| {
         let on = |op: &Op| matches!(&op.work, Work::Collective { axis: own, .. } if *own == axis);
         segment.ops.iter().any(on)
@@ -375,7 +391,8 @@ fn segment_time(plan: &Plan, segment: Segment, rank: usize, costs: &impl Costs) 
     let mut groups = Vec::new();
     let own = Axis::ALL.map(|axis| {
         (uses(axis) && plan.mesh.size(axis) > 1).then(|| {
-            groups.push(Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] });
+            let group = || Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] };
+            groups.push(all.entry(axis).or_insert_with(group).clone());
             groups.len() - 1
         })
     });

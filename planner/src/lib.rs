@@ -44,6 +44,7 @@ mod bound;
 mod candidate;
 mod explain;
 mod infeasible;
+mod known;
 mod layers;
 mod orders;
 pub mod partition;

@@ -12,6 +12,7 @@ use crate::bound::{layout_bound, plan_bound};
 use crate::candidate::Candidate;
 use crate::explain::{alternatives, limited_by};
 use crate::infeasible::infeasible;
+use crate::known::KnownCosts;
 use crate::layers::LayerCosts;
 use crate::orders::{best_of, orders};
 use crate::sensitivity::{finalists, front};
@@ -21,10 +22,14 @@ use crate::stages::{Staged, stage};
 use crate::verdict::{Found, PlannerError, Progress, Question, Ranked, Search, Verdict};
 pub(crate) use branch::{Explored, Goal, Seen};
 use rayon::prelude::*;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
-use trainwright_sim::costs::{ClusterCosts, Costs};
+use trainwright_sim::costs::Costs;
 use trainwright_sim::{forecast, step_time_for_ranking};
+use trainwright_spec::lower::messages_in_line;
+use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
@@ -171,11 +176,15 @@ impl<'a> Bounds<'a> {
 /// All layouts with their bounds.
 pub(crate) struct Space<'a> {
     pub question: &'a Question,
-    pub costs: ClusterCosts<'a>,
+    pub costs: KnownCosts<'a>,
     pub legal: Legal<'a>,
     pub layers: LayerCosts,
     /// No step with the layout is faster.
     pub bounds: Vec<Seconds>,
+    /// Whether there are several orders of ranks.
+    ordered: bool,
+    /// What came of candidates that differ in the order of ranks alone.
+    twins: Mutex<HashMap<String, Arc<OnceLock<Staged>>>>,
 }
 
 impl<'a> Space<'a> {
@@ -193,7 +202,7 @@ impl<'a> Space<'a> {
         out_of_time: &(dyn Fn() -> bool + Sync),
         watch: &(dyn Fn(Progress) + Sync),
     ) -> Result<Result<Self, Search>, PlannerError> {
-        let costs = ClusterCosts::new(&question.cluster);
+        let costs = KnownCosts::new(&question.cluster);
         let legal = Legal::of(question)?;
         let total = legal.layouts.len();
         watch(Progress { phase: "bounds", done: 0, total });
@@ -210,7 +219,8 @@ impl<'a> Space<'a> {
         let bound = |layout: &Candidate| layout_bound(question, layout, layers.of(layout));
         let bounds = legal.layouts.par_iter().map(bound).collect();
         watch(Progress { phase: "bounds", done: total, total });
-        Ok(Ok(Self { question, costs, legal, layers, bounds }))
+        let ordered = legal.layouts.iter().any(|layout| !layout.mesh.order.is_default());
+        Ok(Ok(Self { question, costs, legal, layers, bounds, ordered, twins: Mutex::default() }))
     }
 
     /// Solves and simulates a candidate.
@@ -220,13 +230,34 @@ impl<'a> Space<'a> {
 
     /// The same, but for the simulation if that cannot take less than `most`.
     pub fn trial_below(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
-        let staged = stage(self.question, candidate, &self.layers, &self.costs);
+        let staged = self.staged(candidate);
         if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
             && plan_bound(self.question, candidate, plan, &self.layers, &self.costs) >= most
         {
             return Ok(Trial::TooSlow);
         }
         trial(staged, &self.costs)
+    }
+
+    /// The candidate's best stages: those of the one with the other order of ranks, where nothing that they depend on differs.
+    fn staged(&self, candidate: &Candidate) -> Staged {
+        let mesh = Mesh { order: RankOrder::default(), ..candidate.mesh };
+        let usual = Candidate { mesh, ..*candidate };
+        let in_line = messages_in_line(&candidate.plan(self.question, Vec::new())).is_some();
+        let elsewhere = in_line || !candidate.offload.is_none() || self.question.cluster.is_mixed();
+        if !self.ordered || elsewhere || !LayerCosts::are_alike(&usual, candidate) {
+            return stage(self.question, candidate, &self.layers, &self.costs);
+        }
+        let mut twins = self.twins.lock().expect("no holder of the lock panics");
+        let own = twins.entry(format!("{usual:?}")).or_default().clone();
+        drop(twins);
+        let found = own.get_or_init(|| stage(self.question, candidate, &self.layers, &self.costs));
+        match found.clone() {
+            Staged::Plan(plan, estimate) => {
+                Staged::Plan(Box::new(Plan { mesh: candidate.mesh, ..*plan }), estimate)
+            }
+            other => other,
+        }
     }
 
     /// What a whole search comes to.

@@ -16,7 +16,9 @@ use std::ops::Range;
 use trainwright_sim::costs::Costs;
 use trainwright_spec::data::Divided;
 use trainwright_spec::lower::messages_in_line;
-use trainwright_spec::memory::{fixed_overhead, node_memory, plan_memory, plan_memory_with};
+use trainwright_spec::memory::{
+    fixed_overhead, node_memory, plan_memory, plan_memory_with, rank_memory_with,
+};
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::schedule::{ActionKind, ActionLists, PipelineShape, Schedule};
 use trainwright_spec::units::{Bytes, Seconds};
@@ -68,7 +70,7 @@ pub(crate) fn stage(
     let shared = if exact { None } else { Some(least) };
     let whole = Measure::new(&empty, None);
     let shorter = layers.shorter(candidate).map(|few| Measure::new(&empty, Some(few)));
-    let fullest = |plan: &Plan| shorter.as_ref().unwrap_or(&whole).fullest(plan);
+    let measure = shorter.as_ref().unwrap_or(&whole);
     let mut reserve = Bytes::ZERO;
     for _ in 0..=TIGHTENINGS {
         let room = Room { shared, reserve };
@@ -78,14 +80,14 @@ pub(crate) fn stage(
         match outcome {
             Outcome::Solved(solution) => {
                 let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
-                let full = match fullest(&plan) {
+                let full = match measure.fullest(&plan) {
                     full if full.fits() && shorter.is_some() => whole.fullest(&plan),
                     full => full,
                 };
                 if full.fits() {
                     return fitting(plan, solution.objective);
                 }
-                reserve += full.needs - full.has;
+                reserve += full.held.needs - full.held.has;
             }
             Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if exact => {
                 return Staged::OutOfMemory { rank: stage, needs, has: empty.node(stage).gpu.memory.value };
@@ -95,12 +97,12 @@ pub(crate) fn stage(
         }
     }
     let problem = problem(question, candidate, &empty, layers, costs, Room { shared, reserve: Bytes::ZERO });
-    match repair(question, &empty, &problem, &fullest) {
+    match repair(question, &empty, &problem, measure) {
         Ok((plan, objective)) => match whole.fullest(&plan) {
             full if full.fits() => fitting(plan, objective),
-            Fullest { rank, needs, has } => Staged::OutOfMemory { rank, needs, has },
+            full => full.out_of_memory(),
         },
-        Err(Fullest { rank, needs, has }) => Staged::OutOfMemory { rank, needs, has },
+        Err(lacking) => lacking.out_of_memory(),
     }
 }
 
@@ -122,19 +124,41 @@ fn beside(plan: &Plan) -> Option<(Bytes, Bytes)> {
     places.into_iter().find(|(needs, has)| needs > has)
 }
 
-/// The pipeline rank whose memory is fullest.
+/// What a pipeline rank holds, and what it can hold.
 #[derive(Debug, Clone, Copy)]
-struct Fullest {
-    rank: usize,
-    /// What it holds.
+struct Held {
     needs: Bytes,
-    /// What it can hold.
     has: Bytes,
 }
 
-impl Fullest {
+impl Held {
     fn fits(&self) -> bool {
         self.needs <= self.has
+    }
+}
+
+/// The pipeline rank that has least memory left, or lacks most.
+#[derive(Debug, Clone, Copy)]
+struct Fullest {
+    rank: usize,
+    held: Held,
+}
+
+impl Fullest {
+    fn of(ranks: &[Held]) -> Self {
+        let lacks = |held: &Held| (held.needs - held.has).get();
+        let ranks = ranks.iter().enumerate();
+        let (rank, held) = ranks.max_by(|a, b| lacks(a.1).total_cmp(&lacks(b.1))).expect("a plan has ranks");
+        Self { rank, held: *held }
+    }
+
+    fn fits(&self) -> bool {
+        self.held.fits()
+    }
+
+    fn out_of_memory(&self) -> Staged {
+        let Held { needs, has } = self.held;
+        Staged::OutOfMemory { rank: self.rank, needs, has }
     }
 }
 
@@ -156,25 +180,36 @@ impl Measure {
         Self { global_batch, shape, lists: OnceCell::new() }
     }
 
-    /// The pipeline rank that has least memory left, or lacks most.
-    fn fullest(&self, plan: &Plan) -> Fullest {
-        let lists = self.lists.get_or_init(|| plan.schedule().lists(self.shape));
-        let memory = match self.global_batch {
-            None => plan_memory_with(plan, lists),
-            Some(global_batch) => {
-                let mut shorter = plan.clone();
-                shorter.job.global_batch = global_batch;
-                plan_memory_with(&shorter, lists)
-            }
-        };
-        let ranks = memory.iter().enumerate().map(|(rank, memory)| Fullest {
-            rank,
-            needs: memory.total(),
-            has: plan.node(rank).gpu.memory.value,
-        });
-        let lacks = |full: &Fullest| (full.needs - full.has).get();
-        ranks.max_by(|a, b| lacks(a).total_cmp(&lacks(b))).expect("a plan has ranks")
+    /// The plan with the step that is looked at.
+    fn measured(&self, mut plan: Plan) -> Plan {
+        plan.job.global_batch = self.global_batch.unwrap_or(plan.job.global_batch);
+        plan
     }
+
+    fn lists(&self, plan: &Plan) -> &ActionLists {
+        self.lists.get_or_init(|| plan.schedule().lists(self.shape))
+    }
+
+    /// By rank of such a plan.
+    fn held(&self, plan: &Plan) -> Vec<Held> {
+        let memory = plan_memory_with(plan, self.lists(plan));
+        let ranks = memory.iter().enumerate();
+        ranks.map(|(rank, memory)| Held { needs: memory.total(), has: capacity(plan, rank) }).collect()
+    }
+
+    /// Of one rank.
+    fn held_by(&self, plan: &Plan, rank: usize) -> Held {
+        let memory = rank_memory_with(plan, self.lists(plan), rank);
+        Held { needs: memory.total(), has: capacity(plan, rank) }
+    }
+
+    fn fullest(&self, plan: &Plan) -> Fullest {
+        Fullest::of(&self.held(&self.measured(plan.clone())))
+    }
+}
+
+fn capacity(plan: &Plan, rank: usize) -> Bytes {
+    plan.node(rank).gpu.memory.value
 }
 
 fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {

@@ -153,8 +153,11 @@ impl Space<'_> {
                         heap.extend(branches);
                         explored.add_lacking(lacking);
                     }
-                    Step::Tightened(branch) if branch.bound.get().is_finite() => heap.push(branch),
-                    Step::Tightened(branch) => explored.add_crowded(branch),
+                    Step::Tightened(branch) if branch.bound.get().is_infinite() => {
+                        explored.add_crowded(branch)
+                    }
+                    Step::Tightened(branch) if most.is_some_and(|most| branch.bound >= most) => {}
+                    Step::Tightened(branch) => heap.push(branch),
                     Step::Solved(seen) => {
                         if let Some(time) = seen.time() {
                             fits = true;
@@ -187,10 +190,10 @@ impl Space<'_> {
         plan: &mut Plan,
     ) -> Result<Step, PlannerError> {
         Ok(match &branch.what {
-            What::Layout(index) => self.open(*index, goal, plan),
+            What::Layout(index) => self.open(*index, goal, most, plan),
             What::Candidate(candidate) => {
                 candidate.apply_to(plan);
-                let bound = tight_bound(self.question, candidate, plan, &self.layers, &self.costs);
+                let bound = tight_bound(self.question, candidate, plan, (&self.layers, most), &self.costs);
                 let what = What::Tight(candidate.clone());
                 Step::Tightened(Branch { bound: bound.max(branch.bound), place: branch.place, what })
             }
@@ -201,8 +204,8 @@ impl Space<'_> {
         })
     }
 
-    /// The candidates with a layout.
-    fn open(&self, index: usize, goal: &Goal, plan: &mut Plan) -> Step {
+    /// The candidates with a layout that may be below `most`.
+    fn open(&self, index: usize, goal: &Goal, most: Option<Seconds>, plan: &mut Plan) -> Step {
         let gpu = self.question.cluster.mean_memory();
         let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
         let (mut branches, mut lacking) = (Vec::new(), Vec::new());
@@ -212,8 +215,11 @@ impl Space<'_> {
                 lacking.push((memory, candidate));
                 continue;
             }
-            let what = What::Candidate(Box::new(candidate));
-            branches.push(Branch { bound: bound.max(self.bounds[index]), place: (index, place), what });
+            let bound = bound.max(self.bounds[index]);
+            if most.is_none_or(|most| bound < most) {
+                let what = What::Candidate(Box::new(candidate));
+                branches.push(Branch { bound, place: (index, place), what });
+            }
         }
         Step::Open(branches, lacking)
     }

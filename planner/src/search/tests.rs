@@ -3,6 +3,7 @@
 use super::*;
 use crate::bound::tight_bound;
 use crate::verdict::Pins;
+use trainwright_sim::costs::ClusterCosts;
 use trainwright_spec::cluster::{Cluster, Node, Others};
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{RankMemory, plan_memory};
@@ -140,7 +141,7 @@ fn solve_everything(space: &Space) -> Vec<Seen> {
             || space.legal.layouts[0].plan(space.question, Vec::new()),
             |plan, candidate| {
                 let (bound, memory) = space.limits(candidate, plan);
-                let tight = tight_bound(space.question, candidate, plan, &space.layers, &space.costs);
+                let tight = tight_bound(space.question, candidate, plan, (&space.layers, None), &space.costs);
                 let layout = layout_bound(space.question, candidate, space.layers.of(candidate));
                 assert!(
                     layout <= bound * (1.0 + 1e-5),

@@ -1,11 +1,11 @@
-//! A plan that fits although some stage exceeds its even share of its rank's memory: measured by `plan_memory` itself.
+//! A plan that fits although some stage exceeds its even share of its rank's memory: measured by `plan_memory` itself, of a
+//! rank whose block has changed alone.
 
-use super::Fullest;
+use super::{Fullest, Held, Measure};
 use crate::partition::{LayerClass, Problem, Run, Stage};
 use crate::space::recompute_choices;
 use crate::verdict::Question;
 use std::cmp::Reverse;
-use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -18,36 +18,36 @@ pub(super) fn repair(
     question: &Question,
     empty: &Plan,
     problem: &Problem,
-    fullest: &dyn Fn(&Plan) -> Fullest,
+    measure: &Measure,
 ) -> Result<(Plan, Seconds), Fullest> {
-    let has: Vec<Bytes> = (0..empty.mesh.pipeline).map(|rank| empty.node(rank).gpu.memory.value).collect();
-    let mut draft = Draft::even(question, problem);
-    let lacking = fullest(&draft.plan(empty));
-    let mut fits = lacking.fits();
+    let mut draft = Draft::even(question, problem, measure, empty);
+    let lacking = Fullest::of(&draft.held);
     for _ in 0..MOVES {
-        if fits {
+        if draft.fits() {
             break;
         }
-        let plan = draft.plan(empty);
-        let held: Vec<Bytes> = plan_memory(&plan).iter().map(RankMemory::total).collect();
-        if held.iter().copied().sum::<Bytes>() > has.iter().copied().sum() {
+        let of = |part: fn(&Held) -> Bytes| draft.held.iter().map(part).sum::<Bytes>();
+        if of(|rank| rank.needs) > of(|rank| rank.has) {
             return Err(lacking);
         }
-        let lacks: Vec<Bytes> = held.iter().zip(&has).map(|(held, has)| *held - *has).collect();
-        draft.move_block(&plan, &lacks);
-        fits = fullest(&draft.plan(empty)).fits();
+        draft.move_block();
     }
-    if !fits {
+    if !draft.fits() {
         return Err(lacking);
     }
-    draft.hasten(|draft| fullest(&draft.plan(empty)).fits());
-    Ok((draft.plan(empty), problem.objective(&draft.times())))
+    draft.hasten();
+    let objective = problem.objective(&draft.times());
+    Ok((Plan { stages: draft.plan.stages, ..empty.clone() }, objective))
 }
 
 /// Stages in the making.
-#[derive(Clone)]
 struct Draft<'a> {
     problem: &'a Problem,
+    measure: &'a Measure,
+    /// As it is measured.
+    plan: Plan,
+    /// What its ranks hold.
+    held: Vec<Held>,
     options: Vec<Recompute>,
     /// The class of each block.
     classes: Vec<usize>,
@@ -59,7 +59,7 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Even stages whose blocks keep as little as they can.
-    fn even(question: &Question, problem: &'a Problem) -> Self {
+    fn even(question: &Question, problem: &'a Problem, measure: &'a Measure, empty: &Plan) -> Self {
         let of_run = |run: &Run| vec![run.class; run.count];
         let classes: Vec<usize> = problem.runs.iter().flat_map(of_run).collect();
         // A choice keeps the same on every device.
@@ -71,19 +71,35 @@ impl<'a> Draft<'a> {
         };
         let (blocks, stages) = (classes.len(), problem.stages.len());
         let share = |stage: usize| blocks / stages + usize::from(stage < blocks % stages);
-        Self {
+        let mut draft = Self {
             problem,
+            measure,
+            plan: measure.measured(empty.clone()),
+            held: Vec::new(),
             options: recompute_choices(question),
             taken: classes.iter().map(keeping_least).collect(),
             lengths: (0..stages).map(share).collect(),
             classes,
-        }
+        };
+        draft.write();
+        draft.held = measure.held(&draft.plan);
+        draft
     }
 
-    fn plan(&self, empty: &Plan) -> Plan {
+    /// Writes what was chosen into the plan.
+    fn write(&mut self) {
         let mut taken = self.taken.iter().map(|option| self.options[*option]);
         let blocks = |length: &usize| StageBlocks(taken.by_ref().take(*length).collect());
-        Plan { stages: self.lengths.iter().map(blocks).collect(), ..empty.clone() }
+        self.plan.stages = self.lengths.iter().map(blocks).collect();
+    }
+
+    fn fits(&self) -> bool {
+        self.held.iter().all(Held::fits)
+    }
+
+    /// The rank that has a stage.
+    fn rank_of(&self, stage: usize) -> usize {
+        self.plan.schedule().rank_of(stage, self.plan.pipeline_shape())
     }
 
     /// The class of a block that stands on a stage.
@@ -105,60 +121,66 @@ impl<'a> Draft<'a> {
 
     /// Moves a block from the fullest rank to the emptiest: from the longest stage of the one to the shortest of the
     /// other; among equals from the first, which holds most microbatches, to the last.
-    fn move_block(&mut self, plan: &Plan, lacks: &[Bytes]) {
-        let (schedule, shape) = (plan.schedule(), plan.pipeline_shape());
-        let by_lack = |a: &usize, b: &usize| lacks[*a].get().total_cmp(&lacks[*b].get());
-        let full = (0..lacks.len()).max_by(by_lack).expect("a plan has ranks");
-        let empty = (0..lacks.len()).min_by(by_lack).expect("a plan has ranks");
-        let own = |rank: usize| {
-            (0..self.lengths.len()).filter(move |stage| schedule.rank_of(*stage, shape) == rank)
-        };
-        let from = own(full).max_by_key(|stage| (self.lengths[*stage], Reverse(*stage)));
-        let to = own(empty).min_by_key(|stage| (self.lengths[*stage], Reverse(*stage)));
+    fn move_block(&mut self) {
+        let draft = &*self;
+        let lacks = |rank: &usize| (draft.held[*rank].needs - draft.held[*rank].has).get();
+        let by_lack = |a: &usize, b: &usize| lacks(a).total_cmp(&lacks(b));
+        let full = (0..draft.held.len()).max_by(by_lack).expect("a plan has ranks");
+        let empty = (0..draft.held.len()).min_by(by_lack).expect("a plan has ranks");
+        let own = |rank: usize| (0..draft.lengths.len()).filter(move |stage| draft.rank_of(*stage) == rank);
+        let from = own(full).max_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
+        let to = own(empty).min_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
         let (from, to) = (from.expect("a rank has stages"), to.expect("a rank has stages"));
         if self.lengths[from] > 1 {
             self.lengths[from] -= 1;
             self.lengths[to] += 1;
+            self.write();
+            // Other stages have other blocks now, of which some may be of another class.
+            self.held = self.measure.held(&self.plan);
         }
     }
 
-    /// Lets blocks recompute less as long as the draft `fits`: always a block of the slowest stage that still can.
-    fn hasten(&mut self, fits: impl Fn(&Self) -> bool) {
+    /// Lets blocks recompute less as long as they fit: always a block of the slowest stage that still can.
+    fn hasten(&mut self) {
         let mut open: Vec<usize> = (0..self.lengths.len()).collect();
         loop {
             let times = self.times();
             let slowest = (0..open.len())
                 .max_by(|a, b| times[open[*a]].get().total_cmp(&times[open[*b]].get()).then(b.cmp(a)));
             let Some(position) = slowest else { break };
-            match self.hastened(open[position], &fits) {
-                Some(better) => *self = better,
-                None => {
-                    open.remove(position);
-                }
+            if !self.hasten_stage(open[position]) {
+                open.remove(position);
             }
         }
     }
 
-    /// The draft with one block of a stage as fast as still fits; none if no block of it can be faster.
-    fn hastened(&self, stage: usize, fits: &impl Fn(&Self) -> bool) -> Option<Self> {
+    /// Makes one block of a stage as fast as still fits; whether any block of it can be faster.
+    fn hasten_stage(&mut self, stage: usize) -> bool {
         let start: usize = self.lengths[..stage].iter().sum();
-        let alike = |a: usize, b: usize| self.classes[a] == self.classes[b] && self.taken[a] == self.taken[b];
-        // What its neighbour cannot do, a block that is like it cannot either.
-        for block in
-            (start..start + self.lengths[stage]).filter(|block| *block == start || !alike(block - 1, *block))
-        {
+        let rank = self.rank_of(stage);
+        for at in 0..self.lengths[stage] {
+            let block = start + at;
+            let alike = |other: usize| {
+                self.classes[other] == self.classes[block] && self.taken[other] == self.taken[block]
+            };
+            // What its neighbour cannot do, a block that is like it cannot either.
+            if at > 0 && alike(block - 1) {
+                continue;
+            }
             let choices = &self.class(stage, block).choices;
-            let now = choices[self.taken[block]].time;
-            let mut faster: Vec<usize> = (0..choices.len()).filter(|to| choices[*to].time < now).collect();
+            let before = self.taken[block];
+            let mut faster: Vec<usize> =
+                (0..choices.len()).filter(|to| choices[*to].time < choices[before].time).collect();
             faster.sort_by(|a, b| choices[*a].time.get().total_cmp(&choices[*b].time.get()));
             for option in faster {
-                let mut changed = self.clone();
-                changed.taken[block] = option;
-                if fits(&changed) {
-                    return Some(changed);
+                self.plan.stages[stage].0[at] = self.options[option];
+                if self.measure.held_by(&self.plan, rank).fits() {
+                    self.taken[block] = option;
+                    return true;
                 }
             }
+            self.plan.stages[stage].0[at] = self.options[before];
         }
-        None
+        false
     }
 }
