@@ -33,6 +33,8 @@ pub(crate) struct LayerCost {
     pub input: Seconds,
     /// Activations kept in between.
     pub kept: Bytes,
+    /// What is held between the halves of backward, where it runs in halves.
+    pub between: Bytes,
     /// What backward holds beyond them.
     pub peak: Bytes,
     /// Parameters.
@@ -360,8 +362,8 @@ fn model_cost(
         let input = time(stage.input)?.min(backward);
         let time = forward + backward;
         let apart = if experts_apart { stage.routed } else { 0 };
-        let StageCost { kept, peak, parameters, .. } = stage;
-        Ok(LayerCost { time, forward, input, kept, peak, parameters, apart })
+        let StageCost { kept, between, peak, parameters, .. } = stage;
+        Ok(LayerCost { time, forward, input, kept, between, peak, parameters, apart })
     };
     let choices = recompute_choices(question);
     let blocks = question.model.blocks.iter().map(|run| {

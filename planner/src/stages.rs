@@ -20,7 +20,7 @@ use trainwright_spec::memory::{
     fixed_overhead, node_memory, plan_memory, plan_memory_with, rank_memory_with,
 };
 use trainwright_spec::plan::{Plan, StageBlocks};
-use trainwright_spec::schedule::{ActionKind, ActionLists, PipelineShape, Schedule};
+use trainwright_spec::schedule::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// How long the solver may think about one candidate. It hardly ever needs a hundredth of it.
@@ -307,16 +307,43 @@ pub(crate) struct InFlight {
     pub mean: Vec<f64>,
     /// By pipeline rank: the least over its stages.
     pub least: Vec<f64>,
+    /// By pipeline rank: the moments at which it holds most, by several measures.
+    pub moments: Vec<Vec<Moment>>,
 }
+
+/// What the stages of a pipeline rank hold at one moment.
+pub(crate) type Moment = Vec<HeldOf>;
+
+/// Microbatches that a stage holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldOf {
+    /// Which one, copies counted.
+    pub stage: usize,
+    /// From forward to backward, or to its first half.
+    pub kept: f64,
+    /// Between the halves of backward.
+    pub between: f64,
+}
+
+impl HeldOf {
+    /// Bytes that they make of a layer.
+    pub fn of(&self, layer: &LayerCost) -> f64 {
+        self.kept * layer.kept.get() + self.between * layer.between.get()
+    }
+}
+
+/// How much what is held between the halves of backward may weigh against activations.
+const MEASURES: [f64; 3] = [0.0, 1.0, 100.0];
 
 impl InFlight {
     pub fn of(schedule: &dyn Schedule, shape: PipelineShape) -> Self {
         let stages = schedule.copies() * shape.stages();
         let mut by_stage = vec![0; stages];
-        let (mut mean, mut least) = (Vec::new(), Vec::new());
+        let (mut mean, mut least, mut moments) = (Vec::new(), Vec::new(), Vec::new());
         for (rank, actions) in schedule.lists(shape).ranks.into_iter().enumerate() {
             let own: Vec<usize> =
                 (0..stages).filter(|stage| schedule.rank_of(*stage, shape) == rank).collect();
+            moments.push(MEASURES.map(|weight| fullest_moment(&actions, &own, weight)).to_vec());
             let mut held = vec![0usize; stages];
             let (mut now, mut most) = (0usize, 0);
             for action in actions {
@@ -335,8 +362,28 @@ impl InFlight {
             mean.push(most as f64 / own.len() as f64);
             least.push(own.iter().map(|stage| by_stage[*stage]).min().unwrap_or(0) as f64);
         }
-        Self { by_stage, mean, least }
+        Self { by_stage, mean, least, moments }
     }
+}
+
+/// When a rank with some stages holds most, what is between the halves of backward weighed.
+fn fullest_moment(actions: &[Action], own: &[usize], weight: f64) -> Moment {
+    let mut now: Moment = own.iter().map(|stage| HeldOf { stage: *stage, kept: 0.0, between: 0.0 }).collect();
+    let (mut fullest, mut most) = (now.clone(), 0.0);
+    for action in actions {
+        let Some(held) = now.iter_mut().find(|held| held.stage == action.stage) else { continue };
+        match action.kind {
+            ActionKind::Forward => held.kept += 1.0,
+            ActionKind::Backward => held.kept -= 1.0,
+            ActionKind::Input => (held.kept, held.between) = (held.kept - 1.0, held.between + 1.0),
+            ActionKind::Weight => held.between -= 1.0,
+        }
+        let total: f64 = now.iter().map(|held| held.kept + weight * held.between).sum();
+        if total > most {
+            (fullest, most) = (now.clone(), total);
+        }
+    }
+    fullest
 }
 
 /// What a message to a neighbouring stage takes from a rank's kernels: nothing where it travels beside them.

@@ -85,7 +85,9 @@ pub struct StageCost {
     pub input: Segment,
     /// Activations kept from forward to backward, per microbatch.
     pub kept: Bytes,
-    /// What backward holds beyond that while it runs.
+    /// What is held between the halves of backward, per microbatch.
+    pub between: Bytes,
+    /// What backward holds beyond the activations while it runs.
     pub peak: Bytes,
     /// Parameters on the rank.
     pub parameters: u64,
@@ -178,6 +180,7 @@ impl Layer {
             backward: segment(&|emitter| emitter.backward(&self.parts, self.recompute)),
             input: segment(&|emitter| emitter.input(&self.parts, self.recompute)),
             kept: kept(&self.parts, self.recompute),
+            between: held_between(&self.parts),
             peak: backward_peak(&self.parts, self.recompute),
             parameters: self.parameters,
             routed: self.routed,
