@@ -38,7 +38,7 @@ pub mod source;
 
 pub use arena::{Arena, Mark};
 pub use emulator::{Emulator, Turns};
-pub use launch::{Address, Device, DeviceError, Launch, Number};
+pub use launch::{Address, Device, DeviceError, Launch, Moment, Number, Touch};
 pub use product::{Compute, Epilogue, Operands, Product};
 
 /// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.

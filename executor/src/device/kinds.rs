@@ -23,16 +23,21 @@ pub struct DeviceKind {
     pub(crate) check: fn(&Plan) -> Result<(), RunError>,
     /// Says what is missing on this machine before anything runs.
     pub(crate) require: fn() -> Result<(), RunError>,
+    /// The GPU that a rank takes which has that number on its machine; none where it computes on the host.
+    pub(crate) gpu: fn(usize) -> Option<GpuName>,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
 }
 
+/// What tells GPUs apart, wherever they are.
+pub(crate) type GpuName = [u8; 16];
+
 /// Whom a device is opened for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
-    /// The rank.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are given out by rank"))]
-    pub rank: usize,
+    /// The rank's number on its machine.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are given out by number"))]
+    pub local: usize,
     /// Threads of its CPU.
     pub threads: Threads,
     /// What the plan's weights and activations are.
@@ -50,6 +55,7 @@ pub const DEVICES: [DeviceKind; 3] = [
         alignment: 1,
         check: |_| Ok(()),
         require: || Ok(()),
+        gpu: |_| None,
         open: |opening| Ok(Rc::new(Cpu { threads: opening.threads })),
     },
     DeviceKind {
@@ -58,6 +64,7 @@ pub const DEVICES: [DeviceKind; 3] = [
         alignment: PACKS,
         check: check_on_cuda,
         require: cuda::require_gpu,
+        gpu: cuda::gpu_of,
         open: cuda::open_gpu,
     },
     DeviceKind {
@@ -66,6 +73,7 @@ pub const DEVICES: [DeviceKind; 3] = [
         alignment: PACKS,
         check: check_on_cuda,
         require: cuda::require_emulator,
+        gpu: |_| Some([0; 16]),
         open: cuda::open_emulator,
     },
 ];

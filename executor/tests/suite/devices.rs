@@ -47,7 +47,9 @@ fn ranks_that_share_a_gpu_train_as_one() {
     for (model, mesh, data_sharding, sequence_parallel) in [
         ("gpt", [2, 1, 1], "none", false),
         ("llama", [2, 1, 1], "none", true),
+        ("gpt", [1, 2, 1], "none", false),
         ("gpt", [1, 1, 2], "zero1", false),
+        ("llama", [1, 1, 2], "zero2", false),
         ("llama", [1, 1, 2], "zero3", false),
         ("gpt", [2, 2, 2], "zero1", true),
     ] {

@@ -1,7 +1,7 @@
 //! Any plan gives the losses and weights of one rank, up to rounding, and always the same ones.
 
 use crate::drafts::{BATCH, Draft};
-use trainwright_executor::Outcome;
+use trainwright_executor::{Outcome, Way};
 use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
@@ -64,6 +64,11 @@ pub fn check_within(drafts: &[Draft], tolerance: f64) {
         };
         assert_eq!(bits(&own), bits(&again), "{name}: losses differ from run to run");
         assert_eq!(own.weights, again.weights, "{name}: weights differ from run to run");
+        // Ranks that share a GPU meet there, along every axis; those on processors never do.
+        let ways: Vec<Way> = own.ways.values().copied().collect();
+        let expected = if draft.device == "emulated" { Way::Device } else { Way::Host };
+        assert!(ways.iter().all(|way| *way == expected), "{name}: {:?}", own.ways);
+        assert_eq!(ways.is_empty(), draft.device == "cpu" || draft.mesh == [1, 1, 1], "{name}: {:?}", own.ways);
     }
     println!("{} plans, the largest relative difference {largest:.1e}", drafts.len());
 }

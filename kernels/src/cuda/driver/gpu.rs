@@ -4,7 +4,7 @@ use super::failed;
 use super::library::Library;
 use super::product::Products;
 use crate::cuda::cache_folder;
-use crate::cuda::launch::{Address, Device, DeviceError, Launch};
+use crate::cuda::launch::{Address, Device, DeviceError, Launch, Moment};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::source::{FILES, File};
 use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
@@ -71,6 +71,11 @@ impl Drop for Event {
     }
 }
 
+// SAFETY: events are the driver's, whose functions any thread may call.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
 /// Host memory that the GPU copies from and to by itself.
 #[derive(Debug)]
 pub struct Pinned {
@@ -98,7 +103,10 @@ impl Drop for Pinned {
 pub struct Gpu {
     device: sys::CUdevice,
     description: Description,
-    compute: Stream,
+    /// By their numbers; the first one is there from the beginning.
+    streams: Vec<Stream>,
+    /// Which of them is told what comes next.
+    selected: usize,
     functions: HashMap<String, sys::CUfunction>,
     modules: Vec<(&'static str, sys::CUmodule)>,
     allocations: Vec<Address>,
@@ -128,6 +136,13 @@ impl Gpu {
         }
     }
 
+    /// What tells one of them from all others, wherever they are.
+    pub fn name(index: usize) -> Result<[u8; 16], DeviceError> {
+        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+        let name = result::device::get_uuid(device).map_err(|error| failed("cuDeviceGetUuid", error))?;
+        Ok(name.bytes.map(|byte| byte as u8))
+    }
+
     /// Opens one of them.
     pub fn open(index: usize) -> Result<Self, DeviceError> {
         let count = Self::count()?;
@@ -143,12 +158,13 @@ impl Gpu {
             result::ctx::set_current(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
         }
         let description = describe(device)?;
-        let compute = new_stream()?;
+        let streams = vec![new_stream()?];
         let (functions, modules, allocations) = (HashMap::new(), Vec::new(), Vec::new());
         Ok(Self {
             device,
             description,
-            compute,
+            streams,
+            selected: 0,
             functions,
             modules,
             allocations,
@@ -162,9 +178,9 @@ impl Gpu {
         &self.description
     }
 
-    /// The stream of kernels.
-    pub fn compute(&self) -> &Stream {
-        &self.compute
+    /// The stream that is told what comes next.
+    pub fn selected(&self) -> &Stream {
+        &self.streams[self.selected]
     }
 
     /// Another stream.
@@ -172,10 +188,13 @@ impl Gpu {
         new_stream()
     }
 
-    /// The moment when all is done that is on a stream now.
+    /// The moment when all is done that is on a stream now, with its time.
     pub fn event(&self, on: &Stream) -> Result<Event, DeviceError> {
-        let made = event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
-            .map_err(|error| failed("cuEventCreate", error))?;
+        self.event_with(sys::CUevent_flags::CU_EVENT_DEFAULT, on)
+    }
+
+    fn event_with(&self, flags: sys::CUevent_flags, on: &Stream) -> Result<Event, DeviceError> {
+        let made = event::create(flags).map_err(|error| failed("cuEventCreate", error))?;
         let made = Event(made);
         // SAFETY: both are alive.
         unsafe { event::record(made.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
@@ -295,6 +314,22 @@ impl Drop for Gpu {
 }
 
 impl Device for Gpu {
+    fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
+        while self.streams.len() <= stream {
+            self.streams.push(new_stream()?);
+        }
+        self.selected = stream;
+        Ok(())
+    }
+
+    fn moment(&mut self) -> Result<Moment, DeviceError> {
+        Ok(Moment::new(self.event_with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING, self.selected())?))
+    }
+
+    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        Gpu::wait(self, self.selected(), moment.of())
+    }
+
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
         // SAFETY: what is not written is not read as a value of a type.
         let made = unsafe { result::malloc_sync(bytes.max(1)) };
@@ -306,28 +341,28 @@ impl Device for Gpu {
     /// The driver has read the host's bytes when it returns: they are not pinned, so it copies them to memory that is.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memcpy_htod_async(to.0, bytes, self.compute.0) }
+        unsafe { result::memcpy_htod_async(to.0, bytes, self.selected().0) }
             .map_err(|error| failed("cuMemcpyHtoDAsync", error))
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        Device::finish(self)?;
+        self.finish_stream(self.selected())?;
         // SAFETY: the caller's address has that many bytes.
         unsafe { result::memcpy_dtoh_sync(bytes, from.0) }.map_err(|error| failed("cuMemcpyDtoH", error))
     }
 
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
-        self.copy_on(to, from, bytes, &self.compute)
+        self.copy_on(to, from, bytes, self.selected())
     }
 
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memset_d8_async(at.0, 0, bytes, self.compute.0) }
+        unsafe { result::memset_d8_async(at.0, 0, bytes, self.selected().0) }
             .map_err(|error| failed("cuMemsetD8Async", error))
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        self.launch_raw(launch, self.compute.0)
+        self.launch_raw(launch, self.selected().0)
     }
 
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError> {
@@ -335,17 +370,17 @@ impl Device for Gpu {
             Some(products) => products,
             None => Products::new(self)?,
         };
-        let done = products.multiply(product, at, &self.compute);
+        let done = products.multiply(product, at, self.selected());
         self.products = Some(products);
         done
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
-        self.finish_stream(&self.compute)
+        self.streams.iter().try_for_each(|stream| self.finish_stream(stream))
     }
 
     fn mark(&mut self) -> Result<(), DeviceError> {
-        let now = self.event(&self.compute)?;
+        let now = self.event(self.selected())?;
         self.marks.push(now);
         Ok(())
     }
