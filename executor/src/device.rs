@@ -15,7 +15,7 @@ mod streams;
 
 pub(crate) use cpu::Cpu;
 pub use kinds::{DEVICES, DeviceKind};
-pub(crate) use kinds::{GpuName, Here, Opening};
+pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use streams::{COMPUTE, stream_of};
@@ -27,7 +27,7 @@ use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
 use trainwright_kernels::attention::Attention;
 use trainwright_kernels::cross_entropy::{Columns, Statistics};
-use trainwright_kernels::cuda::{Moment, Number};
+use trainwright_kernels::cuda::{Collective, GroupName, Membership, Moment, Number};
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
 use trainwright_kernels::optimizer::{AdamW, StepSize};
@@ -242,6 +242,19 @@ pub(crate) trait Device {
     /// The sum of as many numbers of several ranks, in their order.
     fn sum(&self, to: SliceMut, _all: &[Slice]) {
         unreachable!("{} numbers of a device whose ranks meet on the host", to.len());
+    }
+
+    /// The name of a new group of devices with a memory each.
+    fn new_group(&self) -> GroupName {
+        [0; 128]
+    }
+
+    /// Enters a group, when all its members do; `collective` knows it by that number.
+    fn enter(&self, _group: usize, _membership: Membership) {}
+
+    /// This rank's part in a collective of a group.
+    fn collective(&self, group: usize, work: Collective, _number: Number) {
+        unreachable!("{work:?} of group {group} on a device whose ranks meet on the host");
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::collective::{Communicator, Members};
 use crate::device::{Device, Slice, SliceMut};
 use crate::error::Fault;
-use crate::parameters::Sharing;
+use crate::parameters::{Parameter, Sharing};
 use crate::reach::Way;
 use crate::state::LayerState;
 use crate::tensor::{give_back, take_buffer};
@@ -54,8 +54,8 @@ pub(crate) fn reduce_gradients(
             device.take(communicator.reduce_scatter(members, message)?, Number::F32)
         }
         _ => {
-            let own = pieces(layer, sharing, members.place);
-            communicator.sum_pieces(device, members, layer.gradients.whole.slice(), &own)?
+            let pieces = |owner| pieces(layer, sharing, owner);
+            communicator.sum_pieces(device, members, layer.gradients.whole.slice(), pieces)?
         }
     };
     match layer.has_replicas && sharing == Sharing::Dense {
@@ -112,7 +112,19 @@ fn see_weights(
         return Ok(());
     }
     let whole = layer.whole_weights(device).device();
-    let kept = layer.weights.own.as_ref().map(|own| own.slice().device());
+    // Who cannot look into the others' memory sends no more than it has to.
+    let packed = (communicator.way(members) == Way::Nccl && layer.weights.own.is_none()).then(|| {
+        let own: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::own_piece).collect();
+        let mut packed = device.any(own.iter().map(Range::len).sum(), device.number());
+        let mut at = 0;
+        for piece in own {
+            let range = at..at + piece.len();
+            at = range.end;
+            device.copy(packed.slice_mut().part(range), Slice::Far(whole).part(piece));
+        }
+        packed
+    });
+    let kept = packed.as_ref().or(layer.weights.own.as_ref()).map(|own| own.slice().device());
     communicator.see(device, members, Slice::Far(kept.unwrap_or(whole)), |all| {
         let others = |owner: &usize| kept.is_some() || *owner != members.place;
         for owner in (0..members.ranks.len()).filter(others) {

@@ -56,22 +56,16 @@ impl Move<'_> {
                 Tensor::take_to(device, communicator.all_gather(members, &own)?, width)
             }
             CollectiveKind::AllGather => {
-                let mut all = Tensor::any_on(device, tensor.rows() * members.ranks.len(), width);
-                communicator.see(device, members, tensor.slice(), |parts| {
-                    let length = tensor.slice().len();
-                    for (place, part) in parts.iter().enumerate() {
-                        device.copy(all.slice_mut().part(length * place..length * (place + 1)), *part);
-                    }
-                })?;
-                all
+                Tensor::of(communicator.gather(device, members, tensor.slice())?, width)
             }
             CollectiveKind::ReduceScatter if on_host => {
                 Tensor::take_to(device, communicator.reduce_scatter(members, tensor.into_vec())?, width)
             }
             CollectiveKind::ReduceScatter => {
                 let length = tensor.slice().len() / members.ranks.len();
-                let own = length * members.place..length * (members.place + 1);
-                Tensor::of(communicator.sum_pieces(device, members, tensor.slice(), &[own])?, width)
+                #[expect(clippy::single_range_in_vec_init, reason = "a member has one piece")]
+                let piece = |place: usize| vec![length * place..length * (place + 1)];
+                Tensor::of(communicator.sum_pieces(device, members, tensor.slice(), piece)?, width)
             }
             other => unreachable!("{other} inside a layer is refused before a run"),
         })

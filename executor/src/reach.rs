@@ -1,12 +1,13 @@
 //! How ranks reach each other: here alone it is decided who meets on a GPU, who by NCCL and who on the host.
 
-use crate::device::{DeviceKind, GpuName};
+use crate::device::{DeviceKind, GpuName, Place};
 use crate::error::RunError;
+use crate::modules::is_stepwise;
 use crate::train::Ranks;
 use crate::transport::{Route, Tag};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use trainwright_spec::program::{Axis, Program};
+use trainwright_spec::program::{Axis, Does, Op, Program, RankProgram, Task, UpdateStep, Value, Work};
 
 /// How some ranks communicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,8 +51,13 @@ impl Reach {
     pub fn of(here: &Ranks, program: &Program, device: DeviceKind) -> Result<Self, RunError> {
         let ranks = program.ranks.len();
         let own: Vec<Seat> = match here.local {
-            None => (0..ranks).map(|rank| Seat { process: 0, gpu: (device.gpu)(rank) }).collect(),
-            Some(local) => vec![Seat { process: here.own[0], gpu: (device.gpu)(local) }],
+            None => {
+                let gpu = |local| (device.gpu)(Place { local, is_process: false });
+                (0..ranks).map(|rank| Seat { process: 0, gpu: gpu(rank) }).collect()
+            }
+            Some(local) => {
+                vec![Seat { process: here.own[0], gpu: (device.gpu)(Place { local, is_process: true }) }]
+            }
         };
         let (Some(_), Some(rank), Some(gpu)) = (here.local, here.own.first().copied(), own[0].gpu) else {
             let of = |rank| own.get(rank).copied().unwrap_or(Seat { process: rank, gpu: None });
@@ -63,37 +69,60 @@ impl Reach {
             here.transport.send(route(rank, to), gpu.map(f32::from).to_vec());
         }
         let seat = |from| {
-            let gpu =
-                match from == rank {
-                    true => Some(gpu),
-                    false => {
-                        let said = here.transport.receive(route(from, rank)).map_err(|fault| {
-                            RunError::Rank { rank: from, step: 0, op: "start".into(), fault }
-                        })?;
-                        GpuName::try_from(said.iter().map(|byte| *byte as u8).collect::<Vec<_>>()).ok()
-                    }
-                };
-            Ok(Seat { process: from, gpu })
+            let gone = |fault| RunError::Rank { rank: from, step: 0, op: "start".into(), fault };
+            if from == rank {
+                return Ok(own[0]);
+            }
+            let said = here.transport.receive(route(from, rank)).map_err(gone)?;
+            let bytes: Vec<u8> = said.iter().map(|byte| *byte as u8).collect();
+            Ok(Seat { process: from, gpu: GpuName::try_from(bytes).ok() })
         };
         (0..ranks).map(seat).collect::<Result<_, _>>().map(Self)
     }
 
-    /// How ranks on GPUs communicate along each axis of a program: where its groups differ, as the slowest of them.
+    /// The groups of a rank whose members have a GPU each and have collectives over what is there, in the order of their
+    /// numbers.
+    pub fn nccl_groups(&self, program: &Program, rank: usize) -> Vec<usize> {
+        if self.0[rank].gpu.is_none() {
+            return Vec::new();
+        }
+        let own = &program.ranks[rank];
+        let ops = own.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
+        let groups = ops.filter_map(|op| match op.work {
+            Work::Collective { axis, .. } if carries(op) == Carries::Numbers => {
+                group_of(own, axis).filter(|group| self.group(&program.groups[*group].ranks) == Way::Nccl)
+            }
+            _ => None,
+        });
+        groups.collect::<BTreeSet<usize>>().into_iter().collect()
+    }
+
+    /// How ranks on GPUs communicate along each axis of a program: where that differs, as those that the host holds up most.
     pub fn ways(&self, program: &Program) -> BTreeMap<Axis, Way> {
         let mut ways = BTreeMap::new();
         if self.0.iter().all(|seat| seat.gpu.is_none()) {
             return ways;
         }
-        for group in program.groups.iter().filter(|group| group.ranks.len() > 1) {
-            let way = match group.axis {
-                Axis::Pipeline => {
-                    let pairs = group.ranks.iter().zip(group.ranks.iter().skip(1));
-                    pairs.map(|(from, to)| self.message(*from, *to)).min().expect("there are several ranks")
-                }
-                _ => self.group(&group.ranks),
-            };
-            let known = ways.entry(group.axis).or_insert(way);
+        let mut goes = |axis, way| {
+            let known = ways.entry(axis).or_insert(way);
             *known = way.min(*known);
+        };
+        for own in &program.ranks {
+            let rank_of = |place: usize| program.ranks[own.pipeline[place]].rank;
+            let segments: BTreeSet<usize> = own.calls.iter().map(|call| call.segment).collect();
+            for op in segments.iter().flat_map(|segment| &program.segments[*segment].ops) {
+                match op.work {
+                    Work::Send { to, .. } => goes(Axis::Pipeline, self.message(own.rank, rank_of(to))),
+                    Work::Collective { axis, .. } => match (group_of(own, axis), carries(op)) {
+                        (Some(group), Carries::Numbers) => {
+                            goes(axis, self.group(&program.groups[group].ranks));
+                        }
+                        (Some(_), Carries::Parts) => goes(axis, Way::Host),
+                        _ => {}
+                    },
+                    _ => {}
+                }
+            }
         }
         ways
     }
@@ -103,11 +132,14 @@ impl Reach {
         let seats = || ranks.iter().map(|rank| &self.0[*rank]);
         let Some(first) = seats().next() else { return Way::Host };
         let is_other = |(index, own): (usize, &Seat)| seats().take(index).all(|other| other.gpu != own.gpu);
-        match () {
-            () if seats().any(|seat| seat.gpu.is_none()) => Way::Host,
-            () if seats().all(|seat| seat == first) => Way::Device,
-            () if seats().enumerate().all(is_other) => Way::Nccl,
-            () => Way::Host,
+        if seats().any(|seat| seat.gpu.is_none()) {
+            Way::Host
+        } else if seats().all(|seat| seat == first) {
+            Way::Device
+        } else if seats().enumerate().all(is_other) {
+            Way::Nccl
+        } else {
+            Way::Host
         }
     }
 
@@ -116,6 +148,31 @@ impl Reach {
         let [from, to] = [from, to].map(|rank| &self.0[rank]);
         let near = from.process == to.process && from.gpu.is_some() && to.gpu.is_some();
         if near { Way::Device } else { Way::Host }
+    }
+}
+
+fn group_of(own: &RankProgram, axis: Axis) -> Option<usize> {
+    let at = Axis::ALL.iter().position(|other| *other == axis)?;
+    own.groups[at]
+}
+
+/// What a collective is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carries {
+    /// Numbers that are on the ranks' devices.
+    Numbers,
+    /// Parts of what is there, which the hosts put together.
+    Parts,
+    /// A few numbers that the hosts have read: of each token's loss, or of all gradients.
+    Few,
+}
+
+fn carries(op: &Op) -> Carries {
+    match op.task {
+        Task::Update(UpdateStep::SumNorm | UpdateStep::SumRatios)
+        | Task::Module(_, Does::Move(Value::Statistic)) => Carries::Few,
+        Task::Module(module, does) if is_stepwise(module, does) => Carries::Parts,
+        _ => Carries::Numbers,
     }
 }
 

@@ -154,7 +154,7 @@ pub(crate) fn run_plan(
     settings: &Settings,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Ran, RunError> {
-    let plan = supported::own_stack(plan)?;
+    let plan = settings.device.own_stack(plan)?;
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
     let transport = Arc::new(Mailboxes::new(ranks));
@@ -258,6 +258,9 @@ impl Run {
         let program = lower_every_rank(&plan);
         let ranks = program.ranks.len();
         let reach = Reach::of(&here, &program, settings.device)?;
+        if here.own.iter().any(|rank| !reach.nccl_groups(&program, *rank).is_empty()) {
+            (settings.device.require_nccl)()?;
+        }
         let mut inventory = Inventory::default();
         for rank in 0..ranks {
             let sizes = Sizes::of(&plan, rank).aligned(settings.device.alignment);
@@ -378,6 +381,9 @@ impl Run {
             .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
         own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
         own.state.bring_to(&*device);
+        for group in self.reach.nccl_groups(&self.program, rank) {
+            own.communicator.enter(&*device, &members(&self.program, group, rank))?;
+        }
         let saver = self.settings.saving.as_ref().map(|saving| Saver {
             plan: &self.plan,
             tokens: &self.tokens,

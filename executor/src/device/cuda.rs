@@ -10,7 +10,7 @@ mod shared;
 mod structs;
 mod tables;
 
-pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require_gpu};
+pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require_gpu, require_nccl};
 
 use super::{
     AdamWeights, AttentionGradient, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product,
@@ -35,7 +35,8 @@ use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios
 use trainwright_kernels::cuda::reduce::{ColumnSum, SquareSum};
 use trainwright_kernels::cuda::rotary::Rotary;
 use trainwright_kernels::cuda::{
-    self, Address, Compute, DeviceError, Epilogue, Launch, Moment, Number, Operands, attention,
+    self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment, Number,
+    Operands, attention,
 };
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
@@ -543,5 +544,22 @@ impl Device for Cuda {
 
     fn sum(&self, to: SliceMut, all: &[Slice]) {
         shared::sum(self, to.device(), all);
+    }
+
+    fn new_group(&self) -> GroupName {
+        let mut name = [0; 128];
+        self.run(|memory| {
+            name = memory.device.new_group()?;
+            Ok(())
+        });
+        name
+    }
+
+    fn enter(&self, group: usize, membership: Membership) {
+        self.run(|memory| memory.device.enter(group, membership));
+    }
+
+    fn collective(&self, group: usize, work: Collective, number: Number) {
+        self.run(|memory| memory.device.collective(group, work, number));
     }
 }

@@ -31,7 +31,11 @@ impl<M> Mailboxes<M> {
     /// Puts a message where its receiver finds it.
     pub fn put(&self, route: Route, message: M) {
         let mailbox = &self.0[route.to];
-        mailbox.lock().messages.entry(route).or_default().push_back(message);
+        let mut content = mailbox.lock();
+        if !content.aborted {
+            content.messages.entry(route).or_default().push_back(message);
+        }
+        drop(content);
         mailbox.changed.notify_one();
     }
 
@@ -55,10 +59,13 @@ impl<M> Mailboxes<M> {
         }
     }
 
-    /// Wakes everyone who waits, now and later.
+    /// Wakes everyone who waits, now and later. What nobody has taken is gone.
     pub fn end(&self) {
         for mailbox in &self.0 {
-            mailbox.lock().aborted = true;
+            let mut content = mailbox.lock();
+            content.aborted = true;
+            content.messages.clear();
+            drop(content);
             mailbox.changed.notify_all();
         }
     }

@@ -4,8 +4,10 @@
 //! products are plain loops. All emulators of a process share their memory, as ranks that share a GPU do. What is told is done
 //! at once; that streams wait for each other as they must on a GPU is checked beside (`order`).
 
+mod group;
 mod order;
 
+use super::collective::{Collective, GroupName, Membership};
 use super::launch::{Address, Device, DeviceError, Launch, Moment, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::source::{COMMON, FILES};
@@ -52,6 +54,8 @@ pub struct Emulator {
     /// The addresses of what is inside its buffers.
     own: BTreeSet<u64>,
     order: Order,
+    /// By number, with how many collectives there were.
+    groups: BTreeMap<usize, (Membership, u64)>,
     ran: BTreeSet<String>,
     marks: Vec<Instant>,
 }
@@ -120,6 +124,7 @@ impl Emulator {
             libraries: libraries.collect::<Result<_, DeviceError>>()?,
             own: BTreeSet::new(),
             order: Order::new(DEVICES.fetch_add(1, Ordering::Relaxed)),
+            groups: BTreeMap::new(),
             ran: BTreeSet::new(),
             marks: Vec::new(),
         })
@@ -492,6 +497,53 @@ impl Device for Emulator {
 
     fn about(&self) -> [String; 2] {
         ["an emulated GPU".into(), "no driver".into()]
+    }
+
+    fn new_group(&mut self) -> Result<GroupName, DeviceError> {
+        Ok(group::new_name())
+    }
+
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
+        self.groups.insert(group, (membership, 0));
+        Ok(())
+    }
+
+    /// Sums are in the order of the members.
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
+        let (membership, done) = self.groups.get_mut(&group).expect("its groups were entered");
+        let (membership, done) = (*membership, std::mem::replace(done, *done + 1));
+        let Membership { place, size, .. } = membership;
+        let (from, brings, to, takes) = match work {
+            Collective::AllReduce { x, count } => (x, count, x, count),
+            Collective::ReduceScatter { from, to, count } => (from, size * count, to, count),
+            Collective::AllGather { from, to, count } => (from, count, to, size * count),
+        };
+        let bytes = |count: usize| count * number.size();
+        let own = {
+            let memory = &mut *memory();
+            self.touch(memory, "a collective", &[(from, bytes(brings), false)]);
+            self.numbers(memory, from, brings, number)
+        };
+        let all = group::meet(&membership, done, (own, self.order.moment()))?;
+        all.iter().for_each(|brought| self.order.wait(&brought.1));
+        let sum = |at: usize| all.iter().map(|brought| brought.0[at]).sum::<f32>();
+        let made: Vec<f32> = match work {
+            Collective::AllReduce { count, .. } => (0..count).map(sum).collect(),
+            Collective::ReduceScatter { count, .. } => {
+                (place * count..(place + 1) * count).map(sum).collect()
+            }
+            Collective::AllGather { .. } => {
+                all.iter().flat_map(|brought| brought.0.iter().copied()).collect()
+            }
+        };
+        let made: Vec<u8> = match number {
+            Number::F32 => made.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Number::Bf16 => made.iter().flat_map(|x| bf16_bits(*x).to_le_bytes()).collect(),
+        };
+        let memory = &mut *memory();
+        self.touch(memory, "a collective", &[(to, bytes(takes), true)]);
+        inside_mut(memory, to, bytes(takes)).copy_from_slice(&made);
+        Ok(())
     }
 
     fn clear(&mut self) -> Result<(), DeviceError> {

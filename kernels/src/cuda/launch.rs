@@ -1,5 +1,6 @@
 //! A kernel with its arguments, and what can run one.
 
+use super::collective::{Collective, GroupName, Membership};
 use super::product::{Operands, Product};
 use std::any::Any;
 use std::mem::MaybeUninit;
@@ -263,6 +264,15 @@ pub trait Device {
 
     /// What it is, and the versions of what drives it, for people.
     fn about(&self) -> [String; 2];
+
+    /// The name of a new group, for all its members.
+    fn new_group(&mut self) -> Result<GroupName, DeviceError>;
+
+    /// Enters a group, when all its members do; `collective` knows it by that number.
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError>;
+
+    /// This device's part in a collective of a group. A group's collectives are told by all its members in the same order.
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError>;
 
     /// Gives all memory back.
     fn clear(&mut self) -> Result<(), DeviceError>;

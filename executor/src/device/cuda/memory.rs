@@ -9,15 +9,16 @@ use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Number};
 
 /// A device with what was given up of its memory.
 pub(super) struct Memory {
+    /// By stream and size: those that nobody is at any more behind the others. Before the device: events go before their
+    /// GPU does.
+    free: BTreeMap<(usize, usize), VecDeque<Free>>,
+    given: BTreeMap<u64, Given>,
     pub device: Box<dyn cuda::Device>,
     pub fault: Option<DeviceError>,
     /// The stream that does what is told next.
     selected: usize,
     /// How many streams there are.
     streams: usize,
-    /// By stream and size: those that nobody is at any more behind the others.
-    free: BTreeMap<(usize, usize), VecDeque<Free>>,
-    given: BTreeMap<u64, Given>,
 }
 
 /// A piece that nobody holds.

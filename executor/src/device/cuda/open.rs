@@ -26,6 +26,13 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
     required.map_err(|error| missing("cuda", error))
 }
 
+/// Whether NCCL is there.
+#[cfg(feature = "cuda")]
+pub(crate) fn require_nccl() -> Result<(), RunError> {
+    use trainwright_kernels::cuda::driver::Library;
+    Library::Nccl.require().map_err(|error| missing("cuda", error))
+}
+
 /// Ranks take the GPUs of a machine in turn.
 #[cfg(feature = "cuda")]
 pub(crate) fn gpu_of(local: usize) -> Option<GpuName> {
@@ -47,6 +54,12 @@ const WITHOUT: &str = "this program was built without it: build it with `--featu
 /// This program knows no GPU.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn require_gpu() -> Result<(), RunError> {
+    Err(missing("cuda", WITHOUT))
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn require_nccl() -> Result<(), RunError> {
     Err(missing("cuda", WITHOUT))
 }
 

@@ -1,10 +1,12 @@
 //! One GPU: its memory, streams, events and kernels.
 
+use super::communicator::{Communicator, Id};
 use super::failed;
 use super::library::Library;
 use super::product::Products;
 use crate::cuda::cache_folder;
-use crate::cuda::launch::{Address, Device, DeviceError, Launch, Moment};
+use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::launch::{Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::source::{FILES, File};
 use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
@@ -18,6 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The oldest driver whose functions are all there that this program calls.
 const OLDEST_DRIVER: i32 = 12_080;
+
+/// Bytes that are read at a time.
+const STAGED: usize = 4 << 20;
 
 /// What a GPU is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +117,10 @@ pub struct Gpu {
     allocations: Vec<Address>,
     /// Once one was asked for.
     products: Option<Products>,
+    /// What is read passes through it.
+    staging: Option<Pinned>,
+    /// By number.
+    groups: BTreeMap<usize, Communicator>,
     marks: Vec<Event>,
 }
 
@@ -169,6 +178,8 @@ impl Gpu {
             modules,
             allocations,
             products: None,
+            staging: None,
+            groups: BTreeMap::new(),
             marks: Vec::new(),
         })
     }
@@ -301,8 +312,18 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
+        // A collective that a member has not come to would be waited for without end.
+        // SAFETY: the streams are alive.
+        let is_idle =
+            |stream: &Stream| unsafe { sys::cuStreamQuery(stream.0) } == sys::CUresult::CUDA_SUCCESS;
+        if !self.groups.is_empty() && !self.streams.iter().all(is_idle) {
+            std::mem::take(&mut self.groups).into_values().for_each(Communicator::abort);
+        }
         let _ = self.clear();
+        self.groups.clear();
         self.marks.clear();
+        self.streams.clear();
+        self.staging = None;
         // SAFETY: nothing of the modules and the context is used after this.
         unsafe {
             for (_, loaded) in &self.modules {
@@ -345,10 +366,22 @@ impl Device for Gpu {
             .map_err(|error| failed("cuMemcpyHtoDAsync", error))
     }
 
+    /// By way of memory that the GPU copies to by itself: other streams go on meanwhile.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.finish_stream(self.selected())?;
-        // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memcpy_dtoh_sync(bytes, from.0) }.map_err(|error| failed("cuMemcpyDtoH", error))
+        let mut staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => self.pinned(STAGED)?,
+        };
+        for (part, to) in bytes.chunks_mut(STAGED).enumerate() {
+            let read = &mut staging.bytes()[..to.len()];
+            // SAFETY: the caller's address has that many bytes, and the stream is waited for before anyone looks.
+            unsafe { result::memcpy_dtoh_async(read, from.after(part * STAGED).0, self.selected().0) }
+                .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
+            self.finish_stream(self.selected())?;
+            to.copy_from_slice(read);
+        }
+        self.staging = Some(staging);
+        Ok(())
     }
 
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
@@ -401,6 +434,27 @@ impl Device for Gpu {
             compiler.1
         );
         [format!("{name} (compute capability {major}.{minor}, at most {} MHz)", clock / 1000), versions]
+    }
+
+    fn new_group(&mut self) -> Result<GroupName, DeviceError> {
+        Id::new().map(|id| id.0)
+    }
+
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
+        let Membership { name, place, size } = membership;
+        self.groups.insert(group, Communicator::join(Id(name), place, size)?);
+        Ok(())
+    }
+
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
+        let (group, on) = (&self.groups[&group], self.selected());
+        match work {
+            Collective::AllReduce { x, count } => group.all_reduce(x, count, number, on),
+            Collective::ReduceScatter { from, to, count } => {
+                group.reduce_scatter([from, to], count, number, on)
+            }
+            Collective::AllGather { from, to, count } => group.all_gather([from, to], count, number, on),
+        }
     }
 
     /// Other streams may read it next, so it is waited for.
