@@ -258,7 +258,7 @@ impl Emulator {
             let eights = (0..before.len()).step_by(8).map(|at| at..(at + 8).min(before.len()));
             let mut changes = eights.filter(changed);
             if let Some(one) = changes.next() {
-                let last = changes.last().unwrap_or(one.clone());
+                let last = changes.next_back().unwrap_or(one.clone());
                 touched.push((Address(from + one.start as u64), last.end - one.start, true));
             }
         }
