@@ -46,7 +46,8 @@ impl Communicator<'_> {
     /// Every member's numbers together, in every member's.
     pub fn sum(&mut self, device: &dyn Device, members: &Members, numbers: SliceMut) -> Result<(), Fault> {
         let way = self.way(members);
-        if way == Way::Host {
+        // What is offloaded is on no member's device.
+        if way == Way::Host || matches!(numbers, SliceMut::Host(_)) {
             return on_host(device, numbers, |data| self.all_reduce(members, data, Combine::Sum));
         }
         let own = numbers.device();
