@@ -1,6 +1,10 @@
 //! Collectives, performed step by step as the lists of `spec::collective` say: the same lists that a simulator times.
 
+mod on_device;
+
 use crate::error::Fault;
+use crate::near::Near;
+use crate::reach::Reach;
 use crate::tensor::{give_back, take_buffer};
 use crate::transport::{Route, Tag, Transport};
 use std::collections::BTreeMap;
@@ -49,13 +53,20 @@ struct OwnSteps {
 /// Performs collectives for one rank.
 pub(crate) struct Communicator<'a> {
     transport: &'a dyn Transport,
+    /// Who reaches whom how, and the ranks that share GPUs with this one; none where it computes on the host.
+    near: Option<(&'a Reach, Near<'a>)>,
     known: BTreeMap<(CollectiveKind, usize, usize), OwnSteps>,
 }
 
 impl<'a> Communicator<'a> {
     /// Over that transport.
     pub fn new(transport: &'a dyn Transport) -> Self {
-        Self { transport, known: BTreeMap::new() }
+        Self { transport, near: None, known: BTreeMap::new() }
+    }
+
+    /// Of a rank that others reach on its GPU.
+    pub fn with_near(self, reach: &'a Reach, near: Near<'a>) -> Self {
+        Self { near: Some((reach, near)), ..self }
     }
 
     /// Every member's numbers together, in every member's `data`.

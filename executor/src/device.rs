@@ -11,12 +11,14 @@ mod cuda;
 mod kinds;
 mod measure;
 mod numbers;
+mod streams;
 
 pub(crate) use cpu::Cpu;
 pub use kinds::{DEVICES, DeviceKind};
-pub(crate) use kinds::{Here, Opening};
+pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
+pub(crate) use streams::{COMPUTE, stream_of};
 
 use crate::error::Fault;
 use std::borrow::Cow;
@@ -25,7 +27,7 @@ use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
 use trainwright_kernels::attention::Attention;
 use trainwright_kernels::cross_entropy::{Columns, Statistics};
-use trainwright_kernels::cuda::Number;
+use trainwright_kernels::cuda::{Collective, GroupName, Membership, Moment, Number};
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
 use trainwright_kernels::optimizer::{AdamW, StepSize};
@@ -214,6 +216,46 @@ pub(crate) trait Device {
 
     /// A step of AdamW.
     fn adamw(&self, adamw: &AdamW, weights: AdamWeights, gradients: Slice, size: StepSize);
+
+    // Streams, and what ranks on devices do together. A device that has done everything when a call returns has no streams,
+    // and its ranks meet on the host.
+
+    /// Lets that stream do what is told next; the one that did before.
+    fn select(&self, _stream: usize) -> usize {
+        COMPUTE
+    }
+
+    /// When all is done that the selected stream was told so far.
+    fn moment(&self) -> Option<Moment> {
+        None
+    }
+
+    /// Lets what the selected stream is told next wait for a moment, which may be another rank's.
+    fn wait(&self, _moment: &Moment) {}
+
+    /// Lets every stream wait for all that the others were told.
+    fn join(&self) {}
+
+    /// Other ranks read these numbers until that moment.
+    fn read_until(&self, _numbers: Slice, _moment: &Moment) {}
+
+    /// The sum of as many numbers of several ranks, in their order.
+    fn sum(&self, to: SliceMut, _all: &[Slice]) {
+        unreachable!("{} numbers of a device whose ranks meet on the host", to.len());
+    }
+
+    /// The name of a new group of devices with a memory each.
+    fn new_group(&self) -> GroupName {
+        [0; 128]
+    }
+
+    /// Enters a group, when all its members do; `collective` knows it by that number.
+    fn enter(&self, _group: usize, _membership: Membership) {}
+
+    /// This rank's part in a collective of a group.
+    fn collective(&self, group: usize, work: Collective, _number: Number) {
+        unreachable!("{work:?} of group {group} on a device whose ranks meet on the host");
+    }
 }
 
 /// What the gradient of the loss reads of the tokens.

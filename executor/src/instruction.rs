@@ -1,6 +1,7 @@
 //! The ops of a segment with what an interpreter wants to know before it runs them: where a module begins and ends, and what
 //! forward must keep for it.
 
+use crate::device::stream_of;
 use crate::frame::Place;
 use crate::modules::{is_stepwise, operator};
 use crate::parameters::Layer;
@@ -14,6 +15,10 @@ pub(crate) struct Instruction<'a> {
     pub op: &'a Op,
     /// The module it is a step of, if it is of one.
     pub step: Option<ModuleStep>,
+    /// The ops of the segment on other streams of a device that it comes behind.
+    pub waits: Vec<usize>,
+    /// Whether an op on another stream comes behind it.
+    pub is_awaited: bool,
 }
 
 /// A step of a module.
@@ -131,7 +136,10 @@ fn compile<'a>(ops: &'a [Op], kind: Option<ActionKind>, facts: &StageFacts) -> V
             let in_steps = of_module.flatten().any(|(place, does, _)| is_stepwise(place.1, does));
             ModuleStep { place, does, begins, ends, gives_up, keeps, in_steps, refills }
         });
-        Instruction { op, step }
+        let crosses = |before: &usize, op: &Op| stream_of(ops[*before].stream) != stream_of(op.stream);
+        let waits = op.after.iter().copied().filter(|before| crosses(before, op)).collect();
+        let is_awaited = ops.iter().any(|later| later.after.contains(&index) && crosses(&index, later));
+        Instruction { op, step, waits, is_awaited }
     };
     ops.iter().enumerate().map(instruction).collect()
 }

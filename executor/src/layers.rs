@@ -3,13 +3,15 @@
 //! Where the optimizer's state is divided, a rank owns one piece of every parameter. A message has the pieces of one owner
 //! next to each other, so that owner r's are chunk r of the tensor.
 
-use crate::collective::{Combine, Communicator, Members};
-use crate::device::{Device, on_host};
+use crate::collective::{Communicator, Members};
+use crate::device::{Device, Slice, SliceMut};
 use crate::error::Fault;
-use crate::parameters::Sharing;
+use crate::parameters::{Parameter, Sharing};
+use crate::reach::Way;
 use crate::state::LayerState;
 use crate::tensor::{give_back, take_buffer};
 use std::ops::Range;
+use trainwright_kernels::cuda::Number;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::Axis;
 
@@ -25,7 +27,7 @@ pub(crate) fn reduce_gradients(
     let sharing = Sharing::of(axis);
     if axis == Axis::Replica {
         if let Some(mut sums) = layer.fresh.take() {
-            communicator.all_reduce(members, &mut sums, Combine::Sum)?;
+            communicator.sum(device, members, sums.slice_mut())?;
             layer.take_in(device, sharing, sums);
         }
         return Ok(());
@@ -36,19 +38,26 @@ pub(crate) fn reduce_gradients(
         return Ok(());
     }
     if kind == CollectiveKind::AllReduce {
-        let gradients = layer.gradients.whole.slice_mut().part(range);
-        return on_host(device, gradients, |data| communicator.all_reduce(members, data, Combine::Sum));
+        return communicator.sum(device, members, layer.gradients.whole.slice_mut().part(range));
     }
-    let mut message = take_buffer(range.len());
-    let whole = device.read(layer.gradients.whole.slice());
-    let mut at = 0;
-    for owner in 0..members.ranks.len() {
-        for piece in pieces(layer, sharing, owner) {
-            message[at..at + piece.len()].copy_from_slice(&whole[piece.clone()]);
-            at += piece.len();
+    let sums = match communicator.way(members) {
+        Way::Host => {
+            let mut message = take_buffer(range.len());
+            let whole = device.read(layer.gradients.whole.slice());
+            let mut at = 0;
+            for owner in 0..members.ranks.len() {
+                for piece in pieces(layer, sharing, owner) {
+                    message[at..at + piece.len()].copy_from_slice(&whole[piece.clone()]);
+                    at += piece.len();
+                }
+            }
+            device.take(communicator.reduce_scatter(members, message)?, Number::F32)
         }
-    }
-    let sums = communicator.reduce_scatter(members, message)?;
+        _ => {
+            let pieces = |owner| pieces(layer, sharing, owner);
+            communicator.sum_pieces(device, members, layer.gradients.whole.slice(), pieces)?
+        }
+    };
     match layer.has_replicas && sharing == Sharing::Dense {
         true => layer.fresh = Some(sums),
         false => layer.take_in(device, sharing, sums),
@@ -65,6 +74,9 @@ pub(crate) fn gather_weights(
     layer: &mut LayerState,
 ) -> Result<(), Fault> {
     let (ranks, sharing) = (members.ranks.len(), Sharing::of(axis));
+    if communicator.way(members) != Way::Host {
+        return see_weights(device, communicator, members, sharing, layer);
+    }
     let mut own = Vec::new();
     layer.owned(|owned| {
         if owned.parameter.sharing == sharing {
@@ -85,6 +97,49 @@ pub(crate) fn gather_weights(
     }
     give_back(all);
     Ok(())
+}
+
+/// The same where members see each other's: each takes the others' pieces from where they keep them, which is where this
+/// one keeps its own.
+fn see_weights(
+    device: &dyn Device,
+    communicator: &mut Communicator,
+    members: &Members,
+    sharing: Sharing,
+    layer: &mut LayerState,
+) -> Result<(), Fault> {
+    if layer.range(sharing).is_empty() {
+        return Ok(());
+    }
+    let whole = layer.whole_weights(device).device();
+    // Who cannot look into the others' memory sends no more than it has to.
+    let packed = (communicator.way(members) == Way::Nccl && layer.weights.own.is_none()).then(|| {
+        let own: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::own_piece).collect();
+        let mut packed = device.any(own.iter().map(Range::len).sum(), device.number());
+        let mut at = 0;
+        for piece in own {
+            let range = at..at + piece.len();
+            at = range.end;
+            device.copy(packed.slice_mut().part(range), Slice::Far(whole).part(piece));
+        }
+        packed
+    });
+    let kept = packed.as_ref().or(layer.weights.own.as_ref()).map(|own| own.slice().device());
+    communicator.see(device, members, Slice::Far(kept.unwrap_or(whole)), |all| {
+        let others = |owner: &usize| kept.is_some() || *owner != members.place;
+        for owner in (0..members.ranks.len()).filter(others) {
+            let mut at = 0;
+            for parameter in &layer.parameters {
+                let own = at..at + parameter.piece_length();
+                at = own.end;
+                if parameter.sharing == sharing {
+                    let piece = parameter.piece(owner);
+                    let from = if kept.is_some() { own } else { piece.clone() };
+                    device.copy(SliceMut::Far(whole).part(piece), all[owner].part(from));
+                }
+            }
+        }
+    })
 }
 
 /// An owner's pieces in the layer's buffer.

@@ -1,9 +1,10 @@
 //! Collectives over a module's tensors.
 
 use crate::collective::{Combine, Communicator, Members};
-use crate::device::{Device, on_host};
+use crate::device::Device;
 use crate::error::Fault;
 use crate::frame::{Frame, Kept, Place};
+use crate::reach::Way;
 use crate::tensor::Tensor;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Pass, Value};
@@ -43,22 +44,28 @@ impl Move<'_> {
 
     /// What a tensor becomes. Tensor ranks hold neighbouring rows, so parts stand one behind the other.
     fn moved(&self, communicator: &mut Communicator, mut tensor: Tensor) -> Result<Tensor, Fault> {
-        let width = tensor.width();
+        let (device, members, width) = (self.device, self.members, tensor.width());
+        let on_host = communicator.way(members) == Way::Host;
         Ok(match self.kind {
             CollectiveKind::AllReduce => {
-                on_host(self.device, tensor.slice_mut(), |data| {
-                    communicator.all_reduce(self.members, data, Combine::Sum)
-                })?;
+                communicator.sum(device, members, tensor.slice_mut())?;
                 tensor
             }
+            CollectiveKind::AllGather if on_host => {
+                let own = device.read(tensor.slice());
+                Tensor::take_to(device, communicator.all_gather(members, &own)?, width)
+            }
             CollectiveKind::AllGather => {
-                let own = self.device.read(tensor.slice());
-                let all = communicator.all_gather(self.members, &own)?;
-                Tensor::take_to(self.device, all, width)
+                Tensor::of(communicator.gather(device, members, tensor.slice())?, width)
+            }
+            CollectiveKind::ReduceScatter if on_host => {
+                Tensor::take_to(device, communicator.reduce_scatter(members, tensor.into_vec())?, width)
             }
             CollectiveKind::ReduceScatter => {
-                let own = communicator.reduce_scatter(self.members, tensor.into_vec())?;
-                Tensor::take_to(self.device, own, width)
+                let length = tensor.slice().len() / members.ranks.len();
+                #[expect(clippy::single_range_in_vec_init, reason = "a member has one piece")]
+                let piece = |place: usize| vec![length * place..length * (place + 1)];
+                Tensor::of(communicator.sum_pieces(device, members, tensor.slice(), piece)?, width)
             }
             other => unreachable!("{other} inside a layer is refused before a run"),
         })

@@ -30,7 +30,7 @@ pub fn train_in_processes(
     settings: &Settings,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Option<Outcome>, RunError> {
-    let plan = supported::own_stack(plan)?;
+    let plan = settings.device.own_stack(plan)?;
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
     if place.world != ranks || place.rank >= ranks {
@@ -43,7 +43,8 @@ pub fn train_in_processes(
         master: place.meets.to_string(),
         reason: fault.to_string(),
     })?;
-    let here = Ranks { own: vec![place.rank], transport, began };
+    let local = Some(place.local.unwrap_or(place.rank));
+    let here = Ranks { own: vec![place.rank], local, transport, began };
     let ran = run_ranks(plan, tokens, settings, here, progress)?;
     Ok((place.rank == 0).then(|| outcome(ran, settings)))
 }

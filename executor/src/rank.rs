@@ -1,11 +1,13 @@
 //! One rank's loop: it runs the calls of its program, op by op.
 //!
 //! A rank is one thread and runs its ops in the order of the calls and, inside a call, of the segment. That keeps every
-//! order that the program asks for: an op waits only for earlier ones of its call, and sending never waits.
+//! order that the program asks for: an op waits only for earlier ones of its call, and sending never waits. A device with
+//! streams is told them in that order, each on its stream; an op's stream waits there for the ops of other streams that the op
+//! comes behind. At the end of a step all streams wait for each other.
 
 use crate::beside::Beside;
 use crate::collective::{Communicator, Members};
-use crate::device::Device;
+use crate::device::{COMPUTE, Device, stream_of};
 use crate::error::Fault;
 use crate::frame::{Frame, Place};
 use crate::instruction::{Instruction, ModuleStep, has_product};
@@ -26,6 +28,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cross_entropy::Statistics;
+use trainwright_kernels::cuda::Moment;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{
     Axis, Channel, CopyDirection, Does, MemoryKind, Module, Op, Pass, Program, RankProgram, State as Moved,
@@ -87,6 +90,7 @@ impl Rank<'_> {
             device.finish();
             device.mark();
         }
+        device.join();
         self.recorder.begin();
         let began = self.recorder.now();
         let sizes = self.sizes.clone();
@@ -97,12 +101,21 @@ impl Rank<'_> {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
             let mut frame =
                 call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
+            let mut ended: Vec<Option<Moment>> = vec![None; instructions.len()];
             for (index, instruction) in instructions.iter().enumerate() {
                 self.pulse.begin_op(number, index)?;
                 let start = self.recorder.start();
+                device.select(stream_of(instruction.op.stream));
+                instruction.waits.iter().filter_map(|op| ended[*op].as_ref()).for_each(|op| device.wait(op));
+                if told {
+                    device.mark();
+                }
                 match call.action {
                     Some(action) => self.instruction(instruction, action, &mut frame)?,
                     None => self.update(instruction.op, &mut update)?,
+                }
+                if instruction.is_awaited {
+                    ended[index] = device.moment();
                 }
                 if told {
                     device.mark();
@@ -110,11 +123,14 @@ impl Rank<'_> {
                 device.check()?;
                 self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
             }
+            device.select(COMPUTE);
             self.instructions.insert(call.segment, instructions);
             if let Some(action) = call.action {
                 loss += self.end_of_call(action, frame)?;
             }
         }
+        self.communicator.end_step(&*device)?;
+        device.join();
         self.recorder.retime(began, &device.marks());
         let clips = self.shared.plan.job.gradient_clipping;
         Ok(StepEnd { loss, gradient_norm: clips.then(|| update.norm()) })
@@ -245,12 +261,11 @@ impl Rank<'_> {
                     Channel::Gradient(_) => frame.take_gradient(),
                 };
                 let route = self.route(self.program.pipeline_rank, to, channel, action);
-                self.shared.transport.send(route, message.into_vec());
+                self.communicator.send(&*self.device, route, message);
             }
             (Work::Receive { channel, from, .. }, _) => {
                 let route = self.route(from, self.program.pipeline_rank, channel, action);
-                let message = self.shared.transport.receive(route)?;
-                let message = Tensor::take_to(&*self.device, message, self.sizes.hidden);
+                let message = self.communicator.receive(&*self.device, route, self.sizes.hidden)?;
                 match channel {
                     Channel::Activation(_) => frame.flow = Some(message),
                     Channel::Gradient(_) => frame.gradient = Some(message),

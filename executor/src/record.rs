@@ -74,17 +74,20 @@ impl Recorder {
     }
 
     /// Gives ops the times of a device that was still at them when their calls returned: `marks` are the seconds from
-    /// `began` to the beginning of the first and to the end of each op. None leave the times as they are.
+    /// `began` to `began` itself, and to the beginning and the end of each op on its stream. None leave the times as they
+    /// are.
     pub fn retime(&mut self, began: u64, marks: &[f64]) {
-        if marks.len() != self.record.ops.len() + 1 {
+        let Some((_, marks)) = marks.split_first() else { return };
+        let (marks, []) = marks.as_chunks::<2>() else { return };
+        if marks.len() != self.record.ops.len() {
             return;
         }
         let at = |seconds: f64| began + (seconds * 1e9) as u64;
         for (time, _) in &mut self.record.memory {
             let op = self.record.ops.partition_point(|op| op.end < *time).min(self.record.ops.len() - 1);
-            *time = at(marks[op + 1]);
+            *time = at(marks[op][1]);
         }
-        for (op, times) in self.record.ops.iter_mut().zip(marks.windows(2)) {
+        for (op, times) in self.record.ops.iter_mut().zip(marks) {
             (op.start, op.end) = (at(times[0]), at(times[1]));
         }
     }
@@ -126,11 +129,12 @@ mod tests {
         for (op, state) in [[1, 0], [1, 0], [2, 0]].into_iter().enumerate() {
             recorder.ended(0, op, recorder.start(), state);
         }
-        recorder.retime(100, &[0.0, 1e-6, 1.5e-6]);
+        recorder.retime(100, &[0.0, 0.0, 1e-6, 1e-6, 1.5e-6]);
         assert!(recorder.record.ops[0].end < 1_000_000_000, "too few marks change nothing");
-        recorder.retime(100, &[0.0, 1e-6, 1.5e-6, 4e-6]);
+        // The second op is beside the first one.
+        recorder.retime(100, &[0.0, 0.0, 1e-6, 0.5e-6, 1.5e-6, 1.5e-6, 4e-6]);
         let times: Vec<[u64; 2]> = recorder.record.ops.iter().map(|op| [op.start, op.end]).collect();
-        assert_eq!(times, [[100, 1100], [1100, 1600], [1600, 4100]]);
+        assert_eq!(times, [[100, 1100], [600, 1600], [1600, 4100]]);
         // What is held changed with the first op and with the third one.
         let memory: Vec<u64> = recorder.record.memory.iter().map(|(time, _)| *time).collect();
         assert_eq!(memory, [1100, 4100]);

@@ -29,7 +29,7 @@ pub(crate) struct LayerState {
     /// Where the moments are while they are on a drive.
     pub stowed: Vec<Stowed>,
     /// Sums over a set of ranks that are still to be summed over all sets.
-    pub fresh: Option<Vec<f32>>,
+    pub fresh: Option<Numbers>,
     /// Whether there are several sets.
     pub has_replicas: bool,
     /// How many sums of gradients there have been since the whole was there, and how many there are.
@@ -203,8 +203,7 @@ impl LayerState {
 
     /// Takes in the sums of this rank's pieces of the gradients that some ranks share. The last of them gives up the
     /// whole, where only pieces are kept.
-    pub fn take_in(&mut self, device: &dyn Device, sharing: Sharing, sums: Vec<f32>) {
-        let sums = device.take(sums, Number::F32);
+    pub fn take_in(&mut self, device: &dyn Device, sharing: Sharing, sums: Numbers) {
         let (mut taken, mut at) = (0, 0);
         let last = self.reduced[0] + 1 >= self.reduced[1];
         for parameter in &self.parameters {

@@ -24,7 +24,14 @@ const STACK: &str = "trainwright";
 /// `Refused` if it has not what the plan asks of its software.
 pub fn own_stack(plan: &Plan) -> Result<Plan, RunError> {
     let stack = Stack::from_name(STACK).expect("the executor's stack is in the catalog");
-    let plan = Plan { stack, ..plan.clone() };
+    checked(Plan { stack, ..plan.clone() })
+}
+
+/// A plan that is one.
+///
+/// # Errors
+/// `Refused` if it is none.
+pub(crate) fn checked(plan: Plan) -> Result<Plan, RunError> {
     match plan.check("plan") {
         Ok(()) => Ok(plan),
         Err(error) => Err(refuse("stack", STACK, error.to_string())),

@@ -154,6 +154,11 @@ impl Tensor {
         whole
     }
 
+    /// Whether somebody else holds it too.
+    pub fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.data) > 1
+    }
+
     /// Length of a row.
     pub fn width(&self) -> usize {
         self.width

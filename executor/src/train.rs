@@ -6,9 +6,11 @@ use crate::collective::{Communicator, Members};
 use crate::device::{Device, Here, Numbers, Opening};
 use crate::error::{Fault, RunError};
 use crate::instruction::instructions;
+use crate::near::{Near, Offers};
 use crate::parameters::{Layer, ParameterName, parameters};
 use crate::processes::{read_end, read_message, written_end, written_message};
 use crate::rank::{Rank, Shared, StepEnd};
+use crate::reach::{Reach, Way};
 use crate::record::{Record, Recorder};
 use crate::settings::{Settings, Start};
 use crate::sizes::Sizes;
@@ -63,6 +65,8 @@ pub struct Outcome {
     pub earlier: Vec<Timeline>,
     /// The weights at the end, if they were asked for.
     pub weights: Option<WholeWeights>,
+    /// How ranks that compute on GPUs communicated along each axis; empty for others.
+    pub ways: BTreeMap<Axis, Way>,
 }
 
 /// What a rank says to who started it.
@@ -107,18 +111,20 @@ pub fn train(
 }
 
 /// What is told of a run.
-pub(crate) fn outcome(Ran { program, steps, ends }: Ran, settings: &Settings) -> Outcome {
+pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Settings) -> Outcome {
+    let ways = reach.ways(&program);
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
     let weights = settings.return_weights.then(|| whole_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
-    Outcome { steps, timeline: last, earlier: timelines, weights }
+    Outcome { steps, timeline: last, earlier: timelines, weights, ways }
 }
 
 /// A run before anyone has made sense of it.
 pub(crate) struct Ran {
     pub program: Program,
+    pub reach: Reach,
     pub steps: Vec<StepReport>,
     /// Of every rank; where ranks are processes, of rank 0's run alone.
     pub ends: Vec<RankEnd>,
@@ -127,6 +133,8 @@ pub(crate) struct Ran {
 /// The ranks of a process, and the way to all others.
 pub(crate) struct Ranks {
     pub own: Vec<usize>,
+    /// The number of this process's rank among those of its machine, where ranks are processes.
+    pub local: Option<usize>,
     pub transport: Arc<dyn Transport>,
     /// From when on times are counted.
     pub began: Instant,
@@ -146,11 +154,11 @@ pub(crate) fn run_plan(
     settings: &Settings,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Ran, RunError> {
-    let plan = supported::own_stack(plan)?;
+    let plan = settings.device.own_stack(plan)?;
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
     let transport = Arc::new(Mailboxes::new(ranks));
-    let here = Ranks { own: (0..ranks).collect(), transport, began: Instant::now() };
+    let here = Ranks { own: (0..ranks).collect(), local: None, transport, began: Instant::now() };
     run_ranks(plan, tokens, settings, here, progress)
 }
 
@@ -197,7 +205,7 @@ pub(crate) fn run_ranks(
     }
     let steps = steps.reports;
     let run = Arc::into_inner(run).expect("the threads that shared it have ended");
-    Ok(Ran { steps, ends, program: run.program })
+    Ok(Ran { steps, ends, program: run.program, reach: run.reach })
 }
 
 /// Every rank's record of each step.
@@ -227,6 +235,9 @@ struct Run {
     inventory: Inventory,
     watch: Watch,
     here: Ranks,
+    reach: Reach,
+    /// What ranks that share GPUs tell each other.
+    offers: Offers,
     /// Whether ranks of other processes need not hear any more how those here are.
     silent: AtomicBool,
 }
@@ -246,6 +257,10 @@ impl Run {
         }
         let program = lower_every_rank(&plan);
         let ranks = program.ranks.len();
+        let reach = Reach::of(&here, &program, settings.device)?;
+        if here.own.iter().any(|rank| !reach.nccl_groups(&program, *rank).is_empty()) {
+            (settings.device.require_nccl)()?;
+        }
         let mut inventory = Inventory::default();
         for rank in 0..ranks {
             let sizes = Sizes::of(&plan, rank).aligned(settings.device.alignment);
@@ -266,6 +281,8 @@ impl Run {
             inventory,
             watch: Watch::new(ranks, settings.fault),
             here,
+            reach,
+            offers: Offers::new(ranks),
             silent: AtomicBool::new(false),
         })
     }
@@ -274,6 +291,7 @@ impl Run {
     fn stop(&self) {
         self.silent.store(true, Ordering::Relaxed);
         self.watch.stop();
+        self.offers.end();
         self.here.transport.abort();
     }
 
@@ -353,14 +371,19 @@ impl Run {
         };
         let threads = Threads::new(self.settings.threads.get() / self.program.ranks.len());
         let number = if self.plan.job.precision == Precision::Bf16 { Number::Bf16 } else { Number::F32 };
-        let device = (self.settings.device.open)(Opening { rank, threads, number })?;
+        let local = self.here.local.unwrap_or(rank);
+        let device = (self.settings.device.open)(Opening { local, threads, number })?;
         let _here = Here::is(Rc::clone(&device));
+        let mut ends = EndsOffers(&self.offers, false);
         let mut own = self.new_rank(rank, &shared, Rc::clone(&device))?;
         let moments = self.optimizer.moments();
         own.state
             .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
         own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
         own.state.bring_to(&*device);
+        for group in self.reach.nccl_groups(&self.program, rank) {
+            own.communicator.enter(&*device, &members(&self.program, group, rank))?;
+        }
         let saver = self.settings.saving.as_ref().map(|saving| Saver {
             plan: &self.plan,
             tokens: &self.tokens,
@@ -393,6 +416,7 @@ impl Run {
         records.push(own.recorder.record);
         own.state.bring_back(&*device);
         device.check()?;
+        ends.1 = true;
         Ok(RankEnd { records, resident, state: Some(own.state) })
     }
 
@@ -423,7 +447,11 @@ impl Run {
             program: own,
             instructions: instructions(program, own),
             groups: groups.collect(),
-            communicator: Communicator::new(shared.transport),
+            communicator: match self.reach.0[rank].gpu {
+                None => Communicator::new(shared.transport),
+                Some(_) => Communicator::new(shared.transport)
+                    .with_near(&self.reach, Near::new(&self.offers, self.watch.rank(rank))),
+            },
             loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
             state,
             recorder: Recorder::new(self.here.began, settings.records),
@@ -497,6 +525,17 @@ impl Run {
             Some(format!("{} {}{action}", label(op), op.pass.name()))
         });
         known.unwrap_or_else(|| "start".into())
+    }
+}
+
+/// Lets nobody wait for a rank any more whose memory is about to go. Who has done all its steps is waited for by none.
+struct EndsOffers<'a>(&'a Offers, bool);
+
+impl Drop for EndsOffers<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.end();
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Rendezvous {
     pub rank: usize,
     /// How many processes there are.
     pub world: usize,
+    /// Its number among the processes of its machine, if that is known.
+    pub local: Option<usize>,
     /// How they find each other.
     pub meets: Meets,
     /// How long to wait until everybody is there.
@@ -63,6 +65,13 @@ pub(crate) struct Route {
     pub from: usize,
     pub to: usize,
     pub tag: Tag,
+}
+
+impl Route {
+    /// The other way.
+    pub fn back(self) -> Self {
+        Self { from: self.to, to: self.from, ..self }
+    }
 }
 
 /// Carries messages. Sending never waits for the receiver.

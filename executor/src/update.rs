@@ -1,13 +1,15 @@
 //! The end of a step: gradients of all ranks together, their norm, the optimizer.
 
 use crate::collective::{Combine, Communicator, Members};
-use crate::device::{AdamWeights, Device, Slice, SliceMut, on_host};
+use crate::device::{AdamWeights, Device, Slice, SliceMut};
 use crate::error::Fault;
 use crate::layers::{gather_weights, reduce_gradients};
 use crate::parameters::{Layer, Parameter, ParameterName, Sharing};
+use crate::reach::Way;
 use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Owned, State};
+use trainwright_kernels::cuda::Number;
 use trainwright_kernels::elementwise;
 use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares, StepSize, descend};
 use trainwright_spec::program::{Axis, UpdateStep, Work};
@@ -341,6 +343,9 @@ fn sum_whole(
             });
         }
     };
+    if communicator.way(members) != Way::Host {
+        return sum_together(device, communicator, members, |work| visit(state, work));
+    }
     visit(state, &mut |gradients| together.extend_from_slice(&device.read(gradients.as_slice())));
     communicator.all_reduce(members, &mut together, Combine::Sum)?;
     let mut at = 0;
@@ -348,6 +353,31 @@ fn sum_whole(
         let length = gradients.len();
         device.write(gradients, &together[at..at + length]);
         at += length;
+    });
+    Ok(())
+}
+
+/// Sums what a visit shows in one message, on the device.
+fn sum_together(
+    device: &dyn Device,
+    communicator: &mut Communicator,
+    members: &Members,
+    mut visit: impl FnMut(&mut dyn FnMut(SliceMut)),
+) -> Result<(), Fault> {
+    let mut length = 0;
+    visit(&mut |own| length += own.len());
+    let mut together = device.any(length, Number::F32);
+    let mut at = 0;
+    visit(&mut |own| {
+        device.copy(together.slice_mut().part(at..at + own.len()), own.as_slice());
+        at += own.len();
+    });
+    communicator.sum(device, members, together.slice_mut())?;
+    at = 0;
+    visit(&mut |own| {
+        let from = together.slice().part(at..at + own.len());
+        at += own.len();
+        device.copy(own, from);
     });
     Ok(())
 }
@@ -373,9 +403,7 @@ fn sum_where(
     for (_, layer) in state.layers_mut() {
         layer.owned(|owned| {
             if summed.is_ok() && is_summed(&owned) {
-                summed = on_host(device, owned.gradients, |gradients| {
-                    communicator.all_reduce(members, gradients, Combine::Sum)
-                });
+                summed = communicator.sum(device, members, owned.gradients);
             }
         });
     }

@@ -141,6 +141,15 @@ impl Pulse {
         self.drill.is_some_and(|drill| drill.kind == DrillKind::NotANumber && drill.step == self.step())
     }
 
+    /// Waits for something of another rank, which is a sign of life when it comes.
+    pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.waits.store(true, Ordering::Relaxed);
+        let come = wait();
+        self.waits.store(false, Ordering::Relaxed);
+        self.beat();
+        come
+    }
+
     /// The rank has ended.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
@@ -177,11 +186,7 @@ impl Transport for Watched<'_> {
     }
 
     fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
-        self.pulse.waits.store(true, Ordering::Relaxed);
-        let message = self.transport.receive(route);
-        self.pulse.waits.store(false, Ordering::Relaxed);
-        self.pulse.beat();
-        message
+        self.pulse.waiting(|| self.transport.receive(route))
     }
 
     fn abort(&self) {

@@ -83,16 +83,17 @@ KERNEL(clip_factor, 32, ClipFactor) {
 }
 
 template <typename T> struct SumBuffers {
-    const T* const* from;  // `buffers` of them
+    const T* from[32];     // `buffers` of them
     T* out;                // may be one of them
     i64 count;
     int buffers;
+    int packed;            // 1: all of them begin at multiples of 16 bytes
 };
 
 // An all-reduce among ranks of one GPU: each number is read once from every rank and summed in rank order, in float.
 template <typename T> DEVICE void sum_buffers(const SumBuffers<T>& a) {
     const int size = Pack<T>::size;
-    i64 packs = a.count / size;
+    i64 packs = a.packed ? a.count / size : 0;
     for (i64 pack = global_thread(); pack < packs; pack += all_threads()) {
         float sums[size] = {};
         for (int buffer = 0; buffer < a.buffers; ++buffer) {

@@ -22,6 +22,7 @@ pub mod activation;
 mod arena;
 pub mod attention;
 pub mod check;
+mod collective;
 pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 pub mod driver;
@@ -37,8 +38,9 @@ pub mod rotary;
 pub mod source;
 
 pub use arena::{Arena, Mark};
+pub use collective::{Collective, GroupName, Membership};
 pub use emulator::{Emulator, Turns};
-pub use launch::{Address, Device, DeviceError, Launch, Number};
+pub use launch::{Address, Device, DeviceError, Launch, Moment, Number, Touch};
 pub use product::{Compute, Epilogue, Operands, Product};
 
 /// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.

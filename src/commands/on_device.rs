@@ -8,7 +8,7 @@ use crate::error::{CliError, Outcome};
 use crate::render::validate::Validated;
 use crate::{inputs, output};
 use std::path::Path;
-use trainwright_executor::{measure_ops, own_stack};
+use trainwright_executor::measure_ops;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
@@ -43,7 +43,7 @@ pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outco
 /// # Errors
 /// A device that cannot be used, a plan that it does not run, a rank that stops, and a table that cannot be read.
 pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated, CliError> {
-    let mut plan = own_stack(plan)?;
+    let mut plan = arguments.device.own_stack(plan)?;
     match &arguments.profile {
         Some(folder) => {
             let table = Path::new(folder).join(TABLE).display().to_string();

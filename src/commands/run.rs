@@ -46,8 +46,8 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     // Rank 0 alone knows of all.
     let Some(outcome) = outcome else { return Ok(Outcome::Done) };
     match arguments.json {
-        true => output::print(&training::json(&plan, &outcome.steps))?,
-        false => output::print(&training::end(&plan, &outcome.steps))?,
+        true => output::print(&training::json(&plan, &outcome.steps, &outcome.ways))?,
+        false => output::print(&(training::end(&plan, &outcome.steps) + &training::ways(&outcome.ways)))?,
     }
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;

@@ -13,11 +13,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// torchrun's port where nothing else is said.
 const PORT: &str = "29500";
 
-/// Who starts processes, and the variables in which it says of each its rank, how many there are, and how many on its
-/// host.
+/// Who starts processes, and the variables in which it says of each its rank, how many there are, and on its host which one
+/// it is of how many.
 struct Launcher {
     rank: &'static str,
     world: &'static str,
+    local_rank: &'static str,
     local: Local,
     /// Whether a process that finds these was surely started together with others: a shell inside of an allocation of
     /// Slurm finds them too, and torchrun's are set by hand.
@@ -37,24 +38,28 @@ const LAUNCHERS: [Launcher; 4] = [
     Launcher {
         rank: "RANK",
         world: "WORLD_SIZE",
+        local_rank: "LOCAL_RANK",
         local: Local::Count("LOCAL_WORLD_SIZE"),
         starts_together: false,
     },
     Launcher {
         rank: "OMPI_COMM_WORLD_RANK",
         world: "OMPI_COMM_WORLD_SIZE",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
         local: Local::Count("OMPI_COMM_WORLD_LOCAL_SIZE"),
         starts_together: true,
     },
     Launcher {
         rank: "PMI_RANK",
         world: "PMI_SIZE",
+        local_rank: "MPI_LOCALRANKID",
         local: Local::Count("MPI_LOCALNRANKS"),
         starts_together: true,
     },
     Launcher {
         rank: "SLURM_PROCID",
         world: "SLURM_NTASKS",
+        local_rank: "SLURM_LOCALID",
         local: Local::ByNode { counts: "SLURM_STEP_TASKS_PER_NODE", node: "SLURM_NODEID" },
         starts_together: false,
     },
@@ -98,7 +103,8 @@ pub fn place(transport: TransportChoice) -> Result<Option<Rendezvous>, CliError>
         TransportChoice::Mpi => Meets::Mpi,
         _ => Meets::At(format!("{}:{}", said("MASTER_ADDR", "127.0.0.1"), said("MASTER_PORT", PORT))),
     };
-    Ok(Some(Rendezvous { rank, world, meets, patience: PATIENCE }))
+    let local = local_rank(&environment)?;
+    Ok(Some(Rendezvous { rank, world, local, meets, patience: PATIENCE }))
 }
 
 fn launcher(known: Known) -> Option<&'static Launcher> {
@@ -115,6 +121,13 @@ fn rank_and_world(known: Known) -> Result<(usize, usize), CliError> {
         number(name, &known(name).ok_or_else(missing)?)
     };
     Ok((needed(launcher.rank)?, needed(launcher.world)?))
+}
+
+/// This process's number among those of its host, as far as that is said. `LOCAL_RANK` says it whoever the launcher is.
+fn local_rank(known: Known) -> Result<Option<usize>, CliError> {
+    let names = [Some(&LAUNCHERS[0]), launcher(known)].into_iter().flatten().map(|own| own.local_rank);
+    let said = names.filter_map(|name| Some((name, known(name)?))).next();
+    said.map(|(name, text)| number(name, &text)).transpose()
 }
 
 /// Threads for all ranks together, as if they were all on this host: those of them that are share its cores.
@@ -192,6 +205,7 @@ mod tests {
                 ("OMPI_COMM_WORLD_RANK", "2"),
                 ("OMPI_COMM_WORLD_SIZE", "8"),
                 ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+                ("OMPI_COMM_WORLD_LOCAL_RANK", "2"),
                 // As in a batch script of Slurm's that calls mpirun.
                 ("SLURM_PROCID", "0"),
                 ("SLURM_NTASKS", "1"),
@@ -210,6 +224,16 @@ mod tests {
             (9, 11),
             Some(3),
         );
+    }
+
+    #[test]
+    fn which_one_of_its_host_a_process_is() {
+        let check = |variables, expected| assert_eq!(local_rank(&known(variables)).unwrap(), expected);
+        check(&[("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")], Some(1));
+        check(&[("SLURM_PROCID", "9"), ("SLURM_LOCALID", "3")], Some(3));
+        // Set by hand beside another launcher.
+        check(&[("SLURM_PROCID", "9"), ("SLURM_LOCALID", "3"), ("LOCAL_RANK", "0")], Some(0));
+        check(&[("PMI_RANK", "3")], None);
     }
 
     #[test]

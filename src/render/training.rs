@@ -2,9 +2,11 @@
 
 use super::words;
 use serde_json::json;
-use trainwright_executor::{StepReport, Tokens};
+use std::collections::BTreeMap;
+use trainwright_executor::{StepReport, Tokens, Way};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::program::Axis;
 
 /// What is trained, with what.
 pub fn title(plan: &Plan, tokens: &Tokens) -> String {
@@ -47,8 +49,14 @@ pub fn end(plan: &Plan, steps: &[StepReport]) -> String {
     format!("{rate} tokens/s, {:.1} GFLOP/s of the model's own work\n", flops / 1e9)
 }
 
+/// `between ranks: tensor on the GPU, data by NCCL`; nothing of ranks on processors.
+pub fn ways(ways: &BTreeMap<Axis, Way>) -> String {
+    let each: Vec<String> = ways.iter().map(|(axis, way)| format!("{} {way}", axis.name())).collect();
+    if each.is_empty() { String::new() } else { format!("between ranks: {}\n", each.join(", ")) }
+}
+
 /// All steps as data.
-pub fn json(plan: &Plan, steps: &[StepReport]) -> String {
+pub fn json(plan: &Plan, steps: &[StepReport], ways: &BTreeMap<Axis, Way>) -> String {
     let step = |report: &StepReport| {
         json!({
             "step": report.step,
@@ -58,11 +66,15 @@ pub fn json(plan: &Plan, steps: &[StepReport]) -> String {
         })
     };
     let steps_of_run: Vec<_> = steps.iter().map(step).collect();
-    let all = json!({
+    let mut all = json!({
         "tokens_per_step": plan.job.tokens(),
         "tokens_per_second": warm_rate(plan, steps),
         "steps": steps_of_run,
     });
+    if !ways.is_empty() {
+        let each = ways.iter().map(|(axis, way)| (axis.name().to_string(), json!(way.to_string())));
+        all["communication"] = each.collect();
+    }
     format!("{all:#}\n")
 }
 

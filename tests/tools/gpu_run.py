@@ -5,6 +5,9 @@
     python3 tests/tools/gpu_run.py speed FOLDER             # GPT-2 124M and 1.5B and LLaMA 1B in bf16, beside PyTorch
     python3 tests/tools/gpu_run.py parity FOLDER --device emulated --steps 2 --plans 3    # without a GPU
 
+On a machine with several GPUs ranks have one each, and plans of several ranks run a second time with all ranks on the first
+GPU; one more runs as processes that find each other over TCP. Each line says how ranks communicated.
+
 Each prints a line for each case and writes parity.csv or speed.csv into FOLDER. It exits with 1 where losses differ by more
 than their tolerance, with 2 where the device cannot be used. No new case is begun after --seconds.
 
@@ -15,7 +18,9 @@ one process after the other on the same GPU; medians of the seconds of the steps
 import argparse
 import csv
 import json
+import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -47,6 +52,8 @@ GRID = [
     (2, 2, 2, True, "zero1", "bf16"),
     (1, 4, 2, False, "none", "bf16"),
 ]
+# The one that runs as processes too, where there are GPUs for all of them.
+PROCESSES = (1, 1, 2, False, "zero1", "fp32")
 # Relative, of each step's loss: f32 sums in another order; bf16 activations and weights.
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
 CLUSTERS = {1: "dgx-2-one-gpu:1", 2: "h100-pcie-pair:1", 4: "perlmutter-a100:1", 8: "dgx-h100:1"}
@@ -90,39 +97,79 @@ def plan(args, folder, config, shape, sequence, batch, micro_batch):
     return path
 
 
-def steps(args, path, device, count):
-    """Every step of a run; the program's words where it stops."""
+def run(args, path, device, count, place="", processes=1):
+    """What a run says of itself, as JSON; the program's words where it stops."""
     command = [args.trainwright, "run", str(path), "--device", device, "--steps", str(count), "--json",
                "--learning-rate", "0.003"]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    if ran.returncode == 2:
-        print(ran.stderr.strip(), file=sys.stderr)
+    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": place} if place else {})}
+    if processes > 1:
+        command += ["--transport", "tcp"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        environment |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": port}
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**environment, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if processes > 1 else {})})
+             for rank in range(processes)]
+    said = [rank.communicate() for rank in ranks]
+    if any(rank.returncode == 2 for rank in ranks):
+        print(said[0][1].strip(), file=sys.stderr)
         sys.exit(2)
-    if ran.returncode != 0:
-        return ran.stderr.strip()
-    return json.loads(ran.stdout)["steps"]
+    if any(rank.returncode != 0 for rank in ranks):
+        return said[0][1].strip()
+    return json.loads(said[0][0])
+
+
+def steps(args, path, device, count):
+    """Every step of a run; the program's words where it stops."""
+    ran = run(args, path, device, count)
+    return ran if isinstance(ran, str) else ran["steps"]
+
+
+def gpus():
+    try:
+        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
+    except OSError:
+        return 1
+    return max(1, len(listed.stdout.splitlines()))
 
 
 def parity(args, folder):
     began, wrong, rows = time.monotonic(), 0, []
+    several = gpus() > 1 and args.device == "cuda"
     for shape in GRID[:args.plans]:
+        tensor, pipeline, data, splits, sharding, precision = shape
+        ranks = tensor * pipeline * data
+        # Where the ranks are: the GPUs they see, and whether they are processes.
+        places = [("", 1)] + ([("0", 1)] if several and ranks > 1 else [])
+        if shape == PROCESSES and gpus() >= ranks:
+            places.append(("", ranks))
         for name, config in TOYS.items():
             if time.monotonic() - began > args.seconds:
                 print(f"stopped after {args.seconds:.0f} s")
                 return rows, wrong
             path = plan(args, folder, config, shape, 64, 8, 1)
-            own, expected = (steps(args, path, device, args.steps) for device in (args.device, "cpu"))
-            tensor, pipeline, data, splits, sharding, precision = shape
-            label = f"{name} tensor {tensor} pipeline {pipeline} data {data} {sharding} {precision}{' split' if splits else ''}"
-            if isinstance(own, str) or isinstance(expected, str):
-                wrong += 1
-                print(f"{label:60} WRONG: {own if isinstance(own, str) else expected}")
-                continue
-            error = max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(own, expected))
-            right = error <= TOLERANCE[precision]
-            wrong += not right
-            rows.append([label, args.steps, f"{error:.3e}", TOLERANCE[precision], own[-1]["loss"], expected[-1]["loss"]])
-            print(f"{label:60} {error:9.2e} {'' if right else 'WRONG'}", flush=True)
+            expected = steps(args, path, "cpu", args.steps)
+            for place, processes in places:
+                own = run(args, path, args.device, args.steps, place, processes)
+                label = (f"{name} tensor {tensor} pipeline {pipeline} data {data} {sharding} {precision}"
+                         f"{' split' if splits else ''}{' one GPU' if place else ''}{' processes' if processes > 1 else ''}")
+                if isinstance(own, str) or isinstance(expected, str):
+                    wrong += 1
+                    print(f"{label:70} WRONG: {own if isinstance(own, str) else expected}")
+                    continue
+                ways = own.get("communication", {})
+                own = own["steps"]
+                error = max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(own, expected))
+                right = error <= TOLERANCE[precision]
+                # Ranks of one process on one GPU have no need of the host.
+                if (place or not several) and processes == 1:
+                    right = right and "through the host" not in ways.values()
+                wrong += not right
+                said = ", ".join(f"{axis} {way}" for axis, way in ways.items())
+                rows.append([label, args.steps, f"{error:.3e}", TOLERANCE[precision], own[-1]["loss"], expected[-1]["loss"], said])
+                print(f"{label:70} {error:9.2e} {'' if right else 'WRONG '}{said}", flush=True)
     return rows, wrong
 
 
@@ -239,7 +286,7 @@ def main():
         return train_torch(args)
     args.folder.mkdir(parents=True, exist_ok=True)
     head = {
-        "parity": ["plan", "steps", "largest relative difference of a loss", "tolerance", f"last loss ({args.device})", "last loss (cpu)"],
+        "parity": ["plan", "steps", "largest relative difference of a loss", "tolerance", f"last loss ({args.device})", "last loss (cpu)", "communication"],
         "speed": ["model", "sequences", "trainwright tokens/s", "PyTorch tokens/s", "ratio"],
     }[args.what]
     with tempfile.TemporaryDirectory() as folder:

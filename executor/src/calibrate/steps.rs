@@ -55,7 +55,7 @@ fn time_of(over: Over, bytes: usize, takes: Takes) -> Result<f64, RunError> {
         Over::Threads => Ok(of_rank(rank, &mailboxes, bytes, takes, began)),
         Over::Tcp => {
             let meets = Meets::At(master.clone());
-            let place = Rendezvous { rank, world: 2, meets, patience: Duration::from_secs(20) };
+            let place = Rendezvous { rank, world: 2, local: None, meets, patience: Duration::from_secs(20) };
             Ok(of_rank(rank, &Connections::meet(&place, &master, 0)?, bytes, takes, began))
         }
     };

@@ -2,14 +2,15 @@
 //!
 //! Memory is kept by size when it is given up and handed out again, in the order of the stream, so that after the first step
 //! none is asked for. After a fault nothing more is done; `check` tells of it. What the host gives, tokens or tables, is
-//! copied; messages of other ranks come through the host.
+//! copied; messages of ranks on the same GPU are copied there, and those of others come through the host.
 
 mod memory;
 mod open;
+mod shared;
 mod structs;
 mod tables;
 
-pub(super) use open::{open_emulator, open_gpu, require_emulator, require_gpu};
+pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require_gpu, require_nccl};
 
 use super::{
     AdamWeights, AttentionGradient, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product,
@@ -34,7 +35,8 @@ use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios
 use trainwright_kernels::cuda::reduce::{ColumnSum, SquareSum};
 use trainwright_kernels::cuda::rotary::Rotary;
 use trainwright_kernels::cuda::{
-    self, Address, Compute, DeviceError, Epilogue, Launch, Number, Operands, attention,
+    self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment, Number,
+    Operands, attention,
 };
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
@@ -518,5 +520,46 @@ impl Device for Cuda {
         for launch in step.launches(Method::AdamW, count, &TrustRatios::default()) {
             self.launch(&launch);
         }
+    }
+
+    fn select(&self, stream: usize) -> usize {
+        self.memory.borrow_mut().select(stream)
+    }
+
+    fn moment(&self) -> Option<Moment> {
+        self.memory.borrow_mut().moment()
+    }
+
+    fn wait(&self, moment: &Moment) {
+        self.run(|memory| memory.device.wait(moment));
+    }
+
+    fn join(&self) {
+        self.memory.borrow_mut().join();
+    }
+
+    fn read_until(&self, numbers: Slice, moment: &Moment) {
+        self.memory.borrow_mut().read_until(numbers.device().at, moment);
+    }
+
+    fn sum(&self, to: SliceMut, all: &[Slice]) {
+        shared::sum(self, to.device(), all);
+    }
+
+    fn new_group(&self) -> GroupName {
+        let mut name = [0; 128];
+        self.run(|memory| {
+            name = memory.device.new_group()?;
+            Ok(())
+        });
+        name
+    }
+
+    fn enter(&self, group: usize, membership: Membership) {
+        self.run(|memory| memory.device.enter(group, membership));
+    }
+
+    fn collective(&self, group: usize, work: Collective, number: Number) {
+        self.run(|memory| memory.device.collective(group, work, number));
     }
 }

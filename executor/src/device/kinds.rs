@@ -2,13 +2,14 @@
 
 use super::{Cpu, Device, Far, cuda};
 use crate::error::{Fault, RunError};
-use crate::supported::check_on_cuda;
+use crate::supported::{check_on_cuda, checked, own_stack};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::Number;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::stack::{PipelineOverlap, Stack};
 
 /// A kind of device that ranks compute on.
 #[derive(Clone, Copy)]
@@ -19,20 +20,38 @@ pub struct DeviceKind {
     pub summary: &'static str,
     /// Of what parameters and their pieces begin at a multiple, in numbers.
     pub(crate) alignment: usize,
+    /// Whether it has streams, so that messages and collectives go on beside what is computed.
+    pub(crate) overlaps: bool,
     /// Refuses a plan with what it has not.
     pub(crate) check: fn(&Plan) -> Result<(), RunError>,
     /// Says what is missing on this machine before anything runs.
     pub(crate) require: fn() -> Result<(), RunError>,
+    /// The GPU that a rank takes; none where it computes on the host.
+    pub(crate) gpu: fn(Place) -> Option<GpuName>,
+    /// Says what is missing where ranks on GPUs of their own have collectives.
+    pub(crate) require_nccl: fn() -> Result<(), RunError>,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
 }
 
+/// Where a rank runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its number on its machine.
+    pub local: usize,
+    /// Whether it is a process of its own.
+    pub is_process: bool,
+}
+
+/// What tells GPUs apart, wherever they are.
+pub(crate) type GpuName = [u8; 16];
+
 /// Whom a device is opened for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
-    /// The rank.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are given out by rank"))]
-    pub rank: usize,
+    /// The rank's number on its machine.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are given out by number"))]
+    pub local: usize,
     /// Threads of its CPU.
     pub threads: Threads,
     /// What the plan's weights and activations are.
@@ -43,29 +62,50 @@ pub(crate) struct Opening {
 const PACKS: usize = 8;
 
 /// All kinds; the first one is used where nothing is said.
-pub const DEVICES: [DeviceKind; 3] = [
+pub const DEVICES: [DeviceKind; 4] = [
     DeviceKind {
         name: "cpu",
         summary: "the cores of this machine",
         alignment: 1,
+        overlaps: false,
         check: |_| Ok(()),
         require: || Ok(()),
+        gpu: |_| None,
+        require_nccl: || Ok(()),
         open: |opening| Ok(Rc::new(Cpu { threads: opening.threads })),
     },
     DeviceKind {
         name: "cuda",
         summary: "NVIDIA GPUs",
         alignment: PACKS,
+        overlaps: true,
         check: check_on_cuda,
         require: cuda::require_gpu,
+        gpu: |place| cuda::gpu_of(place.local),
+        require_nccl: cuda::require_nccl,
         open: cuda::open_gpu,
     },
     DeviceKind {
         name: "emulated",
         summary: "the kernels for NVIDIA GPUs as C++ on the cores of this machine, to check a plan: very slow",
         alignment: PACKS,
+        overlaps: true,
         check: check_on_cuda,
         require: cuda::require_emulator,
+        // Processes share no emulated memory.
+        gpu: |place| (!place.is_process).then_some([0; 16]),
+        require_nccl: || Ok(()),
+        open: cuda::open_emulator,
+    },
+    DeviceKind {
+        name: "emulated-gpus",
+        summary: "the same with a GPU for each rank, between which NCCL is emulated too",
+        alignment: PACKS,
+        overlaps: true,
+        check: check_on_cuda,
+        require: cuda::require_emulator,
+        gpu: |place| (!place.is_process).then_some((place.local as u128 + 1).to_le_bytes()),
+        require_nccl: || Ok(()),
         open: cuda::open_emulator,
     },
 ];
@@ -74,6 +114,28 @@ impl DeviceKind {
     /// The one of that name.
     pub fn from_name(name: &str) -> Option<DeviceKind> {
         DEVICES.into_iter().find(|kind| kind.name == name)
+    }
+}
+
+impl DeviceKind {
+    /// The plan with this executor on such devices as its software.
+    ///
+    /// # Errors
+    /// `Refused` if it has not what the plan asks of its software.
+    pub fn own_stack(self, plan: &Plan) -> Result<Plan, RunError> {
+        let plan = own_stack(plan)?;
+        match self.overlaps {
+            false => Ok(plan),
+            true => {
+                let stack = Stack {
+                    overlap_gradient_reduction: true,
+                    overlap_tensor_backward: true,
+                    overlap_pipeline: PipelineOverlap::Always,
+                    ..plan.stack
+                };
+                checked(Plan { stack, ..plan })
+            }
+        }
     }
 }
 

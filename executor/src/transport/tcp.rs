@@ -345,7 +345,7 @@ mod tests {
 
     fn meet(rank: usize, world: usize, port: u16, patience: Duration) -> Result<Connections, RunError> {
         let master = format!("127.0.0.1:{port}");
-        let place = Rendezvous { rank, world, meets: Meets::At(master.clone()), patience };
+        let place = Rendezvous { rank, world, local: None, meets: Meets::At(master.clone()), patience };
         // Who comes to the wrong place has another purpose.
         Connections::meet(&place, &master, if patience < LONG { 8 } else { 7 })
     }

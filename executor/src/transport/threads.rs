@@ -1,4 +1,4 @@
-//! Ranks that are threads of one process: messages change hands and are not copied.
+//! Ranks that are threads of one process: messages change hands and are not copied, whatever they are.
 
 use super::{Route, Transport};
 use crate::error::Fault;
@@ -7,42 +7,45 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A mailbox for each rank. Who waits sleeps: ranks may outnumber cores.
 #[derive(Debug)]
-pub(crate) struct Mailboxes(Vec<Mailbox>);
+pub(crate) struct Mailboxes<M = Vec<f32>>(Vec<Mailbox<M>>);
 
-#[derive(Debug, Default)]
-struct Mailbox {
-    content: Mutex<Content>,
+#[derive(Debug)]
+struct Mailbox<M> {
+    content: Mutex<Content<M>>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Content {
-    messages: BTreeMap<Route, VecDeque<Vec<f32>>>,
+#[derive(Debug)]
+struct Content<M> {
+    messages: BTreeMap<Route, VecDeque<M>>,
     aborted: bool,
 }
 
-impl Mailboxes {
+impl<M> Mailboxes<M> {
     /// For that many ranks.
     pub fn new(ranks: usize) -> Self {
-        Self((0..ranks).map(|_| Mailbox::default()).collect())
+        let content = || Mutex::new(Content { messages: BTreeMap::new(), aborted: false });
+        Self((0..ranks).map(|_| Mailbox { content: content(), changed: Condvar::new() }).collect())
     }
-}
 
-impl Mailbox {
-    /// The content is whole even if a rank panicked while it held the lock: each change is one call.
-    fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Transport for Mailboxes {
-    fn send(&self, route: Route, message: Vec<f32>) {
+    /// Puts a message where its receiver finds it.
+    pub fn put(&self, route: Route, message: M) {
         let mailbox = &self.0[route.to];
-        mailbox.lock().messages.entry(route).or_default().push_back(message);
+        let mut content = mailbox.lock();
+        if !content.aborted {
+            content.messages.entry(route).or_default().push_back(message);
+        }
+        drop(content);
         mailbox.changed.notify_one();
     }
 
-    fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
+    /// The next message on a route, if it is there.
+    pub fn look(&self, route: Route) -> Option<M> {
+        self.0[route.to].lock().messages.get_mut(&route).and_then(VecDeque::pop_front)
+    }
+
+    /// Waits for the next message on a route; `Aborted` once some rank has called `end`.
+    pub fn take(&self, route: Route) -> Result<M, Fault> {
         let mailbox = &self.0[route.to];
         let mut content = mailbox.lock();
         loop {
@@ -56,11 +59,36 @@ impl Transport for Mailboxes {
         }
     }
 
-    fn abort(&self) {
+    /// Wakes everyone who waits, now and later. What nobody has taken is gone.
+    pub fn end(&self) {
         for mailbox in &self.0 {
-            mailbox.lock().aborted = true;
+            let mut content = mailbox.lock();
+            content.aborted = true;
+            content.messages.clear();
+            drop(content);
             mailbox.changed.notify_all();
         }
+    }
+}
+
+impl<M> Mailbox<M> {
+    /// The content is whole even if a rank panicked while it held the lock: each change is one call.
+    fn lock(&self) -> MutexGuard<'_, Content<M>> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transport for Mailboxes {
+    fn send(&self, route: Route, message: Vec<f32>) {
+        self.put(route, message);
+    }
+
+    fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
+        self.take(route)
+    }
+
+    fn abort(&self) {
+        self.end();
     }
 }
 

@@ -6,7 +6,9 @@
 use crate::drafts::{Draft, settings, tokens};
 use crate::parity::{MODELS, check, check_within};
 use std::num::NonZeroUsize;
-use trainwright_executor::{DeviceKind, RunError, Saving, Settings, Start, measure_ops, train};
+use trainwright_executor::{
+    DeviceKind, Drill, DrillKind, Fault, RunError, Saving, Settings, Start, measure_ops, train,
+};
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::precision::Precision;
 
@@ -47,13 +49,46 @@ fn ranks_that_share_a_gpu_train_as_one() {
     for (model, mesh, data_sharding, sequence_parallel) in [
         ("gpt", [2, 1, 1], "none", false),
         ("llama", [2, 1, 1], "none", true),
+        ("gpt", [1, 2, 1], "none", false),
         ("gpt", [1, 1, 2], "zero1", false),
+        ("llama", [1, 1, 2], "zero2", false),
         ("llama", [1, 1, 2], "zero3", false),
         ("gpt", [2, 2, 2], "zero1", true),
     ] {
         drafts.push(Draft { mesh, data_sharding, sequence_parallel, ..emulated(model) });
     }
     check(&drafts);
+}
+
+/// Whoever waits for a rank's numbers hears of its end, and the run's error is that rank's.
+#[test]
+fn a_rank_that_dies_ends_the_others() {
+    if !is_there() {
+        return;
+    }
+    for (mesh, op) in [([1, 2, 1], 30), ([2, 1, 1], 9)] {
+        let draft = Draft { mesh, ..emulated("gpt") };
+        let fault = Some(Drill { rank: 1, step: 1, op, kind: DrillKind::Death });
+        let device = DeviceKind::from_name(draft.device).unwrap();
+        let settings = Settings { device, fault, ..settings(1) };
+        match train(&draft.plan(), &tokens(), &settings, &mut |_| {}) {
+            Err(RunError::Rank { rank: 1, fault: Fault::Panic(_), .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What NCCL does between GPUs is done by the emulators for each other.
+#[test]
+fn ranks_on_gpus_of_their_own_train_as_one() {
+    if !is_there() {
+        return;
+    }
+    let of = |model, mesh, data_sharding, sequence_parallel| {
+        let device = "emulated-gpus";
+        Draft { mesh, data_sharding, sequence_parallel, device, ..emulated(model) }
+    };
+    check(&[of("llama", [1, 1, 2], "zero3", false), of("gpt", [2, 2, 2], "zero1", true)]);
 }
 
 /// Weights and activations are stored in bf16 there, on the CPU in f32 that are numbers of bf16.

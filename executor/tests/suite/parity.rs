@@ -1,10 +1,10 @@
 //! Any plan gives the losses and weights of one rank, up to rounding, and always the same ones.
 
 use crate::drafts::{BATCH, Draft};
-use trainwright_executor::Outcome;
+use trainwright_executor::{Outcome, Way};
 use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Place;
+use trainwright_spec::program::{Axis, Place};
 
 /// Losses within a relative tolerance of each other, and each parameter within that of its norm. The largest difference.
 fn check_equal(name: &str, own: &Outcome, reference: &Outcome, tolerance: f64) -> f64 {
@@ -64,8 +64,25 @@ pub fn check_within(drafts: &[Draft], tolerance: f64) {
         };
         assert_eq!(bits(&own), bits(&again), "{name}: losses differ from run to run");
         assert_eq!(own.weights, again.weights, "{name}: weights differ from run to run");
+        check_ways(draft, &own, &name);
     }
     println!("{} plans, the largest relative difference {largest:.1e}", drafts.len());
+}
+
+/// Ranks that share a GPU meet there along every axis; those on GPUs of their own by NCCL, but for messages from stage to
+/// stage. What modules do in steps goes through the host. Those on processors have no GPU to meet on.
+fn check_ways(draft: &Draft, own: &Outcome, name: &str) {
+    let alone = draft.device == "cpu" || draft.plan().mesh.ranks() == 1;
+    assert_eq!(own.ways.is_empty(), alone, "{name}: {:?}", own.ways);
+    for (axis, way) in &own.ways {
+        let expected = match (draft.device, axis) {
+            ("emulated", Axis::Tensor | Axis::Data | Axis::Shard | Axis::Replica | Axis::Pipeline)
+            | ("emulated-gpus", Axis::Pipeline) => Way::Device,
+            ("emulated-gpus", Axis::Tensor | Axis::Data | Axis::Shard | Axis::Replica) => Way::Nccl,
+            _ => continue,
+        };
+        assert_eq!(*way, expected, "{name}: {axis:?}");
+    }
 }
 
 pub const MODELS: [&str; 2] = ["gpt", "llama"];

@@ -45,12 +45,10 @@ pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError
     for ranks in [2usize, 4, 8] {
         let mut addresses = Vec::new();
         for _ in 0..ranks {
-            addresses.extend(bench.random(Number::Bf16, count)?.0.to_le_bytes());
+            addresses.push(bench.random(Number::Bf16, count)?);
         }
-        let from = bench.gpu.upload(&addresses)?;
         let out = bench.gpu.allocate(2 * count)?;
-        let launch =
-            SumBuffers { from, out, count: count as i64, buffers: ranks as i32 }.launch(Number::Bf16);
+        let launch = SumBuffers::of(&addresses, out, count).launch(Number::Bf16);
         let amount = Amount { bytes: (2 * count * (ranks + 1)) as f64, flops: 0.0 };
         rows.push(bench.time_launches(&[launch], &format!("{ranks} ranks, {count} bf16"), amount)?);
         bench.gpu.clear()?;

@@ -150,11 +150,6 @@ impl Bench<'_> {
         self.device.upload(&bytes)
     }
 
-    fn addresses(&mut self, addresses: &[Address]) -> Result<Address, DeviceError> {
-        let bytes: Vec<u8> = addresses.iter().flat_map(|address| address.0.to_le_bytes()).collect();
-        self.device.upload(&bytes)
-    }
-
     fn read(&mut self, array: &Array) -> Result<Vec<f64>, DeviceError> {
         let bytes = self.device.download(array.at, array.values.len() * array.number.size())?;
         Ok(array.number.values(&bytes))

@@ -1,21 +1,30 @@
 //! A device that runs the kernels on the CPU, thread by thread, compiled as C++: `emulator/emulator.h` says how.
 //!
 //! It stands in for a GPU where there is none: what a launch reads and writes, and in which order, is as on one. Matrix
-//! products are plain loops.
+//! products are plain loops. All emulators of a process share their memory, as ranks that share a GPU do. What is told is done
+//! at once; that streams wait for each other as they must on a GPU is checked beside (`order`).
 
-use super::launch::{Address, Device, DeviceError, Launch, Number};
+mod group;
+mod order;
+
+use super::collective::{Collective, GroupName, Membership};
+use super::launch::{Address, Device, DeviceError, Launch, Moment, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::source::{COMMON, FILES};
+use order::{Clock, History, Name, Order};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 type Kernel = unsafe extern "C" fn(*const c_void);
 type Emulate = unsafe extern "C" fn(Kernel, *const c_void, *const u32, *const u32, u32);
+type Words = unsafe extern "C" fn(*const c_void, *mut u64, u32);
 
 /// Bytes around a buffer that must not change.
 const FENCE: usize = 1024;
@@ -42,15 +51,32 @@ pub enum Turns {
 pub struct Emulator {
     turns: Turns,
     libraries: BTreeMap<&'static str, libloading::Library>,
-    /// Whole, with fences, by the address of what is inside them.
-    buffers: BTreeMap<u64, Buffer>,
+    /// The addresses of what is inside its buffers.
+    own: BTreeSet<u64>,
+    order: Order,
+    /// By number, with how many collectives there were.
+    groups: BTreeMap<usize, (Membership, u64)>,
     ran: BTreeSet<String>,
     marks: Vec<Instant>,
 }
 
 struct Buffer {
+    /// With fences before and behind.
     lines: Box<[Line]>,
     bytes: usize,
+    history: History,
+}
+
+/// Buffers by the address of what is inside their fences.
+type Memory = BTreeMap<u64, Buffer>;
+
+/// Of all emulators. Kernels run one at a time, since their libraries' threads and shared memory are variables of theirs, and
+/// nothing else touches the memory meanwhile.
+static MEMORY: Mutex<Memory> = Mutex::new(BTreeMap::new());
+
+/// The memory is whole even if a check failed while it was held.
+fn memory() -> MutexGuard<'static, Memory> {
+    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// 256 bytes, aligned so.
@@ -58,8 +84,8 @@ struct Buffer {
 #[repr(C, align(256))]
 struct Line([u8; 256]);
 
-/// The libraries' threads and shared memory are variables of theirs.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// What is smaller may be a table of addresses.
+const TABLE: usize = 1 << 16;
 
 impl Emulator {
     /// Compiles the kernel files, two at a time, as far as `folder` has not got them compiled.
@@ -92,10 +118,13 @@ impl Emulator {
                 .map_err(|error| DeviceError::Emulator(error.to_string()))
         };
         let libraries = FILES.iter().zip(&paths).map(|(file, path)| Ok((file.name, load(path)?)));
+        static DEVICES: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             turns,
             libraries: libraries.collect::<Result<_, DeviceError>>()?,
-            buffers: BTreeMap::new(),
+            own: BTreeSet::new(),
+            order: Order::new(DEVICES.fetch_add(1, Ordering::Relaxed)),
+            groups: BTreeMap::new(),
             ran: BTreeSet::new(),
             marks: Vec::new(),
         })
@@ -121,12 +150,11 @@ impl Emulator {
         names
     }
 
-    /// Runs once, with the threads in that order: by number, the other way round, shuffled.
+    /// Runs once, with the threads in that order: by number, the other way round, shuffled. The caller holds the memory.
     fn once(&self, launch: &Launch, order: u32) -> Result<(), DeviceError> {
         let library = &self.libraries[launch.file];
         let unknown = |error: libloading::Error| DeviceError::Emulator(error.to_string());
-        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the kernel's struct has the layout of `arguments`, and what it points to is in `buffers`.
+        // SAFETY: the kernel's struct has the layout of `arguments`, and what it points to is in a buffer.
         unsafe {
             let emulate: libloading::Symbol<Emulate> = library.get(b"emulate").map_err(unknown)?;
             let kernel: libloading::Symbol<Kernel> =
@@ -137,8 +165,8 @@ impl Emulator {
         Ok(())
     }
 
-    fn check_fences(&self, launch: &Launch) {
-        for buffer in self.buffers.values() {
+    fn check_fences(&self, memory: &Memory, launch: &Launch) {
+        for buffer in self.own.iter().map(|at| &memory[at]) {
             let bytes = bytes_of(&buffer.lines);
             let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xff);
             assert!(untouched(&bytes[..FENCE]), "{} writes before a buffer", launch.kernel);
@@ -146,30 +174,100 @@ impl Emulator {
         }
     }
 
-    /// The bytes at an address, which must be inside a buffer.
-    fn inside(&self, at: Address, bytes: usize) -> &[u8] {
-        let (from, buffer) = self.buffers.range(..=at.0).next_back().expect("an address is of a buffer");
-        let first = (at.0 - from) as usize;
-        assert!(first + bytes <= buffer.bytes, "{bytes} bytes from {first} on of {}", buffer.bytes);
-        &bytes_of(&buffer.lines)[FENCE + first..][..bytes]
+    /// The words of a launch's struct.
+    fn words(&self, launch: &Launch) -> Result<Vec<u64>, DeviceError> {
+        let unknown = |error: libloading::Error| DeviceError::Emulator(error.to_string());
+        let mut words = vec![0; launch.arguments.len()];
+        // SAFETY: both have that many words, and C++ copies bytes whatever they are.
+        unsafe {
+            let copy: libloading::Symbol<Words> =
+                self.libraries[launch.file].get(b"words").map_err(unknown)?;
+            copy(launch.arguments.as_ptr().cast(), words.as_mut_ptr(), words.len() as u32);
+        }
+        Ok(words)
     }
 
-    fn inside_mut(&mut self, at: Address, bytes: usize) -> &mut [u8] {
-        let (from, buffer) = self.buffers.range_mut(..=at.0).next_back().expect("an address is of a buffer");
-        let first = (at.0 - from) as usize;
-        assert!(first + bytes <= buffer.bytes, "{bytes} bytes from {first} on of {}", buffer.bytes);
-        // SAFETY: a `Line` is its bytes.
-        let all = unsafe {
-            std::slice::from_raw_parts_mut(
-                buffer.lines.as_mut_ptr().cast::<u8>(),
-                size_of_val(&*buffer.lines),
-            )
+    /// The selected stream reads or writes; it must have waited for whoever did before.
+    fn touch(&mut self, memory: &mut Memory, what: &str, touched: &[(Address, usize, bool)]) {
+        let (by, known) = self.order.work();
+        for (at, bytes, writes) in touched.iter().filter(|(_, bytes, _)| *bytes > 0) {
+            let (from, buffer) = buffer_mut(memory, *at);
+            let first = (at.0 - from) as usize;
+            let range = first..first + bytes;
+            let known = match writes {
+                true => buffer.history.write(range, by, known),
+                false => buffer.history.read(range, by, known),
+            };
+            let does = if *writes { "writes" } else { "reads" };
+            let Err((device, stream)): Result<(), Name> = known else { continue };
+            let ((own, on), _) = by;
+            panic!(
+                "{what} on stream {on} of device {own} {does} what stream {stream} of device {device} touched, and does \
+                 not wait for it"
+            );
+        }
+    }
+
+    /// What a launch may read: from the lowest address in its struct of each buffer to the buffer's end. Small buffers may
+    /// be tables of addresses themselves.
+    fn named(&self, memory: &Memory, launch: &Launch) -> Result<BTreeMap<u64, Vec<u64>>, DeviceError> {
+        let mut named: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut words = self.words(launch)?;
+        for _ in 0..2 {
+            let mut inside = Vec::new();
+            for word in words {
+                let Some((from, buffer)) = memory.range(..=word).next_back() else { continue };
+                let first = (word - from) as usize;
+                if first >= buffer.bytes {
+                    continue;
+                }
+                let is_new = !named.contains_key(from);
+                named.entry(*from).or_default().push(word - from);
+                if is_new && buffer.bytes <= TABLE {
+                    let content = &bytes_of(&buffer.lines)[FENCE..][..buffer.bytes];
+                    inside.extend(content.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)));
+                }
+            }
+            words = inside;
+        }
+        Ok(named)
+    }
+
+    /// Runs once, and finds out from what changes what it wrote.
+    fn once_seen(&mut self, memory: &mut Memory, launch: &Launch) -> Result<(), DeviceError> {
+        if !launch.touches.is_empty() {
+            let touched: Vec<_> =
+                launch.touches.iter().map(|touch| (touch.at, touch.bytes, touch.writes)).collect();
+            self.touch(memory, &launch.kernel, &touched);
+            return self.once(launch, 0);
+        }
+        let named = self.named(memory, launch)?;
+        let content = |memory: &Memory, from: &u64| -> Vec<u8> {
+            let buffer = &memory[from];
+            bytes_of(&buffer.lines)[FENCE..][..buffer.bytes].to_vec()
         };
-        &mut all[FENCE + first..][..bytes]
+        let before: Vec<Vec<u8>> = named.keys().map(|from| content(memory, from)).collect();
+        self.once(launch, 0)?;
+        let mut touched = Vec::new();
+        for ((from, firsts), before) in named.iter().zip(&before) {
+            let first = *firsts.iter().min().expect("it was named");
+            let read = before.len() - first as usize;
+            touched.push((Address(from + first), read, false));
+            let after = &bytes_of(&memory[from].lines)[FENCE..][..before.len()];
+            let changed = |range: &Range<usize>| before[range.clone()] != after[range.clone()];
+            let eights = (0..before.len()).step_by(8).map(|at| at..(at + 8).min(before.len()));
+            let mut changes = eights.filter(changed);
+            if let Some(one) = changes.next() {
+                let last = changes.next_back().unwrap_or(one.clone());
+                touched.push((Address(from + one.start as u64), last.end - one.start, true));
+            }
+        }
+        self.touch(memory, &launch.kernel, &touched);
+        Ok(())
     }
 
-    fn numbers(&self, at: Address, count: usize, number: Number) -> Vec<f32> {
-        let bytes = self.inside(at, count * number.size());
+    fn numbers(&self, memory: &Memory, at: Address, count: usize, number: Number) -> Vec<f32> {
+        let bytes = inside(memory, at, count * number.size());
         match number {
             Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
             Number::Bf16 => {
@@ -178,6 +276,30 @@ impl Emulator {
             }
         }
     }
+}
+
+fn buffer_mut(memory: &mut Memory, at: Address) -> (u64, &mut Buffer) {
+    let (from, buffer) = memory.range_mut(..=at.0).next_back().expect("an address is of a buffer");
+    (*from, buffer)
+}
+
+/// The bytes at an address, which must be inside a buffer.
+fn inside(memory: &Memory, at: Address, bytes: usize) -> &[u8] {
+    let (from, buffer) = memory.range(..=at.0).next_back().expect("an address is of a buffer");
+    let first = (at.0 - from) as usize;
+    assert!(first + bytes <= buffer.bytes, "{bytes} bytes from {first} on of {}", buffer.bytes);
+    &bytes_of(&buffer.lines)[FENCE + first..][..bytes]
+}
+
+fn inside_mut(memory: &mut Memory, at: Address, bytes: usize) -> &mut [u8] {
+    let (from, buffer) = buffer_mut(memory, at);
+    let first = (at.0 - from) as usize;
+    assert!(first + bytes <= buffer.bytes, "{bytes} bytes from {first} on of {}", buffer.bytes);
+    // SAFETY: a `Line` is its bytes.
+    let all = unsafe {
+        std::slice::from_raw_parts_mut(buffer.lines.as_mut_ptr().cast::<u8>(), size_of_val(&*buffer.lines))
+    };
+    &mut all[FENCE + first..][..bytes]
 }
 
 /// The library of a kernel file: known by its sources, so that one that is there need not be made.
@@ -225,55 +347,81 @@ fn bytes_of(lines: &[Line]) -> &[u8] {
 }
 
 impl Device for Emulator {
+    fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
+        self.order.select(stream);
+        Ok(())
+    }
+
+    fn moment(&mut self) -> Result<Moment, DeviceError> {
+        Ok(Moment::new(self.order.moment()))
+    }
+
+    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        self.order.wait(moment.of::<Clock>());
+        Ok(())
+    }
+
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
         // All ones is NaN as f32 and bf16: what nobody wrote shows, inside and outside.
         let lines = vec![Line([0xff; 256]); bytes.div_ceil(256) + 2 * FENCE / 256].into_boxed_slice();
-        let inside = lines.as_ptr() as u64 + FENCE as u64;
-        self.buffers.insert(inside, Buffer { lines, bytes });
-        Ok(Address(inside))
+        let at = lines.as_ptr() as u64 + FENCE as u64;
+        memory().insert(at, Buffer { lines, bytes, history: History::default() });
+        self.own.insert(at);
+        Ok(Address(at))
     }
 
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.inside_mut(to, bytes.len()).copy_from_slice(bytes);
+        let memory = &mut *memory();
+        self.touch(memory, "a copy from the host", &[(to, bytes.len(), true)]);
+        inside_mut(memory, to, bytes.len()).copy_from_slice(bytes);
         Ok(())
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        bytes.copy_from_slice(self.inside(from, bytes.len()));
+        let memory = &mut *memory();
+        self.touch(memory, "a copy to the host", &[(from, bytes.len(), false)]);
+        self.order.finish();
+        bytes.copy_from_slice(inside(memory, from, bytes.len()));
         Ok(())
     }
 
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
-        let copied = self.inside(from, bytes).to_vec();
-        self.write(to, &copied)
+        let memory = &mut *memory();
+        self.touch(memory, "a copy", &[(from, bytes, false), (to, bytes, true)]);
+        let copied = inside(memory, from, bytes).to_vec();
+        inside_mut(memory, to, bytes).copy_from_slice(&copied);
+        Ok(())
     }
 
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
-        self.inside_mut(at, bytes).fill(0);
+        let memory = &mut *memory();
+        self.touch(memory, "zeroing", &[(at, bytes, true)]);
+        inside_mut(memory, at, bytes).fill(0);
         Ok(())
     }
 
     /// # Panics
     /// If a kernel writes outside of buffers, or its results depend on the order of threads.
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
         self.ran.insert(launch.kernel.clone());
         if self.turns == Turns::InOrder {
-            self.once(launch, 0)?;
-            self.check_fences(launch);
+            self.once_seen(memory, launch)?;
+            self.check_fences(memory, launch);
             return Ok(());
         }
-        let copy = |buffers: &BTreeMap<u64, Buffer>| -> Vec<Box<[Line]>> {
-            buffers.values().map(|buffer| buffer.lines.clone()).collect()
+        let copy = |memory: &Memory| -> Vec<Box<[Line]>> {
+            self.own.iter().map(|at| memory[at].lines.clone()).collect()
         };
-        let before = copy(&self.buffers);
+        let before = copy(memory);
         let mut first = None;
         for order in [0, 1, 77] {
-            for (buffer, before) in self.buffers.values_mut().zip(&before) {
-                buffer.lines.copy_from_slice(before);
+            for (at, before) in self.own.iter().zip(&before) {
+                memory.get_mut(at).expect("it is one of them").lines.copy_from_slice(before);
             }
             self.once(launch, order)?;
-            self.check_fences(launch);
-            let after = copy(&self.buffers);
+            self.check_fences(memory, launch);
+            let after = copy(memory);
             let first = first.get_or_insert_with(|| after.clone());
             // Sums by atomic additions have no order, and say so in their name.
             let same = first.iter().zip(&after).all(|(first, after)| bytes_of(first) == bytes_of(after));
@@ -288,12 +436,28 @@ impl Device for Emulator {
         if !matches!(epilogue, Epilogue::None | Epilogue::Bias) {
             return Err(DeviceError::NoAlgorithm(format!("{product:?}")));
         }
-        let left = self.numbers(at.left, rows * inner, inputs);
-        let right = self.numbers(at.right, inner * columns, inputs);
-        let before = if accumulate { self.numbers(at.out, rows * columns, output) } else { Vec::new() };
-        let bias = match epilogue {
-            Epilogue::Bias => self.numbers(at.bias, columns, product.bias_number()),
-            _ => Vec::new(),
+        let (left, right, before, bias) = {
+            let memory = &mut *memory();
+            let bias = if epilogue == Epilogue::Bias { columns } else { 0 };
+            let of = |at, count: usize, number: Number, writes| (at, count * number.size(), writes);
+            let touched = [
+                of(at.left, rows * inner, inputs, false),
+                of(at.right, inner * columns, inputs, false),
+                of(at.bias, bias, product.bias_number(), false),
+                of(at.out, rows * columns, output, true),
+            ];
+            self.touch(memory, "a product", &touched);
+            let before = if accumulate { rows * columns } else { 0 };
+            (
+                self.numbers(memory, at.left, rows * inner, inputs),
+                self.numbers(memory, at.right, inner * columns, inputs),
+                if before > 0 { self.numbers(memory, at.out, before, output) } else { Vec::new() },
+                if bias > 0 {
+                    self.numbers(memory, at.bias, bias, product.bias_number())
+                } else {
+                    Vec::new()
+                },
+            )
         };
         let mut out = Vec::with_capacity(rows * columns * output.size());
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
@@ -311,10 +475,12 @@ impl Device for Emulator {
                 Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
             }
         }
-        self.write(at.out, &out)
+        inside_mut(&mut memory(), at.out, out.len()).copy_from_slice(&out);
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
+        self.order.finish_all();
         Ok(())
     }
 
@@ -333,9 +499,64 @@ impl Device for Emulator {
         ["an emulated GPU".into(), "no driver".into()]
     }
 
-    fn clear(&mut self) -> Result<(), DeviceError> {
-        self.buffers.clear();
+    fn new_group(&mut self) -> Result<GroupName, DeviceError> {
+        Ok(group::new_name())
+    }
+
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
+        self.groups.insert(group, (membership, 0));
         Ok(())
+    }
+
+    /// Sums are in the order of the members.
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
+        let (membership, done) = self.groups.get_mut(&group).expect("its groups were entered");
+        let (membership, done) = (*membership, std::mem::replace(done, *done + 1));
+        let Membership { place, size, .. } = membership;
+        let (from, brings, to, takes) = match work {
+            Collective::AllReduce { x, count } => (x, count, x, count),
+            Collective::ReduceScatter { from, to, count } => (from, size * count, to, count),
+            Collective::AllGather { from, to, count } => (from, count, to, size * count),
+        };
+        let bytes = |count: usize| count * number.size();
+        let own = {
+            let memory = &mut *memory();
+            self.touch(memory, "a collective", &[(from, bytes(brings), false)]);
+            self.numbers(memory, from, brings, number)
+        };
+        let all = group::meet(&membership, done, (own, self.order.moment()))?;
+        all.iter().for_each(|brought| self.order.wait(&brought.1));
+        let sum = |at: usize| all.iter().map(|brought| brought.0[at]).sum::<f32>();
+        let made: Vec<f32> = match work {
+            Collective::AllReduce { count, .. } => (0..count).map(sum).collect(),
+            Collective::ReduceScatter { count, .. } => {
+                (place * count..(place + 1) * count).map(sum).collect()
+            }
+            Collective::AllGather { .. } => {
+                all.iter().flat_map(|brought| brought.0.iter().copied()).collect()
+            }
+        };
+        let made: Vec<u8> = match number {
+            Number::F32 => made.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Number::Bf16 => made.iter().flat_map(|x| bf16_bits(*x).to_le_bytes()).collect(),
+        };
+        let memory = &mut *memory();
+        self.touch(memory, "a collective", &[(to, bytes(takes), true)]);
+        inside_mut(memory, to, bytes(takes)).copy_from_slice(&made);
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), DeviceError> {
+        self.order.finish_all();
+        let mut memory = memory();
+        std::mem::take(&mut self.own).iter().for_each(|at| drop(memory.remove(at)));
+        Ok(())
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        let _ = self.clear();
     }
 }
 

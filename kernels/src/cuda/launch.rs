@@ -1,7 +1,10 @@
 //! A kernel with its arguments, and what can run one.
 
+use super::collective::{Collective, GroupName, Membership};
 use super::product::{Operands, Product};
+use std::any::Any;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 /// Where something is in the device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,6 +71,39 @@ pub struct Launch {
     pub shared: u32,
     /// Its struct, in words so that it is aligned like one. What fills up between fields may be anything.
     pub arguments: Vec<MaybeUninit<u64>>,
+    /// What it touches, where the addresses in its struct alone do not say that: parts of several ranks' buffers.
+    pub touches: Vec<Touch>,
+}
+
+/// Some memory that a launch reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touch {
+    /// From where on.
+    pub at: Address,
+    /// How much.
+    pub bytes: usize,
+    /// Whether it is written.
+    pub writes: bool,
+}
+
+/// The moment when all is done that a stream had been told until then. Any stream of the process may wait for it.
+#[derive(Clone)]
+pub struct Moment(Arc<dyn Any + Send + Sync>);
+
+impl Moment {
+    pub(super) fn new(of: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(of))
+    }
+
+    pub(super) fn of<T: Any>(&self) -> &T {
+        self.0.downcast_ref().expect("a moment is waited for by devices of the kind that it is of")
+    }
+}
+
+impl std::fmt::Debug for Moment {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("Moment")
+    }
 }
 
 /// What a GPU grants a grid's second and third direction.
@@ -87,7 +123,15 @@ impl Launch {
         // SAFETY: `words` has room for an A and is aligned for one.
         unsafe { words.as_mut_ptr().cast::<A>().write(*arguments) };
         let grid = grid.map(|blocks| blocks.max(1) as u32);
-        Self { file, kernel: kernel.into(), grid, block: block as u32, shared: 0, arguments: words }
+        Self {
+            file,
+            kernel: kernel.into(),
+            grid,
+            block: block as u32,
+            shared: 0,
+            arguments: words,
+            touches: Vec::new(),
+        }
     }
 
     /// The same with dynamic shared memory.
@@ -175,9 +219,19 @@ pub enum DeviceError {
     Emulator(String),
 }
 
-/// What has memory and runs kernels and matrix products, all in the order of the calls. What it is told may still be under way
-/// when a call returns, except for `read` and `finish`.
+/// What has memory and runs kernels and matrix products. It has streams: what one of them is told it does in the order of the
+/// calls; between streams there is no order but by moments. What it is told may still be under way when a call returns, except
+/// for `read`, which waits for its stream, and `finish`.
 pub trait Device {
+    /// Lets that stream do what is told from now on; at first it is stream 0.
+    fn select(&mut self, stream: usize) -> Result<(), DeviceError>;
+
+    /// The moment when all is done that the selected stream was told so far.
+    fn moment(&mut self) -> Result<Moment, DeviceError>;
+
+    /// Lets what the selected stream is told from now on wait for a moment, which may be of another device of the process.
+    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError>;
+
     /// New memory, 256-byte aligned, with anything in it.
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError>;
 
@@ -187,7 +241,7 @@ pub trait Device {
     /// Copies to the host what is there after all that came before.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Copies within its memory.
+    /// Copies within its memory, or to it from that of another device of the process.
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError>;
 
     /// Zeros.
@@ -199,10 +253,10 @@ pub trait Device {
     /// Multiplies matrices.
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError>;
 
-    /// Waits until all is done.
+    /// Waits until all streams have done all.
     fn finish(&mut self) -> Result<(), DeviceError>;
 
-    /// Notes the moment when all is done that came before.
+    /// Notes when all is done that the selected stream was told before.
     fn mark(&mut self) -> Result<(), DeviceError>;
 
     /// Seconds from the first noted moment to each of them, which are waited for and then forgotten.
@@ -210,6 +264,15 @@ pub trait Device {
 
     /// What it is, and the versions of what drives it, for people.
     fn about(&self) -> [String; 2];
+
+    /// The name of a new group, for all its members.
+    fn new_group(&mut self) -> Result<GroupName, DeviceError>;
+
+    /// Enters a group, when all its members do; `collective` knows it by that number.
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError>;
+
+    /// This device's part in a collective of a group. A group's collectives are told by all its members in the same order.
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError>;
 
     /// Gives all memory back.
     fn clear(&mut self) -> Result<(), DeviceError>;

@@ -1,6 +1,6 @@
 //! Launches of reduce.cu.
 
-use super::launch::{Address, Launch, Number, strided};
+use super::launch::{Address, Launch, Number, Touch, strided};
 
 const FILE: &str = "reduce";
 
@@ -76,25 +76,42 @@ impl ClipFactor {
     }
 }
 
-/// Buffers of the same size summed into one.
+/// Buffers of the same size summed into one, in their order.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct SumBuffers {
-    /// Addresses of the buffers.
-    pub from: Address,
-    /// count.
+    /// The buffers, each of `count`.
+    pub from: [Address; SUMMED],
+    /// count; may be one of them.
     pub out: Address,
     /// Numbers of each.
     pub count: i64,
     /// How many buffers.
     pub buffers: i32,
+    /// 1: all of them begin at multiples of 16 bytes.
+    pub packed: i32,
 }
 
+/// So many buffers at most are summed at a time.
+pub const SUMMED: usize = 32;
+
 impl SumBuffers {
+    /// The sum of up to `SUMMED` of them.
+    pub fn of(buffers: &[Address], out: Address, count: usize) -> Self {
+        let mut from = [Address::NULL; SUMMED];
+        from[..buffers.len()].copy_from_slice(buffers);
+        let packed = buffers.iter().chain([&out]).all(|at| at.0.is_multiple_of(16));
+        Self { from, out, count: count as i64, buffers: buffers.len() as i32, packed: i32::from(packed) }
+    }
+
     /// The launch.
     pub fn launch(&self, number: Number) -> Launch {
         let blocks = strided(self.count / i64::from(number.pack()), 256);
-        Launch::new(FILE, format!("sum_buffers_{}", number.suffix()), [blocks, 1, 1], 256, self)
+        let kernel = format!("sum_buffers_{}", number.suffix());
+        let bytes = self.count as usize * number.size();
+        let read = self.from[..self.buffers as usize].iter().map(|at| (*at, false));
+        let touches = read.chain([(self.out, true)]).map(|(at, writes)| Touch { at, bytes, writes });
+        Launch { touches: touches.collect(), ..Launch::new(FILE, kernel, [blocks, 1, 1], 256, self) }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 use trainwright_kernels::cuda::check::CHECKS;
-use trainwright_kernels::cuda::{DeviceError, Emulator, Turns};
+use trainwright_kernels::cuda::reduce::Cast;
+use trainwright_kernels::cuda::{Device, DeviceError, Emulator, Number, Turns};
 
 #[test]
 fn every_kernel_gives_what_plain_loops_give() {
@@ -28,4 +29,36 @@ fn every_kernel_gives_what_plain_loops_give() {
     println!("{} kernels", emulator.ran().len());
     let missing: Vec<String> = emulator.kernels().difference(emulator.ran()).cloned().collect();
     assert!(missing.is_empty(), "never run: {missing:?}");
+    drop(emulator);
+    check_order(|| Emulator::new(&folder, Turns::InOrder).unwrap());
+}
+
+/// What a kernel made on one stream is there for another one, or another device, only once that has waited.
+fn check_order(emulator: impl Fn() -> Emulator) {
+    let [mut one, mut other] = [emulator(), emulator()];
+    let x = one.upload(&[0x3f; 4 * 100]).unwrap();
+    let [rounded, wide] = [200, 400].map(|bytes| one.allocate(bytes).unwrap());
+    let copy = other.allocate(200).unwrap();
+    one.launch(&Cast { from: x, to: rounded, count: 100 }.launch(Number::F32)).unwrap();
+    let made = one.moment().unwrap();
+    one.select(1).unwrap();
+    let back = Cast { from: rounded, to: wide, count: 100 }.launch(Number::Bf16);
+    assert!(fails(|| one.launch(&back)));
+    assert!(fails(|| other.copy(copy, rounded, 200)));
+    one.wait(&made).unwrap();
+    other.wait(&made).unwrap();
+    one.launch(&back).unwrap();
+    other.copy(copy, rounded, 200).unwrap();
+    // Nor may it be written again while others read it.
+    one.select(0).unwrap();
+    assert!(fails(|| one.zero(rounded, 200)));
+    let read = other.moment().unwrap();
+    one.wait(&read).unwrap();
+    assert!(fails(|| one.zero(rounded, 200)), "the own other stream reads it, too");
+    one.finish().unwrap();
+    one.zero(rounded, 200).unwrap();
+}
+
+fn fails(work: impl FnOnce() -> Result<(), DeviceError>) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err()
 }

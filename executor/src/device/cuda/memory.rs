@@ -1,13 +1,38 @@
 //! The memory of a rank on a GPU, and what went wrong there.
+//!
+//! A piece belongs to the stream that was selected when it was given out. That stream uses it in its own order; the others
+//! that may still be at it when it comes back are waited for before it is used again, on the GPU.
 
-use std::collections::BTreeMap;
-use trainwright_kernels::cuda::{self, Address, DeviceError, Number};
+use super::super::streams::COMPUTE;
+use std::collections::{BTreeMap, VecDeque};
+use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Number};
 
-/// A device with what was given up of its memory, by size.
+/// A device with what was given up of its memory.
 pub(super) struct Memory {
+    /// By stream and size: those that nobody is at any more behind the others. Before the device: events go before their
+    /// GPU does.
+    free: BTreeMap<(usize, usize), VecDeque<Free>>,
+    given: BTreeMap<u64, Given>,
     pub device: Box<dyn cuda::Device>,
     pub fault: Option<DeviceError>,
-    free: BTreeMap<usize, Vec<Address>>,
+    /// The stream that does what is told next.
+    selected: usize,
+    /// How many streams there are.
+    streams: usize,
+}
+
+/// A piece that nobody holds.
+struct Free {
+    at: Address,
+    /// When the others are done with it.
+    after: Vec<Moment>,
+}
+
+/// A piece that somebody holds.
+struct Given {
+    stream: usize,
+    /// Until when other ranks read it.
+    until: Vec<Moment>,
 }
 
 /// Sizes are rounded up to a multiple, so that more of them are alike.
@@ -16,7 +41,8 @@ const ROUNDED: usize = 512;
 impl Memory {
     /// Nothing of it is used.
     pub fn new(device: Box<dyn cuda::Device>) -> Self {
-        Self { device, fault: None, free: BTreeMap::new() }
+        let (free, given) = (BTreeMap::new(), BTreeMap::new());
+        Self { device, fault: None, selected: COMPUTE, streams: 1, free, given }
     }
 
     /// Does it, unless something went wrong before.
@@ -26,25 +52,88 @@ impl Memory {
         }
     }
 
+    /// Lets that stream do what is told next; the one that did before.
+    pub fn select(&mut self, stream: usize) -> usize {
+        let before = std::mem::replace(&mut self.selected, stream);
+        if stream != before {
+            self.streams = self.streams.max(stream + 1);
+            self.run(|memory| memory.device.select(stream));
+        }
+        before
+    }
+
+    /// When all is done that the selected stream was told; none after a fault.
+    pub fn moment(&mut self) -> Option<Moment> {
+        let mut moment = None;
+        self.run(|memory| {
+            moment = Some(memory.device.moment()?);
+            Ok(())
+        });
+        moment
+    }
+
+    /// Every stream waits for all that the others were told.
+    pub fn join(&mut self) {
+        let selected = self.selected;
+        let mut all = Vec::new();
+        for stream in 0..self.streams {
+            self.select(stream);
+            all.push(self.moment());
+        }
+        for stream in 0..self.streams {
+            self.select(stream);
+            for (_, moment) in all.iter().enumerate().filter(|(other, _)| *other != stream) {
+                moment.iter().for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+            }
+        }
+        self.select(selected);
+    }
+
     /// Room for that many bytes; nowhere after a fault.
     pub fn allocate(&mut self, bytes: usize) -> Address {
         let bytes = bytes.next_multiple_of(ROUNDED);
-        if let Some(known) = self.free.get_mut(&bytes).and_then(Vec::pop) {
-            return known;
-        }
+        let stream = self.selected;
+        let known = self.free.get_mut(&(stream, bytes)).and_then(VecDeque::pop_back);
         let mut made = Address::NULL;
-        self.run(|memory| {
-            made = memory.device.allocate(bytes)?;
-            Ok(())
-        });
+        match known {
+            Some(Free { at, after }) => {
+                made = at;
+                after.iter().for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+            }
+            None => self.run(|memory| {
+                made = memory.device.allocate(bytes)?;
+                Ok(())
+            }),
+        }
+        self.given.insert(made.0, Given { stream, until: Vec::new() });
         made
     }
 
-    /// Keeps it for the next who needs as much. All work is in one order, so what still reads it comes before what the next
-    /// one writes.
+    /// Other ranks read what is there until that moment.
+    pub fn read_until(&mut self, at: Address, moment: &Moment) {
+        if let Some((_, given)) = self.given.range_mut(..=at.0).next_back() {
+            given.until.push(moment.clone());
+        }
+    }
+
+    /// Keeps it for the next who needs as much. Its stream is in order; the selected one may be at it, and so may the one
+    /// that computes.
     pub fn give_back(&mut self, at: Address, bytes: usize) {
-        if at != Address::NULL {
-            self.free.entry(bytes.next_multiple_of(ROUNDED)).or_default().push(at);
+        let Some(Given { stream, until: mut after }) = self.given.remove(&at.0) else { return };
+        if at == Address::NULL {
+            return;
+        }
+        let selected = self.selected;
+        let others = if selected == COMPUTE { vec![COMPUTE] } else { vec![COMPUTE, selected] };
+        for other in others.into_iter().filter(|other| *other != stream) {
+            self.select(other);
+            after.extend(self.moment());
+        }
+        self.select(selected);
+        let free = self.free.entry((stream, bytes.next_multiple_of(ROUNDED))).or_default();
+        match after.is_empty() {
+            true => free.push_back(Free { at, after }),
+            false => free.push_front(Free { at, after }),
         }
     }
 }

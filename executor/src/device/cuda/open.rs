@@ -1,6 +1,6 @@
 //! What a CUDA device runs on: a GPU through its driver, or the emulator.
 
-use super::super::{Device, Opening};
+use super::super::{Device, GpuName, Opening};
 use super::Cuda;
 use crate::error::{Fault, RunError};
 use std::rc::Rc;
@@ -26,11 +26,25 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
     required.map_err(|error| missing("cuda", error))
 }
 
-/// Ranks take the GPUs of a machine in turn; those that share one have a stream each.
+/// Whether NCCL is there.
+#[cfg(feature = "cuda")]
+pub(crate) fn require_nccl() -> Result<(), RunError> {
+    use trainwright_kernels::cuda::driver::Library;
+    Library::Nccl.require().map_err(|error| missing("cuda", error))
+}
+
+/// Ranks take the GPUs of a machine in turn.
+#[cfg(feature = "cuda")]
+pub(crate) fn gpu_of(local: usize) -> Option<GpuName> {
+    use trainwright_kernels::cuda::driver::Gpu;
+    Gpu::count().and_then(|count| Gpu::name(local % count)).ok()
+}
+
+/// Those that share one have streams of their own.
 #[cfg(feature = "cuda")]
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
     use trainwright_kernels::cuda::driver::Gpu;
-    let gpu = Gpu::count().and_then(|count| Gpu::open(opening.rank % count));
+    let gpu = Gpu::count().and_then(|count| Gpu::open(opening.local % count));
     opened(gpu.map(|gpu| Box::new(gpu) as Box<dyn cuda::Device>), opening)
 }
 
@@ -45,6 +59,18 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
 
 /// This program knows no GPU.
 #[cfg(not(feature = "cuda"))]
+pub(crate) fn require_nccl() -> Result<(), RunError> {
+    Err(missing("cuda", WITHOUT))
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn gpu_of(_: usize) -> Option<GpuName> {
+    None
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
     let none = DeviceError::NoGpu(WITHOUT.into());
     opened(Err(none), opening)
@@ -55,7 +81,7 @@ pub(crate) fn require_emulator() -> Result<(), RunError> {
     emulator().map(drop).map_err(|error| missing("emulated", error))
 }
 
-/// Each rank has its own memory; kernels run one at a time.
+/// Ranks share one emulated GPU; kernels run one at a time.
 pub(crate) fn open_emulator(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
     opened(emulator().map(|made| Box::new(made) as Box<dyn cuda::Device>), opening)
 }

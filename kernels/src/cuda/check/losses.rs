@@ -49,12 +49,20 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
         let buffers = [bench.random(number, 5003)?, bench.random(number, 5003)?, bench.random(number, 5003)?];
         let expected: Vec<f64> =
             (0..5003).map(|at| buffers.iter().map(|buffer| buffer.values[at]).sum()).collect();
-        let from = bench.addresses(&buffers.each_ref().map(|buffer| buffer.at))?;
         // In place, into the second.
-        let sum = SumBuffers { from, out: buffers[1].at, count: 5003, buffers: 3 };
+        let sum = SumBuffers::of(&buffers.each_ref().map(|buffer| buffer.at), buffers[1].at, 5003);
         let launch = Launch { grid: [2, 1, 1], ..sum.launch(number) };
         bench.run(&launch)?;
         bench.compare(&launch.kernel, "three", &buffers[1], &expected)?;
+
+        // From the second number on, which no pack begins at.
+        let [first, second] = [bench.random(number, 700)?, bench.random(number, 700)?];
+        let expected: Vec<f64> = (0..699).map(|at| first.values[at + 1] + second.values[at + 1]).collect();
+        let out = bench.blank(number, 699)?;
+        let from = [first.at, second.at].map(|at| at.after(number.size()));
+        let launch = SumBuffers::of(&from, out.at, 699).launch(number);
+        bench.run(&launch)?;
+        bench.compare(&launch.kernel, "unaligned", &out, &expected)?;
     }
     Ok(())
 }

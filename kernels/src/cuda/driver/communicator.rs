@@ -140,6 +140,15 @@ impl Communicator {
     }
 }
 
+impl Communicator {
+    /// Ends what is under way without waiting for members that do not come.
+    pub fn abort(self) {
+        let raw = std::mem::ManuallyDrop::new(self).raw;
+        // SAFETY: it is given up here alone.
+        let _ = unsafe { result::comm_abort(raw) };
+    }
+}
+
 impl Drop for Communicator {
     fn drop(&mut self) {
         // SAFETY: it is destroyed here alone; what is under way on it is waited for.

@@ -1,10 +1,12 @@
 //! One GPU: its memory, streams, events and kernels.
 
+use super::communicator::{Communicator, Id};
 use super::failed;
 use super::library::Library;
 use super::product::Products;
 use crate::cuda::cache_folder;
-use crate::cuda::launch::{Address, Device, DeviceError, Launch};
+use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::launch::{Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::source::{FILES, File};
 use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
@@ -18,6 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The oldest driver whose functions are all there that this program calls.
 const OLDEST_DRIVER: i32 = 12_080;
+
+/// Bytes that are read at a time.
+const STAGED: usize = 4 << 20;
 
 /// What a GPU is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +76,11 @@ impl Drop for Event {
     }
 }
 
+// SAFETY: events are the driver's, whose functions any thread may call.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
 /// Host memory that the GPU copies from and to by itself.
 #[derive(Debug)]
 pub struct Pinned {
@@ -98,12 +108,19 @@ impl Drop for Pinned {
 pub struct Gpu {
     device: sys::CUdevice,
     description: Description,
-    compute: Stream,
+    /// By their numbers; the first one is there from the beginning.
+    streams: Vec<Stream>,
+    /// Which of them is told what comes next.
+    selected: usize,
     functions: HashMap<String, sys::CUfunction>,
     modules: Vec<(&'static str, sys::CUmodule)>,
     allocations: Vec<Address>,
     /// Once one was asked for.
     products: Option<Products>,
+    /// What is read passes through it.
+    staging: Option<Pinned>,
+    /// By number.
+    groups: BTreeMap<usize, Communicator>,
     marks: Vec<Event>,
 }
 
@@ -128,6 +145,13 @@ impl Gpu {
         }
     }
 
+    /// What tells one of them from all others, wherever they are.
+    pub fn name(index: usize) -> Result<[u8; 16], DeviceError> {
+        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+        let name = result::device::get_uuid(device).map_err(|error| failed("cuDeviceGetUuid", error))?;
+        Ok(name.bytes.map(|byte| byte as u8))
+    }
+
     /// Opens one of them.
     pub fn open(index: usize) -> Result<Self, DeviceError> {
         let count = Self::count()?;
@@ -143,16 +167,19 @@ impl Gpu {
             result::ctx::set_current(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
         }
         let description = describe(device)?;
-        let compute = new_stream()?;
+        let streams = vec![new_stream()?];
         let (functions, modules, allocations) = (HashMap::new(), Vec::new(), Vec::new());
         Ok(Self {
             device,
             description,
-            compute,
+            streams,
+            selected: 0,
             functions,
             modules,
             allocations,
             products: None,
+            staging: None,
+            groups: BTreeMap::new(),
             marks: Vec::new(),
         })
     }
@@ -162,9 +189,9 @@ impl Gpu {
         &self.description
     }
 
-    /// The stream of kernels.
-    pub fn compute(&self) -> &Stream {
-        &self.compute
+    /// The stream that is told what comes next.
+    pub fn selected(&self) -> &Stream {
+        &self.streams[self.selected]
     }
 
     /// Another stream.
@@ -172,10 +199,13 @@ impl Gpu {
         new_stream()
     }
 
-    /// The moment when all is done that is on a stream now.
+    /// The moment when all is done that is on a stream now, with its time.
     pub fn event(&self, on: &Stream) -> Result<Event, DeviceError> {
-        let made = event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
-            .map_err(|error| failed("cuEventCreate", error))?;
+        self.event_with(sys::CUevent_flags::CU_EVENT_DEFAULT, on)
+    }
+
+    fn event_with(&self, flags: sys::CUevent_flags, on: &Stream) -> Result<Event, DeviceError> {
+        let made = event::create(flags).map_err(|error| failed("cuEventCreate", error))?;
         let made = Event(made);
         // SAFETY: both are alive.
         unsafe { event::record(made.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
@@ -282,8 +312,18 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
+        // A collective that a member has not come to would be waited for without end.
+        // SAFETY: the streams are alive.
+        let is_idle =
+            |stream: &Stream| unsafe { sys::cuStreamQuery(stream.0) } == sys::CUresult::CUDA_SUCCESS;
+        if !self.groups.is_empty() && !self.streams.iter().all(is_idle) {
+            std::mem::take(&mut self.groups).into_values().for_each(Communicator::abort);
+        }
         let _ = self.clear();
+        self.groups.clear();
         self.marks.clear();
+        self.streams.clear();
+        self.staging = None;
         // SAFETY: nothing of the modules and the context is used after this.
         unsafe {
             for (_, loaded) in &self.modules {
@@ -295,6 +335,22 @@ impl Drop for Gpu {
 }
 
 impl Device for Gpu {
+    fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
+        while self.streams.len() <= stream {
+            self.streams.push(new_stream()?);
+        }
+        self.selected = stream;
+        Ok(())
+    }
+
+    fn moment(&mut self) -> Result<Moment, DeviceError> {
+        Ok(Moment::new(self.event_with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING, self.selected())?))
+    }
+
+    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        Gpu::wait(self, self.selected(), moment.of())
+    }
+
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
         // SAFETY: what is not written is not read as a value of a type.
         let made = unsafe { result::malloc_sync(bytes.max(1)) };
@@ -306,28 +362,40 @@ impl Device for Gpu {
     /// The driver has read the host's bytes when it returns: they are not pinned, so it copies them to memory that is.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memcpy_htod_async(to.0, bytes, self.compute.0) }
+        unsafe { result::memcpy_htod_async(to.0, bytes, self.selected().0) }
             .map_err(|error| failed("cuMemcpyHtoDAsync", error))
     }
 
+    /// By way of memory that the GPU copies to by itself: other streams go on meanwhile.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        Device::finish(self)?;
-        // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memcpy_dtoh_sync(bytes, from.0) }.map_err(|error| failed("cuMemcpyDtoH", error))
+        let mut staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => self.pinned(STAGED)?,
+        };
+        for (part, to) in bytes.chunks_mut(STAGED).enumerate() {
+            let read = &mut staging.bytes()[..to.len()];
+            // SAFETY: the caller's address has that many bytes, and the stream is waited for before anyone looks.
+            unsafe { result::memcpy_dtoh_async(read, from.after(part * STAGED).0, self.selected().0) }
+                .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
+            self.finish_stream(self.selected())?;
+            to.copy_from_slice(read);
+        }
+        self.staging = Some(staging);
+        Ok(())
     }
 
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
-        self.copy_on(to, from, bytes, &self.compute)
+        self.copy_on(to, from, bytes, self.selected())
     }
 
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memset_d8_async(at.0, 0, bytes, self.compute.0) }
+        unsafe { result::memset_d8_async(at.0, 0, bytes, self.selected().0) }
             .map_err(|error| failed("cuMemsetD8Async", error))
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        self.launch_raw(launch, self.compute.0)
+        self.launch_raw(launch, self.selected().0)
     }
 
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError> {
@@ -335,17 +403,17 @@ impl Device for Gpu {
             Some(products) => products,
             None => Products::new(self)?,
         };
-        let done = products.multiply(product, at, &self.compute);
+        let done = products.multiply(product, at, self.selected());
         self.products = Some(products);
         done
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
-        self.finish_stream(&self.compute)
+        self.streams.iter().try_for_each(|stream| self.finish_stream(stream))
     }
 
     fn mark(&mut self) -> Result<(), DeviceError> {
-        let now = self.event(&self.compute)?;
+        let now = self.event(self.selected())?;
         self.marks.push(now);
         Ok(())
     }
@@ -366,6 +434,27 @@ impl Device for Gpu {
             compiler.1
         );
         [format!("{name} (compute capability {major}.{minor}, at most {} MHz)", clock / 1000), versions]
+    }
+
+    fn new_group(&mut self) -> Result<GroupName, DeviceError> {
+        Id::new().map(|id| id.0)
+    }
+
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
+        let Membership { name, place, size } = membership;
+        self.groups.insert(group, Communicator::join(Id(name), place, size)?);
+        Ok(())
+    }
+
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
+        let (group, on) = (&self.groups[&group], self.selected());
+        match work {
+            Collective::AllReduce { x, count } => group.all_reduce(x, count, number, on),
+            Collective::ReduceScatter { from, to, count } => {
+                group.reduce_scatter([from, to], count, number, on)
+            }
+            Collective::AllGather { from, to, count } => group.all_gather([from, to], count, number, on),
+        }
     }
 
     /// Other streams may read it next, so it is waited for.

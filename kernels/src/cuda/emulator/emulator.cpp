@@ -147,6 +147,9 @@ extern "C" void emulate(void (*kernel)(const void*), const void* arguments, cons
     }
 }
 
+// The words of a kernel's struct, with what fills up between its fields.
+extern "C" void words(const void* arguments, uint64_t* to, unsigned count) { std::memcpy(to, arguments, 8 * count); }
+
 // The name of a kernel of the file, null behind the last.
 extern "C" const char* kernel_name(unsigned index) {
     return index < emulator::names.size() ? emulator::names[index] : nullptr;

@@ -1,0 +1,17 @@
+//! What ranks that share a GPU do with each other's numbers.
+
+use super::super::{Far, Slice};
+use super::Cuda;
+use trainwright_kernels::cuda::Address;
+use trainwright_kernels::cuda::reduce::{SUMMED, SumBuffers};
+
+/// The sum of numbers of all ranks, in their order. What a launch has no room for is added by the next one.
+pub(super) fn sum(device: &Cuda, to: Far, all: &[Slice]) {
+    let addresses: Vec<Address> = all.iter().map(|own| own.device().at).collect();
+    let (first, rest) = addresses.split_at(addresses.len().min(SUMMED));
+    device.launch(&SumBuffers::of(first, to.at, to.length).launch(to.number));
+    for more in rest.chunks(SUMMED - 1) {
+        let more: Vec<Address> = [to.at].iter().chain(more).copied().collect();
+        device.launch(&SumBuffers::of(&more, to.at, to.length).launch(to.number));
+    }
+}

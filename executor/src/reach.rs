@@ -1,0 +1,210 @@
+//! How ranks reach each other: here alone it is decided who meets on a GPU, who by NCCL and who on the host.
+
+use crate::device::{DeviceKind, GpuName, Place};
+use crate::error::RunError;
+use crate::modules::is_stepwise;
+use crate::train::Ranks;
+use crate::transport::{Route, Tag};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use trainwright_spec::program::{Axis, Does, Op, Program, RankProgram, Task, UpdateStep, Value, Work};
+
+/// How some ranks communicate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// Numbers are read by the host, and the transport of the host's ranks carries them.
+    Host,
+    /// They share a GPU and a process: copies and sums on the GPU, for which the host does not wait.
+    Device,
+    /// Each has a GPU of its own: NCCL.
+    Nccl,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(match self {
+            Way::Host => "through the host",
+            Way::Device => "on the GPU",
+            Way::Nccl => "by NCCL",
+        })
+    }
+}
+
+/// Where a rank computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat {
+    /// A number of its process.
+    pub process: usize,
+    /// Its GPU, if it computes on one.
+    pub gpu: Option<GpuName>,
+}
+
+/// Where all ranks compute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach(pub Vec<Seat>);
+
+impl Reach {
+    /// Where the ranks of a run compute. Those of other processes say it.
+    ///
+    /// # Errors
+    /// `Rank` if one of them is gone.
+    pub fn of(here: &Ranks, program: &Program, device: DeviceKind) -> Result<Self, RunError> {
+        let ranks = program.ranks.len();
+        let own: Vec<Seat> = match here.local {
+            None => {
+                let gpu = |local| (device.gpu)(Place { local, is_process: false });
+                (0..ranks).map(|rank| Seat { process: 0, gpu: gpu(rank) }).collect()
+            }
+            Some(local) => {
+                vec![Seat { process: here.own[0], gpu: (device.gpu)(Place { local, is_process: true }) }]
+            }
+        };
+        let (Some(_), Some(rank), Some(gpu)) = (here.local, here.own.first().copied(), own[0].gpu) else {
+            let of = |rank| own.get(rank).copied().unwrap_or(Seat { process: rank, gpu: None });
+            return Ok(Self((0..ranks).map(of).collect()));
+        };
+        // Behind the groups of the program and that of checkpoints.
+        let route = |from, to| Route { from, to, tag: Tag::Group(program.groups.len() + 1) };
+        for to in (0..ranks).filter(|to| *to != rank) {
+            here.transport.send(route(rank, to), gpu.map(f32::from).to_vec());
+        }
+        let seat = |from| {
+            let gone = |fault| RunError::Rank { rank: from, step: 0, op: "start".into(), fault };
+            if from == rank {
+                return Ok(own[0]);
+            }
+            let said = here.transport.receive(route(from, rank)).map_err(gone)?;
+            let bytes: Vec<u8> = said.iter().map(|byte| *byte as u8).collect();
+            Ok(Seat { process: from, gpu: GpuName::try_from(bytes).ok() })
+        };
+        (0..ranks).map(seat).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The groups of a rank whose members have a GPU each and have collectives over what is there, in the order of their
+    /// numbers.
+    pub fn nccl_groups(&self, program: &Program, rank: usize) -> Vec<usize> {
+        if self.0[rank].gpu.is_none() {
+            return Vec::new();
+        }
+        let own = &program.ranks[rank];
+        let ops = own.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
+        let groups = ops.filter_map(|op| match op.work {
+            Work::Collective { axis, .. } if carries(op) == Carries::Numbers => {
+                group_of(own, axis).filter(|group| self.group(&program.groups[*group].ranks) == Way::Nccl)
+            }
+            _ => None,
+        });
+        groups.collect::<BTreeSet<usize>>().into_iter().collect()
+    }
+
+    /// How ranks on GPUs communicate along each axis of a program: where that differs, as those that the host holds up most.
+    pub fn ways(&self, program: &Program) -> BTreeMap<Axis, Way> {
+        let mut ways = BTreeMap::new();
+        if self.0.iter().all(|seat| seat.gpu.is_none()) {
+            return ways;
+        }
+        let mut goes = |axis, way| {
+            let known = ways.entry(axis).or_insert(way);
+            *known = way.min(*known);
+        };
+        for own in &program.ranks {
+            let rank_of = |place: usize| program.ranks[own.pipeline[place]].rank;
+            let segments: BTreeSet<usize> = own.calls.iter().map(|call| call.segment).collect();
+            for op in segments.iter().flat_map(|segment| &program.segments[*segment].ops) {
+                match op.work {
+                    Work::Send { to, .. } => goes(Axis::Pipeline, self.message(own.rank, rank_of(to))),
+                    Work::Collective { axis, .. } => match (group_of(own, axis), carries(op)) {
+                        (Some(group), Carries::Numbers) => {
+                            goes(axis, self.group(&program.groups[group].ranks));
+                        }
+                        (Some(_), Carries::Parts) => goes(axis, Way::Host),
+                        _ => {}
+                    },
+                    _ => {}
+                }
+            }
+        }
+        ways
+    }
+
+    /// How the members of a group communicate.
+    pub fn group(&self, ranks: &[usize]) -> Way {
+        let seats = || ranks.iter().map(|rank| &self.0[*rank]);
+        let Some(first) = seats().next() else { return Way::Host };
+        let is_other = |(index, own): (usize, &Seat)| seats().take(index).all(|other| other.gpu != own.gpu);
+        if seats().any(|seat| seat.gpu.is_none()) {
+            Way::Host
+        } else if seats().all(|seat| seat == first) {
+            Way::Device
+        } else if seats().enumerate().all(is_other) {
+            Way::Nccl
+        } else {
+            Way::Host
+        }
+    }
+
+    /// How a message goes from one rank to another. The GPUs of a process copy from each other.
+    pub fn message(&self, from: usize, to: usize) -> Way {
+        let [from, to] = [from, to].map(|rank| &self.0[rank]);
+        let near = from.process == to.process && from.gpu.is_some() && to.gpu.is_some();
+        if near { Way::Device } else { Way::Host }
+    }
+}
+
+fn group_of(own: &RankProgram, axis: Axis) -> Option<usize> {
+    let at = Axis::ALL.iter().position(|other| *other == axis)?;
+    own.groups[at]
+}
+
+/// What a collective is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carries {
+    /// Numbers that are on the ranks' devices.
+    Numbers,
+    /// Parts of what is there, which the hosts put together.
+    Parts,
+    /// A few numbers that the hosts have read: of each token's loss, or of all gradients.
+    Few,
+}
+
+fn carries(op: &Op) -> Carries {
+    match op.task {
+        Task::Update(UpdateStep::SumNorm | UpdateStep::SumRatios)
+        | Task::Module(_, Does::Move(Value::Statistic)) => Carries::Few,
+        Task::Module(module, does) if is_stepwise(module, does) => Carries::Parts,
+        _ => Carries::Numbers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shares_a_gpu_and_a_process_meets_there() {
+        let seat = |process, gpu: Option<u8>| Seat { process, gpu: gpu.map(|gpu| [gpu; 16]) };
+        // Two ranks of a process on one GPU, one of it on another GPU, another process on a third one and on the first one,
+        // and one on no GPU.
+        let reach = Reach(vec![
+            seat(0, Some(1)),
+            seat(0, Some(1)),
+            seat(0, Some(2)),
+            seat(1, Some(3)),
+            seat(1, Some(1)),
+            seat(2, None),
+        ]);
+        let groups: [(&[usize], Way); 6] = [
+            (&[0, 1], Way::Device),
+            (&[0, 2, 3], Way::Nccl),
+            (&[0, 1, 2], Way::Host),
+            (&[0, 4], Way::Host),
+            (&[0, 5], Way::Host),
+            (&[5], Way::Host),
+        ];
+        for (ranks, way) in groups {
+            assert_eq!(reach.group(ranks), way, "{ranks:?}");
+        }
+        let messages = [(0, 1), (0, 2), (0, 3), (5, 0)].map(|(from, to)| reach.message(from, to));
+        assert_eq!(messages, [Way::Device, Way::Device, Way::Host, Way::Host]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Which work comes behind which. A stream does what it is told in order; it knows of another stream's work only what it has
+//! waited for, and what that one knew then. Who touches memory must know of all that wrote there, and who writes of all that
+//! read there.
+//!
+//! Nothing here runs anything: it judges what is told, whenever the emulator does it.
+//!
+//! Source: Lamport 1978, "Time, clocks, and the ordering of events in a distributed system", CACM 21(7); Fidge 1988, vector
+//! clocks.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A device's number and a stream of it.
+pub(super) type Name = (u64, usize);
+
+/// What is known of each stream's work: all up to a number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Clock(BTreeMap<Name, u64>);
+
+impl Clock {
+    fn knows(&self, work: (Name, u64)) -> bool {
+        self.0.get(&work.0).is_some_and(|known| *known >= work.1)
+    }
+
+    fn join(&mut self, other: &Clock) {
+        for (name, known) in &other.0 {
+            let own = self.0.entry(*name).or_default();
+            *own = (*own).max(*known);
+        }
+    }
+}
+
+/// The streams of a device, and its host.
+#[derive(Debug)]
+pub(super) struct Order {
+    device: u64,
+    selected: usize,
+    streams: Vec<Clock>,
+    host: Clock,
+}
+
+impl Order {
+    /// Of the device of that number.
+    pub fn new(device: u64) -> Self {
+        Self { device, selected: 0, streams: vec![Clock::default()], host: Clock::default() }
+    }
+
+    /// What comes is told to that stream.
+    pub fn select(&mut self, stream: usize) {
+        if self.streams.len() <= stream {
+            self.streams.resize_with(stream + 1, Clock::default);
+        }
+        self.selected = stream;
+    }
+
+    /// New work of the selected stream: its name and number, and what it knows.
+    pub fn work(&mut self) -> ((Name, u64), &Clock) {
+        let own = &mut self.streams[self.selected];
+        own.join(&self.host);
+        let name = (self.device, self.selected);
+        let number = own.0.entry(name).or_default();
+        *number += 1;
+        let work = (name, *number);
+        (work, &self.streams[self.selected])
+    }
+
+    /// What the selected stream knows now.
+    pub fn moment(&mut self) -> Clock {
+        self.work().1.clone()
+    }
+
+    /// The selected stream waits for that.
+    pub fn wait(&mut self, moment: &Clock) {
+        self.streams[self.selected].join(moment);
+    }
+
+    /// The host waits for the selected stream.
+    pub fn finish(&mut self) {
+        let Self { selected, streams, host, .. } = self;
+        host.join(&streams[*selected]);
+    }
+
+    /// The host waits for all streams.
+    pub fn finish_all(&mut self) {
+        let Self { streams, host, .. } = self;
+        streams.iter().for_each(|stream| host.join(stream));
+    }
+}
+
+/// Who touched a buffer's bytes last.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    writes: Vec<Access>,
+    reads: Vec<Access>,
+}
+
+#[derive(Debug)]
+struct Access {
+    bytes: Range<usize>,
+    by: (Name, u64),
+}
+
+/// What is remembered of a buffer at most; of more the oldest is forgotten, and faults with it are missed.
+const REMEMBERED: usize = 128;
+
+impl History {
+    /// Somebody reads. The name of the stream whose writing it should have waited for, if there is one.
+    pub fn read(&mut self, bytes: Range<usize>, by: (Name, u64), known: &Clock) -> Result<(), Name> {
+        unknown(&self.writes, &bytes, known)?;
+        let within = |access: &Access| access.by.0 == by.0 && is_within(&access.bytes, &bytes);
+        self.reads.retain(|access| !within(access));
+        remember(&mut self.reads, Access { bytes, by });
+        Ok(())
+    }
+
+    /// Somebody writes. As `read`, of reading too.
+    pub fn write(&mut self, bytes: Range<usize>, by: (Name, u64), known: &Clock) -> Result<(), Name> {
+        unknown(&self.writes, &bytes, known)?;
+        unknown(&self.reads, &bytes, known)?;
+        // Whoever knows of this knows of them.
+        self.reads.retain(|access| !is_within(&access.bytes, &bytes));
+        self.writes.retain(|access| !is_within(&access.bytes, &bytes));
+        remember(&mut self.writes, Access { bytes, by });
+        Ok(())
+    }
+}
+
+fn unknown(all: &[Access], bytes: &Range<usize>, known: &Clock) -> Result<(), Name> {
+    let meets = |access: &&Access| access.bytes.start < bytes.end && bytes.start < access.bytes.end;
+    match all.iter().filter(meets).find(|access| !known.knows(access.by)) {
+        Some(access) => Err(access.by.0),
+        None => Ok(()),
+    }
+}
+
+fn is_within(inner: &Range<usize>, outer: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+fn remember(all: &mut Vec<Access>, access: Access) {
+    if all.len() == REMEMBERED {
+        all.remove(0);
+    }
+    all.push(access);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(history: &mut History, bytes: Range<usize>, order: &mut Order) -> Result<(), Name> {
+        let (by, known) = order.work();
+        history.write(bytes, by, known)
+    }
+
+    fn read(history: &mut History, bytes: Range<usize>, order: &mut Order) -> Result<(), Name> {
+        let (by, known) = order.work();
+        history.read(bytes, by, known)
+    }
+
+    #[test]
+    fn who_reads_waits_for_who_wrote_and_who_writes_for_who_read() {
+        let (mut history, mut one, mut other) = (History::default(), Order::new(1), Order::new(2));
+        write(&mut history, 0..8, &mut one).unwrap();
+        let written = one.moment();
+        assert_eq!(read(&mut history, 4..6, &mut other), Err((1, 0)));
+        read(&mut history, 8..9, &mut other).unwrap();
+        other.wait(&written);
+        read(&mut history, 4..6, &mut other).unwrap();
+        // Both may read; the owner writes what the other one has not read, and the rest once it has waited.
+        read(&mut history, 4..6, &mut one).unwrap();
+        write(&mut history, 0..4, &mut one).unwrap();
+        assert_eq!(write(&mut history, 4..8, &mut one), Err((2, 0)));
+        one.wait(&other.moment());
+        write(&mut history, 4..8, &mut one).unwrap();
+    }
+
+    #[test]
+    fn streams_of_a_device_have_no_order_but_by_moments_and_the_host() {
+        let (mut history, mut own) = (History::default(), Order::new(1));
+        write(&mut history, 0..8, &mut own).unwrap();
+        own.select(1);
+        assert_eq!(write(&mut history, 0..8, &mut own), Err((1, 0)));
+        own.select(0);
+        own.finish();
+        own.select(1);
+        write(&mut history, 0..8, &mut own).unwrap();
+        own.select(2);
+        assert_eq!(read(&mut history, 0..1, &mut own), Err((1, 1)));
+        own.finish_all();
+        read(&mut history, 0..1, &mut own).unwrap();
+    }
+}
