@@ -24,7 +24,6 @@ use crate::update::{Optimizer, Update};
 use crate::watch::Pulse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainwright_kernels::Threads;
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{
@@ -56,7 +55,6 @@ pub(crate) struct Rank<'a> {
     pub beside: Beside,
     pub recorder: Recorder,
     pub device: Rc<dyn Device>,
-    pub threads: Threads,
     /// Where it says what it is at.
     pub pulse: &'a Pulse,
     /// The microbatches between forward and the end of backward, by stage and number.
@@ -375,7 +373,6 @@ impl Rank<'_> {
             place: own.place,
             keeps,
             device: &*self.device,
-            threads: self.threads,
         };
         if own.begins {
             module.begin(&mut step, op.pass);
@@ -408,7 +405,6 @@ impl Rank<'_> {
             place: own.place,
             keeps,
             device: &*self.device,
-            threads: self.threads,
         };
         match (own.does, pass) {
             (Does::Run, Pass::Forward | Pass::Recompute) => {

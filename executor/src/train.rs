@@ -360,7 +360,7 @@ impl Run {
         own.state
             .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
         own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
-        own.state.bring_to(&*device);
+        own.state.bring_to(&*device, &self.plan.offload);
         let saver = self.settings.saving.as_ref().map(|saving| Saver {
             plan: &self.plan,
             tokens: &self.tokens,
@@ -428,7 +428,6 @@ impl Run {
             state,
             recorder: Recorder::new(self.here.began, settings.records),
             device,
-            threads: Threads::new(settings.threads.get() / program.ranks.len()),
             pulse: self.watch.rank(rank),
             frames: BTreeMap::new(),
             handed: BTreeMap::new(),

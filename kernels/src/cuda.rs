@@ -22,6 +22,7 @@ pub mod activation;
 mod arena;
 pub mod attention;
 pub mod check;
+pub mod columns;
 pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 pub mod driver;

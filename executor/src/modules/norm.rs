@@ -31,11 +31,8 @@ impl Operator for Norm {
         let input = step.kept_input();
         let left = std::mem::take(&mut step.kept().left);
         let past = step.frame.past_gradient.take();
-        let mut sum = past.unwrap_or_else(|| {
-            let mut zeros = Tensor::any_on(step.device, input.rows(), input.width());
-            step.device.zero(zeros.slice_mut());
-            zeros
-        });
+        let zeros = || Tensor::zeros_on(step.device, input.rows(), input.width());
+        let mut sum = past.unwrap_or_else(zeros);
         let [gain, _] = names(step).map(|name| step.read(name));
         let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
         step.device.norm_gradient(&norm, read, sum.slice_mut());
