@@ -178,6 +178,21 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
     /// Adds the gradients of gain and bias.
     fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]);
 
+    /// Whether it makes all gradients of a norm in one reading of the rows, and so had better be asked for all at once.
+    fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool;
+
+    /// Adds the gradients of gain, bias and input.
+    fn norm_gradients(
+        &self,
+        norm: &Norm,
+        gradient: NormGradient,
+        vectors: [Option<SliceMut>; 2],
+        to_input: SliceMut,
+    ) {
+        self.norm_vectors(norm, gradient, vectors);
+        self.norm_gradient(norm, gradient, to_input);
+    }
+
     /// Turns heads by their positions.
     fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions);
 

@@ -48,6 +48,8 @@ pub(crate) struct Kept {
     pub statistics: Vec<Statistics<f32>>,
     /// How many of those have been put together over the tensor axis.
     pub exchanged: usize,
+    /// The gradient of its input, if it was made together with those of its vectors.
+    pub input_gradient: Option<Tensor>,
     /// The gradient of its output, for its weights'.
     pub output_gradient: Option<Tensor>,
     /// The tensors above while they are elsewhere.

@@ -168,12 +168,25 @@ impl LayerState {
         device: &dyn Device,
         names: [ParameterName; 2],
     ) -> [Option<SliceMut<'_>>; 2] {
+        self.read_and_write_both(device, names).1
+    }
+
+    /// The same beside the weights of the first one.
+    pub fn read_and_write_both(
+        &mut self,
+        device: &dyn Device,
+        names: [ParameterName; 2],
+    ) -> (Option<Slice<'_>>, [Option<SliceMut<'_>>; 2]) {
         let [first, second] = names.map(|name| self.parameter(name).map(Parameter::range));
+        self.whole_gradients(device);
+        let Self { weights, gradients, .. } = self;
+        let read = first.clone().map(|first| weights.whole.slice().part(first));
+        let whole = gradients.whole.slice_mut();
         let Some(second) = second else {
-            return [first.map(|first| self.whole_gradients(device).part(first)), None];
+            return (read, [first.map(|first| whole.part(first)), None]);
         };
-        let [before, behind] = self.whole_gradients(device).split_at(second.start);
-        [first.map(|first| before.part(first)), Some(behind.part(0..second.len()))]
+        let [before, behind] = whole.split_at(second.start);
+        (read, [first.map(|first| before.part(first)), Some(behind.part(0..second.len()))])
     }
 
     fn whole_gradients(&mut self, device: &dyn Device) -> SliceMut<'_> {

@@ -137,6 +137,10 @@ impl Device for Cpu {
         norm.vector_gradients(gradient.x.host(), gradient.gradient.host(), gain, bias);
     }
 
+    fn makes_norm_gradients_at_once(&self, _: &Norm) -> bool {
+        false
+    }
+
     fn rotate(&self, x: SliceMut, rotation: Rotation, Positions { of, batch }: Positions) {
         let Rotation { heads, rotated, base, sequence, turn } = rotation;
         let angles = Rotary::<f32>::new(rotated, base, 0..sequence);

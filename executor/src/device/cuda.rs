@@ -111,6 +111,23 @@ impl Cuda {
         self.launch(&version);
     }
 
+    /// Launches what leaves each block's sums for gain and bias, and adds them up.
+    fn with_vectors(
+        &self,
+        own: NormBackward,
+        vectors: [Option<SliceMut>; 2],
+        launch: impl FnOnce(NormBackward),
+    ) {
+        let length = own.blocks() as usize * own.width as usize;
+        let sums = vectors.map(|to| to.map(|to| (self.scratch(length), to.device())));
+        let [partial_gain, partial_bias] =
+            sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
+        launch(NormBackward { partial_gain, partial_bias, ..own });
+        for ((_, at), to) in sums.iter().flatten() {
+            self.column_sum(Far { at: *at, length, number: Number::F32 }, *to);
+        }
+    }
+
     /// Adds the sum of rows to f32.
     fn column_sum(&self, x: Far, out: Far) {
         let (rows, width) = (x.length / out.length, int(out.length));
@@ -300,14 +317,25 @@ impl Device for Cuda {
 
     fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
         let own = norm_backward(norm, gradient);
-        let partial = own.blocks() as usize * norm.width;
-        let sums = vectors.map(|to| to.map(|to| (self.scratch(partial), to.device())));
-        let [partial_gain, partial_bias] =
-            sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
-        self.launch(&NormBackward { partial_gain, partial_bias, ..own }.vectors(self.number));
-        for ((_, at), to) in sums.iter().flatten() {
-            self.column_sum(Far { at: *at, length: partial, number: Number::F32 }, *to);
-        }
+        self.with_vectors(own, vectors, |own| self.launch(&own.vectors(self.number)));
+    }
+
+    fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool {
+        let own = NormBackward { width: int(norm.width), ..NormBackward::default() };
+        own.launch(self.number).len() == 1
+    }
+
+    fn norm_gradients(
+        &self,
+        norm: &Norm,
+        gradient: NormGradient,
+        vectors: [Option<SliceMut>; 2],
+        to_input: SliceMut,
+    ) {
+        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
+        self.with_vectors(own, vectors, |own| {
+            own.launch(self.number).iter().for_each(|launch| self.launch(launch));
+        });
     }
 
     fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions) {
