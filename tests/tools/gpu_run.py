@@ -104,7 +104,7 @@ GRID = [
     Shape(data=2, expert=2),
     Shape(data=4, expert=4, dispatcher="all-gather"),
     Shape(data=8, sharding="zero1", offload="optimizer"),
-    Shape(tensor=4, pipeline=2, offload="activations"),
+    Shape(tensor=2, pipeline=2, data=2, offload="activations"),
 ]
 # Relative, of each step's loss: f32 sums in another order; bf16 activations and weights.
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
