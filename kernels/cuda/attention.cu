@@ -176,6 +176,7 @@ ENTRY(attention_keys_simple_f32, 128, Attention<float>, attention_keys_simple<fl
 ENTRY(attention_keys_simple_bf16, 128, Attention<bf16>, attention_keys_simple<bf16>)
 
 // ---- 2. Tensor cores: bf16, heads 64 or 128 wide. ----------------------------------------------------------------------
+// Values lie in their rows as keys do: heads are as wide and rows as far apart.
 // A block of 4 warps owns 64 queries (or 64 keys), each warp 16 of them, and walks over tiles of the others in shared memory.
 // No warp needs another's scores, so the softmax of a row is a sum over 4 lanes, and there is no shared memory for scores.
 
@@ -269,7 +270,7 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
     // Under a causal mask the last queries see the most keys: they start first, so that short blocks fill the end.
     int first = (gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS;
     int own = first + warp() * WARP_ROWS;
-    i64 q_stride = (i64)a.batch * a.q_row, k_stride = (i64)a.batch * a.k_row, v_stride = (i64)a.batch * a.v_row;
+    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row;
 
     // Queries pass through the first tile on their way to registers.
     Tile<D> staging = {tiles};
@@ -291,8 +292,8 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
     {                                                                                                          \
         int key = (step) * BLOCK_ROWS, stage = (step) % STAGES;                                                \
         Tile<D> keys = {tiles + (2 * stage) * tile_size}, values = {tiles + (2 * stage + 1) * tile_size};      \
-        keys.copy(a.k + K_AT(key), k_stride, BLOCK_ROWS, a.keys - key);                                       \
-        values.copy(a.v + V_AT(key), v_stride, BLOCK_ROWS, a.keys - key);                                     \
+        keys.copy(a.k + K_AT(key), kv_stride, BLOCK_ROWS, a.keys - key);                                       \
+        values.copy(a.v + K_AT(key), kv_stride, BLOCK_ROWS, a.keys - key);                                     \
     }                                                                                                          \
     end_copies();
 
@@ -369,9 +370,9 @@ template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<b
     __shared__ float logarithms[QUERIES], dots[QUERIES];
     int kv_head = blockIdx.y, sequence = blockIdx.z, shared = a.heads / a.kv_heads;
     int first = blockIdx.x * BLOCK_ROWS, own = first + warp() * WARP_ROWS;
-    i64 q_stride = (i64)a.batch * a.q_row, k_stride = (i64)a.batch * a.k_row, v_stride = (i64)a.batch * a.v_row, o_stride = (i64)a.batch * a.o_row;
-    keys.copy(a.k + K_AT(first), k_stride, BLOCK_ROWS, a.keys - first);
-    values.copy(a.v + V_AT(first), v_stride, BLOCK_ROWS, a.keys - first);
+    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row, o_stride = (i64)a.batch * a.o_row;
+    keys.copy(a.k + K_AT(first), kv_stride, BLOCK_ROWS, a.keys - first);
+    values.copy(a.v + K_AT(first), kv_stride, BLOCK_ROWS, a.keys - first);
     end_copies();
 
     float k_gradient[D / 8][4] = {}, v_gradient[D / 8][4] = {};
@@ -406,8 +407,8 @@ template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<b
             __syncthreads();
         }
     }
-    store_rows<D>(a.k_gradient + K_AT(own), k_stride, k_gradient, a.keys - own, a.scale, a.scale);
-    store_rows<D>(a.v_gradient + V_AT(own), v_stride, v_gradient, a.keys - own, 1.0f, 1.0f);
+    store_rows<D>(a.k_gradient + K_AT(own), kv_stride, k_gradient, a.keys - own, a.scale, a.scale);
+    store_rows<D>(a.v_gradient + K_AT(own), kv_stride, v_gradient, a.keys - own, 1.0f, 1.0f);
 }
 
 // Backward towards queries: forward's walk with dQ in place of O. Scores and dO V^T are made a second time, 7 products in all
@@ -422,7 +423,7 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     Tile<D> keys = {tiles + 2 * BLOCK_ROWS * stride}, values = {tiles + (2 * BLOCK_ROWS + KEYS) * stride};
     int head = blockIdx.y, sequence = blockIdx.z, kv_head = head / (a.heads / a.kv_heads);
     int first = (gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS, own = first + warp() * WARP_ROWS;
-    i64 q_stride = (i64)a.batch * a.q_row, k_stride = (i64)a.batch * a.k_row, v_stride = (i64)a.batch * a.v_row, o_stride = (i64)a.batch * a.o_row;
+    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row, o_stride = (i64)a.batch * a.o_row;
     queries.copy(a.q + Q_AT(first), q_stride, BLOCK_ROWS, a.queries - first);
     gradients.copy(a.o_gradient + O_AT(first), o_stride, BLOCK_ROWS, a.queries - first);
     end_copies();
@@ -437,8 +438,8 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     float gradient[D / 8][4] = {};
     int end = a.causal ? min(first + BLOCK_ROWS + a.offset, a.keys) : a.keys;
     for (int key = 0; key < end; key += KEYS) {
-        keys.copy(a.k + K_AT(key), k_stride, KEYS, a.keys - key);
-        values.copy(a.v + V_AT(key), v_stride, KEYS, a.keys - key);
+        keys.copy(a.k + K_AT(key), kv_stride, KEYS, a.keys - key);
+        values.copy(a.v + K_AT(key), kv_stride, KEYS, a.keys - key);
         end_copies();
         wait_copies<0>();
         __syncthreads();

@@ -104,7 +104,8 @@ impl Attention {
         number == Number::Bf16
             && matches!(self.head_dim, 64 | 128)
             && self.value_head_dim == self.head_dim
-            && [self.q_row, self.k_row, self.v_row, self.o_row].iter().all(|row| row % 8 == 0)
+            && self.v_row == self.k_row
+            && [self.q_row, self.k_row, self.o_row].iter().all(|row| row % 8 == 0)
             && [self.q, self.k, self.v, self.o_gradient].iter().all(|address| address.0 % 16 == 0)
     }
 
