@@ -1,4 +1,4 @@
-//! Choices of experts, and rows on their way, on slices.
+//! Choices of experts, and rows on their way, on slices. A rank may have no row at all.
 
 use super::super::{ExpertOps, NOWHERE, Slice, SliceMut, Visits};
 use super::Cpu;
@@ -23,8 +23,11 @@ impl ExpertOps for Cpu {
     }
 
     fn gather_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut) {
+        if visits.choices.is_empty() {
+            return;
+        }
         let (x, out) = (x.host(), out.host());
-        let width = x.len() / visits.rows.max(1);
+        let width = x.len() / visits.rows;
         for (choice, out) in visits.choices.iter().zip(out.chunks_exact_mut(width)) {
             let choice = *choice as usize;
             out.copy_from_slice(&x[choice / visits.slots * width..][..width]);
@@ -61,5 +64,24 @@ impl ExpertOps for Cpu {
             row.iter().zip(&made[*place as usize * width..][..width]).map(|(row, made)| row * made).sum()
         };
         visits.places.iter().enumerate().map(product).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_kernels::Threads;
+
+    #[test]
+    fn a_rank_may_have_no_row() {
+        let (cpu, none) = (Cpu { threads: Threads::ONE }, Visits::new(0, &[]));
+        cpu.gather_rows(Slice::Host(&[]), &none, None, SliceMut::Host(&mut []));
+        cpu.combine_rows(Slice::Host(&[]), &none, None, SliceMut::Host(&mut []));
+        assert!(cpu.products_with_places(Slice::Host(&[]), Slice::Host(&[]), &none).is_empty());
+        // Rows that nobody visits are zeros.
+        let (unvisited, mut out) = (Visits::new(2, &[]), [5.0; 4]);
+        cpu.combine_rows(Slice::Host(&[]), &unvisited, None, SliceMut::Host(&mut out));
+        assert_eq!(out, [0.0; 4]);
+        assert_eq!(cpu.products_with_places(Slice::Host(&[1.0; 4]), Slice::Host(&[]), &unvisited), [0.0; 2]);
     }
 }
