@@ -1,7 +1,7 @@
-//! What does not stay in a rank's memory between its uses: a file stands for a drive. Ranks compute on processors, so what
-//! goes to host memory is where it was.
+//! What does not stay in a rank's memory between its uses: a file stands for a drive. What goes to host memory is where it
+//! was if the rank computes on processors. Offloaded moments are the host's, where the update takes place.
 
-use crate::device::Numbers;
+use crate::device::{Here, Numbers, Slice};
 use crate::error::Fault;
 use crate::frame::Kept;
 use crate::state::LayerState;
@@ -20,6 +20,13 @@ pub(crate) struct Beside {
     end: u64,
     /// Places of that many numbers that nothing is at.
     free: BTreeMap<usize, Vec<u64>>,
+}
+
+/// A tensor that is elsewhere.
+#[derive(Debug)]
+pub(crate) enum Away {
+    OnDrive(Stowed),
+    OnHost(Tensor),
 }
 
 /// Numbers on a drive.
@@ -60,26 +67,34 @@ impl Beside {
         Ok(())
     }
 
-    /// Takes what is kept for a module to the drive, if activations belong there.
+    /// Takes what is kept for a module to where activations belong.
     pub fn stow_kept(&mut self, kept: &mut Kept) -> Result<(), Fault> {
-        if self.offload.activations != Some(Place::Nvme) {
-            return Ok(());
-        }
         let mut all = Vec::new();
         for (index, slot) in kept.tensors().into_iter().enumerate() {
-            if let Some(tensor) = slot.take() {
-                all.push((index, self.stow(tensor.data(), tensor.width())?));
-            }
+            let is_far = slot.as_ref().is_some_and(|tensor| matches!(tensor.slice(), Slice::Far(_)));
+            let away = match (self.offload.activations, slot.as_ref()) {
+                (Some(Place::Nvme), Some(tensor)) => {
+                    let numbers = Here::device();
+                    Away::OnDrive(self.stow(&numbers.read(tensor.slice()), tensor.width())?)
+                }
+                (Some(Place::Host), Some(tensor)) if is_far => Away::OnHost(tensor.on_host()),
+                _ => continue,
+            };
+            *slot = None;
+            all.push((index, away));
         }
-        kept.stowed = all;
+        kept.away = all;
         Ok(())
     }
 
     /// Brings it back.
     pub fn bring_kept(&mut self, kept: &mut Kept) -> Result<(), Fault> {
-        for (index, stowed) in std::mem::take(&mut kept.stowed) {
-            let data = self.bring(stowed)?;
-            *kept.tensors()[index] = Some(Tensor::of(data, stowed.width));
+        let device = Here::device();
+        for (index, away) in std::mem::take(&mut kept.away) {
+            *kept.tensors()[index] = Some(match away {
+                Away::OnDrive(stowed) => Tensor::take_to(&*device, self.bring(stowed)?, stowed.width),
+                Away::OnHost(tensor) => tensor.onto(&*device),
+            });
         }
         Ok(())
     }

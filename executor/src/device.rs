@@ -11,6 +11,7 @@ mod cuda;
 mod kinds;
 mod measure;
 mod numbers;
+mod ops;
 mod streams;
 
 pub(crate) use cpu::Cpu;
@@ -18,6 +19,10 @@ pub use kinds::{DEVICES, DeviceKind};
 pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
+pub(crate) use ops::{
+    AttentionGradient, AttentionOps, AttentionTile, ExpertOps, GridOps, Met, NOWHERE, OptimizerOps, Rule,
+    Updated, Visits,
+};
 pub(crate) use streams::{COMPUTE, stream_of};
 
 use crate::error::Fault;
@@ -25,12 +30,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
-use trainwright_kernels::attention::Attention;
-use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::cross_entropy::{self, Statistics};
 use trainwright_kernels::cuda::{Collective, GroupName, Membership, Moment, Number};
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
-use trainwright_kernels::optimizer::{AdamW, StepSize};
 use trainwright_kernels::rotary::{Heads, Turn};
 
 /// Rows of numbers as one side of a product.
@@ -74,19 +77,6 @@ pub(crate) struct NormGradient<'a> {
     pub gradient: Slice<'a>,
 }
 
-/// What backward of attention reads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AttentionGradient<'a> {
-    /// Rows of queries, keys and values.
-    pub qkv: Slice<'a>,
-    /// The heads' outputs.
-    pub heads: Slice<'a>,
-    /// What forward left.
-    pub left: Slice<'a>,
-    /// The gradient of the heads' outputs.
-    pub gradient: Slice<'a>,
-}
-
 /// Where the rows of tokens are in their sequences: row = place · batch + sequence, the place that of a position here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Positions<'a> {
@@ -107,17 +97,20 @@ pub(crate) struct Rotation {
     pub turn: Turn,
 }
 
-/// What AdamW changes.
-pub(crate) struct AdamWeights<'a> {
-    pub weights: SliceMut<'a>,
-    pub moments: [SliceMut<'a>; 2],
-    /// The weights as forward and backward use them, where those are rounded.
-    pub rounded: Option<SliceMut<'a>>,
+/// Columns of rows that become columns of as many other rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Columns {
+    /// How many.
+    pub width: usize,
+    /// Length of a row, and the first column.
+    pub from: [usize; 2],
+    /// The same where they go.
+    pub to: [usize; 2],
 }
 
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
-pub(crate) trait Device {
+pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
     /// What numbers weights and activations are.
     fn number(&self) -> Number;
 
@@ -138,6 +131,12 @@ pub(crate) trait Device {
 
     /// As many numbers of the same kind.
     fn copy(&self, to: SliceMut, from: Slice);
+
+    /// The same numbers as such of another kind.
+    fn cast(&self, to: SliceMut, from: Slice);
+
+    /// Some columns of rows.
+    fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns);
 
     /// Zeros.
     fn zero(&self, to: SliceMut);
@@ -166,6 +165,9 @@ pub(crate) trait Device {
     /// Adds what went past a sublayer, and a bias to each row.
     fn add_residual(&self, x: SliceMut, past: Slice, bias: Option<Slice>);
 
+    /// Adds a bias to each row.
+    fn add_bias(&self, x: SliceMut, bias: Slice);
+
     /// Adds the sum of the rows of `gradient`.
     fn bias_gradient(&self, gradient: Slice, bias: SliceMut);
 
@@ -178,14 +180,23 @@ pub(crate) trait Device {
     /// Adds the gradients of gain and bias.
     fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]);
 
+    /// Whether it makes all gradients of a norm in one reading of the rows, and so had better be asked for all at once.
+    fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool;
+
+    /// Adds the gradients of gain, bias and input.
+    fn norm_gradients(
+        &self,
+        norm: &Norm,
+        gradient: NormGradient,
+        vectors: [Option<SliceMut>; 2],
+        to_input: SliceMut,
+    ) {
+        self.norm_vectors(norm, gradient, vectors);
+        self.norm_gradient(norm, gradient, to_input);
+    }
+
     /// Turns heads by their positions.
     fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions);
-
-    /// The heads' outputs, and what backward needs of them beside.
-    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2];
-
-    /// The gradient of queries, keys and values.
-    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers;
 
     /// The nonlinearity of a feed-forward layer.
     fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut);
@@ -206,16 +217,13 @@ pub(crate) trait Device {
     fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions);
 
     /// The three numbers of each token's loss.
-    fn loss(&self, columns: &Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>>;
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>>;
 
     /// Turns logits into their gradients; `of_all` are the statistics over all columns.
-    fn loss_gradient(&self, columns: &Columns, logits: SliceMut, tokens: LossTokens);
+    fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens);
 
     /// Σ x² of each of them.
     fn squares(&self, all: &[Slice]) -> Vec<f64>;
-
-    /// A step of AdamW.
-    fn adamw(&self, adamw: &AdamW, weights: AdamWeights, gradients: Slice, size: StepSize);
 
     // Streams, and what ranks on devices do together. A device that has done everything when a call returns has no streams,
     // and its ranks meet on the host.
@@ -234,7 +242,7 @@ pub(crate) trait Device {
     fn wait(&self, _moment: &Moment) {}
 
     /// Lets every stream wait for all that the others were told.
-    fn join(&self) {}
+    fn join_streams(&self) {}
 
     /// Other ranks read these numbers until that moment.
     fn read_until(&self, _numbers: Slice, _moment: &Moment) {}
@@ -265,6 +273,29 @@ pub(crate) struct LossTokens<'a> {
     pub of_all: &'a [Statistics<f32>],
     /// The gradient of the step's loss by that of one token.
     pub weight: f32,
+}
+
+/// Lets the host take a step whose moments it keeps. `optimize` is the step, or half of it.
+fn updated_on_host<R>(device: &dyn Device, tensor: Updated, optimize: impl FnOnce(Updated) -> R) -> R {
+    let Updated { weights, gradients, moments, rounded } = tensor;
+    let mut own_weights = device.read(weights.as_slice()).into_owned();
+    let mut own_gradients = device.read(gradients.as_slice()).into_owned();
+    let own = Updated {
+        weights: SliceMut::Host(&mut own_weights),
+        gradients: SliceMut::Host(&mut own_gradients),
+        moments,
+        rounded: None,
+    };
+    let made = optimize(own);
+    device.write(gradients, &own_gradients);
+    if let Some(rounded) = rounded {
+        device.write(rounded, &own_weights);
+    }
+    match weights {
+        SliceMut::Host(weights) => weights.copy_from_slice(&own_weights),
+        far => device.write(far, &own_weights),
+    }
+    made
 }
 
 /// Lets the host change a device's numbers.

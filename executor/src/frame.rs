@@ -1,6 +1,6 @@
 //! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
 
-use crate::beside::Stowed;
+use crate::beside::Away;
 use crate::device::Numbers;
 use crate::modules::{Blocks, Choices, InWork, Routing};
 use crate::parameters::Layer;
@@ -44,16 +44,16 @@ pub(crate) struct Kept {
     pub output: Option<Tensor>,
     /// What its kernel left for backward: the logarithms of attention's sums, means and deviations of a norm's rows.
     pub left: Numbers,
-    /// Means and deviations of a norm's rows on a grid.
-    pub deviations: Vec<f32>,
     /// The three numbers of each token's loss.
     pub statistics: Vec<Statistics<f32>>,
     /// How many of those have been put together over the tensor axis.
     pub exchanged: usize,
+    /// The gradient of its input, if it was made together with those of its vectors.
+    pub input_gradient: Option<Tensor>,
     /// The gradient of its output, for its weights'.
     pub output_gradient: Option<Tensor>,
-    /// Where the tensors above are while they are on a drive.
-    pub stowed: Vec<(usize, Stowed)>,
+    /// The tensors above while they are elsewhere.
+    pub away: Vec<(usize, Away)>,
     /// A product on a grid.
     pub blocks: Option<Box<Blocks>>,
     /// Sums over the columns of each token.

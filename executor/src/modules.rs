@@ -27,7 +27,6 @@ use crate::parameters::{Layer, ParameterName, block};
 use crate::sizes::Sizes;
 use crate::state::State;
 use crate::tensor::Tensor;
-use trainwright_kernels::Threads;
 use trainwright_spec::model::{Block, Experts, Mlp, Model};
 use trainwright_spec::program::Module;
 
@@ -64,8 +63,6 @@ pub(crate) struct Step<'r> {
     pub place: Place,
     pub keeps: Keeps,
     pub device: &'r dyn Device,
-    /// Of the host, for what only the host can do.
-    pub threads: Threads,
 }
 
 /// The mathematics of the module of that name; none if the executor has not got it.
@@ -117,10 +114,5 @@ impl Step<'_> {
     /// The weights of a parameter of its layer, if it has it.
     pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
         self.state.layer(self.place.0).read(name)
-    }
-
-    /// The same where they are the host's.
-    pub fn weights(&self, name: ParameterName) -> Option<&[f32]> {
-        self.state.layer(self.place.0).weights(name)
     }
 }

@@ -26,7 +26,6 @@ use crate::update::{Optimizer, Update};
 use crate::watch::Pulse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainwright_kernels::Threads;
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_kernels::cuda::Moment;
 use trainwright_spec::plan::Plan;
@@ -59,7 +58,6 @@ pub(crate) struct Rank<'a> {
     pub beside: Beside,
     pub recorder: Recorder,
     pub device: Rc<dyn Device>,
-    pub threads: Threads,
     /// Where it says what it is at.
     pub pulse: &'a Pulse,
     /// The microbatches between forward and the end of backward, by stage and number.
@@ -90,7 +88,7 @@ impl Rank<'_> {
             device.finish();
             device.mark();
         }
-        device.join();
+        device.join_streams();
         self.recorder.begin();
         let began = self.recorder.now();
         let sizes = self.sizes.clone();
@@ -130,7 +128,7 @@ impl Rank<'_> {
             }
         }
         self.communicator.end_step(&*device)?;
-        device.join();
+        device.join_streams();
         self.recorder.retime(began, &device.marks());
         let clips = self.shared.plan.job.gradient_clipping;
         Ok(StepEnd { loss, gradient_norm: clips.then(|| update.norm()) })
@@ -390,7 +388,6 @@ impl Rank<'_> {
             place: own.place,
             keeps,
             device: &*self.device,
-            threads: self.threads,
         };
         if own.begins {
             module.begin(&mut step, op.pass);
@@ -423,7 +420,6 @@ impl Rank<'_> {
             place: own.place,
             keeps,
             device: &*self.device,
-            threads: self.threads,
         };
         match (own.does, pass) {
             (Does::Run, Pass::Forward | Pass::Recompute) => {

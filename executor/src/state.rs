@@ -5,7 +5,7 @@
 
 use crate::beside::Stowed;
 use crate::checkpoint::Loaded;
-use crate::device::{Device, Here, Numbers, Slice, SliceMut};
+use crate::device::{Device, Numbers, Slice, SliceMut};
 use crate::parameters::{Layer, Parameter, ParameterName, Sharing, parameters};
 use crate::sizes::{Divides, Sizes};
 use crate::tensor::give_back;
@@ -14,6 +14,7 @@ use std::ops::Range;
 use trainwright_kernels::cuda::Number;
 use trainwright_kernels::elementwise;
 use trainwright_spec::model::Model;
+use trainwright_spec::plan::Offload;
 
 /// One layer.
 #[derive(Debug)]
@@ -51,7 +52,8 @@ pub(crate) struct Divisible {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Weights,
-    Rest,
+    Gradients,
+    Moments,
 }
 
 /// All layers of a rank.
@@ -154,11 +156,6 @@ impl LayerState {
         Some(self.weights.whole.slice().part(self.parameter(name)?.range()))
     }
 
-    /// The same where they are the host's.
-    pub fn weights(&self, name: ParameterName) -> Option<&[f32]> {
-        self.read(name).map(Slice::host)
-    }
-
     /// The gradients of a parameter that the layer has, to add to.
     pub fn write(&mut self, device: &dyn Device, name: ParameterName) -> Option<SliceMut<'_>> {
         let range = self.parameter(name)?.range();
@@ -171,17 +168,25 @@ impl LayerState {
         device: &dyn Device,
         names: [ParameterName; 2],
     ) -> [Option<SliceMut<'_>>; 2] {
-        let [first, second] = names.map(|name| self.parameter(name).map(Parameter::range));
-        let Some(second) = second else {
-            return [first.map(|first| self.whole_gradients(device).part(first)), None];
-        };
-        let [before, behind] = self.whole_gradients(device).split_at(second.start);
-        [first.map(|first| before.part(first)), Some(behind.part(0..second.len()))]
+        self.read_and_write_both(device, names).1
     }
 
-    /// The gradients of a parameter where they are the host's.
-    pub fn gradients(&mut self, name: ParameterName) -> Option<&mut [f32]> {
-        self.write(&*Here::device(), name).map(SliceMut::host)
+    /// The same beside the weights of the first one.
+    pub fn read_and_write_both(
+        &mut self,
+        device: &dyn Device,
+        names: [ParameterName; 2],
+    ) -> (Option<Slice<'_>>, [Option<SliceMut<'_>>; 2]) {
+        let [first, second] = names.map(|name| self.parameter(name).map(Parameter::range));
+        self.whole_gradients(device);
+        let Self { weights, gradients, .. } = self;
+        let read = first.clone().map(|first| weights.whole.slice().part(first));
+        let whole = gradients.whole.slice_mut();
+        let Some(second) = second else {
+            return (read, [first.map(|first| whole.part(first)), None]);
+        };
+        let [before, behind] = whole.split_at(second.start);
+        (read, [first.map(|first| before.part(first)), Some(behind.part(0..second.len()))])
     }
 
     fn whole_gradients(&mut self, device: &dyn Device) -> SliceMut<'_> {
@@ -261,8 +266,8 @@ impl LayerState {
     /// Visits all numbers.
     fn each(&mut self, mut work: impl FnMut(&mut Numbers, Kind)) {
         self.weights.each(|numbers| work(numbers, Kind::Weights));
-        self.gradients.each(|numbers| work(numbers, Kind::Rest));
-        self.moments.iter_mut().flatten().for_each(|numbers| work(numbers, Kind::Rest));
+        self.gradients.each(|numbers| work(numbers, Kind::Gradients));
+        self.moments.iter_mut().flatten().for_each(|numbers| work(numbers, Kind::Moments));
     }
 
     /// Visits what this rank updates, parameter by parameter.
@@ -349,9 +354,12 @@ impl State {
         layers.try_for_each(|(layer, state)| state.load(|parameter| load(*layer, parameter)))
     }
 
-    /// Takes everything from the host to a device.
-    pub fn bring_to(&mut self, device: &dyn Device) {
+    /// Takes everything from the host to a device but what is offloaded.
+    pub fn bring_to(&mut self, device: &dyn Device, offload: &Offload) {
         self.each(|numbers, kind| {
+            if kind == Kind::Moments && offload.optimizer.is_some() {
+                return;
+            }
             if let Numbers::Host(data) = std::mem::take(numbers) {
                 let number = if kind == Kind::Weights { device.number() } else { Number::F32 };
                 *numbers = device.take(data, number);

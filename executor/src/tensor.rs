@@ -3,11 +3,11 @@
 //! Buffers of the host are kept by size when they are given up and handed out again, so that a training step asks the system
 //! for no memory after the first one. A rank is one thread, and has its own. A device keeps its own memory.
 
-use crate::device::{Device, Here, Numbers, Slice, SliceMut};
+use crate::device::{self, Cpu, Device, Here, Numbers, Slice, SliceMut};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainwright_kernels::elementwise;
+use trainwright_kernels::{Threads, elementwise};
 
 /// The buffers of one rank that nothing holds, and what is held.
 #[derive(Default)]
@@ -77,6 +77,14 @@ pub(crate) fn give_back(data: Vec<f32>) {
     });
 }
 
+/// What computes on numbers where they are.
+fn device_of(slice: Slice) -> Rc<dyn Device> {
+    match slice {
+        Slice::Host(_) => Rc::new(Cpu { threads: Threads::ONE }),
+        Slice::Far(_) => Here::device(),
+    }
+}
+
 /// A matrix, row after row.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
@@ -102,9 +110,25 @@ impl Tensor {
         Self::of(device.take(data, device.number()), width)
     }
 
-    /// With any content: for what is written whole.
-    pub fn any(rows: usize, width: usize) -> Self {
-        Self::of(take_buffer(rows * width), width)
+    /// Zeros on a device.
+    pub fn zeros_on(device: &dyn Device, rows: usize, width: usize) -> Self {
+        let mut tensor = Self::any_on(device, rows, width);
+        device.zero(tensor.slice_mut());
+        tensor
+    }
+
+    /// The same in the host's memory.
+    pub fn on_host(&self) -> Self {
+        match self.slice() {
+            Slice::Host(_) => self.clone(),
+            Slice::Far(_) => Self::of(Here::device().read(self.slice()).into_owned(), self.width),
+        }
+    }
+
+    /// The same in a device's memory, if that is another one.
+    pub fn onto(self, device: &dyn Device) -> Self {
+        let width = self.width;
+        Self::take_to(device, self.into_vec(), width)
     }
 
     /// Zeros.
@@ -134,21 +158,22 @@ impl Tensor {
     /// Some columns of it.
     pub fn columns(&self, columns: std::ops::Range<usize>) -> Self {
         let width = columns.len();
-        let mut data = take_buffer(self.rows() * width);
-        for (own, row) in data.chunks_exact_mut(width).zip(self.data().chunks_exact(self.width)) {
-            own.copy_from_slice(&row[columns.clone()]);
-        }
-        Self::of(data, width)
+        let device = device_of(self.slice());
+        let mut own = Self::any_on(&*device, self.rows(), width);
+        let columns = device::Columns { width, from: [self.width, columns.start], to: [width, 0] };
+        device.copy_columns(own.slice_mut(), self.slice(), columns);
+        own
     }
 
     /// Tensors of as many rows, side by side.
     pub fn beside(parts: &[&Tensor]) -> Self {
         let width = parts.iter().map(|part| part.width).sum();
-        let mut whole = Self::any(parts[0].rows(), width);
+        let device = device_of(parts[0].slice());
+        let mut whole = Self::any_on(&*device, parts[0].rows(), width);
         let mut first = 0;
         for part in parts {
-            let rows = whole.data_mut().chunks_exact_mut(width).zip(part.data().chunks_exact(part.width));
-            rows.for_each(|(row, own)| row[first..first + own.len()].copy_from_slice(own));
+            let columns = device::Columns { width: part.width, from: [part.width, 0], to: [width, first] };
+            device.copy_columns(whole.slice_mut(), part.slice(), columns);
             first += part.width;
         }
         whole

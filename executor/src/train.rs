@@ -380,7 +380,7 @@ impl Run {
         own.state
             .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
         own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
-        own.state.bring_to(&*device);
+        own.state.bring_to(&*device, &self.plan.offload);
         for group in self.reach.nccl_groups(&self.program, rank) {
             own.communicator.enter(&*device, &members(&self.program, group, rank))?;
         }
@@ -456,7 +456,6 @@ impl Run {
             state,
             recorder: Recorder::new(self.here.began, settings.records),
             device,
-            threads: Threads::new(settings.threads.get() / program.ranks.len()),
             pulse: self.watch.rank(rank),
             frames: BTreeMap::new(),
             handed: BTreeMap::new(),

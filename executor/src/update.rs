@@ -1,7 +1,7 @@
 //! The end of a step: gradients of all ranks together, their norm, the optimizer.
 
 use crate::collective::{Combine, Communicator, Members};
-use crate::device::{AdamWeights, Device, Slice, SliceMut};
+use crate::device::{Device, Rule, SliceMut, Updated};
 use crate::error::Fault;
 use crate::layers::{gather_weights, reduce_gradients};
 use crate::parameters::{Layer, Parameter, ParameterName, Sharing};
@@ -10,8 +10,7 @@ use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Owned, State};
 use trainwright_kernels::cuda::Number;
-use trainwright_kernels::elementwise;
-use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares, StepSize, descend};
+use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares, StepSize};
 use trainwright_spec::program::{Axis, UpdateStep, Work};
 
 /// The optimizers there are, by their names in jobs.
@@ -197,32 +196,20 @@ impl<'a> Update<'a> {
         if self.ratios.is_some() || !self.optimizer.is_layer_wise() {
             return Ok(());
         }
-        let (lamb, lars) = (self.lamb(), LARS);
+        let (device, rule, sizes) = (self.device, self.rule(), self.sizes);
         let mut all = Vec::new();
         let mut done = Ok(());
         for (_, layer) in state.layers_mut() {
-            layer.owned(|Owned { parameter, weights, gradients, moments }| {
+            layer.owned(|owned| {
+                let parameter = owned.parameter;
                 let size = match self.size(parameter) {
                     Ok(size) => size,
                     Err(fault) => return done = Err(fault),
                 };
-                let (moments, weights) = if self.sizes.rounds {
-                    let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
-                    (moments, &*master.host_mut())
-                } else {
-                    (moments, &*weights.host())
-                };
-                let gradients = gradients.host();
-                let mut squares = match moments {
-                    [first, second] => {
-                        let moments = [first.host_mut(), second.host_mut()];
-                        lamb.prepare(weights, gradients, moments, size)
-                    }
-                    _ => lars.prepare(weights, gradients, size),
-                };
+                let mut squares = device.prepare(&rule, updated(sizes, owned), size);
                 if parameter.replicated {
-                    squares.weights /= self.sizes.holders() as f64;
-                    squares.update /= self.sizes.holders() as f64;
+                    squares.weights /= sizes.holders() as f64;
+                    squares.update /= sizes.holders() as f64;
                 }
                 all.push(squares);
             });
@@ -252,14 +239,23 @@ impl<'a> Update<'a> {
         Ok(())
     }
 
-    fn lamb(&self) -> Lamb {
-        let [beta1, beta2] = BETAS;
-        Lamb { beta1, beta2, epsilon: self.settings.adam_epsilon }
+    fn rule(&self) -> Rule {
+        let ([beta1, beta2], epsilon) = (BETAS, self.settings.adam_epsilon);
+        let adam = AdamW { beta1, beta2, epsilon };
+        match self.optimizer {
+            Optimizer::AdamW => Rule::AdamW(adam),
+            Optimizer::Adam => Rule::Adam(adam),
+            Optimizer::Lamb => Rule::Lamb(Lamb { beta1, beta2, epsilon }),
+            Optimizer::Lars => Rule::Lars(LARS),
+            Optimizer::Momentum => Rule::Momentum(MOMENTUM),
+            Optimizer::Sgd => Rule::Sgd,
+        }
     }
 
     /// New weights and moments of some layers.
     pub fn optimize(&mut self, state: &mut State, is_meant: impl Fn(Layer) -> bool) -> Result<(), Fault> {
         self.prepare(state)?;
+        let (device, rule, sizes) = (self.device, self.rule(), self.sizes);
         let mut number = 0;
         let mut done = Ok(());
         for (name, layer) in state.layers_mut() {
@@ -267,7 +263,8 @@ impl<'a> Update<'a> {
                 number += layer.parameters.len();
                 continue;
             }
-            layer.owned(|Owned { parameter, weights, gradients, moments }| {
+            layer.owned(|owned| {
+                let parameter = owned.parameter;
                 let size = match self.size(parameter) {
                     Ok(size) => size,
                     Err(fault) => return done = Err(fault),
@@ -276,7 +273,7 @@ impl<'a> Update<'a> {
                 let whole = self.ratios.as_ref().map_or(Squares::default(), |ratios| ratios[number]);
                 let whole = if parameter.decays() { whole } else { Squares::default() };
                 number += 1;
-                self.new_weights(Owned { parameter, weights, gradients, moments }, size, whole);
+                device.optimize(&rule, updated(sizes, owned), size, whole);
             });
             for numbers in [Some(&mut layer.gradients.whole), layer.gradients.own.as_mut()] {
                 numbers.into_iter().for_each(|numbers| self.device.zero(numbers.slice_mut()));
@@ -284,46 +281,16 @@ impl<'a> Update<'a> {
         }
         done
     }
+}
 
-    fn new_weights(&self, owned: Owned, size: StepSize, whole: Squares) {
-        let [beta1, beta2] = BETAS;
-        let adam = AdamW { beta1, beta2, epsilon: self.settings.adam_epsilon };
-        let Owned { weights, gradients, moments, .. } = owned;
-        let (weights, rounded, moments) = if self.sizes.rounds {
-            let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
-            (master.slice_mut(), Some(weights), moments)
-        } else {
-            (weights, None, moments)
-        };
-        if let (Optimizer::AdamW, [first, second]) = (self.optimizer, &mut *moments) {
-            let moments = [first.slice_mut(), second.slice_mut()];
-            let weights = AdamWeights { weights, moments, rounded };
-            return self.device.adamw(&adam, weights, gradients.as_slice(), size);
-        }
-        let (weights, gradients) = (weights.host(), gradients.host());
-        match (self.optimizer, moments) {
-            (Optimizer::Adam, [first, second]) => {
-                for (gradient, weight) in gradients.iter_mut().zip(&*weights) {
-                    *gradient = *gradient * size.gradient_scale + size.decay * weight;
-                }
-                let size = StepSize { decay: 0.0, gradient_scale: 1.0, ..size };
-                let moments = [first.slice_mut(), second.slice_mut()];
-                let weights = AdamWeights { weights: SliceMut::Host(weights), moments, rounded: None };
-                self.device.adamw(&adam, weights, Slice::Host(gradients), size);
-            }
-            (Optimizer::Lamb, _) => self.lamb().apply(weights, gradients, size, whole),
-            (Optimizer::Lars, [velocity]) => LARS.apply(weights, gradients, velocity.host_mut(), size, whole),
-            (Optimizer::Momentum, [velocity]) => {
-                MOMENTUM.update(weights, gradients, velocity.host_mut(), size)
-            }
-            _ => descend(weights, gradients, size),
-        }
-        if let Some(rounded) = rounded {
-            let rounded = rounded.host();
-            rounded.copy_from_slice(weights);
-            elementwise::round_to_bf16(rounded);
-        }
+/// What the optimizer changes: where weights are rounded, their master and what it is rounded to.
+fn updated<'a>(sizes: &Sizes, owned: Owned<'a>) -> Updated<'a> {
+    let Owned { weights, gradients, moments, .. } = owned;
+    if !sizes.rounds {
+        return Updated { weights, gradients, moments, rounded: None };
     }
+    let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
+    Updated { weights: master.slice_mut(), gradients, moments, rounded: Some(weights) }
 }
 
 /// Sums the gradients of what every tensor rank holds whole, as far as this rank updates it.

@@ -18,7 +18,7 @@ template <typename T> struct Attention {
     T* q_gradient;         // like q
     T* k_gradient;
     T* v_gradient;
-    i64 q_row, kv_row, o_row;   // numbers from a token to the next one
+    i64 q_row, k_row, v_row, o_row;   // numbers from a token to the next one
     int batch, heads, kv_heads;
     int queries, keys;     // positions
     int head_dim, value_head_dim;
@@ -29,8 +29,8 @@ template <typename T> struct Attention {
 
 // Where things are: of a sequence, a head and a position.
 #define Q_AT(position) (((i64)(position) * a.batch + sequence) * a.q_row + (i64)head * a.head_dim)
-#define K_AT(position) (((i64)(position) * a.batch + sequence) * a.kv_row + (i64)kv_head * a.head_dim)
-#define V_AT(position) (((i64)(position) * a.batch + sequence) * a.kv_row + (i64)kv_head * a.value_head_dim)
+#define K_AT(position) (((i64)(position) * a.batch + sequence) * a.k_row + (i64)kv_head * a.head_dim)
+#define V_AT(position) (((i64)(position) * a.batch + sequence) * a.v_row + (i64)kv_head * a.value_head_dim)
 #define O_AT(position) (((i64)(position) * a.batch + sequence) * a.o_row + (i64)head * a.value_head_dim)
 #define L_AT(position) (((i64)sequence * a.heads + head) * a.queries + (position))
 
@@ -140,6 +140,32 @@ template <typename T> DEVICE void attention_keys_simple(const Attention<T>& a) {
     store_head(a.v_gradient + V_AT(key), v_gradient, a.value_head_dim);
 }
 
+// Outputs of the same queries over other keys, put together in the first one: L = ln(e^L1 + e^L2), O = e^(L1 - L) O1 +
+// e^(L2 - L) O2. Keys that lie on several ranks come one part after the other. A warp per query and head: memory-bound.
+template <typename T> struct Join {
+    T* o;                  // tokens x o_row
+    float* logarithms;     // batch x heads x queries
+    const T* other;        // like o
+    const float* other_logarithms;
+    i64 o_row;
+    int batch, heads, queries, value_head_dim;
+};
+
+template <typename T> DEVICE void attention_join(const Join<T>& a) {
+    int query = blockIdx.x * warps() + warp(), head = blockIdx.y, sequence = blockIdx.z;
+    if (query >= a.queries) return;
+    float own = a.logarithms[L_AT(query)], other = a.other_logarithms[L_AT(query)], larger = fmaxf(own, other);
+    float one = fast_exp(own - larger), two = fast_exp(other - larger), sum = one + two;
+    for (int column = lane(); column < a.value_head_dim; column += 32) {
+        i64 at = O_AT(query) + column;
+        a.o[at] = narrow<T>((wide(a.o[at]) * one + wide(a.other[at]) * two) / sum);
+    }
+    __syncwarp();
+    if (lane() == 0) a.logarithms[L_AT(query)] = larger + logf(sum);
+}
+
+ENTRY(attention_join_f32, 128, Join<float>, attention_join<float>)
+ENTRY(attention_join_bf16, 128, Join<bf16>, attention_join<bf16>)
 ENTRY(attention_forward_simple_f32, 128, Attention<float>, attention_forward_simple<float>)
 ENTRY(attention_forward_simple_bf16, 128, Attention<bf16>, attention_forward_simple<bf16>)
 ENTRY(attention_dots_f32, 128, Attention<float>, attention_dots<float>)
@@ -150,6 +176,7 @@ ENTRY(attention_keys_simple_f32, 128, Attention<float>, attention_keys_simple<fl
 ENTRY(attention_keys_simple_bf16, 128, Attention<bf16>, attention_keys_simple<bf16>)
 
 // ---- 2. Tensor cores: bf16, heads 64 or 128 wide. ----------------------------------------------------------------------
+// Values lie in their rows as keys do: heads are as wide and rows as far apart.
 // A block of 4 warps owns 64 queries (or 64 keys), each warp 16 of them, and walks over tiles of the others in shared memory.
 // No warp needs another's scores, so the softmax of a row is a sum over 4 lanes, and there is no shared memory for scores.
 
@@ -243,7 +270,7 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
     // Under a causal mask the last queries see the most keys: they start first, so that short blocks fill the end.
     int first = (gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS;
     int own = first + warp() * WARP_ROWS;
-    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.kv_row;
+    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row;
 
     // Queries pass through the first tile on their way to registers.
     Tile<D> staging = {tiles};
@@ -266,7 +293,7 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
         int key = (step) * BLOCK_ROWS, stage = (step) % STAGES;                                                \
         Tile<D> keys = {tiles + (2 * stage) * tile_size}, values = {tiles + (2 * stage + 1) * tile_size};      \
         keys.copy(a.k + K_AT(key), kv_stride, BLOCK_ROWS, a.keys - key);                                       \
-        values.copy(a.v + V_AT(key), kv_stride, BLOCK_ROWS, a.keys - key);                                     \
+        values.copy(a.v + K_AT(key), kv_stride, BLOCK_ROWS, a.keys - key);                                     \
     }                                                                                                          \
     end_copies();
 
@@ -343,9 +370,9 @@ template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<b
     __shared__ float logarithms[QUERIES], dots[QUERIES];
     int kv_head = blockIdx.y, sequence = blockIdx.z, shared = a.heads / a.kv_heads;
     int first = blockIdx.x * BLOCK_ROWS, own = first + warp() * WARP_ROWS;
-    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.kv_row, o_stride = (i64)a.batch * a.o_row;
+    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row, o_stride = (i64)a.batch * a.o_row;
     keys.copy(a.k + K_AT(first), kv_stride, BLOCK_ROWS, a.keys - first);
-    values.copy(a.v + V_AT(first), kv_stride, BLOCK_ROWS, a.keys - first);
+    values.copy(a.v + K_AT(first), kv_stride, BLOCK_ROWS, a.keys - first);
     end_copies();
 
     float k_gradient[D / 8][4] = {}, v_gradient[D / 8][4] = {};
@@ -381,7 +408,7 @@ template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<b
         }
     }
     store_rows<D>(a.k_gradient + K_AT(own), kv_stride, k_gradient, a.keys - own, a.scale, a.scale);
-    store_rows<D>(a.v_gradient + V_AT(own), kv_stride, v_gradient, a.keys - own, 1.0f, 1.0f);
+    store_rows<D>(a.v_gradient + K_AT(own), kv_stride, v_gradient, a.keys - own, 1.0f, 1.0f);
 }
 
 // Backward towards queries: forward's walk with dQ in place of O. Scores and dO V^T are made a second time, 7 products in all
@@ -396,7 +423,7 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     Tile<D> keys = {tiles + 2 * BLOCK_ROWS * stride}, values = {tiles + (2 * BLOCK_ROWS + KEYS) * stride};
     int head = blockIdx.y, sequence = blockIdx.z, kv_head = head / (a.heads / a.kv_heads);
     int first = (gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS, own = first + warp() * WARP_ROWS;
-    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.kv_row, o_stride = (i64)a.batch * a.o_row;
+    i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row, o_stride = (i64)a.batch * a.o_row;
     queries.copy(a.q + Q_AT(first), q_stride, BLOCK_ROWS, a.queries - first);
     gradients.copy(a.o_gradient + O_AT(first), o_stride, BLOCK_ROWS, a.queries - first);
     end_copies();
@@ -412,7 +439,7 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     int end = a.causal ? min(first + BLOCK_ROWS + a.offset, a.keys) : a.keys;
     for (int key = 0; key < end; key += KEYS) {
         keys.copy(a.k + K_AT(key), kv_stride, KEYS, a.keys - key);
-        values.copy(a.v + V_AT(key), kv_stride, KEYS, a.keys - key);
+        values.copy(a.v + K_AT(key), kv_stride, KEYS, a.keys - key);
         end_copies();
         wait_copies<0>();
         __syncthreads();

@@ -236,3 +236,88 @@ ENTRY(norm_vectors_simple_f32, 256, NormBackward<float>, norm_vectors_simple<flo
 ENTRY(norm_vectors_simple_bf16, 256, NormBackward<bf16>, norm_vectors_simple<bf16>)
 ENTRY(norm_backward_packed_f32, 512, NormBackward<float>, norm_backward_packed<float>)
 ENTRY(norm_backward_packed_bf16, 512, NormBackward<bf16>, norm_backward_packed<bf16>)
+
+// Rows of which each rank of a group has some columns: sums of the own columns, and what follows from those of all ranks. A warp
+// per row: the rows are parts of rows, so a block for each would have little to do.
+template <typename T> struct NormPart {
+    const T* x;             // rows x width
+    const T* gain;          // width, or null
+    const T* bias;          // width, or null
+    const T* out_gradient;  // rows x width
+    const float* mean;      // rows
+    const float* scale;     // rows
+    float* sums;            // rows x 2: forward of x and x^2, backward of e and e h
+    T* out;                 // rows x width; the input's gradient is added to what is there
+    int rows, width;
+    int whole;              // columns on all ranks
+    int centred;
+};
+
+template <typename T> DEVICE void norm_part_sums(const NormPart<T>& a) {
+    int row = blockIdx.x * warps() + warp();
+    if (row >= a.rows) return;
+    float total = 0.0f, squares = 0.0f;
+    for (int column = lane(); column < a.width; column += 32) {
+        float x = wide(a.x[(i64)row * a.width + column]);
+        total += x;
+        squares += x * x;
+    }
+    total = warp_sum(total);
+    squares = warp_sum(squares);
+    if (lane() == 0) {
+        a.sums[2 * row] = total;
+        a.sums[2 * row + 1] = squares;
+    }
+}
+
+template <typename T> DEVICE void norm_part_forward(const NormPart<T>& a) {
+    int row = blockIdx.x * warps() + warp();
+    if (row >= a.rows) return;
+    float mean = a.mean[row], scale = a.scale[row];
+    for (int column = lane(); column < a.width; column += 32) {
+        float y = (wide(a.x[(i64)row * a.width + column]) - mean) * scale;
+        if (a.gain) y *= wide(a.gain[column]);
+        if (a.bias) y += wide(a.bias[column]);
+        a.out[(i64)row * a.width + column] = narrow<T>(y);
+    }
+}
+
+template <typename T> DEVICE void norm_part_sums_back(const NormPart<T>& a) {
+    int row = blockIdx.x * warps() + warp();
+    if (row >= a.rows) return;
+    float mean = a.mean[row], scale = a.scale[row], total = 0.0f, along = 0.0f;
+    for (int column = lane(); column < a.width; column += 32) {
+        i64 at = (i64)row * a.width + column;
+        float e = wide(a.out_gradient[at]) * (a.gain ? wide(a.gain[column]) : 1.0f);
+        total += e;
+        along += e * (wide(a.x[at]) - mean) * scale;
+    }
+    total = warp_sum(total);
+    along = warp_sum(along);
+    if (lane() == 0) {
+        a.sums[2 * row] = total;
+        a.sums[2 * row + 1] = along;
+    }
+}
+
+template <typename T> DEVICE void norm_part_backward(const NormPart<T>& a) {
+    int row = blockIdx.x * warps() + warp();
+    if (row >= a.rows) return;
+    float mean = a.mean[row], scale = a.scale[row];
+    float total = a.centred ? a.sums[2 * row] / a.whole : 0.0f, along = a.sums[2 * row + 1] / a.whole;
+    for (int column = lane(); column < a.width; column += 32) {
+        i64 at = (i64)row * a.width + column;
+        float e = wide(a.out_gradient[at]) * (a.gain ? wide(a.gain[column]) : 1.0f);
+        float h = (wide(a.x[at]) - mean) * scale;
+        a.out[at] = narrow<T>(wide(a.out[at]) + (e - total - h * along) * scale);
+    }
+}
+
+ENTRY(norm_part_sums_f32, 256, NormPart<float>, norm_part_sums<float>)
+ENTRY(norm_part_sums_bf16, 256, NormPart<bf16>, norm_part_sums<bf16>)
+ENTRY(norm_part_forward_f32, 256, NormPart<float>, norm_part_forward<float>)
+ENTRY(norm_part_forward_bf16, 256, NormPart<bf16>, norm_part_forward<bf16>)
+ENTRY(norm_part_sums_back_f32, 256, NormPart<float>, norm_part_sums_back<float>)
+ENTRY(norm_part_sums_back_bf16, 256, NormPart<bf16>, norm_part_sums_back<bf16>)
+ENTRY(norm_part_backward_f32, 256, NormPart<float>, norm_part_backward<float>)
+ENTRY(norm_part_backward_bf16, 256, NormPart<bf16>, norm_part_backward<bf16>)

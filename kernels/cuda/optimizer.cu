@@ -10,7 +10,7 @@
 struct Piece {
     float* weight;
     const float* gradient;
-    float* first;          // momentum; AdamW's and LAMB's first moment
+    float* first;          // momentum, or null for none; AdamW's and LAMB's first moment
     float* second;         // second moment, or null
     bf16* copy;            // what forward and backward use, or null
     int count;
@@ -27,7 +27,7 @@ struct Optimizer {
     float rate, beta1, beta2, epsilon;
     float correction1, correction2;  // 1 - beta1^t, 1 - beta2^t
     float trust;           // LARS' coefficient
-    int unused;
+    int coupled;           // adamw only. 1: weight decay is part of the gradient, as in Adam
 };
 
 struct alignas(16) Four {
@@ -75,20 +75,22 @@ DEVICE void store_copy(bf16* to, const Four& x, int left) {
     }
 }
 
-// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w = w (1 - rate decay) - rate m^ / (sqrt v^ + epsilon).
+// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w = w (1 - rate decay) - rate m^ / (sqrt v^ + epsilon). Coupled, the decay is
+// in g instead: g += decay w.
 KERNEL(adamw, 256, Optimizer) {
     const Piece p = a.pieces[blockIdx.x];
     float factor = a.factor[0], step = a.rate / a.correction1, root = inverse_root(a.correction2);
+    float in_gradient = a.coupled ? p.decay : 0.0f, beside = a.coupled ? 0.0f : a.rate * p.decay;
     FOR_FOURS(p) {
         int left = p.count - index;
         Four w = load_four(p.weight + index, left), g = load_four(p.gradient + index, left);
         Four m = load_four(p.first + index, left), v = load_four(p.second + index, left);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            float gradient = g.at[i] * factor;
+            float gradient = g.at[i] * factor + in_gradient * w.at[i];
             m.at[i] = a.beta1 * m.at[i] + (1.0f - a.beta1) * gradient;
             v.at[i] = a.beta2 * v.at[i] + (1.0f - a.beta2) * gradient * gradient;
-            w.at[i] = w.at[i] * (1.0f - a.rate * p.decay) - step * m.at[i] / (sqrtf(v.at[i]) * root + a.epsilon);
+            w.at[i] = w.at[i] * (1.0f - beside) - step * m.at[i] / (sqrtf(v.at[i]) * root + a.epsilon);
         }
         store_four(p.weight + index, w, left);
         store_four(p.first + index, m, left);
@@ -97,21 +99,22 @@ KERNEL(adamw, 256, Optimizer) {
     }
 }
 
-// g += decay w; v = b1 v + g; w -= rate v.
+// g += decay w; v = b1 v + g; w -= rate v. Without a place for v, w -= rate g.
 KERNEL(momentum, 256, Optimizer) {
     const Piece p = a.pieces[blockIdx.x];
     float factor = a.factor[0];
     FOR_FOURS(p) {
         int left = p.count - index;
         Four w = load_four(p.weight + index, left), g = load_four(p.gradient + index, left);
-        Four v = load_four(p.first + index, left);
+        Four v = {};
+        if (p.first) v = load_four(p.first + index, left);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             v.at[i] = a.beta1 * v.at[i] + g.at[i] * factor + p.decay * w.at[i];
             w.at[i] -= a.rate * v.at[i];
         }
         store_four(p.weight + index, w, left);
-        store_four(p.first + index, v, left);
+        if (p.first) store_four(p.first + index, v, left);
         if (p.copy) store_copy(p.copy + index, w, left);
     }
 }

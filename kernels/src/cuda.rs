@@ -23,6 +23,7 @@ mod arena;
 pub mod attention;
 pub mod check;
 mod collective;
+pub mod columns;
 pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 pub mod driver;

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 HERE = pathlib.Path(__file__)
 
@@ -35,25 +36,83 @@ TOYS = {
     "gpt": {**GPT, "n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": 64, "vocab_size": 257},
     "llama": {**LLAMA, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 4,
               "intermediate_size": 160, "vocab_size": 257, "tie_word_embeddings": False, "max_position_embeddings": 64},
+    "mixtral": {"model_type": "mixtral", "hidden_act": "silu", "hidden_size": 64, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "num_hidden_layers": 4, "intermediate_size": 96, "vocab_size": 257,
+                "tie_word_embeddings": False, "max_position_embeddings": 64, "num_local_experts": 4,
+                "num_experts_per_tok": 2, "sliding_window": None},
 }
-# Tensor, pipeline, data, whether sequences are split among tensor ranks, what data ranks divide, precision.
+
+
+class Shape(typing.NamedTuple):
+    """The choices of a plan."""
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    # Whether sequences are split among tensor ranks.
+    splits: bool = False
+    # What data ranks divide.
+    sharding: str = "none"
+    precision: str = "fp32"
+    optimizer: str = "adamw"
+    # Ranks that share each sequence, and how.
+    context: int = 1
+    context_scheme: str = "ring"
+    # Data ranks that share the experts, and how tokens come to them.
+    expert: int = 1
+    dispatcher: str = "all-to-all"
+    tensor_scheme: str = "1d"
+    offload: str = "none"
+
+    def ranks(self):
+        return self.tensor * self.pipeline * self.data * self.context
+
+    def models(self):
+        return ["gpt", "llama"] if self.expert == 1 else ["mixtral"]
+
+    def pins(self):
+        """Those of the choices that the planner has no option for."""
+        pins = {"context": self.context, "context-scheme": self.context_scheme, "expert": self.expert,
+                "dispatcher": self.dispatcher, "tensor-scheme": self.tensor_scheme, "offload": self.offload}
+        needless = {"context-scheme": self.context == 1, "dispatcher": self.expert == 1}
+        return [f"{key}={value}" for key, value in pins.items() if not needless.get(key)]
+
+    def __str__(self):
+        own = [f"{name} {value}" for name, value in self._asdict().items()
+               if name in ("tensor", "pipeline", "data", "precision") or value != self._field_defaults[name]]
+        return ", ".join(own)
+
+
 GRID = [
-    (1, 1, 1, False, "none", "fp32"),
-    (1, 1, 1, False, "none", "bf16"),
-    (2, 1, 1, False, "none", "fp32"),
-    (2, 1, 1, True, "none", "fp32"),
-    (1, 2, 1, False, "none", "fp32"),
-    (1, 1, 2, False, "none", "fp32"),
-    (1, 1, 2, False, "zero1", "fp32"),
-    (1, 1, 2, False, "zero3", "fp32"),
-    (1, 1, 4, False, "zero2", "fp32"),
-    (2, 2, 1, True, "none", "fp32"),
-    (2, 2, 2, True, "zero1", "fp32"),
-    (2, 2, 2, True, "zero1", "bf16"),
-    (1, 4, 2, False, "none", "bf16"),
+    Shape(),
+    Shape(precision="bf16"),
+    Shape(tensor=2),
+    Shape(tensor=2, splits=True),
+    Shape(pipeline=2),
+    Shape(data=2),
+    Shape(data=2, sharding="zero1"),
+    Shape(data=2, sharding="zero3"),
+    Shape(data=4, sharding="zero2"),
+    Shape(tensor=2, pipeline=2, splits=True),
+    Shape(tensor=2, pipeline=2, data=2, splits=True, sharding="zero1"),
+    Shape(tensor=2, pipeline=2, data=2, splits=True, sharding="zero1", precision="bf16"),
+    Shape(pipeline=4, data=2, precision="bf16"),
+    Shape(optimizer="momentum"),
+    Shape(optimizer="adam"),
+    Shape(tensor=2, splits=True, optimizer="lamb"),
+    Shape(data=2, sharding="zero1", optimizer="lars"),
+    Shape(context=2),
+    Shape(context=4, precision="bf16"),
+    Shape(context=2, context_scheme="ulysses"),
+    Shape(context=2, tensor=2, context_scheme="all-gather"),
+    Shape(tensor=4, tensor_scheme="2d"),
+    Shape(tensor=4, tensor_scheme="2d", precision="bf16"),
+    Shape(data=2, expert=2),
+    Shape(data=4, expert=4, dispatcher="all-gather"),
+    Shape(data=8, sharding="zero1", offload="optimizer"),
+    Shape(tensor=2, pipeline=2, data=2, offload="activations"),
 ]
 # The one that runs as processes too, where there are GPUs for all of them.
-PROCESSES = (1, 1, 2, False, "zero1", "fp32")
+PROCESSES = Shape(data=2, sharding="zero1")
 # Relative, of each step's loss: f32 sums in another order; bf16 activations and weights.
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
 CLUSTERS = {1: "dgx-2-one-gpu:1", 2: "h100-pcie-pair:1", 4: "perlmutter-a100:1", 8: "dgx-h100:1"}
@@ -83,14 +142,19 @@ def arguments():
 
 def plan(args, folder, config, shape, sequence, batch, micro_batch):
     """The path of a plan."""
-    tensor, pipeline, data, splits, sharding, precision = shape
     (folder / "config.json").write_text(json.dumps(config))
     path = folder / "plan.toml"
     command = [args.trainwright, "plan", "--model", str(folder / "config.json"), "--cluster",
-               CLUSTERS[tensor * pipeline * data], "--seq", str(sequence), "--global-batch", str(batch),
-               "--precision", precision, "--stack", "trainwright", "--tensor", str(tensor), "--pipeline", str(pipeline),
-               "--data", str(data), "--micro-batch", str(micro_batch), "--recompute", "none",
-               "--sequence-parallel", str(splits).lower(), "--data-sharding", sharding, "--quiet", "--out", str(path)]
+               CLUSTERS[shape.ranks()], "--seq", str(sequence), "--global-batch", str(batch),
+               "--precision", shape.precision, "--optimizer", shape.optimizer, "--stack", "trainwright",
+               "--tensor", str(shape.tensor), "--pipeline", str(shape.pipeline), "--micro-batch", str(micro_batch),
+               "--recompute", "none", "--sequence-parallel", str(shape.splits).lower(),
+               "--data-sharding", shape.sharding, "--space", "whole", "--quiet", "--out", str(path)]
+    # The planner takes the three options for all GPUs: with a fourth axis the data axis is what is left.
+    if shape.context == 1:
+        command += ["--data", str(shape.data)]
+    for pin in shape.pins():
+        command += ["--pin", pin]
     made = subprocess.run(command, capture_output=True, text=True)
     if made.returncode != 0:
         sys.exit(f"no plan for {shape}: {made.stdout}{made.stderr}")
@@ -139,37 +203,37 @@ def parity(args, folder):
     began, wrong, rows = time.monotonic(), 0, []
     several = gpus() > 1 and args.device == "cuda"
     for shape in GRID[:args.plans]:
-        tensor, pipeline, data, splits, sharding, precision = shape
-        ranks = tensor * pipeline * data
+        ranks = shape.ranks()
         # Where the ranks are: the GPUs they see, and whether they are processes.
         places = [("", 1)] + ([("0", 1)] if several and ranks > 1 else [])
         if shape == PROCESSES and gpus() >= ranks:
             places.append(("", ranks))
-        for name, config in TOYS.items():
+        for name in shape.models():
             if time.monotonic() - began > args.seconds:
                 print(f"stopped after {args.seconds:.0f} s")
                 return rows, wrong
-            path = plan(args, folder, config, shape, 64, 8, 1)
+            # A grid of tensor ranks divides the sequences of a microbatch.
+            path = plan(args, folder, TOYS[name], shape, 64, 8, 2 if shape.tensor_scheme == "2d" else 1)
             expected = steps(args, path, "cpu", args.steps)
             for place, processes in places:
                 own = run(args, path, args.device, args.steps, place, processes)
-                label = (f"{name} tensor {tensor} pipeline {pipeline} data {data} {sharding} {precision}"
-                         f"{' split' if splits else ''}{' one GPU' if place else ''}{' processes' if processes > 1 else ''}")
+                label = f"{name}: {shape}{', one GPU' if place else ''}{', processes' if processes > 1 else ''}"
                 if isinstance(own, str) or isinstance(expected, str):
                     wrong += 1
-                    print(f"{label:70} WRONG: {own if isinstance(own, str) else expected}")
+                    print(f"{label:76} WRONG: {own if isinstance(own, str) else expected}")
                     continue
                 ways = own.get("communication", {})
                 own = own["steps"]
                 error = max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(own, expected))
-                right = error <= TOLERANCE[precision]
-                # Ranks of one process on one GPU have no need of the host.
-                if (place or not several) and processes == 1:
+                right = error <= TOLERANCE[shape.precision]
+                # Ranks of one process on one GPU have no need of the host, but for what modules send step by step.
+                stepwise = shape.context > 1 or shape.expert > 1 or shape.tensor_scheme != "1d"
+                if (place or not several) and processes == 1 and not stepwise:
                     right = right and "through the host" not in ways.values()
                 wrong += not right
                 said = ", ".join(f"{axis} {way}" for axis, way in ways.items())
-                rows.append([label, args.steps, f"{error:.3e}", TOLERANCE[precision], own[-1]["loss"], expected[-1]["loss"], said])
-                print(f"{label:70} {error:9.2e} {'' if right else 'WRONG '}{said}", flush=True)
+                rows.append([label, args.steps, f"{error:.3e}", TOLERANCE[shape.precision], own[-1]["loss"], expected[-1]["loss"], said])
+                print(f"{label:76} {error:9.2e} {'' if right else 'WRONG '}{said}", flush=True)
     return rows, wrong
 
 
@@ -179,7 +243,7 @@ def speed(args, folder):
         if time.monotonic() - began > args.seconds:
             print(f"stopped after {args.seconds:.0f} s")
             break
-        path = plan(args, folder, config, (1, 1, 1, False, "none", "bf16"), 1024, batch, batch)
+        path = plan(args, folder, config, Shape(precision="bf16"), 1024, batch, batch)
         own = steps(args, path, args.device, args.steps)
         # The last step is recorded op by op, which waits for each.
         own = own if isinstance(own, str) else [step["seconds"] for step in own[3:-1]]

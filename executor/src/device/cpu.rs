@@ -1,19 +1,22 @@
 //! The cores of this machine: numbers are the host's, and are computed on where they lie.
 
+mod attention;
+mod experts;
+mod grid;
+mod optimizer;
+
 use super::{
-    AdamWeights, AttentionGradient, Device, Far, LossTokens, Matrix, NormGradient, Numbers, Positions,
-    Product, Rotation, Slice, SliceMut,
+    Columns, Device, Far, LossTokens, Matrix, NormGradient, Numbers, Positions, Product, Rotation, Slice,
+    SliceMut,
 };
 use crate::error::Fault;
 use crate::tensor::take_buffer;
 use std::borrow::Cow;
 use trainwright_kernels::activation::FeedForward;
-use trainwright_kernels::attention::{Attention, Kept};
-use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::cross_entropy::{self, Statistics};
 use trainwright_kernels::cuda::Number;
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::{Norm, sum_of_squares};
-use trainwright_kernels::optimizer::{AdamW, StepSize};
 use trainwright_kernels::rotary::Rotary;
 use trainwright_kernels::{self as kernels, Threads, elementwise, multiply};
 
@@ -57,6 +60,18 @@ impl Device for Cpu {
         to.host().copy_from_slice(from.host());
     }
 
+    fn cast(&self, to: SliceMut, from: Slice) {
+        self.copy(to, from);
+    }
+
+    fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns) {
+        let Columns { width, from: [row, first], to: [to_row, to_first] } = columns;
+        let rows = to.host().chunks_exact_mut(to_row).zip(from.host().chunks_exact(row));
+        for (to, from) in rows {
+            to[to_first..to_first + width].copy_from_slice(&from[first..first + width]);
+        }
+    }
+
     fn zero(&self, to: SliceMut) {
         to.host().fill(0.0);
     }
@@ -97,6 +112,10 @@ impl Device for Cpu {
         }
     }
 
+    fn add_bias(&self, x: SliceMut, bias: Slice) {
+        elementwise::add_bias(x.host(), bias.host());
+    }
+
     fn bias_gradient(&self, gradient: Slice, bias: SliceMut) {
         elementwise::bias_gradient(gradient.host(), bias.host());
     }
@@ -118,22 +137,15 @@ impl Device for Cpu {
         norm.vector_gradients(gradient.x.host(), gradient.gradient.host(), gain, bias);
     }
 
+    fn makes_norm_gradients_at_once(&self, _: &Norm) -> bool {
+        false
+    }
+
     fn rotate(&self, x: SliceMut, rotation: Rotation, Positions { of, batch }: Positions) {
         let Rotation { heads, rotated, base, sequence, turn } = rotation;
         let angles = Rotary::<f32>::new(rotated, base, 0..sequence);
         let positions: Vec<usize> = of.iter().cloned().flatten().collect();
         angles.turn(x.host(), heads, |row| positions[row / batch], turn, self.threads);
-    }
-
-    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
-        let made = layer.forward(qkv.host(), self.threads);
-        [made.heads.into(), made.logarithms.into()]
-    }
-
-    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
-        let AttentionGradient { qkv, heads, left, gradient } = gradient;
-        let kept = Kept { heads: heads.host(), logarithms: left.host(), gradient: gradient.host() };
-        layer.backward(qkv.host(), kept, self.threads).into()
     }
 
     fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut) {
@@ -168,27 +180,16 @@ impl Device for Cpu {
         }
     }
 
-    fn loss(&self, columns: &Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
         columns.statistics(logits.host(), targets, self.threads)
     }
 
-    fn loss_gradient(&self, columns: &Columns, logits: SliceMut, tokens: LossTokens) {
+    fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
         let LossTokens { targets, of_all, weight } = tokens;
         columns.gradient(logits.host(), targets, of_all, weight, self.threads);
     }
 
     fn squares(&self, all: &[Slice]) -> Vec<f64> {
         all.iter().map(|own| sum_of_squares(own.host(), self.threads)).collect()
-    }
-
-    fn adamw(&self, adamw: &AdamW, weights: AdamWeights, gradients: Slice, size: StepSize) {
-        let AdamWeights { weights, moments, rounded } = weights;
-        let weights = weights.host();
-        adamw.update(weights, gradients.host(), moments.map(SliceMut::host), size, self.threads);
-        if let Some(rounded) = rounded {
-            let rounded = rounded.host();
-            rounded.copy_from_slice(weights);
-            elementwise::round_to_bf16(rounded);
-        }
     }
 }

@@ -4,8 +4,12 @@
 //! none is asked for. After a fault nothing more is done; `check` tells of it. What the host gives, tokens or tables, is
 //! copied; messages of ranks on the same GPU are copied there, and those of others come through the host.
 
+mod attention;
+mod experts;
+mod grid;
 mod memory;
 mod open;
+mod optimizer;
 mod shared;
 mod structs;
 mod tables;
@@ -13,34 +17,30 @@ mod tables;
 pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require_gpu, require_nccl};
 
 use super::{
-    AdamWeights, AttentionGradient, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product,
-    Rotation, Slice, SliceMut,
+    Columns, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation, Slice, SliceMut,
 };
 use crate::error::Fault;
 use memory::Memory;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use structs::{activation, address, attention_of, cross_entropy, int, norm_backward, parts, shape};
+use structs::{activation, address, cross_entropy_of, int, norm_backward, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
-use trainwright_kernels::attention::Attention;
-use trainwright_kernels::cross_entropy::{Columns, Statistics};
+use trainwright_kernels::cross_entropy::{self, Statistics};
 use trainwright_kernels::cuda::activation::{Activation, Direction, Residual};
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
 use trainwright_kernels::cuda::experts::Sort;
 use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
-use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
-use trainwright_kernels::cuda::reduce::{ColumnSum, SquareSum};
+use trainwright_kernels::cuda::reduce::{Cast, ColumnSum, SquareSum};
 use trainwright_kernels::cuda::rotary::Rotary;
 use trainwright_kernels::cuda::{
     self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment, Number,
-    Operands, attention,
+    Operands, columns,
 };
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
-use trainwright_kernels::optimizer::{AdamW, StepSize};
 use trainwright_kernels::rotary::Turn;
 
 /// A rank's own stream on a GPU, with its memory.
@@ -56,6 +56,11 @@ const SHARE_ROWS: usize = 64;
 const SHARES: usize = 256;
 /// Tokens of a block that sorts them.
 const SORTED: i32 = 2048;
+
+/// Bytes for so many: nothing has an address too.
+fn room(bytes: usize) -> usize {
+    bytes.max(1)
+}
 
 type Done = Result<(), DeviceError>;
 
@@ -75,7 +80,7 @@ impl Cuda {
     }
 
     fn far(&self, length: usize, number: Number) -> Far {
-        Far { at: self.memory.borrow_mut().allocate(length * number.size()), length, number }
+        Far { at: self.memory.borrow_mut().allocate(room(length * number.size())), length, number }
     }
 
     /// f32 for a while.
@@ -91,11 +96,38 @@ impl Cuda {
         (numbers, at)
     }
 
+    /// f64 that a kernel left, once it has.
+    fn read_doubles(&self, at: Address, count: usize) -> Vec<f64> {
+        let mut bytes = vec![0; 8 * count];
+        self.run(|memory| memory.device.read(at, &mut bytes));
+        bytes.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect()
+    }
+
     fn residual(&self, x: Far, [bias, residual]: [Option<Slice>; 2], width: usize) {
         let rows = int(x.length / width);
         let (bias, residual) = (address(bias), address(residual));
         let own = Residual { x: x.at, bias, residual, out: x.at, rows, width: int(width) };
-        self.launch(&own.launch(x.number));
+        // Parts of rows may begin anywhere.
+        let aligned = [x.at, bias, residual].iter().all(|address| address.0 % 16 == 0);
+        let version = if aligned { own.launch(x.number) } else { own.ladder(x.number).swap_remove(0) };
+        self.launch(&version);
+    }
+
+    /// Launches what leaves each block's sums for gain and bias, and adds them up.
+    fn with_vectors(
+        &self,
+        own: NormBackward,
+        vectors: [Option<SliceMut>; 2],
+        launch: impl FnOnce(NormBackward),
+    ) {
+        let length = own.blocks() as usize * own.width as usize;
+        let sums = vectors.map(|to| to.map(|to| (self.scratch(length), to.device())));
+        let [partial_gain, partial_bias] =
+            sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
+        launch(NormBackward { partial_gain, partial_bias, ..own });
+        for ((_, at), to) in sums.iter().flatten() {
+            self.column_sum(Far { at: *at, length, number: Number::F32 }, *to);
+        }
     }
 
     /// Adds the sum of rows to f32.
@@ -131,7 +163,7 @@ impl Device for Cuda {
     }
 
     fn give_back(&self, far: Far) {
-        self.memory.borrow_mut().give_back(far.at, far.bytes());
+        self.memory.borrow_mut().give_back(far.at, room(far.bytes()));
     }
 
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {
@@ -153,6 +185,30 @@ impl Device for Cuda {
     fn copy(&self, to: SliceMut, from: Slice) {
         let (to, from) = (to.device(), from.device());
         self.run(|memory| memory.device.copy(to.at, from.at, to.bytes()));
+    }
+
+    fn cast(&self, to: SliceMut, from: Slice) {
+        let (to, from) = (to.device(), from.device());
+        if to.number == from.number {
+            return self.copy(SliceMut::Far(to), Slice::Far(from));
+        }
+        let own = Cast { from: from.at, to: to.at, count: from.length as i64 };
+        self.launch(&own.launch(from.number));
+    }
+
+    fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns) {
+        let Columns { width, from: [row, first], to: [to_row, to_first] } = columns;
+        let (to, from) = (to.device(), from.device());
+        let size = from.number.size();
+        let own = columns::Columns {
+            from: from.at.after(first * size),
+            to: to.at.after(to_first * size),
+            rows: int(from.length / row),
+            width: int(width),
+            from_row: int(row),
+            to_row: int(to_row),
+        };
+        self.launch(&own.launch(from.number));
     }
 
     fn zero(&self, to: SliceMut) {
@@ -225,6 +281,10 @@ impl Device for Cuda {
         self.residual(x, [bias, Some(past)], width);
     }
 
+    fn add_bias(&self, x: SliceMut, bias: Slice) {
+        self.residual(x.device(), [Some(bias), None], bias.len());
+    }
+
     fn bias_gradient(&self, gradient: Slice, bias: SliceMut) {
         self.column_sum(gradient.device(), bias.device());
     }
@@ -259,66 +319,51 @@ impl Device for Cuda {
 
     fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
         let own = norm_backward(norm, gradient);
-        let partial = own.blocks() as usize * norm.width;
-        let sums = vectors.map(|to| to.map(|to| (self.scratch(partial), to.device())));
-        let [partial_gain, partial_bias] =
-            sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
-        self.launch(&NormBackward { partial_gain, partial_bias, ..own }.vectors(self.number));
-        for ((_, at), to) in sums.iter().flatten() {
-            self.column_sum(Far { at: *at, length: partial, number: Number::F32 }, *to);
-        }
+        self.with_vectors(own, vectors, |own| self.launch(&own.vectors(self.number)));
+    }
+
+    fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool {
+        let own = NormBackward { width: int(norm.width), ..NormBackward::default() };
+        own.launch(self.number).len() == 1
+    }
+
+    fn norm_gradients(
+        &self,
+        norm: &Norm,
+        gradient: NormGradient,
+        vectors: [Option<SliceMut>; 2],
+        to_input: SliceMut,
+    ) {
+        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
+        self.with_vectors(own, vectors, |own| {
+            own.launch(self.number).iter().for_each(|launch| self.launch(launch));
+        });
     }
 
     fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions) {
         let x = x.device();
         let [cosines, sines] = self.tables.borrow_mut().angles(self, &rotation);
         let Rotation { heads, rotated, turn, .. } = rotation;
-        let own = Rotary {
-            x: x.at,
-            cosines,
-            sines,
-            tokens: int(x.length / heads.row),
-            row: int(heads.row),
-            first: int(heads.first),
-            heads: int(heads.count),
-            head_dim: int(heads.width),
-            half: int(rotated / 2),
-            batch: int(positions.batch),
-            first_position: int(positions.of[0].start),
-            direction: if turn == Turn::There { 1.0 } else { -1.0 },
-        };
-        self.launch(&own.launch(x.number));
-    }
-
-    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
-        let own = attention_of(layer, qkv.device());
-        let tokens = own.queries as usize * layer.batch;
-        let heads = self.far(tokens * layer.output_row(), self.number);
-        let (logarithms, at) = self.scratch(tokens * layer.heads);
-        let own = attention::Attention { o: heads.at, logarithms: at, ..own };
-        let fastest = own.forward(self.number).pop().expect("the simple version does all");
-        self.launch(&fastest);
-        [Numbers::far(heads), logarithms]
-    }
-
-    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
-        let AttentionGradient { qkv, heads, left, gradient } = gradient;
-        let to_qkv = self.far(qkv.len(), self.number);
-        let (_dots, dots) = self.scratch(left.len());
-        let [q_gradient, k_gradient, v_gradient] = parts(layer, to_qkv);
-        let own = attention::Attention {
-            o: heads.device().at,
-            logarithms: left.device().at,
-            o_gradient: gradient.device().at,
-            dots,
-            q_gradient,
-            k_gradient,
-            v_gradient,
-            ..attention_of(layer, qkv.device())
-        };
-        let fastest = own.backward(self.number).pop().expect("the simple version does all");
-        fastest.iter().for_each(|launch| self.launch(launch));
-        Numbers::far(to_qkv)
+        let mut at = x.at;
+        for range in positions.of {
+            let tokens = range.len() * positions.batch;
+            let own = Rotary {
+                x: at,
+                cosines,
+                sines,
+                tokens: int(tokens),
+                row: int(heads.row),
+                first: int(heads.first),
+                heads: int(heads.count),
+                head_dim: int(heads.width),
+                half: int(rotated / 2),
+                batch: int(positions.batch),
+                first_position: int(range.start),
+                direction: if turn == Turn::There { 1.0 } else { -1.0 },
+            };
+            at = at.after(tokens * heads.row * x.number.size());
+            self.launch(&own.launch(x.number));
+        }
     }
 
     fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut) {
@@ -430,12 +475,12 @@ impl Device for Cuda {
     }
 
     /// The host waits for them: it may have to put them together with those of other ranks.
-    fn loss(&self, columns: &Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
         let (logits, tokens) = (logits.device(), targets.len());
         let (_words, targets) = self.words(targets);
         let (three, at) = self.scratch(3 * tokens);
         let [maximum, sum, target] = [0, 1, 2].map(|place| at.after(4 * place * tokens));
-        let own = CrossEntropy { targets, maximum, sum, target, ..cross_entropy(columns, logits, tokens) };
+        let own = CrossEntropy { targets, maximum, sum, target, ..cross_entropy_of(columns, logits, tokens) };
         let fastest = own.statistics(logits.number).pop().expect("the simple version does all");
         self.launch(&fastest);
         let three = self.read(three.slice());
@@ -447,7 +492,7 @@ impl Device for Cuda {
         (0..tokens).map(of).collect()
     }
 
-    fn loss_gradient(&self, columns: &Columns, logits: SliceMut, tokens: LossTokens) {
+    fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
         let LossTokens { targets, of_all, weight } = tokens;
         let (logits, count) = (logits.device(), targets.len());
         let (_words, targets) = self.words(targets);
@@ -460,7 +505,7 @@ impl Device for Cuda {
             maximum: at,
             sum: at.after(4 * count),
             scale: weight,
-            ..cross_entropy(columns, logits, count)
+            ..cross_entropy_of(columns, logits, count)
         };
         let fastest = own.gradient(logits.number).pop().expect("the simple version does all");
         self.launch(&fastest);
@@ -484,42 +529,8 @@ impl Device for Cuda {
             self.launch(&sum.launch(*number));
             first += blocks(own);
         }
-        let mut bytes = vec![0; 8 * count];
-        self.run(|memory| memory.device.read(partial.at, &mut bytes));
-        let mut parts = bytes.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight));
+        let mut parts = self.read_doubles(partial.at, count).into_iter();
         sums.iter().map(|own| parts.by_ref().take(blocks(own)).sum()).collect()
-    }
-
-    fn adamw(&self, adamw: &AdamW, weights: AdamWeights, gradients: Slice, size: StepSize) {
-        let AdamWeights { weights, moments, rounded } = weights;
-        let [first, second] = moments.map(|moment| moment.device().at);
-        let weights = weights.device();
-        let whole = Piece {
-            weight: weights.at,
-            gradient: gradients.device().at,
-            first,
-            second,
-            copy: rounded.map_or(Address::NULL, |rounded| rounded.device().at),
-            decay: size.decay,
-            ..Piece::default()
-        };
-        let mut tables = self.tables.borrow_mut();
-        let (pieces, count) = tables.pieces(self, whole, weights.length);
-        let correction = |beta: f32| (1.0 - f64::from(beta).powi(size.step as i32)) as f32;
-        let step = Optimizer {
-            pieces,
-            factor: tables.factor(self, size.gradient_scale),
-            rate: size.rate,
-            beta1: adamw.beta1,
-            beta2: adamw.beta2,
-            epsilon: adamw.epsilon,
-            correction1: correction(adamw.beta1),
-            correction2: correction(adamw.beta2),
-            ..Optimizer::default()
-        };
-        for launch in step.launches(Method::AdamW, count, &TrustRatios::default()) {
-            self.launch(&launch);
-        }
     }
 
     fn select(&self, stream: usize) -> usize {
@@ -534,7 +545,7 @@ impl Device for Cuda {
         self.run(|memory| memory.device.wait(moment));
     }
 
-    fn join(&self) {
+    fn join_streams(&self) {
         self.memory.borrow_mut().join();
     }
 

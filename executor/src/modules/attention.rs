@@ -1,7 +1,7 @@
 //! From queries, keys and values to the heads' outputs.
 
 use super::{Operator, Step};
-use crate::device::AttentionGradient;
+use crate::device::{AttentionGradient, Met};
 use crate::tensor::Tensor;
 use trainwright_kernels::attention;
 use trainwright_spec::model::Mask;
@@ -27,7 +27,8 @@ impl Operator for Attention {
         let kept = step.kept();
         let output = kept.output.as_ref().expect("attention keeps its output or makes it again");
         let (heads, left) = (output.slice(), kept.left.slice());
-        let gradient = AttentionGradient { qkv: input.slice(), heads, left, gradient: gradient.slice() };
+        let met = Met { heads, left, gradient: gradient.slice() };
+        let gradient = AttentionGradient { qkv: input.slice(), met };
         Some(Tensor::of(device.attention_gradient(&kernel, gradient), kernel.row()))
     }
 }

@@ -3,10 +3,13 @@
 use super::linear::Linear;
 use super::route::Choices;
 use super::{Operator, Step};
+use crate::device::{Device, Matrix, Product, Slice, SliceMut};
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
+use std::ops::Range;
 use std::rc::Rc;
-use trainwright_kernels::{Matrix, Onto, multiply};
+use trainwright_kernels::Onto;
+use trainwright_kernels::cuda::Number;
 use trainwright_spec::program::Module;
 
 /// Scores are a linear function of a token, which itself flows on.
@@ -21,11 +24,13 @@ pub(super) struct Grouped;
 
 impl Operator for Router {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
-        let weights = step.weights(ParameterName::Router).expect("a router has a weight");
-        let mut scores = Tensor::any(input.rows(), weights.len() / input.width());
-        let by_row = Matrix::rows(weights, input.width()).transposed();
-        let rows = Matrix::rows(input.data(), input.width());
-        multiply(scores.data_mut(), Onto::Replace, rows, by_row, step.threads);
+        let weights = step.read(ParameterName::Router).expect("a router has a weight");
+        let count = weights.len() / input.width();
+        // The choice sees scores in 32 bits.
+        let mut scores = Tensor::of(step.device.any(input.rows() * count, Number::F32), count);
+        let right = Matrix::rows(weights, input.width()).transposed();
+        let left = Matrix::rows(input.slice(), input.width());
+        multiply(step.device, scores.slice_mut(), Onto::Replace, [left, right]);
         step.kept().scores = Some(scores);
         input
     }
@@ -33,10 +38,10 @@ impl Operator for Router {
     /// Adds what comes through the scores.
     fn backward(&self, step: &mut Step, mut gradient: Tensor) -> Option<Tensor> {
         let scores = step.kept().scores.take().expect("the choice leaves the gradient of the scores");
-        let weights = step.weights(ParameterName::Router).expect("a router has a weight");
-        let width = gradient.width();
-        let rows = Matrix::rows(scores.data(), scores.width());
-        multiply(gradient.data_mut(), Onto::Add, rows, Matrix::rows(weights, width), step.threads);
+        let weights = step.read(ParameterName::Router).expect("a router has a weight");
+        let right = Matrix::rows(weights, gradient.width());
+        let left = Matrix::rows(scores.slice(), scores.width());
+        multiply(step.device, gradient.slice_mut(), Onto::Add, [left, right]);
         step.kept().output_gradient = Some(scores);
         Some(gradient)
     }
@@ -55,24 +60,12 @@ impl Operator for TopK {
         let per_token = step.experts().per_token;
         let router = (step.place.0, Module::Router);
         let scores = step.frame.kept(router).scores.take().expect("the router scores before");
-        let mut choices = Choices { per_token, experts: Vec::new(), gates: Vec::new() };
-        let mut order: Vec<usize> = Vec::new();
-        for row in scores.data().chunks_exact(scores.width()) {
-            order.clear();
-            order.extend(0..row.len());
-            // Stable: of equal scores the first one's expert comes first.
-            order.sort_by(|one, other| row[*other].total_cmp(&row[*one]));
-            let chosen = &order[..per_token];
-            let exponentials = chosen.iter().map(|expert| (row[*expert] - row[chosen[0]]).exp());
-            let sum: f32 = exponentials.clone().sum();
-            choices.experts.extend(chosen.iter().map(|expert| *expert as u32));
-            choices.gates.extend(exponentials.map(|e| e / sum));
-        }
-        step.kept().choices = Some(Rc::new(choices));
+        let (experts, gates) = step.device.choose(scores.slice(), scores.width(), per_token);
+        step.kept().choices = Some(Rc::new(Choices { per_token, experts, gates }));
         input
     }
 
-    /// ∂l = g (∂g − Σ g ∂g) for the scores l of the chosen, g their softmax.
+    /// ∂l = g (∂g − Σ g ∂g) for the scores l of the chosen, g their softmax. The gradients of the gates are the host's.
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let count = step.experts().count;
         let kept = step.kept();
@@ -88,6 +81,7 @@ impl Operator for TopK {
                 row[*expert as usize] = gate * (to_gate - mean);
             }
         }
+        let to_scores = to_scores.onto(step.device);
         step.frame.kept((step.place.0, Module::Router)).scores = Some(to_scores);
         Some(gradient)
     }
@@ -96,15 +90,15 @@ impl Operator for TopK {
 impl Operator for Grouped {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let groups = groups(step);
-        let weights = step.weights(name(step)).expect("experts have weights");
+        let weights = step.read(name(step)).expect("experts have weights");
         let each = weights.len() / (groups.len() - 1);
         let (inputs, outputs) = (input.width(), each / input.width());
-        let mut output = Tensor::any(input.rows(), outputs);
-        for (expert, rows) in groups.windows(2).enumerate() {
-            let own = Matrix::rows(&input.data()[rows[0] * inputs..rows[1] * inputs], inputs);
-            let weight = Matrix::rows(&weights[expert * each..(expert + 1) * each], inputs).transposed();
-            let into = &mut output.data_mut()[rows[0] * outputs..rows[1] * outputs];
-            multiply(into, Onto::Replace, own, weight, step.threads);
+        let mut output = Tensor::any_on(step.device, input.rows(), outputs);
+        for (expert, rows) in own_rows(&groups) {
+            let left = rows_of(input.slice(), &rows, inputs);
+            let right = rows_of(weights, &(expert * outputs..(expert + 1) * outputs), inputs).transposed();
+            let into = output.slice_mut().part(rows.start * outputs..rows.end * outputs);
+            multiply(step.device, into, Onto::Replace, [left, right]);
         }
         step.kept().groups = groups;
         output
@@ -112,15 +106,15 @@ impl Operator for Grouped {
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let groups = step.kept().groups.clone();
-        let weights = step.weights(name(step)).expect("experts have weights");
+        let weights = step.read(name(step)).expect("experts have weights");
         let each = weights.len() / (groups.len() - 1);
         let (outputs, inputs) = (gradient.width(), each / gradient.width());
-        let mut to_input = Tensor::any(gradient.rows(), inputs);
-        for (expert, rows) in groups.windows(2).enumerate() {
-            let own = Matrix::rows(&gradient.data()[rows[0] * outputs..rows[1] * outputs], outputs);
-            let weight = Matrix::rows(&weights[expert * each..(expert + 1) * each], inputs);
-            let into = &mut to_input.data_mut()[rows[0] * inputs..rows[1] * inputs];
-            multiply(into, Onto::Replace, own, weight, step.threads);
+        let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
+        for (expert, rows) in own_rows(&groups) {
+            let left = rows_of(gradient.slice(), &rows, outputs);
+            let right = rows_of(weights, &(expert * outputs..(expert + 1) * outputs), inputs);
+            let into = to_input.slice_mut().part(rows.start * inputs..rows.end * inputs);
+            multiply(step.device, into, Onto::Replace, [left, right]);
         }
         Some(to_input)
     }
@@ -130,17 +124,32 @@ impl Operator for Grouped {
         let gradient = step.frame.output_gradient(step.place);
         let input = step.kept_input();
         let (outputs, inputs) = (gradient.width(), input.width());
-        let name = name(step);
-        let into = step.state.layer_mut(step.place.0).gradients(name).expect("experts have weights");
-        for (rows, into) in groups.windows(2).zip(into.chunks_exact_mut(outputs * inputs)) {
-            if rows[0] == rows[1] {
+        let (name, device) = (name(step), step.device);
+        let mut rest = step.state.layer_mut(step.place.0).write(device, name).expect("experts have weights");
+        for rows in groups.windows(2).map(|ends| ends[0]..ends[1]) {
+            let [into, behind] = rest.split_at(outputs * inputs);
+            rest = behind;
+            if rows.is_empty() {
                 continue;
             }
-            let own = Matrix::rows(&gradient.data()[rows[0] * outputs..rows[1] * outputs], outputs);
-            let read = Matrix::rows(&input.data()[rows[0] * inputs..rows[1] * inputs], inputs);
-            multiply(into, Onto::Add, own.transposed(), read, step.threads);
+            let left = rows_of(gradient.slice(), &rows, outputs).transposed();
+            multiply(device, into, Onto::Add, [left, rows_of(input.slice(), &rows, inputs)]);
         }
     }
+}
+
+fn multiply(device: &dyn Device, out: SliceMut, onto: Onto, [left, right]: [Matrix; 2]) {
+    device.multiply(out, Product { left, right, onto, bias: None });
+}
+
+/// Each expert that has rows, with them.
+fn own_rows(groups: &[usize]) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
+    let all = groups.windows(2).map(|ends| ends[0]..ends[1]).enumerate();
+    all.filter(|(_, rows)| !rows.is_empty())
+}
+
+fn rows_of<'a>(all: Slice<'a>, rows: &Range<usize>, width: usize) -> Matrix<'a> {
+    Matrix::rows(all.part(rows.start * width..rows.end * width), width)
 }
 
 fn groups(step: &mut Step) -> Vec<usize> {

@@ -9,9 +9,11 @@ use super::linear::{bias, weight};
 use super::norm::{kernel, names};
 use super::stepwise::{Among, Stepwise};
 use crate::collective::Combine;
+use crate::device::{Device, Matrix, NormGradient, Numbers, Product, Slice};
 use crate::error::Fault;
 use crate::tensor::Tensor;
-use trainwright_kernels::{Matrix, Onto, elementwise, multiply};
+use trainwright_kernels::Onto;
+use trainwright_kernels::cuda::Number;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Axis, Does, Grid, Module, Pass};
 
@@ -21,9 +23,9 @@ pub(crate) struct Blocks {
     /// Forward the input, backward the output's gradient.
     own: Tensor,
     /// What came along the row.
-    row: Vec<f32>,
+    row: Numbers,
     /// What came along the column.
-    column: Vec<f32>,
+    column: Numbers,
     /// A summand that is to be reduced.
     summand: Option<Tensor>,
     result: Option<Tensor>,
@@ -54,7 +56,7 @@ impl Stepwise for GridLinear {
         let back = pass == Pass::Backward;
         let own = if back { step.frame.take_gradient() } else { step.frame.take_flow() };
         let phase = if back { Phase::InputGradient } else { Phase::Forward };
-        let (row, column) = (Vec::new(), Vec::new());
+        let (row, column) = (Numbers::default(), Numbers::default());
         let blocks = Blocks { own, row, column, summand: None, result: None, phase, step: 0 };
         step.kept().blocks = Some(Box::new(blocks));
     }
@@ -71,11 +73,11 @@ impl Stepwise for GridLinear {
                 Ok(())
             }
             (Does::VectorGradient, _) => {
-                let gradient = step.kept().blocks.as_ref().expect("the product has begun").own.clone();
+                let gradient = blocks(step).own.clone();
                 if let Some(name) = bias(step)
-                    && let Some(bias) = step.state.layer_mut(step.place.0).gradients(name)
+                    && let Some(bias) = step.state.layer_mut(step.place.0).write(step.device, name)
                 {
-                    elementwise::bias_gradient(gradient.data(), bias);
+                    step.device.bias_gradient(gradient.slice(), bias);
                 }
                 Ok(())
             }
@@ -85,13 +87,13 @@ impl Stepwise for GridLinear {
 
     fn end(&self, step: &mut Step, pass: Pass) {
         let blocks = step.kept().blocks.take().expect("the product has begun");
-        let mut result = blocks.result.expect("the product has a result");
+        let mut result = narrow(step.device, blocks.result.expect("the product has a result"));
         if pass == Pass::Backward {
             step.frame.gradient = Some(result);
             return;
         }
-        if let Some(bias) = bias(step).and_then(|name| step.weights(name)) {
-            elementwise::add_bias(result.data_mut(), bias);
+        if let Some(bias) = bias(step).and_then(|name| step.read(name)) {
+            step.device.add_bias(result.slice_mut(), bias);
         }
         step.frame.flow = Some(result);
     }
@@ -101,21 +103,41 @@ fn blocks<'s>(step: &'s mut Step) -> &'s mut Blocks {
     step.kept().blocks.as_mut().expect("the product has begun")
 }
 
+/// What was summed in 32 bits, as modules have it.
+fn narrow(device: &dyn Device, sum: Tensor) -> Tensor {
+    match sum.slice() {
+        Slice::Far(far) if far.number != device.number() => {
+            let mut own = Tensor::any_on(device, sum.rows(), sum.width());
+            device.cast(own.slice_mut(), sum.slice());
+            own
+        }
+        _ => sum,
+    }
+}
+
+/// Room for a sum.
+fn wide(device: &dyn Device, rows: usize, width: usize) -> Tensor {
+    Tensor::of(device.any(rows * width, Number::F32), width)
+}
+
 /// The block of member `step` of a row or column goes to the others.
 fn broadcast(step: &mut Step, head: bool, among: Among) -> Result<(), Fault> {
     let (phase, root) = (blocks(step).phase, blocks(step).step);
     let is_root = among.members.place == root;
     let along_row = among.axis == Axis::TensorRow;
+    let device = step.device;
+    let numbers = |slice: Slice| device.read(slice).into_owned();
     let own = match (is_root, along_row, phase, head) {
         (false, ..) => None,
         (_, false, ..) => {
             let (layer, name) = weight(step);
-            Some(step.state.layer(layer).weights(name).expect("a product has a weight").to_vec())
+            Some(numbers(step.state.layer(layer).read(name).expect("a product has a weight")))
         }
-        (_, true, Phase::WeightGradient, false) => Some(step.kept_input().data().to_vec()),
-        (_, true, ..) => Some(blocks(step).own.data().to_vec()),
+        (_, true, Phase::WeightGradient, false) => Some(numbers(step.kept_input().slice())),
+        (_, true, ..) => Some(numbers(blocks(step).own.slice())),
     };
     let block = among.communicator.broadcast(among.members, root, own)?;
+    let block = device.take(block, device.number());
     let blocks = blocks(step);
     match along_row {
         true => blocks.row = block,
@@ -125,9 +147,9 @@ fn broadcast(step: &mut Step, head: bool, among: Among) -> Result<(), Fault> {
 }
 
 fn product(step: &mut Step, head: bool) {
-    let threads = step.threads;
+    let device = step.device;
     let (layer, name) = weight(step);
-    let elements = step.state.layer(layer).weights(name).expect("a product has a weight").len();
+    let elements = step.state.layer(layer).read(name).expect("a product has a weight").len();
     let grid = step.sizes.grid_rows();
     let reads_input = blocks(step).phase == Phase::WeightGradient;
     let input = reads_input.then(|| step.kept_input());
@@ -137,40 +159,47 @@ fn product(step: &mut Step, head: bool) {
         return;
     }
     let (rows, width) = (blocks.own.rows(), blocks.own.width());
-    let own = Matrix::rows(blocks.own.data(), width);
+    let own = Matrix::rows(blocks.own.slice(), width);
+    let (row, column) = (blocks.row.slice(), blocks.column.slice());
     let inner = elements / width;
+    let multiply = |out: &mut Tensor, onto: Onto, left: Matrix, right: Matrix| {
+        device.multiply(out.slice_mut(), Product { left, right, onto, bias: None });
+    };
+    let zeros = || {
+        let mut sum = wide(device, rows, inner);
+        device.zero(sum.slice_mut());
+        sum
+    };
     let (form, made) = match (blocks.phase, head) {
         (Phase::Forward, false) => {
-            let mut sum = blocks.result.take().unwrap_or_else(|| Tensor::zeros(rows, inner));
-            let b = Matrix::rows(&blocks.column, width).transposed();
-            multiply(sum.data_mut(), Onto::Add, Matrix::rows(&blocks.row, width), b, threads);
+            let mut sum = blocks.result.take().unwrap_or_else(zeros);
+            let right = Matrix::rows(column, width).transposed();
+            multiply(&mut sum, Onto::Add, Matrix::rows(row, width), right);
             (Form::Sum, sum)
         }
         (Phase::InputGradient, true) => {
-            let mut sum = blocks.result.take().unwrap_or_else(|| Tensor::zeros(rows, inner));
-            let b = Matrix::rows(&blocks.column, inner);
-            multiply(sum.data_mut(), Onto::Add, Matrix::rows(&blocks.row, width), b, threads);
+            let mut sum = blocks.result.take().unwrap_or_else(zeros);
+            multiply(&mut sum, Onto::Add, Matrix::rows(row, width), Matrix::rows(column, inner));
             (Form::Sum, sum)
         }
         (Phase::Forward, true) => {
-            let mut part = Tensor::any(rows, inner);
-            let b = Matrix::rows(&blocks.column, width).transposed();
-            multiply(part.data_mut(), Onto::Replace, own, b, threads);
+            let mut part = wide(device, rows, inner);
+            multiply(&mut part, Onto::Replace, own, Matrix::rows(column, width).transposed());
             (Form::Reduced, part)
         }
         (Phase::InputGradient, false) => {
-            let mut part = Tensor::any(rows, inner);
-            multiply(part.data_mut(), Onto::Replace, own, Matrix::rows(&blocks.column, inner), threads);
+            let mut part = wide(device, rows, inner);
+            multiply(&mut part, Onto::Replace, own, Matrix::rows(column, inner));
             (Form::Reduced, part)
         }
         (Phase::WeightGradient, head) => {
             let input = input.expect("the weight's gradient reads the input");
-            let mut part = Tensor::any(width, inner);
+            let mut part = wide(device, width, inner);
             let (gradient, read) = match head {
-                true => (Matrix::rows(&blocks.row, width), Matrix::rows(input.data(), inner)),
-                false => (own, Matrix::rows(&blocks.row, inner)),
+                true => (Matrix::rows(row, width), Matrix::rows(input.slice(), inner)),
+                false => (own, Matrix::rows(row, inner)),
             };
-            multiply(part.data_mut(), Onto::Replace, gradient.transposed(), read, threads);
+            multiply(&mut part, Onto::Replace, gradient.transposed(), read);
             (Form::Reduced, part)
         }
     };
@@ -185,7 +214,7 @@ fn product(step: &mut Step, head: bool) {
 
 /// The summands of member `step`'s block become its result.
 fn reduce(step: &mut Step, among: Among) -> Result<(), Fault> {
-    let grid = step.sizes.grid_rows();
+    let (grid, device) = (step.sizes.grid_rows(), step.device);
     let own = blocks(step);
     let (root, phase) = (own.step, own.phase);
     let summand = own.summand.take().expect("a product comes before its reduction");
@@ -194,10 +223,11 @@ fn reduce(step: &mut Step, among: Among) -> Result<(), Fault> {
     match (sum, phase) {
         (Some(sum), Phase::WeightGradient) => {
             let (layer, name) = weight(step);
-            let into = step.state.layer_mut(layer).gradients(name).expect("a product has a weight");
-            elementwise::add(into, &sum);
+            let sum = device.take(sum, Number::F32);
+            let into = step.state.layer_mut(layer).write(device, name).expect("a product has a weight");
+            device.add(into, sum.slice());
         }
-        (Some(sum), _) => blocks(step).result = Some(Tensor::of(sum, width)),
+        (Some(sum), _) => blocks(step).result = Some(Tensor::take_to(device, sum, width)),
         (None, _) => {}
     }
     blocks(step).next(grid);
@@ -214,9 +244,6 @@ impl Blocks {
     }
 }
 
-/// Two numbers of each token.
-type Pairs = Vec<f32>;
-
 impl Stepwise for GridNorm {
     fn begin(&self, _: &mut Step, _: Pass) {}
 
@@ -229,9 +256,7 @@ impl Stepwise for GridNorm {
             (Does::Grid(_), _, Pass::Backward) => statistics_back(step),
             (Does::Grid(_), ..) => {
                 let flow = step.frame.flow.as_ref().expect("the norm's input is there");
-                let sums: Pairs = rows(flow)
-                    .flat_map(|row| [row.iter().sum(), row.iter().map(|x| x * x).sum::<f32>()])
-                    .collect();
+                let sums = step.device.row_sums(&kernel(step), flow.slice());
                 step.kept().sums = sums;
             }
             (Does::VectorGradient, ..) => vector_gradients(step),
@@ -244,105 +269,65 @@ impl Stepwise for GridNorm {
     fn end(&self, _: &mut Step, _: Pass) {}
 }
 
-fn rows(tensor: &Tensor) -> impl Iterator<Item = &[f32]> {
-    tensor.data().chunks_exact(tensor.width())
-}
-
 /// Mean and 1 / √(variance + ε) of each token from its sums.
 fn forward(step: &mut Step) {
-    let norm = kernel(step);
+    let (norm, device) = (kernel(step), step.device);
     let whole = step.sizes.whole_hidden as f32;
     let input = step.frame.take_flow();
     let sums = std::mem::take(&mut step.kept().sums);
-    let statistics: Pairs = sums
-        .chunks_exact(2)
-        .flat_map(|sums| {
-            let mean = if norm.centred { sums[0] / whole } else { 0.0 };
-            let variance = sums[1] / whole - mean * mean;
-            [mean, 1.0 / (variance + norm.epsilon as f32).sqrt()]
-        })
-        .collect();
-    let mut output = normalised(&input, &statistics);
-    let width = output.width();
-    let [gain, bias] = names(step).map(|name| step.weights(name));
-    for row in output.data_mut().chunks_exact_mut(width) {
-        if let Some(gain) = gain {
-            row.iter_mut().zip(gain).for_each(|(x, gain)| *x *= gain);
-        }
-        if let Some(bias) = bias {
-            elementwise::add(row, bias);
-        }
-    }
-    step.kept().deviations = statistics;
+    let mean = |sums: &[f32]| if norm.centred { sums[0] / whole } else { 0.0 };
+    let scale = |sums: &[f32]| {
+        let mean = mean(sums);
+        let variance = sums[1] / whole - mean * mean;
+        1.0 / (variance + norm.epsilon as f32).sqrt()
+    };
+    let pairs = || sums.chunks_exact(2);
+    let left = device.take(pairs().map(mean).chain(pairs().map(scale)).collect(), Number::F32);
+    let mut output = Tensor::any_on(device, input.rows(), input.width());
+    let vectors = names(step).map(|name| step.read(name));
+    device.scale_rows(&norm, input.slice(), left.slice(), vectors, output.slice_mut());
+    step.kept().left = left;
     if step.place.1 != Module::FinalNorm {
         step.frame.past = Some(input);
     }
     step.frame.flow = Some(output);
 }
 
-/// (x − mean) / deviation.
-fn normalised(input: &Tensor, statistics: &[f32]) -> Tensor {
-    let mut output = input.copy();
-    let width = output.width();
-    for (row, own) in output.data_mut().chunks_exact_mut(width).zip(statistics.chunks_exact(2)) {
-        row.iter_mut().for_each(|x| *x = (*x - own[0]) * own[1]);
-    }
-    output
-}
-
-/// Σ g and Σ g x̂ of each token, g the output's gradient times the gain.
+/// The sums that the input's gradient needs of whole rows.
 fn statistics_back(step: &mut Step) {
-    let (gradient, hat) = scaled_and_normalised(step);
-    let pairs = rows(&gradient).zip(rows(&hat));
-    let sums =
-        pairs.flat_map(|(g, x)| [g.iter().sum(), g.iter().zip(x).map(|(g, x)| g * x).sum::<f32>()]).collect();
-    step.kept().sums = sums;
-}
-
-fn scaled_and_normalised(step: &mut Step) -> (Tensor, Tensor) {
-    let mut gradient = step.frame.gradient.clone().expect("the output's gradient is there");
-    let [gain, _] = names(step).map(|name| step.weights(name));
-    let width = gradient.width();
-    if let Some(gain) = gain {
-        for row in gradient.data_mut().chunks_exact_mut(width) {
-            row.iter_mut().zip(gain).for_each(|(g, gain)| *g *= gain);
-        }
-    }
+    let (norm, device) = (kernel(step), step.device);
     let input = step.kept_input();
-    (gradient, normalised(&input, &step.kept().deviations))
+    let left = std::mem::take(&mut step.kept().left);
+    let gradient = step.frame.gradient.as_ref().expect("the output's gradient is there").slice();
+    let gain = step.read(names(step)[0]);
+    let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient };
+    let sums = device.gradient_sums(&norm, read);
+    let kept = step.kept();
+    (kept.sums, kept.left) = (sums, left);
 }
 
-/// ∂x = (g − [Σ g / h] − x̂ Σ g x̂ / h) / deviation, the bracket only where the norm is centred.
+/// What comes through the norm is added to what went past the sublayer.
 fn backward(step: &mut Step) {
-    let centred = kernel(step).centred;
-    let whole = step.sizes.whole_hidden as f32;
-    let (mut gradient, hat) = scaled_and_normalised(step);
-    let width = gradient.width();
+    let (norm, device) = (kernel(step), step.device);
+    let input = step.kept_input();
     let kept = step.kept();
-    let per_token = kept.sums.chunks_exact(2).zip(kept.deviations.chunks_exact(2));
-    for ((row, x), (sums, own)) in gradient.data_mut().chunks_exact_mut(width).zip(rows(&hat)).zip(per_token)
-    {
-        let mean = if centred { sums[0] / whole } else { 0.0 };
-        row.iter_mut().zip(x).for_each(|(g, x)| *g = (*g - mean - x * sums[1] / whole) * own[1]);
-    }
-    if let Some(past) = step.frame.past_gradient.take() {
-        elementwise::add(gradient.data_mut(), past.data());
-    }
-    step.frame.gradient = Some(gradient);
+    let (left, sums) = (std::mem::take(&mut kept.left), std::mem::take(&mut kept.sums));
+    let gradient = step.frame.take_gradient();
+    let zeros = || Tensor::zeros_on(device, input.rows(), input.width());
+    let mut sum = step.frame.past_gradient.take().unwrap_or_else(zeros);
+    let gain = step.read(names(step)[0]);
+    let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
+    device.scale_gradient(&norm, read, (&sums, step.sizes.whole_hidden), sum.slice_mut());
+    step.kept().left = left;
+    step.frame.gradient = Some(sum);
 }
 
 fn vector_gradients(step: &mut Step) {
-    let names = names(step);
+    let (norm, device, names) = (kernel(step), step.device, names(step));
     let gradient = step.frame.gradient.clone().expect("the output's gradient is there");
     let input = step.kept_input();
-    let hat = normalised(&input, &step.kept().deviations);
-    let layer = step.state.layer_mut(step.place.0);
-    if let Some(gain) = layer.gradients(names[0]) {
-        for (g, x) in rows(&gradient).zip(rows(&hat)) {
-            gain.iter_mut().zip(g.iter().zip(x)).for_each(|(gain, (g, x))| *gain += g * x);
-        }
-    }
-    if let Some(bias) = layer.gradients(names[1]) {
-        elementwise::bias_gradient(gradient.data(), bias);
-    }
+    let left = step.frame.kept(step.place).left.slice();
+    let vectors = step.state.layer_mut(step.place.0).write_both(device, names);
+    let read = NormGradient { x: input.slice(), gain: None, left, gradient: gradient.slice() };
+    device.part_vectors(&norm, read, vectors);
 }

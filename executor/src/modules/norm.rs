@@ -27,15 +27,13 @@ impl Operator for Norm {
 
     /// What comes through the norm is added to what went past the sublayer.
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+        if let Some(made) = step.kept().input_gradient.take() {
+            return Some(made);
+        }
         let norm = kernel(step);
         let input = step.kept_input();
         let left = std::mem::take(&mut step.kept().left);
-        let past = step.frame.past_gradient.take();
-        let mut sum = past.unwrap_or_else(|| {
-            let mut zeros = Tensor::any_on(step.device, input.rows(), input.width());
-            step.device.zero(zeros.slice_mut());
-            zeros
-        });
+        let mut sum = past_gradient(step, &input);
         let [gain, _] = names(step).map(|name| step.read(name));
         let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
         step.device.norm_gradient(&norm, read, sum.slice_mut());
@@ -43,16 +41,30 @@ impl Operator for Norm {
         Some(sum)
     }
 
+    /// With that of the input where a device makes all of them from one reading.
     fn vector_gradient(&self, step: &mut Step) {
-        let (norm, device) = (kernel(step), step.device);
-        let names = names(step);
+        let (norm, device, names) = (kernel(step), step.device, names(step));
         let input = step.kept_input();
         let gradient = step.frame.output_gradient(step.place);
+        // Where the input's gradient is there already it was made alone.
+        let at_once = device.makes_norm_gradients_at_once(&norm) && step.kept().output_gradient.is_none();
+        let mut sum = at_once.then(|| past_gradient(step, &input));
         let left = step.frame.kept(step.place).left.slice();
-        let vectors = step.state.layer_mut(step.place.0).write_both(device, names);
-        let read = NormGradient { x: input.slice(), gain: None, left, gradient: gradient.slice() };
-        device.norm_vectors(&norm, read, vectors);
+        let layer = step.state.layer_mut(step.place.0);
+        let (gain, vectors) = layer.read_and_write_both(device, names);
+        let read = NormGradient { x: input.slice(), gain, left, gradient: gradient.slice() };
+        match &mut sum {
+            Some(sum) => device.norm_gradients(&norm, read, vectors, sum.slice_mut()),
+            None => device.norm_vectors(&norm, read, vectors),
+        }
+        step.kept().input_gradient = sum;
     }
+}
+
+/// What went past the sublayer backward, to which the input's gradient is added.
+fn past_gradient(step: &mut Step, input: &Tensor) -> Tensor {
+    let past = step.frame.past_gradient.take();
+    past.unwrap_or_else(|| Tensor::zeros_on(step.device, input.rows(), input.width()))
 }
 
 pub(super) fn names(step: &Step) -> [ParameterName; 2] {

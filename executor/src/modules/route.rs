@@ -6,13 +6,13 @@
 
 use super::Step;
 use super::stepwise::{Among, Stepwise};
-use crate::collective::Combine as With;
+use crate::collective::{Combine as With, Communicator, Members};
+use crate::device::{Device, Visits};
 use crate::error::Fault;
 use crate::frame::Place;
 use crate::sizes::ExpertSizes;
 use crate::tensor::Tensor;
 use std::rc::Rc;
-use trainwright_kernels::elementwise;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Axis, Does, Module, Pass};
 
@@ -39,19 +39,21 @@ struct Claim {
 /// An exchange of rows.
 #[derive(Debug)]
 struct Hop {
-    /// To each member these rows.
-    sent: Vec<Vec<usize>>,
+    /// Rows there were before, at their places in what is sent to one member after the other.
+    visits: Visits,
+    /// To each member so many.
+    sent: Vec<usize>,
     /// From each member so many.
     received: Vec<usize>,
-    /// Rows there were before.
-    rows: usize,
 }
 
-/// A row's visit to an expert of this rank.
-#[derive(Debug, Clone, Copy)]
-struct Visit {
-    row: usize,
-    claim: Claim,
+/// What is on its way: rows on the device, and beside each some numbers of the host.
+#[derive(Debug)]
+struct Wave {
+    rows: Tensor,
+    beside: Vec<f32>,
+    /// How many numbers are beside each row.
+    columns: usize,
 }
 
 /// The ways of a microbatch's tokens.
@@ -64,12 +66,13 @@ pub(crate) struct Routing {
     at: usize,
     /// Claims of the rows that are here, in dispatch forward.
     claims: Vec<Vec<Claim>>,
-    /// What is on its way.
-    wave: Vec<f32>,
-    width: usize,
-    /// Rows at the experts, by expert.
-    visits: Vec<Visit>,
-    rows: usize,
+    wave: Option<Wave>,
+    /// Rows at the experts, by expert: for which of a token's choices.
+    claims_here: Vec<Claim>,
+    /// The same rows at their places there.
+    here: Visits,
+    /// How much they count, by choice.
+    gates: Vec<f32>,
     groups: Vec<usize>,
     /// By visit.
     to_gates: Vec<f32>,
@@ -83,16 +86,19 @@ pub(super) struct Combine;
 
 impl Stepwise for Dispatch {
     fn begin(&self, step: &mut Step, pass: Pass) {
+        let device = step.device;
         if pass == Pass::Backward {
             let gradient = step.frame.take_gradient();
             let routing = routing(step);
-            let (k, hidden) = (routing.choices.per_token, gradient.width());
-            routing.start_back(hidden + k);
-            for (index, visit) in routing.visits.iter().enumerate() {
-                let row = &mut routing.wave[visit.row * (hidden + k)..][..hidden + k];
-                elementwise::add(&mut row[..hidden], &gradient.data()[index * hidden..][..hidden]);
-                row[hidden + visit.claim.slot] += routing.to_gates[index];
+            let k = routing.choices.per_token;
+            routing.at = routing.hops.len();
+            let rows = combined(device, &gradient, &routing.here, None);
+            let mut beside = vec![0.0; rows.rows() * k];
+            let visits = routing.claims_here.iter().zip(&routing.here.choices);
+            for ((claim, choice), to_gate) in visits.zip(&routing.to_gates) {
+                beside[*choice as usize / routing.here.slots * k + claim.slot] += to_gate;
             }
+            routing.wave = Some(Wave { rows, beside, columns: k });
             return;
         }
         let top_k = (step.place.0, Module::TopK);
@@ -107,10 +113,10 @@ impl Stepwise for Dispatch {
             hops: Vec::new(),
             at: 0,
             claims,
-            width: flow.width(),
-            wave: flow.into_vec(),
-            visits: Vec::new(),
-            rows: 0,
+            wave: Some(Wave::bare(flow)),
+            claims_here: Vec::new(),
+            here: Visits::new(0, &[]),
+            gates: Vec::new(),
             groups: Vec::new(),
             to_gates: Vec::new(),
             choices,
@@ -120,48 +126,45 @@ impl Stepwise for Dispatch {
 
     fn run(&self, step: &mut Step, pass: Pass, _: Does, among: Option<Among>) -> Result<(), Fault> {
         let Some(among) = among else { return Ok(()) };
+        let device = step.device;
         let routing = routing(step);
         match pass {
-            Pass::Backward => routing.back(among),
-            _ => routing.leave(among),
+            Pass::Backward => routing.back(device, among),
+            _ => routing.leave(device, among),
         }
     }
 
     fn end(&self, step: &mut Step, pass: Pass) {
-        let place = step.place;
+        let (place, device) = (step.place, step.device);
         let routing = routing(step);
         if pass == Pass::Backward {
-            let (k, width) = (routing.choices.per_token, routing.width);
-            let wave = Tensor::of(std::mem::take(&mut routing.wave), width);
-            let (tokens, to_gates) = (wave.columns(0..width - k), wave.columns(width - k..width));
-            step.frame.gradient = Some(tokens);
-            step.frame.kept((place.0, Module::TopK)).scores = Some(to_gates);
+            let k = routing.choices.per_token;
+            let Wave { rows, beside, .. } = routing.take_wave();
+            step.frame.gradient = Some(rows);
+            step.frame.kept((place.0, Module::TopK)).scores = Some(Tensor::of(beside, k));
             return;
         }
         routing.arrive();
-        let rows = Tensor::of(routing.at_experts(), routing.width);
-        step.frame.flow = Some(rows);
+        let rows = routing.take_wave().rows;
+        step.frame.flow = Some(gathered(device, &rows, &routing.here, None));
     }
 }
 
 impl Stepwise for Combine {
     fn begin(&self, step: &mut Step, pass: Pass) {
+        let device = step.device;
         if pass == Pass::Backward {
-            let gradient = step.frame.take_gradient();
+            let rows = step.frame.take_gradient();
             let routing = routing(step);
-            (routing.at, routing.width) = (0, gradient.width());
-            routing.wave = gradient.into_vec();
+            routing.at = 0;
+            routing.wave = Some(Wave::bare(rows));
             return;
         }
         let outputs = step.frame.take_flow();
-        let width = outputs.width();
         let routing = routing(step);
-        routing.start_back(width);
-        for (index, visit) in routing.visits.iter().enumerate() {
-            let row = &mut routing.wave[visit.row * width..][..width];
-            let output = &outputs.data()[index * width..][..width];
-            row.iter_mut().zip(output).for_each(|(sum, output)| *sum += visit.claim.gate * output);
-        }
+        routing.at = routing.hops.len();
+        let rows = combined(device, &outputs, &routing.here, Some(&routing.gates));
+        routing.wave = Some(Wave::bare(rows));
         if step.keeps.rest {
             step.kept().output = Some(outputs);
         }
@@ -169,35 +172,28 @@ impl Stepwise for Combine {
 
     fn run(&self, step: &mut Step, pass: Pass, _: Does, among: Option<Among>) -> Result<(), Fault> {
         let Some(among) = among else { return Ok(()) };
+        let device = step.device;
         let routing = routing(step);
         match pass {
-            Pass::Backward => routing.again(among),
-            _ => routing.back(among),
+            Pass::Backward => routing.again(device, among),
+            _ => routing.back(device, among),
         }
     }
 
     fn end(&self, step: &mut Step, pass: Pass) {
+        let device = step.device;
         if pass != Pass::Backward {
-            let routing = routing(step);
-            let tokens = Tensor::of(std::mem::take(&mut routing.wave), routing.width);
-            step.frame.flow = Some(tokens);
+            step.frame.flow = Some(routing(step).take_wave().rows);
             return;
         }
         let outputs =
             step.kept().output.take().expect("forward keeps the experts' outputs or makes them again");
         let routing = routing(step);
-        let width = routing.width;
-        let mut rows = Tensor::of(routing.at_experts(), width);
-        let pairs = rows.data_mut().chunks_exact_mut(width).zip(outputs.data().chunks_exact(width));
-        routing.to_gates = pairs
-            .zip(&routing.visits)
-            .map(|((gradient, output), visit)| {
-                let to_gate = gradient.iter().zip(output).map(|(g, o)| g * o).sum();
-                gradient.iter_mut().for_each(|g| *g *= visit.claim.gate);
-                to_gate
-            })
-            .collect();
-        step.frame.gradient = Some(rows);
+        let rows = routing.take_wave().rows;
+        let products = device.products_with_places(rows.slice(), outputs.slice(), &routing.here);
+        routing.to_gates = routing.here.choices.iter().map(|choice| products[*choice as usize]).collect();
+        let gradient = gathered(device, &rows, &routing.here, Some(&routing.gates));
+        step.frame.gradient = Some(gradient);
     }
 }
 
@@ -213,7 +209,7 @@ impl Routing {
     }
 
     /// The next hop of dispatch: decides who gets which rows, and takes what comes.
-    fn leave(&mut self, among: Among) -> Result<(), Fault> {
+    fn leave(&mut self, device: &dyn Device, among: Among) -> Result<(), Fault> {
         let members = among.members.ranks.len();
         let mut sent: Vec<Vec<(usize, Vec<Claim>)>> = vec![Vec::new(); members];
         for (row, claims) in self.claims.iter().enumerate() {
@@ -235,98 +231,156 @@ impl Routing {
                 _ => sent.iter_mut().for_each(|sent| sent.push((row, claims.clone()))),
             }
         }
-        let (width, k) = (self.width, self.choices.per_token);
-        let message = |rows: &Vec<(usize, Vec<Claim>)>| -> Vec<f32> {
-            let mut message = Vec::with_capacity(rows.len() * (width + 2 * k));
-            for (row, claims) in rows {
-                message.extend_from_slice(&self.wave[row * width..(row + 1) * width]);
-                let mut columns = vec![-1.0; 2 * k];
-                for claim in claims {
-                    columns[2 * claim.slot] = claim.expert as f32;
-                    columns[2 * claim.slot + 1] = claim.gate;
-                }
-                message.extend(columns);
+        let k = self.choices.per_token;
+        let columns = |claims: &Vec<Claim>| {
+            let mut columns = vec![-1.0; 2 * k];
+            for claim in claims {
+                columns[2 * claim.slot] = claim.expert as f32;
+                columns[2 * claim.slot + 1] = claim.gate;
             }
-            message
+            columns
         };
-        let messages = sent.iter().map(message).collect();
-        let received = among.communicator.all_to_all(among.members, messages)?;
-        self.hops.push(Hop {
-            sent: sent.iter().map(|rows| rows.iter().map(|(row, _)| *row).collect()).collect(),
-            received: received.iter().map(|data| data.len() / (width + 2 * k)).collect(),
-            rows: self.claims.len(),
-        });
+        let by_place: Vec<usize> = sent.iter().flatten().map(|(row, _)| *row).collect();
+        let visits = Visits::new(self.claims.len(), &by_place);
+        let beside = sent.iter().flatten().flat_map(|(_, claims)| columns(claims)).collect();
+        let rows = gathered(device, &self.take_wave().rows, &visits, None);
+        let leaving = Wave { rows, beside, columns: 2 * k };
+        let sent: Vec<usize> = sent.iter().map(Vec::len).collect();
+        let (wave, received) = leaving.exchange(device, among.communicator, among.members, &sent)?;
         self.claims.clear();
-        self.wave.clear();
-        for row in received.iter().flat_map(|data| data.chunks_exact(width + 2 * k)) {
-            self.wave.extend_from_slice(&row[..width]);
-            let claims = row[width..].chunks_exact(2).enumerate().filter(|(_, pair)| pair[0] >= 0.0);
+        for columns in wave.beside.chunks_exact(2 * k) {
+            let claims = columns.chunks_exact(2).enumerate().filter(|(_, pair)| pair[0] >= 0.0);
             let claim =
                 |(slot, pair): (usize, &[f32])| Claim { slot, expert: pair[0] as usize, gate: pair[1] };
             self.claims.push(claims.map(claim).collect());
         }
+        self.hops.push(Hop { visits, sent, received });
+        self.wave = Some(Wave::bare(wave.rows));
         Ok(())
     }
 
     /// The end of dispatch: the visits to the rank's own experts, by expert.
     fn arrive(&mut self) {
-        self.rows = self.claims.len();
-        let claims = std::mem::take(&mut self.claims);
-        let own = self.experts.own();
-        let rows = claims.into_iter().enumerate();
-        let visits = rows.flat_map(|(row, claims)| claims.into_iter().map(move |claim| Visit { row, claim }));
-        self.visits = visits.filter(|visit| own.contains(&visit.claim.expert)).collect();
-        self.visits.sort_by_key(|visit| visit.claim.expert);
-        let before = |expert: usize| self.visits.partition_point(|visit| visit.claim.expert < expert);
+        let (claims, own) = (std::mem::take(&mut self.claims), self.experts.own());
+        let rows = claims.len();
+        let visits = claims.into_iter().enumerate();
+        let visits = visits.flat_map(|(row, claims)| claims.into_iter().map(move |claim| (row, claim)));
+        let mut visits: Vec<(usize, Claim)> =
+            visits.filter(|(_, claim)| own.contains(&claim.expert)).collect();
+        visits.sort_by_key(|(_, claim)| claim.expert);
+        let before = |expert: usize| visits.partition_point(|(_, claim)| claim.expert < expert);
         self.groups = (own.start..=own.end).map(before).collect();
+        let by_place: Vec<usize> = visits.iter().map(|(row, _)| *row).collect();
+        self.claims_here = visits.into_iter().map(|(_, claim)| claim).collect();
+        self.here = Visits::new(rows, &by_place);
+        self.gates = vec![0.0; self.here.places.len()];
+        for (claim, choice) in self.claims_here.iter().zip(&self.here.choices) {
+            self.gates[*choice as usize] = claim.gate;
+        }
     }
 
-    /// The rows on their way, one for each visit.
-    fn at_experts(&mut self) -> Vec<f32> {
-        let wave = std::mem::take(&mut self.wave);
-        let rows = self.visits.iter().map(|visit| &wave[visit.row * self.width..][..self.width]);
-        rows.flatten().copied().collect()
-    }
-
-    fn start_back(&mut self, width: usize) {
-        (self.at, self.width) = (self.hops.len(), width);
-        self.wave = vec![0.0; self.rows * width];
+    fn take_wave(&mut self) -> Wave {
+        self.wave.take().expect("something is on its way")
     }
 
     /// Repeats a hop of dispatch.
-    fn again(&mut self, among: Among) -> Result<(), Fault> {
+    fn again(&mut self, device: &dyn Device, among: Among) -> Result<(), Fault> {
+        let rows = self.take_wave().rows;
         let hop = &self.hops[self.at];
-        let width = self.width;
-        let row = |row: &usize| self.wave[row * width..(row + 1) * width].iter().copied();
-        let messages = hop.sent.iter().map(|rows| rows.iter().flat_map(row).collect()).collect();
-        self.wave = among.communicator.all_to_all(among.members, messages)?.concat();
+        let leaving = Wave::bare(gathered(device, &rows, &hop.visits, None));
+        let (wave, _) = leaving.exchange(device, among.communicator, among.members, &hop.sent)?;
+        self.wave = Some(wave);
         self.at += 1;
         Ok(())
     }
 
     /// Goes a hop in the other direction; or sums over ranks that have the same tokens.
-    fn back(&mut self, among: Among) -> Result<(), Fault> {
+    fn back(&mut self, device: &dyn Device, among: Among) -> Result<(), Fault> {
+        let wave = self.take_wave();
         if among.kind == CollectiveKind::AllReduce {
-            return among.communicator.all_reduce(among.members, &mut self.wave, With::Sum);
+            let (width, columns) = (wave.rows.width(), wave.columns);
+            let mut message = wave.message(device);
+            among.communicator.all_reduce(among.members, &mut message, With::Sum)?;
+            self.wave = Some(Wave::of(device, message, [width, columns]));
+            return Ok(());
         }
         self.at -= 1;
-        let width = self.width;
         let hop = &self.hops[self.at];
-        let mut rest = &self.wave[..];
+        let columns = wave.columns;
+        let (arrived, _) = wave.exchange(device, among.communicator, among.members, &hop.received)?;
+        let mut beside = vec![0.0; hop.visits.rows * columns];
+        for (choice, own) in hop.visits.choices.iter().zip(arrived.beside.chunks_exact(columns.max(1))) {
+            let row = *choice as usize / hop.visits.slots;
+            let sums = &mut beside[row * columns..(row + 1) * columns];
+            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+        }
+        let rows = combined(device, &arrived.rows, &hop.visits, None);
+        self.wave = Some(Wave { rows, beside, columns });
+        Ok(())
+    }
+}
+
+/// The row of each place.
+fn gathered(device: &dyn Device, rows: &Tensor, visits: &Visits, weights: Option<&[f32]>) -> Tensor {
+    let mut at_places = Tensor::any_on(device, visits.choices.len(), rows.width());
+    device.gather_rows(rows.slice(), visits, weights, at_places.slice_mut());
+    at_places
+}
+
+/// Of each row the sum of what is at its places: so the way back begins, and goes on where a row was sent to several.
+fn combined(device: &dyn Device, at_places: &Tensor, visits: &Visits, weights: Option<&[f32]>) -> Tensor {
+    let mut rows = Tensor::any_on(device, visits.rows, at_places.width());
+    device.combine_rows(at_places.slice(), visits, weights, rows.slice_mut());
+    rows
+}
+
+impl Wave {
+    /// Rows with nothing beside them.
+    fn bare(rows: Tensor) -> Self {
+        Self { rows, beside: Vec::new(), columns: 0 }
+    }
+
+    /// Each row with what is beside it.
+    fn message(self, device: &dyn Device) -> Vec<f32> {
+        if self.columns == 0 {
+            return self.rows.into_vec();
+        }
+        let rows = device.read(self.rows.slice());
+        let rows = rows.chunks_exact(self.rows.width()).zip(self.beside.chunks_exact(self.columns));
+        rows.flat_map(|(row, beside)| row.iter().chain(beside).copied()).collect()
+    }
+
+    /// What a message is of, whose rows are so wide and have so many numbers beside them.
+    fn of(device: &dyn Device, message: Vec<f32>, [width, columns]: [usize; 2]) -> Self {
+        if columns == 0 {
+            return Self::bare(Tensor::take_to(device, message, width));
+        }
+        let whole = || message.chunks_exact(width + columns);
+        let rows = whole().flat_map(|row| &row[..width]).copied().collect();
+        let beside = whole().flat_map(|row| &row[width..]).copied().collect();
+        Self { rows: Tensor::take_to(device, rows, width), beside, columns }
+    }
+
+    /// So many rows to each member; what they sent, and how many rows each of them.
+    fn exchange(
+        self,
+        device: &dyn Device,
+        communicator: &mut Communicator,
+        members: &Members,
+        counts: &[usize],
+    ) -> Result<(Self, Vec<usize>), Fault> {
+        let (width, columns) = (self.rows.width(), self.columns);
+        let row = width + columns;
+        let message = self.message(device);
+        let mut rest = &message[..];
         let mut messages = Vec::new();
-        for rows in &hop.received {
-            let (own, behind) = rest.split_at(rows * width);
+        for rows in counts {
+            let (own, behind) = rest.split_at(rows * row);
             messages.push(own.to_vec());
             rest = behind;
         }
-        let received = among.communicator.all_to_all(among.members, messages)?;
-        let mut wave = vec![0.0; hop.rows * width];
-        for (rows, data) in hop.sent.iter().zip(&received) {
-            for (row, data) in rows.iter().zip(data.chunks_exact(width)) {
-                elementwise::add(&mut wave[row * width..(row + 1) * width], data);
-            }
-        }
-        self.wave = wave;
-        Ok(())
+        let received = communicator.all_to_all(members, messages)?;
+        let counts = received.iter().map(|data| data.len() / row).collect();
+        Ok((Self::of(device, received.concat(), [width, columns]), counts))
     }
 }

@@ -4,19 +4,20 @@
 //! A rank knows the positions of everything it holds, so a step needs no mask of its own: queries see keys of earlier
 //! positions whole, keys of their own positions as the model's mask says, and later ones not at all if it is causal.
 
+mod exchange;
+
 use super::Step;
 use super::attention::kernel;
 use super::stepwise::{Among, Stepwise};
-use crate::collective::{Communicator, Members, Neighbour};
+use crate::device::{AttentionTile, Device, Met, Numbers, Slice, SliceMut};
 use crate::error::Fault;
 use crate::sizes::Sizes;
 use crate::tensor::Tensor;
+use exchange::Exchange;
 use std::collections::VecDeque;
 use std::ops::Range;
-use trainwright_kernels::attention::{Attention, Kept, Mask, Output, Tile};
-use trainwright_kernels::{Threads, elementwise};
-use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{Does, Pass, Share, Travels};
+use trainwright_kernels::attention::{Attention, Mask};
+use trainwright_spec::program::{Does, Pass, Share};
 
 /// Rows of the tokens at some positions, those of a position next to each other.
 #[derive(Debug, Clone)]
@@ -28,6 +29,15 @@ pub(crate) struct Part {
 
 /// Keys and values of the same positions, or their gradients.
 type Pair = [Part; 2];
+
+/// What queries made of the keys that they have met so far.
+#[derive(Debug, Default)]
+struct Output {
+    /// The heads' outputs.
+    heads: Numbers,
+    /// What backward needs of them beside; nothing where no key was seen.
+    left: Numbers,
+}
 
 /// A layer's attention between its first and its last step.
 #[derive(Debug)]
@@ -42,9 +52,9 @@ pub(crate) struct InWork {
     /// The ones that backward begins with.
     kept: Option<Pair>,
     /// By range of the queries' positions, over the keys so far.
-    outputs: Vec<Output<f32>>,
+    outputs: Vec<Output>,
     /// The same of the last step, if it is still to be added.
-    more: Option<Vec<Output<f32>>>,
+    more: Option<Vec<Output>>,
     /// The outputs of all heads that are here.
     output: Option<Part>,
     /// The outputs of all heads of the rank's own tokens, where those are others.
@@ -94,24 +104,24 @@ impl Stepwise for Shared {
     }
 
     fn run(&self, step: &mut Step, pass: Pass, does: Does, among: Option<Among>) -> Result<(), Fault> {
-        let (sizes, threads) = (step.sizes, step.threads);
+        let (sizes, device) = (step.sizes, step.device);
         let work = in_work(step);
         match (does, among) {
             (Does::Share(Share::Exchange(travels)), Some(among)) => {
-                let exchange = Exchange { sizes, kind: among.kind, members: among.members };
+                let exchange = Exchange { device, sizes, kind: among.kind, members: among.members };
                 exchange.perform(travels, pass, work, among.communicator)?;
             }
-            (Does::Share(Share::Attend), _) if pass == Pass::Backward => work.attend_back(sizes, threads),
-            (Does::Share(Share::Attend), _) => work.attend(sizes, threads),
-            (Does::Share(Share::Add), _) if pass == Pass::Backward => work.add_back(),
-            (Does::Share(Share::Add), _) => work.add(),
+            (Does::Share(Share::Attend), _) if pass == Pass::Backward => work.attend_back(sizes, device),
+            (Does::Share(Share::Attend), _) => work.attend(sizes, device),
+            (Does::Share(Share::Add), _) if pass == Pass::Backward => work.add_back(device),
+            (Does::Share(Share::Add), _) => work.add(device),
             _ => {}
         }
         Ok(())
     }
 
     fn end(&self, step: &mut Step, pass: Pass) {
-        let keeps = step.keeps.rest;
+        let (keeps, device) = (step.keeps.rest, step.device);
         let work = in_work(step);
         if pass == Pass::Backward {
             let back = work.back.take().expect("backward has begun");
@@ -119,7 +129,7 @@ impl Stepwise for Shared {
             step.frame.gradient = Some(Tensor::beside(&[&queries.rows, &keys.rows, &values.rows]));
             return;
         }
-        work.finish();
+        work.finish(device);
         let own = work.own_output.take();
         let flow = own.or_else(|| work.output.clone()).expect("the outputs are finished").rows;
         let kept = step.kept();
@@ -138,20 +148,21 @@ fn in_work<'s>(step: &'s mut Step) -> &'s mut InWork {
 
 impl InWork {
     /// Queries meet the next keys.
-    fn attend(&mut self, sizes: &Sizes, threads: Threads) {
+    fn attend(&mut self, sizes: &Sizes, device: &dyn Device) {
         let pair = self.held.pop_front().expect("keys and values come before they are used");
-        let mut made: Vec<Output<f32>> = Vec::new();
+        let mut made: Vec<Output> = Vec::new();
         for queries in &self.queries.positions {
-            let mut own: Option<Output<f32>> = None;
+            let mut own: Option<Output> = None;
             for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
             {
-                let output = kernel.tile_forward(self.tile(sizes, queries, &pair, &keys), threads);
+                let [heads, left] = device.attend(&kernel, self.tile(sizes, queries, &pair, &keys));
+                let output = Output { heads, left };
                 match &mut own {
-                    Some(own) => kernel.join(own, &output),
+                    Some(own) => own.join(&output, &kernel, device),
                     None => own = Some(output),
                 }
             }
-            made.push(own.unwrap_or(Output { heads: Vec::new(), logarithms: Vec::new() }));
+            made.push(own.unwrap_or_default());
         }
         match self.outputs.is_empty() {
             true => self.outputs = made,
@@ -163,25 +174,32 @@ impl InWork {
     }
 
     /// Adds what the last step made.
-    fn add(&mut self) {
+    fn add(&mut self, device: &dyn Device) {
         let Some(more) = self.more.take() else { return };
         for (own, more) in self.outputs.iter_mut().zip(more) {
-            if own.logarithms.is_empty() {
+            if own.left.is_empty() {
                 *own = more;
-            } else if !more.logarithms.is_empty() {
-                self.kernel.join(own, &more);
+            } else if !more.left.is_empty() {
+                own.join(&more, &self.kernel, device);
             }
         }
     }
 
     /// The outputs of all ranges in one.
-    fn finish(&mut self) {
-        if self.output.is_none() {
-            let all: Vec<f32> = self.outputs.iter().flat_map(|output| output.heads.iter().copied()).collect();
-            let rows = Tensor::of(all, self.kernel.output_row());
-            self.output = Some(Part { positions: self.queries.positions.clone(), rows });
-            self.outputs.iter_mut().for_each(|output| output.heads = Vec::new());
+    fn finish(&mut self, device: &dyn Device) {
+        if self.output.is_some() {
+            return;
         }
+        let width = self.kernel.output_row();
+        let all: usize = self.outputs.iter().map(|output| output.heads.len()).sum();
+        let mut rows = Tensor::any_on(device, all / width, width);
+        let mut at = 0;
+        for output in &mut self.outputs {
+            let heads = std::mem::take(&mut output.heads);
+            device.copy(rows.slice_mut().part(at..at + heads.len()), heads.slice());
+            at += heads.len();
+        }
+        self.output = Some(Part { positions: self.queries.positions.clone(), rows });
     }
 
     fn tile<'a>(
@@ -190,8 +208,8 @@ impl InWork {
         queries: &Range<usize>,
         [keys, values]: &'a Pair,
         seen: &Range<usize>,
-    ) -> Tile<'a, f32> {
-        Tile {
+    ) -> AttentionTile<'a> {
+        AttentionTile {
             queries: self.queries.at(sizes, queries),
             keys: keys.at(sizes, seen),
             values: values.at(sizes, seen),
@@ -199,25 +217,25 @@ impl InWork {
     }
 
     /// Backward of `attend`.
-    fn attend_back(&mut self, sizes: &Sizes, threads: Threads) {
+    fn attend_back(&mut self, sizes: &Sizes, device: &dyn Device) {
         let pair = self.held.pop_front().expect("keys and values come before they are used");
         let back = self.back.as_ref().expect("backward has begun");
         let output = self.output.as_ref().expect("forward kept the outputs");
-        let mut to_queries = self.queries.zeros();
-        let mut to_pair = [pair[0].zeros(), pair[1].zeros()];
+        let mut to_queries = self.queries.zeros(device);
+        let mut to_pair = [pair[0].zeros(device), pair[1].zeros(device)];
         for (index, queries) in self.queries.positions.iter().enumerate() {
             for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
             {
-                let kept = Kept {
+                let met = Met {
                     heads: output.at(sizes, queries),
-                    logarithms: &self.outputs[index].logarithms,
+                    left: self.outputs[index].left.slice(),
                     gradient: back.gradient.at(sizes, queries),
                 };
                 let tile = self.tile(sizes, queries, &pair, &keys);
-                let made = kernel.tile_backward(tile, kept, threads);
-                elementwise::add(to_queries.at_mut(sizes, queries), &made.queries);
-                elementwise::add(to_pair[0].at_mut(sizes, &keys), &made.keys);
-                elementwise::add(to_pair[1].at_mut(sizes, &keys), &made.values);
+                let [own_queries, own_keys, own_values] = device.attend_gradient(&kernel, tile, met);
+                device.add(to_queries.at_mut(sizes, queries), own_queries.slice());
+                device.add(to_pair[0].at_mut(sizes, &keys), own_keys.slice());
+                device.add(to_pair[1].at_mut(sizes, &keys), own_values.slice());
             }
         }
         let made = (to_queries, to_pair);
@@ -228,12 +246,12 @@ impl InWork {
         }
     }
 
-    fn add_back(&mut self) {
+    fn add_back(&mut self, device: &dyn Device) {
         let back = self.back.as_mut().expect("backward has begun");
         if let (Some((queries, pair)), Some((more_queries, more))) = (&mut back.made, back.more.take()) {
-            elementwise::add(queries.rows.data_mut(), more_queries.rows.data());
+            device.add(queries.rows.slice_mut(), more_queries.rows.slice());
             for (own, more) in pair.iter_mut().zip(&more) {
-                elementwise::add(own.rows.data_mut(), more.rows.data());
+                device.add(own.rows.slice_mut(), more.rows.slice());
             }
         }
     }
@@ -250,10 +268,28 @@ fn seen(kernel: &Attention, queries: &Range<usize>, keys: &Range<usize>) -> Vec<
     [(full, before), (*kernel, within)].into_iter().filter(|(_, keys)| !keys.is_empty()).collect()
 }
 
+impl Output {
+    /// Puts what the same queries made of other keys to it.
+    fn join(&mut self, other: &Output, kernel: &Attention, device: &dyn Device) {
+        let own = [self.heads.slice_mut(), self.left.slice_mut()];
+        device.join(kernel, own, [other.heads.slice(), other.left.slice()]);
+    }
+}
+
 impl Part {
-    fn zeros(&self) -> Self {
-        let rows = Tensor::zeros(self.rows.rows(), self.rows.width());
+    fn zeros(&self, device: &dyn Device) -> Self {
+        let rows = Tensor::zeros_on(device, self.rows.rows(), self.rows.width());
         Self { positions: self.positions.clone(), rows }
+    }
+
+    /// The same in the host's memory, from where numbers travel.
+    fn on_host(&self) -> Self {
+        Self { positions: self.positions.clone(), rows: self.rows.on_host() }
+    }
+
+    /// The same on a device.
+    fn onto(self, device: &dyn Device) -> Self {
+        Self { positions: self.positions, rows: self.rows.onto(device) }
     }
 
     /// Where the rows of neighbouring positions are.
@@ -270,18 +306,18 @@ impl Part {
         unreachable!("{wanted:?} is not among {:?}", self.positions)
     }
 
-    fn at(&self, sizes: &Sizes, positions: &Range<usize>) -> &[f32] {
-        &self.rows.data()[self.place(sizes, positions)]
+    fn at(&self, sizes: &Sizes, positions: &Range<usize>) -> Slice<'_> {
+        self.rows.slice().part(self.place(sizes, positions))
     }
 
-    fn at_mut(&mut self, sizes: &Sizes, positions: &Range<usize>) -> &mut [f32] {
+    fn at_mut(&mut self, sizes: &Sizes, positions: &Range<usize>) -> SliceMut<'_> {
         let place = self.place(sizes, positions);
-        &mut self.rows.data_mut()[place]
+        self.rows.slice_mut().part(place)
     }
 
-    /// The numbers at several ranges of its positions.
+    /// The host's numbers at several ranges of its positions.
     fn at_all(&self, sizes: &Sizes, positions: &[Range<usize>]) -> Vec<f32> {
-        positions.iter().flat_map(|range| self.at(sizes, range).iter().copied()).collect()
+        positions.iter().flat_map(|range| self.at(sizes, range).host().iter().copied()).collect()
     }
 
     /// Parts of other positions as one, in the order of the positions.
@@ -307,221 +343,5 @@ impl Part {
             }
         }
         Part { positions, rows: Tensor::of(data, width) }
-    }
-}
-
-/// The heads of a tensor as members of an exchange get them.
-#[derive(Clone, Copy)]
-struct Heads {
-    count: usize,
-    width: usize,
-    members: usize,
-}
-
-impl Heads {
-    /// The columns of a member's. Where there are fewer heads than members several have the same.
-    fn of(self, member: usize) -> Range<usize> {
-        let own = self.count.div_ceil(self.members);
-        let first = member * self.count / self.members;
-        first * self.width..(first + own) * self.width
-    }
-}
-
-/// Something travels.
-struct Exchange<'a> {
-    sizes: &'a Sizes,
-    kind: CollectiveKind,
-    members: &'a Members,
-}
-
-impl Exchange<'_> {
-    fn perform(
-        &self,
-        travels: Travels,
-        pass: Pass,
-        work: &mut InWork,
-        communicator: &mut Communicator,
-    ) -> Result<(), Fault> {
-        match self.kind {
-            CollectiveKind::AllToAll => self.all_to_all(travels, work, communicator),
-            CollectiveKind::SendReceive => self.pass_on(travels, pass, work, communicator),
-            _ => self.gather(travels, work, communicator),
-        }
-    }
-
-    /// Heads for tokens and back.
-    fn all_to_all(
-        &self,
-        travels: Travels,
-        work: &mut InWork,
-        communicator: &mut Communicator,
-    ) -> Result<(), Fault> {
-        let members = self.members.ranks.len();
-        let kernel = work.kernel;
-        let heads = |count, width| Heads { count, width, members };
-        let queries = heads(kernel.heads, kernel.head_dim);
-        let keys = heads(kernel.kv_heads, kernel.head_dim);
-        let values = heads(kernel.kv_heads, kernel.value_head_dim);
-        // The kernel is that of the heads here once all three have come.
-        let all = |own: Heads| Heads { count: own.count * members, ..own };
-        let of_keys = |own: Heads| Heads { count: work.alone.kv_heads, ..own };
-        let outputs = heads(kernel.heads, kernel.value_head_dim);
-        match travels {
-            Travels::Queries => work.queries = self.to_heads(queries, &work.queries, communicator)?,
-            Travels::Keys | Travels::Values => {
-                let own = if travels == Travels::Keys { keys } else { values };
-                let pair = work.held.back_mut().expect("the rank's own are there");
-                let which = &mut pair[usize::from(travels == Travels::Values)];
-                *which = self.to_heads(own, which, communicator)?;
-                if travels == Travels::Values {
-                    work.kernel.heads /= members;
-                    work.kernel.kv_heads = kernel.kv_heads.div_ceil(members);
-                }
-            }
-            Travels::Outputs => {
-                work.finish();
-                let output = work.output.as_ref().expect("it was just finished");
-                work.own_output = Some(self.to_tokens(all(outputs), output, communicator)?);
-            }
-            Travels::OutputGradients => {
-                let back = work.back.as_mut().expect("backward has begun");
-                back.gradient = self.to_heads(all(outputs), &back.gradient, communicator)?;
-            }
-            Travels::QueryGradients | Travels::KeyGradients | Travels::ValueGradients => {
-                let back = work.back.as_mut().expect("backward has begun");
-                let (to_queries, [to_keys, to_values]) =
-                    back.made.as_mut().expect("gradients are made before they travel");
-                let (heads, part) = match travels {
-                    Travels::QueryGradients => (all(queries), to_queries),
-                    Travels::KeyGradients => (of_keys(keys), to_keys),
-                    _ => (of_keys(values), to_values),
-                };
-                *part = self.to_tokens(heads, part, communicator)?;
-            }
-            other => unreachable!("{other:?} by an all-to-all is refused before a run"),
-        }
-        Ok(())
-    }
-
-    /// From all heads of own tokens to own heads of all members' tokens.
-    fn to_heads(&self, heads: Heads, part: &Part, communicator: &mut Communicator) -> Result<Part, Fault> {
-        let messages =
-            (0..heads.members).map(|member| part.rows.columns(heads.of(member)).into_vec()).collect();
-        let received = communicator.all_to_all(self.members, messages)?;
-        let positions = |member: usize| self.sizes.positions_of(self.members.ranks[member]).to_vec();
-        let parts = received.into_iter().enumerate().map(|(member, data)| (positions(member), data));
-        Ok(Part::together(self.sizes, parts.collect(), heads.of(self.members.place).len()))
-    }
-
-    /// The way back; a head that several members had is their sum.
-    fn to_tokens(&self, heads: Heads, part: &Part, communicator: &mut Communicator) -> Result<Part, Fault> {
-        let positions = |member: usize| self.sizes.positions_of(self.members.ranks[member]);
-        let messages = (0..heads.members).map(|member| part.at_all(self.sizes, positions(member))).collect();
-        let received = communicator.all_to_all(self.members, messages)?;
-        let own = positions(self.members.place).to_vec();
-        let tokens: usize = own.iter().map(ExactSizeIterator::len).sum();
-        let mut rows = Tensor::zeros(tokens * self.sizes.batch, heads.count * heads.width);
-        for (member, data) in received.into_iter().enumerate() {
-            let columns = heads.of(member);
-            let width = rows.width();
-            for (row, data) in rows.data_mut().chunks_exact_mut(width).zip(data.chunks_exact(columns.len())) {
-                elementwise::add(&mut row[columns.clone()], data);
-            }
-        }
-        Ok(Part { positions: own, rows })
-    }
-
-    /// Keys and values, or their gradients, go to a neighbour: in backward the other way.
-    fn pass_on(
-        &self,
-        travels: Travels,
-        pass: Pass,
-        work: &mut InWork,
-        communicator: &mut Communicator,
-    ) -> Result<(), Fault> {
-        let to = if pass == Pass::Backward { Neighbour::Before } else { Neighbour::Next };
-        let gradients = matches!(travels, Travels::KeysValuesAndGradients | Travels::KeyAndValueGradients);
-        let mut message = Vec::new();
-        if travels != Travels::KeyAndValueGradients {
-            message.push(work.held.back().expect("what came before is there").clone());
-        }
-        let back = work.back.as_mut().and_then(|back| back.made.as_mut());
-        if let (true, Some((_, made))) = (gradients, &back) {
-            message.push(made.clone());
-        }
-        // The tokens of what comes are those of what went, moved on by a rank.
-        let data = message.iter().flatten().flat_map(|part| part.rows.data().iter().copied()).collect();
-        let received = communicator.pass_on(self.members, to, data)?;
-        let mut rest = &received[..];
-        let mut take = |like: &Part, positions: &[Range<usize>]| {
-            let (own, behind) = rest.split_at(like.rows.data().len());
-            rest = behind;
-            Part { positions: positions.to_vec(), rows: Tensor::of(own.to_vec(), like.rows.width()) }
-        };
-        let mut pairs = message.iter().map(|[keys, values]| {
-            let positions = self.moved_on(&keys.positions, to);
-            [take(keys, &positions), take(values, &positions)]
-        });
-        if travels != Travels::KeyAndValueGradients {
-            work.held.extend(pairs.next());
-        }
-        if let (Some((_, made)), Some(came)) = (back, pairs.next()) {
-            *made = came;
-        }
-        Ok(())
-    }
-
-    /// The positions that a neighbour holds, whose what comes is, if what goes was of these.
-    fn moved_on(&self, positions: &[Range<usize>], to: Neighbour) -> Vec<Range<usize>> {
-        let members = self.members.ranks.len();
-        let of = |member: usize| self.sizes.positions_around(self.members.ranks[member], positions);
-        let holder = (0..members).find(|member| of(*member) == positions);
-        let holder = holder.expect("what goes round is some member's");
-        match to {
-            Neighbour::Next => of((holder + members - 1) % members),
-            Neighbour::Before => of((holder + 1) % members),
-        }
-    }
-
-    /// Keys or values of all members, or the sums of their gradients.
-    fn gather(
-        &self,
-        travels: Travels,
-        work: &mut InWork,
-        communicator: &mut Communicator,
-    ) -> Result<(), Fault> {
-        let which = usize::from(matches!(travels, Travels::Values | Travels::ValueGradients));
-        let members = &self.members.ranks;
-        if matches!(travels, Travels::Keys | Travels::Values) {
-            let pair = work.held.back_mut().expect("the rank's own are there");
-            work.kept.get_or_insert_with(|| pair.clone());
-            let own = &pair[which];
-            let sent = vec![own.rows.data().to_vec(); members.len()];
-            let received = communicator.all_to_all(self.members, sent)?;
-            let positions = |member: usize| self.sizes.positions_around(members[member], &own.positions);
-            let parts = received.into_iter().enumerate().map(|(member, data)| (positions(member), data));
-            let width = own.rows.width();
-            pair[which] = Part::together(self.sizes, parts.collect(), width);
-            return Ok(());
-        }
-        let back = work.back.as_mut().expect("backward has begun");
-        let (to_queries, to_pair) = back.made.as_mut().expect("gradients are made before they travel");
-        let part = &mut to_pair[which];
-        let like = &to_queries.positions;
-        let positions = |member: usize| self.sizes.positions_around(members[member], like);
-        let messages = (0..members.len()).map(|member| part.at_all(self.sizes, &positions(member))).collect();
-        let received = communicator.all_to_all(self.members, messages)?;
-        let own = positions(self.members.place);
-        let width = part.rows.width();
-        let mut sum: Option<Vec<f32>> = None;
-        for data in received {
-            match &mut sum {
-                Some(sum) => elementwise::add(sum, &data),
-                None => sum = Some(data),
-            }
-        }
-        let rows = Tensor::of(sum.expect("a group has members"), width);
-        *part = Part { positions: own, rows };
-        Ok(())
     }
 }

@@ -3,14 +3,15 @@
 //! The device for NVIDIA GPUs runs here on the emulator: what is launched, on which buffers, in which order and with which
 //! arguments is as on a GPU. Its kernels' own test is in their crate.
 
-use crate::drafts::{Draft, settings, tokens};
+use crate::drafts::{BATCH, Draft, settings, tokens};
 use crate::parity::{MODELS, check, check_within};
 use std::num::NonZeroUsize;
 use trainwright_executor::{
     DeviceKind, Drill, DrillKind, Fault, RunError, Saving, Settings, Start, measure_ops, train,
 };
-use trainwright_spec::plan::Recompute;
+use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Place;
 
 fn emulated(model: &'static str) -> Draft {
     Draft { device: "emulated", optimizer: "adamw", micro_batch: 2, steps: 2, ..Draft::of(model) }
@@ -91,6 +92,86 @@ fn ranks_on_gpus_of_their_own_train_as_one() {
     check(&[of("llama", [1, 1, 2], "zero3", false), of("gpt", [2, 2, 2], "zero1", true)]);
 }
 
+/// Each of the other optimizers, also on a part of every tensor.
+#[test]
+fn optimizers() {
+    if !is_there() {
+        return;
+    }
+    let parts = Draft { mesh: [1, 1, 2], data_sharding: "zero3", micro_batch: 4, ..emulated("gpt") };
+    let whole = Draft { micro_batch: 8, ..emulated("gpt") };
+    check(&[Draft { optimizer: "lars", ..parts }, Draft { optimizer: "adam", ..whole }]);
+}
+
+/// Sequences that ranks share, by each scheme.
+#[test]
+fn ranks_share_sequences() {
+    if !is_there() {
+        return;
+    }
+    let mut drafts = Vec::new();
+    for (model, context_scheme, context, recompute, optimizer) in [
+        ("gpt", "ring", [2, 1], "none", "momentum"),
+        ("llama", "all-gather", [2, 1], "none", "adamw"),
+        ("gpt", "ulysses", [2, 1], "full", "sgd"),
+        ("llama", "hybrid", [4, 2], "selective(core+norm)", "adamw"),
+    ] {
+        let recompute = recompute.parse().unwrap();
+        let draft = Draft { context, context_scheme, recompute, optimizer, ..emulated(model) };
+        drafts.push(Draft { micro_batch: 8, ..draft });
+    }
+    check(&drafts);
+}
+
+/// Tensor ranks in a grid of 2 x 2.
+#[test]
+fn ranks_form_grids() {
+    if !is_there() {
+        return;
+    }
+    let grid = |model| Draft { mesh: [4, 1, 1], tensor_rows: 2, micro_batch: 8, ..emulated(model) };
+    let again = Draft { mesh: [4, 1, 2], micro_batch: 4, recompute: Recompute::Full, ..grid("gpt") };
+    check(&[Draft { optimizer: "lamb", ..grid("llama") }, Draft { data_sharding: "zero1", ..again }]);
+}
+
+/// Experts on one rank, and on several by each dispatcher.
+#[test]
+fn experts() {
+    if !is_there() {
+        return;
+    }
+    let mut drafts = Vec::new();
+    for (mesh, expert, dispatcher, recompute) in [
+        ([1, 1, 1], [1, 1, 0], "all-to-all", "none"),
+        ([2, 1, 2], [2, 1, 0], "all-gather", "none"),
+        ([1, 1, 4], [4, 2, 0], "by-node", "full"),
+    ] {
+        let (recompute, micro_batch) = (recompute.parse().unwrap(), BATCH / mesh[2]);
+        drafts.push(Draft { mesh, expert, dispatcher, recompute, micro_batch, ..emulated("mixtral") });
+    }
+    check(&drafts);
+}
+
+/// What goes to the host or to a drive comes back as it was; moments stay there, where the update takes place.
+#[test]
+fn state_is_offloaded() {
+    if !is_there() {
+        return;
+    }
+    let mut drafts = Vec::new();
+    for (optimizer, offloaded, mesh) in [
+        ("lamb", [Some(Place::Host), None], [1, 1, 1]),
+        ("adamw", [Some(Place::Nvme), Some(Place::Host)], [1, 1, 2]),
+        ("adamw", [None, Some(Place::Nvme)], [2, 1, 1]),
+    ] {
+        let [state, activations] = offloaded;
+        let offload = Offload { optimizer: state, activations, ..Offload::default() };
+        let (data_sharding, micro_batch) = (if mesh[2] > 1 { "zero1" } else { "none" }, BATCH / mesh[2]);
+        drafts.push(Draft { offload, mesh, data_sharding, micro_batch, optimizer, ..emulated("llama") });
+    }
+    check(&drafts);
+}
+
 /// Weights and activations are stored in bf16 there, on the CPU in f32 that are numbers of bf16.
 #[test]
 fn sixteen_bits() {
@@ -98,8 +179,13 @@ fn sixteen_bits() {
         return;
     }
     let precision = Precision::Bf16;
-    let drafts = MODELS.map(|model| Draft { precision, ..emulated(model) });
-    check_within(&drafts, 0.02);
+    let of = |model| Draft { precision, micro_batch: 8, ..emulated(model) };
+    let [gpt, llama] = MODELS.map(of);
+    let ring = Draft { context: [2, 1], ..llama.clone() };
+    let grid = Draft { mesh: [4, 1, 1], tensor_rows: 2, ..gpt.clone() };
+    let optimizer = Some(Place::Host);
+    let offloaded = Draft { offload: Offload { optimizer, ..Offload::default() }, ..of("mixtral") };
+    check_within(&[gpt, llama, ring, grid, offloaded], 0.02);
 }
 
 /// What one device has written another one goes on with, and the other way round.
@@ -148,9 +234,7 @@ fn what_a_gpu_cannot_do_yet_is_refused_by_name() {
         Err(RunError::Refused { key, .. }) => key,
         other => panic!("{other:?}"),
     };
-    let momentum = Draft { optimizer: "momentum", ..emulated("gpt") };
-    assert_eq!(refused(momentum), "job.optimizer");
-    assert_eq!(refused(Draft { mesh: [4, 1, 1], tensor_rows: 2, ..emulated("gpt") }), "tensor_scheme");
-    assert_eq!(refused(Draft { context: [2, 1], ..emulated("llama") }), "mesh.context");
-    assert_eq!(refused(emulated("mixtral")), "model.blocks.mlp");
+    let place = Some(Place::Host);
+    let offload = Offload { optimizer: place, gradients: place, ..Offload::default() };
+    assert_eq!(refused(Draft { offload, ..emulated("gpt") }), "offload");
 }

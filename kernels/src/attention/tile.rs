@@ -91,12 +91,16 @@ impl Attention {
         gradients
     }
 
-    /// Puts the outputs of the same queries over other keys together, in `output`.
-    pub fn join<T: Real>(&self, output: &mut Output<T>, other: &Output<T>) {
-        let positions = output.logarithms.len() / (self.batch * self.heads);
+    /// Puts the outputs and L of the same queries over other keys together, in the first ones.
+    pub fn join<T: Real>(
+        &self,
+        [own_heads, own_logarithms]: [&mut [T]; 2],
+        [other_heads, other_logarithms]: [&[T]; 2],
+    ) {
+        let positions = own_logarithms.len() / (self.batch * self.heads);
         let e = self.value_head_dim;
         wide(|| {
-            let pairs = output.logarithms.iter_mut().zip(&other.logarithms);
+            let pairs = own_logarithms.iter_mut().zip(other_logarithms);
             for (at, (logarithm, added)) in pairs.enumerate() {
                 let (task, position) = (at / positions, at % positions);
                 let (sequence, head) = (task / self.heads, task % self.heads);
@@ -105,7 +109,7 @@ impl Attention {
                 let sum = one + two;
                 *logarithm = largest + T::of(sum.wide().ln());
                 let first = (position * self.batch + sequence) * self.output_row() + head * e;
-                let rows = output.heads[first..first + e].iter_mut().zip(&other.heads[first..first + e]);
+                let rows = own_heads[first..first + e].iter_mut().zip(&other_heads[first..first + e]);
                 rows.for_each(|(own, other)| *own = (*own * one + *other * two) / sum);
             }
         });
@@ -167,7 +171,9 @@ mod tests {
             own.iter().zip(other).for_each(|(a, b)| assert!((a - b).abs() < 1e-12, "{a} {b}"));
         };
         let mut late = whole.tile_forward(tile(second, second), Threads::ONE);
-        full.join(&mut late, &full.tile_forward(tile(second, first), Threads::ONE));
+        let early = full.tile_forward(tile(second, first), Threads::ONE);
+        let Output { heads, logarithms } = &mut late;
+        full.join([heads, logarithms], [&early.heads, &early.logarithms]);
         close(&late.heads, &expected.heads[10 * whole.output_row()..]);
         let kept = Kept {
             heads: &late.heads,

@@ -6,6 +6,11 @@ const FILE: &str = "attention";
 /// As in attention.cu: queries or keys of a block.
 const BLOCK_ROWS: i32 = 64;
 
+/// Blocks of four warps, a warp for each position, head and sequence.
+fn warps([positions, heads, batch]: [i32; 3]) -> [i32; 3] {
+    [(positions + 3) / 4, heads, batch]
+}
+
 /// Heads of queries, keys and values in rows of tokens: row = position · batch + sequence.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -32,8 +37,10 @@ pub struct Attention {
     pub v_gradient: Address,
     /// Numbers from a token's queries to the next one's.
     pub q_row: i64,
-    /// The same of keys, and of values.
-    pub kv_row: i64,
+    /// The same of keys.
+    pub k_row: i64,
+    /// The same of values.
+    pub v_row: i64,
     /// The same of outputs.
     pub o_row: i64,
     /// Sequences.
@@ -97,18 +104,51 @@ impl Attention {
         number == Number::Bf16
             && matches!(self.head_dim, 64 | 128)
             && self.value_head_dim == self.head_dim
-            && [self.q_row, self.kv_row, self.o_row].iter().all(|row| row % 8 == 0)
+            && self.v_row == self.k_row
+            && [self.q_row, self.k_row, self.o_row].iter().all(|row| row % 8 == 0)
             && [self.q, self.k, self.v, self.o_gradient].iter().all(|address| address.0 % 16 == 0)
     }
 
     fn by_warp(&self, kernel: String, positions: i32, heads: i32) -> Launch {
         assert!(self.head_dim.max(self.value_head_dim) <= 256, "heads are at most 256 wide");
-        Launch::new(FILE, kernel, [(positions + 3) / 4, heads, self.batch], 128, self)
+        Launch::new(FILE, kernel, warps([positions, heads, self.batch]), 128, self)
     }
 
     fn by_tile(&self, kernel: String, positions: i32, heads: i32, tile_rows: i32) -> Launch {
         let grid = [(positions + BLOCK_ROWS - 1) / BLOCK_ROWS, heads, self.batch];
         // A row has 16 bytes of padding.
         Launch::new(FILE, kernel, grid, 128, self).with_shared(tile_rows * (self.head_dim + 8) * 2)
+    }
+}
+
+/// Outputs of the same queries over other keys, put together in the first one.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Join {
+    /// The first head's output.
+    pub o: Address,
+    /// f32: batch × heads × queries, L.
+    pub logarithms: Address,
+    /// Like `o`, over the other keys.
+    pub other: Address,
+    /// Like `logarithms`.
+    pub other_logarithms: Address,
+    /// Numbers from a token's outputs to the next one's, in both.
+    pub o_row: i64,
+    /// Sequences.
+    pub batch: i32,
+    /// Query heads.
+    pub heads: i32,
+    /// Positions of queries.
+    pub queries: i32,
+    /// Width of a value head.
+    pub value_head_dim: i32,
+}
+
+impl Join {
+    /// The launch.
+    pub fn launch(&self, number: Number) -> Launch {
+        let kernel = format!("attention_join_{}", number.suffix());
+        Launch::new(FILE, kernel, warps([self.queries, self.heads, self.batch]), 128, self)
     }
 }

@@ -41,13 +41,15 @@ pub struct Check {
 }
 
 /// All checks.
-pub const CHECKS: [Check; 15] = [
+pub const CHECKS: [Check; 18] = [
     Check { name: "look-up", run: rows::look_up },
     Check { name: "table gradient", run: rows::table_gradient },
     Check { name: "norm", run: rows::norm },
+    Check { name: "norm of some columns", run: rows::norm_part },
     Check { name: "rotary", run: rows::rotary },
     Check { name: "activation", run: rows::activation },
     Check { name: "residual", run: rows::residual },
+    Check { name: "columns", run: rows::columns },
     Check { name: "sums", run: losses::sums },
     Check { name: "casts", run: losses::casts },
     Check { name: "cross entropy", run: losses::cross_entropy },
@@ -56,6 +58,7 @@ pub const CHECKS: [Check; 15] = [
     Check { name: "permutation", run: experts::permutation },
     Check { name: "grouped product", run: experts::grouped_product },
     Check { name: "attention", run: attention::narrow },
+    Check { name: "attention over other keys", run: attention::join },
     Check { name: "attention on tensor cores", run: attention::tiles },
 ];
 

@@ -132,3 +132,60 @@ impl NormBackward {
         self.ladder(number).pop().expect("the simple version does all")
     }
 }
+
+/// A norm of rows of which each rank of a group has some columns.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct NormPart {
+    /// rows × width.
+    pub x: Address,
+    /// width, or nothing.
+    pub gain: Address,
+    /// width, or nothing.
+    pub bias: Address,
+    /// rows × width; backward only.
+    pub out_gradient: Address,
+    /// f32, rows.
+    pub mean: Address,
+    /// f32, rows.
+    pub scale: Address,
+    /// f32, rows × 2: in forward Σ x and Σ x², in backward Σ e and Σ e h.
+    pub sums: Address,
+    /// rows × width.
+    pub out: Address,
+    /// Rows.
+    pub rows: i32,
+    /// Columns here.
+    pub width: i32,
+    /// Columns on all ranks.
+    pub whole: i32,
+    /// 1 for LayerNorm.
+    pub centred: i32,
+}
+
+impl NormPart {
+    /// The sums of the own columns.
+    pub fn sums(&self, number: Number) -> Launch {
+        self.by_row("sums", number)
+    }
+
+    /// The output, by mean and scale of whole rows.
+    pub fn forward(&self, number: Number) -> Launch {
+        self.by_row("forward", number)
+    }
+
+    /// The sums of the own columns in backward.
+    pub fn sums_back(&self, number: Number) -> Launch {
+        self.by_row("sums_back", number)
+    }
+
+    /// Adds the input's gradient, by the sums of whole rows.
+    pub fn backward(&self, number: Number) -> Launch {
+        self.by_row("backward", number)
+    }
+
+    fn by_row(&self, what: &str, number: Number) -> Launch {
+        let kernel = format!("norm_part_{what}_{}", number.suffix());
+        Launch::new(FILE, kernel, [(self.rows + 7) / 8, 1, 1], 256, self)
+    }
+}

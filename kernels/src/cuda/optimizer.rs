@@ -14,7 +14,7 @@ pub struct Piece {
     pub weight: Address,
     /// f32.
     pub gradient: Address,
-    /// f32: momentum, or the first moment.
+    /// f32: momentum, or the first moment, or nothing.
     pub first: Address,
     /// f32: the second moment, or nothing.
     pub second: Address,
@@ -84,8 +84,8 @@ pub struct Optimizer {
     pub correction2: f32,
     /// LARS' coefficient.
     pub trust: f32,
-    /// Fills up.
-    pub unused: i32,
+    /// 1: weight decay is part of the gradient. `launches` sets it.
+    pub coupled: i32,
 }
 
 /// Which optimizer.
@@ -93,7 +93,9 @@ pub struct Optimizer {
 pub enum Method {
     /// Adam with decoupled weight decay.
     AdamW,
-    /// SGD with momentum.
+    /// Adam whose weight decay is part of the gradient.
+    Adam,
+    /// SGD with momentum, or without where pieces have no place for it.
     Momentum,
     /// Adam whose step is scaled by layer.
     Lamb,
@@ -104,17 +106,39 @@ pub enum Method {
 impl Optimizer {
     /// The launches of a step over that many pieces. LAMB and LARS need `ratios`.
     pub fn launches(&self, method: Method, pieces: usize, ratios: &TrustRatios) -> Vec<Launch> {
-        let of_pieces = |kernel| Launch::new(FILE, kernel, [pieces as i32, 1, 1], 256, self);
         let between = || {
             let ratios = TrustRatios { lars: i32::from(method == Method::Lars), ..*ratios };
             Launch::new(FILE, "trust_ratios", [(ratios.tensors + 127) / 128, 1, 1], 128, &ratios)
         };
+        let norms = self.norms(method, pieces).map(|norms| [norms, between()]);
+        norms.into_iter().flatten().chain([self.step(method, pieces)]).collect()
+    }
+
+    /// The first half of a step of LAMB or LARS: Σ w² and Σ u² of each piece, and LAMB's moments.
+    pub fn norms(&self, method: Method, pieces: usize) -> Option<Launch> {
         match method {
-            Method::AdamW => vec![of_pieces("adamw")],
-            Method::Momentum => vec![of_pieces("momentum")],
-            Method::Lamb => vec![of_pieces("lamb_norms"), between(), of_pieces("lamb_step")],
-            Method::Lars => vec![of_pieces("lars_norms"), between(), of_pieces("lars_step")],
+            Method::Lamb => Some(self.of_pieces("lamb_norms", pieces)),
+            Method::Lars => Some(self.of_pieces("lars_norms", pieces)),
+            _ => None,
         }
+    }
+
+    /// The step, for LAMB and LARS the second half of it.
+    pub fn step(&self, method: Method, pieces: usize) -> Launch {
+        let own = Optimizer { coupled: i32::from(method == Method::Adam), ..*self };
+        own.of_pieces(
+            match method {
+                Method::AdamW | Method::Adam => "adamw",
+                Method::Momentum => "momentum",
+                Method::Lamb => "lamb_step",
+                Method::Lars => "lars_step",
+            },
+            pieces,
+        )
+    }
+
+    fn of_pieces(&self, kernel: &str, pieces: usize) -> Launch {
+        Launch::new(FILE, kernel, [pieces as i32, 1, 1], 256, self)
     }
 }
 

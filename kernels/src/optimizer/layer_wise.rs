@@ -58,14 +58,18 @@ impl Lamb {
         squares(weights, gradients)
     }
 
-    /// w −= η ‖w‖/‖u‖ u; the ratio is 1 where either is 0.
-    pub fn apply(&self, weights: &mut [f32], updates: &[f32], size: StepSize, whole: Squares) {
-        let ratio = if whole.weights > 0.0 && whole.update > 0.0 {
+    /// ‖w‖/‖u‖; 1 where either is 0.
+    pub fn ratio(whole: Squares) -> f32 {
+        if whole.weights > 0.0 && whole.update > 0.0 {
             (whole.weights / whole.update).sqrt() as f32
         } else {
             1.0
-        };
-        let rate = size.rate * ratio;
+        }
+    }
+
+    /// w −= η r u, r the ratio.
+    pub fn apply(&self, weights: &mut [f32], updates: &[f32], size: StepSize, whole: Squares) {
+        let rate = size.rate * Self::ratio(whole);
         wide(|| weights.iter_mut().zip(updates).for_each(|(weight, update)| *weight -= rate * update));
     }
 }
@@ -77,7 +81,17 @@ impl Lars {
         squares(weights, gradients)
     }
 
-    /// v = μ v + η λ_w (g + λ w), w −= v, with λ_w = trust ‖w‖ / (‖g‖ + λ ‖w‖); 1 where either norm is 0.
+    /// λ_w = trust ‖w‖ / (‖g‖ + λ ‖w‖); 1 where either norm is 0.
+    pub fn ratio(&self, whole: Squares, decay: f32) -> f32 {
+        let [weight_norm, norm] = [whole.weights, whole.update].map(f64::sqrt);
+        if weight_norm > 0.0 && norm > 0.0 {
+            (f64::from(self.trust) * weight_norm / (norm + f64::from(decay) * weight_norm)) as f32
+        } else {
+            1.0
+        }
+    }
+
+    /// v = μ v + η λ_w (g + λ w), w −= v.
     pub fn apply(
         &self,
         weights: &mut [f32],
@@ -86,13 +100,7 @@ impl Lars {
         size: StepSize,
         whole: Squares,
     ) {
-        let [weight_norm, norm] = [whole.weights, whole.update].map(f64::sqrt);
-        let local = if weight_norm > 0.0 && norm > 0.0 {
-            f64::from(self.trust) * weight_norm / (norm + f64::from(size.decay) * weight_norm)
-        } else {
-            1.0
-        };
-        let rate = size.rate * local as f32;
+        let rate = size.rate * self.ratio(whole, size.decay);
         wide(|| {
             for ((weight, gradient), velocity) in weights.iter_mut().zip(gradients).zip(velocity) {
                 *velocity = self.momentum * *velocity + rate * (*gradient + size.decay * *weight);

@@ -35,22 +35,31 @@ pub(super) fn norm_backward(norm: &Norm, read: NormGradient) -> NormBackward {
     }
 }
 
+/// Of packed rows.
 pub(super) fn attention_of(layer: &Attention, qkv: Far) -> attention::Attention {
-    let positions = int(qkv.length / layer.row() / layer.batch);
-    let row = layer.row() as i64;
+    let positions = qkv.length / layer.row() / layer.batch;
     let [q, k, v] = parts(layer, qkv);
+    attention::Attention { q, k, v, ..attention_between(layer, [layer.row(); 3], [positions; 2]) }
+}
+
+/// Of rows of queries, keys and values that are so long, at that many positions of queries and of keys.
+pub(super) fn attention_between(
+    layer: &Attention,
+    rows: [usize; 3],
+    positions: [usize; 2],
+) -> attention::Attention {
+    let [q_row, k_row, v_row] = rows.map(|row| row as i64);
+    let [queries, keys] = positions.map(int);
     attention::Attention {
-        q,
-        k,
-        v,
-        q_row: row,
-        kv_row: row,
+        q_row,
+        k_row,
+        v_row,
         o_row: layer.output_row() as i64,
         batch: int(layer.batch),
         heads: int(layer.heads),
         kv_heads: int(layer.kv_heads),
-        queries: positions,
-        keys: positions,
+        queries,
+        keys,
         head_dim: int(layer.head_dim),
         value_head_dim: int(layer.value_head_dim),
         causal: i32::from(layer.mask == Mask::Causal),
@@ -73,7 +82,7 @@ pub(super) fn shape(matrix: &Matrix) -> ([usize; 2], bool) {
     }
 }
 
-pub(super) fn cross_entropy(columns: &Columns, logits: Far, tokens: usize) -> CrossEntropy {
+pub(super) fn cross_entropy_of(columns: &Columns, logits: Far, tokens: usize) -> CrossEntropy {
     CrossEntropy {
         logits: logits.at,
         tokens: int(tokens),

@@ -20,6 +20,7 @@ pub(super) struct Tables {
     /// By the weights' address: what the pieces were made of, and how many they are.
     pieces: BTreeMap<u64, (Piece, Address, usize)>,
     factor: Option<(f32, Address)>,
+    one: Option<Address>,
 }
 
 fn places(positions: Positions) -> Places {
@@ -76,9 +77,22 @@ impl Tables {
         }
         let pieces = whole.cut(count);
         let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).collect();
-        let at = put(device, &bytes);
+        // Moments that were elsewhere for a while are at another address: the list is written anew.
+        let old = self.pieces.get(&whole.weight.0).filter(|(.., known)| *known == pieces.len());
+        let at = match old {
+            Some((_, at, _)) => {
+                device.run(|memory| memory.device.write(*at, &bytes));
+                *at
+            }
+            None => put(device, &bytes),
+        };
         self.pieces.insert(whole.weight.0, (whole, at, pieces.len()));
         (at, pieces.len())
+    }
+
+    /// The number 1.
+    pub fn one(&mut self, device: &Cuda) -> Address {
+        *self.one.get_or_insert_with(|| put(device, &1f32.to_le_bytes()))
     }
 
     /// What gradients are multiplied by.

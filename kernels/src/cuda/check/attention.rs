@@ -1,6 +1,6 @@
 //! Attention of packed rows: queries, keys and values of a token side by side.
 
-use super::super::attention::Attention;
+use super::super::attention::{Attention, Join};
 use super::{Array, Bench, DeviceError, Number};
 
 /// A shape. Queries begin `offset` positions behind the first key.
@@ -56,6 +56,43 @@ pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
     // The first queries see no key at all.
     check(bench, Shape { batch: 1, queries: 100, keys: 40, offset: -70, ..shape }, Number::Bf16)?;
     check(bench, Shape { batch: 1, queries: 33, keys: 130, causal: false, ..shape }, Number::Bf16)
+}
+
+/// Outputs over two sets of keys, of which each weighs as much as its sum of exponentials.
+pub(super) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
+    // More columns than lanes.
+    let (batch, heads, queries, width) = (2usize, 3usize, 7usize, 40usize);
+    let (tokens, row) = (queries * batch, heads * width);
+    for number in Number::ALL {
+        let (own, other) = (bench.random(number, tokens * row)?, bench.random(number, tokens * row)?);
+        let logarithms = bench.random(Number::F32, batch * heads * queries)?;
+        let others = bench.random(Number::F32, batch * heads * queries)?;
+        let sums: Vec<[f64; 2]> =
+            logarithms.values.iter().zip(&others.values).map(|(one, two)| [one.exp(), two.exp()]).collect();
+        let outputs = (0..tokens * row).map(|at| {
+            let (token, head) = (at / row, at % row / width);
+            let [one, two] = sums[(token % batch * heads + head) * queries + token / batch];
+            (own.values[at] * one + other.values[at] * two) / (one + two)
+        });
+        let outputs: Vec<f64> = outputs.collect();
+        let joined: Vec<f64> = sums.iter().map(|[one, two]| (one + two).ln()).collect();
+        let join = Join {
+            o: own.at,
+            logarithms: logarithms.at,
+            other: other.at,
+            other_logarithms: others.at,
+            o_row: row as i64,
+            batch: batch as i32,
+            heads: heads as i32,
+            queries: queries as i32,
+            value_head_dim: width as i32,
+        };
+        let launch = join.launch(number);
+        bench.run(&launch)?;
+        bench.compare(&launch.kernel, "outputs", &own, &outputs)?;
+        bench.compare(&launch.kernel, "L", &logarithms, &joined)?;
+    }
+    Ok(())
 }
 
 /// What is expected: outputs, L, and the three gradients.
@@ -151,7 +188,8 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
         v: v.at,
         o_gradient: o_gradient.at,
         q_row: (heads * d) as i64,
-        kv_row: (kv_heads * d) as i64,
+        k_row: (kv_heads * d) as i64,
+        v_row: (kv_heads * e) as i64,
         o_row: (heads * e) as i64,
         batch: batch as i32,
         heads: heads as i32,
@@ -167,23 +205,10 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
     };
     if packed {
         let rows = bench.array(number, &joined([&q.values, &k.values, &v.values]))?;
-        (attention.q_row, attention.kv_row) = (row as i64, row as i64);
+        (attention.q_row, attention.k_row, attention.v_row) = (row as i64, row as i64, row as i64);
         attention.q = rows.at;
         attention.k = rows.at.after(widths[0] * number.size());
         attention.v = rows.at.after((widths[0] + widths[1]) * number.size());
-    } else if d != e {
-        // Keys and values have one distance between rows: they share rows of both.
-        let both: Vec<f64> = (0..keys * batch)
-            .flat_map(|token| {
-                let own_keys = &k.values[token * widths[1]..(token + 1) * widths[1]];
-                own_keys.iter().chain(&v.values[token * widths[2]..(token + 1) * widths[2]])
-            })
-            .copied()
-            .collect();
-        let rows = bench.array(number, &both)?;
-        attention.kv_row = (widths[1] + widths[2]) as i64;
-        attention.k = rows.at;
-        attention.v = rows.at.after(widths[1] * number.size());
     }
 
     // Probabilities are rounded to bf16 before they meet the values.
@@ -214,7 +239,7 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
             attention.k_gradient = rows.at.after(widths[0] * number.size());
             attention.v_gradient = rows.at.after((widths[0] + widths[1]) * number.size());
             vec![(rows, joined([&expected.q_gradient, &expected.k_gradient, &expected.v_gradient]))]
-        } else if d == e {
+        } else {
             let made = [
                 bench.array(number, &blank_q)?,
                 bench.array(number, &blank_k)?,
@@ -224,8 +249,6 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
                 made.each_ref().map(|made| made.at);
             let expected = [&expected.q_gradient, &expected.k_gradient, &expected.v_gradient];
             made.into_iter().zip(expected).map(|(made, expected)| (made, expected.clone())).collect()
-        } else {
-            continue;
         };
         let launches = attention.backward(number).swap_remove(version);
         for launch in &launches {

@@ -24,7 +24,11 @@ const TRUST: f64 = 0.02;
 const STEP: i32 = 3;
 
 pub(super) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
-    for method in [Method::AdamW, Method::Momentum, Method::Lamb, Method::Lars] {
+    use Method::{Adam, AdamW, Lamb, Lars, Momentum};
+    // The first moment may be missing: SGD has none.
+    for (method, has_first) in
+        [(AdamW, true), (Adam, true), (Momentum, true), (Momentum, false), (Lamb, true), (Lars, true)]
+    {
         let mut tensors = Vec::new();
         // Less than a pack; a whole number of packs; more than a piece, with a rest.
         for (count, decay) in [(3, 0.0), (256, 0.1), (PIECE + 1001, 0.1)] {
@@ -33,7 +37,11 @@ pub(super) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
                 decay,
                 weight: bench.random(Number::F32, count)?,
                 gradient: bench.random(Number::F32, count)?,
-                first: bench.random(Number::F32, count)?,
+                first: if has_first {
+                    bench.random(Number::F32, count)?
+                } else {
+                    Array { at: Address::NULL, number: Number::F32, values: vec![0.0; count] }
+                },
                 second: bench.array(Number::F32, &positive)?,
                 copy: bench.blank(Number::Bf16, count)?,
             });
@@ -48,7 +56,9 @@ pub(super) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
             let case = format!("{method:?} of {}", weight.len());
             bench.compare(last, &format!("{case} weight"), &tensor.weight, &weight)?;
             bench.compare(last, &format!("{case} copy"), &tensor.copy, &weight)?;
-            bench.compare(&launches[0].kernel, &format!("{case} first moment"), &tensor.first, &first)?;
+            if has_first {
+                bench.compare(&launches[0].kernel, &format!("{case} first moment"), &tensor.first, &first)?;
+            }
             bench.compare(&launches[0].kernel, &format!("{case} second moment"), &tensor.second, &second)?;
         }
     }
@@ -62,7 +72,7 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
             weight: tensor.weight.at,
             gradient: tensor.gradient.at,
             first: tensor.first.at,
-            second: if matches!(method, Method::AdamW | Method::Lamb) {
+            second: if matches!(method, Method::AdamW | Method::Adam | Method::Lamb) {
                 tensor.second.at
             } else {
                 Address::NULL
@@ -89,7 +99,7 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
         correction1: (1.0 - BETA1.powi(STEP)) as f32,
         correction2: (1.0 - BETA2.powi(STEP)) as f32,
         trust: TRUST as f32,
-        unused: 0,
+        coupled: 0,
     };
     let ratios = TrustRatios {
         partial: step.partial,
@@ -107,11 +117,15 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
 fn expected(method: Method, tensor: &Tensor) -> [Vec<f64>; 3] {
     let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
     let (w, m, v) = (&tensor.weight.values, &tensor.first.values, &tensor.second.values);
-    let g: Vec<f64> = tensor.gradient.values.iter().map(|g| g * FACTOR).collect();
-    let decay = tensor.decay;
+    let mut g: Vec<f64> = tensor.gradient.values.iter().map(|g| g * FACTOR).collect();
+    let mut decay = tensor.decay;
+    if method == Method::Adam {
+        g.iter_mut().zip(w).for_each(|(g, w)| *g += decay * w);
+        decay = 0.0;
+    }
     let each = |f: &dyn Fn(usize) -> f64| (0..w.len()).map(f).collect::<Vec<f64>>();
     match method {
-        Method::AdamW | Method::Lamb => {
+        Method::AdamW | Method::Adam | Method::Lamb => {
             let first = each(&|i| BETA1 * m[i] + (1.0 - BETA1) * g[i]);
             let second = each(&|i| BETA2 * v[i] + (1.0 - BETA2) * g[i] * g[i]);
             let adam = |i: usize| {

@@ -1,9 +1,10 @@
 //! Look-up, norms, rotary positions, activations and additions.
 
 use super::super::activation::{Activation, Direction, Function, Residual};
+use super::super::columns::Columns;
 use super::super::embedding::{LookUp, TableGradient};
 use super::super::experts::Sort;
-use super::super::norm::{NormBackward, NormForward};
+use super::super::norm::{NormBackward, NormForward, NormPart};
 use super::super::reduce::ColumnSum;
 use super::super::rotary::Rotary;
 use super::{Address, Bench, DeviceError, Number};
@@ -375,6 +376,100 @@ pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
                 bench.compare(&launch.kernel, &format!("width {width}"), &out, &expected)?;
             }
         }
+    }
+    Ok(())
+}
+
+pub(super) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
+    let (rows, from_row, to_row) = (11usize, 48usize, 40usize);
+    for number in Number::ALL {
+        // Whole packs, and such that none is one.
+        for (width, first, to_first) in [(16, 24, 8), (13, 3, 20)] {
+            let from = bench.random(number, rows * from_row)?;
+            let before = bench.random(number, rows * to_row)?;
+            let mut expected = before.values.clone();
+            for (row, column) in (0..rows).flat_map(|row| (0..width).map(move |column| (row, column))) {
+                expected[row * to_row + to_first + column] = from.values[row * from_row + first + column];
+            }
+            let mut columns = Columns {
+                from: from.at.after(first * number.size()),
+                rows: rows as i32,
+                width: width as i32,
+                from_row: from_row as i32,
+                to_row: to_row as i32,
+                ..Columns::default()
+            };
+            columns.to = before.at.after(to_first * number.size());
+            for version in 0..columns.ladder(number).len() {
+                let to = bench.array(number, &before.values)?;
+                columns.to = to.at.after(to_first * number.size());
+                let launch = columns.ladder(number).swap_remove(version);
+                bench.run(&launch)?;
+                bench.compare(&launch.kernel, &format!("{width} columns"), &to, &expected)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of 120 columns 45 are here: more than lanes, no whole number of packs.
+pub(super) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
+    let (rows, width, whole) = (9usize, 45usize, 120usize);
+    for (number, centred) in
+        [(Number::F32, true), (Number::Bf16, true), (Number::F32, false), (Number::Bf16, false)]
+    {
+        let [x, dy, past] = [(); 3].map(|()| bench.random(number, rows * width));
+        let (x, dy, past) = (x?, dy?, past?);
+        let (gain, bias) = (bench.random(number, width)?, bench.random(number, width)?);
+        let (mean, scale) = (bench.random(Number::F32, rows)?, bench.random(Number::F32, rows)?);
+        let all = bench.random(Number::F32, 2 * rows)?;
+        let (mut sums, mut sums_back) = (Vec::new(), Vec::new());
+        let (mut y, mut dx) = (Vec::new(), Vec::new());
+        for row in 0..rows {
+            let of = |at: usize| row * width + at;
+            let h: Vec<f64> =
+                (0..width).map(|at| (x.values[of(at)] - mean.values[row]) * scale.values[row]).collect();
+            let e: Vec<f64> = (0..width).map(|at| dy.values[of(at)] * gain.values[at]).collect();
+            let own = &x.values[of(0)..of(width)];
+            sums.extend([own.iter().sum::<f64>(), own.iter().map(|x| x * x).sum()]);
+            sums_back.extend([e.iter().sum::<f64>(), e.iter().zip(&h).map(|(e, h)| e * h).sum()]);
+            let [total, along] = [0, 1].map(|which| all.values[2 * row + which] / whole as f64);
+            let total = if centred { total } else { 0.0 };
+            y.extend((0..width).map(|at| h[at] * gain.values[at] + bias.values[at]));
+            dx.extend(
+                (0..width)
+                    .map(|at| past.values[of(at)] + (e[at] - total - h[at] * along) * scale.values[row]),
+            );
+        }
+        let base = NormPart {
+            x: x.at,
+            gain: gain.at,
+            bias: bias.at,
+            out_gradient: dy.at,
+            mean: mean.at,
+            scale: scale.at,
+            rows: rows as i32,
+            width: width as i32,
+            whole: whole as i32,
+            centred: i32::from(centred),
+            ..NormPart::default()
+        };
+        let case = format!("centred {centred}");
+        let own = bench.blank(Number::F32, 2 * rows)?;
+        let launch = NormPart { sums: own.at, ..base }.sums(number);
+        bench.run(&launch)?;
+        bench.compare(&launch.kernel, &case, &own, &sums)?;
+        let own = bench.blank(number, rows * width)?;
+        let launch = NormPart { out: own.at, ..base }.forward(number);
+        bench.run(&launch)?;
+        bench.compare(&launch.kernel, &case, &own, &y)?;
+        let own = bench.blank(Number::F32, 2 * rows)?;
+        let launch = NormPart { sums: own.at, ..base }.sums_back(number);
+        bench.run(&launch)?;
+        bench.compare(&launch.kernel, &case, &own, &sums_back)?;
+        let launch = NormPart { sums: all.at, out: past.at, ..base }.backward(number);
+        bench.run(&launch)?;
+        bench.compare(&launch.kernel, &case, &past, &dx)?;
     }
     Ok(())
 }

@@ -1,0 +1,40 @@
+//! Attention on slices.
+
+use super::super::{AttentionGradient, AttentionOps, AttentionTile, Met, Numbers, Slice, SliceMut};
+use super::Cpu;
+use trainwright_kernels::attention::{Attention, Kept, Output, Tile};
+
+fn kept(met: Met<'_>) -> Kept<'_, f32> {
+    Kept { heads: met.heads.host(), logarithms: met.left.host(), gradient: met.gradient.host() }
+}
+
+fn host(tile: AttentionTile<'_>) -> Tile<'_, f32> {
+    Tile { queries: tile.queries.host(), keys: tile.keys.host(), values: tile.values.host() }
+}
+
+fn numbers(made: Output<f32>) -> [Numbers; 2] {
+    [made.heads.into(), made.logarithms.into()]
+}
+
+impl AttentionOps for Cpu {
+    fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2] {
+        numbers(layer.forward(qkv.host(), self.threads))
+    }
+
+    fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
+        layer.backward(gradient.qkv.host(), kept(gradient.met), self.threads).into()
+    }
+
+    fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2] {
+        numbers(layer.tile_forward(host(tile), self.threads))
+    }
+
+    fn attend_gradient(&self, layer: &Attention, tile: AttentionTile, met: Met) -> [Numbers; 3] {
+        let made = layer.tile_backward(host(tile), kept(met), self.threads);
+        [made.queries, made.keys, made.values].map(Numbers::Host)
+    }
+
+    fn join(&self, layer: &Attention, outputs: [SliceMut; 2], other: [Slice; 2]) {
+        layer.join(outputs.map(SliceMut::host), other.map(Slice::host));
+    }
+}

@@ -1,0 +1,11 @@
+//! What kinds of mathematics there are on a device beside that of dense layers: a trait and its arguments for each.
+
+mod attention;
+mod experts;
+mod grid;
+mod optimizer;
+
+pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionTile, Met};
+pub(crate) use experts::{ExpertOps, NOWHERE, Visits};
+pub(crate) use grid::GridOps;
+pub(crate) use optimizer::{OptimizerOps, Rule, Updated};

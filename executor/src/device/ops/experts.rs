@@ -1,0 +1,67 @@
+//! What a mixture of experts needs of a device beside products: choices of experts, and rows that go to them and back.
+
+use super::super::{Slice, SliceMut};
+
+/// Rows at places: each place holds one row, and a row may be at several places or at none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Visits {
+    /// How many rows there are.
+    pub rows: usize,
+    /// The most places of a row.
+    pub slots: usize,
+    /// By place: row · slots + which of the row's places it is.
+    pub choices: Vec<u32>,
+    /// By those numbers the places, ascending for each row, and `NOWHERE`.
+    pub places: Vec<u32>,
+}
+
+/// No place.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+impl Visits {
+    /// Of so many rows those, by place.
+    pub fn new(rows: usize, by_place: &[usize]) -> Self {
+        let mut counts = vec![0; rows];
+        by_place.iter().for_each(|row| counts[*row] += 1);
+        let slots = counts.iter().copied().max().unwrap_or(0).max(1);
+        let mut places = vec![NOWHERE; rows * slots];
+        counts.fill(0);
+        let choice = |(place, row): (usize, &usize)| {
+            let choice = row * slots + counts[*row];
+            counts[*row] += 1;
+            places[choice] = place as u32;
+            choice as u32
+        };
+        let choices = by_place.iter().enumerate().map(choice).collect();
+        Self { rows, slots, choices, places }
+    }
+}
+
+/// A device that chooses experts and moves rows. Weights are by choice: by row and slot.
+pub(crate) trait ExpertOps {
+    /// By token the experts with the highest of `count` scores, the first of equals, and the softmax over those scores.
+    fn choose(&self, scores: Slice, count: usize, per_token: usize) -> (Vec<u32>, Vec<f32>);
+
+    /// The row of each place, times its weight where there are such.
+    fn gather_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut);
+
+    /// Of each row the sum of what is at its places, times their weights where there are such.
+    fn combine_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut);
+
+    /// By choice the product of a row with what is at its place.
+    fn products_with_places(&self, rows: Slice, at_places: Slice, visits: &Visits) -> Vec<f32>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_places_in_their_order() {
+        // Row 2 is at places 0 and 3, row 0 at place 1, row 1 at none, row 3 at place 2.
+        let visits = Visits::new(4, &[2, 0, 3, 2]);
+        assert_eq!(visits.slots, 2);
+        assert_eq!(visits.choices, [4, 0, 6, 5]);
+        assert_eq!(visits.places, [1, NOWHERE, NOWHERE, NOWHERE, 0, 3, 2, NOWHERE]);
+    }
+}

@@ -1,0 +1,47 @@
+//! Launches of columns.cu.
+
+use super::launch::{Address, Launch, Number, strided};
+
+const FILE: &str = "columns";
+
+/// Some columns of rows, to some of other rows.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Columns {
+    /// The first of them in the first row.
+    pub from: Address,
+    /// The same where they go.
+    pub to: Address,
+    /// Rows.
+    pub rows: i32,
+    /// How many columns.
+    pub width: i32,
+    /// Numbers from a row to the next one.
+    pub from_row: i32,
+    /// The same where they go.
+    pub to_row: i32,
+}
+
+impl Columns {
+    /// All versions that can do it, the fastest last.
+    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+        let pack = number.pack();
+        let launch = |version: &str, size: i32| {
+            let count = i64::from(self.rows) * i64::from(self.width / size);
+            let kernel = format!("copy_columns_{version}_{}", number.suffix());
+            Launch::new(FILE, kernel, [strided(count, 256), 1, 1], 256, self)
+        };
+        let mut ladder = vec![launch("simple", 1)];
+        let fits = [self.width, self.from_row, self.to_row].iter().all(|width| width % pack == 0)
+            && [self.from, self.to].iter().all(|address| address.0 % 16 == 0);
+        if fits {
+            ladder.push(launch("packed", pack));
+        }
+        ladder
+    }
+
+    /// The fastest version.
+    pub fn launch(&self, number: Number) -> Launch {
+        self.ladder(number).pop().expect("the simple version does all")
+    }
+}
