@@ -37,6 +37,7 @@ pub fn leave_nothing_when_interrupted() {
         for path in unfinished.iter() {
             let _ = fs::remove_file(path);
         }
+        trainwright_executor::abandon_checkpoints();
         std::process::exit(INTERRUPTED);
     };
     // Where there are no signals a file may be left, which is no reason to do nothing.

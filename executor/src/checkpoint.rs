@@ -9,6 +9,7 @@ mod source;
 mod tensors;
 
 pub use error::CheckpointError;
+pub use folder::abandon_checkpoints;
 pub(crate) use folder::{prepare, sweep};
 pub(crate) use saving::{Inventory, Saver};
 pub(crate) use source::{Beginning, Loaded};

@@ -71,7 +71,7 @@ mod update;
 mod watch;
 
 pub use calibrate::{Calibrated, Grid, Measuring, Over, calibrate, on_machine};
-pub use checkpoint::CheckpointError;
+pub use checkpoint::{CheckpointError, abandon_checkpoints};
 pub use device::{DEVICES, DeviceKind, MeasuredDevice, measure_ops};
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};

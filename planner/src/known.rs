@@ -79,6 +79,10 @@ impl Costs for KnownCosts<'_> {
         known(&self.times, &[from, to], call, || self.costs.message(bytes, from, to))
     }
 
+    fn handed_over(&self, bytes: Bytes, from: usize, to: usize) -> Option<Seconds> {
+        self.costs.handed_over(bytes, from, to)
+    }
+
     fn message_traffic(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> Traffic {
         let call = (None, bytes.get().to_bits(), time.get().to_bits());
         let find = || self.costs.message_traffic(bytes, from, to, time);

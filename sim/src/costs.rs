@@ -75,6 +75,12 @@ pub trait Costs {
     /// A message between two global ranks.
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds;
 
+    /// When a message's sender may go on, which is on its way then; none where that is when it has arrived, as it is unless
+    /// said otherwise.
+    fn handed_over(&self, _bytes: Bytes, _from: usize, _to: usize) -> Option<Seconds> {
+        None
+    }
+
     /// A copy between a GPU and a place beside it; no time unless said otherwise.
     fn copy(&self, _direction: CopyDirection, _place: Place, _bytes: Bytes) -> Seconds {
         Seconds::ZERO

@@ -121,6 +121,11 @@ impl Graph {
         op
     }
 
+    /// The last op of a queue so far.
+    pub fn last_of(&self, queue: u32) -> Option<OpId> {
+        self.queue_tails[queue as usize]
+    }
+
     /// Makes `op` wait for `earlier`.
     pub fn wait(&mut self, op: OpId, earlier: OpId) {
         self.edges.push((earlier, op));
@@ -463,5 +468,23 @@ mod tests {
         add_loaded(&mut graph, takes(5), 0, Load::default());
         // On device 1 both get half of the link until 20, when the meeting has done 10 of 20 on both devices.
         assert_eq!(ends(&graph), [30, 30, 20, 5]);
+    }
+
+    #[test]
+    fn what_follows_a_meeting_is_slowed_from_its_end_on() {
+        let mut graph = Graph::default();
+        let half = Load { cores: 0.5, ..Load::default() };
+        let meeting = graph.add_meeting(2);
+        let uses = graph.add_uses(&[Use { device: 0, load: half }]);
+        for _ in 0..2 {
+            let queue = graph.add_queue();
+            for timing in [Timing::Meets(meeting, Picoseconds(20)), takes(20)] {
+                let op = graph.add(queue, timing);
+                graph.set_uses(op, uses);
+            }
+        }
+        add_loaded(&mut graph, takes(100), 0, half);
+        // Three threads of two cores until 60: 20 take 30. Of the third one's 100 another 60 are left.
+        assert_eq!(ends(&graph), [30, 60, 30, 60, 120]);
     }
 }

@@ -100,6 +100,12 @@ impl Flat {
         (segment, &self.templates[rank][segment][origin.node as usize])
     }
 
+    /// Whether an op is a message that its sender has given away, which is no op of the program by itself.
+    fn is_on_its_way(&self, op: OpId) -> bool {
+        let stream = Stream::ALL[self.graph.queues()[op as usize] as usize % Stream::ALL.len()];
+        self.node(self.origins[op as usize]).1.stream != stream
+    }
+
     fn timeline(&self, program: &Program, outcome: &Outcome, detail: Detail) -> Timeline {
         let mut first_label = Vec::with_capacity(program.segments.len());
         let mut labels = Vec::new();
@@ -116,6 +122,9 @@ impl Flat {
             let (segment, node) = self.node(origin);
             let work = &program.segments[segment].ops[node.op as usize];
             let stream = Stream::ALL[self.graph.queues()[op as usize] as usize % Stream::ALL.len()];
+            if self.is_on_its_way(op) {
+                continue;
+            }
             let span = Span {
                 rank: self.calls[origin.call as usize].rank as u32,
                 label: first_label[segment] + node.op,
@@ -203,6 +212,10 @@ impl Flat {
             while next < self.origins.len() && self.calls[self.origins[next].call as usize].rank == index {
                 let origin = self.origins[next];
                 let (segment, node) = self.node(origin);
+                if self.is_on_its_way(next as OpId) {
+                    next += 1;
+                    continue;
+                }
                 let op = &program.segments[segment].ops[node.op as usize];
                 let (start, end) = (outcome.started[next], outcome.ended[next]);
                 changes.extend(op.allocates.iter().map(|taken| change(taken.kind, start, taken.bytes)));
@@ -293,10 +306,11 @@ impl Builder {
                         }
                         Timing::Meets(self.meetings[group][turn], time)
                     }
-                    NodeAction::Send(_, _, time) => Timing::Takes(time),
+                    NodeAction::Send { takes, .. } => Timing::Takes(takes),
                     // The send may not have been added yet; `finish` sets what the receive ends with.
                     NodeAction::Receive(_) => Timing::Takes(Picoseconds::ZERO),
                 };
+                let before = self.flat.graph.last_of(queues[node.stream as usize]);
                 let op = self.flat.graph.add(queues[node.stream as usize], timing);
                 self.flat.graph.set_uses(op, uses[call.segment][number as usize]);
                 self.flat.origins.push(Origin { call: track, node: number });
@@ -305,10 +319,23 @@ impl Builder {
                 }
                 added.push(op);
                 match node.action {
-                    NodeAction::Send(channel, to, _) => {
+                    NodeAction::Send { channel, to, arrives, .. } => {
+                        let last = match arrives {
+                            None => op,
+                            Some(time) => {
+                                let on_its_way =
+                                    self.flat.graph.add(queues[Stream::Send as usize], Timing::Takes(time));
+                                self.flat.origins.push(Origin { call: track, node: number });
+                                // It starts when the send does, behind what the rank has sent before.
+                                let earlier = node.after.iter().map(|earlier| added[*earlier as usize]);
+                                let earlier = earlier.chain(before);
+                                earlier.for_each(|earlier| self.flat.graph.wait(on_its_way, earlier));
+                                on_its_way
+                            }
+                        };
                         let line = self.sends.entry((rank.pipeline[to], channel)).or_default();
                         line.resize(line.len().max(microbatch + 1), None);
-                        line[microbatch] = Some(op);
+                        line[microbatch] = Some(last);
                     }
                     NodeAction::Receive(channel) => self.receives.push((op, (index, channel), microbatch)),
                     NodeAction::Local(_) | NodeAction::Meet(..) => {}
@@ -330,7 +357,7 @@ impl Builder {
             return self.flat.graph.add_uses(&[Use { device, load: node.load }]);
         }
         let own = Use { device: index as u32, load: node.load };
-        if let NodeAction::Send(_, to, _) = node.action {
+        if let NodeAction::Send { to, .. } = node.action {
             // Links are counted outwards.
             let inwards = Traffic { inside: 0.0, between: 0.0, ..node.load.traffic };
             let load = Load { traffic: inwards, ..node.load };

@@ -63,7 +63,14 @@ pub(crate) enum NodeAction {
     /// Meets the other members of the rank's group on an axis.
     Meet(Axis, Picoseconds),
     /// Sends to a pipeline rank.
-    Send(Channel, usize, Picoseconds),
+    Send {
+        channel: Channel,
+        to: usize,
+        /// What the sender takes.
+        takes: Picoseconds,
+        /// What it takes the message to arrive, if the sender does not wait for that.
+        arrives: Option<Picoseconds>,
+    },
     /// Receives from a pipeline rank.
     Receive(Channel),
 }
@@ -235,10 +242,17 @@ fn action<C: Costs>(
         Work::Send { channel, to, bytes } => {
             let receiver = program.ranks[rank.pipeline[to]].rank;
             let time = costs.costs.message(bytes, rank.rank, receiver);
-            let traffic = costs.costs.message_traffic(bytes, rank.rank, receiver, time);
-            let cores = costs.costs.message_cores(bytes, rank.rank, receiver, time);
+            // One that has a stream to itself holds nobody up.
+            let handed_over = match op.stream {
+                Stream::Send => None,
+                _ => costs.costs.handed_over(bytes, rank.rank, receiver),
+            };
+            let takes = handed_over.unwrap_or(time);
+            let traffic = costs.costs.message_traffic(bytes, rank.rank, receiver, takes);
+            let cores = costs.costs.message_cores(bytes, rank.rank, receiver, takes);
             let load = Load { cores, ..Load::communication(traffic) };
-            (NodeAction::Send(channel, to, time.into()), load)
+            let arrives = handed_over.map(|_| time.into());
+            (NodeAction::Send { channel, to, takes: takes.into(), arrives }, load)
         }
         // The send says what the message takes on both sides.
         Work::Receive { channel, .. } => (NodeAction::Receive(channel), Load::default()),

@@ -14,7 +14,7 @@ use trainwright_spec::schedule::{
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 use trainwright_traces::draw::{Style, draw};
 use trainwright_traces::report::Report;
-use trainwright_traces::timeline::Timeline;
+use trainwright_traces::timeline::{Activity, Timeline};
 
 /// A kernel takes as many seconds as it reads bytes; messages take no time.
 struct UnitCosts;
@@ -409,4 +409,61 @@ fn unsteady_ops_keep_their_mean_and_make_ranks_wait() {
     }
     let slowest = report.ranks.iter().map(|rank| rank.time.compute).max().unwrap();
     assert!(unsteady.duration > slowest + Picoseconds::from(Seconds::new(3.0)), "it waits on the way");
+}
+
+/// A message takes 10 s; its sender has given it away after 1 s, if ever.
+struct Posts(Option<f64>);
+
+impl Costs for Posts {
+    fn kernel(&self, kernel: &Kernel) -> Seconds {
+        UnitCosts.kernel(kernel)
+    }
+
+    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
+        Seconds::ZERO
+    }
+
+    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
+        Seconds::new(10.0)
+    }
+
+    fn handed_over(&self, _: Bytes, _: usize, _: usize) -> Option<Seconds> {
+        self.0.map(Seconds::new)
+    }
+}
+
+#[test]
+fn a_sender_that_has_given_a_message_away_goes_on() {
+    let (channel, bytes) = (Channel::Activation(0), Bytes::ZERO);
+    let kernel =
+        Kernel::Streaming { access: Access::Elementwise, read: Bytes::new(1.0), written: Bytes::ZERO };
+    let kernel = || op(Stream::Compute, Work::Compute(kernel), Vec::new());
+    let send = op(Stream::Compute, Work::Send { channel, to: 1, bytes }, vec![0]);
+    let receive = op(Stream::Compute, Work::Receive { channel, from: 0, bytes }, Vec::new());
+    let segment = |name: &str, ops| Segment { name: name.into(), ops };
+    let action = |stage| move |microbatch| Some(Action { stage, kind: ActionKind::Forward, microbatch });
+    let rank = |rank: usize| RankProgram {
+        rank,
+        stands_for: 1,
+        pipeline_rank: rank,
+        pipeline: vec![0, 1],
+        groups: [None; Axis::ALL.len()],
+        resident: Vec::new(),
+        calls: [0, 1].map(action(rank)).map(|action| Call { segment: rank, action }).to_vec(),
+    };
+    let segments = vec![segment("first", vec![kernel(), send]), segment("second", vec![receive, kernel()])];
+    let program = Program { segments, ranks: vec![rank(0), rank(1)], groups: Vec::new() };
+    let check = |given: Option<f64>, expected: [[f64; 4]; 2]| {
+        let timeline = simulate(&program, &Posts(given), Detail::Ops).unwrap();
+        let ends = [0, 1].map(|rank| {
+            let own =
+                timeline.spans.iter().filter(|span| span.rank == rank && span.activity != Activity::Wait);
+            own.map(|span| Seconds::from(span.end).get()).collect::<Vec<f64>>()
+        });
+        assert_eq!(ends, expected.map(|ends| ends.to_vec()));
+    };
+    // The second message has to wait until the first one is through, at 11.
+    check(Some(1.0), [[1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 21.0, 22.0]]);
+    // Who waits for the end of each sends the second one from 12 on.
+    check(None, [[1.0, 11.0, 12.0, 22.0], [11.0, 12.0, 22.0, 23.0]]);
 }

@@ -99,6 +99,27 @@ fn a_full_disk_is_one_line_and_leaves_nothing_half_written() {
 }
 
 #[test]
+fn a_damaged_checkpoint_is_one_line() {
+    let folder = prepared();
+    let run = "run plan.toml --data text --steps";
+    assert_eq!(folder.run(&format!("{run} 1 --save ck")).code, 0);
+    for file in ["model.safetensors", "optimizer.safetensors", "trainer.json"] {
+        let path = folder.path(&format!("ck/step-00000001/{file}"));
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        check_error(&folder.run(&format!("{run} 2 --resume ck")), 2, file);
+        std::fs::write(&path, whole).unwrap();
+    }
+    let mut wider = tiny_plan();
+    wider.model.hidden = 32;
+    wider.model.blocks[0].block.attention.heads *= 2;
+    folder.write("wider.toml", &wider.to_toml());
+    let ran = folder.run("run wider.toml --data text --steps 2 --resume ck");
+    check_error(&ran, 2, "config.json: `model.hidden` is 16");
+    assert_eq!(folder.run(&format!("{run} 2 --resume ck")).code, 0);
+}
+
+#[test]
 fn a_rank_that_hangs_or_dies_ends_the_program() {
     let folder = prepared();
     let run = |rest: &str| folder.run(&format!("run plan.toml --patience 3 {rest}"));

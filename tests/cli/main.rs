@@ -6,6 +6,8 @@ mod browser;
 mod by_steps;
 mod checkpoints;
 mod examples;
+#[cfg(unix)]
+mod interrupts;
 mod network;
 #[cfg(unix)]
 mod pages;

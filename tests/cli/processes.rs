@@ -18,7 +18,7 @@ fn prepared() -> Folder {
 }
 
 /// Until rank 0 has begun with what has that name.
-fn wait_for(folder: &Folder, name: &str) {
+pub fn wait_for(folder: &Folder, name: &str) {
     let began = Instant::now();
     while !folder.path(name).exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "there is no {name}");
@@ -104,7 +104,7 @@ fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
 }
 
 /// Sends a signal as a shell does.
-fn signal(child: &Child, name: &str) {
+pub fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }

@@ -12,9 +12,11 @@
 
 use super::error::CheckpointError;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a checkpoint has beside tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +105,26 @@ pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Folders to which this process writes checkpoints. Who holds it keeps others from beginning one.
+static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn folders() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often to try to remove what a rank may still be writing to.
+const ATTEMPTS: usize = 20;
+
+/// Removes checkpoints that are half written, for a program that ends now: no other can be begun any more.
+pub fn abandon_checkpoints() {
+    let folders = folders();
+    for folder in folders.iter() {
+        // A file that comes while others go makes it fail.
+        let _ = (0..ATTEMPTS).find(|_| sweep(folder).is_ok());
+    }
+    std::mem::forget(folders);
+}
+
 /// A checkpoint that is being written. If it is given up, nothing of it stays.
 pub(crate) struct Draft<'a> {
     folder: &'a Path,
@@ -115,6 +137,8 @@ impl<'a> Draft<'a> {
     /// For a step's checkpoint in `folder`.
     pub fn new(folder: &'a Path, step: usize) -> Result<Self, CheckpointError> {
         let path = folder.join(format!(".{}", name(step)));
+        let mut folders = folders();
+        folders.insert(folder.to_path_buf());
         fs::create_dir(&path).map_err(|error| CheckpointError::write(&path, &error))?;
         Ok(Self { folder, step, path })
     }
@@ -138,6 +162,8 @@ impl<'a> Draft<'a> {
             fs::rename(&self.path, self.folder.join(name(self.step)))?;
             File::open(self.folder)?.sync_all()
         };
+        // Whoever ends the program meanwhile waits until nothing is half removed.
+        let _folders = folders();
         rename().map_err(|error| CheckpointError::write(&self.path, &error))?;
         let mut known = complete(self.folder)?;
         known.truncate(known.len().saturating_sub(keep));

@@ -76,6 +76,18 @@ impl Inbox {
         }
     }
 
+    /// Whether the next message on a route is there.
+    #[cfg(feature = "mpi")]
+    pub fn has(&self, route: Route) -> bool {
+        self.lock().messages.get(&route).is_some_and(|messages| !messages.is_empty())
+    }
+
+    /// Whether nothing comes any more.
+    #[cfg(feature = "mpi")]
+    pub fn has_ended(&self) -> bool {
+        self.lock().ended.is_some()
+    }
+
     /// Nothing comes any more: the first reason stays.
     pub fn end(&self, fault: Fault) {
         self.lock().ended.get_or_insert(fault);

@@ -5,21 +5,23 @@
 //! ```
 //!
 //! One thread calls MPI, so that no level of thread support is needed. MPI's own waiting keeps a core busy; this one looks
-//! again and again for a moment and then rests, so that ranks may outnumber cores. Collectives are the same lists of steps as
-//! over any other transport: sums are bit for bit the same.
+//! again and again for a moment and then rests, the longer the longer nothing has come, and longest where nobody waits: so
+//! ranks may outnumber cores. Collectives are the same lists of steps as over any other transport: sums are bit for bit the
+//! same.
 
 use super::inbox::{ABORT, FAREWELL, Inbox, Mark, SIGN, mark};
-use super::{Heard, Rendezvous, Route, Transport};
+use super::{Heard, Rendezvous, Route, Tag, Transport};
 use crate::error::{Fault, RunError};
 use crate::tensor::{give_back, take_buffer};
 use ::mpi::datatype::Equivalence;
 use ::mpi::request::scope;
 use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// MPI's processes, each a rank.
 pub(crate) struct MpiWorld {
@@ -28,18 +30,30 @@ pub(crate) struct MpiWorld {
     /// None once this process has nothing more to say.
     orders: Mutex<Option<Sender<Order>>>,
     inbox: Arc<Inbox>,
+    /// How many are waiting for a message that holds a rank up.
+    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A message that is to be sent: its mark, and the bits of its numbers.
-struct Order {
-    to: usize,
-    words: Vec<u32>,
+enum Order {
+    /// A message that is to be sent: its mark, and the bits of its numbers.
+    Send { to: usize, words: Vec<u32> },
+    /// Somebody waits from now on.
+    Look,
 }
 
-/// How often to look before resting, and how long a rest is.
-const LOOKS: usize = 200;
-const REST: Duration = Duration::from_micros(50);
+/// How often to look before resting, and how long rests are: a part of the time in which nothing has come, so that what comes
+/// is late by no more than that part, and within bounds.
+const LOOKS: usize = 50;
+const PART: u32 = 16;
+const SHORT_REST: Duration = Duration::from_micros(50);
+const LONG_REST: Duration = Duration::from_millis(1);
+
+/// How long the others may take to hear that a rank has given up.
+const LAST_WORD: Duration = Duration::from_millis(500);
+
+/// What waits for one process is handed on while more waits for another, each time a call deeper.
+const STACK: usize = 64 << 20;
 
 impl MpiWorld {
     /// Joins MPI's world, whose processes must all say the same `purpose`.
@@ -56,28 +70,33 @@ impl MpiWorld {
         let (orders, taken) = channel();
         let (said, met) = channel();
         let [own, world] = [place.rank, place.world];
+        let waiting = Arc::new(AtomicUsize::new(0));
         let serve = {
-            let inbox = inbox.clone();
-            move || serve(&inbox, &taken, [own, world], purpose, &said)
+            let (inbox, waiting) = (inbox.clone(), waiting.clone());
+            move || serve((&inbox, &waiting), &taken, [own, world], purpose, &said)
         };
-        let thread = thread::Builder::new().name("MPI".into()).spawn(serve);
+        let thread = thread::Builder::new().name("MPI".into()).stack_size(STACK).spawn(serve);
         let thread = thread.map_err(|error| RunError::Threads(error.to_string()))?;
         met.recv().unwrap_or(Err("MPI cannot be initialised")).map_err(failed)?;
-        Ok(Self { rank: own, world, orders: Mutex::new(Some(orders)), inbox, thread: Some(thread) })
+        Ok(Self { rank: own, world, orders: Mutex::new(Some(orders)), inbox, waiting, thread: Some(thread) })
     }
 
-    fn order(&self, to: usize, mark: Mark, numbers: &[f32]) {
+    fn tell(&self, to: usize, mark: Mark, numbers: &[f32]) {
         let mut words = Vec::with_capacity(mark.len() + numbers.len());
         words.extend(mark);
         words.extend(numbers.iter().map(|number| number.to_bits()));
+        self.order(Order::Send { to, words });
+    }
+
+    fn order(&self, order: Order) {
         if let Some(orders) = &*self.orders.lock().unwrap_or_else(PoisonError::into_inner) {
             // Where the thread has ended, who waits knows why.
-            let _ = orders.send(Order { to, words });
+            let _ = orders.send(order);
         }
     }
 
     fn tell_all(&self, mark: Mark) {
-        (0..self.world).filter(|to| *to != self.rank).for_each(|to| self.order(to, mark, &[]));
+        (0..self.world).filter(|to| *to != self.rank).for_each(|to| self.tell(to, mark, &[]));
     }
 }
 
@@ -87,12 +106,20 @@ impl Transport for MpiWorld {
             self.inbox.put(route, message);
             return;
         }
-        self.order(route.to, mark(route.tag), &message);
+        self.tell(route.to, mark(route.tag), &message);
         give_back(message);
     }
 
     fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
-        self.inbox.take(route)
+        // What is said of steps holds nobody up.
+        if route.tag == Tag::Report || self.inbox.has(route) {
+            return self.inbox.take(route);
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.order(Order::Look);
+        let message = self.inbox.take(route);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        message
     }
 
     fn abort(&self) {
@@ -101,7 +128,7 @@ impl Transport for MpiWorld {
     }
 
     fn say(&self, to: usize, sign: &[f32]) {
-        self.order(to, SIGN, sign);
+        self.tell(to, SIGN, sign);
     }
 
     fn heard(&self, from: usize) -> Option<Heard> {
@@ -113,15 +140,22 @@ impl Drop for MpiWorld {
     fn drop(&mut self) {
         self.tell_all(FAREWELL);
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        // One that no longer listens would keep this process for ever. The launcher ends it when this process has ended.
+        let until = Instant::now() + LAST_WORD;
+        while self.inbox.has_ended() && !thread.is_finished() {
+            if Instant::now() > until {
+                return;
+            }
+            thread::sleep(LONG_REST);
         }
+        let _ = thread.join();
     }
 }
 
 /// The thread that calls MPI, from its beginning to its end.
 fn serve(
-    inbox: &Inbox,
+    (inbox, waiting): (&Inbox, &AtomicUsize),
     orders: &Receiver<Order>,
     [rank, count]: [usize; 2],
     purpose: u64,
@@ -143,76 +177,120 @@ fn serve(
         return;
     }
     let _ = said.send(Ok(()));
-    Post { inbox, world: &world, rank, open: count - 1 }.work(orders);
+    let idle = Idle { looks: 0, since: Instant::now() };
+    let closed = false;
+    Post { inbox, waiting, world: &world, rank, orders, taken: Vec::new(), open: count - 1, closed, idle }
+        .work();
 }
 
 /// Sends and receives.
 struct Post<'a> {
     inbox: &'a Inbox,
+    waiting: &'a AtomicUsize,
     world: &'a SimpleCommunicator,
     rank: usize,
+    orders: &'a Receiver<Order>,
+    /// Messages that are to be sent next.
+    taken: Vec<(usize, Vec<u32>)>,
     /// Processes that may still say something.
     open: usize,
+    /// Whether nothing more will be ordered.
+    closed: bool,
+    idle: Idle,
+}
+
+/// For how long nothing has come or gone.
+struct Idle {
+    looks: usize,
+    since: Instant,
 }
 
 impl Post<'_> {
     /// Until there is nothing more to send and nobody has anything more to say.
-    fn work(mut self, orders: &Receiver<Order>) {
-        let (mut idle, mut closed) = (0, false);
+    fn work(mut self) {
         loop {
-            let mut batch = Vec::new();
-            loop {
-                match orders.try_recv() {
-                    Ok(order) => batch.push(order),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
-                        closed = true;
-                        break;
-                    }
-                }
-            }
-            let moved = self.receive() | !batch.is_empty();
-            self.send(&batch);
-            if closed && self.open == 0 {
+            self.take_orders();
+            let moved = self.receive() | !self.taken.is_empty();
+            self.send();
+            if self.closed && self.open == 0 {
                 return;
             }
-            idle = if moved { 0 } else { idle + 1 };
-            if idle < LOOKS {
-                thread::yield_now();
-                continue;
-            }
-            match orders.recv_timeout(REST) {
-                Ok(order) => {
-                    self.send(&[order]);
-                    idle = 0;
+            self.rest(moved);
+        }
+    }
+
+    fn take_orders(&mut self) {
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => self.take(order),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.closed = true;
+                    return;
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                // Without a channel to rest on.
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(REST),
             }
         }
     }
 
-    /// Sends messages, and takes what comes until they are on their way: who sends to us at the same time may have to
-    /// wait for that.
-    fn send(&mut self, batch: &[Order]) {
+    fn take(&mut self, order: Order) {
+        // One that only wakes this thread has done so.
+        if let Order::Send { to, words } = order {
+            self.taken.push((to, words));
+        }
+    }
+
+    /// Sends what was ordered, and takes what comes until it is on its way: who sends to us at the same time may have to
+    /// wait for that. What is ordered meanwhile is not for a process that does not listen to hold up.
+    fn send(&mut self) {
+        let batch = std::mem::take(&mut self.taken);
+        if batch.is_empty() {
+            return;
+        }
         let world = self.world;
         scope(|scope| {
             let mut open = Vec::with_capacity(batch.len());
-            for Order { to, words } in batch {
+            for (to, words) in &batch {
                 open.push(world.process_at_rank(*to as i32).immediate_send(scope, &words[..]));
             }
-            let mut looks = 0;
-            while !open.is_empty() {
+            loop {
+                let before = open.len();
                 open = open.into_iter().filter_map(|request| request.test().err()).collect();
-                looks = if self.receive() { 0 } else { looks + 1 };
-                if looks > LOOKS {
-                    thread::sleep(REST);
-                } else if !open.is_empty() {
-                    thread::yield_now();
+                if open.is_empty() {
+                    return;
                 }
+                self.take_orders();
+                let moved = self.receive() | !self.taken.is_empty() | (open.len() < before);
+                self.send();
+                self.rest(moved);
             }
         });
+    }
+
+    /// Leaves the core to others where nothing has moved, the longer the longer that has been so.
+    fn rest(&mut self, moved: bool) {
+        if moved {
+            self.idle = Idle { looks: 0, since: Instant::now() };
+            return;
+        }
+        let waits = self.waiting.load(Ordering::Relaxed) > 0;
+        self.idle.looks += 1;
+        if waits && self.idle.looks < LOOKS {
+            thread::yield_now();
+            return;
+        }
+        let rest = match waits {
+            true => (self.idle.since.elapsed() / PART).clamp(SHORT_REST, LONG_REST),
+            false => LONG_REST,
+        };
+        match self.orders.recv_timeout(rest) {
+            Ok(order) => {
+                self.take(order);
+                self.idle = Idle { looks: 0, since: Instant::now() };
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            // Without a channel to rest on.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(SHORT_REST),
+        }
     }
 
     /// Takes what has come; whether anything has.

@@ -101,6 +101,12 @@ impl<'a> Running<'a> {
     /// Lets an op end.
     pub fn end(&mut self, op: OpId, now: Picoseconds, started: &[Picoseconds], events: &mut Events) {
         let graph = self.graph;
+        // Members end at one time, but one after the other, and what follows one of them begins before the next one ends.
+        if let Timing::Meets(meeting, _) = graph.timings[op as usize]
+            && let Some(members) = self.meetings.get_mut(meeting as usize)
+        {
+            members.retain(|member| *member != op);
+        }
         for used in graph.uses_of(op) {
             let present = &mut self.devices[used.device as usize];
             if let Some(index) = present.iter().position(|present| present.op == op) {

@@ -1,0 +1,82 @@
+//! Ctrl-C and being told to end: the program ends at once and leaves nothing half written.
+
+use crate::processes::{signal, wait_for};
+use crate::run::{ended, launched, tiny_plan};
+use crate::{Folder, Ran, program};
+use std::time::{Duration, Instant};
+
+/// The names of all that a folder holds, hidden ones too; none where there is no folder.
+fn names(folder: &Folder, of: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder.path(of)) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// What a program says that is sent a signal some time after it has begun.
+fn interrupted(folder: &Folder, arguments: &str, name: &str, begun: impl Fn()) -> Ran {
+    let child = program(&folder.path("."), arguments).spawn().unwrap();
+    begun();
+    signal(&child, name);
+    let began = Instant::now();
+    let ran = ended(child);
+    // What it takes is printed; the bound is for machines that are busy with other things.
+    println!("{arguments}: {:.1?} after {name}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{arguments}: {:?}", began.elapsed());
+    assert_eq!((ran.code, ran.stderr.as_str()), (130, ""), "{arguments}");
+    ran
+}
+
+#[test]
+fn an_interrupted_run_leaves_complete_checkpoints_alone() {
+    let run = "run plan.toml --save ck --save-every 1 --steps";
+    for (number, name) in ["-INT", "-TERM", "-INT", "-TERM"].into_iter().enumerate() {
+        let folder = Folder::new();
+        folder.write("plan.toml", &tiny_plan().to_toml());
+        interrupted(&folder, &format!("{run} 1000000"), name, || {
+            wait_for(&folder, "ck");
+            std::thread::sleep(Duration::from_millis(400 + 37 * number as u64));
+        });
+        let left = names(&folder, "ck");
+        assert!(left.iter().all(|name| name.starts_with("step-")), "{left:?}");
+        let last = left.last().map(|last| last["step-".len()..].parse::<usize>().unwrap());
+        let resume = if last.is_some() { "--resume ck" } else { "" };
+        let rest = folder.run(&format!("{run} {} {resume}", last.unwrap_or(0) + 1));
+        assert_eq!((rest.code, rest.stderr.as_str()), (0, ""), "{left:?}");
+    }
+}
+
+#[test]
+fn the_others_hear_of_an_interrupted_process() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    let mut processes =
+        launched(&folder, "run plan.toml --transport tcp --save ck --save-every 1 --steps 1000000", 2);
+    wait_for(&folder, "ck");
+    let second = processes.pop().unwrap();
+    signal(&second, "-TERM");
+    let began = Instant::now();
+    let [first, second] = [processes.pop().unwrap(), second].map(ended);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!((second.code, first.code), (130, 1), "{first:?}");
+    assert!(first.stderr.contains("rank 1 is gone"), "{first:?}");
+    assert!(names(&folder, "ck").iter().all(|name| name.starts_with("step-")));
+}
+
+#[test]
+fn interrupted_measurements_leave_nothing() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    let soon = || std::thread::sleep(Duration::from_millis(700));
+    for name in ["-INT", "-TERM"] {
+        interrupted(&folder, "calibrate --out machine", name, soon);
+        interrupted(
+            &folder,
+            "validate plan.toml --rounds 50 --report page.html --markdown page.md",
+            name,
+            soon,
+        );
+        assert_eq!(names(&folder, "."), ["plan.toml"]);
+    }
+}
