@@ -13,6 +13,7 @@ use crate::verdict::Question;
 use repair::repair;
 use std::cell::OnceCell;
 use std::ops::Range;
+use std::sync::Arc;
 use trainwright_sim::costs::Costs;
 use trainwright_spec::data::Divided;
 use trainwright_spec::lower::messages_in_line;
@@ -68,8 +69,13 @@ pub(crate) fn stage(
     let peaks = || cost.blocks.iter().flatten().map(|block| block.peak);
     let least = peaks().reduce(Bytes::min).unwrap_or(Bytes::ZERO);
     let shared = if exact { None } else { Some(least) };
-    let whole = Measure::new(&empty, None);
-    let shorter = layers.shorter(candidate).map(|few| Measure::new(&empty, Some(few)));
+    let shape = empty.pipeline_shape();
+    let whole = Measure::of(&empty, shape);
+    let shorter = layers.shorter(candidate).map(|microbatches| {
+        let shape = PipelineShape { microbatches, ..shape };
+        // Many candidates look at the same short step.
+        Measure { lists: layers.lists(candidate.schedule, shape).into(), ..Measure::of(&empty, shape) }
+    });
     let measure = shorter.as_ref().unwrap_or(&whole);
     let mut reserve = Bytes::ZERO;
     for _ in 0..=TIGHTENINGS {
@@ -164,30 +170,28 @@ impl Fullest {
 
 /// How full the ranks of plans are that differ in their stages alone.
 struct Measure {
-    /// Of the step that is looked at, where it is a shorter one.
-    global_batch: Option<usize>,
+    /// Of the step that is looked at, which may be a shorter one.
+    global_batch: usize,
     shape: PipelineShape,
     /// Made when they are first needed.
-    lists: OnceCell<ActionLists>,
+    lists: OnceCell<Arc<ActionLists>>,
 }
 
 impl Measure {
-    /// Of steps with so many microbatches, or their own.
-    fn new(plan: &Plan, microbatches: Option<usize>) -> Self {
-        let own = plan.pipeline_shape();
-        let global_batch = microbatches.map(|few| few * plan.micro_batch * plan.mesh.data);
-        let shape = PipelineShape { microbatches: microbatches.unwrap_or(own.microbatches), ..own };
+    /// Of steps of such a shape.
+    fn of(plan: &Plan, shape: PipelineShape) -> Self {
+        let global_batch = shape.microbatches * plan.micro_batch * plan.mesh.data;
         Self { global_batch, shape, lists: OnceCell::new() }
     }
 
     /// The plan with the step that is looked at.
     fn measured(&self, mut plan: Plan) -> Plan {
-        plan.job.global_batch = self.global_batch.unwrap_or(plan.job.global_batch);
+        plan.job.global_batch = self.global_batch;
         plan
     }
 
     fn lists(&self, plan: &Plan) -> &ActionLists {
-        self.lists.get_or_init(|| plan.schedule().lists(self.shape))
+        self.lists.get_or_init(|| Arc::new(plan.schedule().lists(self.shape)))
     }
 
     /// By rank of such a plan.

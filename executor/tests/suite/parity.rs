@@ -76,6 +76,8 @@ fn check_ways(draft: &Draft, own: &Outcome, name: &str) {
     assert_eq!(own.ways.is_empty(), alone, "{name}: {:?}", own.ways);
     for (axis, way) in &own.ways {
         let expected = match (draft.device, axis) {
+            // Rows of tokens go to experts of tensor ranks too.
+            (_, Axis::Tensor) if draft.model == "mixtral" => Way::Host,
             ("emulated", Axis::Tensor | Axis::Data | Axis::Shard | Axis::Replica | Axis::Pipeline)
             | ("emulated-gpus", Axis::Pipeline) => Way::Device,
             ("emulated-gpus", Axis::Tensor | Axis::Data | Axis::Shard | Axis::Replica) => Way::Nccl,

@@ -13,7 +13,7 @@ use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How much work is done side by side before times are compared, in simulations. Fixed, so that the answer does not
 /// depend on the number of threads.
-const BATCH: usize = 16;
+const BATCH: usize = 64;
 
 /// How many bounds weigh as much as a simulation.
 const BOUNDS: usize = 16;
