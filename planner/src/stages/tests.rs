@@ -36,6 +36,10 @@ fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
     each.map(|candidate| (candidate, stage(question, &candidate, &layers, &costs))).collect()
 }
 
+fn fits(plan: &Plan) -> bool {
+    Measure::of(plan, plan.pipeline_shape()).fullest(plan).fits()
+}
+
 #[test]
 fn uneven_stages_are_found_when_only_they_fit() {
     // 16 layers on the first rank's 5 stages fit with 64 microbatches, 20 even ones do not: the last ranks take more.
@@ -52,7 +56,7 @@ fn uneven_stages_are_found_when_only_they_fit() {
     };
     let question = question("llama-3-70b", "dgx-h100:16", 8192, 512, pins);
     let [(_, Staged::Plan(plan, _))] = &staged(&question)[..] else { panic!("nothing fits") };
-    assert!(Measure::new(plan, None).fullest(plan).fits());
+    assert!(fits(plan));
     assert!(plan.stages.iter().any(|stage| stage.0.len() < 4), "{:?}", plan.stages);
 }
 
@@ -66,7 +70,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
         for (candidate, staged) in staged(&question) {
             match staged {
                 Staged::Plan(plan, _) => {
-                    assert!(Measure::new(&plan, None).fullest(&plan).fits(), "{}", candidate.words());
+                    assert!(fits(&plan), "{}", candidate.words());
                     plans += 1;
                 }
                 Staged::OutOfMemory { needs, .. } => {
@@ -75,11 +79,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
                     let share = |stage| 32 / stages + usize::from(stage < 32 % stages);
                     let full = |stage| StageBlocks(vec![Recompute::Full; share(stage)]);
                     let even = candidate.plan(&question, (0..stages).map(full).collect());
-                    assert!(
-                        !Measure::new(&even, None).fullest(&even).fits(),
-                        "{}: even stages fit",
-                        candidate.words()
-                    );
+                    assert!(!fits(&even), "{}: even stages fit", candidate.words());
                 }
                 Staged::Undecided => panic!("{}", candidate.words()),
             }
