@@ -6,11 +6,13 @@ use std::process::Command;
 
 const NAMES: [&str; 2] = ["chromium", "chromium-browser"];
 
-/// Runs Chromium on a file of the folder; none if it is not there.
+/// Runs Chromium on a file of the folder, and its script for up to 10 s of the page's own time however busy the machine is; none
+/// if it is not there.
 fn chromium(folder: &Folder, arguments: &[&str], file: &str) -> Option<String> {
     let url = format!("file://{}", folder.path(file).display());
     let profile = format!("--user-data-dir={}", folder.path("profile").display());
-    let common = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,2400", &profile];
+    let time = "--virtual-time-budget=10000";
+    let common = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,2400", time, &profile];
     let ran =
         NAMES.iter().find_map(|name| Command::new(name).args(common).args(arguments).arg(&url).output().ok());
     ran.filter(|ran| ran.status.success()).map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned())
