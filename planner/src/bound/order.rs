@@ -7,10 +7,10 @@
 //! T ≥ Σ b_s c_s ≥ Σ c_s + (L − S) min c_s      c_s = F_s f + I_s i + W_s w, b_s ≥ 1, Σ b_s = L, S stages
 //! ```
 //!
-//! The better the mean, the more equal c_s. Two means are kept:
+//! The better the mean, the more equal c_s. Three means are kept:
 //!
-//! - of the paths through each stage: forward of one microbatch down to it, all that its rank does from there to the stage's last
-//!   backward, and backward of that microbatch up again. For 1F1B it is the best of all;
+//! - two of the paths through each stage: forward of one microbatch down to it, all that its rank does from there to the stage's last
+//!   backward, and backward of that microbatch up again; with equal weights, and with those under which stages count as often;
 //! - of longest paths of splits: each next split moves blocks from stages that have counted often to ones that have not.
 //!
 //! ```text
