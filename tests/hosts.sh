@@ -50,7 +50,7 @@ check() {
   for host in $(seq "$hosts" -1 1); do
     RANK=$((host - 1)) WORLD_SIZE=$hosts LOCAL_WORLD_SIZE=$hosts MASTER_ADDR=10.77.0.1 MASTER_PORT=29511 \
       ip netns exec "tw$host" timeout 300 "$program" validate "$plan" --transport tcp --emulated --cluster "$cluster" \
-      --steps "${STEPS:-8}" &
+      --rounds "${ROUNDS:-3}" --steps "${STEPS:-5}" &
     started+=($!)
   done
   wait "${started[@]}"

@@ -12,11 +12,13 @@
 //! Nothing here knows what is made of the numbers.
 
 mod machine;
+mod network;
 mod slices;
 mod steps;
 
 pub use machine::on_machine;
 pub(crate) use machine::today;
+pub use network::network_work;
 pub use slices::Grid;
 pub use steps::Over;
 
@@ -124,6 +126,7 @@ pub fn calibrate(
         threads: machine::sourced(threading.threads),
         emulated: false,
         steps: steps::measure(over, machine::source())?,
+        network: None,
         jitter: times.jitter(),
         // The short runs exchange between threads.
         exchanges: if over == Over::Threads { times.exchanges() } else { Vec::new() },

@@ -70,7 +70,7 @@ mod transport;
 mod update;
 mod watch;
 
-pub use calibrate::{Calibrated, Grid, Measuring, Over, calibrate, on_machine};
+pub use calibrate::{Calibrated, Grid, Measuring, Over, calibrate, network_work, on_machine};
 pub use checkpoint::{CheckpointError, abandon_checkpoints};
 pub use device::{DEVICES, DeviceKind, MeasuredDevice, measure_ops};
 pub use error::{Fault, RunError};

@@ -79,7 +79,7 @@ impl Costs for KnownCosts<'_> {
         known(&self.times, &[from, to], call, || self.costs.message(bytes, from, to))
     }
 
-    fn handed_over(&self, bytes: Bytes, from: usize, to: usize) -> Option<Seconds> {
+    fn handed_over(&self, bytes: Bytes, from: usize, to: usize) -> Option<(Seconds, f64)> {
         self.costs.handed_over(bytes, from, to)
     }
 
@@ -130,7 +130,7 @@ impl Costs for KnownCosts<'_> {
         self.costs.collective_cores(kind, bytes, group, time)
     }
 
-    fn message_cores(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> f64 {
+    fn message_cores(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> [f64; 2] {
         self.costs.message_cores(bytes, from, to, time)
     }
 

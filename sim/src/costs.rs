@@ -58,9 +58,10 @@ pub trait Costs {
         0.0
     }
 
-    /// The part of its machine's cores that the sender of a message takes while it lasts; none unless said otherwise.
-    fn message_cores(&self, _bytes: Bytes, _from: usize, _to: usize, _time: Seconds) -> f64 {
-        0.0
+    /// The parts of the sender's machine's cores and of the receiver's that a message takes while it lasts; none unless said
+    /// otherwise.
+    fn message_cores(&self, _bytes: Bytes, _from: usize, _to: usize, _time: Seconds) -> [f64; 2] {
+        [0.0; 2]
     }
 
     /// A collective of `bytes` (the whole tensor) over a group.
@@ -75,9 +76,9 @@ pub trait Costs {
     /// A message between two global ranks.
     fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds;
 
-    /// When a message's sender may go on, which is on its way then; none where that is when it has arrived, as it is unless
-    /// said otherwise.
-    fn handed_over(&self, _bytes: Bytes, _from: usize, _to: usize) -> Option<Seconds> {
+    /// When a message's sender may go on, which is on its way then, and the part of its machine's cores that it takes until
+    /// then; none where that is when it has arrived, as it is unless said otherwise.
+    fn handed_over(&self, _bytes: Bytes, _from: usize, _to: usize) -> Option<(Seconds, f64)> {
         None
     }
 

@@ -2,7 +2,7 @@
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, Load, OpId, Outcome, Timing, Traffic, Use, UseRange};
-use crate::template::{Detail, Inside, Node, NodeAction, Remembered, templates};
+use crate::template::{Detail, Inside, Node, NodeAction, OnItsWay, Remembered, templates};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{
     Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
@@ -322,9 +322,11 @@ impl Builder {
                     NodeAction::Send { channel, to, arrives, .. } => {
                         let last = match arrives {
                             None => op,
-                            Some(time) => {
+                            Some(OnItsWay { time, cores }) => {
                                 let on_its_way =
                                     self.flat.graph.add(queues[Stream::Send as usize], Timing::Takes(time));
+                                let uses = self.uses_of_cores([index, rank.pipeline[to]], cores);
+                                self.flat.graph.set_uses(on_its_way, uses);
                                 self.flat.origins.push(Origin { call: track, node: number });
                                 // It starts when the send does, behind what the rank has sent before.
                                 let earlier = node.after.iter().map(|earlier| added[*earlier as usize]);
@@ -350,10 +352,8 @@ impl Builder {
             return UseRange::default();
         }
         if node.load.cores > 0.0
-            && let Some(machine) = self.machines[index]
+            && let Some(device) = self.cores_of(index)
         {
-            // Behind the ranks' own devices there is one for each machine's cores.
-            let device = (self.machines.len() + machine) as u32;
             return self.flat.graph.add_uses(&[Use { device, load: node.load }]);
         }
         let own = Use { device: index as u32, load: node.load };
@@ -367,6 +367,22 @@ impl Builder {
             }
         }
         self.flat.graph.add_uses(&[own])
+    }
+
+    /// The cores that one of the program's ranks computes on together with others, as a device: behind the ranks' own there
+    /// is one for each machine's cores.
+    fn cores_of(&self, index: usize) -> Option<u32> {
+        self.machines[index].map(|machine| (self.machines.len() + machine) as u32)
+    }
+
+    /// What is taken of the cores of some ranks.
+    fn uses_of_cores(&mut self, ranks: [usize; 2], cores: [f64; 2]) -> UseRange {
+        let of_rank = |(index, cores): (usize, f64)| {
+            let device = self.cores_of(index).filter(|_| cores > 0.0)?;
+            Some(Use { device, load: Load { cores, ..Load::default() } })
+        };
+        let uses: Vec<Use> = ranks.into_iter().zip(cores).filter_map(of_rank).collect();
+        if uses.is_empty() { UseRange::default() } else { self.flat.graph.add_uses(&uses) }
     }
 
     fn finish(mut self) -> Flat {

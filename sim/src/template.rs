@@ -69,10 +69,19 @@ pub(crate) enum NodeAction {
         /// What the sender takes.
         takes: Picoseconds,
         /// What it takes the message to arrive, if the sender does not wait for that.
-        arrives: Option<Picoseconds>,
+        arrives: Option<OnItsWay>,
     },
     /// Receives from a pipeline rank.
     Receive(Channel),
+}
+
+/// A message that its sender has given away.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct OnItsWay {
+    /// From its beginning until it has arrived.
+    pub time: Picoseconds,
+    /// The parts of the sender's machine's cores and of the receiver's that it takes meanwhile.
+    pub cores: [f64; 2],
 }
 
 /// Costs that remember the kernels and collectives they were asked for: a program has few distinct ones, each thousands
@@ -242,16 +251,18 @@ fn action<C: Costs>(
         Work::Send { channel, to, bytes } => {
             let receiver = program.ranks[rank.pipeline[to]].rank;
             let time = costs.costs.message(bytes, rank.rank, receiver);
+            let [own, others] = costs.costs.message_cores(bytes, rank.rank, receiver, time);
             // One that has a stream to itself holds nobody up.
             let handed_over = match op.stream {
                 Stream::Send => None,
                 _ => costs.costs.handed_over(bytes, rank.rank, receiver),
             };
-            let takes = handed_over.unwrap_or(time);
+            let (takes, cores) = handed_over.unwrap_or((time, own));
+            // What it takes in the sender's hands is part of what it takes in all.
+            let left = (own - cores * (takes / time)).max(0.0);
+            let arrives = handed_over.map(|_| OnItsWay { time: time.into(), cores: [left, others] });
             let traffic = costs.costs.message_traffic(bytes, rank.rank, receiver, takes);
-            let cores = costs.costs.message_cores(bytes, rank.rank, receiver, takes);
             let load = Load { cores, ..Load::communication(traffic) };
-            let arrives = handed_over.map(|_| time.into());
             (NodeAction::Send { channel, to, takes: takes.into(), arrives }, load)
         }
         // The send says what the message takes on both sides.

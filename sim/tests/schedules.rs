@@ -1,6 +1,7 @@
 //! Bubble and memory of the pipeline schedules, measured on simulated timelines and held against closed forms.
 
 use trainwright_sim::costs::Costs;
+use trainwright_sim::engine::Load;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
@@ -411,10 +412,26 @@ fn unsteady_ops_keep_their_mean_and_make_ranks_wait() {
     assert!(unsteady.duration > slowest + Picoseconds::from(Seconds::new(3.0)), "it waits on the way");
 }
 
-/// A message takes 10 s; its sender has given it away after 1 s, if ever.
-struct Posts(Option<f64>);
+/// A message takes 10 s; its sender has given it away after 1 s, if ever. Kernels and messages take these parts of the
+/// cores that all share.
+struct Posts {
+    given: Option<f64>,
+    cores: [f64; 2],
+}
 
 impl Costs for Posts {
+    fn machine(&self, _: usize) -> Option<usize> {
+        Some(0)
+    }
+
+    fn kernel_load(&self, _: &Kernel, _: Seconds) -> Load {
+        Load { cores: self.cores[0], ..Load::default() }
+    }
+
+    fn message_cores(&self, _: Bytes, _: usize, _: usize, _: Seconds) -> [f64; 2] {
+        [self.cores[1], 0.0]
+    }
+
     fn kernel(&self, kernel: &Kernel) -> Seconds {
         UnitCosts.kernel(kernel)
     }
@@ -427,8 +444,8 @@ impl Costs for Posts {
         Seconds::new(10.0)
     }
 
-    fn handed_over(&self, _: Bytes, _: usize, _: usize) -> Option<Seconds> {
-        self.0.map(Seconds::new)
+    fn handed_over(&self, _: Bytes, _: usize, _: usize) -> Option<(Seconds, f64)> {
+        self.given.map(|given| (Seconds::new(given), 0.0))
     }
 }
 
@@ -453,8 +470,8 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
     };
     let segments = vec![segment("first", vec![kernel(), send]), segment("second", vec![receive, kernel()])];
     let program = Program { segments, ranks: vec![rank(0), rank(1)], groups: Vec::new() };
-    let check = |given: Option<f64>, expected: [[f64; 4]; 2]| {
-        let timeline = simulate(&program, &Posts(given), Detail::Ops).unwrap();
+    let check = |given: Option<f64>, cores: [f64; 2], expected: [[f64; 4]; 2]| {
+        let timeline = simulate(&program, &Posts { given, cores }, Detail::Ops).unwrap();
         let ends = [0, 1].map(|rank| {
             let own =
                 timeline.spans.iter().filter(|span| span.rank == rank && span.activity != Activity::Wait);
@@ -463,7 +480,9 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
         assert_eq!(ends, expected.map(|ends| ends.to_vec()));
     };
     // The second message has to wait until the first one is through, at 11.
-    check(Some(1.0), [[1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 21.0, 22.0]]);
+    check(Some(1.0), [0.0; 2], [[1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 21.0, 22.0]]);
     // Who waits for the end of each sends the second one from 12 on.
-    check(None, [[1.0, 11.0, 12.0, 22.0], [11.0, 12.0, 22.0, 23.0]]);
+    check(None, [0.0; 2], [[1.0, 11.0, 12.0, 22.0], [11.0, 12.0, 22.0, 23.0]]);
+    // Beside a message that takes half of the cores, a kernel that has use for all of them takes twice as long.
+    check(Some(1.0), [1.0, 0.5], [[1.0, 2.0, 4.0, 5.0], [11.0, 13.0, 21.0, 22.0]]);
 }

@@ -9,11 +9,11 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{
     Calibrated, DEVICES, Grid, LearningRate, Measuring, Over, Records, Rendezvous, Settings, Tokens,
-    calibrate, on_machine, train, train_in_processes,
+    calibrate, network_work, on_machine, train, train_in_processes,
 };
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
-use trainwright_spec::cluster::Cluster;
+use trainwright_spec::cluster::{Cluster, NetworkWork};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 use trainwright_traces::comparison::Comparison;
@@ -94,10 +94,14 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
     let place = inputs::launched::place(arguments.transport)?;
     // The others wait while rank 0 measures the machine.
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
-    let (mut machines, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut machines, mut networks, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..arguments.rounds {
         if leads && arguments.profile.is_none() {
             machines.push(machine(arguments, plan)?);
+        }
+        if let Some(place) = &place {
+            let of_node = plan.mesh.ranks().div_ceil(plan.cluster.nodes);
+            networks.extend(network_work(place, of_node, arguments.emulated)?);
         }
         if let Some((own_steps, own_times)) = measure(arguments, plan, place.as_ref())? {
             steps.extend(own_steps);
@@ -111,7 +115,11 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
         (Some(mean), _) => mean.cluster,
         (None, folder) => profile(folder.as_deref().unwrap_or_default(), plan)?,
     };
-    let plan = on_machine(plan, &joined(arguments, plan, cluster))?;
+    let mut joined = joined(arguments, plan, cluster);
+    if let Some(cores) = &mut joined.node.cores {
+        cores.network = NetworkWork::sum(&networks);
+    }
+    let plan = on_machine(plan, &joined)?;
     let (_, expected) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
     let compared = Comparison::new(&expected, &steps, &times);
     let measured = typical(&steps).clone();

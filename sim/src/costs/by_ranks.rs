@@ -3,7 +3,7 @@
 //! This knows what a step takes inside a node and what it adds between nodes. It does not know who else uses the cores.
 
 use crate::network::{Link, Placement};
-use trainwright_spec::cluster::{Cores, MeasuredExchange, StepTimes, step_time};
+use trainwright_spec::cluster::{Cores, MeasuredExchange, NetworkWork, StepTimes, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -25,14 +25,32 @@ pub(super) fn collective_time(
     sum(kind, bytes, placement.ranks, |takes, bytes| step(takes, bytes, network.as_mut(), steps))
 }
 
-/// The part of it in which each member's thread works.
+/// The time of one core that each member takes for it.
+///
+/// T = Σ over its steps of max(t_copy(n), w n) + t_add(n) − t_copy(n)
+///
+/// w what the operating system works for a byte between nodes, both copies of it included, 0 inside a node.
 pub(super) fn collective_work(
     kind: CollectiveKind,
     bytes: Bytes,
     ranks: usize,
-    steps: &StepTimes,
+    (steps, network): (&StepTimes, Option<&NetworkWork>),
 ) -> Seconds {
-    sum(kind, bytes, ranks, |takes, bytes| step(takes, bytes, None, steps))
+    sum(kind, bytes, ranks, |takes, bytes| {
+        let more = network.map_or(Seconds::ZERO, |network| {
+            let [sent, received] = network.of(bytes);
+            sent + received - step_time(&steps.copies, bytes)
+        });
+        step(takes, bytes, None, steps) + more.max(Seconds::ZERO)
+    })
+}
+
+/// Times of one core of the sender's and the receiver's node for a message between nodes.
+///
+/// T = max(t_copy(n), w_s n), and w_r n: what the sender does itself is part of what its node does
+pub(super) fn message_work(bytes: Bytes, cores: &Cores) -> [Seconds; 2] {
+    let [sent, received] = cores.network.as_ref().map_or([Seconds::ZERO; 2], |network| network.of(bytes));
+    [sent.max(step_time(&cores.steps.copies, bytes)), received]
 }
 
 /// What an op does beside the exchange itself, such as to put together what is sent: what such ops took more than `alone` says
@@ -56,10 +74,12 @@ pub(super) fn beside(
     ((bytes / all) * more).max(Seconds::ZERO)
 }
 
-/// The part of a node's cores that a thread takes which works for `work` out of `time`.
+/// The part of a node's cores that is busy with `work` out of `time`, all of them at most.
 pub(super) fn cores(work: Seconds, time: Seconds, cores: &Cores) -> f64 {
-    let busy = if time > Seconds::ZERO { (work / time).min(1.0) } else { 1.0 };
-    busy / cores.count.value as f64
+    let count = cores.count.value as f64;
+    // What takes no time at all is one thread's.
+    let busy = if time > Seconds::ZERO { (work / time).min(count) } else { 1.0 };
+    busy / count
 }
 
 /// Time of a message: inside a node it changes hands, between nodes it is copied into the receiver's memory.

@@ -99,17 +99,23 @@ impl Costs for ClusterCosts<'_> {
     fn collective_cores(&self, kind: CollectiveKind, bytes: Bytes, group: &Group, time: Seconds) -> f64 {
         self.cluster.node.cores.as_ref().map_or(0.0, |cores| {
             let alone = self.collective(kind, bytes, group);
-            let moving = by_ranks::collective_work(kind, bytes, group.ranks.len(), &cores.steps);
+            let between = Placement::new(&group.ranks, self.cluster).between;
+            let network = between.and(cores.network.as_ref());
+            let moving = by_ranks::collective_work(kind, bytes, group.ranks.len(), (&cores.steps, network));
             // What an op does beside the exchange is work too.
             by_ranks::cores(moving + (time - alone), time, cores)
         })
     }
 
-    fn message_cores(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> f64 {
-        self.cluster.node.cores.as_ref().map_or(0.0, |cores| {
+    fn message_cores(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> [f64; 2] {
+        self.cluster.node.cores.as_ref().map_or([0.0; 2], |cores| {
             let nodes = [from, to].map(|rank| rank / self.cluster.node.gpus.value);
-            let moved = if nodes[0] == nodes[1] { Bytes::ZERO } else { bytes };
-            by_ranks::cores(step_time(&cores.steps.copies, moved), time, cores)
+            let work = if nodes[0] == nodes[1] {
+                [step_time(&cores.steps.copies, Bytes::ZERO), Seconds::ZERO]
+            } else {
+                by_ranks::message_work(bytes, cores)
+            };
+            work.map(|work| by_ranks::cores(work, time, cores))
         })
     }
 
@@ -134,7 +140,8 @@ impl Costs for ClusterCosts<'_> {
         match &self.cluster.node.cores {
             None => time,
             Some(cores) => {
-                let alone = |kind, bytes, ranks| by_ranks::collective_work(kind, bytes, ranks, &cores.steps);
+                let steps = (&cores.steps, None);
+                let alone = |kind, bytes, ranks| by_ranks::collective_work(kind, bytes, ranks, steps);
                 time + by_ranks::beside(&op.kind(), (kind, bytes), &cores.exchanges, alone)
             }
         }
@@ -152,11 +159,11 @@ impl Costs for ClusterCosts<'_> {
 
     /// A process gives a message to the operating system, which takes it out of its hands: a buffer of a connection holds
     /// more than a message has (Linux: 4 MiB, net.ipv4.tcp_wmem). 128 KiB that take 10.5 ms at 100 Mbit/s were given in 0.3 ms.
-    fn handed_over(&self, bytes: Bytes, from: usize, to: usize) -> Option<Seconds> {
+    fn handed_over(&self, bytes: Bytes, from: usize, to: usize) -> Option<(Seconds, f64)> {
         let cores = self.cluster.node.cores.as_ref()?;
         let between = Placement::new(&[from, to], self.cluster).between?;
         let given = step_time(&cores.steps.copies, bytes);
-        (bytes / between.bandwidth > given).then_some(given)
+        (bytes / between.bandwidth > given).then(|| (given, by_ranks::cores(given, given, cores)))
     }
 
     fn copy(&self, direction: CopyDirection, place: Place, bytes: Bytes) -> Seconds {

@@ -22,6 +22,9 @@ pub struct Cores {
     pub emulated: bool,
     /// What steps of collectives take without a network.
     pub steps: StepTimes,
+    /// What the operating system does on them for a network; left out, nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkWork>,
     /// How unsteady ops are: parts of their means that they took, of equal probability and with the mean 1, the shortest
     /// first; left out, all take their means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -29,6 +32,44 @@ pub struct Cores {
     /// Collectives that were timed as ops of a program, with what such an op does beside the exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<MeasuredExchange>,
+}
+
+/// What operating systems do for bytes that go through a network, on the cores that ranks compute on: packets, timers and
+/// interrupts, and the copies of the processes that send and receive them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkWork {
+    /// Where the numbers are from.
+    pub source: String,
+    /// Bytes that left a node, and the time of one core that this took there. Where all nodes are on one machine, it did the
+    /// receiver's work meanwhile.
+    #[serde(rename = "sent_bytes_and_us")]
+    pub sent: MeasuredTime,
+    /// Bytes that came to a node, and the time of one core that this took there; none where all nodes are on one machine.
+    #[serde(rename = "received_bytes_and_us")]
+    pub received: MeasuredTime,
+}
+
+impl NetworkWork {
+    /// Several measurements as one; none of none.
+    pub fn sum(all: &[NetworkWork]) -> Option<NetworkWork> {
+        let of = |part: fn(&NetworkWork) -> &MeasuredTime| MeasuredTime {
+            bytes: all.iter().map(|one| part(one).bytes).sum(),
+            time: all.iter().map(|one| part(one).time).sum(),
+        };
+        let source = all.first()?.source.clone();
+        Some(NetworkWork { source, sent: of(|one| &one.sent), received: of(|one| &one.received) })
+    }
+
+    /// Time of one core of the sender's node, and of the receiver's, for `bytes`.
+    ///
+    /// T = n T_i / n_i
+    pub fn of(&self, bytes: Bytes) -> [Seconds; 2] {
+        [&self.sent, &self.received].map(|measured| match measured.bytes {
+            Bytes::ZERO => Seconds::ZERO,
+            all => (bytes / all) * measured.time,
+        })
+    }
 }
 
 /// A collective that was timed as a certain op of a program, on ranks with a core each.
@@ -77,6 +118,18 @@ pub fn step_time(measured: &[MeasuredTime], bytes: Bytes) -> Seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_for_a_network_is_in_proportion_to_bytes() {
+        let row = |bytes, time| MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(time) };
+        let work = |sent, received| NetworkWork { source: "a test".into(), sent, received };
+        let of = |work: &NetworkWork| work.of(Bytes::new(10.0)).map(Seconds::get);
+        let first = work(row(100.0, 1.0), row(0.0, 0.0));
+        assert_eq!(of(&first), [0.1, 0.0]);
+        let both = NetworkWork::sum(&[first, work(row(100.0, 3.0), row(50.0, 5.0))]).unwrap();
+        assert_eq!(of(&both), [0.2, 1.0]);
+        assert_eq!(NetworkWork::sum(&[]), None);
+    }
 
     #[test]
     fn steps_lie_on_straight_lines_between_the_measured_sizes() {
