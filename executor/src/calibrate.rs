@@ -27,7 +27,7 @@ use crate::record::Record;
 use crate::settings::{LearningRate, Records, Settings};
 use crate::timeline::{Met, met_ops};
 use crate::tokens::Tokens;
-use crate::train::run_plan;
+use crate::train::{StepReport, run_plan};
 use machine::{Figures, Threading};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -65,6 +65,7 @@ impl Calibrated {
             for (index, row) in cores.exchanges.iter_mut().enumerate() {
                 row.measured.time = of(&|one| Some(one.cores()?.exchanges.get(index)?.measured.time));
             }
+            cores.crowding = share * all.iter().filter_map(|one| Some(one.cores()?.crowding)).sum::<f64>();
             for (index, part) in cores.jitter.iter_mut().enumerate() {
                 let own = all.iter().filter_map(|one| one.cores()?.jitter.get(index));
                 *part = share * own.sum::<f64>();
@@ -127,6 +128,7 @@ pub fn calibrate(
         emulated: false,
         steps: steps::measure(over, machine::source())?,
         network: None,
+        crowding: times.crowding(),
         jitter: times.jitter(),
         // The short runs exchange between threads.
         exchanges: if over == Over::Threads { times.exchanges() } else { Vec::new() },
@@ -150,6 +152,9 @@ const PARTS: usize = 64;
 struct Times {
     ops: BTreeMap<(String, String), (Kernel, Vec<f64>)>,
     exchanges: BTreeMap<(String, CollectiveKind, usize, u64), Vec<f64>>,
+    /// Seconds of all steps of ranks that outnumber cores, what they would be if each rank took as long as one with a core
+    /// to itself, and threads a core.
+    crowded: Vec<[f64; 3]>,
 }
 
 /// No op takes less than a nanosecond, the unit in which they are timed.
@@ -175,6 +180,14 @@ impl Times {
             MeasuredExchange { op: op.clone(), collective: *collective, ranks: *ranks, measured }
         };
         self.exchanges.iter().map(row).collect()
+    }
+
+    /// k = Σ (T_i − T'_i) / Σ T'_i (w_i − 1): T_i and T'_i the times with and without others on the cores, w_i threads a core.
+    /// It is less than nothing where other programs are busy too, of which more ranks leave less.
+    fn crowding(&self) -> f64 {
+        let more: f64 = self.crowded.iter().map(|[time, fair, _]| time - fair).sum();
+        let beyond: f64 = self.crowded.iter().map(|[_, fair, threads]| fair * (threads - 1.0)).sum();
+        if beyond > 0.0 { more / beyond } else { 0.0 }
     }
 
     /// Parts of their means that runs of ops took: of all runs, each as likely as its op's mean is long, the means of
@@ -234,6 +247,16 @@ fn time_ops(plan: &Plan, threading: Threading, times: &mut Times) -> Result<(), 
     let of_step = tried.steps.last().map_or(SECONDS, |step| step.seconds);
     let steps = ((SECONDS / of_step) as usize).clamp(LEAST_STEPS, MOST_STEPS);
     let ran = run_plan(plan, &tokens, &settings(steps), &mut |_| {})?;
+    if threading.a_core() > 1.0 {
+        let crowd = slices::crowded(plan, threading);
+        let settings =
+            settings(((SECONDS / of_step / threading.a_core()) as usize).clamp(LEAST_STEPS, MOST_STEPS));
+        let crowded = run_plan(&crowd, &tokens, &settings, &mut |_| {})?;
+        let median_step =
+            |steps: &[StepReport]| median(steps.iter().skip(WARM_UP).map(|step| step.seconds).collect());
+        let fair = threading.a_core() * median_step(&ran.steps);
+        times.crowded.push([median_step(&crowded.steps), fair, threading.a_core()]);
+    }
     let of_step = |step: usize| ran.ends.iter().map(move |end| &end.records[step]);
     let duration = |step: usize| {
         let ends = of_step(step).filter_map(|record| record.ops.last()).map(|op| op.end).max();
@@ -267,6 +290,15 @@ fn time_ops(plan: &Plan, threading: Threading, times: &mut Times) -> Result<(), 
 mod tests {
     use super::*;
     use trainwright_spec::program::Access;
+
+    #[test]
+    fn crowding_is_what_taking_turns_costs() {
+        let times = |crowded| Times { crowded, ..Times::default() };
+        // 2 s more than 20 where two threads share a core, 4 s more than 40 where five do: 6 s of 20 · 1 + 40 · 4.
+        let found = times(vec![[22.0, 20.0, 2.0], [44.0, 40.0, 5.0]]).crowding();
+        assert!((found - 6.0 / 180.0).abs() < 1e-12, "{found}");
+        assert_eq!(times(Vec::new()).crowding(), 0.0);
+    }
 
     #[test]
     fn shares_weigh_the_same_and_keep_the_mean() {

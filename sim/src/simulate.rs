@@ -325,7 +325,7 @@ impl Builder {
                             Some(OnItsWay { time, cores }) => {
                                 let on_its_way =
                                     self.flat.graph.add(queues[Stream::Send as usize], Timing::Takes(time));
-                                let uses = self.uses_of_cores([index, rank.pipeline[to]], cores);
+                                let uses = self.uses_on_the_way([index, rank.pipeline[to]], cores);
                                 self.flat.graph.set_uses(on_its_way, uses);
                                 self.flat.origins.push(Origin { call: track, node: number });
                                 // It starts when the send does, behind what the rank has sent before.
@@ -375,14 +375,19 @@ impl Builder {
         self.machines[index].map(|machine| (self.machines.len() + machine) as u32)
     }
 
-    /// What is taken of the cores of some ranks.
-    fn uses_of_cores(&mut self, ranks: [usize; 2], cores: [f64; 2]) -> UseRange {
+    /// What a message on its way takes: of the cores of its sender and its receiver, and of the receiver's link inwards, which
+    /// is a device too, behind all others. (On the sender's link messages follow each other.)
+    fn uses_on_the_way(&mut self, [from, to]: [usize; 2], cores: [f64; 2]) -> UseRange {
         let of_rank = |(index, cores): (usize, f64)| {
             let device = self.cores_of(index).filter(|_| cores > 0.0)?;
             Some(Use { device, load: Load { cores, ..Load::default() } })
         };
-        let uses: Vec<Use> = ranks.into_iter().zip(cores).filter_map(of_rank).collect();
-        if uses.is_empty() { UseRange::default() } else { self.flat.graph.add_uses(&uses) }
+        let link = Use {
+            device: (2 * self.machines.len() + to) as u32,
+            load: Load::communication(Traffic { between: 1.0, ..Traffic::default() }),
+        };
+        let uses: Vec<Use> = [from, to].into_iter().zip(cores).filter_map(of_rank).chain([link]).collect();
+        self.flat.graph.add_uses(&uses)
     }
 
     fn finish(mut self) -> Flat {

@@ -486,3 +486,32 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
     // Beside a message that takes half of the cores, a kernel that has use for all of them takes twice as long.
     check(Some(1.0), [1.0, 0.5], [[1.0, 2.0, 4.0, 5.0], [11.0, 13.0, 21.0, 22.0]]);
 }
+
+#[test]
+fn messages_to_one_rank_share_its_link() {
+    let line = |stage: usize| if stage == 0 { Channel::Activation(0) } else { Channel::Gradient(0) };
+    let send = |stage| {
+        let channel = line(stage);
+        vec![op(Stream::Compute, Work::Send { channel, to: 1, bytes: Bytes::ZERO }, Vec::new())]
+    };
+    let receive = |from| {
+        op(Stream::Compute, Work::Receive { channel: line(from), from, bytes: Bytes::ZERO }, Vec::new())
+    };
+    let segments =
+        [send(0), vec![receive(0), receive(2)], send(2)].map(|ops| Segment { name: "segment".into(), ops });
+    let rank = |rank: usize| RankProgram {
+        rank,
+        stands_for: 1,
+        pipeline_rank: rank,
+        pipeline: vec![0, 1, 2],
+        groups: [None; Axis::ALL.len()],
+        resident: Vec::new(),
+        calls: vec![Call { segment: rank, action: None }],
+    };
+    let program =
+        Program { segments: segments.to_vec(), ranks: [0, 1, 2].map(rank).to_vec(), groups: Vec::new() };
+    let duration =
+        |given| simulate(&program, &Posts { given, cores: [0.0; 2] }, Detail::Ops).unwrap().duration;
+    // Each would arrive after 10 s alone.
+    assert_eq!(Seconds::from(duration(Some(1.0))), Seconds::new(20.0));
+}

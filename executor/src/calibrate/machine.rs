@@ -18,7 +18,8 @@ pub(super) struct Threading {
     pub cores: usize,
     /// Threads of each rank.
     pub threads: usize,
-    ranks: usize,
+    /// Ranks of the machine.
+    pub ranks: usize,
 }
 
 impl Threading {
@@ -26,6 +27,11 @@ impl Threading {
     pub fn of(ranks: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self { cores, threads: (cores / ranks.max(1)).max(1), ranks }
+    }
+
+    /// Threads that want to run for each core, 1 at least.
+    pub fn a_core(self) -> f64 {
+        ((self.ranks * self.threads) as f64 / self.cores as f64).max(1.0)
     }
 
     /// Ranks that compute at once, each on cores of its own.

@@ -100,6 +100,15 @@ fn whole(model: Model, [sequence, batch]: [usize; 2], threading: Threading) -> P
     }
 }
 
+/// The same run on as many data ranks as the machine has, each doing as much.
+pub(super) fn crowded(slice: &Plan, threading: Threading) -> Plan {
+    let mut plan = slice.clone();
+    plan.cluster.node.gpus.value = threading.ranks;
+    plan.mesh.data = threading.ranks;
+    plan.job.global_batch = slice.job.global_batch / slice.mesh.ranks() * threading.ranks;
+    plan
+}
+
 /// For each plan runs in which one rank has the layers of one of its ranks: as wide, with as many heads.
 pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>, RunError> {
     let mut slices: Vec<Plan> = Vec::new();

@@ -190,7 +190,7 @@ impl Costs for ClusterCosts<'_> {
     fn kernel_load(&self, kernel: &Kernel, time: Seconds) -> Load {
         if let Some(cores) = &self.cluster.node.cores {
             let share = cores.threads.value as f64 / cores.count.value as f64;
-            return Load { cores: share, ..Load::default() };
+            return Load { cores: share, crowding: cores.crowding, ..Load::default() };
         }
         let gap = self.node().gpu.achieved.kernel_overhead.value;
         let busy = (1.0 - gap / time).max(0.0);

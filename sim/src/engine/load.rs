@@ -31,6 +31,9 @@ pub struct Load {
     pub traffic: Traffic,
     /// What it takes of a pool of cores that several ranks compute on, in the mean over its time: 1 is the whole pool.
     pub cores: f64,
+    /// The part of its time that it takes more for every whole pool by which what is wanted exceeds the one there is: who
+    /// takes turns on cores finds others' numbers in their caches.
+    pub crowding: f64,
 }
 
 /// What communication leaves to kernels however much of it there is, so that they always end.
@@ -64,12 +67,13 @@ impl Load {
 
     /// How many times longer it takes beside others on the device.
     ///
-    /// s = (1 + f_p (1 / ((1 − C) (1 − M)) − 1) + f_m (1 / (1 − M) − 1) + f_c (1 / r − 1)) / q
+    /// s = (1 + f_p (1 / ((1 − C) (1 − M)) − 1) + f_m (1 / (1 − M) − 1) + f_c (1 / r − 1)) (1 + k max(w − 1, 0)) / q
     ///
     /// f_p, f_m, f_c the parts of its time bound by multiprocessors, bound by memory, communicating; C and M the parts
     /// of multiprocessors and memory bandwidth that the others' communication takes; r what it gets of the links it
     /// uses, of what it would use; q what it gets of the cores that it would use, which ranks share as links are shared
-    /// (a processor's scheduler gives every thread that wants to run the same time). A kernel on the multiprocessors that are left finds its operands later by what is
+    /// (a processor's scheduler gives every thread that wants to run the same time); w the cores that it and all others
+    /// want, as a part of those that there are, and k its crowding. A kernel on the multiprocessors that are left finds its operands later by what is
     /// taken of the memory's bandwidth, hence the product: chosen because of the all-gathers of 1 to 4 GiB inside a node of
     /// A100s, beside which matrix products take what it says to 0.1 % in the median (sim/tests/interference.rs).
     /// Kernels do not slow communication (its streams have priority, its multiprocessors are its own until it ends),
@@ -92,6 +96,8 @@ impl Load {
             slowness += self.communicating * (1.0 / got[0].min(got[1]) - 1.0);
         }
         if self.cores > 0.0 {
+            let wanted: f64 = self.cores + others.clone().map(|other| other.cores).sum::<f64>();
+            slowness *= 1.0 + self.crowding * (wanted - 1.0).max(0.0);
             slowness /= got_of_link(self.cores, others.map(|other| other.cores));
         }
         slowness
@@ -127,6 +133,7 @@ pub struct Mixture {
     /// Of each part, times the time it is taken.
     traffic: Traffic,
     cores: f64,
+    crowding: f64,
 }
 
 impl Mixture {
@@ -138,6 +145,7 @@ impl Mixture {
         self.communicating += communicating;
         self.traffic += load.traffic.times(communicating);
         self.cores += load.cores * time;
+        self.crowding += load.crowding * time;
     }
 
     /// The load of one op that does all of it in `time`, in the same unit.
@@ -152,6 +160,7 @@ impl Mixture {
             communicating: self.communicating / time,
             traffic: self.traffic.times(1.0 / communicating),
             cores: self.cores / time,
+            crowding: self.crowding / time,
         }
     }
 }
@@ -226,6 +235,11 @@ mod tests {
         check(threads(0.5), &[threads(0.5); 2], 1.5);
         check(threads(1.0), &[threads(0.5)], 2.0);
         check(threads(0.5), &[threads(1.0)], 1.0);
+        // Two threads a core, each of which takes a tenth longer for that; a quarter more than there is, a fortieth.
+        let crowded = Load { crowding: 0.1, ..threads(0.5) };
+        check(crowded, &[crowded; 3], 2.2);
+        check(crowded, &[crowded], 1.0);
+        check(Load { cores: 1.0, ..crowded }, &[threads(0.25)], 1.025 / 0.75);
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct Cores {
     /// What the operating system does on them for a network; left out, nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkWork>,
+    /// What ops take longer where threads outnumber cores, as a part of their times, for each thread a core beyond the first:
+    /// they find others' numbers in the caches. Negative where other programs were busy too when it was measured.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub crowding: f64,
     /// How unsteady ops are: parts of their means that they took, of equal probability and with the mean 1, the shortest
     /// first; left out, all take their means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -32,6 +36,10 @@ pub struct Cores {
     /// Collectives that were timed as ops of a program, with what such an op does beside the exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<MeasuredExchange>,
+}
+
+fn is_nothing(part: &f64) -> bool {
+    *part == 0.0
 }
 
 /// What operating systems do for bytes that go through a network, on the cores that ranks compute on: packets, timers and
