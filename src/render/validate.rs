@@ -34,14 +34,31 @@ pub fn page(of: &Validated) -> String {
     let kinds = [Left("ops"), Right("count"), Right("forecast ms"), Right("measured ms"), Right("error")];
     format!(
         "{}\n\n{}\n{}Times are means over ranks; measured figures are medians of {} steps, which differ by {:.0} %. \
-         Recording takes {:.3} % of the step.\n",
+         Recording takes {:.3} % of the step.\n{}",
         title(plan),
         table(&columns, figures(compared)),
         table(&kinds, ops(compared)),
         compared.steps,
         100.0 * compared.spread,
         100.0 * recording(compared),
+        shared_cores(plan),
     )
+}
+
+/// What was found of the cores that ranks share with each other and with the network; nothing where they share nothing.
+fn shared_cores(plan: &Plan) -> String {
+    let Some(cores) = &plan.cluster.node.cores else { return String::new() };
+    let mut text = String::new();
+    if cores.crowding != 0.0 {
+        text += &format!("Beside another rank on its core an op takes {:+.1} %. ", 100.0 * cores.crowding);
+    }
+    if let Some(network) = &cores.network {
+        let [sent, received] = network.of(Bytes::new(1.0)).map(|time| 1e9 * time.get());
+        text += &format!(
+            "The network takes {sent:.1} ns of a core where a byte leaves, {received:.1} ns where it arrives. "
+        );
+    }
+    if text.is_empty() { text } else { format!("{}\n", text.trim_end()) }
 }
 
 /// The part of a step that a rank spends on recording its ops.
