@@ -20,8 +20,8 @@ pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
-    AttentionGradient, AttentionOps, AttentionTile, ExpertOps, GridOps, Met, NOWHERE, OptimizerOps, Rule,
-    Updated, Visits,
+    AttentionGradient, AttentionOps, AttentionTile, ExpertOps, GridOps, Met, NOWHERE, OptimizerOps,
+    OptimizerStep, Rule, Updated, Visits,
 };
 pub(crate) use streams::{COMPUTE, stream_of};
 
@@ -276,20 +276,26 @@ pub(crate) struct LossTokens<'a> {
 }
 
 /// Lets the host take a step whose moments it keeps. `optimize` is the step, or half of it.
-fn updated_on_host<R>(device: &dyn Device, tensor: Updated, optimize: impl FnOnce(Updated) -> R) -> R {
-    let Updated { weights, gradients, moments, rounded } = tensor;
+fn updated_on_host<R>(
+    device: &dyn Device,
+    tensor: &mut Updated,
+    optimize: impl FnOnce(&mut Updated) -> R,
+) -> R {
+    let (decay, is_scaled) = (tensor.decay, tensor.is_scaled);
+    let [weights, gradients] = [&mut tensor.weights, &mut tensor.gradients].map(SliceMut::again);
     let mut own_weights = device.read(weights.as_slice()).into_owned();
     let mut own_gradients = device.read(gradients.as_slice()).into_owned();
-    let own = Updated {
+    let made = optimize(&mut Updated {
         weights: SliceMut::Host(&mut own_weights),
         gradients: SliceMut::Host(&mut own_gradients),
-        moments,
+        moments: tensor.moments,
         rounded: None,
-    };
-    let made = optimize(own);
+        decay,
+        is_scaled,
+    });
     device.write(gradients, &own_gradients);
-    if let Some(rounded) = rounded {
-        device.write(rounded, &own_weights);
+    if let Some(rounded) = &mut tensor.rounded {
+        device.write(rounded.again(), &own_weights);
     }
     match weights {
         SliceMut::Host(weights) => weights.copy_from_slice(&own_weights),
