@@ -77,6 +77,17 @@ pub(crate) struct NormGradient<'a> {
     pub gradient: Slice<'a>,
 }
 
+/// The end of a sublayer, and what is added to it.
+#[derive(Debug)]
+pub(crate) struct Sum<'a> {
+    /// The sum takes its place.
+    pub x: SliceMut<'a>,
+    /// What went past the sublayer.
+    pub past: Slice<'a>,
+    /// Added to each row.
+    pub bias: Option<Slice<'a>>,
+}
+
 /// Where the rows of tokens are in their sequences: row = place · batch + sequence, the place that of a position here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Positions<'a> {
@@ -173,6 +184,18 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
 
     /// A norm of rows, with gain and bias; what backward needs of it beside the input.
     fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers;
+
+    /// Whether it adds what went past a sublayer in the launch of the norm behind.
+    fn adds_in_norms(&self) -> bool {
+        false
+    }
+
+    /// The norm of a sum.
+    fn norm_of_sum(&self, norm: &Norm, sum: Sum, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
+        let Sum { mut x, past, bias } = sum;
+        self.add_residual(x.again(), past, bias);
+        self.norm(norm, x.as_slice(), vectors, out)
+    }
 
     /// Adds the gradient of the input.
     fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut);

@@ -18,6 +18,7 @@ pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require
 
 use super::{
     Columns, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation, Slice, SliceMut,
+    Sum,
 };
 use crate::error::Fault;
 use memory::Memory;
@@ -111,6 +112,35 @@ impl Cuda {
         let aligned = [x.at, bias, residual].iter().all(|address| address.0 % 16 == 0);
         let version = if aligned { own.launch(x.number) } else { own.ladder(x.number).swap_remove(0) };
         self.launch(&version);
+    }
+
+    /// Leaves means and deviations of all rows. `added` has what is added before.
+    fn norm_forward(
+        &self,
+        norm: &Norm,
+        x: Far,
+        added: NormForward,
+        vectors: [Option<Slice>; 2],
+        out: Far,
+    ) -> Numbers {
+        let rows = x.length / norm.width;
+        let (left, at) = self.scratch(2 * rows);
+        let [gain, bias] = vectors.map(address);
+        let own = NormForward {
+            x: x.at,
+            gain,
+            bias,
+            out: out.at,
+            mean: at,
+            scale: at.after(4 * rows),
+            rows: int(rows),
+            width: int(norm.width),
+            epsilon: norm.epsilon as f32,
+            centred: i32::from(norm.centred),
+            ..added
+        };
+        self.launch(&own.launch(x.number));
+        left
     }
 
     /// Launches what leaves each block's sums for gain and bias, and adds them up.
@@ -289,27 +319,19 @@ impl Device for Cuda {
         self.column_sum(gradient.device(), bias.device());
     }
 
-    /// Means and deviations of all rows.
     fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
-        let x = x.device();
-        let rows = x.length / norm.width;
-        let (left, at) = self.scratch(2 * rows);
-        let [gain, bias] = vectors.map(address);
-        let own = NormForward {
-            x: x.at,
-            gain,
-            bias,
-            out: out.device().at,
-            mean: at,
-            scale: at.after(4 * rows),
-            rows: int(rows),
-            width: int(norm.width),
-            epsilon: norm.epsilon as f32,
-            centred: i32::from(norm.centred),
-            ..NormForward::default()
-        };
-        self.launch(&own.launch(x.number));
-        left
+        self.norm_forward(norm, x.device(), NormForward::default(), vectors, out.device())
+    }
+
+    fn adds_in_norms(&self) -> bool {
+        true
+    }
+
+    fn norm_of_sum(&self, norm: &Norm, sum: Sum, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
+        let (x, residual) = (sum.x.device(), sum.past.device().at);
+        let added =
+            NormForward { residual, added_bias: address(sum.bias), sum: x.at, ..NormForward::default() };
+        self.norm_forward(norm, x, added, vectors, out.device())
     }
 
     fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {
