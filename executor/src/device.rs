@@ -149,6 +149,11 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
     /// Some columns of rows.
     fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns);
 
+    /// Numbers with any content in memory of the host, to copy to and from, which the device does by itself.
+    fn any_on_host(&self, length: usize, number: Number) -> Numbers {
+        self.any(length, number)
+    }
+
     /// Zeros.
     fn zero(&self, to: SliceMut);
 
@@ -296,35 +301,6 @@ pub(crate) struct LossTokens<'a> {
     pub of_all: &'a [Statistics<f32>],
     /// The gradient of the step's loss by that of one token.
     pub weight: f32,
-}
-
-/// Lets the host take a step whose moments it keeps. `optimize` is the step, or half of it.
-fn updated_on_host<R>(
-    device: &dyn Device,
-    tensor: &mut Updated,
-    optimize: impl FnOnce(&mut Updated) -> R,
-) -> R {
-    let (decay, is_scaled) = (tensor.decay, tensor.is_scaled);
-    let [weights, gradients] = [&mut tensor.weights, &mut tensor.gradients].map(SliceMut::again);
-    let mut own_weights = device.read(weights.as_slice()).into_owned();
-    let mut own_gradients = device.read(gradients.as_slice()).into_owned();
-    let made = optimize(&mut Updated {
-        weights: SliceMut::Host(&mut own_weights),
-        gradients: SliceMut::Host(&mut own_gradients),
-        moments: tensor.moments,
-        rounded: None,
-        decay,
-        is_scaled,
-    });
-    device.write(gradients, &own_gradients);
-    if let Some(rounded) = &mut tensor.rounded {
-        device.write(rounded.again(), &own_weights);
-    }
-    match weights {
-        SliceMut::Host(weights) => weights.copy_from_slice(&own_weights),
-        far => device.write(far, &own_weights),
-    }
-    made
 }
 
 /// Lets the host change a device's numbers.

@@ -5,11 +5,13 @@
 //! copied; messages of ranks on the same GPU are copied there, and those of others come through the host.
 
 mod attention;
+mod by_host;
 mod experts;
 mod grid;
 mod memory;
 mod open;
 mod optimizer;
+mod pinned;
 mod shared;
 mod structs;
 mod tables;
@@ -22,6 +24,7 @@ use super::{
 };
 use crate::error::Fault;
 use memory::Memory;
+use pinned::Pinned;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use structs::{activation, address, cross_entropy_of, int, norm_backward, shape};
@@ -48,6 +51,7 @@ use trainwright_kernels::rotary::Turn;
 pub(crate) struct Cuda {
     number: Number,
     memory: RefCell<Memory>,
+    pinned: RefCell<Pinned>,
     tables: RefCell<Tables>,
 }
 
@@ -68,7 +72,8 @@ type Done = Result<(), DeviceError>;
 impl Cuda {
     /// On that device; weights and activations are of such numbers.
     pub fn new(device: Box<dyn cuda::Device>, number: Number) -> Self {
-        Self { number, memory: RefCell::new(Memory::new(device)), tables: RefCell::default() }
+        let memory = RefCell::new(Memory::new(device));
+        Self { number, memory, pinned: RefCell::default(), tables: RefCell::default() }
     }
 
     /// Does it, if all went well so far.
@@ -192,8 +197,16 @@ impl Device for Cuda {
         numbers
     }
 
+    fn any_on_host(&self, length: usize, number: Number) -> Numbers {
+        let at = self.pinned.borrow_mut().allocate(self, room(length * number.size()));
+        Numbers::far(Far { at, length, number })
+    }
+
     fn give_back(&self, far: Far) {
-        self.memory.borrow_mut().give_back(far.at, room(far.bytes()));
+        let mut pinned = self.pinned.borrow_mut();
+        if !pinned.take_back(far.at, room(far.bytes()), || self.moment()) {
+            self.memory.borrow_mut().give_back(far.at, room(far.bytes()));
+        }
     }
 
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {

@@ -370,6 +370,34 @@ impl Device for Emulator {
         Ok(Address(at))
     }
 
+    /// It is all the host's.
+    fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        self.allocate(bytes)
+    }
+
+    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        self.order.wait_here(moment.of::<Clock>());
+        Ok(())
+    }
+
+    fn on_host(
+        &mut self,
+        at: Address,
+        bytes: usize,
+        work: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        let (from, buffer) = buffer_mut(memory, at);
+        let first = (at.0 - from) as usize;
+        if let Err((device, stream)) = buffer.history.seen(first..first + bytes, self.order.host()) {
+            panic!(
+                "the host looks at what stream {stream} of device {device} copies, and does not wait for it"
+            );
+        }
+        work(inside_mut(memory, at, bytes));
+        Ok(())
+    }
+
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         let memory = &mut *memory();
         self.touch(memory, "a copy from the host", &[(to, bytes.len(), true)]);

@@ -7,36 +7,41 @@ use trainwright_kernels::optimizer::{Squares, StepSize, descend};
 
 impl OptimizerOps for Cpu {
     fn prepare(&self, step: &OptimizerStep, tensors: &mut [Updated]) -> Vec<Squares> {
-        tensors.iter_mut().map(|tensor| prepare(step, tensor)).collect()
+        tensors.iter_mut().map(|tensor| self.prepare_one(step, tensor)).collect()
     }
 
     fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>) {
         for (index, tensor) in tensors.iter_mut().enumerate() {
-            let squares = match whole {
-                Some(whole) => whole[index],
-                None if step.rule.is_layer_wise() => prepare(step, tensor),
-                None => Squares::default(),
-            };
-            let squares = if tensor.is_scaled { squares } else { Squares::default() };
-            self.apply(step, tensor, squares);
+            self.optimize_one(step, tensor, whole.map(|whole| whole[index]));
         }
-    }
-}
-
-/// LAMB's updates take the place of the gradients.
-fn prepare(step: &OptimizerStep, tensor: &mut Updated) -> Squares {
-    let size = step.of(tensor);
-    let (weights, gradients) = (&*tensor.weights.again().host(), tensor.gradients.again().host());
-    match (step.rule, &mut *tensor.moments) {
-        (Rule::Lamb(lamb), [first, second]) => {
-            lamb.prepare(weights, gradients, [first.host_mut(), second.host_mut()], size)
-        }
-        (Rule::Lars(lars), _) => lars.prepare(weights, gradients, size),
-        (other, _) => unreachable!("a step of {other:?} has no halves"),
     }
 }
 
 impl Cpu {
+    /// The first half of a step of one tensor. LAMB's updates take the place of the gradients.
+    pub fn prepare_one(&self, step: &OptimizerStep, tensor: &mut Updated) -> Squares {
+        let size = step.of(tensor);
+        let (weights, gradients) = (&*tensor.weights.again().host(), tensor.gradients.again().host());
+        match (step.rule, &mut *tensor.moments) {
+            (Rule::Lamb(lamb), [first, second]) => {
+                lamb.prepare(weights, gradients, [first.host_mut(), second.host_mut()], size)
+            }
+            (Rule::Lars(lars), _) => lars.prepare(weights, gradients, size),
+            (other, _) => unreachable!("a step of {other:?} has no halves"),
+        }
+    }
+
+    /// A step of one tensor, or the second half of it.
+    pub fn optimize_one(&self, step: &OptimizerStep, tensor: &mut Updated, whole: Option<Squares>) {
+        let squares = match whole {
+            Some(whole) => whole,
+            None if step.rule.is_layer_wise() => self.prepare_one(step, tensor),
+            None => Squares::default(),
+        };
+        let squares = if tensor.is_scaled { squares } else { Squares::default() };
+        self.apply(step, tensor, squares);
+    }
+
     fn apply(&self, step: &OptimizerStep, tensor: &mut Updated, whole: Squares) {
         let size = step.of(tensor);
         let Updated { weights, gradients, moments, rounded, .. } = tensor;

@@ -1,7 +1,8 @@
 //! Updates of weights: one launch for all tensors of a rank, three for LAMB and LARS. The ratios of these are made between
 //! them where the tensors are whole here; where other ranks have parts of them, the host puts the norms together.
 
-use super::super::{Cpu, OptimizerOps, OptimizerStep, Rule, Slice, Updated, updated_on_host};
+use super::super::{Cpu, OptimizerOps, OptimizerStep, Rule, Updated};
+use super::by_host::{Back, is_of_host};
 use super::tables::Together;
 use super::{Cuda, Far, Numbers};
 use trainwright_kernels::Threads;
@@ -11,12 +12,6 @@ use trainwright_kernels::optimizer::{AdamW, Lamb, Squares};
 
 /// What steps where moments are offloaded.
 const HOST: Cpu = Cpu { threads: Threads::ONE };
-
-/// Whether the host keeps the moments of a tensor, or its weights.
-fn on_host(tensor: &Updated) -> bool {
-    let moments = tensor.moments.iter().map(Numbers::slice);
-    moments.chain([tensor.weights.as_slice()]).any(|own| matches!(own, Slice::Host(_)))
-}
 
 /// A tensor as the kernels see it.
 fn piece_of(tensor: &Updated) -> Piece {
@@ -85,11 +80,8 @@ impl Cuda {
 impl OptimizerOps for Cuda {
     /// The host waits for the squares, to put them together with those of other ranks.
     fn prepare(&self, step: &OptimizerStep, tensors: &mut [Updated]) -> Vec<Squares> {
-        if tensors.iter().any(on_host) {
-            let each = tensors.iter_mut().map(|tensor| {
-                updated_on_host(self, tensor, |tensor| HOST.prepare(step, std::slice::from_mut(tensor)))
-            });
-            return each.flatten().collect();
+        if tensors.iter().any(is_of_host) {
+            return self.by_host(tensors, Back::Gradients, |_, tensor| HOST.prepare_one(step, tensor));
         }
         let together = self.together(tensors);
         let (method, optimizer) = self.step_of(step, &together);
@@ -103,13 +95,10 @@ impl OptimizerOps for Cuda {
     }
 
     fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>) {
-        if tensors.iter().any(on_host) {
-            for (index, tensor) in tensors.iter_mut().enumerate() {
-                let whole = whole.map(|whole| &whole[index..=index]);
-                updated_on_host(self, tensor, |tensor| {
-                    HOST.optimize(step, std::slice::from_mut(tensor), whole);
-                });
-            }
+        if tensors.iter().any(is_of_host) {
+            self.by_host(tensors, Back::Weights, |index, tensor| {
+                HOST.optimize_one(step, tensor, whole.map(|whole| whole[index]));
+            });
             return;
         }
         if tensors.is_empty() {
