@@ -1,6 +1,7 @@
 //! A kernel with its arguments, and what can run one.
 
 use super::collective::{Collective, GroupName, Membership};
+use super::eight::{EightOperands, EightProduct};
 use super::product::{Operands, Product};
 use std::any::Any;
 use std::mem::MaybeUninit;
@@ -267,6 +268,12 @@ pub trait Device {
 
     /// Multiplies matrices.
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError>;
+
+    /// Whether it multiplies matrices of numbers of 8 bits: GPUs do from compute capability 8.9 on.
+    fn multiplies_eight(&self) -> bool;
+
+    /// Multiplies such matrices.
+    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError>;
 
     /// Waits until all streams have done all.
     fn finish(&mut self) -> Result<(), DeviceError>;

@@ -6,6 +6,7 @@ use super::library::Library;
 use super::product::Products;
 use crate::cuda::cache_folder;
 use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::launch::{Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::source::{FILES, File};
@@ -437,6 +438,20 @@ impl Device for Gpu {
             None => Products::new(self)?,
         };
         let done = products.multiply(product, at, self.selected());
+        self.products = Some(products);
+        done
+    }
+
+    fn multiplies_eight(&self) -> bool {
+        self.description.capability >= (8, 9)
+    }
+
+    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
+        let mut products = match self.products.take() {
+            Some(products) => products,
+            None => Products::new(self)?,
+        };
+        let done = products.multiply_eight(product, at, self.selected());
         self.products = Some(products);
         done
     }
