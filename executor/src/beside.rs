@@ -1,5 +1,5 @@
 //! What does not stay in a rank's memory between its uses: a file stands for a drive. What goes to host memory is where it
-//! was if the rank computes on processors. Offloaded moments are the host's, where the update takes place.
+//! was if the rank computes on processors; a GPU copies it by itself, on the streams of such copies. Offloaded moments are the host's, where the update takes place.
 
 use crate::device::{Here, Numbers, Slice};
 use crate::error::Fault;
@@ -9,6 +9,7 @@ use crate::tensor::{Tensor, take_buffer};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use trainwright_kernels::cuda::Moment;
 use trainwright_spec::plan::Offload;
 use trainwright_spec::program::Place;
 
@@ -26,7 +27,8 @@ pub(crate) struct Beside {
 #[derive(Debug)]
 pub(crate) enum Away {
     OnDrive(Stowed),
-    OnHost(Tensor),
+    /// From that moment on.
+    OnHost(Tensor, Option<Moment>),
 }
 
 /// Numbers on a drive.
@@ -77,7 +79,10 @@ impl Beside {
                     let numbers = Here::device();
                     Away::OnDrive(self.stow(&numbers.read(tensor.slice()), tensor.width())?)
                 }
-                (Some(Place::Host), Some(tensor)) if is_far => Away::OnHost(tensor.on_host()),
+                (Some(Place::Host), Some(tensor)) if is_far => {
+                    let device = Here::device();
+                    Away::OnHost(tensor.copied_to_host(&*device), device.moment())
+                }
                 _ => continue,
             };
             *slot = None;
@@ -93,7 +98,10 @@ impl Beside {
         for (index, away) in std::mem::take(&mut kept.away) {
             *kept.tensors()[index] = Some(match away {
                 Away::OnDrive(stowed) => Tensor::take_to(&*device, self.bring(stowed)?, stowed.width),
-                Away::OnHost(tensor) => tensor.onto(&*device),
+                Away::OnHost(tensor, there) => {
+                    there.iter().for_each(|there| device.wait(there));
+                    tensor.copied_back(&*device)
+                }
             });
         }
         Ok(())

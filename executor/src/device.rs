@@ -20,8 +20,8 @@ pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
-    AttentionGradient, AttentionOps, AttentionTile, ExpertOps, GridOps, Met, NOWHERE, OptimizerOps, Rule,
-    Updated, Visits,
+    AttentionGradient, AttentionOps, AttentionTile, ExpertOps, GridOps, Met, NOWHERE, OptimizerOps,
+    OptimizerStep, Rule, Updated, Visits,
 };
 pub(crate) use streams::{COMPUTE, stream_of};
 
@@ -75,6 +75,17 @@ pub(crate) struct NormGradient<'a> {
     pub left: Slice<'a>,
     /// The output's gradient.
     pub gradient: Slice<'a>,
+}
+
+/// The end of a sublayer, and what is added to it.
+#[derive(Debug)]
+pub(crate) struct Sum<'a> {
+    /// The sum takes its place.
+    pub x: SliceMut<'a>,
+    /// What went past the sublayer.
+    pub past: Slice<'a>,
+    /// Added to each row.
+    pub bias: Option<Slice<'a>>,
 }
 
 /// Where the rows of tokens are in their sequences: row = place · batch + sequence, the place that of a position here.
@@ -138,6 +149,11 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
     /// Some columns of rows.
     fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns);
 
+    /// Numbers with any content in memory of the host, to copy to and from, which the device does by itself.
+    fn any_on_host(&self, length: usize, number: Number) -> Numbers {
+        self.any(length, number)
+    }
+
     /// Zeros.
     fn zero(&self, to: SliceMut);
 
@@ -173,6 +189,18 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
 
     /// A norm of rows, with gain and bias; what backward needs of it beside the input.
     fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers;
+
+    /// Whether it adds what went past a sublayer in the launch of the norm behind.
+    fn adds_in_norms(&self) -> bool {
+        false
+    }
+
+    /// The norm of a sum.
+    fn norm_of_sum(&self, norm: &Norm, sum: Sum, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
+        let Sum { mut x, past, bias } = sum;
+        self.add_residual(x.again(), past, bias);
+        self.norm(norm, x.as_slice(), vectors, out)
+    }
 
     /// Adds the gradient of the input.
     fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut);
@@ -273,29 +301,6 @@ pub(crate) struct LossTokens<'a> {
     pub of_all: &'a [Statistics<f32>],
     /// The gradient of the step's loss by that of one token.
     pub weight: f32,
-}
-
-/// Lets the host take a step whose moments it keeps. `optimize` is the step, or half of it.
-fn updated_on_host<R>(device: &dyn Device, tensor: Updated, optimize: impl FnOnce(Updated) -> R) -> R {
-    let Updated { weights, gradients, moments, rounded } = tensor;
-    let mut own_weights = device.read(weights.as_slice()).into_owned();
-    let mut own_gradients = device.read(gradients.as_slice()).into_owned();
-    let own = Updated {
-        weights: SliceMut::Host(&mut own_weights),
-        gradients: SliceMut::Host(&mut own_gradients),
-        moments,
-        rounded: None,
-    };
-    let made = optimize(own);
-    device.write(gradients, &own_gradients);
-    if let Some(rounded) = rounded {
-        device.write(rounded, &own_weights);
-    }
-    match weights {
-        SliceMut::Host(weights) => weights.copy_from_slice(&own_weights),
-        far => device.write(far, &own_weights),
-    }
-    made
 }
 
 /// Lets the host change a device's numbers.

@@ -3,7 +3,7 @@
 use crate::beside::Away;
 use crate::device::Numbers;
 use crate::modules::{Blocks, Choices, InWork, Routing};
-use crate::parameters::Layer;
+use crate::parameters::{Layer, ParameterName};
 use crate::tensor::Tensor;
 use crate::tokens::Batch;
 use std::collections::BTreeMap;
@@ -26,11 +26,22 @@ pub(crate) struct Frame {
     pub flow: Option<Tensor>,
     /// What went into the norm before the sublayer, until it is added again.
     pub past: Option<Tensor>,
+    /// What is still to be added to `flow`, which the norm behind does.
+    pub addition: Option<Addition>,
     /// The loss's gradient by `flow`.
     pub gradient: Option<Tensor>,
     /// The gradient that goes past the sublayer.
     pub past_gradient: Option<Tensor>,
     kept: BTreeMap<Place, Kept>,
+}
+
+/// What a sublayer's end adds.
+#[derive(Debug)]
+pub(crate) struct Addition {
+    /// What went past the sublayer.
+    pub past: Tensor,
+    /// The bias of the sublayer's last product, if it has one.
+    pub bias: (Layer, ParameterName),
 }
 
 /// What is kept for a module.
@@ -80,7 +91,15 @@ impl Kept {
 impl Frame {
     /// A new one.
     pub fn new(tokens: Option<Batch>) -> Self {
-        Self { tokens, flow: None, past: None, gradient: None, past_gradient: None, kept: BTreeMap::new() }
+        Self {
+            tokens,
+            flow: None,
+            past: None,
+            addition: None,
+            gradient: None,
+            past_gradient: None,
+            kept: BTreeMap::new(),
+        }
     }
 
     /// What is kept for a module.

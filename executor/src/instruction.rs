@@ -1,12 +1,12 @@
 //! The ops of a segment with what an interpreter wants to know before it runs them: where a module begins and ends, and what
 //! forward must keep for it.
 
-use crate::device::stream_of;
+use crate::device::{COMPUTE, stream_of};
 use crate::frame::Place;
 use crate::modules::{is_stepwise, operator};
 use crate::parameters::Layer;
 use std::collections::BTreeMap;
-use trainwright_spec::program::{Does, Module, Op, Pass, Program, RankProgram, Task};
+use trainwright_spec::program::{Does, MemoryKind, Module, Op, Pass, Program, RankProgram, Task, Work};
 use trainwright_spec::schedule::ActionKind;
 
 /// An op of a segment.
@@ -38,6 +38,8 @@ pub(crate) struct ModuleStep {
     pub in_steps: bool,
     /// The module behind it, if its input is not kept in forward but made again with this one's output.
     pub refills: Option<Place>,
+    /// Whether it is the addition at the end of a sublayer and the next op the norm of the sum.
+    pub adds_in_norm: bool,
 }
 
 /// What forward keeps for a module.
@@ -134,7 +136,8 @@ fn compile<'a>(ops: &'a [Op], kind: Option<ActionKind>, facts: &StageFacts) -> V
             let (keeps, refills) = facts.around(place);
             let of_module = (0..steps.len()).filter(|other| same(*other, index)).map(|other| steps[other]);
             let in_steps = of_module.flatten().any(|(place, does, _)| is_stepwise(place.1, does));
-            ModuleStep { place, does, begins, ends, gives_up, keeps, in_steps, refills }
+            let adds_in_norm = adds_in_norm(&ops[index..], refills);
+            ModuleStep { place, does, begins, ends, gives_up, keeps, in_steps, refills, adds_in_norm }
         });
         let crosses = |before: &usize, op: &Op| stream_of(ops[*before].stream) != stream_of(op.stream);
         let waits = op.after.iter().copied().filter(|before| crosses(before, op)).collect();
@@ -142,6 +145,25 @@ fn compile<'a>(ops: &'a [Op], kind: Option<ActionKind>, facts: &StageFacts) -> V
         Instruction { op, step, waits, is_awaited }
     };
     ops.iter().enumerate().map(instruction).collect()
+}
+
+/// Whether the first of some ops is a sublayer's addition and the second one the norm of the sum, on the same rank, in the same
+/// pass. A second run of the norm has to be one that reads the sum that was just made.
+fn adds_in_norm(ops: &[Op], refills: Option<Place>) -> bool {
+    let [own, behind, ..] = ops else { return false };
+    let (Some(((_, Module::Residual(_)), Does::Run)), Some((norm, Does::Run))) =
+        (place_of(own), place_of(behind))
+    else {
+        return false;
+    };
+    let computes = |op: &Op| matches!(op.work, Work::Compute(_)) && stream_of(op.stream) == COMPUTE;
+    // The bias of the sublayer is read by the norm.
+    let keeps_weights = own.frees.iter().all(|freed| freed.kind != MemoryKind::Weights);
+    matches!(norm.1, Module::Norm(_) | Module::FinalNorm)
+        && own.pass == behind.pass
+        && (own.pass == Pass::Forward || (own.pass == Pass::Recompute && refills == Some(norm)))
+        && [own, behind].into_iter().all(computes)
+        && keeps_weights
 }
 
 fn reads_input(place: Place) -> bool {
@@ -176,5 +198,49 @@ impl StageFacts {
             (Some(made), Some(needed)) => made < needed,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::lower::lower_every_rank;
+    use trainwright_spec::plan::Plan;
+
+    /// Additions that norms do, forward and where forward runs again, in GPT-2 on two data ranks: of 12 blocks with two additions
+    /// each.
+    fn check(data_sharding: &str, recompute: &str, expected: [usize; 2]) {
+        let text = format!(
+            r#"
+            model = "gpt2"
+            cluster = "h100-pcie-pair"
+            stack = "trainwright"
+            job = {{ sequence = 16, global_batch = 4, precision = "fp32", optimizer = "adamw", gradient_clipping = true }}
+            mesh = {{ tensor = 1, pipeline = 1, data = 2 }}
+            micro_batch = 2
+            schedule = "1f1b"
+            virtual_stages = 1
+            sequence_parallel = false
+            data_sharding = "{data_sharding}"
+            stages = ["12 {recompute}"]
+            "#
+        );
+        let program = lower_every_rank(&Plan::from_toml(&text, "plan.toml").unwrap());
+        let compiled = instructions(&program, &program.ranks[0]);
+        let added = |pass: Pass| {
+            let own = compiled.values().flatten().filter(|own| own.op.pass == pass);
+            own.filter(|own| own.step.is_some_and(|step| step.adds_in_norm)).count()
+        };
+        assert_eq!([Pass::Forward, Pass::Recompute].map(added), expected, "{data_sharding} {recompute}");
+    }
+
+    #[test]
+    fn norms_do_the_additions_that_stand_before_them() {
+        // Every addition has a norm behind it, the last one the final norm.
+        check("zero1", "none", [24, 0]);
+        // Again runs the one in the middle of each block: a block's end is the next one's beginning, which is kept.
+        check("zero1", "full", [24, 12]);
+        // A block's weights are given up with its last addition, and the next one's are gathered before its norm.
+        check("zero3", "none", [12, 0]);
     }
 }

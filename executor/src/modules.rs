@@ -62,6 +62,8 @@ pub(crate) struct Step<'r> {
     pub frame: &'r mut Frame,
     pub place: Place,
     pub keeps: Keeps,
+    /// Whether the norm behind may do its addition.
+    pub adds_in_norm: bool,
     pub device: &'r dyn Device,
 }
 

@@ -387,6 +387,7 @@ impl Rank<'_> {
             frame,
             place: own.place,
             keeps,
+            adds_in_norm: false,
             device: &*self.device,
         };
         if own.begins {
@@ -419,6 +420,7 @@ impl Rank<'_> {
             frame,
             place: own.place,
             keeps,
+            adds_in_norm: own.adds_in_norm,
             device: &*self.device,
         };
         match (own.does, pass) {

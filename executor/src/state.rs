@@ -77,11 +77,17 @@ impl Divisible {
         self.whole.bytes() + self.own.as_ref().map_or(0, Numbers::bytes)
     }
 
-    /// A piece, which is `piece` in the whole and `own` in what the rank owns.
-    fn piece(&mut self, [piece, own]: [Range<usize>; 2]) -> SliceMut<'_> {
+    /// The piece of each parameter that the rank owns.
+    fn pieces(&mut self, parameters: &[Parameter]) -> Vec<SliceMut<'_>> {
+        let mut at = 0;
+        let of_own = |parameter: &Parameter| {
+            let range = at..at + parameter.piece_length();
+            at = range.end;
+            range
+        };
         match &mut self.own {
-            Some(pieces) => pieces.slice_mut().part(own),
-            None => self.whole.slice_mut().part(piece),
+            Some(pieces) => pieces.slice_mut().parts(parameters.iter().map(of_own)),
+            None => self.whole.slice_mut().parts(parameters.iter().map(Parameter::own_piece)),
         }
     }
 
@@ -271,14 +277,21 @@ impl LayerState {
     }
 
     /// Visits what this rank updates, parameter by parameter.
-    pub fn owned(&mut self, mut visit: impl FnMut(Owned)) {
-        let mut at = 0;
-        for (parameter, moments) in self.parameters.iter().zip(&mut self.moments) {
-            let places = [parameter.own_piece(), at..at + parameter.piece_length()];
-            at = places[1].end;
-            let weights = self.weights.piece(places.clone());
-            visit(Owned { parameter, weights, gradients: self.gradients.piece(places), moments });
-        }
+    pub fn owned(&mut self, visit: impl FnMut(Owned)) {
+        self.all_owned().for_each(visit);
+    }
+
+    /// The same all at a time.
+    pub fn all_owned(&mut self) -> impl Iterator<Item = Owned<'_>> {
+        let Self { parameters, weights, gradients, moments, .. } = self;
+        let (weights, gradients) = (weights.pieces(parameters), gradients.pieces(parameters));
+        let numbers = weights.into_iter().zip(gradients).zip(moments);
+        parameters.iter().zip(numbers).map(|(parameter, ((weights, gradients), moments))| Owned {
+            parameter,
+            weights,
+            gradients,
+            moments,
+        })
     }
 
     /// What this rank updates of a parameter: its weights, then each of its moments.

@@ -125,6 +125,22 @@ impl Tensor {
         }
     }
 
+    /// The same in memory of the host, once the selected stream of its device has copied it.
+    pub fn copied_to_host(&self, device: &dyn Device) -> Self {
+        let far = self.slice().device();
+        let mut numbers = device.any_on_host(far.length, far.number);
+        device.copy(numbers.slice_mut(), self.slice());
+        Self::of(numbers, self.width)
+    }
+
+    /// The same back from there.
+    pub fn copied_back(&self, device: &dyn Device) -> Self {
+        let far = self.slice().device();
+        let mut numbers = device.any(far.length, far.number);
+        device.copy(numbers.slice_mut(), self.slice());
+        Self::of(numbers, self.width)
+    }
+
     /// The same in a device's memory, if that is another one.
     pub fn onto(self, device: &dyn Device) -> Self {
         let width = self.width;

@@ -1,16 +1,16 @@
 //! The end of a step: gradients of all ranks together, their norm, the optimizer.
 
 use crate::collective::{Combine, Communicator, Members};
-use crate::device::{Device, Rule, SliceMut, Updated};
+use crate::device::{Device, OptimizerStep, Rule, SliceMut, Updated};
 use crate::error::Fault;
 use crate::layers::{gather_weights, reduce_gradients};
-use crate::parameters::{Layer, Parameter, ParameterName, Sharing};
+use crate::parameters::{Layer, ParameterName, Sharing};
 use crate::reach::Way;
 use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Owned, State};
 use trainwright_kernels::cuda::Number;
-use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares, StepSize};
+use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares};
 use trainwright_spec::program::{Axis, UpdateStep, Work};
 
 /// The optimizers there are, by their names in jobs.
@@ -73,7 +73,7 @@ pub(crate) struct Update<'a> {
     scale: Option<f32>,
     /// Whether their norm is bounded.
     clips: bool,
-    /// By layer and parameter: what a layer-wise optimizer makes its ratios of.
+    /// By layer and parameter: what a layer-wise optimizer makes its ratios of, where that is summed over ranks.
     ratios: Option<Vec<Squares>>,
 }
 
@@ -184,38 +184,40 @@ impl<'a> Update<'a> {
         Ok(*self.scale.insert(if self.clips { bounded } else { 1.0 }))
     }
 
-    fn size(&mut self, parameter: &Parameter) -> Result<StepSize, Fault> {
+    fn own_step(&mut self) -> Result<OptimizerStep, Fault> {
+        let gradient_scale = self.gradient_scale()?;
         let rate = self.settings.learning_rate.at(self.step);
-        let decay = if parameter.decays() { self.settings.weight_decay } else { 0.0 };
-        Ok(StepSize { rate, decay, gradient_scale: self.gradient_scale()?, step: self.step as u32 })
+        Ok(OptimizerStep { rule: self.rule(), rate, gradient_scale, number: self.step as u32 })
+    }
+
+    /// What the optimizer changes: where weights are rounded, their master and what it is rounded to.
+    fn updated<'o>(&self, owned: Owned<'o>) -> Updated<'o> {
+        let Owned { parameter, weights, gradients, moments } = owned;
+        let is_scaled = parameter.decays();
+        let decay = if is_scaled { self.settings.weight_decay } else { 0.0 };
+        let own = Updated { weights, gradients, moments, rounded: None, decay, is_scaled };
+        if !self.sizes.rounds {
+            return own;
+        }
+        let (master, moments) = own.moments.split_last_mut().expect("rounded weights have a master");
+        Updated { weights: master.slice_mut(), moments, rounded: Some(own.weights), ..own }
     }
 
     /// The first half of a layer-wise optimizer's step: the squares of what is here of each tensor and its update. Of what
     /// several ranks hold each has its share.
-    fn prepare(&mut self, state: &mut State) -> Result<(), Fault> {
-        if self.ratios.is_some() || !self.optimizer.is_layer_wise() {
-            return Ok(());
-        }
-        let (device, rule, sizes) = (self.device, self.rule(), self.sizes);
-        let mut all = Vec::new();
-        let mut done = Ok(());
+    fn prepare(&mut self, state: &mut State) -> Result<Vec<Squares>, Fault> {
+        let step = self.own_step()?;
+        let mut tensors = Vec::new();
         for (_, layer) in state.layers_mut() {
-            layer.owned(|owned| {
-                let parameter = owned.parameter;
-                let size = match self.size(parameter) {
-                    Ok(size) => size,
-                    Err(fault) => return done = Err(fault),
-                };
-                let mut squares = device.prepare(&rule, updated(sizes, owned), size);
-                if parameter.replicated {
-                    squares.weights /= sizes.holders() as f64;
-                    squares.update /= sizes.holders() as f64;
-                }
-                all.push(squares);
-            });
+            tensors.extend(layer.all_owned().map(|owned| self.updated(owned)));
         }
-        self.ratios = Some(all);
-        done
+        let mut all = self.device.prepare(&step, &mut tensors);
+        let parameters = state.layers().flat_map(|(_, layer)| &layer.parameters);
+        for (squares, _) in all.iter_mut().zip(parameters).filter(|(_, parameter)| parameter.replicated) {
+            squares.weights /= self.sizes.holders() as f64;
+            squares.update /= self.sizes.holders() as f64;
+        }
+        Ok(all)
     }
 
     fn sum_ratios(
@@ -225,8 +227,10 @@ impl<'a> Update<'a> {
         axis: Axis,
         state: &mut State,
     ) -> Result<(), Fault> {
-        self.prepare(state)?;
-        let ratios = self.ratios.as_mut().expect("they were just made");
+        let mut ratios = match self.ratios.take() {
+            Some(ratios) => ratios,
+            None => self.prepare(state)?,
+        };
         let mut sums: Vec<f32> =
             ratios.iter().flat_map(|own| [own.weights as f32, own.update as f32]).collect();
         communicator.all_reduce(members, &mut sums, Combine::Sum)?;
@@ -236,6 +240,7 @@ impl<'a> Update<'a> {
                 *own = Squares { weights: f64::from(sums[0]), update: f64::from(sums[1]) };
             }
         }
+        self.ratios = Some(ratios);
         Ok(())
     }
 
@@ -254,43 +259,24 @@ impl<'a> Update<'a> {
 
     /// New weights and moments of some layers.
     pub fn optimize(&mut self, state: &mut State, is_meant: impl Fn(Layer) -> bool) -> Result<(), Fault> {
-        self.prepare(state)?;
-        let (device, rule, sizes) = (self.device, self.rule(), self.sizes);
-        let mut number = 0;
-        let mut done = Ok(());
+        let step = self.own_step()?;
+        let (mut tensors, mut whole, mut number) = (Vec::new(), Vec::new(), 0);
         for (name, layer) in state.layers_mut() {
-            if !is_meant(name) {
-                number += layer.parameters.len();
-                continue;
+            let own = number..number + layer.parameters.len();
+            number = own.end;
+            if is_meant(name) {
+                whole.extend(self.ratios.iter().flat_map(|ratios| &ratios[own.clone()]).copied());
+                tensors.extend(layer.all_owned().map(|owned| self.updated(owned)));
             }
-            layer.owned(|owned| {
-                let parameter = owned.parameter;
-                let size = match self.size(parameter) {
-                    Ok(size) => size,
-                    Err(fault) => return done = Err(fault),
-                };
-                // Vectors step as they are.
-                let whole = self.ratios.as_ref().map_or(Squares::default(), |ratios| ratios[number]);
-                let whole = if parameter.decays() { whole } else { Squares::default() };
-                number += 1;
-                device.optimize(&rule, updated(sizes, owned), size, whole);
-            });
+        }
+        self.device.optimize(&step, &mut tensors, self.ratios.is_some().then_some(&whole));
+        for (_, layer) in state.layers_mut().filter(|(name, _)| is_meant(*name)) {
             for numbers in [Some(&mut layer.gradients.whole), layer.gradients.own.as_mut()] {
                 numbers.into_iter().for_each(|numbers| self.device.zero(numbers.slice_mut()));
             }
         }
-        done
+        Ok(())
     }
-}
-
-/// What the optimizer changes: where weights are rounded, their master and what it is rounded to.
-fn updated<'a>(sizes: &Sizes, owned: Owned<'a>) -> Updated<'a> {
-    let Owned { weights, gradients, moments, .. } = owned;
-    if !sizes.rounds {
-        return Updated { weights, gradients, moments, rounded: None };
-    }
-    let (master, moments) = moments.split_last_mut().expect("rounded weights have a master");
-    Updated { weights: master.slice_mut(), gradients, moments, rounded: Some(weights) }
 }
 
 /// Sums the gradients of what every tensor rank holds whole, as far as this rank updates it.

@@ -9,9 +9,10 @@
 template <typename T> struct NormForward {
     const T* x;            // rows x width
     const T* residual;     // added to x before the norm, or null
+    const T* added_bias;   // width, added beside the residual, or null
     const T* gain;         // width, or null
     const T* bias;         // width, or null
-    T* sum;                // x + residual; null if there is none
+    T* sum;                // x + added_bias + residual, may be where x is; null if there is no residual
     T* out;                // rows x width
     float* mean;           // rows; what backward needs
     float* scale;          // rows; s
@@ -30,6 +31,7 @@ template <typename T> DEVICE void norm_forward_simple(const NormForward<T>& a) {
     for (int column = lane(); column < a.width; column += 32) {
         float x = wide(a.x[start + column]);
         if (a.residual) {
+            if (a.added_bias) x += wide(a.added_bias[column]);
             T rounded = narrow<T>(x + wide(a.residual[start + column]));
             a.sum[start + column] = rounded;
             x = wide(rounded);
@@ -73,9 +75,11 @@ template <typename T> DEVICE void norm_forward_packed(const NormForward<T>& a) {
         if (column < a.width) {
             Pack<T> own = load_pack(a.x + start + column);
             if (a.residual) {
-                Pack<T> other = load_pack(a.residual + start + column);
+                Pack<T> other = load_pack(a.residual + start + column), added = {};
+                if (a.added_bias) added = load_pack(a.added_bias + column);
 #pragma unroll
-                for (int i = 0; i < size; ++i) own.at[i] = narrow<T>(wide(own.at[i]) + wide(other.at[i]));
+                for (int i = 0; i < size; ++i)
+                    own.at[i] = narrow<T>(wide(own.at[i]) + wide(added.at[i]) + wide(other.at[i]));
                 store_pack(a.sum + start + column, own);
             }
 #pragma unroll

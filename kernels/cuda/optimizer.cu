@@ -216,7 +216,7 @@ struct TrustRatios {
     float trust;
 };
 
-// A thread per tensor adds up its pieces in order. A norm of 0 gives the ratio 1.
+// A thread per tensor adds up its pieces in order. A norm of 0 gives the ratio 1, and so does a tensor without pieces.
 KERNEL(trust_ratios, 128, TrustRatios) {
     int tensor = (int)global_thread();
     if (tensor >= a.tensors) return;
@@ -225,9 +225,12 @@ KERNEL(trust_ratios, 128, TrustRatios) {
         weight += a.partial[2 * piece];
         update += a.partial[2 * piece + 1];
     }
-    weight = sqrt(weight);
-    update = sqrt(update);
-    if (weight == 0.0 || update == 0.0) a.ratios[tensor] = 1.0f;
-    else if (a.lars) a.ratios[tensor] = (float)(a.trust * weight / (update + a.decays[tensor] * weight));
-    else a.ratios[tensor] = (float)(weight / update);
+    if (!(weight > 0.0 && update > 0.0)) {
+        a.ratios[tensor] = 1.0f;
+    } else if (a.lars) {
+        double norm = sqrt(weight);
+        a.ratios[tensor] = (float)(a.trust * norm / (sqrt(update) + a.decays[tensor] * norm));
+    } else {
+        a.ratios[tensor] = (float)sqrt(weight / update);
+    }
 }

@@ -5,11 +5,13 @@
 //! copied; messages of ranks on the same GPU are copied there, and those of others come through the host.
 
 mod attention;
+mod by_host;
 mod experts;
 mod grid;
 mod memory;
 mod open;
 mod optimizer;
+mod pinned;
 mod shared;
 mod structs;
 mod tables;
@@ -18,9 +20,11 @@ pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require
 
 use super::{
     Columns, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation, Slice, SliceMut,
+    Sum,
 };
 use crate::error::Fault;
 use memory::Memory;
+use pinned::Pinned;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use structs::{activation, address, cross_entropy_of, int, norm_backward, shape};
@@ -47,6 +51,7 @@ use trainwright_kernels::rotary::Turn;
 pub(crate) struct Cuda {
     number: Number,
     memory: RefCell<Memory>,
+    pinned: RefCell<Pinned>,
     tables: RefCell<Tables>,
 }
 
@@ -67,7 +72,8 @@ type Done = Result<(), DeviceError>;
 impl Cuda {
     /// On that device; weights and activations are of such numbers.
     pub fn new(device: Box<dyn cuda::Device>, number: Number) -> Self {
-        Self { number, memory: RefCell::new(Memory::new(device)), tables: RefCell::default() }
+        let memory = RefCell::new(Memory::new(device));
+        Self { number, memory, pinned: RefCell::default(), tables: RefCell::default() }
     }
 
     /// Does it, if all went well so far.
@@ -111,6 +117,35 @@ impl Cuda {
         let aligned = [x.at, bias, residual].iter().all(|address| address.0 % 16 == 0);
         let version = if aligned { own.launch(x.number) } else { own.ladder(x.number).swap_remove(0) };
         self.launch(&version);
+    }
+
+    /// Leaves means and deviations of all rows. `added` has what is added before.
+    fn norm_forward(
+        &self,
+        norm: &Norm,
+        x: Far,
+        added: NormForward,
+        vectors: [Option<Slice>; 2],
+        out: Far,
+    ) -> Numbers {
+        let rows = x.length / norm.width;
+        let (left, at) = self.scratch(2 * rows);
+        let [gain, bias] = vectors.map(address);
+        let own = NormForward {
+            x: x.at,
+            gain,
+            bias,
+            out: out.at,
+            mean: at,
+            scale: at.after(4 * rows),
+            rows: int(rows),
+            width: int(norm.width),
+            epsilon: norm.epsilon as f32,
+            centred: i32::from(norm.centred),
+            ..added
+        };
+        self.launch(&own.launch(x.number));
+        left
     }
 
     /// Launches what leaves each block's sums for gain and bias, and adds them up.
@@ -162,8 +197,16 @@ impl Device for Cuda {
         numbers
     }
 
+    fn any_on_host(&self, length: usize, number: Number) -> Numbers {
+        let at = self.pinned.borrow_mut().allocate(self, room(length * number.size()));
+        Numbers::far(Far { at, length, number })
+    }
+
     fn give_back(&self, far: Far) {
-        self.memory.borrow_mut().give_back(far.at, room(far.bytes()));
+        let mut pinned = self.pinned.borrow_mut();
+        if !pinned.take_back(far.at, room(far.bytes()), || self.moment()) {
+            self.memory.borrow_mut().give_back(far.at, room(far.bytes()));
+        }
     }
 
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {
@@ -289,27 +332,19 @@ impl Device for Cuda {
         self.column_sum(gradient.device(), bias.device());
     }
 
-    /// Means and deviations of all rows.
     fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
-        let x = x.device();
-        let rows = x.length / norm.width;
-        let (left, at) = self.scratch(2 * rows);
-        let [gain, bias] = vectors.map(address);
-        let own = NormForward {
-            x: x.at,
-            gain,
-            bias,
-            out: out.device().at,
-            mean: at,
-            scale: at.after(4 * rows),
-            rows: int(rows),
-            width: int(norm.width),
-            epsilon: norm.epsilon as f32,
-            centred: i32::from(norm.centred),
-            ..NormForward::default()
-        };
-        self.launch(&own.launch(x.number));
-        left
+        self.norm_forward(norm, x.device(), NormForward::default(), vectors, out.device())
+    }
+
+    fn adds_in_norms(&self) -> bool {
+        true
+    }
+
+    fn norm_of_sum(&self, norm: &Norm, sum: Sum, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
+        let (x, residual) = (sum.x.device(), sum.past.device().at);
+        let added =
+            NormForward { residual, added_bias: address(sum.bias), sum: x.at, ..NormForward::default() };
+        self.norm_forward(norm, x, added, vectors, out.device())
     }
 
     fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::Number;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::sourced::Sourced;
 use trainwright_spec::stack::{PipelineOverlap, Stack};
 
 /// A kind of device that ranks compute on.
@@ -60,6 +61,10 @@ pub(crate) struct Opening {
 
 /// Of what 16 bytes are a multiple in every kind of numbers: kernels read and write so many at a time.
 const PACKS: usize = 8;
+
+/// Columns of a matrix that a tensor core's tile takes, of which rows of logits are a multiple: then rows of bf16 begin at
+/// multiples of 128 bytes.
+const TILE: usize = 64;
 
 /// All kinds; the first one is used where nothing is said.
 pub const DEVICES: [DeviceKind; 4] = [
@@ -128,6 +133,11 @@ impl DeviceKind {
             false => Ok(plan),
             true => {
                 let stack = Stack {
+                    vocabulary_multiple: Sourced {
+                        value: TILE,
+                        source: "executor: on a GPU each rank's rows of logits are whole tiles of a product"
+                            .into(),
+                    },
                     overlap_gradient_reduction: true,
                     overlap_tensor_backward: true,
                     overlap_pipeline: PipelineOverlap::Always,

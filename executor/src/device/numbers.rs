@@ -170,6 +170,26 @@ impl<'a> SliceMut<'a> {
         }
     }
 
+    /// The same for a while.
+    pub fn again(&mut self) -> SliceMut<'_> {
+        match self {
+            SliceMut::Host(data) => SliceMut::Host(data),
+            SliceMut::Far(far) => SliceMut::Far(*far),
+        }
+    }
+
+    /// Parts of which each begins behind the one before.
+    pub fn parts(self, ranges: impl IntoIterator<Item = Range<usize>>) -> Vec<Self> {
+        let (mut parts, mut rest, mut at) = (Vec::new(), self, 0);
+        for range in ranges {
+            let [_, from] = rest.split_at(range.start - at);
+            let [part, behind] = from.split_at(range.len());
+            parts.push(part);
+            (rest, at) = (behind, range.end);
+        }
+        parts
+    }
+
     /// Some of them.
     pub fn part(self, range: Range<usize>) -> Self {
         match self {

@@ -8,4 +8,4 @@ mod optimizer;
 pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionTile, Met};
 pub(crate) use experts::{ExpertOps, NOWHERE, Visits};
 pub(crate) use grid::GridOps;
-pub(crate) use optimizer::{OptimizerOps, Rule, Updated};
+pub(crate) use optimizer::{OptimizerOps, OptimizerStep, Rule, Updated};

@@ -1,7 +1,8 @@
 //! LayerNorm and RMSNorm before a sublayer and after the last block.
 
 use super::{Operator, Step};
-use crate::device::NormGradient;
+use crate::device::{NormGradient, Sum};
+use crate::frame::Addition;
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
 use trainwright_kernels::norm;
@@ -11,11 +12,24 @@ use trainwright_spec::program::Module;
 pub(super) struct Norm;
 
 impl Operator for Norm {
-    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+    fn forward(&self, step: &mut Step, mut input: Tensor) -> Tensor {
         let norm = kernel(step);
+        let addition = step.frame.addition.take();
+        // The sum takes the place of what it is added to, and is what is kept.
+        let is_kept = addition.is_some() && step.kept().input.take().is_some();
         let vectors = names(step).map(|name| step.read(name));
         let mut output = Tensor::any_on(step.device, input.rows(), input.width());
-        let left = step.device.norm(&norm, input.slice(), vectors, output.slice_mut());
+        let left = match &addition {
+            None => step.device.norm(&norm, input.slice(), vectors, output.slice_mut()),
+            Some(Addition { past, bias: (layer, name) }) => {
+                let bias = step.state.layer(*layer).read(*name);
+                let sum = Sum { x: input.slice_mut(), past: past.slice(), bias };
+                step.device.norm_of_sum(&norm, sum, vectors, output.slice_mut())
+            }
+        };
+        if is_kept {
+            step.kept().input = Some(input.clone());
+        }
         if step.keeps.rest {
             step.kept().left = left;
         }

@@ -1,6 +1,8 @@
-//! The end of a sublayer: the bias of its last product, and the addition of what went past it.
+//! The end of a sublayer: the bias of its last product, and the addition of what went past it. Where a norm follows at once
+//! it may do both on its way.
 
 use super::{Operator, Step};
+use crate::frame::Addition;
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
 use trainwright_spec::program::Module;
@@ -14,6 +16,10 @@ impl Operator for Residual {
 
     fn forward(&self, step: &mut Step, mut input: Tensor) -> Tensor {
         let past = step.frame.past.take().expect("the norm of the sublayer leaves its input");
+        if step.adds_in_norm && step.device.adds_in_norms() {
+            step.frame.addition = Some(Addition { past, bias: (step.place.0, bias(step)) });
+            return input;
+        }
         step.device.add_residual(input.slice_mut(), past.slice(), step.read(bias(step)));
         input
     }

@@ -100,7 +100,9 @@ fn optimizers() {
     }
     let parts = Draft { mesh: [1, 1, 2], data_sharding: "zero3", micro_batch: 4, ..emulated("gpt") };
     let whole = Draft { micro_batch: 8, ..emulated("gpt") };
-    check(&[Draft { optimizer: "lars", ..parts }, Draft { optimizer: "adam", ..whole }]);
+    let of = |optimizer| Draft { optimizer, ..whole.clone() };
+    // Ratios of whole tensors are made on the device, those of parts by the host.
+    check(&[Draft { optimizer: "lars", ..parts }, of("adam"), of("lamb")]);
 }
 
 /// Sequences that ranks share, by each scheme.

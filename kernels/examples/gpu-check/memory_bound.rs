@@ -47,6 +47,7 @@ fn by_row(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
     let norm = NormForward {
         x,
         residual: other,
+        added_bias: vector,
         gain: vector,
         bias: vector,
         sum,
@@ -203,7 +204,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
         correction1: 0.1,
         correction2: 0.05,
         trust: 1e-3,
-        unused: 0,
+        coupled: 0,
     };
     let ratios = TrustRatios {
         partial: step.partial,

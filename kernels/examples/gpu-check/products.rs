@@ -3,6 +3,7 @@
 use super::timing::{Amount, Bench, Row};
 use trainwright_kernels::cuda::check::Finding;
 use trainwright_kernels::cuda::driver::{Gpu, Products};
+use trainwright_kernels::cuda::eight::{Eight, EightOperands, EightProduct};
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
 
@@ -237,6 +238,27 @@ pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError
         match row {
             Ok(row) => rows.push(row),
             Err(error) => println!("{name} {m} x {n} x {k}: {error}"),
+        }
+    }
+    // Any bytes are numbers of 8 bits.
+    let scale = bench.random(Number::F32, 1)?;
+    let forward_and_square = [(8192, 6400, 1600), (8192, 8192, 2048), (4096, 4096, 4096), (8192, 8192, 8192)];
+    for (rows_of_out, columns, inner) in forward_and_square {
+        let product = EightProduct {
+            rows: rows_of_out,
+            columns,
+            inner,
+            left: Eight::E4m3,
+            right: Eight::E4m3,
+            output: BF16,
+            accumulate: false,
+        };
+        let at = EightOperands { left: a, left_scale: scale, right: b, right_scale: scale, out };
+        let amount = Amount { flops: 2.0 * (rows_of_out * columns * inner) as f64, bytes: 0.0 };
+        let (name, shape) = ("matmul e4m3 to Bf16", format!("{rows_of_out} x {columns} x {inner}"));
+        match bench.time([name, &shape], amount, |_, stream| products.multiply_eight(product, at, stream)) {
+            Ok(row) => rows.push(row),
+            Err(error) => println!("{name} {shape}: {error}"),
         }
     }
     drop(products);

@@ -4,6 +4,7 @@
 //! of the expected value are what the kernel sees: rounded to its numbers.
 
 mod attention;
+mod eight;
 mod experts;
 mod losses;
 mod optimizers;
@@ -41,7 +42,7 @@ pub struct Check {
 }
 
 /// All checks.
-pub const CHECKS: [Check; 18] = [
+pub const CHECKS: [Check; 20] = [
     Check { name: "look-up", run: rows::look_up },
     Check { name: "table gradient", run: rows::table_gradient },
     Check { name: "norm", run: rows::norm },
@@ -52,6 +53,8 @@ pub const CHECKS: [Check; 18] = [
     Check { name: "columns", run: rows::columns },
     Check { name: "sums", run: losses::sums },
     Check { name: "casts", run: losses::casts },
+    Check { name: "numbers of 8 bits", run: eight::narrow },
+    Check { name: "products of 8 bits", run: eight::product },
     Check { name: "cross entropy", run: losses::cross_entropy },
     Check { name: "optimizers", run: optimizers::optimizers },
     Check { name: "routing", run: experts::routing },

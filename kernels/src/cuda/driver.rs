@@ -8,6 +8,7 @@ mod gpu;
 mod graph;
 mod library;
 mod product;
+mod product_eight;
 
 pub use communicator::{Communicator, Id};
 pub use gpu::{Description, Event, Gpu, Pinned, Stream};

@@ -8,6 +8,7 @@ mod group;
 mod order;
 
 use super::collective::{Collective, GroupName, Membership};
+use super::eight::{Eight, EightOperands, EightProduct};
 use super::launch::{Address, Device, DeviceError, Launch, Moment, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::source::{COMMON, FILES};
@@ -370,6 +371,34 @@ impl Device for Emulator {
         Ok(Address(at))
     }
 
+    /// It is all the host's.
+    fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        self.allocate(bytes)
+    }
+
+    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        self.order.wait_here(moment.of::<Clock>());
+        Ok(())
+    }
+
+    fn on_host(
+        &mut self,
+        at: Address,
+        bytes: usize,
+        work: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        let (from, buffer) = buffer_mut(memory, at);
+        let first = (at.0 - from) as usize;
+        if let Err((device, stream)) = buffer.history.seen(first..first + bytes, self.order.host()) {
+            panic!(
+                "the host looks at what stream {stream} of device {device} copies, and does not wait for it"
+            );
+        }
+        work(inside_mut(memory, at, bytes));
+        Ok(())
+    }
+
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         let memory = &mut *memory();
         self.touch(memory, "a copy from the host", &[(to, bytes.len(), true)]);
@@ -476,6 +505,50 @@ impl Device for Emulator {
             }
         }
         inside_mut(&mut memory(), at.out, out.len()).copy_from_slice(&out);
+        Ok(())
+    }
+
+    fn multiplies_eight(&self) -> bool {
+        true
+    }
+
+    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
+        let EightProduct { rows, columns, inner, output, accumulate, .. } = product;
+        let is_known = [rows, columns, inner].iter().all(|size| size % 16 == 0)
+            && [product.left, product.right].contains(&Eight::E4m3);
+        if !is_known {
+            return Err(DeviceError::NoAlgorithm(format!("{product:?}")));
+        }
+        let memory = &mut *memory();
+        let size = rows * columns * output.size();
+        let (left_size, right_size) = (rows * inner, columns * inner);
+        let touched = [
+            (at.left, left_size, false),
+            (at.left_scale, 4, false),
+            (at.right, right_size, false),
+            (at.right_scale, 4, false),
+            (at.out, size, true),
+        ];
+        self.touch(memory, "a product", &touched);
+        let codes = |at, count, of: Eight| -> Vec<f64> {
+            inside(memory, at, count).iter().map(|code| f64::from(of.wide(*code))).collect()
+        };
+        let (left, right) =
+            (codes(at.left, left_size, product.left), codes(at.right, right_size, product.right));
+        let scale = |at| f64::from(self.numbers(memory, at, 1, Number::F32)[0]);
+        let scale = scale(at.left_scale) * scale(at.right_scale);
+        let before = self.numbers(memory, at.out, rows * columns, output);
+        let mut out = Vec::with_capacity(size);
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            let pairs = left[row * inner..][..inner].iter().zip(&right[column * inner..][..inner]);
+            let sum = (scale * pairs.map(|(left, right)| left * right).sum::<f64>()) as f32;
+            let sum = sum + if accumulate { before[row * columns + column] } else { 0.0 };
+            match output {
+                Number::F32 => out.extend(sum.to_le_bytes()),
+                Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
+            }
+        }
+        inside_mut(memory, at.out, size).copy_from_slice(&out);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A kernel with its arguments, and what can run one.
 
 use super::collective::{Collective, GroupName, Membership};
+use super::eight::{EightOperands, EightProduct};
 use super::product::{Operands, Product};
 use std::any::Any;
 use std::mem::MaybeUninit;
@@ -235,13 +236,28 @@ pub trait Device {
     /// New memory, 256-byte aligned, with anything in it.
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError>;
 
+    /// New memory of the host, 256-byte aligned, that `copy` copies to and from by itself.
+    fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError>;
+
+    /// Lets the host wait for a moment.
+    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError>;
+
+    /// Shows the host its memory that was allocated here. Whoever copies to these bytes or from them was waited for here.
+    fn on_host(
+        &mut self,
+        at: Address,
+        bytes: usize,
+        work: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError>;
+
     /// Copies the host's bytes to where there is room for them.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError>;
 
     /// Copies to the host what is there after all that came before.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Copies within its memory, or to it from that of another device of the process.
+    /// Copies within its memory, to it from that of another device of the process, and between either and memory of the
+    /// host that it allocated.
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError>;
 
     /// Zeros.
@@ -252,6 +268,12 @@ pub trait Device {
 
     /// Multiplies matrices.
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError>;
+
+    /// Whether it multiplies matrices of numbers of 8 bits: GPUs do from compute capability 8.9 on.
+    fn multiplies_eight(&self) -> bool;
+
+    /// Multiplies such matrices.
+    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError>;
 
     /// Waits until all streams have done all.
     fn finish(&mut self) -> Result<(), DeviceError>;

@@ -15,11 +15,13 @@ pub struct NormForward {
     pub x: Address,
     /// Added to `x` before, or nothing.
     pub residual: Address,
+    /// width, added beside `residual`, or nothing.
+    pub added_bias: Address,
     /// width, or nothing.
     pub gain: Address,
     /// width, or nothing.
     pub bias: Address,
-    /// x + residual; nothing where nothing is added.
+    /// x + added bias + residual, may be where x is; nothing where there is no residual.
     pub sum: Address,
     /// rows × width.
     pub out: Address,

@@ -7,7 +7,7 @@ const FILE: &str = "optimizer";
 pub const PIECE: usize = 16_384;
 
 /// At most `PIECE` numbers of one tensor.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Piece {
     /// f32.

@@ -1,15 +1,28 @@
-//! Updates of weights where they lie.
+//! Updates of weights where they lie, tensor by tensor.
 
-use super::super::{OptimizerOps, Rule, Updated};
+use super::super::{OptimizerOps, OptimizerStep, Rule, Updated};
 use super::Cpu;
 use trainwright_kernels::elementwise;
 use trainwright_kernels::optimizer::{Squares, StepSize, descend};
 
 impl OptimizerOps for Cpu {
-    /// LAMB's updates take the place of the gradients.
-    fn prepare(&self, rule: &Rule, tensor: Updated, size: StepSize) -> Squares {
-        let (weights, gradients) = (&*tensor.weights.host(), tensor.gradients.host());
-        match (rule, tensor.moments) {
+    fn prepare(&self, step: &OptimizerStep, tensors: &mut [Updated]) -> Vec<Squares> {
+        tensors.iter_mut().map(|tensor| self.prepare_one(step, tensor)).collect()
+    }
+
+    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>) {
+        for (index, tensor) in tensors.iter_mut().enumerate() {
+            self.optimize_one(step, tensor, whole.map(|whole| whole[index]));
+        }
+    }
+}
+
+impl Cpu {
+    /// The first half of a step of one tensor. LAMB's updates take the place of the gradients.
+    pub fn prepare_one(&self, step: &OptimizerStep, tensor: &mut Updated) -> Squares {
+        let size = step.of(tensor);
+        let (weights, gradients) = (&*tensor.weights.again().host(), tensor.gradients.again().host());
+        match (step.rule, &mut *tensor.moments) {
             (Rule::Lamb(lamb), [first, second]) => {
                 lamb.prepare(weights, gradients, [first.host_mut(), second.host_mut()], size)
             }
@@ -18,10 +31,22 @@ impl OptimizerOps for Cpu {
         }
     }
 
-    fn optimize(&self, rule: &Rule, tensor: Updated, size: StepSize, whole: Squares) {
-        let Updated { weights, gradients, moments, rounded } = tensor;
-        let (weights, gradients) = (weights.host(), gradients.host());
-        match (rule, moments) {
+    /// A step of one tensor, or the second half of it.
+    pub fn optimize_one(&self, step: &OptimizerStep, tensor: &mut Updated, whole: Option<Squares>) {
+        let squares = match whole {
+            Some(whole) => whole,
+            None if step.rule.is_layer_wise() => self.prepare_one(step, tensor),
+            None => Squares::default(),
+        };
+        let squares = if tensor.is_scaled { squares } else { Squares::default() };
+        self.apply(step, tensor, squares);
+    }
+
+    fn apply(&self, step: &OptimizerStep, tensor: &mut Updated, whole: Squares) {
+        let size = step.of(tensor);
+        let Updated { weights, gradients, moments, rounded, .. } = tensor;
+        let (weights, gradients) = (weights.again().host(), gradients.again().host());
+        match (step.rule, &mut **moments) {
             (Rule::AdamW(adam), [first, second]) => {
                 adam.update(weights, gradients, [first.host_mut(), second.host_mut()], size, self.threads);
             }
@@ -43,7 +68,7 @@ impl OptimizerOps for Cpu {
             (other, moments) => unreachable!("{other:?} has not {} moments", moments.len()),
         }
         if let Some(rounded) = rounded {
-            let rounded = rounded.host();
+            let rounded = rounded.again().host();
             rounded.copy_from_slice(weights);
             elementwise::round_to_bf16(rounded);
         }

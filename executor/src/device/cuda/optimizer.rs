@@ -1,46 +1,48 @@
-//! Updates of weights: a launch for each tensor, which LAMB's and LARS' ratio of the whole tensor reaches with the rate.
+//! Updates of weights: one launch for all tensors of a rank, three for LAMB and LARS. The ratios of these are made between
+//! them where the tensors are whole here; where other ranks have parts of them, the host puts the norms together.
 
-use super::super::{Cpu, OptimizerOps, Rule, Slice, Updated, updated_on_host};
+use super::super::{Cpu, OptimizerOps, OptimizerStep, Rule, Updated};
+use super::by_host::{Back, is_of_host};
+use super::tables::Together;
 use super::{Cuda, Far, Numbers};
 use trainwright_kernels::Threads;
-use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece};
+use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
 use trainwright_kernels::cuda::{Address, Number};
-use trainwright_kernels::optimizer::{AdamW, Lamb, Squares, StepSize};
-
-/// A step of one tensor's pieces.
-struct Step {
-    method: Method,
-    optimizer: Optimizer,
-    pieces: usize,
-}
+use trainwright_kernels::optimizer::{AdamW, Lamb, Squares};
 
 /// What steps where moments are offloaded.
 const HOST: Cpu = Cpu { threads: Threads::ONE };
 
-/// Whether the host keeps the moments of a tensor, or its weights.
-fn on_host(tensor: &Updated) -> bool {
-    let moments = tensor.moments.iter().map(Numbers::slice);
-    moments.chain([tensor.weights.as_slice()]).any(|own| matches!(own, Slice::Host(_)))
+/// A tensor as the kernels see it.
+fn piece_of(tensor: &Updated) -> Piece {
+    let moment =
+        |index: usize| tensor.moments.get(index).map_or(Address::NULL, |own| own.slice().device().at);
+    let rounded = tensor.rounded.as_ref().map(|rounded| rounded.as_slice().device().at);
+    Piece {
+        weight: tensor.weights.as_slice().device().at,
+        gradient: tensor.gradients.as_slice().device().at,
+        first: moment(0),
+        second: moment(1),
+        copy: rounded.unwrap_or(Address::NULL),
+        decay: tensor.decay,
+        ..Piece::default()
+    }
+}
+
+/// The ratio of a whole tensor that is scaled.
+fn ratio(step: &OptimizerStep, tensor: &Updated, whole: Squares) -> f32 {
+    match step.rule {
+        Rule::Lamb(_) => Lamb::ratio(whole),
+        Rule::Lars(lars) => lars.ratio(whole, tensor.decay),
+        other => unreachable!("a step of {other:?} has no ratios"),
+    }
 }
 
 impl Cuda {
-    fn step_of(&self, rule: &Rule, tensor: Updated, size: StepSize) -> Step {
-        let weights = tensor.weights.device();
-        let moment =
-            |index: usize| tensor.moments.get(index).map_or(Address::NULL, |own| own.slice().device().at);
-        let whole = Piece {
-            weight: weights.at,
-            gradient: tensor.gradients.device().at,
-            first: moment(0),
-            second: moment(1),
-            copy: tensor.rounded.map_or(Address::NULL, |rounded| rounded.device().at),
-            decay: size.decay,
-            ..Piece::default()
-        };
-        let mut tables = self.tables.borrow_mut();
-        let (at, pieces) = tables.pieces(self, whole, weights.length);
-        let correction = |beta: f32| (1.0 - f64::from(beta).powi(size.step as i32)) as f32;
-        let (method, beta1, [beta2, epsilon]) = match *rule {
+    /// The kernels' arguments over tensors that lie together in a table.
+    fn step_of(&self, step: &OptimizerStep, together: &Together) -> (Method, Optimizer) {
+        let correction = |beta: f32| (1.0 - f64::from(beta).powi(step.number as i32)) as f32;
+        let (method, beta1, [beta2, epsilon]) = match step.rule {
             Rule::AdamW(AdamW { beta1, beta2, epsilon }) => (Method::AdamW, beta1, [beta2, epsilon]),
             Rule::Adam(AdamW { beta1, beta2, epsilon }) => (Method::Adam, beta1, [beta2, epsilon]),
             Rule::Lamb(Lamb { beta1, beta2, epsilon }) => (Method::Lamb, beta1, [beta2, epsilon]),
@@ -49,10 +51,10 @@ impl Cuda {
             Rule::Sgd => (Method::Momentum, 0.0, [0.0; 2]),
         };
         let optimizer = Optimizer {
-            pieces: at,
-            factor: tables.factor(self, size.gradient_scale),
-            ratios: tables.one(self),
-            rate: size.rate,
+            pieces: together.pieces,
+            factor: self.tables.borrow_mut().factor(self, step.gradient_scale),
+            ratios: together.ratios,
+            rate: step.rate,
             beta1,
             beta2,
             epsilon,
@@ -60,36 +62,155 @@ impl Cuda {
             correction2: correction(beta2),
             ..Optimizer::default()
         };
-        Step { method, optimizer, pieces }
+        (method, optimizer)
+    }
+
+    fn together(&self, tensors: &[Updated]) -> Together {
+        let wholes = tensors.iter().map(|tensor| (piece_of(tensor), tensor.weights.len(), tensor.is_scaled));
+        self.tables.borrow_mut().together(self, wholes.collect())
+    }
+
+    /// Room for the squares of each piece.
+    fn partial(&self, together: &Together) -> (Numbers, Address) {
+        let partial: Far = self.far(4 * together.count, Number::F32);
+        (Numbers::far(partial), partial.at)
     }
 }
 
 impl OptimizerOps for Cuda {
-    /// The host waits for the squares: it may have to put them together with those of other ranks.
-    fn prepare(&self, rule: &Rule, tensor: Updated, size: StepSize) -> Squares {
-        if on_host(&tensor) {
-            return updated_on_host(self, tensor, |tensor| HOST.prepare(rule, tensor, size));
+    /// The host waits for the squares, to put them together with those of other ranks.
+    fn prepare(&self, step: &OptimizerStep, tensors: &mut [Updated]) -> Vec<Squares> {
+        if tensors.iter().any(is_of_host) {
+            return self.by_host(tensors, Back::Gradients, |_, tensor| HOST.prepare_one(step, tensor));
         }
-        let Step { method, optimizer, pieces } = self.step_of(rule, tensor, size);
-        let partial: Far = self.far(4 * pieces, Number::F32);
-        let _partial = Numbers::far(partial);
-        let norms = Optimizer { partial: partial.at, ..optimizer }.norms(method, pieces);
+        let together = self.together(tensors);
+        let (method, optimizer) = self.step_of(step, &together);
+        let (_partial, partial) = self.partial(&together);
+        let norms = Optimizer { partial, ..optimizer }.norms(method, together.count);
         self.launch(&norms.expect("a step of LAMB or LARS begins with norms"));
-        let parts = self.read_doubles(partial.at, 2 * pieces);
-        let sum = |which: usize| parts.iter().skip(which).step_by(2).sum();
-        Squares { weights: sum(0), update: sum(1) }
+        let parts = self.read_doubles(partial, 2 * together.count);
+        let sum = |own: &[f64], which: usize| own.iter().skip(which).step_by(2).sum();
+        let squares = |own: &[f64]| Squares { weights: sum(own, 0), update: sum(own, 1) };
+        together.parts.iter().map(|own| squares(&parts[2 * own.start..2 * own.end])).collect()
     }
 
-    fn optimize(&self, rule: &Rule, tensor: Updated, size: StepSize, whole: Squares) {
-        if on_host(&tensor) {
-            return updated_on_host(self, tensor, |tensor| HOST.optimize(rule, tensor, size, whole));
+    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>) {
+        if tensors.iter().any(is_of_host) {
+            self.by_host(tensors, Back::Weights, |index, tensor| {
+                HOST.optimize_one(step, tensor, whole.map(|whole| whole[index]));
+            });
+            return;
         }
-        let ratio = match rule {
-            Rule::Lamb(_) => Lamb::ratio(whole),
-            Rule::Lars(lars) => lars.ratio(whole, size.decay),
-            _ => 1.0,
+        if tensors.is_empty() {
+            return;
+        }
+        let together = self.together(tensors);
+        let (method, optimizer) = self.step_of(step, &together);
+        if let Some(whole) = whole {
+            let scaled = tensors.iter().zip(whole).filter(|(tensor, _)| tensor.is_scaled);
+            let ratios: Vec<f32> =
+                scaled.map(|(tensor, whole)| ratio(step, tensor, *whole)).chain([1.0]).collect();
+            self.run(|memory| memory.device.write(together.ratios, bytemuck::cast_slice(&ratios)));
+            return self.launch(&optimizer.step(method, together.count));
+        }
+        let (_partial, partial) = self.partial(&together);
+        let trust = if let Rule::Lars(lars) = step.rule { lars.trust } else { 0.0 };
+        let ratios = TrustRatios { partial, trust, ..together.trust_ratios() };
+        let all = Optimizer { partial, ..optimizer }.launches(method, together.count, &ratios);
+        all.iter().for_each(|launch| self.launch(launch));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Device, Here, Opening};
+    use crate::random::Stream;
+    use std::rc::Rc;
+    use trainwright_kernels::cuda::optimizer::PIECE;
+    use trainwright_kernels::optimizer::{Lars, Momentum};
+
+    /// How tensors are given to a device.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Given {
+        Together,
+        /// As one rank that shares its tensors does it.
+        TogetherByTheHost,
+        EachAlone,
+    }
+
+    const GIVEN: [Given; 3] = [Given::Together, Given::TogetherByTheHost, Given::EachAlone];
+
+    /// Less than a pack, a vector among matrices, and one of several pieces; whether it is a matrix.
+    const TENSORS: [(usize, bool); 4] = [(6, true), (40, false), (96, true), (PIECE + 24, true)];
+
+    /// All numbers of the tensors after two steps.
+    fn stepped(device: &Rc<dyn Device>, rule: Rule, given: Given) -> Vec<u32> {
+        let make = |name: u64, length: usize, number| {
+            let stream = Stream::new(5, name);
+            let normal = |place: usize| 0.1 * stream.normal(place as u64) as f32;
+            // Squares are positive.
+            let data = (0..length).map(normal).map(|x| if name % 4 == 3 { x * x } else { x }).collect();
+            device.take(data, number)
         };
-        let Step { method, optimizer, pieces } = self.step_of(rule, tensor, size);
-        self.launch(&Optimizer { rate: optimizer.rate * ratio, ..optimizer }.step(method, pieces));
+        let mut numbers: Vec<(Vec<Numbers>, Numbers)> = TENSORS
+            .iter()
+            .zip(0..)
+            .map(|((length, _), own)| {
+                let all = (0..4).map(|which| make(4 * own + which, *length, Number::F32)).collect();
+                (all, make(4 * own, *length, Number::Bf16))
+            })
+            .collect();
+        for number in [1, 2] {
+            let step = OptimizerStep { rule, rate: 0.01, gradient_scale: 0.5, number };
+            let mut tensors: Vec<Updated> = numbers
+                .iter_mut()
+                .zip(TENSORS)
+                .map(|((all, rounded), (_, is_scaled))| {
+                    let [weights, gradients, moments @ ..] = &mut all[..] else {
+                        unreachable!("there are 4")
+                    };
+                    let (weights, gradients) = (weights.slice_mut(), gradients.slice_mut());
+                    let (rounded, decay) = (Some(rounded.slice_mut()), if is_scaled { 0.1 } else { 0.0 });
+                    Updated { weights, gradients, moments, rounded, decay, is_scaled }
+                })
+                .collect();
+            let by_host = given == Given::TogetherByTheHost && rule.is_layer_wise();
+            let whole = by_host.then(|| device.prepare(&step, &mut tensors));
+            match given {
+                Given::EachAlone => {
+                    tensors
+                        .iter_mut()
+                        .for_each(|own| device.optimize(&step, std::slice::from_mut(own), None));
+                }
+                _ => device.optimize(&step, &mut tensors, whole.as_deref()),
+            }
+        }
+        device.check().unwrap();
+        let all = numbers.iter().flat_map(|(all, rounded)| all.iter().chain([rounded]));
+        all.flat_map(|own| device.read(own.slice()).into_owned()).map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn all_tensors_at_once_step_as_each_alone() {
+        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::Bf16 };
+        let Ok(device) = super::super::open_emulator(opening) else {
+            println!("skipped: no emulator");
+            return;
+        };
+        let _here = Here::is(Rc::clone(&device));
+        let adam = AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-6 };
+        for rule in [
+            Rule::AdamW(adam),
+            Rule::Adam(adam),
+            Rule::Lamb(Lamb { beta1: 0.9, beta2: 0.95, epsilon: 1e-6 }),
+            Rule::Lars(Lars { momentum: 0.9, trust: 0.02 }),
+            Rule::Momentum(Momentum { momentum: 0.9 }),
+            Rule::Sgd,
+        ] {
+            let [together, by_host, alone] = GIVEN.map(|given| stepped(&device, rule, given));
+            assert!(together == alone, "{rule:?}: all tensors at once are other numbers than each alone");
+            assert!(together == by_host, "{rule:?}: ratios of the device are other numbers than the host's");
+        }
     }
 }

@@ -4,7 +4,7 @@ use super::super::{Positions, Rotation};
 use super::Cuda;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use trainwright_kernels::cuda::optimizer::Piece;
+use trainwright_kernels::cuda::optimizer::{Piece, TrustRatios};
 use trainwright_kernels::cuda::{Address, Number};
 
 /// Positions and sequences of a rank's tokens.
@@ -17,10 +17,37 @@ pub(super) struct Tables {
     positions: BTreeMap<Places, Address>,
     /// With the rows of the table: order, starts.
     sorted: BTreeMap<(Places, usize), [Address; 2]>,
-    /// By the weights' address: what the pieces were made of, and how many they are.
-    pieces: BTreeMap<u64, (Piece, Address, usize)>,
+    /// By the first one's address: tensors that are updated together, and what was made of them.
+    together: BTreeMap<u64, (Vec<Whole>, Together)>,
     factor: Option<(f32, Address)>,
-    one: Option<Address>,
+}
+
+/// A tensor, how many numbers it has and whether LAMB and LARS scale its step.
+type Whole = (Piece, usize, bool);
+
+/// Tensors as the optimizer's kernels want them: first those whose steps are scaled. The others are one behind them, which
+/// has no norm and so the ratio 1.
+#[derive(Debug, Clone)]
+pub(super) struct Together {
+    /// All tensors' pieces.
+    pub pieces: Address,
+    /// How many.
+    pub count: usize,
+    /// Which of them are each tensor's.
+    pub parts: Vec<Range<usize>>,
+    /// A number for each scaled tensor and one for all others.
+    pub ratios: Address,
+    scaled: usize,
+    starts: Address,
+    decays: Address,
+}
+
+impl Together {
+    /// What makes the ratios, but for where the squares are.
+    pub fn trust_ratios(&self) -> TrustRatios {
+        let Self { ratios, scaled, starts, decays, .. } = *self;
+        TrustRatios { starts, decays, ratios, tensors: scaled as i32 + 1, ..TrustRatios::default() }
+    }
 }
 
 fn places(positions: Positions) -> Places {
@@ -69,30 +96,51 @@ impl Tables {
         })
     }
 
-    /// A tensor's weights in pieces, as the optimizer's kernel wants them.
-    pub fn pieces(&mut self, device: &Cuda, whole: Piece, count: usize) -> (Address, usize) {
-        let known = self.pieces.get(&whole.weight.0).filter(|(known, ..)| known.bytes() == whole.bytes());
-        if let Some((_, at, pieces)) = known {
-            return (*at, *pieces);
+    /// Tensors in pieces.
+    pub fn together(&mut self, device: &Cuda, wholes: Vec<Whole>) -> Together {
+        let first = wholes[0].0.weight.0;
+        let known = self.together.get(&first);
+        if let Some((_, made)) = known.filter(|(known, _)| *known == wholes) {
+            return made.clone();
         }
-        let pieces = whole.cut(count);
-        let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).collect();
-        // Moments that were elsewhere for a while are at another address: the list is written anew.
-        let old = self.pieces.get(&whole.weight.0).filter(|(.., known)| *known == pieces.len());
-        let at = match old {
-            Some((_, at, _)) => {
-                device.run(|memory| memory.device.write(*at, &bytes));
-                *at
+        let (mut pieces, mut starts, mut decays) = (Vec::new(), vec![0], Vec::new());
+        let mut parts = vec![0..0; wholes.len()];
+        let of = |scaled: bool| wholes.iter().enumerate().filter(move |(_, whole)| whole.2 == scaled);
+        for (index, (whole, length, is_scaled)) in of(true).chain(of(false)) {
+            let at = pieces.len();
+            pieces.extend(Piece { tensor: decays.len() as i32, ..*whole }.cut(*length));
+            parts[index] = at..pieces.len();
+            if *is_scaled {
+                starts.push(pieces.len() as u32);
+                decays.push(whole.decay);
             }
-            None => put(device, &bytes),
+        }
+        let scaled = decays.len();
+        starts.push(starts[scaled]);
+        decays.push(0.0);
+        let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).collect();
+        let like = |made: &Together| made.count == pieces.len() && made.scaled == scaled;
+        let made = match known.filter(|(_, made)| like(made)) {
+            // Moments that were elsewhere for a while are at another address: the list is written anew.
+            Some((_, old)) => {
+                let write = |at, bytes| device.run(|memory| memory.device.write(at, bytes));
+                write(old.pieces, &bytes);
+                write(old.starts, bytemuck::cast_slice(&starts));
+                write(old.decays, bytemuck::cast_slice(&decays));
+                Together { parts, ..old.clone() }
+            }
+            None => Together {
+                pieces: put(device, &bytes),
+                count: pieces.len(),
+                parts,
+                ratios: put(device, bytemuck::cast_slice(&decays)),
+                scaled,
+                starts: put(device, bytemuck::cast_slice(&starts)),
+                decays: put(device, bytemuck::cast_slice(&decays)),
+            },
         };
-        self.pieces.insert(whole.weight.0, (whole, at, pieces.len()));
-        (at, pieces.len())
-    }
-
-    /// The number 1.
-    pub fn one(&mut self, device: &Cuda) -> Address {
-        *self.one.get_or_insert_with(|| put(device, &1f32.to_le_bytes()))
+        self.together.insert(first, (wholes, made.clone()));
+        made
     }
 
     /// What gradients are multiplied by.

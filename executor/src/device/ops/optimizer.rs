@@ -15,6 +15,33 @@ pub(crate) enum Rule {
     Sgd,
 }
 
+impl Rule {
+    /// Whether each tensor's step is scaled by its norm.
+    pub fn is_layer_wise(&self) -> bool {
+        matches!(self, Rule::Lamb(_) | Rule::Lars(_))
+    }
+}
+
+/// A step of all tensors of a rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct OptimizerStep {
+    pub rule: Rule,
+    /// Learning rate.
+    pub rate: f32,
+    /// What gradients are multiplied by.
+    pub gradient_scale: f32,
+    /// From 1.
+    pub number: u32,
+}
+
+impl OptimizerStep {
+    /// That of a tensor.
+    pub fn of(&self, tensor: &Updated) -> StepSize {
+        let Self { rate, gradient_scale, number, .. } = *self;
+        StepSize { rate, decay: tensor.decay, gradient_scale, step: number }
+    }
+}
+
 /// A tensor, or the piece of one that a rank owns, at its update.
 pub(crate) struct Updated<'a> {
     pub weights: SliceMut<'a>,
@@ -23,13 +50,18 @@ pub(crate) struct Updated<'a> {
     pub moments: &'a mut [Numbers],
     /// The weights as forward and backward use them, where those are rounded.
     pub rounded: Option<SliceMut<'a>>,
+    /// λ.
+    pub decay: f32,
+    /// Whether LAMB and LARS scale its step. Vectors step as they are.
+    pub is_scaled: bool,
 }
 
 /// A device that updates weights.
 pub(crate) trait OptimizerOps {
-    /// The first half of a step of LAMB or LARS: what this part adds to the squares of its tensor and of the tensor's update.
-    fn prepare(&self, rule: &Rule, tensor: Updated, size: StepSize) -> Squares;
+    /// The first half of a step of LAMB or LARS: what each part adds to the squares of its tensor and of the tensor's update.
+    fn prepare(&self, step: &OptimizerStep, tensors: &mut [Updated]) -> Vec<Squares>;
 
-    /// A step; LAMB's and LARS' second half, by the squares of the whole tensor.
-    fn optimize(&self, rule: &Rule, tensor: Updated, size: StepSize, whole: Squares);
+    /// A step. Of LAMB's and LARS' it is the second half where the squares of the whole tensors are given, and both where
+    /// the tensors are whole.
+    fn optimize(&self, step: &OptimizerStep, tensors: &mut [Updated], whole: Option<&[Squares]>);
 }

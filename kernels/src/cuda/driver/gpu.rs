@@ -6,6 +6,7 @@ use super::library::Library;
 use super::product::Products;
 use crate::cuda::cache_folder;
 use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::launch::{Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::source::{FILES, File};
@@ -115,6 +116,8 @@ pub struct Gpu {
     functions: HashMap<String, sys::CUfunction>,
     modules: Vec<(&'static str, sys::CUmodule)>,
     allocations: Vec<Address>,
+    /// Memory of the host.
+    pinned: Vec<Pinned>,
     /// Once one was asked for.
     products: Option<Products>,
     /// What is read passes through it.
@@ -177,6 +180,7 @@ impl Gpu {
             functions,
             modules,
             allocations,
+            pinned: Vec::new(),
             products: None,
             staging: None,
             groups: BTreeMap::new(),
@@ -359,6 +363,32 @@ impl Device for Gpu {
         Ok(at)
     }
 
+    fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        let made = self.pinned(bytes)?;
+        let at = Address(made.at as u64);
+        self.pinned.push(made);
+        Ok(at)
+    }
+
+    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        // SAFETY: it is an event that nobody destroyed.
+        unsafe { event::synchronize(moment.of::<Event>().0) }
+            .map_err(|error| failed("cuEventSynchronize", error))
+    }
+
+    fn on_host(
+        &mut self,
+        at: Address,
+        bytes: usize,
+        work: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let has = |own: &&mut Pinned| (own.at as u64..own.at as u64 + own.bytes as u64).contains(&at.0);
+        let own = self.pinned.iter_mut().find(has).expect("the host sees memory that was allocated for it");
+        let first = (at.0 - own.at as u64) as usize;
+        work(&mut own.bytes()[first..first + bytes]);
+        Ok(())
+    }
+
     /// The driver has read the host's bytes when it returns: they are not pinned, so it copies them to memory that is.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
@@ -384,8 +414,12 @@ impl Device for Gpu {
         Ok(())
     }
 
+    /// Addresses tell where they are: those of pinned memory are of the same space.
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
-        self.copy_on(to, from, bytes, self.selected())
+        // SAFETY: the caller's addresses have that many bytes, as for any kernel.
+        unsafe { sys::cuMemcpyAsync(to.0, from.0, bytes, self.selected().0) }
+            .result()
+            .map_err(|error| failed("cuMemcpyAsync", error))
     }
 
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
@@ -404,6 +438,20 @@ impl Device for Gpu {
             None => Products::new(self)?,
         };
         let done = products.multiply(product, at, self.selected());
+        self.products = Some(products);
+        done
+    }
+
+    fn multiplies_eight(&self) -> bool {
+        self.description.capability >= (8, 9)
+    }
+
+    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
+        let mut products = match self.products.take() {
+            Some(products) => products,
+            None => Products::new(self)?,
+        };
+        let done = products.multiply_eight(product, at, self.selected());
         self.products = Some(products);
         done
     }
@@ -473,6 +521,7 @@ impl Device for Gpu {
             // SAFETY: it was allocated here and is freed once.
             unsafe { result::free_sync(at.0) }.map_err(|error| failed("cuMemFree", error))?;
         }
+        self.pinned.clear();
         Ok(())
     }
 }

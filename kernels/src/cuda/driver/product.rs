@@ -3,6 +3,7 @@
 use super::failed;
 use super::gpu::{Gpu, Stream};
 use super::library::Library;
+use crate::cuda::eight::EightProduct;
 use crate::cuda::launch::{Address, Device, DeviceError, Number};
 use crate::cuda::product::{Compute, Epilogue, Operands, Product};
 use cudarc::cublaslt::{result, sys};
@@ -12,28 +13,31 @@ use std::ffi::c_void;
 /// cublasLt with the algorithms it has chosen so far.
 #[derive(Debug)]
 pub struct Products {
-    handle: sys::cublasLtHandle_t,
-    workspace: Address,
+    pub(super) handle: sys::cublasLtHandle_t,
+    pub(super) workspace: Address,
     chosen: HashMap<(Product, u32), Chosen>,
+    pub(super) chosen_eight: HashMap<EightProduct, Chosen>,
 }
 
 /// Descriptors and algorithm of a product.
 #[derive(Debug)]
-struct Chosen {
-    description: sys::cublasLtMatmulDesc_t,
-    layouts: [sys::cublasLtMatrixLayout_t; 3],
-    algorithm: sys::cublasLtMatmulAlgo_t,
+pub(super) struct Chosen {
+    pub description: sys::cublasLtMatmulDesc_t,
+    /// Right, left, result.
+    pub layouts: [sys::cublasLtMatrixLayout_t; 3],
+    pub algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
 /// What NVIDIA recommends for Hopper.
-const WORKSPACE: usize = 32 << 20;
+pub(super) const WORKSPACE: usize = 32 << 20;
 
 impl Products {
     /// Asks for the library and takes its workspace from the GPU's memory.
     pub fn new(gpu: &mut Gpu) -> Result<Self, DeviceError> {
         Library::CublasLt.require()?;
         let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
-        Ok(Self { handle, workspace: gpu.allocate(WORKSPACE)?, chosen: HashMap::new() })
+        let (chosen, chosen_eight) = (HashMap::new(), HashMap::new());
+        Ok(Self { handle, workspace: gpu.allocate(WORKSPACE)?, chosen, chosen_eight })
     }
 
     /// Puts a product on a stream; two at a time would share the workspace, so they are on one stream or wait.
@@ -85,7 +89,6 @@ impl Products {
     /// matrices lie as ours do.
     fn choose(&self, product: Product, alignment: u32) -> Result<Chosen, DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
-        use sys::cublasLtMatmulPreferenceAttributes_t::*;
         let compute = match product.compute {
             Compute::Tf32 if product.inputs == Number::F32 => {
                 sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32
@@ -99,8 +102,7 @@ impl Products {
                 Number::F32 => sys::cudaDataType::CUDA_R_32F,
                 Number::Bf16 => sys::cudaDataType::CUDA_R_16BF,
             };
-            result::create_matrix_layout(kind, columns as u64, rows as u64, columns as i64)
-                .map_err(|error| failed("cublasLtMatrixLayoutCreate", error))
+            layout_of(rows, columns, kind)
         };
         let lies = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
         let right = lies(product.inner, product.columns, product.right_transposed);
@@ -117,6 +119,34 @@ impl Products {
             // Its second matrix is our left one.
             Epilogue::BiasGradient => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BGRADB,
         };
+        let transposed = |yes: bool| i32::from(yes);
+        // SAFETY: the descriptor is alive.
+        unsafe {
+            set(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed(product.right_transposed))?;
+            set(description, CUBLASLT_MATMUL_DESC_TRANSB, &transposed(product.left_transposed))?;
+            set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
+            if matches!(
+                product.epilogue,
+                Epilogue::GeluBias | Epilogue::GeluGradient | Epilogue::GeluBiasGradient
+            ) {
+                set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(product.columns as i64))?;
+            }
+        }
+        let layouts = [right, left, out];
+        match self.algorithm(description, layouts, alignment)? {
+            Some(algorithm) => Ok(Chosen { description, layouts, algorithm }),
+            None => Err(DeviceError::NoAlgorithm(format!("{product:?}"))),
+        }
+    }
+
+    /// The library's choice for matrices that begin at multiples of `alignment` bytes.
+    pub(super) fn algorithm(
+        &self,
+        description: sys::cublasLtMatmulDesc_t,
+        [right, left, out]: [sys::cublasLtMatrixLayout_t; 3],
+        alignment: u32,
+    ) -> Result<Option<sys::cublasLtMatmulAlgo_t>, DeviceError> {
+        use sys::cublasLtMatmulPreferenceAttributes_t::*;
         let preference =
             result::create_matmul_pref().map_err(|error| failed("cublasLtMatmulPreferenceCreate", error))?;
         let prefer = |attribute, value: *const c_void, size| {
@@ -134,31 +164,36 @@ impl Products {
         ] {
             prefer(attribute, (&raw const alignment).cast(), 4)?;
         }
-        let transposed = |yes: bool| i32::from(yes);
-        // SAFETY: all descriptors are alive.
+        // SAFETY: all descriptors are alive, and the preference is not used again.
         let found = unsafe {
-            set(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed(product.right_transposed))?;
-            set(description, CUBLASLT_MATMUL_DESC_TRANSB, &transposed(product.left_transposed))?;
-            set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
-            if matches!(
-                product.epilogue,
-                Epilogue::GeluBias | Epilogue::GeluGradient | Epilogue::GeluBiasGradient
-            ) {
-                set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(product.columns as i64))?;
-            }
-            result::get_matmul_algo_heuristic(self.handle, description, right, left, out, out, preference)
+            let found = result::get_matmul_algo_heuristic(
+                self.handle,
+                description,
+                right,
+                left,
+                out,
+                out,
+                preference,
+            );
+            let _ = result::destroy_matmul_pref(preference);
+            found
         };
-        // SAFETY: it is not used again.
-        let _ = unsafe { result::destroy_matmul_pref(preference) };
-        match found {
-            Ok(found) => Ok(Chosen { description, layouts: [right, left, out], algorithm: found.algo }),
-            Err(_) => Err(DeviceError::NoAlgorithm(format!("{product:?}"))),
-        }
+        Ok(found.ok().map(|found| found.algo))
     }
 }
 
+/// That of rows × columns that lie row after row, which cublasLt sees as columns × rows.
+pub(super) fn layout_of(
+    rows: usize,
+    columns: usize,
+    kind: sys::cudaDataType,
+) -> Result<sys::cublasLtMatrixLayout_t, DeviceError> {
+    result::create_matrix_layout(kind, columns as u64, rows as u64, columns as i64)
+        .map_err(|error| failed("cublasLtMatrixLayoutCreate", error))
+}
+
 /// SAFETY: the description is alive, and T is what the attribute is.
-unsafe fn set<T>(
+pub(super) unsafe fn set<T>(
     description: sys::cublasLtMatmulDesc_t,
     attribute: sys::cublasLtMatmulDescAttributes_t,
     value: &T,
@@ -173,7 +208,7 @@ impl Drop for Products {
     fn drop(&mut self) {
         // SAFETY: each is destroyed here alone.
         unsafe {
-            for chosen in self.chosen.values() {
+            for chosen in self.chosen.values().chain(self.chosen_eight.values()) {
                 let _ = result::destroy_matmul_desc(chosen.description);
                 for layout in chosen.layouts {
                     let _ = result::destroy_matrix_layout(layout);

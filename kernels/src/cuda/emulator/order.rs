@@ -74,6 +74,16 @@ impl Order {
         self.streams[self.selected].join(moment);
     }
 
+    /// The host waits for that.
+    pub fn wait_here(&mut self, moment: &Clock) {
+        self.host.join(moment);
+    }
+
+    /// What the host knows.
+    pub fn host(&self) -> &Clock {
+        &self.host
+    }
+
     /// The host waits for the selected stream.
     pub fn finish(&mut self) {
         let Self { selected, streams, host, .. } = self;
@@ -122,6 +132,14 @@ impl History {
         self.writes.retain(|access| !is_within(&access.bytes, &bytes));
         remember(&mut self.writes, Access { bytes, by });
         Ok(())
+    }
+}
+
+impl History {
+    /// As `write`, for the host, which is done when it returns.
+    pub fn seen(&self, bytes: Range<usize>, known: &Clock) -> Result<(), Name> {
+        unknown(&self.writes, &bytes, known)?;
+        unknown(&self.reads, &bytes, known)
     }
 }
 
@@ -187,6 +205,11 @@ mod tests {
         write(&mut history, 0..8, &mut own).unwrap();
         own.select(2);
         assert_eq!(read(&mut history, 0..1, &mut own), Err((1, 1)));
+        assert_eq!(history.seen(0..1, own.host()), Err((1, 1)));
+        own.select(1);
+        let written = own.moment();
+        own.wait_here(&written);
+        history.seen(0..1, own.host()).unwrap();
         own.finish_all();
         read(&mut history, 0..1, &mut own).unwrap();
     }

@@ -1,0 +1,41 @@
+//! Memory of the host that a GPU copies to and from by itself, kept by size when it is given up.
+
+use super::Cuda;
+use std::collections::{BTreeMap, BTreeSet};
+use trainwright_kernels::cuda::{Address, Moment};
+
+#[derive(Default)]
+pub(super) struct Pinned {
+    /// By size, with the moment from which on nobody copies there.
+    free: BTreeMap<usize, Vec<(Address, Option<Moment>)>>,
+    given: BTreeSet<u64>,
+}
+
+impl Pinned {
+    /// Room for that many bytes, for the selected stream; nowhere after a fault.
+    pub fn allocate(&mut self, device: &Cuda, bytes: usize) -> Address {
+        let mut made = Address::NULL;
+        match self.free.get_mut(&bytes).and_then(Vec::pop) {
+            Some((at, after)) => {
+                made = at;
+                after.iter().for_each(|moment| device.run(|memory| memory.device.wait(moment)));
+            }
+            None => device.run(|memory| {
+                made = memory.device.allocate_on_host(bytes)?;
+                Ok(())
+            }),
+        }
+        self.given.insert(made.0);
+        made
+    }
+
+    /// Whether it was given from here: then it is kept. The last who copies there is the selected stream, or one that this
+    /// has waited for.
+    pub fn take_back(&mut self, at: Address, bytes: usize, now: impl FnOnce() -> Option<Moment>) -> bool {
+        let is_own = self.given.remove(&at.0);
+        if is_own && at != Address::NULL {
+            self.free.entry(bytes).or_default().push((at, now()));
+        }
+        is_own
+    }
+}

@@ -1,0 +1,99 @@
+// Numbers of 8 bits for the tensor cores of chips from sm_89 on: e4m3 for weights and activations, whose numbers are close
+// together, and e5m2 for gradients, whose are not (Micikevicius et al. 2022, arXiv 2209.05433). A tensor has one scale, by which its
+// largest number becomes the format's largest.
+//
+// Two launches: the largest number of each block's share, then the numbers. Both are bound by memory: of bf16 they read 2 bytes twice
+// and write 1 or 2, so rounding is integer arithmetic, which every chip has, and not the instruction that only some have.
+
+struct E4m3 {
+    static const int mantissa = 3, bias = 7;
+    static const u32 last = 0x7e;   // 448; what is behind it is NaN
+};
+
+struct E5m2 {
+    static const int mantissa = 2, bias = 15;
+    static const u32 last = 0x7b;   // 57344; infinity and NaN are behind it
+};
+
+// The number that a code without sign is, from the least normal one on.
+template <typename F> DEVICE float number_of(u32 code) {
+    return bits_to_float((code << (23 - F::mantissa)) + ((u32)(127 - F::bias) << 23));
+}
+
+// To the nearest, ties to even; what is too large becomes the largest.
+template <typename F> DEVICE u8 eight_bits(float x) {
+    u32 bits = float_to_bits(x), sign = (bits >> 31) << 7, size = bits & 0x7fffffffu, code;
+    const int dropped = 23 - F::mantissa;
+    if (size > 0x7f800000u) return (u8)(sign | 0x7f);
+    if (size < (u32)(128 - F::bias) << 23) {
+        // Below the least normal number they are multiples of the least one, and so are the last places of this sum.
+        float large = bits_to_float((u32)(128 - F::bias + dropped) << 23);
+        code = float_to_bits(bits_to_float(size) + large) - float_to_bits(large);
+    } else {
+        size += (1u << (dropped - 1)) - 1 + ((size >> dropped) & 1);
+        code = (size >> dropped) - ((u32)(127 - F::bias) << F::mantissa);
+    }
+    return (u8)(sign | (code < F::last ? code : F::last));
+}
+
+template <typename T> struct NarrowEight {
+    const T* x;            // rows x width
+    float* largest;        // per block of the first launch: its largest |x|
+    float* scale;          // [0] by what numbers of 8 bits are multiplied
+    u8* out;               // rows x width
+    u8* transposed;        // width x rows, or null
+    int rows, width;
+    int blocks;            // of the first launch
+};
+
+// A thread takes one number after the other, all threads side by side.
+template <typename T> DEVICE void largest_of(const NarrowEight<T>& a) {
+    __shared__ float scratch[32];
+    i64 total = (i64)a.rows * a.width;
+    float largest = 0.0f;
+    for (i64 index = global_thread(); index < total; index += all_threads())
+        largest = fmaxf(largest, fabsf(wide(a.x[index])));
+    largest = block_max(largest, scratch);
+    if (threadIdx.x == 0) a.largest[blockIdx.x] = largest;
+}
+
+// A block of 256 threads turns 32 rows of 32 columns, through shared memory where columns become rows: tensor cores want
+// either operand of numbers of 8 bits with what is summed over in one piece, and backward sums over the other dimension.
+template <typename T, typename F> DEVICE void narrow_eight(const NarrowEight<T>& a) {
+    __shared__ float scratch[32];
+    __shared__ u8 tile[32][36];
+    float largest = 0.0f;
+    for (int block = threadIdx.x; block < a.blocks; block += blockDim.x) largest = fmaxf(largest, a.largest[block]);
+    largest = block_max(largest, scratch);
+    float most = number_of<F>(F::last), factor = largest > 0.0f ? most / largest : 1.0f;
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) a.scale[0] = largest > 0.0f ? largest / most : 1.0f;
+    int column = blockIdx.x * 32 + lane();
+    for (int first = blockIdx.y * 32; first < a.rows; first += gridDim.y * 32) {
+        for (int place = warp(); place < 32; place += 8) {
+            int row = first + place;
+            if (row < a.rows && column < a.width) {
+                u8 code = eight_bits<F>(wide(a.x[(i64)row * a.width + column]) * factor);
+                a.out[(i64)row * a.width + column] = code;
+                tile[place][lane()] = code;
+            }
+        }
+        if (a.transposed) {
+            __syncthreads();
+            for (int place = warp(); place < 32; place += 8) {
+                int own = blockIdx.x * 32 + place, row = first + lane();
+                if (own < a.width && row < a.rows) a.transposed[(i64)own * a.rows + row] = tile[lane()][place];
+            }
+            __syncthreads();
+        }
+    }
+}
+
+#define NARROW_EIGHT(suffix, T)                                                                                \
+    DEVICE void narrow_e4m3_of_##suffix(const NarrowEight<T>& a) { narrow_eight<T, E4m3>(a); }                 \
+    DEVICE void narrow_e5m2_of_##suffix(const NarrowEight<T>& a) { narrow_eight<T, E5m2>(a); }                 \
+    ENTRY(largest_##suffix, 256, NarrowEight<T>, largest_of<T>)                                                \
+    ENTRY(narrow_e4m3_##suffix, 256, NarrowEight<T>, narrow_e4m3_of_##suffix)                                  \
+    ENTRY(narrow_e5m2_##suffix, 256, NarrowEight<T>, narrow_e5m2_of_##suffix)
+
+NARROW_EIGHT(f32, float)
+NARROW_EIGHT(bf16, bf16)

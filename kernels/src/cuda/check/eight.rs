@@ -1,0 +1,114 @@
+//! Numbers of 8 bits and products of them.
+
+use super::super::eight::{Eight, EightOperands, EightProduct, NarrowEight};
+use super::{Bench, DeviceError, Finding, Number};
+
+/// The code of the nearest number, of two as near the even one: by looking at all of them.
+fn nearest(to: Eight, x: f64) -> u8 {
+    let sizes =
+        (0..=0x7eu8).map(|code| (code, f64::from(to.wide(code)))).filter(|(_, size)| size.is_finite());
+    let distance = |size: f64| (x.abs() - size).abs();
+    let closer = |one: (u8, f64), other: (u8, f64)| match distance(one.1).total_cmp(&distance(other.1)) {
+        std::cmp::Ordering::Less => one,
+        std::cmp::Ordering::Equal if one.0.is_multiple_of(2) => one,
+        _ => other,
+    };
+    let code = sizes.reduce(closer).expect("there are numbers").0;
+    if x.is_sign_negative() { code | 0x80 } else { code }
+}
+
+impl Bench<'_> {
+    fn compare_bytes(&mut self, kernel: &str, case: &str, found: &[u8], expected: &[u8]) {
+        let wrong = found.iter().zip(expected).filter(|(found, expected)| found != expected).count();
+        let (kernel, case, error) = (kernel.into(), case.into(), wrong as f64);
+        self.findings.push(Finding { kernel, case, error, tolerance: 0.0 });
+    }
+}
+
+pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
+    for (number, to) in Number::ALL.into_iter().flat_map(|number| Eight::ALL.map(|to| (number, to))) {
+        // Less than a tile, and some.
+        for (rows, width) in [(37usize, 75usize), (64, 96), (1, 16)] {
+            let size = rows * width;
+            // From large to smaller than the format's least number. The largest makes the scale 4, so that all is exact.
+            let mut values: Vec<f64> = (0..size)
+                .map(|index| f64::from(to.largest()) * bench.next() * 2f64.powi(-(index as i32 % 36)))
+                .collect();
+            values[size / 2] = -4.0 * f64::from(to.largest());
+            let x = bench.array(number, &values)?;
+            let codes: Vec<u8> = x.values.iter().map(|x| nearest(to, x / 4.0)).collect();
+            let turned: Vec<u8> = (0..size).map(|at| codes[at % rows * width + at / rows]).collect();
+            let scale = bench.blank(Number::F32, 1)?;
+            let own =
+                NarrowEight { x: x.at, rows: rows as i32, width: width as i32, ..NarrowEight::default() };
+            let own = NarrowEight {
+                largest: bench.blank(Number::F32, own.blocks() as usize)?.at,
+                scale: scale.at,
+                out: bench.device.upload(&vec![0xff; size])?,
+                transposed: bench.device.upload(&vec![0xff; size])?,
+                ..own
+            };
+            let launches = own.launches(number, to);
+            for launch in &launches {
+                bench.run(launch)?;
+            }
+            let [largest, narrow] = launches.map(|launch| launch.kernel);
+            bench.compare(&largest, &format!("{rows} x {width} scale"), &scale, &[4.0])?;
+            for (case, at, expected) in
+                [("as it lies", own.out, &codes), ("transposed", own.transposed, &turned)]
+            {
+                let found = bench.device.download(at, size)?;
+                bench.compare_bytes(&narrow, &format!("{rows} x {width} {case}"), &found, expected);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Products for a chip whose tensor cores know such numbers.
+pub(super) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
+    if !bench.device.multiplies_eight() {
+        return Ok(());
+    }
+    let (rows, columns, inner) = (48usize, 32usize, 80usize);
+    for (left, right) in [(Eight::E4m3, Eight::E4m3), (Eight::E5m2, Eight::E4m3), (Eight::E4m3, Eight::E5m2)]
+    {
+        for (output, accumulate) in [(Number::F32, false), (Number::Bf16, false), (Number::F32, true)] {
+            let mut codes = |of: Eight, count: usize| -> Vec<u8> {
+                (0..count).map(|_| nearest(of, 4.0 * bench.next())).collect()
+            };
+            let (own, other) = (codes(left, rows * inner), codes(right, columns * inner));
+            let scales = [bench.array(Number::F32, &[0.37])?, bench.array(Number::F32, &[1.9])?];
+            let before = bench.random(output, rows * columns)?;
+            let of = |row: usize, column: usize| -> f64 {
+                let term = |step: usize| {
+                    let (left, right) =
+                        (left.wide(own[row * inner + step]), right.wide(other[column * inner + step]));
+                    f64::from(left) * f64::from(right)
+                };
+                let sum = (0..inner).map(term).sum::<f64>() * scales[0].values[0] * scales[1].values[0];
+                sum + if accumulate { before.values[row * columns + column] } else { 0.0 }
+            };
+            let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            let expected: Vec<f64> = places.map(|(row, column)| of(row, column)).collect();
+            let at = EightOperands {
+                left: bench.device.upload(&own)?,
+                left_scale: scales[0].at,
+                right: bench.device.upload(&other)?,
+                right_scale: scales[1].at,
+                out: before.at,
+            };
+            let product = EightProduct { rows, columns, inner, left, right, output, accumulate };
+            let case = format!("{} times {} onto {}", left.name(), right.name(), output.suffix());
+            if let Err(error) = bench.device.multiply_eight(product, at) {
+                let (kernel, case, error) = (error.to_string(), case, f64::INFINITY);
+                bench.findings.push(Finding { kernel, case, error, tolerance: 0.0 });
+                continue;
+            }
+            // Hopper's tensor cores add such products with some 14 bits (DeepSeek-AI 2024, arXiv 2412.19437, section 3.5.2).
+            let tolerance = output.tolerance().max(1e-3);
+            bench.compare_within("product of 8 bits", &case, &before, &expected, tolerance)?;
+        }
+    }
+    Ok(())
+}
