@@ -6,7 +6,7 @@ use trainwright_kernels::cuda::attention::Attention;
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::LookUp;
 use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
-use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
+use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece, TrustRatios};
 use trainwright_kernels::cuda::reduce::{Cast, SquareSum};
 use trainwright_kernels::cuda::rotary::Rotary;
 use trainwright_kernels::cuda::{Device, DeviceError, Number};
@@ -196,14 +196,12 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
         partial: bench.random(Number::F32, 4 * pieces)?,
         ratios: bench.random(Number::F32, tensors)?,
         // Small enough for weights to stay numbers over all repetitions.
-        rate: 1e-8,
+        now: bench.gpu.upload(&Now { rate: 1e-8, correction1: 0.1, correction2: 0.05 }.bytes())?,
         beta1: 0.9,
         beta2: 0.95,
         epsilon: 1e-8,
-        correction1: 0.1,
-        correction2: 0.05,
         trust: 1e-3,
-        unused: 0,
+        coupled: 0,
     };
     let ratios = TrustRatios {
         partial: step.partial,

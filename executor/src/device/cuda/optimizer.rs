@@ -1,9 +1,9 @@
-//! Updates of weights: a launch for each tensor, which LAMB's and LARS' ratio of the whole tensor reaches with the rate.
+//! Updates of weights: a launch for each tensor, which LAMB's and LARS' ratio of the whole tensor reaches beside the rate.
 
 use super::super::{Cpu, OptimizerOps, Rule, Slice, Updated, updated_on_host};
 use super::{Cuda, Far, Numbers};
 use trainwright_kernels::Threads;
-use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece};
+use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece};
 use trainwright_kernels::cuda::{Address, Number};
 use trainwright_kernels::optimizer::{AdamW, Lamb, Squares, StepSize};
 
@@ -39,7 +39,6 @@ impl Cuda {
         };
         let mut tables = self.tables.borrow_mut();
         let (at, pieces) = tables.pieces(self, whole, weights.length);
-        let correction = |beta: f32| (1.0 - f64::from(beta).powi(size.step as i32)) as f32;
         let (method, beta1, [beta2, epsilon]) = match *rule {
             Rule::AdamW(AdamW { beta1, beta2, epsilon }) => (Method::AdamW, beta1, [beta2, epsilon]),
             Rule::Adam(AdamW { beta1, beta2, epsilon }) => (Method::Adam, beta1, [beta2, epsilon]),
@@ -51,13 +50,10 @@ impl Cuda {
         let optimizer = Optimizer {
             pieces: at,
             factor: tables.factor(self, size.gradient_scale),
-            ratios: tables.one(self),
-            rate: size.rate,
+            now: tables.now(self, Now::of(size.rate, [beta1, beta2], size.step)),
             beta1,
             beta2,
             epsilon,
-            correction1: correction(beta1),
-            correction2: correction(beta2),
             ..Optimizer::default()
         };
         Step { method, optimizer, pieces }
@@ -85,11 +81,13 @@ impl OptimizerOps for Cuda {
             return updated_on_host(self, tensor, |tensor| HOST.optimize(rule, tensor, size, whole));
         }
         let ratio = match rule {
-            Rule::Lamb(_) => Lamb::ratio(whole),
-            Rule::Lars(lars) => lars.ratio(whole, size.decay),
-            _ => 1.0,
+            Rule::Lamb(_) => Some(Lamb::ratio(whole)),
+            Rule::Lars(lars) => Some(lars.ratio(whole, size.decay)),
+            _ => None,
         };
         let Step { method, optimizer, pieces } = self.step_of(rule, tensor, size);
-        self.launch(&Optimizer { rate: optimizer.rate * ratio, ..optimizer }.step(method, pieces));
+        let ratio = ratio.map(|ratio| self.words(&[ratio.to_bits()]));
+        let ratios = ratio.as_ref().map_or(Address::NULL, |(_, at)| *at);
+        self.launch(&Optimizer { ratios, ..optimizer }.step(method, pieces));
     }
 }

@@ -4,7 +4,7 @@ use super::super::{Positions, Rotation};
 use super::Cuda;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use trainwright_kernels::cuda::optimizer::Piece;
+use trainwright_kernels::cuda::optimizer::{Now, Piece};
 use trainwright_kernels::cuda::{Address, Number};
 
 /// Positions and sequences of a rank's tokens.
@@ -20,7 +20,7 @@ pub(super) struct Tables {
     /// By the weights' address: what the pieces were made of, and how many they are.
     pieces: BTreeMap<u64, (Piece, Address, usize)>,
     factor: Option<(f32, Address)>,
-    one: Option<Address>,
+    now: Option<(Now, Address)>,
 }
 
 fn places(positions: Positions) -> Places {
@@ -90,9 +90,14 @@ impl Tables {
         (at, pieces.len())
     }
 
-    /// The number 1.
-    pub fn one(&mut self, device: &Cuda) -> Address {
-        *self.one.get_or_insert_with(|| put(device, &1f32.to_le_bytes()))
+    /// What the step's updates have in common.
+    pub fn now(&mut self, device: &Cuda, now: Now) -> Address {
+        let known = *self.now.get_or_insert_with(|| (now, put(device, &now.bytes())));
+        if known.0 != now {
+            device.run(|memory| memory.device.write(known.1, &now.bytes()));
+            self.now = Some((now, known.1));
+        }
+        known.1
     }
 
     /// What gradients are multiplied by.
