@@ -219,7 +219,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
         let amount = Amount { bytes: (each * all) as f64, flops: 0.0 };
         rows.push(bench.time_launches(&step.launches(method, pieces, &ratios), &shape, amount)?);
     }
-    let mut squares = SquareSum { x: gradients, count: all as i64, ..SquareSum::default() };
+    let mut squares = SquareSum { x: gradients, count: all as i64, scale: 1.0, ..SquareSum::default() };
     squares.partial = bench.random(Number::F32, 2 * squares.blocks(Number::F32) as usize)?;
     let amount = |each: usize| Amount { bytes: (each * all) as f64, flops: 0.0 };
     rows.push(bench.time_launches(&[squares.launch(Number::F32)], &shape, amount(4))?);

@@ -3,7 +3,7 @@
 use super::super::{Cpu, OptimizerOps, Rule, Slice, Updated, updated_on_host};
 use super::{Cuda, Far, Numbers};
 use trainwright_kernels::Threads;
-use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece};
+use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece};
 use trainwright_kernels::cuda::{Address, Number};
 use trainwright_kernels::optimizer::{AdamW, Lamb, Squares, StepSize};
 
@@ -49,8 +49,8 @@ impl Cuda {
         };
         let optimizer = Optimizer {
             pieces: at,
-            factor: tables.factor(self, size.gradient_scale),
-            now: tables.now(self, Now::of(size.rate, [beta1, beta2], size.step)),
+            factor: self.step_memory().factor(),
+            now: self.step_memory().now(),
             beta1,
             beta2,
             epsilon,

@@ -4,7 +4,7 @@ use super::super::{Positions, Rotation};
 use super::Cuda;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use trainwright_kernels::cuda::optimizer::{Now, Piece};
+use trainwright_kernels::cuda::optimizer::Piece;
 use trainwright_kernels::cuda::{Address, Number};
 
 /// Positions and sequences of a rank's tokens.
@@ -19,8 +19,6 @@ pub(super) struct Tables {
     sorted: BTreeMap<(Places, usize), [Address; 2]>,
     /// By the weights' address: what the pieces were made of, and how many they are.
     pieces: BTreeMap<u64, (Piece, Address, usize)>,
-    factor: Option<(f32, Address)>,
-    now: Option<(Now, Address)>,
 }
 
 fn places(positions: Positions) -> Places {
@@ -88,26 +86,6 @@ impl Tables {
         };
         self.pieces.insert(whole.weight.0, (whole, at, pieces.len()));
         (at, pieces.len())
-    }
-
-    /// What the step's updates have in common.
-    pub fn now(&mut self, device: &Cuda, now: Now) -> Address {
-        let known = *self.now.get_or_insert_with(|| (now, put(device, &now.bytes())));
-        if known.0 != now {
-            device.run(|memory| memory.device.write(known.1, &now.bytes()));
-            self.now = Some((now, known.1));
-        }
-        known.1
-    }
-
-    /// What gradients are multiplied by.
-    pub fn factor(&mut self, device: &Cuda, factor: f32) -> Address {
-        let known = *self.factor.get_or_insert_with(|| (factor, put(device, &factor.to_le_bytes())));
-        if known.0 != factor {
-            device.run(|memory| memory.device.write(known.1, &factor.to_le_bytes()));
-            self.factor = Some((factor, known.1));
-        }
-        known.1
     }
 }
 
