@@ -21,7 +21,7 @@ pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionTile, ExpertOps, GridOps, Met, NOWHERE, OptimizerOps,
-    OptimizerStep, Rule, Updated, Visits,
+    OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated, Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, stream_of};
 
@@ -30,7 +30,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
-use trainwright_kernels::cross_entropy::{self, Statistics};
+use trainwright_kernels::cross_entropy;
 use trainwright_kernels::cuda::{Collective, GroupName, Membership, Moment, Number};
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
@@ -121,7 +121,7 @@ pub(crate) struct Columns {
 
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
-pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
+pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps + StepOps {
     /// What numbers weights and activations are.
     fn number(&self) -> Number;
 
@@ -244,10 +244,10 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
     /// Adds each row of `gradient` to the table's of its position.
     fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions);
 
-    /// The three numbers of each token's loss.
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>>;
+    /// The three numbers of each token's loss: the largest logits of all tokens, their sums, the targets' logits.
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Numbers;
 
-    /// Turns logits into their gradients; `of_all` are the statistics over all columns.
+    /// Turns logits into their gradients.
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens);
 
     /// Σ x² of each of them.
@@ -298,7 +298,8 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossTokens<'a> {
     pub targets: &'a [u32],
-    pub of_all: &'a [Statistics<f32>],
+    /// The three numbers of each token over all columns.
+    pub three: Slice<'a>,
     /// The gradient of the step's loss by that of one token.
     pub weight: f32,
 }

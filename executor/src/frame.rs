@@ -8,7 +8,6 @@ use crate::tensor::Tensor;
 use crate::tokens::Batch;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_spec::program::Module;
 
 /// A module of a layer.
@@ -56,7 +55,7 @@ pub(crate) struct Kept {
     /// What its kernel left for backward: the logarithms of attention's sums, means and deviations of a norm's rows.
     pub left: Numbers,
     /// The three numbers of each token's loss.
-    pub statistics: Vec<Statistics<f32>>,
+    pub losses: Numbers,
     /// How many of those have been put together over the tensor axis.
     pub exchanged: usize,
     /// The gradient of its input, if it was made together with those of its vectors.

@@ -6,6 +6,7 @@ use crate::error::Fault;
 use crate::frame::{Frame, Kept, Place};
 use crate::reach::Way;
 use crate::tensor::Tensor;
+use trainwright_kernels::cuda::Number;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Pass, Value};
 
@@ -73,21 +74,24 @@ impl Move<'_> {
 
     /// The next of the three numbers of each token: the largest logit, with it the sums, then the target's logit.
     fn put_together(&self, communicator: &mut Communicator, kept: &mut Kept) -> Result<(), Fault> {
-        let all = &mut kept.statistics;
-        let (combine, mut numbers): (_, Vec<f32>) = match kept.exchanged {
-            0 => (Combine::Maximum, all.iter().map(|own| own.maximum).collect()),
-            1 => (Combine::Sum, all.iter().map(|own| own.sum).collect()),
-            _ => (Combine::Sum, all.iter().map(|own| own.target).collect()),
-        };
-        communicator.all_reduce(self.members, &mut numbers, combine)?;
-        for (own, number) in all.iter_mut().zip(numbers) {
-            match kept.exchanged {
-                0 => {
-                    own.sum = own.sum_below(number);
-                    own.maximum = number;
-                }
-                1 => own.sum = number,
-                _ => own.target = number,
+        let (device, members, three) = (self.device, self.members, &mut kept.losses);
+        let tokens = three.len() / 3;
+        match kept.exchanged {
+            0 => {
+                let own = three.slice().part(0..tokens);
+                let all = match communicator.way(members) {
+                    Way::Host => {
+                        let mut largest = device.read(own).into_owned();
+                        communicator.all_reduce(members, &mut largest, Combine::Maximum)?;
+                        device.take(largest, Number::F32)
+                    }
+                    _ => communicator.gather(device, members, own)?,
+                };
+                device.join_maxima(three.slice_mut(), all.slice());
+            }
+            number => {
+                let part = three.slice_mut().part(number * tokens..(number + 1) * tokens);
+                communicator.sum(device, members, part)?;
             }
         }
         kept.exchanged += 1;

@@ -7,7 +7,7 @@
 
 use crate::beside::Beside;
 use crate::collective::{Communicator, Members};
-use crate::device::{COMPUTE, Device, stream_of};
+use crate::device::{COMPUTE, Device, StepNumbers, stream_of};
 use crate::error::Fault;
 use crate::frame::{Frame, Place};
 use crate::instruction::{Instruction, ModuleStep, has_product};
@@ -22,18 +22,20 @@ use crate::state::State;
 use crate::tensor::Tensor;
 use crate::tokens::{Batch, Loader};
 use crate::transport::{Route, Tag, Transport};
-use crate::update::{Optimizer, Update};
+use crate::update::{Optimizer, THE_NORM, Update};
 use crate::watch::Pulse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_kernels::cuda::Moment;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{
     Axis, Channel, CopyDirection, Does, MemoryKind, Module, Op, Pass, Program, RankProgram, State as Moved,
-    Task, Work,
+    Task, UpdateStep, Work,
 };
 use trainwright_spec::schedule::{Action, ActionKind};
+
+/// What may be no number.
+const THE_LOSS: &str = "the loss";
 
 /// What all ranks of a run share.
 pub(crate) struct Shared<'a> {
@@ -88,12 +90,13 @@ impl Rank<'_> {
             device.finish();
             device.mark();
         }
+        let sizes = self.sizes.clone();
+        let losses = self.losses();
+        let mut update = Update::new(&*device, shared, &sizes, step);
+        device.begin_step(update.begin(losses.len()));
         device.join_streams();
         self.recorder.begin();
         let began = self.recorder.now();
-        let sizes = self.sizes.clone();
-        let clips = shared.plan.job.gradient_clipping;
-        let mut update = Update::new(&*device, shared.settings, &sizes, shared.optimizer, clips, step);
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
@@ -121,17 +124,56 @@ impl Rank<'_> {
                 device.check()?;
                 self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
             }
+            let number = losses.iter().position(|call| *call == number);
+            let last = instructions.last().map_or(COMPUTE, |instruction| stream_of(instruction.op.stream));
+            // The sum of the losses comes behind what ranks put together on another stream.
+            let put_together = if number.is_some() && last != COMPUTE { device.moment() } else { None };
             device.select(COMPUTE);
+            put_together.iter().for_each(|moment| device.wait(moment));
             self.instructions.insert(call.segment, instructions);
             if let Some(action) = call.action {
-                loss += self.end_of_call(action, frame)?;
+                loss += self.end_of_call(action, number, frame)?;
             }
         }
         self.communicator.end_step(&*device)?;
         device.join_streams();
         self.recorder.retime(began, &device.marks());
-        let clips = self.shared.plan.job.gradient_clipping;
-        Ok(StepEnd { loss, gradient_norm: clips.then(|| update.norm()) })
+        let kept = device.end_step();
+        device.check()?;
+        loss += self.kept_loss(&losses, &kept)?;
+        let norm = if update.keeps() { self.kept_norm(&kept)? } else { update.norm() };
+        Ok(StepEnd { loss, gradient_norm: shared.plan.job.gradient_clipping.then_some(norm) })
+    }
+
+    /// The calls that make losses.
+    fn losses(&self) -> Vec<usize> {
+        let makes = |action: &Action| action.kind == ActionKind::Forward && self.ends(action.stage).1;
+        let calls = self.program.calls.iter().enumerate();
+        calls.filter(|(_, call)| call.action.as_ref().is_some_and(makes)).map(|(number, _)| number).collect()
+    }
+
+    /// The sum of the losses that the device has kept. What is no number went wrong in the call that made it.
+    fn kept_loss(&self, calls: &[usize], kept: &StepNumbers) -> Result<f64, Fault> {
+        if let Some((call, _)) = calls.iter().zip(&kept.losses).find(|(_, loss)| !loss.is_finite()) {
+            let ops = self.shared.program.segments[self.program.calls[*call].segment].ops.len();
+            self.pulse.was_at(*call, ops - 1);
+            return Err(Fault::NotFinite { what: THE_LOSS });
+        }
+        Ok(kept.losses.iter().sum())
+    }
+
+    /// The norm that the device has kept, as `kept_loss`.
+    fn kept_norm(&self, kept: &StepNumbers) -> Result<f64, Fault> {
+        if kept.norm.is_finite() {
+            return Ok(kept.norm);
+        }
+        for (number, call) in self.program.calls.iter().enumerate() {
+            let mut ops = self.shared.program.segments[call.segment].ops.iter();
+            if let Some(op) = ops.position(|op| op.task == Task::Update(UpdateStep::Clip)) {
+                self.pulse.was_at(number, op);
+            }
+        }
+        Err(Fault::NotFinite { what: THE_NORM })
     }
 
     /// Whether a stage is the first one of its copy, and the last one.
@@ -175,18 +217,19 @@ impl Rank<'_> {
         frame
     }
 
-    /// Keeps what later calls need; returns the loss of the microbatch if the call made it.
-    fn end_of_call(&mut self, action: Action, mut frame: Frame) -> Result<f64, Fault> {
+    /// Keeps what later calls need; returns the loss of the microbatch if the call made it and the device does not keep it.
+    fn end_of_call(&mut self, action: Action, number: Option<usize>, mut frame: Frame) -> Result<f64, Fault> {
         let Action { stage, kind, microbatch } = action;
         let (first, last) = self.ends(stage);
         let mut loss = 0.0;
         match kind {
             ActionKind::Forward if last => {
                 frame.flow = None;
-                let kept = frame.kept((Layer::Head, Module::Loss));
-                loss = kept.statistics.iter().map(Statistics::loss).sum();
+                let three = &frame.kept((Layer::Head, Module::Loss)).losses;
+                let number = number.expect("it is one of the calls that make losses");
+                loss = self.device.sum_losses(number, three.slice()).unwrap_or(0.0);
                 if !loss.is_finite() {
-                    return Err(Fault::NotFinite { what: "the loss" });
+                    return Err(Fault::NotFinite { what: THE_LOSS });
                 }
             }
             ActionKind::Forward if self.runs(stage + 1) => {

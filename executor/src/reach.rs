@@ -7,7 +7,7 @@ use crate::train::Ranks;
 use crate::transport::{Route, Tag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use trainwright_spec::program::{Axis, Does, Op, Program, RankProgram, Task, UpdateStep, Value, Work};
+use trainwright_spec::program::{Axis, Op, Program, RankProgram, Task, UpdateStep, Work};
 
 /// How some ranks communicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -163,14 +163,13 @@ enum Carries {
     Numbers,
     /// Parts of what is there, which the hosts put together.
     Parts,
-    /// A few numbers that the hosts have read: of each token's loss, or of all gradients.
+    /// A few numbers that the hosts have read: of all tensors.
     Few,
 }
 
 fn carries(op: &Op) -> Carries {
     match op.task {
-        Task::Update(UpdateStep::SumNorm | UpdateStep::SumRatios)
-        | Task::Module(_, Does::Move(Value::Statistic)) => Carries::Few,
+        Task::Update(UpdateStep::SumRatios) => Carries::Few,
         Task::Module(module, does) if is_stepwise(module, does) => Carries::Parts,
         _ => Carries::Numbers,
     }

@@ -1,10 +1,11 @@
 //! The end of a step: gradients of all ranks together, their norm, the optimizer.
 
 use crate::collective::{Combine, Communicator, Members};
-use crate::device::{Device, OptimizerStep, Rule, SliceMut, Updated};
+use crate::device::{Device, Numbers, OptimizerStep, Rule, Slice, SliceMut, StepBegin, Updated};
 use crate::error::Fault;
 use crate::layers::{gather_weights, reduce_gradients};
-use crate::parameters::{Layer, ParameterName, Sharing};
+use crate::parameters::{Layer, Parameter, ParameterName, Sharing};
+use crate::rank::Shared;
 use crate::reach::Way;
 use crate::settings::Settings;
 use crate::sizes::Sizes;
@@ -59,6 +60,9 @@ const MOMENTUM: Momentum = Momentum { momentum: 0.9 };
 /// μ and η of the paper (You et al. 2017, arXiv 1708.03888, section 5).
 const LARS: Lars = Lars { momentum: 0.9, trust: 0.001 };
 
+/// What may be no number.
+pub(crate) const THE_NORM: &str = "the norm of the gradients";
+
 /// The update of one step on one rank.
 pub(crate) struct Update<'a> {
     pub device: &'a dyn Device,
@@ -69,6 +73,10 @@ pub(crate) struct Update<'a> {
     pub step: usize,
     /// The sum of the squares of the gradients so far: of dense weights, and of experts on other ranks than those.
     squares: [f64; 2],
+    /// The same on a device that keeps it, until the norm is made of it.
+    kept: Option<Numbers>,
+    /// Whether norm and factor stay on the device: the host steps for none of its weights.
+    keeps: bool,
     /// What gradients are still to be multiplied by, once that is known.
     scale: Option<f32>,
     /// Whether their norm is bounded.
@@ -79,16 +87,27 @@ pub(crate) struct Update<'a> {
 
 impl<'a> Update<'a> {
     /// Before its first op.
-    pub fn new(
-        device: &'a dyn Device,
-        settings: &'a Settings,
-        sizes: &'a Sizes,
-        optimizer: Optimizer,
-        clips: bool,
-        step: usize,
-    ) -> Self {
-        let (squares, scale) = ([0.0; 2], None);
-        Self { device, settings, sizes, optimizer, step, squares, scale, clips, ratios: None }
+    pub fn new(device: &'a dyn Device, shared: &'a Shared, sizes: &'a Sizes, step: usize) -> Self {
+        let Shared { plan, settings, optimizer, .. } = *shared;
+        let keeps = device.keeps() && plan.offload.optimizer.is_none();
+        let clips = plan.job.gradient_clipping;
+        let (squares, kept, scale, ratios) = ([0.0; 2], None, None, None);
+        Self { device, settings, sizes, optimizer, step, squares, kept, keeps, scale, clips, ratios }
+    }
+
+    /// What the device is told of the step before it, in which this rank makes so many sums of losses.
+    pub fn begin(&self, losses: usize) -> StepBegin {
+        StepBegin {
+            rule: self.rule(),
+            rate: self.settings.learning_rate.at(self.step),
+            step: self.step,
+            losses,
+        }
+    }
+
+    /// Whether the norm stays on the device until the end of the step.
+    pub fn keeps(&self) -> bool {
+        self.keeps
     }
 
     /// The norm of all gradients, once it has been summed.
@@ -130,12 +149,26 @@ impl<'a> Update<'a> {
             };
         }
         match (step, work) {
+            (UpdateStep::SquareNorm, _) if self.keeps => self.kept = Some(self.kept_squares(state)),
             (UpdateStep::SquareNorm, _) => self.squares = self.own_squares(state),
-            (UpdateStep::Clip, _) => drop(self.gradient_scale()?),
+            (UpdateStep::Clip, _) => match self.kept.take() {
+                Some(kept) => self.device.clip(kept.slice(), self.settings.largest_gradient_norm as f32),
+                None => drop(self.gradient_scale()?),
+            },
             (UpdateStep::Optimize, _) => self.optimize(state, |_| true)?,
             (step, work) => unreachable!("{step:?} by {work:?} is refused before a run"),
         }
         Ok(())
+    }
+
+    /// By how many ranks the squares of a parameter are counted; none where another one counts them.
+    fn counts(&self, parameter: &Parameter) -> Option<f64> {
+        let copies = self.sizes.copies as f64;
+        match (parameter.copied, parameter.replicated) {
+            (true, _) => None,
+            (false, true) => Some(copies * self.sizes.holders() as f64),
+            (false, false) => Some(copies),
+        }
     }
 
     /// This rank's share of Σ g²: what several ranks hold counts once.
@@ -144,14 +177,20 @@ impl<'a> Update<'a> {
         let gradients: Vec<_> = own.iter().map(|(_, gradients)| *gradients).collect();
         let mut sums = [0.0; 2];
         for ((parameter, _), squares) in own.iter().zip(self.device.squares(&gradients)) {
-            let squares = squares / self.sizes.copies as f64;
-            sums[parameter.sharing as usize] += match (parameter.copied, parameter.replicated) {
-                (true, _) => 0.0,
-                (false, true) => squares / self.sizes.holders() as f64,
-                (false, false) => squares,
-            };
+            sums[parameter.sharing as usize] += self.counts(parameter).map_or(0.0, |ranks| squares / ranks);
         }
         sums
+    }
+
+    /// The same on a device that keeps it.
+    fn kept_squares(&self, state: &State) -> Numbers {
+        let mut all: [Vec<(Slice, f32)>; 2] = Default::default();
+        for (parameter, gradients) in state.layers().flat_map(|(_, layer)| layer.own_gradients()) {
+            if let Some(ranks) = self.counts(parameter) {
+                all[parameter.sharing as usize].push((gradients, (1.0 / ranks) as f32));
+            }
+        }
+        self.device.square_sums(all.each_ref().map(Vec::as_slice))
     }
 
     /// Adds up what the members of a group have different parts of.
@@ -161,6 +200,16 @@ impl<'a> Update<'a> {
         members: &Members,
         axis: Axis,
     ) -> Result<(), Fault> {
+        let summed = [Sharing::Dense, Sharing::Routed].map(|sharing| divides(axis, sharing));
+        if let Some(kept) = &mut self.kept {
+            let part = match summed {
+                [true, true] => 0..2,
+                [true, false] => 0..1,
+                [false, true] => 1..2,
+                [false, false] => return Ok(()),
+            };
+            return communicator.sum(self.device, members, kept.slice_mut().part(part));
+        }
         let mut squares = self.squares.map(|own| own as f32);
         communicator.all_reduce(members, &mut squares, Combine::Sum)?;
         for sharing in [Sharing::Dense, Sharing::Routed] {
@@ -176,12 +225,17 @@ impl<'a> Update<'a> {
         if let Some(scale) = self.scale {
             return Ok(scale);
         }
+        // The device knows better.
+        if self.keeps || !self.clips {
+            return Ok(1.0);
+        }
         let norm = self.norm();
-        if self.clips && !norm.is_finite() {
-            return Err(Fault::NotFinite { what: "the norm of the gradients" });
+        if !norm.is_finite() {
+            return Err(Fault::NotFinite { what: THE_NORM });
         }
         let bounded = (self.settings.largest_gradient_norm / norm).min(1.0) as f32;
-        Ok(*self.scale.insert(if self.clips { bounded } else { 1.0 }))
+        self.device.scale_gradients(bounded);
+        Ok(*self.scale.insert(bounded))
     }
 
     fn own_step(&mut self) -> Result<OptimizerStep, Fault> {

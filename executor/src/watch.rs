@@ -131,6 +131,11 @@ impl Pulse {
         self.ended.fetch_or(ended != 0, Ordering::Relaxed);
     }
 
+    /// What went wrong did so there, as is known now.
+    pub fn was_at(&self, call: usize, op: usize) {
+        self.at.store((call as u64) << 32 | op as u64, Ordering::Relaxed);
+    }
+
     /// Something outside of the program's ops goes on.
     pub fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);

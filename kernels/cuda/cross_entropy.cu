@@ -102,28 +102,38 @@ ENTRY(loss_gradient_simple_bf16, 256, CrossEntropy<bf16>, loss_gradient_simple<b
 ENTRY(loss_gradient_packed_f32, 256, CrossEntropy<float>, loss_gradient_packed<float>)
 ENTRY(loss_gradient_packed_bf16, 256, CrossEntropy<bf16>, loss_gradient_packed<bf16>)
 
-struct JoinStatistics {
+struct JoinMaxima {
     const float* maxima;   // ranks x tokens
-    const float* sums;
-    const float* targets;
-    float* maximum;        // tokens
-    float* sum;
-    float* loss;           // tokens
+    float* maximum;        // tokens: this rank's, replaced by that of all
+    float* sum;            // tokens: this rank's, below its own maximum before and that of all afterwards
     int ranks, tokens;
 };
 
-// What the ranks' three numbers say together.
-KERNEL(join_statistics, 256, JoinStatistics) {
+// The first of the three numbers over all ranks' columns. Sums and targets' logits are added up after that.
+KERNEL(join_maxima, 256, JoinMaxima) {
     int token = (int)global_thread();
     if (token >= a.tokens) return;
-    float maximum = LEAST, sum = 0.0f, target = 0.0f;
+    float own = a.maximum[token], maximum = own;
     for (int rank = 0; rank < a.ranks; ++rank) maximum = fmaxf(maximum, a.maxima[(i64)rank * a.tokens + token]);
-    for (int rank = 0; rank < a.ranks; ++rank) {
-        i64 at = (i64)rank * a.tokens + token;
-        sum += a.sums[at] * fast_exp(a.maxima[at] - maximum);
-        target += a.targets[at];
-    }
     a.maximum[token] = maximum;
-    a.sum[token] = sum;
-    a.loss[token] = logf(sum) + maximum - target;
+    // A rank whose columns only fill up has no logit at all.
+    a.sum[token] = own == LEAST ? 0.0f : a.sum[token] * fast_exp(own - maximum);
+}
+
+struct LossSum {
+    const float* maximum;  // tokens
+    const float* sum;
+    const float* target;
+    double* out;           // one: the sum of the tokens' losses
+    int tokens;
+};
+
+// One block: a microbatch has some ten thousand tokens. The order of additions is the same in every run.
+KERNEL(loss_sum, 1024, LossSum) {
+    __shared__ double scratch[32];
+    double total = 0.0;
+    for (int token = threadIdx.x; token < a.tokens; token += blockDim.x)
+        total += (double)logf(a.sum[token]) + (double)a.maximum[token] - (double)a.target[token];
+    total = block_sum(total, scratch);
+    if (threadIdx.x == 0) *a.out = total;
 }

@@ -19,13 +19,19 @@ struct Piece {
     int unused;
 };
 
+// What changes from step to step. It is in memory: so the launches of a step are those of any other.
+struct Now {
+    float rate;
+    float correction1, correction2;  // 1 - beta1^t, 1 - beta2^t
+};
+
 struct Optimizer {
     const Piece* pieces;
     const float* factor;   // [0] multiplies gradients: clipping and loss scale
+    const Now* now;
     double* partial;       // pieces x 2: sums of squares of weights and of updates
     const float* ratios;   // per tensor: the trust ratio
-    float rate, beta1, beta2, epsilon;
-    float correction1, correction2;  // 1 - beta1^t, 1 - beta2^t
+    float beta1, beta2, epsilon;
     float trust;           // LARS' coefficient
     int coupled;           // adamw only. 1: weight decay is part of the gradient, as in Adam
 };
@@ -79,8 +85,9 @@ DEVICE void store_copy(bf16* to, const Four& x, int left) {
 // in g instead: g += decay w.
 KERNEL(adamw, 256, Optimizer) {
     const Piece p = a.pieces[blockIdx.x];
-    float factor = a.factor[0], step = a.rate / a.correction1, root = inverse_root(a.correction2);
-    float in_gradient = a.coupled ? p.decay : 0.0f, beside = a.coupled ? 0.0f : a.rate * p.decay;
+    const Now now = *a.now;
+    float factor = a.factor[0], step = now.rate / now.correction1, root = inverse_root(now.correction2);
+    float in_gradient = a.coupled ? p.decay : 0.0f, beside = a.coupled ? 0.0f : now.rate * p.decay;
     FOR_FOURS(p) {
         int left = p.count - index;
         Four w = load_four(p.weight + index, left), g = load_four(p.gradient + index, left);
@@ -102,7 +109,7 @@ KERNEL(adamw, 256, Optimizer) {
 // g += decay w; v = b1 v + g; w -= rate v. Without a place for v, w -= rate g.
 KERNEL(momentum, 256, Optimizer) {
     const Piece p = a.pieces[blockIdx.x];
-    float factor = a.factor[0];
+    float factor = a.factor[0], rate = a.now->rate;
     FOR_FOURS(p) {
         int left = p.count - index;
         Four w = load_four(p.weight + index, left), g = load_four(p.gradient + index, left);
@@ -111,7 +118,7 @@ KERNEL(momentum, 256, Optimizer) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             v.at[i] = a.beta1 * v.at[i] + g.at[i] * factor + p.decay * w.at[i];
-            w.at[i] -= a.rate * v.at[i];
+            w.at[i] -= rate * v.at[i];
         }
         store_four(p.weight + index, w, left);
         if (p.first) store_four(p.first + index, v, left);
@@ -119,8 +126,8 @@ KERNEL(momentum, 256, Optimizer) {
     }
 }
 
-DEVICE float lamb_direction(const Optimizer& a, float m, float v, float w, float decay) {
-    return m / a.correction1 / (sqrtf(v / a.correction2) + a.epsilon) + decay * w;
+DEVICE float lamb_direction(const Optimizer& a, const Now& now, float m, float v, float w, float decay) {
+    return m / now.correction1 / (sqrtf(v / now.correction2) + a.epsilon) + decay * w;
 }
 
 // LAMB (You et al. 2019, arXiv 1904.00962) and LARS (You et al. 2017, arXiv 1708.03888) scale each tensor's step by a ratio of
@@ -138,6 +145,7 @@ DEVICE void put_norms(const Optimizer& a, float weights, float updates) {
 
 KERNEL(lamb_norms, 256, Optimizer) {
     const Piece p = a.pieces[blockIdx.x];
+    const Now now = *a.now;
     float factor = a.factor[0], weights = 0.0f, updates = 0.0f;
     FOR_FOURS(p) {
         int left = p.count - index;
@@ -148,7 +156,7 @@ KERNEL(lamb_norms, 256, Optimizer) {
             float gradient = g.at[i] * factor;
             m.at[i] = a.beta1 * m.at[i] + (1.0f - a.beta1) * gradient;
             v.at[i] = a.beta2 * v.at[i] + (1.0f - a.beta2) * gradient * gradient;
-            float direction = lamb_direction(a, m.at[i], v.at[i], w.at[i], p.decay);
+            float direction = lamb_direction(a, now, m.at[i], v.at[i], w.at[i], p.decay);
             weights += w.at[i] * w.at[i];
             updates += direction * direction;
         }
@@ -160,13 +168,14 @@ KERNEL(lamb_norms, 256, Optimizer) {
 
 KERNEL(lamb_step, 256, Optimizer) {
     const Piece p = a.pieces[blockIdx.x];
-    float rate = a.rate * a.ratios[p.tensor];
+    const Now now = *a.now;
+    float rate = now.rate * a.ratios[p.tensor];
     FOR_FOURS(p) {
         int left = p.count - index;
         Four w = load_four(p.weight + index, left);
         Four m = load_four(p.first + index, left), v = load_four(p.second + index, left);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) w.at[i] -= rate * lamb_direction(a, m.at[i], v.at[i], w.at[i], p.decay);
+        for (int i = 0; i < 4; ++i) w.at[i] -= rate * lamb_direction(a, now, m.at[i], v.at[i], w.at[i], p.decay);
         store_four(p.weight + index, w, left);
         if (p.copy) store_copy(p.copy + index, w, left);
     }
@@ -190,7 +199,7 @@ KERNEL(lars_norms, 256, Optimizer) {
 // v = b1 v + rate ratio (g + decay w); w -= v.
 KERNEL(lars_step, 256, Optimizer) {
     const Piece p = a.pieces[blockIdx.x];
-    float factor = a.factor[0], rate = a.rate * a.ratios[p.tensor];
+    float factor = a.factor[0], rate = a.now->rate * a.ratios[p.tensor];
     FOR_FOURS(p) {
         int left = p.count - index;
         Four w = load_four(p.weight + index, left), g = load_four(p.gradient + index, left);

@@ -99,6 +99,16 @@ DEVICE float block_sum(float x, float* scratch) {
     return warp_sum(lane() < warps() ? scratch[lane()] : 0.0f);
 }
 
+// The same in f64, in the first thread alone; for one use of `scratch`.
+DEVICE double block_sum(double x, double* scratch) {
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
+    if (lane() == 0) scratch[warp()] = x;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int other = 1; other < warps(); ++other) x += scratch[other];
+    return x;
+}
+
 DEVICE float block_max(float x, float* scratch) {
     x = warp_max(x);
     __syncthreads();

@@ -33,6 +33,7 @@ template <typename T> struct SquareSum {
     const T* x;
     double* partial;       // one per block
     i64 count;
+    float scale;           // of the sum: several ranks may hold the same numbers, each of which counts once
 };
 
 // Each thread adds its packs in f64 and each block leaves one sum: 2^-24 of rounding per f32 addition would show in the
@@ -52,33 +53,47 @@ template <typename T> DEVICE void square_sum(const SquareSum<T>& a) {
     }
     i64 rest = packs * size + global_thread();
     if (rest < a.count) total += (double)(wide(a.x[rest]) * wide(a.x[rest]));
-    for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(FULL_WARP, total, offset);
-    if (lane() == 0) scratch[warp()] = total;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int other = 1; other < warps(); ++other) total += scratch[other];
-        a.partial[blockIdx.x] = total;
-    }
+    total = block_sum(total, scratch);
+    if (threadIdx.x == 0) a.partial[blockIdx.x] = total * (double)a.scale;
 }
 
 ENTRY(square_sum_f32, 256, SquareSum<float>, square_sum<float>)
 ENTRY(square_sum_bf16, 256, SquareSum<bf16>, square_sum<bf16>)
 
-struct ClipFactor {
+struct PartSum {
     const double* partial; // of all tensors
+    float* sum;            // one
+    int count;
+};
+
+// One block over the parts of all tensors: a million of them for the largest models, 8 MB.
+KERNEL(part_sum, 1024, PartSum) {
+    __shared__ double scratch[32];
+    double sums[4] = {};
+    int threads = (int)blockDim.x, part = (int)threadIdx.x;
+    for (; part + 3 * threads < a.count; part += 4 * threads) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] += a.partial[part + i * threads];
+    }
+    for (; part < a.count; part += threads) sums[0] += a.partial[part];
+    double total = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]), scratch);
+    if (threadIdx.x == 0) *a.sum = (float)total;
+}
+
+struct ClipFactor {
+    const float* squares;  // `count` sums, over all ranks
     float* factor;         // [0]: min(1, bound / norm); [1]: the norm
     int count;
     float bound;
-    float scale;           // what gradients are multiplied by before use: 1 / loss scale
 };
 
-// One thread: a few hundred additions. The factor stays on the GPU, where the optimizer reads it, so the host need not wait.
+// One thread. The factor stays on the GPU, where the optimizer reads it, so the host need not wait.
 KERNEL(clip_factor, 32, ClipFactor) {
     if (global_thread() != 0) return;
     double total = 0.0;
-    for (int index = 0; index < a.count; ++index) total += a.partial[index];
-    float norm = (float)sqrt(total) * a.scale;
-    a.factor[0] = a.scale * (norm > a.bound ? a.bound / (norm + 1e-6f) : 1.0f);
+    for (int index = 0; index < a.count; ++index) total += (double)a.squares[index];
+    float norm = (float)sqrt(total);
+    a.factor[0] = norm > a.bound ? a.bound / norm : 1.0f;
     a.factor[1] = norm;
 }
 

@@ -4,10 +4,11 @@ mod attention;
 mod experts;
 mod grid;
 mod optimizer;
+mod step;
 
 use super::{
     Columns, Device, Far, LossTokens, Matrix, NormGradient, Numbers, Positions, Product, Rotation, Slice,
-    SliceMut,
+    SliceMut, each_token,
 };
 use crate::error::Fault;
 use crate::tensor::take_buffer;
@@ -180,13 +181,17 @@ impl Device for Cpu {
         }
     }
 
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
-        columns.statistics(logits.host(), targets, self.threads)
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Numbers {
+        let each = columns.statistics(logits.host(), targets, self.threads);
+        let all = |of: fn(&Statistics<f32>) -> f32| each.iter().map(of);
+        let three = all(|own| own.maximum).chain(all(|own| own.sum)).chain(all(|own| own.target));
+        Numbers::Host(three.collect())
     }
 
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
-        let LossTokens { targets, of_all, weight } = tokens;
-        columns.gradient(logits.host(), targets, of_all, weight, self.threads);
+        let LossTokens { targets, three, weight } = tokens;
+        let of_all: Vec<_> = each_token(three.host()).collect();
+        columns.gradient(logits.host(), targets, &of_all, weight, self.threads);
     }
 
     fn squares(&self, all: &[Slice]) -> Vec<f64> {

@@ -13,6 +13,7 @@ mod open;
 mod optimizer;
 mod pinned;
 mod shared;
+mod step;
 mod structs;
 mod tables;
 
@@ -26,12 +27,13 @@ use crate::error::Fault;
 use memory::Memory;
 use pinned::Pinned;
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use step::StepMemory;
 use structs::{activation, address, cross_entropy_of, int, norm_backward, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
-use trainwright_kernels::cross_entropy::{self, Statistics};
+use trainwright_kernels::cross_entropy;
 use trainwright_kernels::cuda::activation::{Activation, Direction, Residual};
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
@@ -53,6 +55,8 @@ pub(crate) struct Cuda {
     memory: RefCell<Memory>,
     pinned: RefCell<Pinned>,
     tables: RefCell<Tables>,
+    /// Once a step has begun.
+    step: Cell<Option<StepMemory>>,
 }
 
 /// Rows of a matrix that are summed by one share of a column's sum.
@@ -72,8 +76,13 @@ type Done = Result<(), DeviceError>;
 impl Cuda {
     /// On that device; weights and activations are of such numbers.
     pub fn new(device: Box<dyn cuda::Device>, number: Number) -> Self {
-        let memory = RefCell::new(Memory::new(device));
-        Self { number, memory, pinned: RefCell::default(), tables: RefCell::default() }
+        Self {
+            number,
+            memory: RefCell::new(Memory::new(device)),
+            pinned: RefCell::default(),
+            tables: RefCell::default(),
+            step: Cell::new(None),
+        }
     }
 
     /// Does it, if all went well so far.
@@ -509,8 +518,7 @@ impl Device for Cuda {
         self.launch(&own.launch(gradient.number));
     }
 
-    /// The host waits for them: it may have to put them together with those of other ranks.
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Vec<Statistics<f32>> {
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Numbers {
         let (logits, tokens) = (logits.device(), targets.len());
         let (_words, targets) = self.words(targets);
         let (three, at) = self.scratch(3 * tokens);
@@ -518,23 +526,13 @@ impl Device for Cuda {
         let own = CrossEntropy { targets, maximum, sum, target, ..cross_entropy_of(columns, logits, tokens) };
         let fastest = own.statistics(logits.number).pop().expect("the simple version does all");
         self.launch(&fastest);
-        let three = self.read(three.slice());
-        let of = |token: usize| Statistics {
-            maximum: three[token],
-            sum: three[tokens + token],
-            target: three[2 * tokens + token],
-        };
-        (0..tokens).map(of).collect()
+        three
     }
 
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
-        let LossTokens { targets, of_all, weight } = tokens;
-        let (logits, count) = (logits.device(), targets.len());
+        let LossTokens { targets, three, weight } = tokens;
+        let (logits, count, at) = (logits.device(), targets.len(), three.device().at);
         let (_words, targets) = self.words(targets);
-        let maxima = of_all.iter().map(|own| own.maximum);
-        let (two, at) = self.scratch(2 * count);
-        let numbers: Vec<f32> = maxima.chain(of_all.iter().map(|own| own.sum)).collect();
-        self.write(SliceMut::Far(two.slice().device()), &numbers);
         let own = CrossEntropy {
             targets,
             maximum: at,
@@ -551,7 +549,10 @@ impl Device for Cuda {
             .iter()
             .map(|own| own.device())
             .map(|far| {
-                (SquareSum { x: far.at, count: far.length as i64, ..SquareSum::default() }, far.number)
+                (
+                    SquareSum { x: far.at, count: far.length as i64, scale: 1.0, ..SquareSum::default() },
+                    far.number,
+                )
             })
             .collect();
         let blocks = |(sum, number): &(SquareSum, Number)| sum.blocks(*number) as usize;

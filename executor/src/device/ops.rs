@@ -4,8 +4,10 @@ mod attention;
 mod experts;
 mod grid;
 mod optimizer;
+mod step;
 
 pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionTile, Met};
 pub(crate) use experts::{ExpertOps, NOWHERE, Visits};
 pub(crate) use grid::GridOps;
 pub(crate) use optimizer::{OptimizerOps, OptimizerStep, Rule, Updated};
+pub(crate) use step::{StepBegin, StepNumbers, StepOps, each_token};

@@ -10,8 +10,8 @@ pub(super) struct Loss;
 impl Operator for Loss {
     /// The logits flow on: nothing reads them.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
-        let statistics = step.device.loss(&columns(step), input.slice(), &step.frame.tokens().targets);
-        step.kept().statistics = statistics;
+        let three = step.device.loss(&columns(step), input.slice(), &step.frame.tokens().targets);
+        step.kept().losses = three;
         input
     }
 
@@ -20,12 +20,12 @@ impl Operator for Loss {
         let (columns, device, weight) = (columns(step), step.device, step.sizes.token_weight);
         let kept = step.kept();
         let mut logits = kept.input.take().expect("the loss keeps its logits");
-        let statistics = std::mem::take(&mut kept.statistics);
+        let three = std::mem::take(&mut kept.losses);
         let targets = &step.frame.tokens().targets;
         device.loss_gradient(
             &columns,
             logits.slice_mut(),
-            LossTokens { targets, of_all: &statistics, weight },
+            LossTokens { targets, three: three.slice(), weight },
         );
         Some(logits)
     }

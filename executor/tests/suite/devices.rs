@@ -79,6 +79,32 @@ fn a_rank_that_dies_ends_the_others() {
     }
 }
 
+/// The host reads losses and norm once a step: what is no number ends the run all the same before it is saved, and is said of
+/// the op that made it.
+#[test]
+fn a_number_that_is_none_names_the_op_and_is_not_saved() {
+    if !is_there() {
+        return;
+    }
+    for gradient_clipping in [true, false] {
+        let draft = Draft { micro_batch: 4, gradient_clipping, ..emulated("gpt") };
+        let folder = tempfile::tempdir().unwrap();
+        let saving =
+            Saving { folder: folder.path().into(), every: Some(NonZeroUsize::MIN), keep: NonZeroUsize::MIN };
+        let fault = Some(Drill { rank: 0, step: 2, op: 0, kind: DrillKind::NotANumber });
+        let device = DeviceKind::from_name(draft.device).unwrap();
+        let settings = Settings { device, fault, saving: Some(saving), ..settings(3) };
+        match train(&draft.plan(), &tokens(), &settings, &mut |_| {}) {
+            Err(RunError::Rank { rank: 0, step: 2, op, fault: Fault::NotFinite { what: "the loss" } }) => {
+                assert!(op.contains("forward"), "{op}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["step-00000001"]);
+    }
+}
+
 /// What NCCL does between GPUs is done by the emulators for each other.
 #[test]
 fn ranks_on_gpus_of_their_own_train_as_one() {

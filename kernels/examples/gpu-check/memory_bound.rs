@@ -6,7 +6,7 @@ use trainwright_kernels::cuda::attention::Attention;
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::LookUp;
 use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
-use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
+use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece, TrustRatios};
 use trainwright_kernels::cuda::reduce::{Cast, SquareSum};
 use trainwright_kernels::cuda::rotary::Rotary;
 use trainwright_kernels::cuda::{Device, DeviceError, Number};
@@ -197,12 +197,10 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
         partial: bench.random(Number::F32, 4 * pieces)?,
         ratios: bench.random(Number::F32, tensors)?,
         // Small enough for weights to stay numbers over all repetitions.
-        rate: 1e-8,
+        now: bench.gpu.upload(&Now { rate: 1e-8, correction1: 0.1, correction2: 0.05 }.bytes())?,
         beta1: 0.9,
         beta2: 0.95,
         epsilon: 1e-8,
-        correction1: 0.1,
-        correction2: 0.05,
         trust: 1e-3,
         coupled: 0,
     };
@@ -222,7 +220,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
         let amount = Amount { bytes: (each * all) as f64, flops: 0.0 };
         rows.push(bench.time_launches(&step.launches(method, pieces, &ratios), &shape, amount)?);
     }
-    let mut squares = SquareSum { x: gradients, count: all as i64, ..SquareSum::default() };
+    let mut squares = SquareSum { x: gradients, count: all as i64, scale: 1.0, ..SquareSum::default() };
     squares.partial = bench.random(Number::F32, 2 * squares.blocks(Number::F32) as usize)?;
     let amount = |each: usize| Amount { bytes: (each * all) as f64, flops: 0.0 };
     rows.push(bench.time_launches(&[squares.launch(Number::F32)], &shape, amount(4))?);

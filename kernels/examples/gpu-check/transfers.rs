@@ -9,9 +9,9 @@ use trainwright_kernels::cuda::{Device, DeviceError, Number};
 const LAUNCHES: usize = 100;
 
 pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
-    let partial = bench.random(Number::F32, 2)?;
+    let squares = bench.random(Number::F32, 2)?;
     let factor = bench.random(Number::F32, 2)?;
-    let small = ClipFactor { partial, factor, count: 1, bound: 1.0, scale: 1.0 }.launch();
+    let small = ClipFactor { squares, factor, count: 1, bound: 1.0 }.launch();
     rows.push(bench.time(["launch of a small kernel", "one by one"], Amount::default(), |gpu, stream| {
         gpu.launch_on(&small, stream)
     })?);

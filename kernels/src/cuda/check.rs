@@ -151,6 +151,12 @@ impl Bench<'_> {
         self.array(number, &vec![f64::NAN; count])
     }
 
+    /// Another one with what is in it now.
+    fn copy(&mut self, array: &Array) -> Result<Array, DeviceError> {
+        let values = self.read(array)?;
+        self.array(array.number, &values)
+    }
+
     fn words(&mut self, words: &[u32]) -> Result<Address, DeviceError> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.device.upload(&bytes)

@@ -59,31 +59,48 @@ impl CrossEntropy {
     }
 }
 
-/// The three numbers of all ranks joined.
+/// The largest logits over all ranks' columns, and this rank's sums below those.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub struct JoinStatistics {
+pub struct JoinMaxima {
     /// f32: ranks × tokens.
     pub maxima: Address,
-    /// The same.
-    pub sums: Address,
-    /// The same.
-    pub targets: Address,
-    /// f32 per token.
+    /// f32 per token: this rank's, which all ranks' replace.
     pub maximum: Address,
-    /// f32 per token.
+    /// f32 per token: this rank's.
     pub sum: Address,
-    /// f32 per token.
-    pub loss: Address,
     /// Ranks.
     pub ranks: i32,
     /// Tokens.
     pub tokens: i32,
 }
 
-impl JoinStatistics {
+impl JoinMaxima {
     /// The launch.
     pub fn launch(&self) -> Launch {
-        Launch::new(FILE, "join_statistics", [(self.tokens + 255) / 256, 1, 1], 256, self)
+        Launch::new(FILE, "join_maxima", [(self.tokens + 255) / 256, 1, 1], 256, self)
+    }
+}
+
+/// The sum of the losses of tokens whose three numbers are those over all columns.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct LossSum {
+    /// f32 per token.
+    pub maximum: Address,
+    /// f32 per token.
+    pub sum: Address,
+    /// f32 per token.
+    pub target: Address,
+    /// One f64.
+    pub out: Address,
+    /// Tokens.
+    pub tokens: i32,
+}
+
+impl LossSum {
+    /// The launch.
+    pub fn launch(&self) -> Launch {
+        Launch::new(FILE, "loss_sum", [1, 1, 1], 1024, self)
     }
 }

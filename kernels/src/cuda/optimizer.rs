@@ -58,6 +58,32 @@ impl Piece {
     }
 }
 
+/// What changes from step to step. It is in the device's memory, so that the launches of a step are those of any other.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct Now {
+    /// η.
+    pub rate: f32,
+    /// 1 − β₁ᵗ.
+    pub correction1: f32,
+    /// 1 − β₂ᵗ.
+    pub correction2: f32,
+}
+
+impl Now {
+    /// In step t, counted from 1.
+    pub fn of(rate: f32, betas: [f32; 2], t: u32) -> Self {
+        let [correction1, correction2] = betas.map(|beta| (1.0 - f64::from(beta).powi(t as i32)) as f32);
+        Self { rate, correction1, correction2 }
+    }
+
+    /// As it lies in the device's memory.
+    pub fn bytes(&self) -> [u8; size_of::<Now>()] {
+        // SAFETY: its fields fill it, so each of its bytes is one.
+        unsafe { std::mem::transmute(*self) }
+    }
+}
+
 /// A step over all pieces.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -66,22 +92,18 @@ pub struct Optimizer {
     pub pieces: Address,
     /// f32: what gradients are multiplied by, as `reduce::ClipFactor` makes it.
     pub factor: Address,
+    /// A `Now`.
+    pub now: Address,
     /// f64, two per piece: Σ w², Σ u². LAMB and LARS only.
     pub partial: Address,
     /// f32 per tensor. LAMB and LARS only.
     pub ratios: Address,
-    /// η.
-    pub rate: f32,
     /// β₁, or momentum.
     pub beta1: f32,
     /// β₂.
     pub beta2: f32,
     /// ε.
     pub epsilon: f32,
-    /// 1 − β₁ᵗ.
-    pub correction1: f32,
-    /// 1 − β₂ᵗ.
-    pub correction2: f32,
     /// LARS' coefficient.
     pub trust: f32,
     /// 1: weight decay is part of the gradient. `launches` sets it.

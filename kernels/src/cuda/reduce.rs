@@ -28,7 +28,7 @@ impl ColumnSum {
     }
 }
 
-/// Σ x², one part per block.
+/// Σ x² times a scale, one part per block.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct SquareSum {
@@ -38,6 +38,8 @@ pub struct SquareSum {
     pub partial: Address,
     /// How many.
     pub count: i64,
+    /// The scale.
+    pub scale: f32,
 }
 
 impl SquareSum {
@@ -53,20 +55,37 @@ impl SquareSum {
     }
 }
 
+/// The sum of parts.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct PartSum {
+    /// f64: the parts.
+    pub partial: Address,
+    /// One f32.
+    pub sum: Address,
+    /// How many parts.
+    pub count: i32,
+}
+
+impl PartSum {
+    /// The launch.
+    pub fn launch(&self) -> Launch {
+        Launch::new(FILE, "part_sum", [1, 1, 1], 1024, self)
+    }
+}
+
 /// The factor that keeps a norm within its bound.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct ClipFactor {
-    /// f64: all parts of Σ x².
-    pub partial: Address,
+    /// f32: sums of squares.
+    pub squares: Address,
     /// Two f32: the factor, the norm.
     pub factor: Address,
-    /// How many parts.
+    /// How many sums.
     pub count: i32,
     /// The largest norm.
     pub bound: f32,
-    /// What gradients are multiplied by before use.
-    pub scale: f32,
 }
 
 impl ClipFactor {

@@ -41,7 +41,6 @@ fn ratio(step: &OptimizerStep, tensor: &Updated, whole: Squares) -> f32 {
 impl Cuda {
     /// The kernels' arguments over tensors that lie together in a table.
     fn step_of(&self, step: &OptimizerStep, together: &Together) -> (Method, Optimizer) {
-        let correction = |beta: f32| (1.0 - f64::from(beta).powi(step.number as i32)) as f32;
         let (method, beta1, [beta2, epsilon]) = match step.rule {
             Rule::AdamW(AdamW { beta1, beta2, epsilon }) => (Method::AdamW, beta1, [beta2, epsilon]),
             Rule::Adam(AdamW { beta1, beta2, epsilon }) => (Method::Adam, beta1, [beta2, epsilon]),
@@ -52,14 +51,12 @@ impl Cuda {
         };
         let optimizer = Optimizer {
             pieces: together.pieces,
-            factor: self.tables.borrow_mut().factor(self, step.gradient_scale),
+            factor: self.step_memory().factor(),
+            now: self.step_memory().now(),
             ratios: together.ratios,
-            rate: step.rate,
             beta1,
             beta2,
             epsilon,
-            correction1: correction(beta1),
-            correction2: correction(beta2),
             ..Optimizer::default()
         };
         (method, optimizer)
@@ -124,7 +121,7 @@ impl OptimizerOps for Cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Device, Here, Opening};
+    use crate::device::{Device, Here, Opening, StepBegin};
     use crate::random::Stream;
     use std::rc::Rc;
     use trainwright_kernels::cuda::optimizer::PIECE;
@@ -163,6 +160,8 @@ mod tests {
             .collect();
         for number in [1, 2] {
             let step = OptimizerStep { rule, rate: 0.01, gradient_scale: 0.5, number };
+            device.begin_step(StepBegin { rule, rate: step.rate, step: number as usize, losses: 0 });
+            device.scale_gradients(step.gradient_scale);
             let mut tensors: Vec<Updated> = numbers
                 .iter_mut()
                 .zip(TENSORS)

@@ -19,7 +19,6 @@ pub(super) struct Tables {
     sorted: BTreeMap<(Places, usize), [Address; 2]>,
     /// By the first one's address: tensors that are updated together, and what was made of them.
     together: BTreeMap<u64, (Vec<Whole>, Together)>,
-    factor: Option<(f32, Address)>,
 }
 
 /// A tensor, how many numbers it has and whether LAMB and LARS scale its step.
@@ -141,16 +140,6 @@ impl Tables {
         };
         self.together.insert(first, (wholes, made.clone()));
         made
-    }
-
-    /// What gradients are multiplied by.
-    pub fn factor(&mut self, device: &Cuda, factor: f32) -> Address {
-        let known = *self.factor.get_or_insert_with(|| (factor, put(device, &factor.to_le_bytes())));
-        if known.0 != factor {
-            device.run(|memory| memory.device.write(known.1, &factor.to_le_bytes()));
-            self.factor = Some((factor, known.1));
-        }
-        known.1
     }
 }
 

@@ -1,9 +1,9 @@
 //! Sums, casts and cross entropy.
 
-use super::super::cross_entropy::{CrossEntropy, JoinStatistics};
+use super::super::cross_entropy::{CrossEntropy, JoinMaxima, LossSum};
 use super::super::launch::Launch;
-use super::super::reduce::{Cast, ClipFactor, ColumnSum, SquareSum, SumBuffers};
-use super::{Address, Bench, DeviceError, Number};
+use super::super::reduce::{Cast, ClipFactor, ColumnSum, PartSum, SquareSum, SumBuffers};
+use super::{Address, Array, Bench, DeviceError, Number};
 
 pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, width, shares) = (45usize, 300usize, 4usize);
@@ -21,29 +21,39 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
         bench.run(&second.launch(Number::F32, 1))?;
         bench.compare(&launch.kernel, "in shares", &before, &expected)?;
 
-        // An odd count leaves numbers that fill no pack.
+        // An odd count leaves numbers that fill no pack. Two ranks hold them, each of which counts half.
         let count = 10_003usize;
         let x = bench.random(number, count)?;
-        let norm = x.values.iter().map(|x| x * x).sum::<f64>().sqrt();
-        let mut squares = SquareSum { x: x.at, count: count as i64, ..SquareSum::default() };
+        let half = x.values.iter().map(|x| x * x).sum::<f64>() / 2.0;
+        let mut squares = SquareSum { x: x.at, count: count as i64, scale: 0.5, ..SquareSum::default() };
         // Fewer blocks than it would take, so that each thread does several packs.
         let blocks = squares.blocks(number) / 3;
-        squares.partial = bench.words(&vec![u32::MAX; 2 * blocks as usize])?;
+        // Parts of other tensors are behind them, more than a block has threads.
+        let others: Vec<f64> = (0..5003).map(|_| bench.next().abs()).collect();
+        let parts = vec![f64::NAN; blocks as usize].into_iter().chain(others.iter().copied());
+        let bytes: Vec<u8> = parts.flat_map(f64::to_le_bytes).collect();
+        squares.partial = bench.device.upload(&bytes)?;
         let launch = Launch { grid: [blocks as u32, 1, 1], ..squares.launch(number) };
         bench.run(&launch)?;
-        // The gradients are used at half their size, where their norm is above the bound, and where it is not.
-        for bound in [norm / 8.0, norm] {
+        let sums = bench.blank(Number::F32, 2)?;
+        let mut of_parts = |partial, sum, count| {
+            let own = PartSum { partial, sum, count }.launch();
+            bench.run(&own).map(|()| own.kernel)
+        };
+        of_parts(squares.partial, sums.at, blocks)?;
+        let behind = squares.partial.after(8 * blocks as usize);
+        let kernel = of_parts(behind, sums.at.after(4), others.len() as i32)?;
+        let others: f64 = others.iter().sum();
+        bench.compare(&launch.kernel, "two sums", &sums, &[half, others])?;
+        bench.compare(&kernel, "two sums", &sums, &[half, others])?;
+        // The norm is above its bound, and it is not.
+        let norm = (half + others).sqrt();
+        for bound in [norm / 8.0, norm * 2.0] {
             let factor = bench.blank(Number::F32, 2)?;
-            let clip = ClipFactor {
-                partial: squares.partial,
-                factor: factor.at,
-                count: blocks,
-                bound: bound as f32,
-                scale: 0.5,
-            };
-            bench.run(&clip.launch())?;
-            let scale = if norm * 0.5 > bound { bound / norm } else { 0.5 };
-            bench.compare(&launch.kernel, "clipping", &factor, &[scale, norm * 0.5])?;
+            let clip =
+                ClipFactor { squares: sums.at, factor: factor.at, count: 2, bound: bound as f32 }.launch();
+            bench.run(&clip)?;
+            bench.compare(&clip.kernel, "clipping", &factor, &[(bound / norm).min(1.0), norm])?;
         }
 
         let buffers = [bench.random(number, 5003)?, bench.random(number, 5003)?, bench.random(number, 5003)?];
@@ -87,7 +97,24 @@ pub(super) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
     // several packs, whose largest logits it meets in any order. Then rows that 16 bytes don't divide.
     one_cross_entropy(bench, [11, 3, 24, 67])?;
     one_cross_entropy(bench, [5, 2, 35, 67])?;
-    one_cross_entropy(bench, [3, 1, 5008, 5001])
+    one_cross_entropy(bench, [3, 1, 5008, 5001])?;
+    many_losses(bench)
+}
+
+/// More tokens than a block has threads.
+fn many_losses(bench: &mut Bench) -> Result<(), DeviceError> {
+    let tokens = 2503;
+    let sums: Vec<f64> = (0..tokens).map(|_| bench.next().abs() + 1.0).collect();
+    let sums = bench.array(Number::F32, &sums)?;
+    let (maxima, targets) = (bench.random(Number::F32, tokens)?, bench.random(Number::F32, tokens)?);
+    let out = bench.device.upload(&f64::NAN.to_le_bytes())?;
+    let (maximum, sum, target) = (maxima.at, sums.at, targets.at);
+    let launch = LossSum { maximum, sum, target, out, tokens: tokens as i32 }.launch();
+    bench.run(&launch)?;
+    let total = f64::from_le_bytes(bench.device.download(out, 8)?.try_into().expect("8 bytes"));
+    let loss = |token: usize| sums.values[token].ln() + maxima.values[token] - targets.values[token];
+    let all = bench.array(Number::F32, &[total])?;
+    bench.compare(&launch.kernel, "many tokens", &all, &[(0..tokens).map(loss).sum()])
 }
 
 fn one_cross_entropy(
@@ -143,22 +170,28 @@ fn one_cross_entropy(
                 kernel = launch.kernel;
                 shards.push((shard, own));
             }
-            let (maximum, sum) = (bench.blank(Number::F32, tokens)?, bench.blank(Number::F32, tokens)?);
-            let loss = bench.blank(Number::F32, tokens)?;
-            let join = JoinStatistics {
-                maxima: maxima.at,
-                sums: sums.at,
-                targets: own.at,
-                maximum: maximum.at,
-                sum: sum.at,
-                loss: loss.at,
-                ranks: ranks as i32,
-                tokens: tokens as i32,
+            // Each rank puts its sums below the maxima of all, which all ranks have seen before; they add up then.
+            let seen = bench.copy(&maxima)?;
+            for (_, own) in &shards {
+                let (maximum, sum, ranks) = (own.maximum, own.sum, ranks as i32);
+                bench.run(
+                    &JoinMaxima { maxima: seen.at, maximum, sum, ranks, tokens: tokens as i32 }.launch(),
+                )?;
+            }
+            let all_of = |bench: &mut Bench, array: &Array| -> Result<Address, DeviceError> {
+                let parts = bench.read(array)?;
+                let of_token = |token| (0..ranks).map(|rank| parts[rank * tokens + token]).sum::<f64>();
+                Ok(bench.array(Number::F32, &(0..tokens).map(of_token).collect::<Vec<_>>())?.at)
             };
-            bench.run(&join.launch())?;
-            bench.compare(&kernel, &format!("loss of {ranks} ranks"), &loss, &losses)?;
+            let (maximum, sum, target) = (maxima.at, all_of(bench, &sums)?, all_of(bench, &own)?);
+            let out = bench.device.upload(&f64::NAN.to_le_bytes())?;
+            let total = LossSum { maximum, sum, target, out, tokens: tokens as i32 }.launch();
+            bench.run(&total)?;
+            let total = f64::from_le_bytes(bench.device.download(out, 8)?.try_into().expect("8 bytes"));
+            let all = bench.array(Number::F32, &[total])?;
+            bench.compare(&kernel, &format!("loss of {ranks} ranks"), &all, &[losses.iter().sum()])?;
             for (rank, (shard, own)) in shards.iter().enumerate() {
-                let of_all = CrossEntropy { maximum: maximum.at, sum: sum.at, ..*own };
+                let of_all = CrossEntropy { maximum, sum, ..*own };
                 let launch = of_all.gradient(number).swap_remove(version);
                 bench.run(&launch)?;
                 let column = |token: usize, at: usize| {

@@ -1,7 +1,7 @@
 //! Steps of all optimizers over tensors of several sizes.
 
 use super::super::launch::Launch;
-use super::super::optimizer::{Method, Optimizer, PIECE, Piece, TrustRatios};
+use super::super::optimizer::{Method, Now, Optimizer, PIECE, Piece, TrustRatios};
 use super::{Address, Array, Bench, DeviceError, Number};
 
 /// A tensor and what an optimizer keeps of it, in f64 and on the device.
@@ -21,7 +21,7 @@ const EPSILON: f64 = 1e-6;
 const FACTOR: f64 = 0.5;
 const TRUST: f64 = 0.02;
 /// Number of the step.
-const STEP: i32 = 3;
+const STEP: u32 = 3;
 
 pub(super) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
     use Method::{Adam, AdamW, Lamb, Lars, Momentum};
@@ -90,14 +90,12 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
     let step = Optimizer {
         pieces: bench.device.upload(&bytes)?,
         factor: bench.array(Number::F32, &[FACTOR, f64::NAN])?.at,
+        now: bench.device.upload(&Now::of(RATE as f32, [BETA1 as f32, BETA2 as f32], STEP).bytes())?,
         partial: bench.words(&vec![u32::MAX; 4 * pieces.len()])?,
         ratios: bench.blank(Number::F32, tensors.len())?.at,
-        rate: RATE as f32,
         beta1: BETA1 as f32,
         beta2: BETA2 as f32,
         epsilon: EPSILON as f32,
-        correction1: (1.0 - BETA1.powi(STEP)) as f32,
-        correction2: (1.0 - BETA2.powi(STEP)) as f32,
         trust: TRUST as f32,
         coupled: 0,
     };
@@ -130,8 +128,8 @@ fn expected(method: Method, tensor: &Tensor) -> [Vec<f64>; 3] {
             let second = each(&|i| BETA2 * v[i] + (1.0 - BETA2) * g[i] * g[i]);
             let adam = |i: usize| {
                 first[i]
-                    / (1.0 - BETA1.powi(STEP))
-                    / ((second[i] / (1.0 - BETA2.powi(STEP))).sqrt() + EPSILON)
+                    / (1.0 - BETA1.powi(STEP as i32))
+                    / ((second[i] / (1.0 - BETA2.powi(STEP as i32))).sqrt() + EPSILON)
             };
             let direction = each(&|i| adam(i) + decay * w[i]);
             let ratio = if method == Method::Lamb { norm(w) / norm(&direction) } else { 1.0 };

@@ -1,0 +1,42 @@
+//! The host sees everything when it is made: nothing is kept until a step's end.
+
+use super::super::{Numbers, Slice, SliceMut, StepBegin, StepNumbers, StepOps, each_token};
+use super::Cpu;
+
+impl StepOps for Cpu {
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    fn begin_step(&self, _: StepBegin) {}
+
+    fn join_maxima(&self, three: SliceMut, maxima: Slice) {
+        let (three, maxima) = (three.host(), maxima.host());
+        let tokens = three.len() / 3;
+        let own: Vec<_> = each_token(three).collect();
+        for (token, own) in own.into_iter().enumerate() {
+            let of_ranks = maxima.chunks_exact(tokens).map(|maxima| maxima[token]);
+            let largest = of_ranks.fold(own.maximum, f32::max);
+            (three[token], three[tokens + token]) = (largest, own.sum_below(largest));
+        }
+    }
+
+    fn sum_losses(&self, _: usize, three: Slice) -> Option<f64> {
+        Some(each_token(three.host()).map(|own| own.loss()).sum())
+    }
+
+    fn square_sums(&self, _: [&[(Slice, f32)]; 2]) -> Numbers {
+        unreachable!("the host has read the squares")
+    }
+
+    fn clip(&self, _: Slice, _: f32) {
+        unreachable!("the host has read the squares")
+    }
+
+    /// Each update is told it.
+    fn scale_gradients(&self, _: f32) {}
+
+    fn end_step(&self) -> StepNumbers {
+        StepNumbers::default()
+    }
+}
