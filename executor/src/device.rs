@@ -13,6 +13,7 @@ mod measure;
 mod numbers;
 mod ops;
 mod streams;
+mod words;
 
 pub(crate) use cpu::Cpu;
 pub use kinds::{DEVICES, DeviceKind};
@@ -24,6 +25,7 @@ pub(crate) use ops::{
     OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated, Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, stream_of};
+pub(crate) use words::Words;
 
 use crate::error::Fault;
 use std::borrow::Cow;
@@ -233,10 +235,10 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps + Ste
     fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut);
 
     /// The row of each entry, zeros for one that the table has not.
-    fn look_up(&self, rows: Rows, table: Slice, entries: &[u32], out: SliceMut);
+    fn look_up(&self, rows: Rows, table: Slice, entries: &Words, out: SliceMut);
 
     /// Adds each row of `gradient` to the row of its entry.
-    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &[u32], gradient: Slice);
+    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice);
 
     /// Adds to each row the table's of its position.
     fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions);
@@ -245,7 +247,7 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps + Ste
     fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions);
 
     /// The three numbers of each token's loss: the largest logits of all tokens, their sums, the targets' logits.
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Numbers;
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers;
 
     /// Turns logits into their gradients.
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens);
@@ -297,7 +299,7 @@ pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps + Ste
 /// What the gradient of the loss reads of the tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossTokens<'a> {
-    pub targets: &'a [u32],
+    pub targets: &'a Words,
     /// The three numbers of each token over all columns.
     pub three: Slice<'a>,
     /// The gradient of the step's loss by that of one token.

@@ -1,17 +1,23 @@
 //! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
 
 use crate::beside::Away;
-use crate::device::Numbers;
+use crate::device::{Numbers, Words};
 use crate::modules::{Blocks, Choices, InWork, Routing};
 use crate::parameters::{Layer, ParameterName};
 use crate::tensor::Tensor;
-use crate::tokens::Batch;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainwright_spec::program::Module;
 
 /// A module of a layer.
 pub(crate) type Place = (Layer, Module);
+
+/// The tokens of a microbatch that a rank reads, as in a `Batch`.
+#[derive(Debug)]
+pub(crate) struct MicrobatchTokens {
+    pub inputs: Words,
+    pub targets: Words,
+}
 
 /// One microbatch in one stage.
 ///
@@ -20,7 +26,7 @@ pub(crate) type Place = (Layer, Module);
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// The tokens, where the stage reads them.
-    pub tokens: Option<Batch>,
+    pub tokens: Option<MicrobatchTokens>,
     /// The value between two modules.
     pub flow: Option<Tensor>,
     /// What went into the norm before the sublayer, until it is added again.
@@ -89,7 +95,7 @@ impl Kept {
 
 impl Frame {
     /// A new one.
-    pub fn new(tokens: Option<Batch>) -> Self {
+    pub fn new(tokens: Option<MicrobatchTokens>) -> Self {
         Self {
             tokens,
             flow: None,
@@ -127,7 +133,7 @@ impl Frame {
     }
 
     /// The tokens.
-    pub fn tokens(&self) -> &Batch {
+    pub fn tokens(&self) -> &MicrobatchTokens {
         self.tokens.as_ref().expect("the first and the last stage have tokens")
     }
 

@@ -149,7 +149,7 @@ pub(crate) fn read_end(numbers: &[f32]) -> Option<RankEnd> {
         })?;
         Some(Record { ops, memory })
     })?;
-    Some(RankEnd { records, resident, state: None })
+    Some(RankEnd { records, resident, state: None, graph: None })
 }
 
 fn pieces(word: u64) -> [f32; 4] {
@@ -186,8 +186,12 @@ mod tests {
         let records =
             vec![Record { ops, memory: vec![(5, Held { tensors: 7, state: [8, 9] })] }, Record::default()];
         let resident = vec![(MemoryKind::Weights, 12), (MemoryKind::Optimizer, 24)];
-        let numbers =
-            written_end(&RankEnd { records: records.clone(), resident: resident.clone(), state: None });
+        let numbers = written_end(&RankEnd {
+            records: records.clone(),
+            resident: resident.clone(),
+            state: None,
+            graph: None,
+        });
         let read = read_end(&numbers).unwrap();
         assert_eq!((read.records, read.resident), (records, resident));
         assert!(read_end(&numbers[..numbers.len() - 1]).is_none());

@@ -9,7 +9,7 @@ use crate::beside::Beside;
 use crate::collective::{Communicator, Members};
 use crate::device::{COMPUTE, Device, StepNumbers, stream_of};
 use crate::error::Fault;
-use crate::frame::{Frame, Place};
+use crate::frame::{Frame, MicrobatchTokens, Place};
 use crate::instruction::{Instruction, ModuleStep, has_product};
 use crate::layers::{gather_weights, reduce_gradients};
 use crate::modules::{Among, Step, operator, stepwise};
@@ -19,6 +19,7 @@ use crate::record::Recorder;
 use crate::settings::{Records, Settings};
 use crate::sizes::{Divides, Sizes};
 use crate::state::State;
+use crate::steady::Steady;
 use crate::tensor::Tensor;
 use crate::tokens::{Batch, Loader};
 use crate::transport::{Route, Tag, Transport};
@@ -64,6 +65,10 @@ pub(crate) struct Rank<'a> {
     pub pulse: &'a Pulse,
     /// The microbatches between forward and the end of backward, by stage and number.
     pub frames: BTreeMap<(usize, usize), Frame>,
+    /// The tokens of this step's microbatches, by stage and number, until forward begins.
+    pub tokens: BTreeMap<(usize, usize), MicrobatchTokens>,
+    /// Whether steps are told by a graph; none where that is no question.
+    pub steady: Option<Steady>,
     /// By stage, in the order of forward.
     pub layers: Vec<Vec<Layer>>,
     /// What goes from a stage to another one of the same rank.
@@ -80,8 +85,8 @@ pub(crate) struct StepEnd {
 }
 
 impl Rank<'_> {
-    /// Runs a step, counted from 1.
-    pub fn step(&mut self, step: usize) -> Result<StepEnd, Fault> {
+    /// Runs a step, counted from 1; it may be the first of the run.
+    pub fn step(&mut self, step: usize, is_first: bool) -> Result<StepEnd, Fault> {
         let shared = self.shared;
         let device = Rc::clone(&self.device);
         // A step that is told op by op has the device's own times.
@@ -93,15 +98,42 @@ impl Rank<'_> {
         let sizes = self.sizes.clone();
         let losses = self.losses();
         let mut update = Update::new(&*device, shared, &sizes, step);
+        self.bring_tokens(step);
         device.begin_step(update.begin(losses.len()));
         device.join_streams();
         self.recorder.begin();
         let began = self.recorder.now();
         let mut loss = 0.0;
+        match &mut self.steady {
+            Some(steady) if steady.is_ready() && !told && !self.pulse.drills() => {
+                self.pulse.begin_op(0, 0)?;
+                device.replay();
+                steady.told(step);
+            }
+            Some(steady) if steady.watches(is_first) && !told => {
+                device.record();
+                loss = self.tell(&mut update, &losses, told)?;
+                let steady = self.steady.as_mut().expect("it watches");
+                steady.judge(&*device, &mut self.communicator)?;
+            }
+            _ => loss = self.tell(&mut update, &losses, told)?,
+        }
+        device.join_streams();
+        self.recorder.retime(began, &device.marks());
+        let kept = device.end_step();
+        device.check()?;
+        loss += self.kept_loss(&losses, &kept)?;
+        let norm = if update.keeps() { self.kept_norm(&kept)? } else { update.norm() };
+        Ok(StepEnd { loss, gradient_norm: shared.plan.job.gradient_clipping.then_some(norm) })
+    }
+
+    /// Tells the device a step op by op; the sum of the losses that it does not keep. `losses` are the calls that make some.
+    fn tell(&mut self, update: &mut Update, losses: &[usize], told: bool) -> Result<f64, Fault> {
+        let device = Rc::clone(&self.device);
+        let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
-            let mut frame =
-                call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
+            let mut frame = call.action.map(|action| self.frame(action)).unwrap_or_else(|| Frame::new(None));
             let mut ended: Vec<Option<Moment>> = vec![None; instructions.len()];
             for (index, instruction) in instructions.iter().enumerate() {
                 self.pulse.begin_op(number, index)?;
@@ -113,7 +145,7 @@ impl Rank<'_> {
                 }
                 match call.action {
                     Some(action) => self.instruction(instruction, action, &mut frame)?,
-                    None => self.update(instruction.op, &mut update)?,
+                    None => self.update(instruction.op, update)?,
                 }
                 if instruction.is_awaited {
                     ended[index] = device.moment();
@@ -136,13 +168,34 @@ impl Rank<'_> {
             }
         }
         self.communicator.end_step(&*device)?;
-        device.join_streams();
-        self.recorder.retime(began, &device.marks());
-        let kept = device.end_step();
-        device.check()?;
-        loss += self.kept_loss(&losses, &kept)?;
-        let norm = if update.keeps() { self.kept_norm(&kept)? } else { update.norm() };
-        Ok(StepEnd { loss, gradient_norm: shared.plan.job.gradient_clipping.then_some(norm) })
+        Ok(loss)
+    }
+
+    /// Brings the tokens of all microbatches that stages of this rank read.
+    fn bring_tokens(&mut self, step: usize) {
+        let reads = |action: &Action| {
+            let (first, last) = self.ends(action.stage);
+            action.kind == ActionKind::Forward && (first || last)
+        };
+        let actions = self.program.calls.iter().filter_map(|call| call.action);
+        let actions: Vec<Action> = actions.filter(reads).collect();
+        let sizes = &self.sizes;
+        let mut all = Vec::new();
+        for action in &actions {
+            let first = sizes.first_sequence(action.microbatch);
+            let batch = self.loader.batch(step - 1, first, sizes.micro_batch());
+            let Batch { inputs, targets } = own_tokens(sizes, &batch);
+            all.extend([inputs, targets]);
+        }
+        let mut brought = self.device.bring(all).into_iter();
+        let mut next = || brought.next().expect("all were brought");
+        self.tokens = actions
+            .iter()
+            .map(|action| {
+                let tokens = MicrobatchTokens { inputs: next(), targets: next() };
+                ((action.stage, action.microbatch), tokens)
+            })
+            .collect();
     }
 
     /// The calls that make losses.
@@ -189,7 +242,7 @@ impl Rank<'_> {
     }
 
     /// The frame of an action with what comes from another stage of this rank.
-    fn frame(&mut self, action: Action, step: usize) -> Frame {
+    fn frame(&mut self, action: Action) -> Frame {
         let Action { stage, kind, microbatch } = action;
         let (first, last) = self.ends(stage);
         if kind != ActionKind::Forward {
@@ -203,10 +256,7 @@ impl Rank<'_> {
             return frame;
         }
         let sizes = &self.sizes;
-        let tokens = (first || last)
-            .then(|| self.loader.batch(step - 1, sizes.first_sequence(microbatch), sizes.micro_batch()))
-            .map(|batch| own_tokens(sizes, &batch));
-        let mut frame = Frame::new(tokens);
+        let mut frame = Frame::new(self.tokens.remove(&(stage, microbatch)));
         frame.flow = match first {
             true => {
                 let rows = sizes.micro_batch() * sizes.own_sequence();

@@ -30,6 +30,8 @@ pub struct Settings {
     pub largest_gradient_norm: f64,
     /// What ranks compute on.
     pub device: DeviceKind,
+    /// Whether steps that repeat are told to GPUs by a graph, where that can be.
+    pub graph: bool,
     /// Threads for the kernels of all ranks together.
     pub threads: NonZeroUsize,
     /// Whether the outcome has the weights.
@@ -110,6 +112,7 @@ impl Default for Settings {
             adam_epsilon: 1e-8,
             largest_gradient_norm: 1.0,
             device: DEVICES[0],
+            graph: true,
             threads: NonZeroUsize::MIN,
             return_weights: false,
             records: Records::default(),

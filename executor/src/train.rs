@@ -19,6 +19,7 @@ use crate::reach::{Reach, Way};
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::state::State;
+use crate::steady::GraphUse;
 use crate::supported;
 use crate::timeline::timeline;
 use crate::tokens::Tokens;
@@ -63,6 +64,8 @@ pub struct Outcome {
     pub weights: Option<WholeWeights>,
     /// How ranks that compute on GPUs communicated along each axis; empty for others.
     pub ways: BTreeMap<Axis, Way>,
+    /// Whether rank 0's GPU was told steps by a graph; none where ranks compute on processors.
+    pub graph: Option<GraphUse>,
 }
 
 /// What a rank says to who started it.
@@ -87,6 +90,8 @@ pub(crate) struct RankEnd {
     pub resident: Vec<(MemoryKind, usize)>,
     /// None of a rank in another process.
     pub state: Option<State>,
+    /// The same.
+    pub graph: Option<GraphUse>,
 }
 
 /// By rank.
@@ -109,12 +114,13 @@ pub fn train(
 /// What is told of a run.
 pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Settings) -> Outcome {
     let ways = reach.ways(&program);
+    let graph = ends.first().and_then(|end| end.graph.clone());
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
     let weights = settings.return_weights.then(|| whole_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
-    Outcome { steps, timeline: last, earlier: timelines, weights, ways }
+    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph }
 }
 
 /// A run before anyone has made sense of it.

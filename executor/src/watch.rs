@@ -131,6 +131,11 @@ impl Pulse {
         self.ended.fetch_or(ended != 0, Ordering::Relaxed);
     }
 
+    /// Whether something happens at an op of this step: then its ops are told one by one.
+    pub fn drills(&self) -> bool {
+        self.drill.is_some_and(|drill| drill.step == self.step() && drill.kind != DrillKind::NotANumber)
+    }
+
     /// What went wrong did so there, as is known now.
     pub fn was_at(&self, call: usize, op: usize) {
         self.at.store((call as u64) << 32 | op as u64, Ordering::Relaxed);

@@ -35,6 +35,7 @@ mod launch;
 pub mod norm;
 pub mod optimizer;
 mod product;
+mod recorder;
 pub mod reduce;
 pub mod rotary;
 pub mod source;
@@ -42,8 +43,9 @@ pub mod source;
 pub use arena::{Arena, Mark};
 pub use collective::{Collective, GroupName, Membership};
 pub use emulator::{Emulator, Turns};
-pub use launch::{Address, Device, DeviceError, Launch, Moment, Number, Touch};
+pub use launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number, Touch};
 pub use product::{Compute, Epilogue, Operands, Product};
+pub use recorder::{Notes, Recorder, Recording, Told};
 
 /// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.
 pub fn cache_folder() -> Option<std::path::PathBuf> {

@@ -1,7 +1,7 @@
 //! Arguments of `run`.
 
 use super::{TransportChoice, count, one_of, rate};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::num::NonZeroUsize;
 use trainwright_executor::{DEVICES, DeviceKind, Drill, DrillKind};
 
@@ -50,6 +50,10 @@ pub struct RunArguments {
     /// very slow and shows whether a plan does on GPUs what it does on cores
     #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
     pub device: DeviceKind,
+    /// Whether GPUs are told steps that repeat by one call, as a CUDA graph, where that can be: with a GPU for each rank and
+    /// nothing in a step that goes through the host
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub graph: Switch,
     /// Threads for the kernels of all ranks together [default: as many as the machine has cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -70,6 +74,15 @@ pub struct RunArguments {
     /// Print the steps as JSON at the end
     #[arg(long)]
     pub json: bool,
+}
+
+/// Whether something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
 }
 
 fn drill(text: &str) -> Result<Drill, String> {

@@ -1,6 +1,6 @@
 //! `run`: trains with a plan on this machine.
 
-use crate::arguments::RunArguments;
+use crate::arguments::{RunArguments, Switch};
 use crate::error::{CliError, Outcome};
 use crate::progress::TrainingBar;
 use crate::render::training;
@@ -46,8 +46,15 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
     // Rank 0 alone knows of all.
     let Some(outcome) = outcome else { return Ok(Outcome::Done) };
     match arguments.json {
-        true => output::print(&training::json(&plan, &outcome.steps, &outcome.ways))?,
-        false => output::print(&(training::end(&plan, &outcome.steps) + &training::ways(&outcome.ways)))?,
+        true => output::print(&training::json(&plan, &outcome))?,
+        false => {
+            let end = [
+                training::end(&plan, &outcome.steps),
+                training::ways(&outcome.ways),
+                training::graph(outcome.graph.as_ref()),
+            ];
+            output::print(&end.concat())?;
+        }
     }
     if let Some(path) = &arguments.trace {
         output::write("--trace", path, |mut out| write_chrome(&outcome.timeline, &mut out))?;
@@ -76,6 +83,7 @@ fn settings(arguments: &RunArguments) -> Settings {
         learning_rate: LearningRate { peak: arguments.learning_rate, warmup: arguments.warmup },
         weight_decay: arguments.weight_decay,
         device: arguments.device,
+        graph: arguments.graph == Switch::On,
         threads: arguments.threads.unwrap_or_else(cores),
         ..Settings::default()
     }

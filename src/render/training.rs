@@ -3,7 +3,7 @@
 use super::words;
 use serde_json::json;
 use std::collections::BTreeMap;
-use trainwright_executor::{StepReport, Tokens, Way};
+use trainwright_executor::{GraphUse, Outcome, StepReport, Tokens, Way};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
@@ -55,8 +55,14 @@ pub fn ways(ways: &BTreeMap<Axis, Way>) -> String {
     if each.is_empty() { String::new() } else { format!("between ranks: {}\n", each.join(", ")) }
 }
 
+/// `graph: from step 5`, or why not; nothing of ranks on processors.
+pub fn graph(graph: Option<&GraphUse>) -> String {
+    graph.map(|graph| format!("graph: {graph}\n")).unwrap_or_default()
+}
+
 /// All steps as data.
-pub fn json(plan: &Plan, steps: &[StepReport], ways: &BTreeMap<Axis, Way>) -> String {
+pub fn json(plan: &Plan, outcome: &Outcome) -> String {
+    let Outcome { steps, ways, graph, .. } = outcome;
     let step = |report: &StepReport| {
         json!({
             "step": report.step,
@@ -74,6 +80,9 @@ pub fn json(plan: &Plan, steps: &[StepReport], ways: &BTreeMap<Axis, Way>) -> St
     if !ways.is_empty() {
         let each = ways.iter().map(|(axis, way)| (axis.name().to_string(), json!(way.to_string())));
         all["communication"] = each.collect();
+    }
+    if let Some(graph) = graph {
+        all["graph"] = json!(graph.to_string());
     }
     format!("{all:#}\n")
 }

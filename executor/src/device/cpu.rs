@@ -8,7 +8,7 @@ mod step;
 
 use super::{
     Columns, Device, Far, LossTokens, Matrix, NormGradient, Numbers, Positions, Product, Rotation, Slice,
-    SliceMut, each_token,
+    SliceMut, Words, each_token,
 };
 use crate::error::Fault;
 use crate::tensor::take_buffer;
@@ -157,12 +157,12 @@ impl Device for Cpu {
         layer.backward(x.host(), gradient.host(), to_input.host(), self.threads);
     }
 
-    fn look_up(&self, rows: Rows, table: Slice, entries: &[u32], out: SliceMut) {
-        rows.look_up(table.host(), entries, out.host());
+    fn look_up(&self, rows: Rows, table: Slice, entries: &Words, out: SliceMut) {
+        rows.look_up(table.host(), entries.host(), out.host());
     }
 
-    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &[u32], gradient: Slice) {
-        rows.add(table.host(), entries, gradient.host());
+    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice) {
+        rows.add(table.host(), entries.host(), gradient.host());
     }
 
     fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions) {
@@ -181,8 +181,8 @@ impl Device for Cpu {
         }
     }
 
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Numbers {
-        let each = columns.statistics(logits.host(), targets, self.threads);
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {
+        let each = columns.statistics(logits.host(), targets.host(), self.threads);
         let all = |of: fn(&Statistics<f32>) -> f32| each.iter().map(of);
         let three = all(|own| own.maximum).chain(all(|own| own.sum)).chain(all(|own| own.target));
         Numbers::Host(three.collect())
@@ -191,7 +191,7 @@ impl Device for Cpu {
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
         let LossTokens { targets, three, weight } = tokens;
         let of_all: Vec<_> = each_token(three.host()).collect();
-        columns.gradient(logits.host(), targets, &of_all, weight, self.threads);
+        columns.gradient(logits.host(), targets.host(), &of_all, weight, self.threads);
     }
 
     fn squares(&self, all: &[Slice]) -> Vec<f64> {

@@ -21,14 +21,14 @@ pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require
 
 use super::{
     Columns, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation, Slice, SliceMut,
-    Sum,
+    Sum, Words,
 };
 use crate::error::Fault;
 use memory::Memory;
 use pinned::Pinned;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use step::StepMemory;
+use step::{Steady, StepMemory};
 use structs::{activation, address, cross_entropy_of, int, norm_backward, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
@@ -51,12 +51,16 @@ use trainwright_kernels::rotary::Turn;
 
 /// A rank's own stream on a GPU, with its memory.
 pub(crate) struct Cuda {
+    /// Before the device that made it ready.
+    steady: RefCell<Steady>,
     number: Number,
     memory: RefCell<Memory>,
     pinned: RefCell<Pinned>,
     tables: RefCell<Tables>,
     /// Once a step has begun.
     step: Cell<Option<StepMemory>>,
+    /// Where tokens are, and how many.
+    tokens: Cell<Option<(Address, usize)>>,
 }
 
 /// Rows of a matrix that are summed by one share of a column's sum.
@@ -82,6 +86,8 @@ impl Cuda {
             pinned: RefCell::default(),
             tables: RefCell::default(),
             step: Cell::new(None),
+            tokens: Cell::new(None),
+            steady: RefCell::default(),
         }
     }
 
@@ -431,11 +437,11 @@ impl Device for Cuda {
         self.launch(&own.launch(function, Direction::Backward, gradient.number));
     }
 
-    fn look_up(&self, rows: Rows, table: Slice, entries: &[u32], out: SliceMut) {
-        let (table, (_words, entries_at)) = (table.device(), self.words(entries));
+    fn look_up(&self, rows: Rows, table: Slice, entries: &Words, out: SliceMut) {
+        let table = table.device();
         let own = LookUp {
             table: table.at,
-            entries: entries_at,
+            entries: entries.device(),
             out: out.device().at,
             tokens: int(entries.len()),
             width: int(rows.width),
@@ -447,9 +453,8 @@ impl Device for Cuda {
         self.launch(&own.launch(table.number));
     }
 
-    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &[u32], gradient: Slice) {
-        let (table, gradient) = (table.device(), gradient.device());
-        let (_words, keys) = self.words(entries);
+    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice) {
+        let (table, gradient, keys) = (table.device(), gradient.device(), entries.device());
         let (tokens, buckets) = (entries.len(), table.length / rows.width);
         let sort = Sort {
             keys,
@@ -518,9 +523,8 @@ impl Device for Cuda {
         self.launch(&own.launch(gradient.number));
     }
 
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &[u32]) -> Numbers {
-        let (logits, tokens) = (logits.device(), targets.len());
-        let (_words, targets) = self.words(targets);
+    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {
+        let (logits, tokens, targets) = (logits.device(), targets.len(), targets.device());
         let (three, at) = self.scratch(3 * tokens);
         let [maximum, sum, target] = [0, 1, 2].map(|place| at.after(4 * place * tokens));
         let own = CrossEntropy { targets, maximum, sum, target, ..cross_entropy_of(columns, logits, tokens) };
@@ -532,7 +536,7 @@ impl Device for Cuda {
     fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
         let LossTokens { targets, three, weight } = tokens;
         let (logits, count, at) = (logits.device(), targets.len(), three.device().at);
-        let (_words, targets) = self.words(targets);
+        let targets = targets.device();
         let own = CrossEntropy {
             targets,
             maximum: at,

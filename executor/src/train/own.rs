@@ -15,6 +15,7 @@ use crate::rank::{Rank, Shared};
 use crate::record::Recorder;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, State};
+use crate::steady::Steady;
 use crate::watch::Watched;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -92,7 +93,7 @@ impl Run {
                     layer.owned(|owned| device.write(owned.weights.part(0..1), &[f32::NAN]));
                 });
             }
-            let end = own.step(step)?;
+            let end = own.step(step, step == self.beginning.step + 1)?;
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
                 saver.save(rank, step, &mut own.state)?;
             }
@@ -104,7 +105,8 @@ impl Run {
         own.state.bring_back(&*device);
         device.check()?;
         ends.1 = true;
-        Ok(RankEnd { records, resident, state: Some(own.state) })
+        let graph = own.steady.map(|steady| steady.used());
+        Ok(RankEnd { records, resident, state: Some(own.state), graph })
     }
 
     fn new_rank<'a>(
@@ -145,6 +147,8 @@ impl Run {
             device,
             pulse: self.watch.rank(rank),
             frames: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            steady: Steady::of(shared, &self.reach, rank),
             handed: BTreeMap::new(),
             layers: stage_layers(plan),
             sizes,

@@ -7,7 +7,8 @@ use crate::drafts::{BATCH, Draft, settings, tokens};
 use crate::parity::{MODELS, check, check_within};
 use std::num::NonZeroUsize;
 use trainwright_executor::{
-    DeviceKind, Drill, DrillKind, Fault, RunError, Saving, Settings, Start, measure_ops, train,
+    DeviceKind, Drill, DrillKind, Fault, GraphUse, LearningRate, Outcome, RunError, Saving, Settings, Start,
+    measure_ops, train,
 };
 use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
@@ -116,6 +117,38 @@ fn ranks_on_gpus_of_their_own_train_as_one() {
         Draft { mesh, data_sharding, sequence_parallel, device, ..emulated(model) }
     };
     check(&[of("llama", [1, 1, 2], "zero3", false), of("gpt", [2, 2, 2], "zero1", true)]);
+}
+
+/// A step that a graph tells has the tokens, the rate and the corrections of its own number: the same bits come of it as of ops
+/// that are told one by one.
+#[test]
+fn a_graph_tells_what_ops_would() {
+    if !is_there() {
+        return;
+    }
+    let run = |draft: &Draft, graph, steps| {
+        let device = DeviceKind::from_name(draft.device).unwrap();
+        // The rate rises all the time.
+        let learning_rate = LearningRate { peak: 0.02, warmup: 2 * steps };
+        let settings = Settings { device, graph, learning_rate, ..settings(steps) };
+        train(&draft.plan(), &tokens(), &settings, &mut |_| {}).unwrap()
+    };
+    let one = Draft { micro_batch: 4, ..emulated("gpt") };
+    let two =
+        Draft { mesh: [2, 1, 1], sequence_parallel: true, device: "emulated-gpus", ..emulated("llama") };
+    for draft in [one, Draft { micro_batch: 8, ..two.clone() }] {
+        // The first ones are told op by op until one is as the one before it, and so is the last one.
+        let [with, without] = [true, false].map(|graph| run(&draft, graph, 7));
+        assert!(matches!(with.graph, Some(GraphUse::From(4 | 5))), "{draft:?}: {:?}", with.graph);
+        assert_eq!(without.graph, Some(GraphUse::No("it was turned off".into())));
+        let numbers = |of: &Outcome| -> Vec<_> {
+            of.steps.iter().map(|step| (step.loss.to_bits(), step.gradient_norm.map(f64::to_bits))).collect()
+        };
+        assert_eq!(numbers(&with), numbers(&without), "{draft:?}");
+        assert_eq!(with.weights, without.weights, "{draft:?}");
+    }
+    let shared = run(&Draft { micro_batch: 8, device: "emulated", ..two }, true, 1).graph.unwrap();
+    assert_eq!(shared.to_string(), "no, because ranks share a GPU and wait for each other there");
 }
 
 /// Each of the other optimizers, also on a part of every tensor.

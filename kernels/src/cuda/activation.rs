@@ -41,7 +41,7 @@ pub enum Direction {
 }
 
 /// A function of rows, after a bias, times the gated half where there is one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Activation {
     /// rows × width, or 2 width with a gate, whose half is first.
@@ -78,7 +78,7 @@ impl Activation {
 }
 
 /// x + bias + residual.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Residual {
     /// rows × width.
@@ -108,7 +108,7 @@ impl Residual {
     }
 }
 
-fn ladder<A: Copy + 'static>(
+fn ladder<A: Copy + PartialEq + 'static>(
     name: impl Fn(&str) -> String,
     [count, width]: [i32; 2],
     number: Number,

@@ -12,7 +12,7 @@ fn warps([positions, heads, batch]: [i32; 3]) -> [i32; 3] {
 }
 
 /// Heads of queries, keys and values in rows of tokens: row = position · batch + sequence.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Attention {
     /// The first query head of the first token.
@@ -122,7 +122,7 @@ impl Attention {
 }
 
 /// Outputs of the same queries over other keys, put together in the first one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Join {
     /// The first head's output.

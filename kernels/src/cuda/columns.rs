@@ -5,7 +5,7 @@ use super::launch::{Address, Launch, Number, strided};
 const FILE: &str = "columns";
 
 /// Some columns of rows, to some of other rows.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Columns {
     /// The first of them in the first row.

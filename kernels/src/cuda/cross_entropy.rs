@@ -5,7 +5,7 @@ use super::launch::{Address, Launch, Number};
 const FILE: &str = "cross_entropy";
 
 /// Logits of which this rank has some columns.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct CrossEntropy {
     /// tokens × width; the gradient replaces them.
@@ -60,7 +60,7 @@ impl CrossEntropy {
 }
 
 /// The largest logits over all ranks' columns, and this rank's sums below those.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct JoinMaxima {
     /// f32: ranks × tokens.
@@ -83,7 +83,7 @@ impl JoinMaxima {
 }
 
 /// The sum of the losses of tokens whose three numbers are those over all columns.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct LossSum {
     /// f32 per token.

@@ -57,7 +57,7 @@ impl Eight {
 }
 
 /// A matrix in numbers of 8 bits with a scale.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct NarrowEight {
     /// rows × width.

@@ -5,7 +5,7 @@ use super::launch::{Address, Launch, Number, strided, whole_warps};
 const FILE: &str = "embedding";
 
 /// Rows of a table by entry, with positions added.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct LookUp {
     /// rows × width.
@@ -56,7 +56,7 @@ impl LookUp {
 }
 
 /// What comes back to the rows of a table, added to it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct TableGradient {
     /// tokens × width.

@@ -9,8 +9,9 @@ mod order;
 
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{Eight, EightOperands, EightProduct};
-use super::launch::{Address, Device, DeviceError, Launch, Moment, Number};
+use super::launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number};
 use super::product::{Epilogue, Operands, Product};
+use super::recorder::{Told, tell};
 use super::source::{COMMON, FILES};
 use order::{Clock, History, Name, Order};
 use std::collections::{BTreeMap, BTreeSet};
@@ -617,6 +618,15 @@ impl Device for Emulator {
         self.touch(memory, "a collective", &[(to, bytes(takes), true)]);
         inside_mut(memory, to, bytes(takes)).copy_from_slice(&made);
         Ok(())
+    }
+
+    fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError> {
+        Ok(Graph::new(told.to_vec()))
+    }
+
+    /// What was recorded, one after the other: with the arguments and the addresses that it had then.
+    fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError> {
+        tell(self, graph.of::<Vec<Told>>())
     }
 
     fn clear(&mut self) -> Result<(), DeviceError> {

@@ -5,7 +5,7 @@ use super::launch::{Address, Launch, Number, whole_warps};
 const FILE: &str = "experts";
 
 /// The experts of each token.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Routing {
     /// f32: tokens × experts.
@@ -35,7 +35,7 @@ impl Routing {
 }
 
 /// Indices sorted by key; those of equal keys keep their order.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Sort {
     /// u32: count.
@@ -74,7 +74,7 @@ impl Sort {
 }
 
 /// Where each choice went.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Invert {
     /// u32: places.
@@ -95,7 +95,7 @@ impl Invert {
 }
 
 /// Rows of tokens to places and back.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Permutation {
     /// Rows to read.
@@ -145,7 +145,7 @@ impl Permutation {
 }
 
 /// The product of each expert's rows with its weights, in bf16.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct GroupedProduct {
     /// rows × inner, by expert.

@@ -3,6 +3,7 @@
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
 use super::product::{Operands, Product};
+use super::recorder::Told;
 use std::any::Any;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -72,8 +73,28 @@ pub struct Launch {
     pub shared: u32,
     /// Its struct, in words so that it is aligned like one. What fills up between fields may be anything.
     pub arguments: Vec<MaybeUninit<u64>>,
+    /// Whether two such structs are equal.
+    pub(super) same: SameArguments,
     /// What it touches, where the addresses in its struct alone do not say that: parts of several ranks' buffers.
     pub touches: Vec<Touch>,
+}
+
+/// Compares what lies at two addresses, which must be structs of the same kernel.
+pub(super) type SameArguments = unsafe fn(*const MaybeUninit<u64>, *const MaybeUninit<u64>) -> bool;
+
+/// SAFETY: at both addresses is an A.
+unsafe fn same<A: PartialEq>(one: *const MaybeUninit<u64>, other: *const MaybeUninit<u64>) -> bool {
+    // SAFETY: the caller's promise; `Launch::new` aligns them.
+    unsafe { *one.cast::<A>() == *other.cast::<A>() }
+}
+
+impl PartialEq for Launch {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |own: &Self| (own.file, own.grid, own.block, own.shared, own.arguments.len());
+        let alike = of(self) == of(other) && self.kernel == other.kernel && self.touches == other.touches;
+        // SAFETY: a kernel has one kind of struct.
+        alike && unsafe { (self.same)(self.arguments.as_ptr(), other.arguments.as_ptr()) }
+    }
 }
 
 /// Some memory that a launch reads or writes.
@@ -99,6 +120,11 @@ impl Moment {
     pub(super) fn of<T: Any>(&self) -> &T {
         self.0.downcast_ref().expect("a moment is waited for by devices of the kind that it is of")
     }
+
+    /// Whether it is the same one, not another one of the same work.
+    pub(super) fn is(&self, other: &Moment) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl std::fmt::Debug for Moment {
@@ -107,12 +133,25 @@ impl std::fmt::Debug for Moment {
     }
 }
 
+/// Work that was recorded, for the device that made it ready to tell all of it by one call.
+pub struct Graph(Box<dyn Any>);
+
+impl Graph {
+    pub(super) fn new(of: impl Any) -> Self {
+        Self(Box::new(of))
+    }
+
+    pub(super) fn of<T: Any>(&self) -> &T {
+        self.0.downcast_ref().expect("a graph is told to the device that made it ready")
+    }
+}
+
 /// What a GPU grants a grid's second and third direction.
 const GRID_LIMIT: i32 = 65_535;
 
 impl Launch {
     /// A run on `grid` blocks of `block` threads. `arguments` mirrors the kernel's struct.
-    pub fn new<A: Copy + 'static>(
+    pub fn new<A: Copy + PartialEq + 'static>(
         file: &'static str,
         kernel: impl Into<String>,
         grid: [i32; 3],
@@ -131,6 +170,7 @@ impl Launch {
             block: block as u32,
             shared: 0,
             arguments: words,
+            same: same::<A>,
             touches: Vec::new(),
         }
     }
@@ -296,6 +336,12 @@ pub trait Device {
     /// This device's part in a collective of a group. A group's collectives are told by all its members in the same order.
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError>;
 
+    /// Makes recorded work ready to be told by one call.
+    fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError>;
+
+    /// Tells it all of that: behind what stream 0 was told before, which is selected then.
+    fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError>;
+
     /// Gives all memory back.
     fn clear(&mut self) -> Result<(), DeviceError>;
 
@@ -321,7 +367,7 @@ mod tests {
     #[test]
     fn arguments_are_copied_as_they_lie() {
         #[repr(C)]
-        #[derive(Clone, Copy)]
+        #[derive(Clone, Copy, PartialEq)]
         struct Two {
             address: Address,
             count: i32,
@@ -332,6 +378,11 @@ mod tests {
         assert_eq!((copied.address, copied.count), (Address(7), 5));
         // A grid has at least one block in each direction.
         assert_eq!(launch.grid, [1, 3, 1]);
+        let of = |address, count| {
+            Launch::new("file", "kernel", [0, 3, 1], 64, &Two { address: Address(address), count })
+        };
+        assert!(launch == of(7, 5) && launch != of(7, 6) && launch != of(8, 5));
+        assert!(launch != Launch { grid: [2, 3, 1], ..of(7, 5) });
     }
 
     #[test]

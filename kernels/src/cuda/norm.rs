@@ -8,7 +8,7 @@ const FORWARD_PACKS: i32 = 4;
 const BACKWARD_PACKS: i32 = 2;
 
 /// LayerNorm or RMSNorm of rows, after an addition.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct NormForward {
     /// rows × width.
@@ -67,7 +67,7 @@ impl NormForward {
 }
 
 /// The gradients of a norm's input, gain and bias.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct NormBackward {
     /// rows × width, what forward normalised.
@@ -136,7 +136,7 @@ impl NormBackward {
 }
 
 /// A norm of rows of which each rank of a group has some columns.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct NormPart {
     /// rows × width.

@@ -85,7 +85,7 @@ impl Now {
 }
 
 /// A step over all pieces.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Optimizer {
     /// `Piece`s.
@@ -165,7 +165,7 @@ impl Optimizer {
 }
 
 /// What each tensor's step is multiplied by.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct TrustRatios {
     /// f64, two per piece.

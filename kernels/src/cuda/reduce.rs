@@ -5,7 +5,7 @@ use super::launch::{Address, Launch, Number, Touch, strided};
 const FILE: &str = "reduce";
 
 /// The sum of the rows of a matrix.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct ColumnSum {
     /// rows × width.
@@ -29,7 +29,7 @@ impl ColumnSum {
 }
 
 /// Σ x² times a scale, one part per block.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct SquareSum {
     /// count.
@@ -56,7 +56,7 @@ impl SquareSum {
 }
 
 /// The sum of parts.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct PartSum {
     /// f64: the parts.
@@ -75,7 +75,7 @@ impl PartSum {
 }
 
 /// The factor that keeps a norm within its bound.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct ClipFactor {
     /// f32: sums of squares.
@@ -96,7 +96,7 @@ impl ClipFactor {
 }
 
 /// Buffers of the same size summed into one, in their order.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct SumBuffers {
     /// The buffers, each of `count`.
@@ -135,7 +135,7 @@ impl SumBuffers {
 }
 
 /// Numbers of one kind as the other.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Cast {
     /// count.

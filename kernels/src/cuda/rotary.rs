@@ -5,7 +5,7 @@ use super::launch::{Address, Launch, Number, strided, whole_warps};
 const FILE: &str = "rotary";
 
 /// Heads of rows turned by their positions, in place.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Rotary {
     /// tokens × row.

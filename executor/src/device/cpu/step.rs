@@ -1,11 +1,18 @@
 //! The host sees everything when it is made: nothing is kept until a step's end.
 
-use super::super::{Numbers, Slice, SliceMut, StepBegin, StepNumbers, StepOps, each_token};
+use super::super::{Numbers, Slice, SliceMut, StepBegin, StepNumbers, StepOps, Words, each_token};
 use super::Cpu;
+use trainwright_kernels::cuda::DeviceError;
+
+const NO_GRAPH: &str = "processors do what they are told at once";
 
 impl StepOps for Cpu {
     fn keeps(&self) -> bool {
         false
+    }
+
+    fn bring(&self, all: Vec<Vec<u32>>) -> Vec<Words> {
+        all.into_iter().map(Words::on_host).collect()
     }
 
     fn begin_step(&self, _: StepBegin) {}
@@ -38,5 +45,21 @@ impl StepOps for Cpu {
 
     fn end_step(&self) -> StepNumbers {
         StepNumbers::default()
+    }
+
+    fn record(&self) {
+        unreachable!("{NO_GRAPH}")
+    }
+
+    fn repeats(&self) -> Result<bool, String> {
+        unreachable!("{NO_GRAPH}")
+    }
+
+    fn make_ready(&self) -> Result<(), DeviceError> {
+        unreachable!("{NO_GRAPH}")
+    }
+
+    fn replay(&self) {
+        unreachable!("{NO_GRAPH}")
     }
 }

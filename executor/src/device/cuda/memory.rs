@@ -4,8 +4,9 @@
 //! that may still be at it when it comes back are waited for before it is used again, on the GPU.
 
 use super::super::streams::COMPUTE;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
-use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Number};
+use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Notes, Number, Recorder, Recording};
 
 /// A device with what was given up of its memory.
 pub(super) struct Memory {
@@ -14,6 +15,8 @@ pub(super) struct Memory {
     free: BTreeMap<(usize, usize), VecDeque<Free>>,
     given: BTreeMap<u64, Given>,
     pub device: Box<dyn cuda::Device>,
+    /// What the device is told, as far as that is noted.
+    notes: Notes,
     pub fault: Option<DeviceError>,
     /// The stream that does what is told next.
     selected: usize,
@@ -24,8 +27,10 @@ pub(super) struct Memory {
 /// A piece that nobody holds.
 struct Free {
     at: Address,
-    /// When the others are done with it.
+    /// When this rank's other streams are done with it.
     after: Vec<Moment>,
+    /// When other ranks have read it.
+    until: Vec<Moment>,
 }
 
 /// A piece that somebody holds.
@@ -41,8 +46,9 @@ const ROUNDED: usize = 512;
 impl Memory {
     /// Nothing of it is used.
     pub fn new(device: Box<dyn cuda::Device>) -> Self {
-        let (free, given) = (BTreeMap::new(), BTreeMap::new());
-        Self { device, fault: None, selected: COMPUTE, streams: 1, free, given }
+        let (free, given, notes) = (BTreeMap::new(), BTreeMap::new(), Notes::default());
+        let device = Box::new(Recorder::new(device, notes.clone()));
+        Self { device, notes, fault: None, selected: COMPUTE, streams: 1, free, given }
     }
 
     /// Does it, unless something went wrong before.
@@ -72,7 +78,19 @@ impl Memory {
         moment
     }
 
-    /// Every stream waits for all that the others were told.
+    /// Notes what the device is told from now on.
+    pub fn record(&self) {
+        self.notes.begin(self.selected);
+    }
+
+    /// What was noted since then.
+    pub fn recorded(&self) -> Recording {
+        self.notes.end()
+    }
+
+    /// Every stream waits for all that the others were told. So no piece has to be waited for because of this rank's own
+    /// streams, and pieces are put in the order of their addresses: what is asked for in the same order then, is there where it
+    /// was.
     pub fn join(&mut self) {
         let selected = self.selected;
         let mut all = Vec::new();
@@ -87,6 +105,11 @@ impl Memory {
             }
         }
         self.select(selected);
+        for free in self.free.values_mut() {
+            free.iter_mut().for_each(|free| free.after.clear());
+            // The last one is handed out first.
+            free.make_contiguous().sort_by_key(|free| (free.until.is_empty(), Reverse(free.at.0)));
+        }
     }
 
     /// Room for that many bytes; nowhere after a fault.
@@ -96,9 +119,9 @@ impl Memory {
         let known = self.free.get_mut(&(stream, bytes)).and_then(VecDeque::pop_back);
         let mut made = Address::NULL;
         match known {
-            Some(Free { at, after }) => {
+            Some(Free { at, after, until }) => {
                 made = at;
-                after.iter().for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+                after.iter().chain(&until).for_each(|moment| self.run(|memory| memory.device.wait(moment)));
             }
             None => self.run(|memory| {
                 made = memory.device.allocate(bytes)?;
@@ -119,11 +142,11 @@ impl Memory {
     /// Keeps it for the next who needs as much. Its stream is in order; the selected one may be at it, and so may the one
     /// that computes.
     pub fn give_back(&mut self, at: Address, bytes: usize) {
-        let Some(Given { stream, until: mut after }) = self.given.remove(&at.0) else { return };
+        let Some(Given { stream, until }) = self.given.remove(&at.0) else { return };
         if at == Address::NULL {
             return;
         }
-        let selected = self.selected;
+        let (selected, mut after) = (self.selected, Vec::new());
         let others = if selected == COMPUTE { vec![COMPUTE] } else { vec![COMPUTE, selected] };
         for other in others.into_iter().filter(|other| *other != stream) {
             self.select(other);
@@ -131,9 +154,9 @@ impl Memory {
         }
         self.select(selected);
         let free = self.free.entry((stream, bytes.next_multiple_of(ROUNDED))).or_default();
-        match after.is_empty() {
-            true => free.push_back(Free { at, after }),
-            false => free.push_front(Free { at, after }),
+        match after.is_empty() && until.is_empty() {
+            true => free.push_back(Free { at, after, until }),
+            false => free.push_front(Free { at, after, until }),
         }
     }
 }

@@ -5,13 +5,13 @@
 //! └─────────── read once behind a step ──────────────────┘└──────── written once before it ──────┘
 //! ```
 
-use super::super::{Numbers, Rule, Slice, SliceMut, StepBegin, StepNumbers, StepOps};
+use super::super::{Numbers, Rule, Slice, SliceMut, StepBegin, StepNumbers, StepOps, Words};
 use super::structs::int;
 use super::{Cuda, Number};
-use trainwright_kernels::cuda::Address;
 use trainwright_kernels::cuda::cross_entropy::{JoinMaxima, LossSum};
 use trainwright_kernels::cuda::optimizer::Now;
 use trainwright_kernels::cuda::reduce::{ClipFactor, PartSum, SquareSum};
+use trainwright_kernels::cuda::{Address, DeviceError, Graph, Recording, Told};
 use trainwright_kernels::optimizer::{AdamW, Lamb};
 
 /// Where that piece is.
@@ -31,6 +31,13 @@ impl StepMemory {
     pub fn now(self) -> Address {
         self.factor().after(8)
     }
+}
+
+/// What a step was told last, or the graph that tells it.
+#[derive(Default)]
+pub(super) struct Steady {
+    graph: Option<Graph>,
+    told: Vec<Told>,
 }
 
 /// β₁ and β₂, of optimizers that have them.
@@ -53,6 +60,30 @@ impl Cuda {
 impl StepOps for Cuda {
     fn keeps(&self) -> bool {
         true
+    }
+
+    fn bring(&self, all: Vec<Vec<u32>>) -> Vec<Words> {
+        // Each begins where 16 bytes do.
+        let room = |words: &Vec<u32>| words.len().next_multiple_of(4);
+        let count: usize = all.iter().map(room).sum();
+        let known = self.tokens.get().filter(|(_, known)| *known >= count).map(|(at, _)| at);
+        let at = known.unwrap_or_else(|| self.far(count, Number::F32).at);
+        if known.is_none() {
+            self.tokens.set(Some((at, count)));
+        }
+        let mut together = vec![0u32; count];
+        let mut first = 0;
+        let brought = all.into_iter().map(|words| {
+            together[first..first + words.len()].copy_from_slice(&words);
+            let at = at.after(4 * first);
+            first += room(&words);
+            Words::there(words, at)
+        });
+        let brought = brought.collect();
+        if count > 0 {
+            self.run(|memory| memory.device.write(at, bytemuck::cast_slice(&together)));
+        }
+        brought
     }
 
     fn begin_step(&self, begin: StepBegin) {
@@ -136,5 +167,31 @@ impl StepOps for Cuda {
             losses: of_losses.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect(),
             norm: f64::from(f32::from_le_bytes(norm)),
         }
+    }
+
+    fn record(&self) {
+        self.memory.borrow().record();
+    }
+
+    fn repeats(&self) -> Result<bool, String> {
+        let Recording { told, obstacle, .. } = self.memory.borrow().recorded();
+        let before = std::mem::replace(&mut self.steady.borrow_mut().told, told);
+        match obstacle {
+            Some(obstacle) => Err(obstacle.into()),
+            None => Ok(before == self.steady.borrow().told),
+        }
+    }
+
+    fn make_ready(&self) -> Result<(), DeviceError> {
+        let Steady { graph, told } = &mut *self.steady.borrow_mut();
+        *graph = Some(self.memory.borrow_mut().device.make_ready(told)?);
+        told.clear();
+        Ok(())
+    }
+
+    fn replay(&self) {
+        let steady = self.steady.borrow();
+        let graph = steady.graph.as_ref().expect("a graph is made ready first");
+        self.run(|memory| memory.device.replay(graph));
     }
 }

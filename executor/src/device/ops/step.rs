@@ -3,8 +3,9 @@
 //! A device with memory of its own keeps both there: what changes is written once before a step, and losses and norm are read
 //! once behind it. So all between are launches that are the same in every step.
 
-use super::super::{Numbers, Rule, Slice, SliceMut};
+use super::super::{Numbers, Rule, Slice, SliceMut, Words};
 use trainwright_kernels::cross_entropy::Statistics;
+use trainwright_kernels::cuda::DeviceError;
 
 /// What is known of a step before it.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,9 @@ pub(crate) trait StepOps {
     /// Whether losses and the gradients' norm stay on the device until a step's end.
     fn keeps(&self) -> bool;
 
+    /// Tokens of a step, for the device to read: from the same place in every step.
+    fn bring(&self, all: Vec<Vec<u32>>) -> Vec<Words>;
+
     /// Before the first op of a step.
     fn begin_step(&self, begin: StepBegin);
 
@@ -53,6 +57,18 @@ pub(crate) trait StepOps {
 
     /// Behind the last op of a step: what was kept, once it is there.
     fn end_step(&self) -> StepNumbers;
+
+    /// Notes what it is told from now on.
+    fn record(&self);
+
+    /// Whether what was noted since `record` is what was noted the time before; an error says why it cannot be told by a graph.
+    fn repeats(&self) -> Result<bool, String>;
+
+    /// Makes a graph of what was noted last.
+    fn make_ready(&self) -> Result<(), DeviceError>;
+
+    /// Does what the graph says.
+    fn replay(&self);
 }
 
 /// The three numbers of each token.

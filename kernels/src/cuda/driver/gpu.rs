@@ -2,13 +2,15 @@
 
 use super::communicator::{Communicator, Id};
 use super::failed;
+use super::graph::Graph;
 use super::library::Library;
 use super::product::Products;
 use crate::cuda::cache_folder;
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::{Address, Device, DeviceError, Launch, Moment, Number};
+use crate::cuda::launch::{self, Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
+use crate::cuda::recorder::{Told, tell};
 use crate::cuda::source::{FILES, File};
 use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
 use cudarc::driver::sys;
@@ -503,6 +505,16 @@ impl Device for Gpu {
             }
             Collective::AllGather { from, to, count } => group.all_gather([from, to], count, number, on),
         }
+    }
+
+    fn make_ready(&mut self, told: &[Told]) -> Result<launch::Graph, DeviceError> {
+        let on = self.streams[0].0;
+        Ok(launch::Graph::new(Graph::record_on(self, on, |gpu| tell(gpu, told))?))
+    }
+
+    fn replay(&mut self, graph: &launch::Graph) -> Result<(), DeviceError> {
+        self.selected = 0;
+        graph.of::<Graph>().launch(&self.streams[0])
     }
 
     /// Other streams may read it next, so it is waited for.

@@ -21,13 +21,21 @@ impl Graph {
         on: &Stream,
         work: impl FnOnce(&mut Gpu) -> Result<(), DeviceError>,
     ) -> Result<Self, DeviceError> {
+        Self::record_on(gpu, on.0, work)
+    }
+
+    /// The same on a stream that is alive.
+    pub(super) fn record_on(
+        gpu: &mut Gpu,
+        on: sys::CUstream,
+        work: impl FnOnce(&mut Gpu) -> Result<(), DeviceError>,
+    ) -> Result<Self, DeviceError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
-        unsafe { stream::begin_capture(on.0, mode) }
-            .map_err(|error| failed("cuStreamBeginCapture", error))?;
+        unsafe { stream::begin_capture(on, mode) }.map_err(|error| failed("cuStreamBeginCapture", error))?;
         let worked = work(gpu);
         // SAFETY: recording began above; it ends also where the work failed.
-        let recorded = unsafe { stream::end_capture(on.0) };
+        let recorded = unsafe { stream::end_capture(on) };
         worked?;
         let recorded = recorded.map_err(|error| failed("cuStreamEndCapture", error))?;
         // SAFETY: it was just recorded.

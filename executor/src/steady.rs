@@ -1,0 +1,133 @@
+//! Steps that are the same again and again are told to a GPU by one call, from a graph.
+//!
+//! A step is recorded as it is told, and the next one too. Where both are the same, launch by launch with all arguments, a graph
+//! is made of them, which takes the place of the ops; where they are not, the run goes on without. Ranks that have collectives
+//! with each other do so together. What cannot be the same is known before.
+
+use crate::collective::{Combine, Communicator, Members};
+use crate::device::Device;
+use crate::error::Fault;
+use crate::rank::Shared;
+use crate::reach::{Reach, Way};
+use crate::settings::Records;
+use std::fmt;
+use trainwright_spec::model::Mlp;
+use trainwright_spec::program::Axis;
+
+/// Whether a graph took the place of ops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GraphUse {
+    /// From that step on.
+    From(usize),
+    /// Why it did not.
+    No(String),
+}
+
+impl fmt::Display for GraphUse {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            GraphUse::From(step) => write!(formatter, "from step {step}"),
+            GraphUse::No(reason) => write!(formatter, "no, because {reason}"),
+        }
+    }
+}
+
+/// A rank's steps, as far as they repeat.
+pub(crate) struct Steady {
+    /// All ranks.
+    members: Members,
+    state: State,
+}
+
+enum State {
+    Never(String),
+    /// So many steps were recorded, and none was as the one before it.
+    Watches(usize),
+    /// The graph is ready; the first step that it told.
+    Ready(Option<usize>),
+}
+
+/// Steps that are recorded before a run goes on without a graph. The first ones may still ask for memory.
+const RECORDINGS: usize = 4;
+
+impl Steady {
+    /// Of a rank; none where it computes on no GPU.
+    pub fn of(shared: &Shared, reach: &Reach, rank: usize) -> Option<Self> {
+        reach.0[rank].gpu?;
+        let ranks = shared.program.ranks.len();
+        // Behind the groups of the program, that of checkpoints and that of the GPUs' names.
+        let members =
+            Members { group: shared.program.groups.len() + 2, ranks: (0..ranks).collect(), place: rank };
+        let state =
+            obstacle(shared, reach).map_or(State::Watches(0), |obstacle| State::Never(obstacle.into()));
+        Some(Self { members, state })
+    }
+
+    /// Whether the next step is told by the graph.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// Whether a step is to be recorded. In the first one memory is asked for and tables are made.
+    pub fn watches(&self, is_first: bool) -> bool {
+        matches!(self.state, State::Watches(_)) && !is_first
+    }
+
+    /// The graph told a step.
+    pub fn told(&mut self, step: usize) {
+        if let State::Ready(first) = &mut self.state {
+            first.get_or_insert(step);
+        }
+    }
+
+    /// After a step that was recorded: makes a graph where it was as the one before, on all ranks.
+    pub fn judge(&mut self, device: &dyn Device, communicator: &mut Communicator) -> Result<(), Fault> {
+        let State::Watches(recordings) = &mut self.state else { return Ok(()) };
+        *recordings += 1;
+        let own = match device.repeats() {
+            Ok(true) => device.make_ready().map_err(|error| error.to_string()),
+            Ok(false) => Err("what the GPU is told differs from step to step".into()),
+            Err(obstacle) => Err(obstacle),
+        };
+        let mut ready = [f32::from(u8::from(own.is_ok()))];
+        if self.members.ranks.len() > 1 {
+            communicator.all_reduce(&self.members, &mut ready, Combine::Sum)?;
+        }
+        if ready[0] as usize == self.members.ranks.len() {
+            self.state = State::Ready(None);
+        } else if *recordings == RECORDINGS {
+            self.state = State::Never(own.err().unwrap_or_else(|| "another rank has none".into()));
+        }
+        Ok(())
+    }
+
+    /// What is told of it.
+    pub fn used(&self) -> GraphUse {
+        match &self.state {
+            State::Never(reason) => GraphUse::No(reason.clone()),
+            State::Ready(Some(step)) => GraphUse::From(*step),
+            _ => GraphUse::No("the run ends too soon: its last step is told op by op, too".into()),
+        }
+    }
+}
+
+/// Why no step of a plan can be told by a graph, if that is known before.
+fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
+    let (plan, settings) = (shared.plan, shared.settings);
+    let ways = reach.ways(shared.program);
+    let among = |way| ways.iter().any(|(axis, own)| *axis != Axis::Pipeline && *own == way);
+    let offload = &plan.offload;
+    let places = [offload.optimizer, offload.activations, offload.gradients, offload.parameters];
+    let has_experts = plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
+    let obstacles = [
+        (!settings.graph, "it was turned off"),
+        (settings.records == Records::EveryStep, "every step is told op by op"),
+        (places.iter().any(Option::is_some), "what is offloaded goes through the host"),
+        (has_experts, "the host reads which experts tokens visit"),
+        (shared.optimizer.is_layer_wise(), "the host reads the norms of tensors"),
+        (plan.stages.len() > 1, "stages wait for each other's messages"),
+        (among(Way::Device), "ranks share a GPU and wait for each other there"),
+        (among(Way::Host), "ranks communicate through the host"),
+    ];
+    obstacles.into_iter().find(|(is_there, _)| *is_there).map(|(_, obstacle)| obstacle)
+}
