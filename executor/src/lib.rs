@@ -82,4 +82,4 @@ pub use settings::{Drill, DrillKind, LearningRate, Records, Saving, Settings, St
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};
-pub use transport::{Meets, Rendezvous};
+pub use transport::{Meets, Rendezvous, leave_processes};
