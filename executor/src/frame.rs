@@ -2,6 +2,7 @@
 
 use crate::beside::Away;
 use crate::device::Numbers;
+use crate::dropout::Masks;
 use crate::modules::{Blocks, Choices, InWork, Routing};
 use crate::parameters::Layer;
 use crate::tensor::Tensor;
@@ -22,6 +23,8 @@ pub(crate) type Place = (Layer, Module);
 pub(crate) struct Frame {
     /// The tokens, where the stage reads them.
     pub tokens: Option<Batch>,
+    /// What is dropped out.
+    pub masks: Masks,
     /// The value between two modules.
     pub flow: Option<Tensor>,
     /// What went into the norm before the sublayer, until it is added again.
@@ -80,7 +83,16 @@ impl Kept {
 impl Frame {
     /// A new one.
     pub fn new(tokens: Option<Batch>) -> Self {
-        Self { tokens, flow: None, past: None, gradient: None, past_gradient: None, kept: BTreeMap::new() }
+        let masks = Masks::default();
+        Self {
+            tokens,
+            masks,
+            flow: None,
+            past: None,
+            gradient: None,
+            past_gradient: None,
+            kept: BTreeMap::new(),
+        }
     }
 
     /// What is kept for a module.

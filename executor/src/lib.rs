@@ -44,6 +44,7 @@ mod calibrate;
 mod checkpoint;
 mod collective;
 mod device;
+mod dropout;
 mod error;
 mod frame;
 mod instruction;

@@ -165,6 +165,7 @@ impl Rank<'_> {
             .then(|| self.loader.batch(step - 1, sizes.first_sequence(microbatch), sizes.micro_batch()))
             .map(|batch| own_tokens(sizes, &batch));
         let mut frame = Frame::new(tokens);
+        frame.masks = self.loader.masks(step - 1, sizes.first_sequence(microbatch));
         frame.flow = match first {
             true => {
                 let rows = sizes.micro_batch() * sizes.own_sequence();

@@ -1,11 +1,13 @@
 //! What kinds of mathematics there are on a device beside that of dense layers: a trait and its arguments for each.
 
 mod attention;
+mod dropout;
 mod experts;
 mod grid;
 mod optimizer;
 
 pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionTile, Met};
+pub(crate) use dropout::DropoutOps;
 pub(crate) use experts::{ExpertOps, NOWHERE, Visits};
 pub(crate) use grid::GridOps;
 pub(crate) use optimizer::{OptimizerOps, Rule, Updated};
