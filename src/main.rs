@@ -31,6 +31,7 @@ fn main() -> ExitCode {
             error.outcome()
         }
     };
+    trainwright_executor::leave_processes();
     ExitCode::from(outcome as u8)
 }
 

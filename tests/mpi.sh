@@ -73,6 +73,19 @@ same "$plans/18-three-axes.toml" 8 saves
 same context.toml 4 no
 same expert.toml 4 no
 
+# Forecast and measurement of processes, twice: they meet, part and meet again.
+cat > host.toml <<'TOML'
+nodes = 1
+[node]
+gpu = "rtx-4090"
+gpus = 2
+interconnect = "pcie4"
+TOML
+"${mpi[@]}" -n 2 "$program" validate "$plans/03-data-2.toml" --transport mpi --cluster host.toml --steps 2 --rounds 2 --json \
+  > out 2> err || wrong "validate: $(cat err)"
+[ "$(grep -c step_time_s out)" = 1 ] || wrong "one process alone prints: $(cat out)"
+echo "validated: $(grep -A 3 step_time_s out | tr -d "\n")"
+
 # after SIGNAL WITHIN EXPECTED: what becomes of three ranks when the fourth is sent the signal.
 after() {
   local signal=$1 within=$2 expected=$3 ranks

@@ -21,8 +21,8 @@ pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
-    AttentionGradient, AttentionOps, AttentionTile, ExpertOps, GridOps, Met, NOWHERE, OptimizerOps,
-    OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated, Visits, each_token,
+    AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, GridOps, Met, NOWHERE,
+    OptimizerOps, OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated, Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, stream_of};
 pub(crate) use words::Words;
@@ -123,7 +123,9 @@ pub(crate) struct Columns {
 
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
-pub(crate) trait Device: AttentionOps + ExpertOps + GridOps + OptimizerOps + StepOps {
+pub(crate) trait Device:
+    AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + StepOps
+{
     /// What numbers weights and activations are.
     fn number(&self) -> Number;
 

@@ -86,10 +86,12 @@ pub enum Fault {
     #[error("it panicked: {0}")]
     Panic(String),
     /// The process of another rank is gone, or the way to it.
-    #[error("rank {rank} is gone: its process ended or its host cannot be reached")]
+    #[error("rank {rank} is gone: {how}")]
     Lost {
         /// Which one.
         rank: usize,
+        /// What the system said, and when.
+        how: String,
     },
     /// It does nothing any more.
     #[error("nothing has happened on any rank for {} s; it is the one that does not wait for another", .0.as_secs_f64())]

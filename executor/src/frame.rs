@@ -2,6 +2,7 @@
 
 use crate::beside::Away;
 use crate::device::{Numbers, Words};
+use crate::dropout::Masks;
 use crate::modules::{Blocks, Choices, InWork, Routing};
 use crate::parameters::{Layer, ParameterName};
 use crate::tensor::Tensor;
@@ -27,6 +28,8 @@ pub(crate) struct MicrobatchTokens {
 pub(crate) struct Frame {
     /// The tokens, where the stage reads them.
     pub tokens: Option<MicrobatchTokens>,
+    /// What is dropped out.
+    pub masks: Masks,
     /// The value between two modules.
     pub flow: Option<Tensor>,
     /// What went into the norm before the sublayer, until it is added again.
@@ -98,6 +101,7 @@ impl Frame {
     pub fn new(tokens: Option<MicrobatchTokens>) -> Self {
         Self {
             tokens,
+            masks: Masks::default(),
             flow: None,
             past: None,
             addition: None,

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod dropout;
 mod experts;
 mod grid;
 mod linear;

@@ -10,9 +10,7 @@ use crate::settings::Settings;
 use crate::supported;
 use crate::tokens::Tokens;
 use crate::train::{Outcome, RankEnd, Ranks, StepMessage, StepReport, outcome, run_ranks};
-#[cfg(feature = "mpi")]
-use crate::transport::MpiWorld;
-use crate::transport::{Connections, Meets, Rendezvous, Route, Tag, Transport};
+use crate::transport::{Rendezvous, Route, Tag, Transport};
 use std::sync::Arc;
 use std::time::Instant;
 use trainwright_spec::plan::Plan;
@@ -37,31 +35,18 @@ pub fn train_in_processes(
         let allowed = format!("this is process {} of {}, and each runs one rank", place.rank, place.world);
         return Err(RunError::Refused { key: "mesh".into(), value: format!("{ranks} ranks"), allowed });
     }
-    let transport = meet(place, purpose(&plan, tokens, settings))?;
+    let transport = place.meet(purpose(&plan, tokens, settings))?;
     let began = begin(&*transport, place).map_err(|fault| RunError::Meeting {
         rank: place.rank,
         master: place.meets.to_string(),
         reason: fault.to_string(),
     })?;
     let local = Some(place.local.unwrap_or(place.rank));
-    let here = Ranks { own: vec![place.rank], local, transport, began };
-    let ran = run_ranks(plan, tokens, settings, here, progress)?;
+    let here = Ranks { own: vec![place.rank], local, transport: Arc::clone(&transport), began };
+    // The others need not find out by waiting that a process ends before its rank has begun.
+    let ran = run_ranks(plan, tokens, settings, here, progress).inspect_err(|_| transport.abort())?;
+    drop(transport);
     Ok((place.rank == 0).then(|| outcome(ran, settings)))
-}
-
-/// Meets the other processes.
-fn meet(place: &Rendezvous, purpose: u64) -> Result<Arc<dyn Transport>, RunError> {
-    match &place.meets {
-        Meets::At(master) => Ok(Arc::new(Connections::meet(place, master, purpose)?)),
-        #[cfg(feature = "mpi")]
-        Meets::Mpi => Ok(Arc::new(MpiWorld::meet(place, purpose)?)),
-        #[cfg(not(feature = "mpi"))]
-        Meets::Mpi => Err(RunError::Refused {
-            key: "transport".into(),
-            value: "MPI".into(),
-            allowed: "this program was built without its feature `mpi`: use TCP".into(),
-        }),
-    }
 }
 
 /// A moment that is nearly the same for all: when rank 0 has heard of everybody and everybody of that.

@@ -1,6 +1,8 @@
 //! Random numbers by counter: the i-th number of a stream is a function of seed, stream and i, so that every rank can make
 //! its part of a weight alone.
 
+pub(crate) use trainwright_kernels::dropout::mix;
+
 /// A stream of random numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stream(u64);
@@ -36,14 +38,6 @@ impl Stream {
         }
         order
     }
-}
-
-/// The output function of SplitMix64 (Steele, Lea & Flood 2014, OOPSLA, doi 10.1145/2660193.2660195).
-pub(crate) fn mix(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

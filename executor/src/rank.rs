@@ -112,11 +112,11 @@ impl Rank<'_> {
             }
             Some(steady) if steady.watches(is_first) && !told => {
                 device.record();
-                loss = self.tell(&mut update, &losses, told)?;
+                loss = self.tell(step, &mut update, &losses, told)?;
                 let steady = self.steady.as_mut().expect("it watches");
                 steady.judge(&*device, &mut self.communicator)?;
             }
-            _ => loss = self.tell(&mut update, &losses, told)?,
+            _ => loss = self.tell(step, &mut update, &losses, told)?,
         }
         device.join_streams();
         self.recorder.retime(began, &device.marks());
@@ -128,12 +128,13 @@ impl Rank<'_> {
     }
 
     /// Tells the device a step op by op; the sum of the losses that it does not keep. `losses` are the calls that make some.
-    fn tell(&mut self, update: &mut Update, losses: &[usize], told: bool) -> Result<f64, Fault> {
+    fn tell(&mut self, step: usize, update: &mut Update, losses: &[usize], told: bool) -> Result<f64, Fault> {
         let device = Rc::clone(&self.device);
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
-            let mut frame = call.action.map(|action| self.frame(action)).unwrap_or_else(|| Frame::new(None));
+            let mut frame =
+                call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
             let mut ended: Vec<Option<Moment>> = vec![None; instructions.len()];
             for (index, instruction) in instructions.iter().enumerate() {
                 self.pulse.begin_op(number, index)?;
@@ -241,8 +242,8 @@ impl Rank<'_> {
         plan.schedule().rank_of(stage, plan.pipeline_shape()) == self.sizes.at.pipeline
     }
 
-    /// The frame of an action with what comes from another stage of this rank.
-    fn frame(&mut self, action: Action) -> Frame {
+    /// The frame of an action of a step with what comes from another stage of this rank.
+    fn frame(&mut self, action: Action, step: usize) -> Frame {
         let Action { stage, kind, microbatch } = action;
         let (first, last) = self.ends(stage);
         if kind != ActionKind::Forward {
@@ -257,6 +258,7 @@ impl Rank<'_> {
         }
         let sizes = &self.sizes;
         let mut frame = Frame::new(self.tokens.remove(&(stage, microbatch)));
+        frame.masks = self.loader.masks(step - 1, sizes.first_sequence(microbatch));
         frame.flow = match first {
             true => {
                 let rows = sizes.micro_batch() * sizes.own_sequence();

@@ -68,6 +68,12 @@ pub fn check_on_cuda(plan: &Plan) -> Result<(), RunError> {
     let widest = blocks().map(|block| block.attention.head_dim.max(block.attention.value_head_dim)).max();
     all([
         (
+            !plan.model.dropout,
+            "model.dropout",
+            "true".into(),
+            "on a GPU it drops nothing out: set it to false",
+        ),
+        (
             blocks().all(|block| matches!(block.mlp, Mlp::Dense(_))) || plan.model.hidden.is_multiple_of(8),
             "model.hidden",
             plan.model.hidden.to_string(),
@@ -220,6 +226,7 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
 
 fn model(plan: &Plan) -> Result<(), RunError> {
     let model = &plan.model;
+    let rates = model.drops_out();
     let masks = model.blocks.iter().map(|run| run.block.attention.mask);
     let alike = masks.clone().all(|mask| Some(mask) == masks.clone().next());
     all([
@@ -229,7 +236,24 @@ fn model(plan: &Plan) -> Result<(), RunError> {
             plan.mesh.context.to_string(),
             "the masks of all blocks must be alike to share sequences",
         ),
-        (!model.dropout, "model.dropout", "true".into(), "it drops nothing out: set it to false"),
+        (
+            !model.dropout || plan.tensor_scheme == "1d",
+            "model.dropout",
+            "true".into(),
+            "on a grid of tensor ranks it drops nothing out: set it to false",
+        ),
+        (
+            [rates.embedding, rates.attention, rates.residual].iter().all(|rate| (0.0..=1.0).contains(rate)),
+            "model.dropout_rates",
+            format!("{rates:?}"),
+            "each is a probability from 0 to 1",
+        ),
+        (
+            rates.embedding == 0.0 || matches!(model.embedding.position, Position::Learned(_)),
+            "model.dropout_rates.embedding",
+            rates.embedding.to_string(),
+            "it drops out of embeddings with learned positions only: set it to 0",
+        ),
         (
             matches!(model.embedding.position, Position::Learned(_) | Position::Rotary),
             "model.embedding.position",

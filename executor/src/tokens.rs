@@ -1,5 +1,6 @@
 //! What is trained on: tokens, cut into sequences in an order that a seed decides.
 
+use crate::dropout::Masks;
 use crate::error::RunError;
 use crate::random::{Stream, mix};
 use crate::tokenizer::Tokenizer;
@@ -116,6 +117,11 @@ impl<'a> Loader<'a> {
                 .collect()
         };
         Batch { inputs: at(0), targets: at(1) }
+    }
+
+    /// What is dropped of a step's sequences (from 0) from one on.
+    pub fn masks(&self, step: usize, first: usize) -> Masks {
+        Masks::new(self.seed, step, first)
     }
 
     /// Where the n-th sequence of the run begins: every epoch goes once through all of them.

@@ -3,15 +3,17 @@
 mod inbox;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod peers;
 mod tcp;
 mod threads;
 
 #[cfg(feature = "mpi")]
-pub(crate) use mpi::MpiWorld;
+use mpi::MpiWorld;
 pub(crate) use tcp::Connections;
 pub(crate) use threads::Mailboxes;
 
-use crate::error::Fault;
+use crate::error::{Fault, RunError};
+use std::sync::Arc;
 use std::time::Duration;
 use trainwright_spec::program::Channel;
 
@@ -46,6 +48,44 @@ impl std::fmt::Display for Meets {
             Meets::Mpi => "MPI's world",
         })
     }
+}
+
+impl Rendezvous {
+    /// Joins the processes that were started together, as far as their launcher wants that; who meets does so too.
+    ///
+    /// # Errors
+    /// `Refused` if this program has no such transport, `Threads` if the system gives no more of them.
+    pub fn enter(&self) -> Result<(), RunError> {
+        match self.meets {
+            Meets::At(_) => Ok(()),
+            #[cfg(feature = "mpi")]
+            Meets::Mpi => mpi::enter(),
+            #[cfg(not(feature = "mpi"))]
+            Meets::Mpi => Err(RunError::Refused {
+                key: "transport".into(),
+                value: "MPI".into(),
+                allowed: "this program was built without its feature `mpi`: use TCP".into(),
+            }),
+        }
+    }
+
+    /// Meets the other processes of a run, which must say the same `purpose`.
+    pub(crate) fn meet(&self, purpose: u64) -> Result<Arc<dyn Transport>, RunError> {
+        self.enter()?;
+        match &self.meets {
+            Meets::At(master) => Ok(Arc::new(Connections::meet(self, master, purpose)?)),
+            #[cfg(feature = "mpi")]
+            Meets::Mpi => Ok(Arc::new(MpiWorld::meet(self, purpose)?)),
+            #[cfg(not(feature = "mpi"))]
+            Meets::Mpi => unreachable!("nobody enters what this program has not"),
+        }
+    }
+}
+
+/// Leaves the processes that this one was started with, if their launcher wants to hear of it.
+pub fn leave_processes() {
+    #[cfg(feature = "mpi")]
+    mpi::leave();
 }
 
 /// What tells messages between the same two ranks apart. Those of one tag arrive in the order in which they were sent.

@@ -12,6 +12,7 @@ mod tile;
 
 pub use tile::{Tile, TileGradients};
 
+use crate::dropout::{Dropout, RowMask};
 use crate::real::Real;
 use crate::threads::Threads;
 
@@ -67,11 +68,38 @@ pub struct Kept<'a, T> {
     pub gradient: &'a [T],
 }
 
+/// Dropout of the probabilities: P becomes M ∘ P behind the softmax, so that O = (M ∘ P) V and
+/// ∂V = (M ∘ P)ᵀ ∂O, ∂S = P ∘ (M ∘ (∂O Vᵀ) − D); D is still the dot product of each row of ∂O with O's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScoreDropout {
+    /// What is dropped of all probabilities, by sequence, head, query and key.
+    pub dropout: Dropout,
+    /// The first sequence, head, query and key of those here.
+    pub first: [usize; 4],
+}
+
+impl ScoreDropout {
+    /// That of one of the heads.
+    fn of(mut self, sequence: usize, head: usize) -> Self {
+        self.first[0] += sequence;
+        self.first[1] += head;
+        self
+    }
+
+    /// M of a query and keys from one on.
+    fn factors<T: Real>(&self, query: usize, key: usize) -> impl Fn(usize) -> T + use<T> {
+        let [sequence, head, first_query, first_key] = self.first;
+        let row: RowMask = self.dropout.row(&[sequence, head, first_query + query]);
+        move |column| row.factor(first_key + key + column)
+    }
+}
+
 /// One head, each matrix on its own.
 struct Head<T> {
     queries: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
+    drops: Option<ScoreDropout>,
 }
 
 impl Attention {
@@ -92,10 +120,21 @@ impl Attention {
 
     /// The heads' outputs from rows of queries, keys and values.
     pub fn forward<T: Real>(&self, qkv: &[T], threads: Threads) -> Output<T> {
+        self.forward_dropping(None, qkv, threads)
+    }
+
+    /// The same with probabilities dropped out.
+    pub fn forward_dropping<T: Real>(
+        &self,
+        drops: Option<ScoreDropout>,
+        qkv: &[T],
+        threads: Threads,
+    ) -> Output<T> {
         let positions = qkv.len() / self.row() / self.batch;
         let made = threads.each(self.batch * self.heads, |task| {
             let (sequence, head) = (task / self.heads, task % self.heads);
-            self.one_forward(&self.head(qkv, sequence, head))
+            let drops = drops.map(|drops| drops.of(sequence, head));
+            self.one_forward(&Head { drops, ..self.head(qkv, sequence, head) })
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
@@ -110,6 +149,17 @@ impl Attention {
 
     /// The gradients of rows of queries, keys and values.
     pub fn backward<T: Real>(&self, qkv: &[T], kept: Kept<T>, threads: Threads) -> Vec<T> {
+        self.backward_dropping(None, qkv, kept, threads)
+    }
+
+    /// The same with probabilities dropped out, as forward did.
+    pub fn backward_dropping<T: Real>(
+        &self,
+        drops: Option<ScoreDropout>,
+        qkv: &[T],
+        kept: Kept<T>,
+        threads: Threads,
+    ) -> Vec<T> {
         let positions = qkv.len() / self.row() / self.batch;
         let [queries, keys, _] = self.columns();
         let (d, e) = (self.head_dim, self.value_head_dim);
@@ -125,6 +175,7 @@ impl Attention {
                     output: self.take(kept.heads, place, e),
                     gradient: self.take(kept.gradient, place, e),
                     logarithms: &kept.logarithms[rows][..positions],
+                    drops: drops.map(|drops| drops.of(sequence, head)),
                 }
             });
             self.one_backward(&self.head(qkv, sequence, kv_head * shared), own)
@@ -152,6 +203,7 @@ impl Attention {
             queries: take(head * d, d),
             keys: take(queries + kv_head * d, d),
             values: take(queries + keys + kv_head * e, e),
+            drops: None,
         }
     }
 

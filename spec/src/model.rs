@@ -22,6 +22,9 @@ pub struct Model {
     pub vocab: usize,
     /// Whether training drops out activations (GPT-2, GPT-3 and BERT do; LLaMA and its kin do not).
     pub dropout: bool,
+    /// How much of them, if it is not a tenth everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropout_rates: Option<DropoutRates>,
     /// What stands before the first block.
     pub embedding: Embedding,
     /// Norm after the last block; none in post-norm models such as BERT.
@@ -33,6 +36,35 @@ pub struct Model {
     pub head: Head,
     /// Runs of identical blocks, in the order of execution. In an encoder-decoder the encoder comes first.
     pub blocks: Vec<BlockRun>,
+}
+
+/// Probabilities of being dropped out, from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DropoutRates {
+    /// Of what goes into the first block.
+    pub embedding: f64,
+    /// Of attention's probabilities.
+    pub attention: f64,
+    /// Of what each sublayer adds to the residual stream.
+    pub residual: f64,
+}
+
+impl Model {
+    /// How much is dropped out, which is nothing where the model does not say that anything is.
+    pub fn drops_out(&self) -> DropoutRates {
+        match self.dropout {
+            true => self.dropout_rates.unwrap_or(DropoutRates::all(0.1)),
+            false => DropoutRates::all(0.0),
+        }
+    }
+}
+
+impl DropoutRates {
+    /// All alike.
+    pub fn all(rate: f64) -> Self {
+        Self { embedding: rate, attention: rate, residual: rate }
+    }
 }
 
 /// `count` identical blocks in a row.

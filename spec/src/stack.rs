@@ -46,6 +46,9 @@ pub struct Stack {
     pub attention: AttentionKernel,
     /// Whether bias, activation, dropout and residual addition next to each other run as one kernel.
     pub fused_elementwise: bool,
+    /// Whether the kernels around it drop out too, with a mask that backward makes again: no kernel of its own, and nothing kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dropout_in_kernels: bool,
     /// Norms: one kernel, or mean, variance, normalisation and gain as a kernel each.
     #[serde(default = "Fusion::fused", skip_serializing_if = "Fusion::is_fused")]
     pub norms: Fusion,

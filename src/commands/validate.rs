@@ -87,11 +87,8 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
     if arguments.device != DEVICES[0] {
         return super::on_device::validate(arguments, plan).map(Some);
     }
-    if arguments.transport == TransportChoice::Mpi {
-        let allowed = "what MPI takes is not measured: `threads` or `tcp`".into();
-        return Err(CliError::Argument { argument: "--transport".into(), value: "mpi".into(), allowed });
-    }
     let place = inputs::launched::place(arguments.transport)?;
+    place.as_ref().map_or(Ok(()), Rendezvous::enter)?;
     // The others wait while rank 0 measures the machine.
     let leads = place.as_ref().is_none_or(|place| place.rank == 0);
     let (mut machines, mut networks, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

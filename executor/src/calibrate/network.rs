@@ -85,7 +85,7 @@ fn lead(transport: &dyn Transport, to: usize, emulated: bool) -> Result<NetworkW
     }
     transport.send(route, vec![END]);
     let [bytes, microseconds] = transport.receive(route.back())?[..] else {
-        return Err(Fault::Lost { rank: to });
+        return Err(Fault::Lost { rank: to, how: "what it found of its cores cannot be read".into() });
     };
     let received = measured(f64::from(bytes), 1e-6 * f64::from(microseconds));
     let sent = work(&turns, cores.count());

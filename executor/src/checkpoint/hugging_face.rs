@@ -18,6 +18,7 @@ pub(crate) fn config(model: &Model) -> Option<String> {
     let [run] = model.blocks.as_slice() else { return None };
     let Mlp::Dense(mlp) = &run.block.mlp else { return None };
     let attention = &run.block.attention;
+    let rates = model.drops_out();
     let written = match (Family::of(model), model.embedding.position) {
         (Family::Gpt2, Position::Learned(positions)) => json!({
             "architectures": ["GPT2LMHeadModel"],
@@ -30,9 +31,9 @@ pub(crate) fn config(model: &Model) -> Option<String> {
             "vocab_size": model.vocab,
             "activation_function": if mlp.activation == Activation::Gelu { "gelu_new" } else { "relu" },
             "layer_norm_epsilon": model.norm_epsilon.unwrap_or(EPSILON),
-            "resid_pdrop": 0.0,
-            "embd_pdrop": 0.0,
-            "attn_pdrop": 0.0,
+            "resid_pdrop": rates.residual,
+            "embd_pdrop": rates.embedding,
+            "attn_pdrop": rates.attention,
             "tie_word_embeddings": model.head.tied,
             "torch_dtype": "float32",
         }),
@@ -48,6 +49,7 @@ pub(crate) fn config(model: &Model) -> Option<String> {
             "vocab_size": model.vocab,
             "hidden_act": if mlp.activation == Activation::Silu { "silu" } else { "relu" },
             "attention_bias": attention.qkv_bias,
+            "attention_dropout": rates.attention,
             "mlp_bias": mlp.bias,
             "rms_norm_eps": model.norm_epsilon.unwrap_or(EPSILON),
             "rope_theta": attention.rotary_base.unwrap_or(ROTARY_BASE),
@@ -94,7 +96,8 @@ pub(crate) fn check(folder: &Path, model: &Model) -> Result<(), CheckpointError>
 fn difference(read: &Model, model: &Model) -> Option<(String, String, String)> {
     let value = |model: &Model| {
         let norm_epsilon = Some(model.norm_epsilon.unwrap_or(EPSILON));
-        let mut plain = Model { name: String::new(), dropout: false, norm_epsilon, ..model.clone() };
+        let named = Model { name: String::new(), norm_epsilon, ..model.clone() };
+        let mut plain = Model { dropout: false, dropout_rates: None, ..named };
         for attention in plain.blocks.iter_mut().map(|run| &mut run.block.attention) {
             let base = attention.rotary_base.unwrap_or(ROTARY_BASE);
             attention.rotary_base = attention.rotary.then_some(base);

@@ -36,7 +36,10 @@ impl Communicator<'_> {
             _ => {
                 let said = self.transport.receive(Route { from: first, to: own, tag })?;
                 let bytes: Vec<u8> = said.iter().map(|byte| *byte as u8).collect();
-                bytes.try_into().map_err(|_| Fault::Lost { rank: first })?
+                bytes.try_into().map_err(|_| Fault::Lost {
+                    rank: first,
+                    how: "the group's name that came from it is none".into(),
+                })?
             }
         };
         device.enter(members.group, Membership { name, place: members.place, size: members.ranks.len() });

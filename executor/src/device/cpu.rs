@@ -1,6 +1,7 @@
 //! The cores of this machine: numbers are the host's, and are computed on where they lie.
 
 mod attention;
+mod dropout;
 mod experts;
 mod grid;
 mod optimizer;

@@ -1,12 +1,14 @@
 //! What kinds of mathematics there are on a device beside that of dense layers: a trait and its arguments for each.
 
 mod attention;
+mod dropout;
 mod experts;
 mod grid;
 mod optimizer;
 mod step;
 
 pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionTile, Met};
+pub(crate) use dropout::DropoutOps;
 pub(crate) use experts::{ExpertOps, NOWHERE, Visits};
 pub(crate) use grid::GridOps;
 pub(crate) use optimizer::{OptimizerOps, OptimizerStep, Rule, Updated};

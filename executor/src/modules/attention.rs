@@ -1,5 +1,6 @@
 //! From queries, keys and values to the heads' outputs.
 
+use super::dropout::of_probabilities;
 use super::{Operator, Step};
 use crate::device::{AttentionGradient, Met};
 use crate::tensor::Tensor;
@@ -11,7 +12,10 @@ pub(super) struct Attention;
 impl Operator for Attention {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let kernel = kernel(step);
-        let [heads, left] = step.device.attention(&kernel, input.slice());
+        let [heads, left] = match of_probabilities(step, &kernel) {
+            None => step.device.attention(&kernel, input.slice()),
+            Some(drops) => step.device.attention_dropping(&kernel, drops, input.slice()),
+        };
         let output = Tensor::of(heads, kernel.output_row());
         if step.keeps.rest {
             let kept = step.kept();
@@ -23,13 +27,18 @@ impl Operator for Attention {
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let (kernel, device) = (kernel(step), step.device);
+        let drops = of_probabilities(step, &kernel);
         let input = step.kept_input();
         let kept = step.kept();
         let output = kept.output.as_ref().expect("attention keeps its output or makes it again");
         let (heads, left) = (output.slice(), kept.left.slice());
         let met = Met { heads, left, gradient: gradient.slice() };
         let gradient = AttentionGradient { qkv: input.slice(), met };
-        Some(Tensor::of(device.attention_gradient(&kernel, gradient), kernel.row()))
+        let made = match drops {
+            None => device.attention_gradient(&kernel, gradient),
+            Some(drops) => device.attention_gradient_dropping(&kernel, drops, gradient),
+        };
+        Some(Tensor::of(made, kernel.row()))
     }
 }
 

@@ -1,7 +1,9 @@
 //! The addition of a learned vector for each position.
 
+use super::dropout::drop_out;
 use super::{Operator, Step};
 use crate::device;
+use crate::dropout::Dropped;
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
 
@@ -17,10 +19,12 @@ impl Operator for Positions {
         let (width, of) = (input.width(), step.sizes.norm_ranges());
         let positions = device::Positions { of: &of, batch: step.sizes.batch };
         step.device.add_positions(input.slice_mut(), width, table, positions);
+        drop_out(step, &mut input, Dropped::Embedding);
         input
     }
 
-    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+    fn backward(&self, step: &mut Step, mut gradient: Tensor) -> Option<Tensor> {
+        drop_out(step, &mut gradient, Dropped::Embedding);
         let of = step.sizes.norm_ranges();
         let positions = device::Positions { of: &of, batch: step.sizes.batch };
         let layer = step.state.layer_mut(step.place.0);

@@ -1,7 +1,9 @@
 //! The end of a sublayer: the bias of its last product, and the addition of what went past it. Where a norm follows at once
 //! it may do both on its way.
 
+use super::dropout::drop_out;
 use super::{Operator, Step};
+use crate::dropout::Dropped;
 use crate::frame::Addition;
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
@@ -20,29 +22,48 @@ impl Operator for Residual {
             step.frame.addition = Some(Addition { past, bias: (step.place.0, bias(step)) });
             return input;
         }
-        step.device.add_residual(input.slice_mut(), past.slice(), step.read(bias(step)));
+        let bias = step.read(bias(step));
+        if step.model.drops_out().residual == 0.0 {
+            step.device.add_residual(input.slice_mut(), past.slice(), bias);
+            return input;
+        }
+        if let Some(bias) = bias {
+            step.device.add_bias(input.slice_mut(), bias);
+        }
+        drop_out(step, &mut input, Dropped::Sublayer(sublayer(step)));
+        step.device.add(input.slice_mut(), past.slice());
         input
     }
 
     /// The gradient goes both ways; the norm adds what comes through the sublayer to what goes past it.
-    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+    fn backward(&self, step: &mut Step, mut gradient: Tensor) -> Option<Tensor> {
         step.frame.past_gradient = Some(gradient.clone());
+        drop_out(step, &mut gradient, Dropped::Sublayer(sublayer(step)));
         Some(gradient)
     }
 
     fn vector_gradient(&self, step: &mut Step) {
-        let gradient = step.frame.output_gradient(step.place);
         let name = bias(step);
+        let mut gradient = step.frame.output_gradient(step.place);
+        drop_out(step, &mut gradient, Dropped::Sublayer(sublayer(step)));
         if let Some(bias) = step.state.layer_mut(step.place.0).write(step.device, name) {
             step.device.bias_gradient(gradient.slice(), bias);
         }
     }
 }
 
-/// That of the sublayer's last product: attention comes first.
-fn bias(step: &Step) -> ParameterName {
+/// Which of the block's sublayers it ends: attention comes first.
+fn sublayer(step: &Step) -> usize {
     match step.place.1 {
-        Module::Residual(0) => ParameterName::ProjectionBias,
+        Module::Residual(index) => index,
+        other => unreachable!("{other:?} ends no sublayer"),
+    }
+}
+
+/// That of the sublayer's last product.
+fn bias(step: &Step) -> ParameterName {
+    match sublayer(step) {
+        0 => ParameterName::ProjectionBias,
         _ => ParameterName::Fc2Bias,
     }
 }

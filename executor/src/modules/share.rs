@@ -8,6 +8,7 @@ mod exchange;
 
 use super::Step;
 use super::attention::kernel;
+use super::dropout::of_probabilities;
 use super::stepwise::{Among, Stepwise};
 use crate::device::{AttentionTile, Device, Met, Numbers, Slice, SliceMut};
 use crate::error::Fault;
@@ -16,7 +17,7 @@ use crate::tensor::Tensor;
 use exchange::Exchange;
 use std::collections::VecDeque;
 use std::ops::Range;
-use trainwright_kernels::attention::{Attention, Mask};
+use trainwright_kernels::attention::{Attention, Mask, ScoreDropout};
 use trainwright_spec::program::{Does, Pass, Share};
 
 /// Rows of the tokens at some positions, those of a position next to each other.
@@ -46,6 +47,8 @@ pub(crate) struct InWork {
     alone: Attention,
     /// Of the heads that are here.
     kernel: Attention,
+    /// What is dropped of their probabilities, from the first position on.
+    drops: Option<ScoreDropout>,
     queries: Part,
     /// Keys and values in the order in which they are used.
     held: VecDeque<Pair>,
@@ -85,6 +88,7 @@ impl Stepwise for Shared {
             return;
         }
         let kernel = kernel(step);
+        let drops = of_probabilities(step, &kernel);
         let flow = step.frame.take_flow();
         let part = |columns| Part { positions: own.clone(), rows: flow.columns(columns) };
         let [q, k, v] = kernel.columns();
@@ -92,6 +96,7 @@ impl Stepwise for Shared {
         step.kept().shared = Some(Box::new(InWork {
             alone: kernel,
             kernel,
+            drops,
             queries: part(0..q),
             held: VecDeque::from([pair]),
             kept: None,
@@ -155,7 +160,11 @@ impl InWork {
             let mut own: Option<Output> = None;
             for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
             {
-                let [heads, left] = device.attend(&kernel, self.tile(sizes, queries, &pair, &keys));
+                let tile = self.tile(sizes, queries, &pair, &keys);
+                let [heads, left] = match self.drops_of(queries, &keys) {
+                    None => device.attend(&kernel, tile),
+                    Some(drops) => device.attend_dropping(&kernel, drops, tile),
+                };
                 let output = Output { heads, left };
                 match &mut own {
                     Some(own) => own.join(&output, &kernel, device),
@@ -216,6 +225,12 @@ impl InWork {
         }
     }
 
+    /// What is dropped where queries meet keys.
+    fn drops_of(&self, queries: &Range<usize>, keys: &Range<usize>) -> Option<ScoreDropout> {
+        let [sequence, head, ..] = self.drops?.first;
+        self.drops.map(|drops| ScoreDropout { first: [sequence, head, queries.start, keys.start], ..drops })
+    }
+
     /// Backward of `attend`.
     fn attend_back(&mut self, sizes: &Sizes, device: &dyn Device) {
         let pair = self.held.pop_front().expect("keys and values come before they are used");
@@ -232,7 +247,10 @@ impl InWork {
                     gradient: back.gradient.at(sizes, queries),
                 };
                 let tile = self.tile(sizes, queries, &pair, &keys);
-                let [own_queries, own_keys, own_values] = device.attend_gradient(&kernel, tile, met);
+                let [own_queries, own_keys, own_values] = match self.drops_of(queries, &keys) {
+                    None => device.attend_gradient(&kernel, tile, met),
+                    Some(drops) => device.attend_gradient_dropping(&kernel, drops, (tile, met)),
+                };
                 device.add(to_queries.at_mut(sizes, queries), own_queries.slice());
                 device.add(to_pair[0].at_mut(sizes, &keys), own_keys.slice());
                 device.add(to_pair[1].at_mut(sizes, &keys), own_values.slice());

@@ -44,11 +44,12 @@ impl Run {
     fn heard(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
         let transport = &self.here.transport;
         let route = Route { from: rank, to: 0, tag: Tag::Report };
+        let lost = || Fault::Lost { rank, how: "what it says of its steps cannot be read".into() };
         for _ in self.beginning.step + 1..=self.settings.steps {
-            let message = read_message(rank, &transport.receive(route)?).ok_or(Fault::Lost { rank })?;
+            let message = read_message(rank, &transport.receive(route)?).ok_or_else(lost)?;
             let _ = reports.send(Message::Step(message));
         }
-        read_end(&transport.receive(route)?).ok_or(Fault::Lost { rank })
+        read_end(&transport.receive(route)?).ok_or_else(lost)
     }
 
     /// Tells rank 0, which is elsewhere, of a step.

@@ -173,7 +173,10 @@ pub(super) fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
         match end {
             Ok(end) => own.push(end),
             Err(error @ RunError::Rank { fault: Fault::Aborted | Fault::Lost { .. }, .. }) => {
-                follows.get_or_insert(error);
+                // Who is lost says more than who was only told to stop.
+                if follows.is_none() || matches!(error, RunError::Rank { fault: Fault::Lost { .. }, .. }) {
+                    follows = Some(error);
+                }
             }
             Err(error) => return Err(error),
         }

@@ -4,7 +4,7 @@ use super::{Heard, Route, Tag};
 use crate::error::Fault;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use trainwright_spec::program::Channel;
 
 /// Three numbers before a message.
@@ -21,7 +21,14 @@ pub(super) struct Inbox {
     changed: Condvar,
     /// By rank.
     peers: Vec<Mutex<Peer>>,
+    met: Instant,
 }
+
+/// Who has said nothing for so long will not say farewell either.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// How long to rest between two looks at who has.
+const REST: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Content {
@@ -35,16 +42,17 @@ struct Peer {
     last: Instant,
     /// What it said of itself last.
     sign: Option<Vec<f32>>,
-    /// Whether it has said farewell.
+    /// Whether nothing comes from it any more.
     gone: bool,
 }
 
 impl Inbox {
-    /// Of a process that hears of so many ranks.
-    pub fn new(ranks: usize) -> Self {
-        let peer = || Mutex::new(Peer { last: Instant::now(), sign: None, gone: false });
-        let peers = (0..ranks).map(|_| peer()).collect();
-        Self { content: Mutex::default(), changed: Condvar::new(), peers }
+    /// Of a rank's process that hears of so many ranks.
+    pub fn new(own: usize, ranks: usize) -> Self {
+        let met = Instant::now();
+        let peer = |rank| Mutex::new(Peer { last: met, sign: None, gone: rank == own });
+        let peers = (0..ranks).map(peer).collect();
+        Self { content: Mutex::default(), changed: Condvar::new(), peers, met }
     }
 
     /// The content is whole even if somebody panicked while holding the lock: each change is one call.
@@ -77,7 +85,6 @@ impl Inbox {
     }
 
     /// Whether the next message on a route is there.
-    #[cfg(feature = "mpi")]
     pub fn has(&self, route: Route) -> bool {
         self.lock().messages.get(&route).is_some_and(|messages| !messages.is_empty())
     }
@@ -92,6 +99,42 @@ impl Inbox {
     pub fn end(&self, fault: Fault) {
         self.lock().ended.get_or_insert(fault);
         self.changed.notify_all();
+    }
+
+    /// Nothing comes from a rank any more although it has not said farewell.
+    pub fn lose(&self, rank: usize, how: &str) {
+        let last = {
+            let mut peer = self.peer(rank);
+            peer.gone = true;
+            peer.last
+        };
+        let [met, last] = [self.met, last].map(|moment| moment.elapsed().as_secs_f64());
+        let how = format!("{how}; {met:.2} s after they met, {last:.2} s after the last that came from it");
+        self.end(Fault::Lost { rank, how });
+    }
+
+    /// Whether nothing comes from any rank any more.
+    #[cfg(any(test, feature = "mpi"))]
+    pub fn all_are_gone(&self) -> bool {
+        (0..self.peers.len()).all(|rank| self.peer(rank).gone)
+    }
+
+    /// Waits until the others have said farewell too, where the run has failed no longer than `limit`, and not for one that
+    /// hangs.
+    pub fn wait_for_farewells(&self, limit: Duration) {
+        let began = Instant::now();
+        let is_awaited = |rank: usize| {
+            let peer = self.peer(rank);
+            !peer.gone && peer.last.elapsed() < SILENCE
+        };
+        while (0..self.peers.len()).any(is_awaited) {
+            let content = self.lock();
+            if content.ended.is_some() && began.elapsed() > limit {
+                return;
+            }
+            let woken = self.changed.wait_timeout(content, REST);
+            drop(woken.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Something has come from a rank.
@@ -110,15 +153,22 @@ impl Inbox {
     /// Takes what has come from a rank; false if that was the last.
     pub fn sort(&self, (from, to): (usize, usize), mark: Mark, message: Vec<f32>) -> bool {
         match mark {
-            FAREWELL => self.peer(from).gone = true,
+            FAREWELL => {
+                self.peer(from).gone = true;
+                self.changed.notify_all();
+                return false;
+            }
             ABORT => self.end(Fault::Aborted),
             SIGN => self.peer(from).sign = Some(message),
             mark => match tag(mark) {
                 Some(tag) => self.put(Route { from, to, tag }, message),
-                None => self.end(Fault::Lost { rank: from }),
+                None => {
+                    self.lose(from, "what came from it is no message of a rank");
+                    return false;
+                }
             },
         }
-        mark == SIGN || tag(mark).is_some()
+        true
     }
 }
 
@@ -150,7 +200,7 @@ mod tests {
 
     #[test]
     fn only_who_has_said_something_and_no_farewell_can_be_silent() {
-        let inbox = Inbox::new(2);
+        let inbox = Inbox::new(0, 2);
         assert_eq!(inbox.heard(1).silence, None);
         assert!(inbox.sort((1, 0), SIGN, vec![7.0]));
         std::thread::sleep(Duration::from_millis(5));
@@ -158,6 +208,34 @@ mod tests {
         assert!(heard.sign == Some(vec![7.0]) && heard.silence >= Some(Duration::from_millis(5)));
         assert!(!inbox.sort((1, 0), FAREWELL, Vec::new()));
         assert_eq!(inbox.heard(1).silence, None);
+    }
+
+    #[test]
+    fn who_is_lost_is_told_with_how_and_when_and_the_first_reason_stays() {
+        let inbox = Inbox::new(0, 3);
+        inbox.lose(2, "the connection was reset");
+        inbox.end(Fault::Aborted);
+        let fault = inbox.take(Route { from: 1, to: 0, tag: Tag::Report }).unwrap_err().to_string();
+        assert!(fault.starts_with("rank 2 is gone: the connection was reset; 0.0"), "{fault}");
+        assert!(fault.contains("s after they met"), "{fault}");
+    }
+
+    #[test]
+    fn parting_waits_for_farewells_but_not_for_long_where_a_run_has_failed() {
+        let inbox = Inbox::new(0, 3);
+        assert!(!inbox.sort((1, 0), FAREWELL, Vec::new()));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| inbox.wait_for_farewells(Duration::ZERO));
+            std::thread::sleep(3 * REST);
+            assert!(!waits.is_finished(), "rank 2 has not said farewell");
+            assert!(!inbox.sort((2, 0), FAREWELL, Vec::new()));
+            waits.join().unwrap();
+        });
+        assert!(inbox.all_are_gone());
+        let failed = Inbox::new(0, 2);
+        assert!(failed.sort((1, 0), ABORT, Vec::new()), "a farewell comes behind it");
+        failed.wait_for_farewells(Duration::ZERO);
+        assert!(!failed.all_are_gone());
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Ranks that are processes, on one host or several: a connection between each two of them.
 //!
 //! ```text
-//! rank 0 listens at the master's address ◄─ every other rank says its number, what it runs, and where it listens
-//!        └─ when all are there, everybody hears all addresses; higher ranks connect to lower ones
 //! a message: what tells it apart (3 numbers), how many numbers follow, the numbers
 //! ```
 //!
@@ -10,32 +8,31 @@
 //! never for the receiver to want the message. A connection that ends without a farewell means that its rank is dead; who
 //! waits hears of it. Numbers travel as they lie in memory: all hosts must have the same byte order.
 
-use super::inbox::{ABORT, FAREWELL, Inbox, Mark, SIGN, mark};
-use super::{Heard, Rendezvous, Route, Transport};
-use crate::error::{Fault, RunError};
-use crate::tensor::{give_back, take_buffer};
+mod meeting;
+
+use super::Rendezvous;
+use super::inbox::{Inbox, Mark};
+use super::peers::{LAST_WORD, Peers, Wire};
+use crate::error::RunError;
+use crate::tensor::take_buffer;
+use meeting::REST;
 use std::io::{self, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Connections to all other ranks.
-pub(crate) struct Connections {
-    rank: usize,
-    /// By rank; none to itself.
-    peers: Vec<Option<Peer>>,
-    inbox: Arc<Inbox>,
-}
+pub(crate) type Connections = Peers<Streams>;
 
-struct Peer {
+/// By rank; none to itself.
+pub(crate) struct Streams(Vec<Option<Peer>>);
+
+pub(super) struct Peer {
     stream: Mutex<TcpStream>,
     /// The same connection, for who must end what another thread is writing.
     other: TcpStream,
 }
-
-/// The first bytes of a connection: a number that nobody else would send.
-const MAGIC: u64 = u64::from_le_bytes(*b"trainwr1");
 
 /// More numbers than any message has; what says more is no message of ours.
 const MOST_NUMBERS: u64 = 1 << 40;
@@ -46,13 +43,12 @@ impl Connections {
     /// # Errors
     /// `Meeting` if not everybody comes in time, or someone has another purpose.
     pub fn meet(place: &Rendezvous, master: &str, purpose: u64) -> Result<Self, RunError> {
-        let failed = |reason: String| RunError::Meeting { rank: place.rank, master: master.into(), reason };
-        let streams = match place.rank {
-            0 => receive_all(place, master, purpose),
-            _ => join(place, master, purpose),
+        let failed = |error: io::Error| {
+            let reason = error.to_string();
+            RunError::Meeting { rank: place.rank, master: master.into(), reason }
         };
-        let streams = streams.map_err(|error| failed(error.to_string()))?;
-        let inbox = Arc::new(Inbox::new(place.world));
+        let streams = meeting::meet(place, master, purpose).map_err(failed)?;
+        let inbox = Arc::new(Inbox::new(place.rank, place.world));
         let mut peers = Vec::new();
         for (from, stream) in streams.into_iter().enumerate() {
             let peer = |stream: TcpStream| {
@@ -61,21 +57,21 @@ impl Connections {
                 thread::spawn(move || take_from(&inbox, reader, from, to));
                 Ok(Peer { stream: Mutex::new(stream), other })
             };
-            peers.push(stream.map(peer).transpose().map_err(|error: io::Error| failed(error.to_string()))?);
+            peers.push(stream.map(peer).transpose().map_err(failed)?);
         }
-        Ok(Self { rank: place.rank, peers, inbox })
+        Ok(Self::new(place.rank, inbox, Streams(peers)))
     }
+}
 
-    /// Tells a rank something; one that is gone hears nothing, and who waits for it will know.
+impl Wire for Streams {
     fn tell(&self, to: usize, mark: Mark, numbers: &[f32]) {
-        let Some(peer) = &self.peers[to] else { return };
+        let Some(peer) = &self.0[to] else { return };
         let _ = write(&mut peer.stream.lock().unwrap_or_else(PoisonError::into_inner), mark, numbers);
     }
 
-    /// Tells every rank a last thing, and waits for nobody who does not listen: the connection of one that takes nothing is
-    /// cut, which ends whoever is writing to it too.
-    fn tell_last(&self, mark: Mark) {
-        for peer in self.peers.iter().flatten() {
+    /// The connection of one that takes nothing is cut, which ends whoever is writing to it too.
+    fn tell_all(&self, mark: Mark) {
+        for peer in self.0.iter().flatten() {
             let _ = peer.other.set_write_timeout(Some(LAST_WORD));
             let until = Instant::now() + LAST_WORD;
             let stream = loop {
@@ -92,10 +88,13 @@ impl Connections {
             }
         }
     }
-}
 
-/// How long a last word may take.
-const LAST_WORD: Duration = Duration::from_millis(500);
+    fn close(&mut self) {
+        for peer in self.0.iter().flatten() {
+            let _ = peer.other.shutdown(Shutdown::Both);
+        }
+    }
+}
 
 fn write(stream: &mut TcpStream, mark: Mark, numbers: &[f32]) -> io::Result<()> {
     let mut header = [0; 20];
@@ -105,43 +104,6 @@ fn write(stream: &mut TcpStream, mark: Mark, numbers: &[f32]) -> io::Result<()> 
     header[12..].copy_from_slice(&(numbers.len() as u64).to_le_bytes());
     stream.write_all(&header)?;
     stream.write_all(bytemuck::cast_slice(numbers))
-}
-
-impl Transport for Connections {
-    fn send(&self, route: Route, message: Vec<f32>) {
-        if route.to == self.rank {
-            self.inbox.put(route, message);
-            return;
-        }
-        self.tell(route.to, mark(route.tag), &message);
-        give_back(message);
-    }
-
-    fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
-        self.inbox.take(route)
-    }
-
-    fn abort(&self) {
-        self.inbox.end(Fault::Aborted);
-        self.tell_last(ABORT);
-    }
-
-    fn say(&self, to: usize, sign: &[f32]) {
-        self.tell(to, SIGN, sign);
-    }
-
-    fn heard(&self, from: usize) -> Option<Heard> {
-        (from != self.rank).then(|| self.inbox.heard(from))
-    }
-}
-
-impl Drop for Connections {
-    fn drop(&mut self) {
-        self.tell_last(FAREWELL);
-        for peer in self.peers.iter().flatten() {
-            let _ = peer.other.shutdown(Shutdown::Write);
-        }
-    }
 }
 
 /// Takes everything out of a connection until it ends.
@@ -154,8 +116,19 @@ fn take_from(inbox: &Inbox, stream: TcpStream, from: usize, to: usize) {
                     return;
                 }
             }
-            Err(_) => return inbox.end(Fault::Lost { rank: from }),
+            Err(error) => return inbox.lose(from, &how(&error)),
         }
+    }
+}
+
+/// How a connection ended, for people.
+fn how(error: &io::Error) -> String {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
+    match error.kind() {
+        UnexpectedEof => "its process ended: it closed the connection without a farewell".into(),
+        ConnectionReset | ConnectionAborted => format!("its process ended or was ended: {error}"),
+        InvalidData => "what came from it is no message of a rank".into(),
+        _ => format!("its host cannot be reached: {error}"),
     }
 }
 
@@ -168,9 +141,11 @@ struct Noticed<'a> {
 
 impl Read for Noticed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.stream.read(buffer);
-        self.inbox.lives(self.from);
-        read
+        let read = self.stream.read(buffer)?;
+        if read > 0 {
+            self.inbox.lives(self.from);
+        }
+        Ok(read)
     }
 }
 
@@ -188,154 +163,14 @@ fn next(stream: &mut impl Read) -> io::Result<(Mark, Vec<f32>)> {
     Ok(([part(0), part(4), part(8)], message))
 }
 
-/// What a rank says of itself: rank, world, purpose, port.
-type Hello = [u64; 4];
-
-/// Rank 0: waits for all others and tells them of each other.
-fn receive_all(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
-    let until = Instant::now() + place.patience;
-    let port = address(master)?.port();
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    let mut streams: Vec<Option<TcpStream>> = (0..place.world).map(|_| None).collect();
-    let mut addresses = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)); place.world];
-    for missing in (1..place.world).rev() {
-        let (mut stream, from) =
-            accept(&listener, until).map_err(|error| too_late(error, missing, "ranks have not come"))?;
-        let [rank, world, their_purpose, port] = read_numbers(&mut stream, until)?;
-        let rank = rank as usize;
-        let refuse = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-        if (world as usize, their_purpose) != (place.world, purpose) {
-            return refuse(format!("rank {rank} runs another plan or with other settings"));
-        }
-        if rank == 0 || rank >= place.world || streams[rank].is_some() {
-            return refuse(format!("two processes say that they are rank {rank}, of {}", place.world));
-        }
-        addresses[rank] = SocketAddr::new(from.ip(), port as u16);
-        streams[rank] = Some(stream);
-    }
-    for stream in streams.iter_mut().flatten() {
-        for address in &addresses {
-            let IpAddr::V4(ip) = address.ip() else {
-                return Err(io::Error::new(io::ErrorKind::Unsupported, "addresses must be IPv4"));
-            };
-            write_numbers(stream, &[u64::from(ip.to_bits()), u64::from(address.port())])?;
-        }
-    }
-    Ok(streams)
-}
-
-/// Any other rank: comes to rank 0, connects to the ranks below and waits for those above.
-fn join(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
-    let until = Instant::now() + place.patience;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let mut master = connect(|| address(master), until)?;
-    let port = u64::from(listener.local_addr()?.port());
-    let hello: Hello = [place.rank as u64, place.world as u64, purpose, port];
-    write_numbers(&mut master, &[MAGIC])?;
-    write_numbers(&mut master, &hello)?;
-    let mut addresses = Vec::new();
-    for _ in 0..place.world {
-        let [ip, port] = read_plain(&mut master, until)?;
-        addresses.push(SocketAddr::from((Ipv4Addr::from_bits(ip as u32), port as u16)));
-    }
-    let mut streams: Vec<Option<TcpStream>> = (0..place.world).map(|_| None).collect();
-    streams[0] = Some(master);
-    for lower in 1..place.rank {
-        let mut stream = connect(|| Ok(addresses[lower]), until)?;
-        write_numbers(&mut stream, &[MAGIC])?;
-        write_numbers(&mut stream, &hello)?;
-        streams[lower] = Some(stream);
-    }
-    for missing in (place.rank + 1..place.world).rev() {
-        let (mut stream, _) = accept(&listener, until)
-            .map_err(|error| too_late(error, missing - place.rank, "ranks above have not come"))?;
-        let [rank, ..]: Hello = read_numbers(&mut stream, until)?;
-        let place = streams.get_mut(rank as usize).filter(|known| known.is_none());
-        *place.ok_or(io::ErrorKind::InvalidData)? = Some(stream);
-    }
-    Ok(streams)
-}
-
-fn too_late(error: io::Error, missing: usize, what: &str) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::TimedOut => io::Error::new(error.kind(), format!("{missing} {what} in time")),
-        _ => error,
-    }
-}
-
-fn address(text: &str) -> io::Result<SocketAddr> {
-    let mut known = text.to_socket_addrs()?;
-    known.find(SocketAddr::is_ipv4).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
-}
-
-/// How long to rest between two looks.
-const REST: Duration = Duration::from_millis(20);
-
-fn accept(listener: &TcpListener, until: Instant) -> io::Result<(TcpStream, SocketAddr)> {
-    listener.set_nonblocking(true)?;
-    loop {
-        match listener.accept() {
-            Ok((stream, from)) => {
-                stream.set_nonblocking(false)?;
-                stream.set_nodelay(true)?;
-                return Ok((stream, from));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
-                thread::sleep(REST);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Connects as soon as somebody listens there.
-fn connect(address: impl Fn() -> io::Result<SocketAddr>, until: Instant) -> io::Result<TcpStream> {
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match address().and_then(|address| TcpStream::connect_timeout(&address, left.max(REST))) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) if left.is_zero() => return Err(error),
-            Err(_) => thread::sleep(REST),
-        }
-    }
-}
-
-fn write_numbers(stream: &mut TcpStream, numbers: &[u64]) -> io::Result<()> {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    stream.write_all(&bytes)
-}
-
-/// What stands behind the first bytes of a connection.
-fn read_numbers<const N: usize>(stream: &mut TcpStream, until: Instant) -> io::Result<[u64; N]> {
-    match read_plain(stream, until)? {
-        [MAGIC] => read_plain(stream, until),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "something else than a rank connected")),
-    }
-}
-
-fn read_plain<const N: usize>(stream: &mut TcpStream, until: Instant) -> io::Result<[u64; N]> {
-    let left = until.saturating_duration_since(Instant::now()).max(REST);
-    stream.set_read_timeout(Some(left))?;
-    let mut numbers = [0; N];
-    for number in &mut numbers {
-        let mut bytes = [0; 8];
-        stream.read_exact(&mut bytes)?;
-        *number = u64::from_le_bytes(bytes);
-    }
-    stream.set_read_timeout(None)?;
-    Ok(numbers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{Meets, Tag};
+    use crate::error::Fault;
+    use crate::transport::inbox::mark;
+    use crate::transport::{Meets, Route, Tag, Transport};
+    use std::net::TcpListener;
+    use std::time::Duration;
     use trainwright_spec::program::Channel;
 
     /// A port that is free now.
@@ -400,13 +235,53 @@ mod tests {
             })
         };
         let dead = ends(|connections| {
-            for peer in connections.peers.iter().flatten() {
+            for peer in connections.wire().0.iter().flatten() {
                 peer.other.shutdown(Shutdown::Both).unwrap();
             }
         });
-        assert_eq!(dead[..2], [Some(Err(Fault::Lost { rank: 2 })), Some(Err(Fault::Lost { rank: 2 }))]);
+        for fault in &dead[..2] {
+            let said = fault.as_ref().unwrap().as_ref().unwrap_err().to_string();
+            assert!(said.starts_with("rank 2 is gone: its process ended"), "{said}");
+            assert!(said.contains("s after they met"), "{said}");
+        }
         let gave_up = ends(|connections| connections.abort());
         assert_eq!(gave_up[..2], [Some(Err(Fault::Aborted)), Some(Err(Fault::Aborted))]);
+    }
+
+    /// What is on its way when a process ends would be thrown away as soon as another one speaks to it.
+    #[test]
+    fn nobody_leaves_before_the_others_have_said_farewell() {
+        let pause = Duration::from_millis(400);
+        let left = each(2, |own, connections| {
+            let route = Route { from: 1, to: 0, tag: Tag::Group(0) };
+            if own == 0 {
+                let heard = connections.receive(route).unwrap().len();
+                thread::sleep(pause);
+                connections.say(1, &[1.0]);
+                return (heard, pause);
+            }
+            connections.send(route, vec![1.0; 9]);
+            let began = Instant::now();
+            drop(connections);
+            (9, began.elapsed())
+        });
+        assert!(left[0].0 == 9 && left[1].1 > pause / 4, "{left:?}");
+    }
+
+    #[test]
+    fn who_is_no_rank_is_not_counted() {
+        let port = free_port();
+        thread::scope(|scope| {
+            let first = scope.spawn(move || meet(0, 2, port, LONG).is_ok());
+            let stranger = loop {
+                if let Ok(stranger) = TcpStream::connect(("127.0.0.1", port)) {
+                    break stranger;
+                }
+            };
+            (&stranger).write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n").unwrap();
+            let second = scope.spawn(move || meet(1, 2, port, LONG).is_ok());
+            assert!(first.join().unwrap() && second.join().unwrap());
+        });
     }
 
     #[test]
@@ -430,10 +305,10 @@ mod tests {
         let _held = own.accept().unwrap();
         let other = stuck.try_clone().unwrap();
         let peer = Peer { stream: Mutex::new(stuck), other };
-        let connections =
-            Connections { rank: 0, peers: vec![None, Some(peer)], inbox: Arc::new(Inbox::new(2)) };
+        let inbox = Arc::new(Inbox::new(0, 2));
+        let connections = Connections::new(0, inbox, Streams(vec![None, Some(peer)]));
         thread::scope(|scope| {
-            scope.spawn(|| connections.tell(1, mark(Tag::Report), &vec![0.0; 1 << 26]));
+            scope.spawn(|| connections.wire().tell(1, mark(Tag::Report), &vec![0.0; 1 << 26]));
             thread::sleep(Duration::from_millis(100));
             // Returns, and the writer ends: else this test would not.
             connections.abort();

@@ -54,6 +54,15 @@ pub fn model(name: &str) -> Model {
             r#"{"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 20, "vocab_size": 67,
                 "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}"#
         }
+        "gpt-dropping" => {
+            r#"{"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 20, "vocab_size": 67,
+                "resid_pdrop": 0.1, "embd_pdrop": 0.2, "attn_pdrop": 0.3}"#
+        }
+        "llama-dropping" => {
+            r#"{"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "num_hidden_layers": 4, "intermediate_size": 48, "vocab_size": 67, "hidden_act": "silu",
+                "tie_word_embeddings": false, "max_position_embeddings": 64, "attention_dropout": 0.5}"#
+        }
         "mixtral" => {
             r#"{"model_type": "mixtral", "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
                 "num_hidden_layers": 4, "intermediate_size": 24, "vocab_size": 67, "hidden_act": "silu",

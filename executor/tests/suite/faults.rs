@@ -2,6 +2,7 @@
 
 use crate::drafts::{Draft, settings, tokens};
 use trainwright_executor::{Fault, LearningRate, RunError, Settings, Tokens, train};
+use trainwright_spec::model::DropoutRates;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 
@@ -17,7 +18,11 @@ fn what_there_is_not_is_refused_with_its_name() {
         &|plan| plan.job.precision = Precision::Fp16,
         "`job.precision` is `fp16`; it has `fp32` and `bf16`",
     );
-    check(&|plan| plan.model.dropout = true, "`model.dropout` is true");
+    let drops_all_twice = |plan: &mut Plan| {
+        plan.model.dropout = true;
+        plan.model.dropout_rates = Some(DropoutRates::all(2.0));
+    };
+    check(&drops_all_twice, "each is a probability from 0 to 1");
     check(&|plan| plan.model.blocks[0].block.parallel = true, "`model.blocks.parallel` is true");
 }
 

@@ -5,6 +5,7 @@ mod checkpoints;
 mod devices;
 mod drafts;
 mod drills;
+mod dropout;
 mod experts;
 mod faults;
 mod grid;

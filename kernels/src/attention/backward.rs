@@ -1,6 +1,6 @@
 //! One key and value head backward, with the query heads that share it.
 
-use super::{Attention, Head, KEY_TILE, QUERY_TILE};
+use super::{Attention, Head, KEY_TILE, QUERY_TILE, ScoreDropout};
 use crate::lanes::{dot, wide};
 use crate::matmul::{Matrix, Onto, multiply};
 use crate::real::Real;
@@ -13,6 +13,7 @@ pub(super) struct Query<'a, T> {
     pub output: Vec<T>,
     pub gradient: Vec<T>,
     pub logarithms: &'a [T],
+    pub drops: Option<ScoreDropout>,
 }
 
 /// Gradients of a key and value head and of its query heads, those by number.
@@ -88,9 +89,20 @@ impl Attention {
                     for (row, (scores, products)) in tile.enumerate() {
                         let seen = self.seen(first + row, first_key, columns);
                         let logarithm = query.logarithms[first + row];
-                        for (s, p) in scores[..seen].iter_mut().zip(&mut products[..seen]) {
-                            *s = (*s * scale - logarithm).exp();
-                            *p = *s * (*p - dots[row]) * scale;
+                        let pairs = scores[..seen].iter_mut().zip(&mut products[..seen]);
+                        match &query.drops {
+                            None => pairs.for_each(|(s, p)| {
+                                *s = (*s * scale - logarithm).exp();
+                                *p = *s * (*p - dots[row]) * scale;
+                            }),
+                            Some(drops) => {
+                                let factors = drops.factors::<T>(first + row, first_key);
+                                for (column, (s, p)) in pairs.enumerate() {
+                                    let (probability, m) = ((*s * scale - logarithm).exp(), factors(column));
+                                    *s = probability * m;
+                                    *p = probability * (m * *p - dots[row]) * scale;
+                                }
+                            }
                         }
                         scores[seen..].fill(T::ZERO);
                         products[seen..].fill(T::ZERO);

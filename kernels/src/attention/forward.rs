@@ -31,6 +31,11 @@ impl Attention {
                         let seen = self.seen(first + row, first_key, columns);
                         let factor =
                             add_to_softmax(scores, seen, self.scale(), &mut maxima[row], &mut sums[row]);
+                        if let Some(drops) = &head.drops {
+                            let factors = drops.factors::<T>(first + row, first_key);
+                            let seen = scores[..seen].iter_mut().enumerate();
+                            seen.for_each(|(column, score)| *score *= factors(column));
+                        }
                         if factor != T::ONE {
                             output[row * e..(row + 1) * e].iter_mut().for_each(|o| *o *= factor);
                         }

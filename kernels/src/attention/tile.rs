@@ -4,7 +4,7 @@
 //! O = e^(L₁ − L) O₁ + e^(L₂ − L) O₂. With L, O and ∂O of the whole, backward of each part is as it is alone.
 //! Source: Liu et al. 2023, arXiv 2310.01889; Dao 2023, arXiv 2307.08691.
 
-use super::{Attention, Head, Kept, Output, Place, backward};
+use super::{Attention, Head, Kept, Output, Place, ScoreDropout, backward};
 use crate::lanes::wide;
 use crate::real::Real;
 use crate::threads::Threads;
@@ -35,9 +35,21 @@ pub struct TileGradients<T> {
 impl Attention {
     /// The outputs of a tile's queries over its keys.
     pub fn tile_forward<T: Real>(&self, tile: Tile<T>, threads: Threads) -> Output<T> {
+        self.tile_forward_dropping(None, tile, threads)
+    }
+
+    /// The same with probabilities dropped out.
+    pub fn tile_forward_dropping<T: Real>(
+        &self,
+        drops: Option<ScoreDropout>,
+        tile: Tile<T>,
+        threads: Threads,
+    ) -> Output<T> {
         let positions = tile.queries.len() / self.columns()[0] / self.batch;
         let made = threads.each(self.batch * self.heads, |task| {
-            self.one_forward(&self.tile_head(&tile, task / self.heads, task % self.heads))
+            let (sequence, head) = (task / self.heads, task % self.heads);
+            let drops = drops.map(|drops| drops.of(sequence, head));
+            self.one_forward(&Head { drops, ..self.tile_head(&tile, sequence, head) })
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
@@ -52,6 +64,17 @@ impl Attention {
 
     /// The gradients of a tile; `kept` is of its queries over all keys.
     pub fn tile_backward<T: Real>(&self, tile: Tile<T>, kept: Kept<T>, threads: Threads) -> TileGradients<T> {
+        self.tile_backward_dropping(None, tile, kept, threads)
+    }
+
+    /// The same with probabilities dropped out, as forward did.
+    pub fn tile_backward_dropping<T: Real>(
+        &self,
+        drops: Option<ScoreDropout>,
+        tile: Tile<T>,
+        kept: Kept<T>,
+        threads: Threads,
+    ) -> TileGradients<T> {
         let [query_row, key_row, value_row] = self.columns();
         let positions = tile.queries.len() / query_row / self.batch;
         let (d, e) = (self.head_dim, self.value_head_dim);
@@ -67,6 +90,7 @@ impl Attention {
                     output: self.take(kept.heads, place, e),
                     gradient: self.take(kept.gradient, place, e),
                     logarithms: &kept.logarithms[rows][..positions],
+                    drops: drops.map(|drops| drops.of(sequence, head)),
                 }
             });
             self.one_backward(&self.tile_head(&tile, sequence, kv_head * shared), own)
@@ -124,6 +148,7 @@ impl Attention {
             queries: self.take(tile.queries, place(0, head * d), d),
             keys: self.take(tile.keys, place(1, kv_head * d), d),
             values: self.take(tile.values, place(2, kv_head * e), e),
+            drops: None,
         }
     }
 }
@@ -132,9 +157,15 @@ impl Attention {
 mod tests {
     use super::super::Mask;
     use super::*;
+    use crate::dropout::Dropout;
 
     #[test]
     fn tiles_together_are_the_whole() {
+        check(None);
+        check(Some(ScoreDropout { dropout: Dropout { rate: 0.3, key: 5 }, first: [4, 8, 0, 0] }));
+    }
+
+    fn check(drops: Option<ScoreDropout>) {
         // 2 sequences of 12 tokens, 4 query heads for 2 key heads; queries and keys in two chunks of 5 and 7.
         let whole =
             Attention { batch: 2, heads: 4, kv_heads: 2, head_dim: 3, value_head_dim: 2, mask: Mask::Causal };
@@ -152,10 +183,10 @@ mod tests {
             })
             .map(|(part, at)| parts[part][at])
             .collect();
-        let expected = whole.forward(&qkv, Threads::ONE);
+        let expected = whole.forward_dropping(drops, &qkv, Threads::ONE);
         let gradient = numbers(rows * whole.output_row(), 0.7);
         let kept = Kept { heads: &expected.heads, logarithms: &expected.logarithms, gradient: &gradient };
-        let back = whole.backward(&qkv, kept, Threads::ONE);
+        let back = whole.backward_dropping(drops, &qkv, kept, Threads::ONE);
         let full = Attention { mask: Mask::Full, ..whole };
         let cut = |part: usize, width: usize, from: usize, to: usize| {
             &parts[part][from * 2 * width..to * 2 * width]
@@ -170,8 +201,10 @@ mod tests {
             assert_eq!(own.len(), other.len());
             own.iter().zip(other).for_each(|(a, b)| assert!((a - b).abs() < 1e-12, "{a} {b}"));
         };
-        let mut late = whole.tile_forward(tile(second, second), Threads::ONE);
-        let early = full.tile_forward(tile(second, first), Threads::ONE);
+        let of =
+            |keys: [usize; 2]| drops.map(|drops| ScoreDropout { first: [4, 8, second[0], keys[0]], ..drops });
+        let mut late = whole.tile_forward_dropping(of(second), tile(second, second), Threads::ONE);
+        let early = full.tile_forward_dropping(of(first), tile(second, first), Threads::ONE);
         let Output { heads, logarithms } = &mut late;
         full.join([heads, logarithms], [&early.heads, &early.logarithms]);
         close(&late.heads, &expected.heads[10 * whole.output_row()..]);
@@ -180,8 +213,8 @@ mod tests {
             logarithms: &late.logarithms,
             gradient: &gradient[10 * whole.output_row()..],
         };
-        let own = whole.tile_backward(tile(second, second), kept, Threads::ONE);
-        let before = full.tile_backward(tile(second, first), kept, Threads::ONE);
+        let own = whole.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
+        let before = full.tile_backward_dropping(of(first), tile(second, first), kept, Threads::ONE);
         let sums: Vec<f64> = own.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
         let column = |from: usize, width: usize| -> Vec<f64> {
             let rows = back.chunks_exact(whole.row()).skip(10);

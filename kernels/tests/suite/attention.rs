@@ -2,10 +2,16 @@
 
 use crate::common::{check_gradient, check_near, narrow, random, weighted};
 use trainwright_kernels::Threads;
-use trainwright_kernels::attention::{Attention, Kept, Mask};
+use trainwright_kernels::attention::{Attention, Kept, Mask, ScoreDropout};
+use trainwright_kernels::dropout::Dropout;
 
 /// softmax(Q Kᵀ/√d) V, score by score.
 fn plain(attention: &Attention, qkv: &[f64]) -> Vec<f64> {
+    plain_dropping(attention, None, qkv)
+}
+
+/// The same with probabilities dropped out.
+fn plain_dropping(attention: &Attention, drops: Option<&ScoreDropout>, qkv: &[f64]) -> Vec<f64> {
     let Attention { batch, heads, kv_heads, head_dim: d, value_head_dim: e, mask } = *attention;
     let positions = qkv.len() / attention.row() / batch;
     let [queries, keys, _] = attention.columns();
@@ -23,7 +29,15 @@ fn plain(attention: &Attention, qkv: &[f64]) -> Vec<f64> {
             let total: f64 = exponentials.iter().sum();
             for column in 0..e {
                 let value = |key: usize| row(key)[queries + keys + kv_head * e + column];
-                let sum: f64 = (0..seen).map(|key| exponentials[key] * value(key)).sum();
+                let m = |key: usize| {
+                    let of = |drops: &ScoreDropout| {
+                        let [first_sequence, first_head, first_query, first_key] = drops.first;
+                        let place = [first_sequence + sequence, first_head + head, first_query + position];
+                        drops.dropout.row(&place).factor(first_key + key)
+                    };
+                    drops.map_or(1.0, of)
+                };
+                let sum: f64 = (0..seen).map(|key| m(key) * exponentials[key] * value(key)).sum();
                 out[((position * batch + sequence) * heads + head) * e + column] = sum / total;
             }
         }
@@ -54,6 +68,27 @@ fn check(attention: Attention, positions: usize, differences: bool) {
     let backward = attention.backward(&qkv32, kept, Threads::new(2));
     check_near(&name, &backward, &gradients, 1e-5);
     assert_eq!(backward, attention.backward(&qkv32, kept, Threads::ONE), "{name}: threads change the result");
+}
+
+#[test]
+fn dropped_probabilities_are_those_of_the_mask_forward_and_backward() {
+    let attention =
+        Attention { batch: 2, heads: 4, kv_heads: 2, head_dim: 3, value_head_dim: 2, mask: Mask::Causal };
+    let drops = ScoreDropout { dropout: Dropout { rate: 0.25, key: 11 }, first: [6, 4, 3, 2] };
+    let qkv = random(7, 9 * attention.batch * attention.row());
+    let expected = plain_dropping(&attention, Some(&drops), &qkv);
+    assert_ne!(expected, plain(&attention, &qkv));
+    let made = attention.forward_dropping(Some(drops), &qkv, Threads::ONE);
+    check_near("dropout forward", &narrow(&made.heads), &expected, 1e-5);
+    let gradient = random(8, expected.len());
+    let kept = Kept { heads: &made.heads, logarithms: &made.logarithms, gradient: &gradient };
+    let gradients = attention.backward_dropping(Some(drops), &qkv, kept, Threads::ONE);
+    let loss = |qkv: &[f64]| weighted(&plain_dropping(&attention, Some(&drops), qkv), &gradient);
+    check_gradient("dropout", &qkv, &gradients, loss);
+    // More positions than a tile has.
+    let long = random(9, 150 * attention.batch * attention.row());
+    let made = attention.forward_dropping(Some(drops), &long, Threads::new(2));
+    check_near("long", &narrow(&made.heads), &plain_dropping(&attention, Some(&drops), &long), 1e-5);
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl<'a> Shape<'a> {
             layer: 0,
             sequence_parallel: plan.sequence_parallel && plan.mesh.tensor > 1,
             precision: plan.job.precision,
-            dropout: plan.model.dropout,
+            dropout: plan.model.dropout && !plan.stack.dropout_in_kernels,
             gradient: plan.state_bytes().gradient,
             stack: &plan.stack,
         }

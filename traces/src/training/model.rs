@@ -91,6 +91,7 @@ impl Run {
             embedding: Embedding { position, width: None, token_types: 0, norm: None },
             final_norm: Some(norm),
             norm_epsilon: None,
+            dropout_rates: None,
             head: Head { tied: !gated, bias: false, transform: false, pooler: false },
             blocks: vec![BlockRun { count: layers, block }],
         })

@@ -4,15 +4,15 @@ use super::super::{AttentionGradient, AttentionOps, AttentionTile, Met, Numbers,
 use super::Cpu;
 use trainwright_kernels::attention::{Attention, Kept, Output, Tile};
 
-fn kept(met: Met<'_>) -> Kept<'_, f32> {
+pub(super) fn kept(met: Met<'_>) -> Kept<'_, f32> {
     Kept { heads: met.heads.host(), logarithms: met.left.host(), gradient: met.gradient.host() }
 }
 
-fn host(tile: AttentionTile<'_>) -> Tile<'_, f32> {
+pub(super) fn host(tile: AttentionTile<'_>) -> Tile<'_, f32> {
     Tile { queries: tile.queries.host(), keys: tile.keys.host(), values: tile.values.host() }
 }
 
-fn numbers(made: Output<f32>) -> [Numbers; 2] {
+pub(super) fn numbers(made: Output<f32>) -> [Numbers; 2] {
     [made.heads.into(), made.logarithms.into()]
 }
 

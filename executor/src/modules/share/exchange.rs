@@ -80,6 +80,9 @@ impl Exchange<'_> {
                 if travels == Travels::Values {
                     work.kernel.heads /= members;
                     work.kernel.kv_heads = kernel.kv_heads.div_ceil(members);
+                    if let Some(drops) = &mut work.drops {
+                        drops.first[1] += self.members.place * work.kernel.heads;
+                    }
                 }
             }
             Travels::Outputs => {

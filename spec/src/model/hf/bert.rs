@@ -45,6 +45,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         },
         final_norm: None,
         norm_epsilon: None,
+        dropout_rates: None,
         head: top(config)?,
         blocks: repeat(config.count("num_hidden_layers", LAYERS)?, block),
     })

@@ -29,6 +29,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         embedding: Embedding { norm: Some(Norm::LayerNorm), ..embedding(Position::Alibi) },
         final_norm: Some(Norm::LayerNorm),
         norm_epsilon: None,
+        dropout_rates: None,
         head: head(config, true)?,
         blocks: repeat(config.count(layers_key, LAYERS)?, block),
     })

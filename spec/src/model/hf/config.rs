@@ -139,16 +139,16 @@ impl Config<'_> {
     pub fn any_above_zero(&self, probabilities: &[(&str, f64)]) -> Result<bool, SpecError> {
         let mut any = false;
         for (key, default) in probabilities {
-            let probability = match self.value(key) {
-                None => *default,
-                Some(value) => value
-                    .as_f64()
-                    .filter(|p| (0.0..=1.0).contains(p))
-                    .ok_or_else(|| self.bad(key, "a probability from 0 to 1 should stand here"))?,
-            };
-            any |= probability > 0.0;
+            any |= self.probability(key, *default)? > 0.0;
         }
         Ok(any)
+    }
+
+    /// A probability, with what stands for a missing one.
+    pub fn probability(&self, key: &str, default: f64) -> Result<f64, SpecError> {
+        let Some(value) = self.value(key) else { return Ok(default) };
+        let known = value.as_f64().filter(|p| (0.0..=1.0).contains(p));
+        known.ok_or_else(|| self.bad(key, "a probability from 0 to 1 should stand here"))
     }
 
     /// The nonlinearity that a key names, with what stands for a missing one.

@@ -37,6 +37,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         embedding: embedding(Position::Rotary),
         final_norm: Some(Norm::RmsNorm),
         norm_epsilon: None,
+        dropout_rates: None,
         head: head(config, false)?,
         blocks: runs(blocks),
     })

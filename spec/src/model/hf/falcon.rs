@@ -65,6 +65,7 @@ fn read_generation(config: &Config, grouped: bool) -> Result<Model, SpecError> {
         embedding: embedding(if alibi { Position::Alibi } else { Position::Rotary }),
         final_norm: Some(Norm::LayerNorm),
         norm_epsilon: None,
+        dropout_rates: None,
         head: head(config, true)?,
         blocks: repeat(config.count(layers_key, LAYERS)?, block),
     })

@@ -3,7 +3,7 @@
 use super::config::{Config, HEADS, HIDDEN, INNER, LAYERS, POSITIONS, VOCAB};
 use super::parts::{embedding, head, head_dim, multi_head, repeat};
 use crate::error::SpecError;
-use crate::model::{Activation, Block, FeedForward, Mlp, Model, Norm, Position};
+use crate::model::{Activation, Block, DropoutRates, FeedForward, Mlp, Model, Norm, Position};
 
 /// Reads a `gpt2` configuration.
 pub fn read(config: &Config) -> Result<Model, SpecError> {
@@ -33,6 +33,12 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         hidden,
         vocab: config.count("vocab_size", VOCAB)?,
         dropout: config.any_above_zero(&[("resid_pdrop", 0.1), ("embd_pdrop", 0.1), ("attn_pdrop", 0.1)])?,
+        dropout_rates: Some(DropoutRates {
+            embedding: config.probability("embd_pdrop", 0.1)?,
+            attention: config.probability("attn_pdrop", 0.1)?,
+            residual: config.probability("resid_pdrop", 0.1)?,
+        })
+        .filter(|rates| ![DropoutRates::all(0.0), DropoutRates::all(0.1)].contains(rates)),
         embedding: embedding(Position::Learned(positions)),
         final_norm: Some(Norm::LayerNorm),
         norm_epsilon: None,

@@ -38,6 +38,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         embedding: embedding(Position::Rotary),
         final_norm: Some(Norm::LayerNorm),
         norm_epsilon: None,
+        dropout_rates: None,
         head: head(config, false)?,
         blocks: repeat(config.count("num_hidden_layers", LAYERS)?, block),
     })

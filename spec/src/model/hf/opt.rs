@@ -3,7 +3,7 @@
 use super::config::{Config, EMBEDDING, HEADS, HIDDEN, INNER, LAYERS, POSITIONS, VOCAB};
 use super::parts::{head, head_dim, multi_head, repeat};
 use crate::error::SpecError;
-use crate::model::{Activation, Block, Embedding, FeedForward, Mlp, Model, Norm, Position};
+use crate::model::{Activation, Block, DropoutRates, Embedding, FeedForward, Mlp, Model, Norm, Position};
 
 /// Positions that the embedding holds beyond those in use: the table starts at an offset of 2.
 const POSITION_OFFSET: usize = 2;
@@ -48,6 +48,12 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         },
         final_norm: ends_in_norm.then_some(norm),
         norm_epsilon: None,
+        dropout_rates: Some(DropoutRates {
+            embedding: 0.0,
+            attention: config.probability("attention_dropout", 0.0)?,
+            residual: config.probability("dropout", 0.1)?,
+        })
+        .filter(|rates| *rates != DropoutRates::all(0.0)),
         head: head(config, true)?,
         blocks: repeat(config.count("num_hidden_layers", LAYERS)?, block),
     })

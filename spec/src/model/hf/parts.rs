@@ -5,8 +5,8 @@ use super::config::{
 };
 use crate::error::SpecError;
 use crate::model::{
-    Activation, Attention, Block, BlockRun, Embedding, Experts, FeedForward, Head, Mask, Mlp, Model, Norm,
-    Position,
+    Activation, Attention, Block, BlockRun, DropoutRates, Embedding, Experts, FeedForward, Head, Mask, Mlp,
+    Model, Norm, Position,
 };
 
 /// What LLaMA and its kin share: the sizes, under the same keys, and rotary grouped-query attention.
@@ -66,6 +66,7 @@ impl Decoder {
             hidden: self.hidden,
             vocab: self.vocab,
             dropout: config.any_above_zero(&[("attention_dropout", 0.0)])?,
+            dropout_rates: attention_alone(config)?,
             embedding: embedding(Position::Rotary),
             final_norm: Some(Norm::RmsNorm),
             norm_epsilon: None,
@@ -73,6 +74,12 @@ impl Decoder {
             blocks,
         })
     }
+}
+
+/// The rates of a model that drops out probabilities of attention only, if it does.
+fn attention_alone(config: &Config) -> Result<Option<DropoutRates>, SpecError> {
+    let attention = config.probability("attention_dropout", 0.0)?;
+    Ok((attention > 0.0).then_some(DropoutRates { attention, ..DropoutRates::all(0.0) }))
 }
 
 /// The width of a head where the heads share the hidden width evenly. Each size comes with its key.

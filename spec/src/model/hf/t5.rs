@@ -36,6 +36,7 @@ pub fn read(config: &Config) -> Result<Model, SpecError> {
         embedding: embedding(Position::RelativeBias { buckets, heads, stacks: 2 }),
         final_norm: Some(Norm::RmsNorm),
         norm_epsilon: None,
+        dropout_rates: None,
         head: head(config, true)?,
         blocks: vec![
             BlockRun { count: layers, block: encoder },

@@ -40,9 +40,9 @@ pub fn arguments(plan: &Plan, sheet: &mut Sheet, out: &mut Arguments) {
     if !model.head.tied {
         out.on("--untie-embeddings-and-output-weights", "");
     }
-    let dropout = if model.dropout { 0.1 } else { 0.0 };
-    out.set("--attention-dropout", dropout, "model.attention_dropout");
-    out.set("--hidden-dropout", dropout, "model.hidden_dropout");
+    let rates = model.drops_out();
+    out.set("--attention-dropout", rates.attention, "model.attention_dropout");
+    out.set("--hidden-dropout", rates.residual, "model.hidden_dropout");
 }
 
 fn attention(block: &Block, out: &mut Arguments) {

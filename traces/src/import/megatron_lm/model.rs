@@ -4,8 +4,8 @@ use super::super::arguments::{Arguments, quoted};
 use super::super::{Request, named};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::model::{
-    Activation, Attention, Block, BlockRun, Embedding, Experts, FeedForward, GroupLimit, Head, Latent, Mask,
-    Mlp, Model, Norm, Position,
+    Activation, Attention, Block, BlockRun, DropoutRates, Embedding, Experts, FeedForward, GroupLimit, Head,
+    Latent, Mask, Mlp, Model, Norm, Position,
 };
 
 /// Reads the arguments of the model; the request's own model goes before them.
@@ -59,13 +59,16 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
             None => given.count("--seq-length")?,
         }),
     };
-    let dropout = |flag: &str| given.number(flag).map(|part| part.unwrap_or(0.1) > 0.0);
-    let drops = [dropout("--attention-dropout")?, dropout("--hidden-dropout")?];
+    let dropout = |flag: &str| given.number(flag).map(|part| part.unwrap_or(0.1));
+    let [attention, residual] = [dropout("--attention-dropout")?, dropout("--hidden-dropout")?];
+    let rates = DropoutRates { attention, ..DropoutRates::all(residual) };
     Ok(Model {
         name: request.origin.into(),
         hidden,
         vocab: vocabulary(given)?,
-        dropout: drops.contains(&true),
+        dropout: rates != DropoutRates::all(0.0),
+        dropout_rates: Some(rates)
+            .filter(|rates| ![DropoutRates::all(0.0), DropoutRates::all(0.1)].contains(rates)),
         embedding: Embedding { position, width: None, token_types: 0, norm: None },
         final_norm: Some(norm),
         norm_epsilon: given.number("--norm-epsilon")?,

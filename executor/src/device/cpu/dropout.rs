@@ -1,0 +1,41 @@
+//! Dropout on slices.
+
+use super::super::{AttentionGradient, AttentionTile, DropoutOps, Met, Numbers, Slice, SliceMut};
+use super::Cpu;
+use super::attention::{host, kept, numbers};
+use trainwright_kernels::attention::{Attention, ScoreDropout};
+use trainwright_kernels::dropout::Dropout;
+
+impl DropoutOps for Cpu {
+    fn drop_out(&self, x: SliceMut, dropout: &Dropout, width: usize, places: &[[usize; 2]]) {
+        dropout.apply(x.host(), width, places);
+    }
+
+    fn attention_dropping(&self, layer: &Attention, drops: ScoreDropout, qkv: Slice) -> [Numbers; 2] {
+        numbers(layer.forward_dropping(Some(drops), qkv.host(), self.threads))
+    }
+
+    fn attention_gradient_dropping(
+        &self,
+        layer: &Attention,
+        drops: ScoreDropout,
+        gradient: AttentionGradient,
+    ) -> Numbers {
+        let (qkv, kept) = (gradient.qkv.host(), kept(gradient.met));
+        layer.backward_dropping(Some(drops), qkv, kept, self.threads).into()
+    }
+
+    fn attend_dropping(&self, layer: &Attention, drops: ScoreDropout, tile: AttentionTile) -> [Numbers; 2] {
+        numbers(layer.tile_forward_dropping(Some(drops), host(tile), self.threads))
+    }
+
+    fn attend_gradient_dropping(
+        &self,
+        layer: &Attention,
+        drops: ScoreDropout,
+        (tile, met): (AttentionTile, Met),
+    ) -> [Numbers; 3] {
+        let made = layer.tile_backward_dropping(Some(drops), host(tile), kept(met), self.threads);
+        [made.queries, made.keys, made.values].map(Numbers::Host)
+    }
+}
