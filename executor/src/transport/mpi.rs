@@ -97,7 +97,9 @@ pub(super) fn enter() -> Result<(), RunError> {
         return Ok(());
     }
     let (said, heard) = channel();
-    order(move |_, _| drop(said.send(())))?;
+    order(move |_, _| {
+        let _ = said.send(());
+    })?;
     let _ = heard.recv();
     Ok(())
 }
