@@ -164,6 +164,11 @@ pub(crate) trait Device:
     /// Waits until all is done.
     fn finish(&self);
 
+    /// The bytes of its own memory that it has needed at most; none where that is the host's.
+    fn peak(&self) -> Option<usize> {
+        None
+    }
+
     /// Notes the moment when all is done that it was told so far.
     fn mark(&self);
 

@@ -134,7 +134,7 @@ pub(crate) fn read_end(numbers: &[f32]) -> Option<RankEnd> {
         })?;
         Some(Record { ops, memory })
     })?;
-    Some(RankEnd { records, resident, state: None, graph: None })
+    Some(RankEnd { records, resident, state: None, graph: None, device_peak: None })
 }
 
 fn pieces(word: u64) -> [f32; 4] {
@@ -176,6 +176,7 @@ mod tests {
             resident: resident.clone(),
             state: None,
             graph: None,
+            device_peak: None,
         });
         let read = read_end(&numbers).unwrap();
         assert_eq!((read.records, read.resident), (records, resident));

@@ -92,6 +92,8 @@ pub(crate) struct RankEnd {
     pub state: Option<State>,
     /// The same.
     pub graph: Option<GraphUse>,
+    /// The same.
+    pub device_peak: Option<usize>,
 }
 
 /// By rank.
@@ -115,12 +117,13 @@ pub fn train(
 pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Settings) -> Outcome {
     let ways = reach.ways(&program);
     let graph = ends.first().and_then(|end| end.graph.clone());
+    let device_peak = ends.first().and_then(|end| end.device_peak);
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
     let weights = settings.return_weights.then(|| whole_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
-    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph }
+    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph, device_peak }
 }
 
 /// A run before anyone has made sense of it.

@@ -40,7 +40,7 @@ pub mod reduce;
 pub mod rotary;
 pub mod source;
 
-pub use arena::{Arena, Mark};
+pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
 pub use emulator::{Emulator, Turns};
 pub use launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number, Touch};

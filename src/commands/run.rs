@@ -52,6 +52,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
                 training::end(&plan, &outcome.steps),
                 training::ways(&outcome.ways),
                 training::graph(outcome.graph.as_ref()),
+                training::device_peak(outcome.device_peak),
             ];
             output::print(&end.concat())?;
         }

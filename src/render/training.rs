@@ -7,6 +7,7 @@ use trainwright_executor::{GraphUse, Outcome, StepReport, Tokens, Way};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
+use trainwright_spec::units::Bytes;
 
 /// What is trained, with what.
 pub fn title(plan: &Plan, tokens: &Tokens) -> String {
@@ -60,9 +61,15 @@ pub fn graph(graph: Option<&GraphUse>) -> String {
     graph.map(|graph| format!("graph: {graph}\n")).unwrap_or_default()
 }
 
+/// `memory of rank 0's GPU: 2.31 GiB at most`; nothing of ranks on processors.
+pub fn device_peak(bytes: Option<usize>) -> String {
+    let said = |bytes: usize| format!("memory of rank 0's GPU: {} at most\n", Bytes::new(bytes as f64));
+    bytes.map(said).unwrap_or_default()
+}
+
 /// All steps as data.
 pub fn json(plan: &Plan, outcome: &Outcome) -> String {
-    let Outcome { steps, ways, graph, .. } = outcome;
+    let Outcome { steps, ways, graph, device_peak, .. } = outcome;
     let step = |report: &StepReport| {
         json!({
             "step": report.step,
@@ -83,6 +90,9 @@ pub fn json(plan: &Plan, outcome: &Outcome) -> String {
     }
     if let Some(graph) = graph {
         all["graph"] = json!(graph.to_string());
+    }
+    if let Some(bytes) = device_peak {
+        all["device_memory_bytes"] = json!(bytes);
     }
     format!("{all:#}\n")
 }

@@ -277,6 +277,10 @@ impl Device for Cuda {
         }
     }
 
+    fn peak(&self) -> Option<usize> {
+        Some(self.memory.borrow().peak)
+    }
+
     fn finish(&self) {
         self.run(|memory| memory.device.finish());
     }

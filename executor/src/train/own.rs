@@ -106,7 +106,7 @@ impl Run {
         device.check()?;
         ends.1 = true;
         let graph = own.steady.map(|steady| steady.used());
-        Ok(RankEnd { records, resident, state: Some(own.state), graph })
+        Ok(RankEnd { records, resident, state: Some(own.state), graph, device_peak: device.peak() })
     }
 
     fn new_rank<'a>(

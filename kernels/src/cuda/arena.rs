@@ -1,56 +1,60 @@
-//! Memory of one piece, given out from front to back.
+//! Memory of a device from few large pieces, given out from front to back. Nothing is taken back by itself: who has no use for
+//! something keeps it for the next who needs as much.
 
-use super::launch::{Address, DeviceError};
+use super::launch::Address;
 
 /// What every address is a multiple of: what the fastest matrix products ask for.
 const ALIGNMENT: usize = 256;
 
-/// A piece of memory and how much of it is given out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Pieces of memory and how much of them is given out.
+#[derive(Debug, Default)]
 pub struct Arena {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
     base: Address,
     size: usize,
     used: usize,
-    peak: usize,
 }
 
-/// How far an arena was used at some time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark(usize);
+/// Bytes of a piece, unless more are wanted at a time: few calls for a small model, and little left over of a large one.
+const PIECE: usize = 256 << 20;
 
 impl Arena {
-    /// All of a piece of memory.
-    pub fn new(base: Address, size: usize) -> Self {
-        Self { base, size, used: 0, peak: 0 }
-    }
-
-    /// That many bytes of it.
-    pub fn take(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        let rounded = bytes.div_ceil(ALIGNMENT) * ALIGNMENT;
-        let free = self.size - self.used;
-        if rounded > free {
-            return Err(DeviceError::Full { size: self.size, free, wanted: rounded });
-        }
-        let at = self.base.after(self.used);
-        self.used += rounded;
-        self.peak = self.peak.max(self.used);
+    /// That many bytes of the first piece that has them, or of a new one, which `reserve` makes of a size.
+    ///
+    /// # Errors
+    /// Those of `reserve`. If there is no memory for a whole piece, one of just that many bytes is tried.
+    pub fn take<E>(
+        &mut self,
+        bytes: usize,
+        mut reserve: impl FnMut(usize) -> Result<Address, E>,
+    ) -> Result<Address, E> {
+        let rounded = bytes.next_multiple_of(ALIGNMENT);
+        let has_room = |piece: &Piece| piece.size - piece.used >= rounded;
+        let index = match self.pieces.iter().position(has_room) {
+            Some(index) => index,
+            None => {
+                let large = PIECE.max(rounded);
+                let (base, size) = match reserve(large) {
+                    Ok(base) => (base, large),
+                    Err(_) => (reserve(rounded)?, rounded),
+                };
+                self.pieces.push(Piece { base, size, used: 0 });
+                self.pieces.len() - 1
+            }
+        };
+        let piece = &mut self.pieces[index];
+        let at = piece.base.after(piece.used);
+        piece.used += rounded;
         Ok(at)
     }
 
-    /// Where it stands.
-    pub fn mark(&self) -> Mark {
-        Mark(self.used)
-    }
-
-    /// Takes back all that was given since then.
-    pub fn release(&mut self, mark: Mark) {
-        assert!(mark.0 <= self.used, "marks are given back in the other order than they were made");
-        self.used = mark.0;
-    }
-
-    /// The most bytes that were given out at a time.
-    pub fn peak(&self) -> usize {
-        self.peak
+    /// Gives all pieces up.
+    pub fn clear(&mut self) -> impl Iterator<Item = Address> {
+        std::mem::take(&mut self.pieces).into_iter().map(|piece| piece.base)
     }
 }
 
@@ -59,16 +63,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_out_in_order_and_the_peak_stays_known() {
-        let mut arena = Arena::new(Address(4096), 1024);
-        assert_eq!(arena.take(1), Ok(Address(4096)));
-        let mark = arena.mark();
-        assert_eq!(arena.take(300), Ok(Address(4096 + 256)));
-        arena.release(mark);
-        // 768 bytes are left again.
-        assert_eq!(arena.take(769), Err(DeviceError::Full { size: 1024, free: 768, wanted: 1024 }));
-        assert_eq!(arena.take(256), Ok(Address(4096 + 256)));
-        // One line of 256 and two for 300 bytes.
-        assert_eq!(arena.peak(), 768);
+    fn memory_is_given_out_in_order_from_few_pieces() {
+        let mut arena = Arena::default();
+        let mut made = Vec::new();
+        // Pieces lie far apart; there is memory for one large and one small one.
+        let mut take = |bytes: usize| {
+            arena.take(bytes, |size| {
+                if made.len() == 1 && size > 1024 {
+                    return Err(size);
+                }
+                made.push(size);
+                Ok(Address((made.len() as u64) << 40))
+            })
+        };
+        let at = |piece: u64, offset: usize| Ok(Address((piece << 40) + offset as u64));
+        assert_eq!([take(1), take(300)], [at(1, 0), at(1, 256)]);
+        // A line of 256 and two for 300 bytes.
+        assert_eq!(take(PIECE - 3 * 256), at(1, 3 * 256));
+        assert_eq!(take(1000), at(2, 0), "a small piece where there is no room for a large one");
+        assert_eq!(take(2 * PIECE), Err(2 * PIECE));
+        assert_eq!(made, [PIECE, 1024]);
+        assert_eq!(arena.clear().collect::<Vec<_>>(), [Address(1 << 40), Address(2 << 40)]);
+        assert_eq!(arena.clear().count(), 0);
     }
 }

@@ -242,16 +242,6 @@ pub enum DeviceError {
         /// What it answered.
         message: String,
     },
-    /// Not enough memory.
-    #[error("the arena of {size} bytes has {free} left and {wanted} are wanted: give it more")]
-    Full {
-        /// Of the arena.
-        size: usize,
-        /// Left.
-        free: usize,
-        /// Wanted.
-        wanted: usize,
-    },
     /// No algorithm for a matrix product.
     #[error("there is no algorithm for {0}")]
     NoAlgorithm(String),

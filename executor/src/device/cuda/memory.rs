@@ -14,6 +14,8 @@ pub(super) struct Memory {
     /// GPU does.
     free: BTreeMap<(usize, usize), VecDeque<Free>>,
     given: BTreeMap<u64, Given>,
+    /// Bytes that the device was asked for: as none are given back to it, the most that were needed at a time.
+    pub peak: usize,
     pub device: Box<dyn cuda::Device>,
     /// What the device is told, as far as that is noted.
     notes: Notes,
@@ -48,7 +50,7 @@ impl Memory {
     pub fn new(device: Box<dyn cuda::Device>) -> Self {
         let (free, given, notes) = (BTreeMap::new(), BTreeMap::new(), Notes::default());
         let device = Box::new(Recorder::new(device, notes.clone()));
-        Self { device, notes, fault: None, selected: COMPUTE, streams: 1, free, given }
+        Self { device, notes, fault: None, selected: COMPUTE, streams: 1, free, given, peak: 0 }
     }
 
     /// Does it, unless something went wrong before.
@@ -125,6 +127,7 @@ impl Memory {
             }
             None => self.run(|memory| {
                 made = memory.device.allocate(bytes)?;
+                memory.peak += bytes;
                 Ok(())
             }),
         }

@@ -5,6 +5,7 @@ use super::failed;
 use super::graph::Graph;
 use super::library::Library;
 use super::product::Products;
+use crate::cuda::arena::Arena;
 use crate::cuda::cache_folder;
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
@@ -117,7 +118,7 @@ pub struct Gpu {
     selected: usize,
     functions: HashMap<String, sys::CUfunction>,
     modules: Vec<(&'static str, sys::CUmodule)>,
-    allocations: Vec<Address>,
+    arena: Arena,
     /// Memory of the host.
     pinned: Vec<Pinned>,
     /// Once one was asked for.
@@ -173,7 +174,7 @@ impl Gpu {
         }
         let description = describe(device)?;
         let streams = vec![new_stream()?];
-        let (functions, modules, allocations) = (HashMap::new(), Vec::new(), Vec::new());
+        let (functions, modules, arena) = (HashMap::new(), Vec::new(), Arena::default());
         Ok(Self {
             device,
             description,
@@ -181,7 +182,7 @@ impl Gpu {
             selected: 0,
             functions,
             modules,
-            allocations,
+            arena,
             pinned: Vec::new(),
             products: None,
             staging: None,
@@ -358,11 +359,11 @@ impl Device for Gpu {
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        // SAFETY: what is not written is not read as a value of a type.
-        let made = unsafe { result::malloc_sync(bytes.max(1)) };
-        let at = Address(made.map_err(|error| failed(&format!("cuMemAlloc of {bytes} bytes"), error))?);
-        self.allocations.push(at);
-        Ok(at)
+        self.arena.take(bytes.max(1), |size| {
+            // SAFETY: what is not written is not read as a value of a type.
+            let made = unsafe { result::malloc_sync(size) };
+            made.map(Address).map_err(|error| failed(&format!("cuMemAlloc of {size} bytes"), error))
+        })
     }
 
     fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
@@ -529,7 +530,7 @@ impl Device for Gpu {
         Device::finish(self)?;
         // Their workspace is among the memory.
         self.products = None;
-        for at in self.allocations.drain(..) {
+        for at in self.arena.clear() {
             // SAFETY: it was allocated here and is freed once.
             unsafe { result::free_sync(at.0) }.map_err(|error| failed("cuMemFree", error))?;
         }
