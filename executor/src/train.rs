@@ -66,6 +66,8 @@ pub struct Outcome {
     pub ways: BTreeMap<Axis, Way>,
     /// Whether rank 0's GPU was told steps by a graph; none where ranks compute on processors.
     pub graph: Option<GraphUse>,
+    /// The bytes of its GPU's memory that rank 0 needed at most; the same.
+    pub device_peak: Option<usize>,
 }
 
 /// What a rank says to who started it.
