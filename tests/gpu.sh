@@ -5,8 +5,8 @@
 #
 # usage: tests/gpu.sh [FOLDER] [GPU-CHECK] [TRAINWRIGHT]
 # Leaves in FOLDER (default: gpu-results): gpu.txt (what the machine is), table.txt (what was printed), checks.csv,
-# profile.csv, parity.csv (losses of plans beside the CPU's), speed.csv (tokens per second beside PyTorch's), and
-# sanitizer-*.txt where compute-sanitizer is there. Takes at most 8 minutes; training is left out where TRAINWRIGHT or Python
+# profile.csv, parity.csv (losses of plans beside the CPU's), speed.csv (tokens per second beside PyTorch's), validation.csv and
+# profile-*/ (forecasts beside runs, and the measured ops that they were made from), and sanitizer-*.txt where compute-sanitizer is there. Takes at most 8 minutes; training is left out where TRAINWRIGHT or Python
 # is not there.
 # Exits with 2 where there is no GPU, 1 where something is wrong.
 set -u
@@ -47,16 +47,17 @@ export LD_LIBRARY_PATH
         echo "no nvidia-smi"
 } >"$folder/gpu.txt"
 
-# 150 s for checks and measurements of kernels, 80 s for plans, 160 s for tokens per second, 40 s for each pass of the sanitizer.
-timeout 150 "$program" "$folder" >"$folder/table.txt" 2>&1
+# 120 s for checks and measurements of kernels, 100 s for plans, 120 s for tokens per second, 70 s for forecasts, 30 s for each
+# pass of the sanitizer.
+timeout 120 "$program" "$folder" >"$folder/table.txt" 2>&1
 code=$?
 cat "$folder/gpu.txt" "$folder/table.txt"
 if [ "$code" -eq 2 ]; then exit 2; fi
-if [ "$code" -eq 124 ]; then echo "the program was stopped after 150 s"; fi
+if [ "$code" -eq 124 ]; then echo "the program was stopped after 120 s"; fi
 
 wrong=0
 if [ -x "$trainwright" ] && command -v python3 >/dev/null 2>&1; then
-    for part in "parity 80 20" "speed 160 12"; do
+    for part in "parity 100 20" "speed 120 12" "validation 70 8"; do
         set -- $part
         timeout "$2" python3 "$root/tests/tools/gpu_run.py" "$1" "$folder" --trainwright "$trainwright" \
             --seconds "$(($2 - 20))" --steps "$3" >"$folder/$1.txt" 2>&1
@@ -73,11 +74,11 @@ else
 fi
 if command -v compute-sanitizer >/dev/null 2>&1; then
     for tool in memcheck racecheck; do
-        timeout 40 compute-sanitizer --tool "$tool" --error-exitcode 3 "$program" "$folder/$tool" checks \
+        timeout 30 compute-sanitizer --tool "$tool" --error-exitcode 3 "$program" "$folder/$tool" checks \
             >"$folder/sanitizer-$tool.txt" 2>&1
         case $? in
         0) echo "compute-sanitizer $tool: nothing found" ;;
-        124) echo "compute-sanitizer $tool: stopped after 40 s, nothing is known" ;;
+        124) echo "compute-sanitizer $tool: stopped after 30 s, nothing is known" ;;
         *)
             echo "compute-sanitizer $tool: see $folder/sanitizer-$tool.txt"
             wrong=1

@@ -27,7 +27,7 @@ use crate::record::Record;
 use crate::settings::{LearningRate, Records, Settings};
 use crate::timeline::{Met, met_ops};
 use crate::tokens::Tokens;
-use crate::train::{StepReport, run_plan};
+use crate::train::{Ran, run_plan};
 use machine::{Figures, Threading};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -252,10 +252,8 @@ fn time_ops(plan: &Plan, threading: Threading, times: &mut Times) -> Result<(), 
         let settings =
             settings(((SECONDS / of_step / threading.a_core()) as usize).clamp(LEAST_STEPS, MOST_STEPS));
         let crowded = run_plan(&crowd, &tokens, &settings, &mut |_| {})?;
-        let median_step =
-            |steps: &[StepReport]| median(steps.iter().skip(WARM_UP).map(|step| step.seconds).collect());
-        let fair = threading.a_core() * median_step(&ran.steps);
-        times.crowded.push([median_step(&crowded.steps), fair, threading.a_core()]);
+        let fair = threading.a_core() * computing(&ran);
+        times.crowded.push([computing(&crowded), fair, threading.a_core()]);
     }
     let of_step = |step: usize| ran.ends.iter().map(move |end| &end.records[step]);
     let duration = |step: usize| {
@@ -284,6 +282,18 @@ fn time_ops(plan: &Plan, threading: Threading, times: &mut Times) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// The seconds of a step of median length without its collectives, of which more ranks have larger ones.
+fn computing(ran: &Ran) -> f64 {
+    let of_step = |step: usize| {
+        let records: Vec<Record> = ran.ends.iter().map(|end| end.records[step].clone()).collect();
+        let met = met_ops(&ran.program, &records).into_iter();
+        let exchanged = met.filter(|met| matches!(met.op.work, Work::Collective { .. }));
+        let exchanged: f64 = exchanged.map(|met| met.seconds).sum();
+        ran.steps[step].seconds - exchanged / ran.ends.len() as f64
+    };
+    median((WARM_UP..ran.steps.len()).map(of_step).collect())
 }
 
 #[cfg(test)]

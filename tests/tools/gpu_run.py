@@ -3,12 +3,14 @@
     cargo build --release --features cuda
     python3 tests/tools/gpu_run.py parity FOLDER            # losses of a grid of plans; needs no PyTorch
     python3 tests/tools/gpu_run.py speed FOLDER             # GPT-2 124M and 1.5B and LLaMA 1B in bf16, beside PyTorch
+    python3 tests/tools/gpu_run.py validation FOLDER        # their forecasts from measured ops, beside what they take
     python3 tests/tools/gpu_run.py parity FOLDER --device emulated --steps 2 --plans 3    # without a GPU
 
 On a machine with several GPUs ranks have one each, and plans of several ranks run a second time with all ranks on the first
 GPU; one more runs as processes that find each other over TCP. Each line says how ranks communicated.
 
-Each prints a line for each case and writes parity.csv or speed.csv into FOLDER. It exits with 1 where losses differ by more
+Each prints a line for each case and writes parity.csv, speed.csv or validation.csv into FOLDER; the last one leaves the measured ops of each shape
+there too, as `calibrate` does. It exits with 1 where losses differ by more
 than their tolerance, with 2 where the device cannot be used. No new case is begun after --seconds.
 
 PyTorch trains the same shape with torch.compile, its fused attention and its fused AdamW, under bf16 autocast with f32 weights,
@@ -18,6 +20,7 @@ one process after the other on the same GPU; medians of the seconds of the steps
 import argparse
 import csv
 import json
+import math
 import os
 import pathlib
 import socket
@@ -129,7 +132,7 @@ SHAPES = [
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["parity", "speed"])
+    parser.add_argument("what", choices=["parity", "speed", "validation"])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--trainwright", default=str(HERE.parents[2] / "target/release/trainwright"))
     parser.add_argument("--device", default="cuda")
@@ -258,6 +261,35 @@ def speed(args, folder):
     return rows, 0
 
 
+def validation(args, folder):
+    began, wrong, rows = time.monotonic(), 0, []
+    shapes = [(name, config, 1024, batch) for name, config, batch in SHAPES]
+    if args.device != "cuda":
+        shapes = [(name, TOYS[name], 64, 2) for name in ("gpt", "llama")]
+    for name, config, sequence, batch in shapes:
+        if time.monotonic() - began > args.seconds:
+            print(f"stopped after {args.seconds:.0f} s")
+            break
+        path = plan(args, folder, config, Shape(precision="bf16"), sequence, batch, batch)
+        own = args.folder / f"profile-{name.replace(' ', '-')}"
+        device = ["--device", args.device]
+        measured = subprocess.run([args.trainwright, "calibrate", *device, "--plan", str(path), "--out", str(own)], capture_output=True, text=True)
+        command = [args.trainwright, "validate", str(path), *device, "--profile", str(own), "--steps", str(args.steps), "--json"]
+        compared = subprocess.run(command, capture_output=True, text=True)
+        failed = [ran for ran in (measured, compared) if ran.returncode != 0]
+        if failed:
+            wrong += 1
+            print(f"{name:12} WRONG: {failed[0].stderr.strip()[-300:]}", flush=True)
+            continue
+        found = json.loads(compared.stdout)
+        step, memory = found["step_time_s"], found["peak_memory_bytes"]
+        errors = [pair["forecast"] / pair["measured"] - 1 if pair["measured"] else math.nan for pair in (step, memory)]
+        rows.append([name, batch, step["forecast"], step["measured"], f"{errors[0]:.4f}", memory["forecast"], memory["measured"], f"{errors[1]:.4f}"])
+        print(f"{name:12} {batch} x {sequence} tokens: {1e3 * step['forecast']:.2f} ms forecast, {1e3 * step['measured']:.2f} ms measured: "
+              f"{100 * errors[0]:+.1f} %, memory {100 * errors[1]:+.1f} %", flush=True)
+    return rows, wrong
+
+
 def train_torch(args):
     """Prints the seconds of PyTorch's steps."""
     import torch
@@ -352,9 +384,11 @@ def main():
     head = {
         "parity": ["plan", "steps", "largest relative difference of a loss", "tolerance", f"last loss ({args.device})", "last loss (cpu)", "communication"],
         "speed": ["model", "sequences", "trainwright tokens/s", "PyTorch tokens/s", "ratio"],
+        "validation": ["model", "sequences", "forecast s", "measured s", "error", "forecast bytes", "measured bytes", "error of memory"],
     }[args.what]
     with tempfile.TemporaryDirectory() as folder:
-        rows, wrong = (parity if args.what == "parity" else speed)(args, pathlib.Path(folder))
+        part = {"parity": parity, "speed": speed, "validation": validation}[args.what]
+        rows, wrong = part(args, pathlib.Path(folder))
     with open(args.folder / f"{args.what}.csv", "w", newline="") as file:
         csv.writer(file).writerows([head, *rows])
     sys.exit(1 if wrong else 0)

@@ -6,13 +6,16 @@
 mod communicator;
 mod gpu;
 mod graph;
+mod handles;
+mod image;
 mod library;
 mod product;
 mod product_eight;
 
 pub use communicator::{Communicator, Id};
-pub use gpu::{Description, Event, Gpu, Pinned, Stream};
+pub use gpu::{Description, Gpu};
 pub use graph::Graph;
+pub use handles::{Event, Pinned, Stream};
 pub use library::Library;
 pub use product::Products;
 

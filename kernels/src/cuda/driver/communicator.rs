@@ -1,7 +1,7 @@
 //! Collectives among GPUs by NCCL. A communicator belongs to the thread that made it.
 
 use super::failed;
-use super::gpu::Stream;
+use super::handles::Stream;
 use super::library::Library;
 use crate::cuda::launch::{Address, DeviceError, Number};
 use cudarc::nccl::{result, sys};

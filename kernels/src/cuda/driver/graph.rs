@@ -1,7 +1,8 @@
 //! Launches that were recorded once and are started together: one call for a whole step.
 
 use super::failed;
-use super::gpu::{Gpu, Stream};
+use super::gpu::Gpu;
+use super::handles::Stream;
 use crate::cuda::launch::DeviceError;
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys;

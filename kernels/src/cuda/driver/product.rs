@@ -1,7 +1,8 @@
 //! Matrix products by cublasLt, with what can be done to the result before it is written.
 
 use super::failed;
-use super::gpu::{Gpu, Stream};
+use super::gpu::Gpu;
+use super::handles::Stream;
 use super::library::Library;
 use crate::cuda::eight::EightProduct;
 use crate::cuda::launch::{Address, Device, DeviceError, Number};

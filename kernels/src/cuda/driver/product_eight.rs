@@ -1,7 +1,7 @@
 //! Products of numbers of 8 bits by cublasLt.
 
 use super::failed;
-use super::gpu::Stream;
+use super::handles::Stream;
 use super::product::{Chosen, Products, WORKSPACE, layout_of, set};
 use crate::cuda::eight::{Eight, EightOperands, EightProduct};
 use crate::cuda::launch::{Address, DeviceError, Number};

@@ -1,0 +1,213 @@
+//! What a GPU is told: the calls of `Device`.
+
+use super::super::communicator::{Communicator, Id};
+use super::super::failed;
+use super::super::graph::Graph;
+use super::super::handles::{Event, Pinned};
+use super::super::product::Products;
+use super::{Description, Gpu, STAGED, new_stream};
+use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::eight::{EightOperands, EightProduct};
+use crate::cuda::launch::{self, Address, Device, DeviceError, Launch, Moment, Number};
+use crate::cuda::product::{Operands, Product};
+use crate::cuda::recorder::{Told, tell};
+use cudarc::driver::result::{self, event};
+use cudarc::driver::sys;
+
+impl Device for Gpu {
+    fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
+        while self.streams.len() <= stream {
+            self.streams.push(new_stream()?);
+        }
+        self.selected = stream;
+        Ok(())
+    }
+
+    fn moment(&mut self) -> Result<Moment, DeviceError> {
+        Ok(Moment::new(self.event_with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING, self.selected())?))
+    }
+
+    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        Gpu::wait(self, self.selected(), moment.of())
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        self.arena.take(bytes.max(1), |size| {
+            // SAFETY: what is not written is not read as a value of a type.
+            let made = unsafe { result::malloc_sync(size) };
+            made.map(Address).map_err(|error| failed(&format!("cuMemAlloc of {size} bytes"), error))
+        })
+    }
+
+    fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        let made = self.pinned(bytes)?;
+        let at = Address(made.at as u64);
+        self.pinned.push(made);
+        Ok(at)
+    }
+
+    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        // SAFETY: it is an event that nobody destroyed.
+        unsafe { event::synchronize(moment.of::<Event>().0) }
+            .map_err(|error| failed("cuEventSynchronize", error))
+    }
+
+    fn on_host(
+        &mut self,
+        at: Address,
+        bytes: usize,
+        work: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let has = |own: &&mut Pinned| (own.at as u64..own.at as u64 + own.bytes as u64).contains(&at.0);
+        let own = self.pinned.iter_mut().find(has).expect("the host sees memory that was allocated for it");
+        let first = (at.0 - own.at as u64) as usize;
+        work(&mut own.bytes()[first..first + bytes]);
+        Ok(())
+    }
+
+    /// The driver has read the host's bytes when it returns: they are not pinned, so it copies them to memory that is.
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
+        // SAFETY: the caller's address has that many bytes.
+        unsafe { result::memcpy_htod_async(to.0, bytes, self.selected().0) }
+            .map_err(|error| failed("cuMemcpyHtoDAsync", error))
+    }
+
+    /// By way of memory that the GPU copies to by itself: other streams go on meanwhile.
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let mut staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => self.pinned(STAGED)?,
+        };
+        for (part, to) in bytes.chunks_mut(STAGED).enumerate() {
+            let read = &mut staging.bytes()[..to.len()];
+            // SAFETY: the caller's address has that many bytes, and the stream is waited for before anyone looks.
+            unsafe { result::memcpy_dtoh_async(read, from.after(part * STAGED).0, self.selected().0) }
+                .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
+            self.finish_stream(self.selected())?;
+            to.copy_from_slice(read);
+        }
+        self.staging = Some(staging);
+        Ok(())
+    }
+
+    /// Addresses tell where they are: those of pinned memory are of the same space.
+    fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's addresses have that many bytes, as for any kernel.
+        unsafe { sys::cuMemcpyAsync(to.0, from.0, bytes, self.selected().0) }
+            .result()
+            .map_err(|error| failed("cuMemcpyAsync", error))
+    }
+
+    fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: the caller's address has that many bytes.
+        unsafe { result::memset_d8_async(at.0, 0, bytes, self.selected().0) }
+            .map_err(|error| failed("cuMemsetD8Async", error))
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
+        self.launch_raw(launch, self.selected().0)
+    }
+
+    fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError> {
+        let mut products = match self.products.take() {
+            Some(products) => products,
+            None => Products::new(self)?,
+        };
+        let done = products.multiply(product, at, self.selected());
+        self.products = Some(products);
+        done
+    }
+
+    fn multiplies_eight(&self) -> bool {
+        self.description.capability >= (8, 9)
+    }
+
+    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
+        let mut products = match self.products.take() {
+            Some(products) => products,
+            None => Products::new(self)?,
+        };
+        let done = products.multiply_eight(product, at, self.selected());
+        self.products = Some(products);
+        done
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        self.streams.iter().try_for_each(|stream| self.finish_stream(stream))
+    }
+
+    fn mark(&mut self) -> Result<(), DeviceError> {
+        let now = self.event(self.selected())?;
+        self.marks.push(now);
+        Ok(())
+    }
+
+    fn marks(&mut self) -> Result<Vec<f64>, DeviceError> {
+        let marks = std::mem::take(&mut self.marks);
+        let Some(first) = marks.first() else { return Ok(Vec::new()) };
+        marks.iter().map(|mark| Ok(f64::from(mark.milliseconds_since(first)?) * 1e-3)).collect()
+    }
+
+    fn about(&self) -> [String; 2] {
+        let Description { name, capability: (major, minor), driver, compiler, clock, .. } = &self.description;
+        let versions = format!(
+            "driver for CUDA {}.{}, NVRTC {}.{}",
+            driver / 1000,
+            driver % 1000 / 10,
+            compiler.0,
+            compiler.1
+        );
+        [format!("{name} (compute capability {major}.{minor}, at most {} MHz)", clock / 1000), versions]
+    }
+
+    fn new_group(&mut self) -> Result<GroupName, DeviceError> {
+        Id::new().map(|id| id.0)
+    }
+
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
+        let Membership { name, place, size } = membership;
+        self.groups.insert(group, Communicator::join(Id(name), place, size)?);
+        Ok(())
+    }
+
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
+        let (group, on) = (&self.groups[&group], self.selected());
+        match work {
+            Collective::AllReduce { x, count } => group.all_reduce(x, count, number, on),
+            Collective::ReduceScatter { from, to, count } => {
+                group.reduce_scatter([from, to], count, number, on)
+            }
+            Collective::AllGather { from, to, count } => group.all_gather([from, to], count, number, on),
+        }
+    }
+
+    fn make_ready(&mut self, told: &[Told]) -> Result<launch::Graph, DeviceError> {
+        let on = self.streams[0].0;
+        Ok(launch::Graph::new(Graph::record_on(self, on, |gpu| tell(gpu, told))?))
+    }
+
+    fn replay(&mut self, graph: &launch::Graph) -> Result<(), DeviceError> {
+        self.selected = 0;
+        graph.of::<Graph>().launch(&self.streams[0])
+    }
+
+    /// Other streams may read it next, so it is waited for.
+    fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
+        let at = self.allocate(bytes.len())?;
+        self.write(at, bytes)?;
+        Device::finish(self)?;
+        Ok(at)
+    }
+
+    fn clear(&mut self) -> Result<(), DeviceError> {
+        Device::finish(self)?;
+        // Their workspace is among the memory.
+        self.products = None;
+        for at in self.arena.clear() {
+            // SAFETY: it was allocated here and is freed once.
+            unsafe { result::free_sync(at.0) }.map_err(|error| failed("cuMemFree", error))?;
+        }
+        self.pinned.clear();
+        Ok(())
+    }
+}
