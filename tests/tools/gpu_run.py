@@ -118,7 +118,14 @@ GRID = [
 PROCESSES = Shape(data=2, sharding="zero1")
 # Relative, of each step's loss: f32 sums in another order; bf16 activations and weights.
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
-CLUSTERS = {1: "dgx-2-one-gpu:1", 2: "h100-pcie-pair:1", 4: "perlmutter-a100:1", 8: "dgx-h100:1"}
+# One GPU is a file of its own: nodes of the catalog have more, or none that computes in bf16.
+ONE_GPU = """nodes = 1
+[node]
+gpu = "h100-80gb-sxm"
+gpus = 1
+interconnect = "pcie4"
+"""
+CLUSTERS = {2: "h100-pcie-pair:1", 4: "perlmutter-a100:1", 8: "dgx-h100:1"}
 
 # Name, configuration, sequences of a microbatch.
 SHAPES = [
@@ -146,9 +153,10 @@ def arguments():
 def plan(args, folder, config, shape, sequence, batch, micro_batch):
     """The path of a plan."""
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "one-gpu.toml").write_text(ONE_GPU)
     path = folder / "plan.toml"
     command = [args.trainwright, "plan", "--model", str(folder / "config.json"), "--cluster",
-               CLUSTERS[shape.ranks()], "--seq", str(sequence), "--global-batch", str(batch),
+               CLUSTERS.get(shape.ranks(), str(folder / "one-gpu.toml")), "--seq", str(sequence), "--global-batch", str(batch),
                "--precision", shape.precision, "--optimizer", shape.optimizer, "--stack", "trainwright",
                "--tensor", str(shape.tensor), "--pipeline", str(shape.pipeline), "--micro-batch", str(micro_batch),
                "--recompute", "none", "--sequence-parallel", str(shape.splits).lower(),
