@@ -32,7 +32,7 @@ use machine::{Figures, Threading};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use trainwright_spec::cluster::{
-    Cluster, Cores, DeviceProfile, MeasuredExchange, MeasuredKernel, MeasuredOp, MeasuredTime,
+    Cluster, CoreTurns, Cores, DeviceProfile, MeasuredExchange, MeasuredKernel, MeasuredOp, MeasuredTime,
 };
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
@@ -129,6 +129,7 @@ pub fn calibrate(
         steps: steps::measure(over, machine::source())?,
         network: None,
         crowding: times.crowding(),
+        turns: cfg!(target_os = "linux").then(|| CoreTurns::of_linux(threading.cores)),
         jitter: times.jitter(),
         // The short runs exchange between threads.
         exchanges: if over == Over::Threads { times.exchanges() } else { Vec::new() },

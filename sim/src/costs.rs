@@ -7,7 +7,7 @@ mod measured;
 pub use cluster::ClusterCosts;
 pub use measured::{measured_sweep, measured_time};
 
-use crate::engine::{Load, Traffic};
+use crate::engine::{Load, Scheduling, Traffic};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
 use trainwright_spec::units::{Bytes, Seconds};
@@ -43,6 +43,11 @@ pub trait Costs {
 
     /// The machine whose cores a global rank computes on together with others; none unless said otherwise.
     fn machine(&self, _rank: usize) -> Option<usize> {
+        None
+    }
+
+    /// How ranks that outnumber a machine's cores take turns on them; none where they share them at every moment.
+    fn scheduling(&self) -> Option<Scheduling> {
         None
     }
 

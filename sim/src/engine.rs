@@ -10,12 +10,14 @@
 
 mod load;
 mod running;
+mod turns;
 
 pub use load::{Load, Mixture, Traffic};
+pub use turns::Scheduling;
 
 use running::Running;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use thiserror::Error;
 use trainwright_spec::units::Picoseconds;
 
@@ -46,6 +48,8 @@ pub struct Graph {
     /// Which of `uses` are an op's; empty while no op has any.
     uses_of_ops: Vec<UseRange>,
     devices: u32,
+    /// Of each device whose threads take turns.
+    scheduling: BTreeMap<u32, Scheduling>,
 }
 
 /// What an op does with one device.
@@ -55,6 +59,8 @@ pub struct Use {
     pub device: u32,
     /// What it does with it.
     pub load: Load,
+    /// The thread that runs it, where threads take turns on the device's cores.
+    pub thread: Option<u32>,
 }
 
 /// Some of a graph's uses: what one op does with its devices, or several ops of the same kind each.
@@ -142,6 +148,12 @@ impl Graph {
         self.uses.extend(uses);
         self.devices = uses.iter().fold(self.devices, |devices, used| devices.max(used.device + 1));
         UseRange { first, count: uses.len() as u32 }
+    }
+
+    /// Lets the threads of a device take turns on its cores, rather than share them at every moment.
+    pub fn take_turns(&mut self, device: u32, rules: Scheduling) {
+        self.devices = self.devices.max(device + 1);
+        self.scheduling.insert(device, rules);
     }
 
     /// Sets what an op does with devices. An op without is alone wherever it runs.
@@ -294,8 +306,12 @@ impl<'a> Run<'a> {
                 self.post(op, Picoseconds::ZERO);
             }
         }
-        while let Some(Reverse((now, op))) = self.events.pop() {
-            if self.outcome.ended[op as usize] == NEVER && self.running.is_due(op, now, &mut self.events) {
+        while let Some(Reverse((now, op))) = self.next_event() {
+            if op == NOBODY {
+                self.running.turn(now);
+            } else if self.outcome.ended[op as usize] == NEVER
+                && self.running.is_due(op, now, &mut self.events)
+            {
                 self.end(op, now);
             }
         }
@@ -306,6 +322,17 @@ impl<'a> Run<'a> {
                 Err(Deadlock { stuck: ops - self.done, ops, first: first as OpId })
             }
         }
+    }
+
+    /// The next event. Turns are given out before it if it comes later than what they follow from.
+    fn next_event(&mut self) -> Option<Reverse<(Picoseconds, OpId)>> {
+        while let Some(settled) = self.running.unsettled() {
+            if self.events.peek().is_some_and(|Reverse((next, _))| *next == settled) {
+                break;
+            }
+            self.running.settle(&mut self.outcome.started, &mut self.events);
+        }
+        self.events.pop()
     }
 
     fn post(&mut self, op: OpId, now: Picoseconds) {
@@ -437,7 +464,7 @@ mod tests {
     fn add_loaded(graph: &mut Graph, timing: Timing, device: u32, load: Load) -> OpId {
         let queue = graph.add_queue();
         let op = graph.add(queue, timing);
-        let uses = graph.add_uses(&[Use { device, load }]);
+        let uses = graph.add_uses(&[Use { device, load, thread: None }]);
         graph.set_uses(op, uses);
         op
     }
@@ -475,7 +502,7 @@ mod tests {
         let mut graph = Graph::default();
         let half = Load { cores: 0.5, ..Load::default() };
         let meeting = graph.add_meeting(2);
-        let uses = graph.add_uses(&[Use { device: 0, load: half }]);
+        let uses = graph.add_uses(&[Use { device: 0, load: half, thread: None }]);
         for _ in 0..2 {
             let queue = graph.add_queue();
             for timing in [Timing::Meets(meeting, Picoseconds(20)), takes(20)] {

@@ -111,7 +111,7 @@ impl Built {
                 let mut uses = Vec::new();
                 let mut uses_with = |load: Load| {
                     if !load.is_none() {
-                        uses.push(Use { device: index as u32, load });
+                        uses.push(Use { device: index as u32, load, thread: None });
                     }
                 };
                 let timing = match task.does {
@@ -144,7 +144,7 @@ impl Built {
                         // Links are counted outwards.
                         let inwards = Load::communication(Traffic { inside: 0.0, between: 0.0, ..traffic });
                         if let (Some(receiver), false) = (index_of.get(&to), inwards.is_none()) {
-                            uses.push(Use { device: *receiver as u32, load: inwards });
+                            uses.push(Use { device: *receiver as u32, load: inwards, thread: None });
                         }
                         Timing::Takes(time.into())
                     }

@@ -1,7 +1,7 @@
 //! Runs a program on the engine and records its timeline.
 
 use crate::costs::Costs;
-use crate::engine::{Deadlock, Graph, Load, OpId, Outcome, Timing, Traffic, Use, UseRange};
+use crate::engine::{Deadlock, Graph, Load, OpId, Outcome, Scheduling, Timing, Traffic, Use, UseRange};
 use crate::template::{Detail, Inside, Node, NodeAction, OnItsWay, Remembered, templates};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{
@@ -68,6 +68,7 @@ impl Flat {
             meetings: vec![Vec::new(); program.groups.len()],
             machines: program.ranks.iter().map(|rank| costs.costs().machine(rank.rank)).collect(),
         };
+        builder.take_turns(costs.costs().scheduling());
         for (index, (rank, templates)) in program.ranks.iter().zip(&templates).enumerate() {
             builder.add_rank(program, index, rank, templates);
         }
@@ -346,6 +347,17 @@ impl Builder {
         }
     }
 
+    /// Lets the ranks of machines that have fewer cores take turns.
+    fn take_turns(&mut self, scheduling: Option<Scheduling>) {
+        let Some(rules) = scheduling else { return };
+        for index in 0..self.machines.len() {
+            let sharing = self.machines.iter().filter(|machine| **machine == self.machines[index]);
+            if let Some(device) = self.cores_of(index).filter(|_| sharing.count() > rules.cores) {
+                self.flat.graph.take_turns(device, rules);
+            }
+        }
+    }
+
     /// What a node of a rank does with that rank's GPU and, if it is a send, with the receiver's.
     fn uses(&mut self, index: usize, rank: &RankProgram, node: &Node) -> UseRange {
         if node.load.is_none() {
@@ -354,15 +366,17 @@ impl Builder {
         if node.load.cores > 0.0
             && let Some(device) = self.cores_of(index)
         {
-            return self.flat.graph.add_uses(&[Use { device, load: node.load }]);
+            // A collective lasts while all its members exchange, whoever of them has a core.
+            let thread = (!matches!(node.action, NodeAction::Meet(..))).then_some(index as u32);
+            return self.flat.graph.add_uses(&[Use { device, load: node.load, thread }]);
         }
-        let own = Use { device: index as u32, load: node.load };
+        let own = Use { device: index as u32, load: node.load, thread: None };
         if let NodeAction::Send { to, .. } = node.action {
             // Links are counted outwards.
             let inwards = Traffic { inside: 0.0, between: 0.0, ..node.load.traffic };
             let load = Load { traffic: inwards, ..node.load };
             if !load.is_none() {
-                let receiver = Use { device: rank.pipeline[to] as u32, load };
+                let receiver = Use { device: rank.pipeline[to] as u32, load, thread: None };
                 return self.flat.graph.add_uses(&[own, receiver]);
             }
         }
@@ -380,11 +394,12 @@ impl Builder {
     fn uses_on_the_way(&mut self, [from, to]: [usize; 2], cores: [f64; 2]) -> UseRange {
         let of_rank = |(index, cores): (usize, f64)| {
             let device = self.cores_of(index).filter(|_| cores > 0.0)?;
-            Some(Use { device, load: Load { cores, ..Load::default() } })
+            Some(Use { device, load: Load { cores, ..Load::default() }, thread: None })
         };
         let link = Use {
             device: (2 * self.machines.len() + to) as u32,
             load: Load::communication(Traffic { between: 1.0, ..Traffic::default() }),
+            thread: None,
         };
         let uses: Vec<Use> = [from, to].into_iter().zip(cores).filter_map(of_rank).chain([link]).collect();
         self.flat.graph.add_uses(&uses)

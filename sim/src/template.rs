@@ -469,7 +469,7 @@ fn slowed_windows(nodes: &[Node], run: Range<usize>) -> Vec<Range<Picoseconds>> 
         let node = &nodes[index];
         let NodeAction::Local(time) = node.action else { continue };
         let op = graph.add(queues[usize::from(node.stream != Stream::Compute)], Timing::Takes(time));
-        let uses = graph.add_uses(&[Use { device: 0, load: node.load }]);
+        let uses = graph.add_uses(&[Use { device: 0, load: node.load, thread: None }]);
         graph.set_uses(op, uses);
         let earlier = node.after.iter().filter_map(|earlier| (*earlier as usize).checked_sub(run.start));
         earlier.filter_map(|earlier| ops[earlier]).for_each(|earlier| graph.wait(op, earlier));

@@ -77,7 +77,7 @@ fn together(row: &Row) -> Seconds {
     let mut add = |time: Seconds, load, after: &[OpId]| {
         let queue = graph.add_queue();
         let op = graph.add(queue, Timing::Takes(time.into()));
-        let uses = graph.add_uses(&[Use { device: 0, load }]);
+        let uses = graph.add_uses(&[Use { device: 0, load, thread: None }]);
         graph.set_uses(op, uses);
         after.iter().for_each(|earlier| graph.wait(op, *earlier));
         op

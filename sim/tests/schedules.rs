@@ -1,7 +1,7 @@
 //! Bubble and memory of the pipeline schedules, measured on simulated timelines and held against closed forms.
 
 use trainwright_sim::costs::Costs;
-use trainwright_sim::engine::Load;
+use trainwright_sim::engine::{Load, Scheduling};
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{
@@ -417,11 +417,16 @@ fn unsteady_ops_keep_their_mean_and_make_ranks_wait() {
 struct Posts {
     given: Option<f64>,
     cores: [f64; 2],
+    turns: Option<Scheduling>,
 }
 
 impl Costs for Posts {
     fn machine(&self, _: usize) -> Option<usize> {
         Some(0)
+    }
+
+    fn scheduling(&self) -> Option<Scheduling> {
+        self.turns
     }
 
     fn kernel_load(&self, _: &Kernel, _: Seconds) -> Load {
@@ -471,7 +476,7 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
     let segments = vec![segment("first", vec![kernel(), send]), segment("second", vec![receive, kernel()])];
     let program = Program { segments, ranks: vec![rank(0), rank(1)], groups: Vec::new() };
     let check = |given: Option<f64>, cores: [f64; 2], expected: [[f64; 4]; 2]| {
-        let timeline = simulate(&program, &Posts { given, cores }, Detail::Ops).unwrap();
+        let timeline = simulate(&program, &Posts { given, cores, turns: None }, Detail::Ops).unwrap();
         let ends = [0, 1].map(|rank| {
             let own =
                 timeline.spans.iter().filter(|span| span.rank == rank && span.activity != Activity::Wait);
@@ -510,8 +515,43 @@ fn messages_to_one_rank_share_its_link() {
     };
     let program =
         Program { segments: segments.to_vec(), ranks: [0, 1, 2].map(rank).to_vec(), groups: Vec::new() };
-    let duration =
-        |given| simulate(&program, &Posts { given, cores: [0.0; 2] }, Detail::Ops).unwrap().duration;
+    let duration = |given| {
+        simulate(&program, &Posts { given, cores: [0.0; 2], turns: None }, Detail::Ops).unwrap().duration
+    };
     // Each would arrive after 10 s alone.
     assert_eq!(Seconds::from(duration(Some(1.0))), Seconds::new(20.0));
+}
+
+#[test]
+fn ranks_that_outnumber_cores_take_turns() {
+    let kernel =
+        Kernel::Streaming { access: Access::Elementwise, read: Bytes::new(1.0), written: Bytes::ZERO };
+    let ops = vec![op(Stream::Compute, Work::Compute(kernel), Vec::new()); 3];
+    let rank = |rank: usize| RankProgram {
+        rank,
+        stands_for: 1,
+        pipeline_rank: 0,
+        pipeline: vec![rank],
+        groups: [None; Axis::ALL.len()],
+        resident: Vec::new(),
+        calls: vec![Call { segment: 0, action: None }],
+    };
+    let segments = vec![Segment { name: "segment".into(), ops }];
+    let program = Program { segments, ranks: [0, 1, 2].map(rank).to_vec(), groups: Vec::new() };
+    let check = |cores, expected: [[f64; 3]; 3]| {
+        let seconds = |seconds| Picoseconds::from(Seconds::new(seconds));
+        let turns = Some(Scheduling { cores, slice: seconds(2.0), balance: seconds(10.0) });
+        let timeline =
+            simulate(&program, &Posts { given: None, cores: [0.5, 0.0], turns }, Detail::Ops).unwrap();
+        for (rank, ends) in (0..).zip(expected) {
+            let own =
+                timeline.spans.iter().filter(|span| span.rank == rank && span.activity == Activity::Compute);
+            let found: Vec<f64> = own.map(|span| Seconds::from(span.end).get()).collect();
+            assert_eq!(found, ends, "{cores} cores, rank {rank}");
+        }
+    };
+    // Ops take 1 s. The third rank waits for the first one's core, in slices of two ops.
+    check(2, [[1.0, 2.0, 5.0], [1.0, 2.0, 3.0], [3.0, 4.0, 6.0]]);
+    // With three cores nobody takes turns; that each wants half of them is shared at every moment.
+    check(3, [[1.5, 3.0, 4.5]; 3]);
 }

@@ -22,7 +22,7 @@ mod read;
 mod wiring;
 
 pub(crate) use check::{Fault, check};
-pub use cores::{Cores, MeasuredExchange, NetworkWork, StepTimes, step_time};
+pub use cores::{CoreTurns, Cores, MeasuredExchange, NetworkWork, StepTimes, step_time};
 pub use device::{DeviceProfile, MeasuredKernel, MeasuredOp};
 pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,

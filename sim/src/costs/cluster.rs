@@ -1,11 +1,11 @@
 //! Costs from the published and measured figures of a cluster.
 
 use super::{Costs, by_ranks, measured_sweep, measured_time};
-use crate::engine::{Load, Traffic};
+use crate::engine::{Load, Scheduling, Traffic};
 use crate::network::{Link, Placement};
 use crate::replay::OperationCosts;
 use crate::{compute, host, network};
-use trainwright_spec::cluster::{Cluster, Nics, Node, step_time};
+use trainwright_spec::cluster::{Cluster, CoreTurns, Nics, Node, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
@@ -90,6 +90,13 @@ impl Costs for ClusterCosts<'_> {
     fn machine(&self, rank: usize) -> Option<usize> {
         let cores = self.cluster.node.cores.as_ref()?;
         Some(if cores.emulated { 0 } else { rank / self.cluster.node.gpus.value })
+    }
+
+    fn scheduling(&self) -> Option<Scheduling> {
+        let cores = self.cluster.node.cores.as_ref().filter(|cores| cores.threads.value == 1)?;
+        let CoreTurns { slice, balance } = cores.turns.as_ref()?;
+        let (slice, balance) = (slice.value.into(), balance.value.into());
+        Some(Scheduling { cores: cores.count.value, slice, balance })
     }
 
     fn jitter(&self) -> &[f64] {

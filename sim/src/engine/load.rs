@@ -97,16 +97,23 @@ impl Load {
         }
         if self.cores > 0.0 {
             let wanted: f64 = self.cores + others.clone().map(|other| other.cores).sum::<f64>();
-            slowness *= 1.0 + self.crowding * (wanted - 1.0).max(0.0);
+            slowness *= self.crowded(wanted);
             slowness /= got_of_link(self.cores, others.map(|other| other.cores));
         }
         slowness
     }
 }
 
+impl Load {
+    /// How many times longer it takes where so many pools of cores are wanted.
+    pub fn crowded(&self, wanted: f64) -> f64 {
+        1.0 + self.crowding * (wanted - 1.0).max(0.0)
+    }
+}
+
 /// The part of its claim on a link that an op gets beside others' claims, max-min fair: nobody gets more than it
 /// claims, and who gets less than that gets no less than anyone else.
-fn got_of_link(claim: f64, others: impl Iterator<Item = f64> + Clone) -> f64 {
+pub(super) fn got_of_link(claim: f64, others: impl Iterator<Item = f64> + Clone) -> f64 {
     let total: f64 = claim + others.clone().sum::<f64>();
     if total <= 1.0 {
         return 1.0;

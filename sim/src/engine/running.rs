@@ -1,7 +1,10 @@
 //! Who runs on which device now, and how much slower for it.
 
-use super::{Events, Graph, Load, NOBODY, OpId, Timing, Use};
+use super::load::got_of_link;
+use super::turns::Turns;
+use super::{Events, Graph, Load, NEVER, NOBODY, OpId, Timing, Use};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use trainwright_spec::units::Picoseconds;
 
 /// Ops with a load that run now.
@@ -12,6 +15,10 @@ pub(super) struct Running<'a> {
     graph: &'a Graph,
     /// By device.
     devices: Vec<Vec<Present<'a>>>,
+    /// Of each device whose threads take turns.
+    turns: BTreeMap<u32, Turns>,
+    /// The time at which turns are to be given out anew, if they are.
+    unsettled: Option<Picoseconds>,
     /// Of each queue, how the last of its ops that was slowed goes on.
     paces: Vec<Pace>,
     /// The members of each meeting that runs; empty until one with a load does.
@@ -23,6 +30,7 @@ pub(super) struct Running<'a> {
 struct Present<'a> {
     op: OpId,
     load: &'a Load,
+    thread: Option<u32>,
 }
 
 /// How an op goes on that has been slowed.
@@ -31,13 +39,16 @@ struct Pace {
     op: OpId,
     /// How many times longer what is left of it takes than it would alone.
     slowness: f64,
-    /// When it ends at this pace.
+    /// When it ends at this pace; never while it stands still.
     due: Picoseconds,
+    /// What is left of it alone, in picoseconds, while it stands still.
+    left: f64,
     /// The earliest of its events that are still to come. It may be too early: then it is put off when it comes.
     event: Picoseconds,
 }
 
-const NO_PACE: Pace = Pace { op: NOBODY, slowness: 1.0, due: Picoseconds::ZERO, event: Picoseconds::ZERO };
+const NO_PACE: Pace =
+    Pace { op: NOBODY, slowness: 1.0, due: Picoseconds::ZERO, left: 0.0, event: Picoseconds::ZERO };
 
 /// What a change of pace needs beside who runs.
 struct Moment<'a> {
@@ -49,7 +60,9 @@ struct Moment<'a> {
 impl<'a> Running<'a> {
     pub fn new(graph: &'a Graph) -> Self {
         let devices = (0..graph.devices).map(|_| Vec::new()).collect();
-        Self { graph, devices, paces: vec![NO_PACE; graph.queue_tails.len()], meetings: Vec::new() }
+        let turns = graph.scheduling.iter().map(|(device, rules)| (*device, Turns::new(*rules))).collect();
+        let paces = vec![NO_PACE; graph.queue_tails.len()];
+        Self { graph, devices, turns, unsettled: None, paces, meetings: Vec::new() }
     }
 
     /// Whether an op has a load.
@@ -67,7 +80,9 @@ impl<'a> Running<'a> {
         }
         if pace.event == now {
             pace.event = pace.due;
-            events.push(Reverse((pace.due, op)));
+            if pace.due != NEVER {
+                events.push(Reverse((pace.due, op)));
+            }
         }
         false
     }
@@ -83,11 +98,18 @@ impl<'a> Running<'a> {
         }
         let uses = || ops.iter().flat_map(|op| graph.uses_of(*op).iter().map(move |used| (*op, used)));
         let (mut alone, mut slowed) = (true, false);
-        for (op, Use { device, load }) in uses() {
+        for (op, Use { device, load, thread }) in uses() {
+            if let Some(turns) = self.turns.get_mut(device).filter(|_| load.cores > 0.0) {
+                match thread {
+                    Some(thread) => turns.want(*thread, op),
+                    None => turns.disturb(),
+                }
+                self.unsettled = Some(now);
+            }
             let present = &mut self.devices[*device as usize];
             alone &= present.is_empty();
             slowed |= present.iter().any(|other| other.load.slows(load));
-            present.push(Present { op, load });
+            present.push(Present { op, load, thread: *thread });
         }
         if !alone {
             let mut moment = Moment { now, started, events };
@@ -112,16 +134,58 @@ impl<'a> Running<'a> {
             if let Some(index) = present.iter().position(|present| present.op == op) {
                 present.swap_remove(index);
             }
+            if let Some(turns) = self.turns.get_mut(&used.device).filter(|_| used.load.cores > 0.0) {
+                turns.end(op);
+                self.unsettled = Some(now);
+            }
             if !present.is_empty() {
                 self.judge_neighbours(op, used, &mut Moment { now, started, events });
             }
         }
     }
 
+    /// The time at which turns are to be given out anew, if they are.
+    #[inline]
+    pub fn unsettled(&self) -> Option<Picoseconds> {
+        self.unsettled
+    }
+
+    /// A slice may be over, or a core idle for long.
+    pub fn turn(&mut self, now: Picoseconds) {
+        self.turns.values_mut().for_each(Turns::disturb);
+        self.unsettled = Some(now);
+    }
+
+    /// Gives out turns where threads came or went.
+    pub fn settle(&mut self, started: &mut [Picoseconds], events: &mut Events) {
+        let Some(now) = self.unsettled.take() else { return };
+        let unsettled = self.turns.iter().filter(|(_, turns)| turns.is_unsettled());
+        for device in unsettled.map(|(device, _)| *device).collect::<Vec<_>>() {
+            let left = self.left_to_threads(device);
+            let turns = self.turns.get_mut(&device).expect("it takes turns");
+            let given = turns.settle(now, left);
+            given.begin.iter().for_each(|op| started[*op as usize] = now);
+            events.extend(given.alarm.map(|alarm| Reverse((alarm, NOBODY))));
+            for at in 0..self.devices[device as usize].len() {
+                self.judge(self.devices[device as usize][at].op, &mut Moment { now, started, events });
+            }
+        }
+    }
+
+    /// The part of a device's cores that those leave who share them at every moment, 0 to 1.
+    fn left_to_threads(&self, device: u32) -> f64 {
+        let present = &self.devices[device as usize];
+        let taken = present.iter().filter(|own| own.thread.is_none()).map(|own| {
+            let others = present.iter().filter(|other| other.op != own.op).map(|other| other.load.cores);
+            own.load.cores * got_of_link(own.load.cores, others)
+        });
+        (1.0 - taken.sum::<f64>()).max(0.0)
+    }
+
     /// Finds the new paces of those that a use of a device has slowed by its coming, or sped up by its going.
     fn judge_neighbours(&mut self, own: OpId, used: &Use, moment: &mut Moment) {
         for index in 0..self.devices[used.device as usize].len() {
-            let Present { op, load } = self.devices[used.device as usize][index];
+            let Present { op, load, .. } = self.devices[used.device as usize][index];
             if op != own && used.load.slows(load) {
                 self.judge(op, moment);
             }
@@ -137,7 +201,7 @@ impl<'a> Running<'a> {
         };
         let alone = [op];
         let members = members.filter(|members| !members.is_empty()).map_or(&alone[..], |members| members);
-        let slowness = members.iter().map(|member| self.slowness_of(*member)).fold(1.0, f64::max);
+        let slowness = members.iter().map(|member| self.slowness_of(*member)).reduce(f64::max).unwrap_or(1.0);
         for member in members {
             let pace = &mut self.paces[self.graph.queues[*member as usize] as usize];
             if pace.op != *member {
@@ -145,11 +209,20 @@ impl<'a> Running<'a> {
                     continue;
                 }
                 let due = moment.started[*member as usize] + time;
-                *pace = Pace { op: *member, slowness: 1.0, due, event: due };
+                *pace = Pace { op: *member, slowness: 1.0, due, left: 0.0, event: due };
             }
             if pace.slowness != slowness {
-                let left = (pace.due - moment.now).0 as f64 * (slowness / pace.slowness);
-                pace.due = moment.now + Picoseconds(left.round() as u64);
+                let stands = pace.slowness == f64::INFINITY;
+                if slowness == f64::INFINITY {
+                    pace.left = (pace.due - moment.now).0 as f64 / pace.slowness;
+                    pace.due = NEVER;
+                } else {
+                    let left = match stands {
+                        true => pace.left * slowness,
+                        false => (pace.due - moment.now).0 as f64 * (slowness / pace.slowness),
+                    };
+                    pace.due = moment.now + Picoseconds(left.round() as u64);
+                }
                 pace.slowness = slowness;
                 if pace.due < pace.event {
                     pace.event = pace.due;
@@ -161,9 +234,14 @@ impl<'a> Running<'a> {
 
     fn slowness_of(&self, op: OpId) -> f64 {
         let on_device = |used: &Use| {
+            if let (Some(turns), Some(_)) = (self.turns.get(&used.device), used.thread) {
+                let wanted =
+                    self.devices[used.device as usize].iter().map(|present| present.load.cores).sum();
+                return turns.slowness(op) * used.load.crowded(wanted);
+            }
             let others = self.devices[used.device as usize].iter().filter(|present| present.op != op);
             used.load.slowness(others.map(|present| present.load))
         };
-        self.graph.uses_of(op).iter().map(on_device).fold(1.0, f64::max)
+        self.graph.uses_of(op).iter().map(on_device).reduce(f64::max).unwrap_or(1.0)
     }
 }

@@ -161,6 +161,13 @@ fn check_cores(cores: &Cores) -> Result<(), Fault> {
         let allowed = format!("at most the {} cores", cores.count.value);
         return Err(fault("node.cores.threads", cores.threads.value.to_string(), &allowed));
     }
+    if let Some(turns) = &cores.turns {
+        for (key, time) in [("slice", turns.slice.value), ("balance", turns.balance.value)] {
+            if !(1e-6..=1.0).contains(&time.get()) {
+                return Err(fault(&format!("node.cores.turns.{key}"), time.to_string(), "from 1 us to 1 s"));
+            }
+        }
+    }
     if let Some(part) = cores.jitter.iter().find(|part| !(**part >= 0.0 && **part < 1e6)) {
         return Err(fault("node.cores.jitter", part.to_string(), "from 0 to 1,000,000"));
     }

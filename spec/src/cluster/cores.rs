@@ -29,6 +29,9 @@ pub struct Cores {
     /// they find others' numbers in the caches. Negative where other programs were busy too when it was measured.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub crowding: f64,
+    /// How threads take turns where they outnumber cores, each rank having one; left out, they share cores at every moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<CoreTurns>,
     /// How unsteady ops are: parts of their means that they took, of equal probability and with the mean 1, the shortest
     /// first; left out, all take their means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -36,6 +39,31 @@ pub struct Cores {
     /// Collectives that were timed as ops of a program, with what such an op does beside the exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<MeasuredExchange>,
+}
+
+/// How an operating system's scheduler lets threads take turns on cores, each of which has a queue of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreTurns {
+    /// How long a thread keeps its core while others wait for it.
+    pub slice: Sourced<Seconds>,
+    /// After how long a core that ran out of threads takes one that waits at another core.
+    pub balance: Sourced<Seconds>,
+}
+
+impl CoreTurns {
+    /// As Linux does it on so many cores if nobody has set it otherwise.
+    ///
+    /// Source: linux 6.18, kernel/sched/fair.c: a slice is 0.7 ms (1 + ⌊log₂ n⌋), n at most 8 cores; idle cores are looked
+    /// after in the ticks of busy ones (`nohz_balancer_kick`), 250 a second by kernel/Kconfig.hz.
+    pub fn of_linux(cores: usize) -> Self {
+        let slice = 0.7e-3 * f64::from(1 + cores.clamp(1, 8).ilog2());
+        let sourced = |value, what: &str| Sourced {
+            value: Seconds::new(value),
+            source: format!("assumed: linux 6.18, {what}"),
+        };
+        Self { slice: sourced(slice, "sysctl_sched_base_slice"), balance: sourced(4e-3, "a tick at HZ=250") }
+    }
 }
 
 fn is_nothing(part: &f64) -> bool {
@@ -137,6 +165,38 @@ mod tests {
         let both = NetworkWork::sum(&[first, work(row(100.0, 3.0), row(50.0, 5.0))]).unwrap();
         assert_eq!(of(&both), [0.2, 1.0]);
         assert_eq!(NetworkWork::sum(&[]), None);
+    }
+
+    #[test]
+    fn turns_are_written_and_read_and_have_a_length() {
+        use crate::cluster::Cluster;
+        let one = |value| Sourced { value, source: "a test".into() };
+        let row = MeasuredTime { bytes: Bytes::new(8.0), time: Seconds::new(1e-6) };
+        let of_slice = |slice| {
+            let own = CoreTurns::of_linux(2);
+            let mut cluster = Cluster::from_name("dgx-a100").unwrap();
+            cluster.node.cores = Some(Cores {
+                count: one(2),
+                threads: one(1),
+                emulated: false,
+                steps: StepTimes { source: "a test".into(), copies: vec![row], adds: vec![row] },
+                network: None,
+                crowding: 0.0,
+                turns: Some(CoreTurns { slice: Sourced { value: Seconds::new(slice), ..own.slice }, ..own }),
+                jitter: Vec::new(),
+                exchanges: Vec::new(),
+            });
+            let text = toml::to_string(&cluster).unwrap();
+            (cluster, Cluster::from_toml(&text, "own.toml").map_err(|error| error.to_string()))
+        };
+        assert_eq!(CoreTurns::of_linux(2).slice.value, Seconds::new(1.4e-3));
+        let (cluster, read) = of_slice(1.4e-3);
+        assert_eq!(read, Ok(cluster));
+        let refused = of_slice(0.0).1.unwrap_err();
+        assert!(
+            refused.contains("node.cores.turns.slice") && refused.contains("from 1 us to 1 s"),
+            "{refused}"
+        );
     }
 
     #[test]
