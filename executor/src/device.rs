@@ -24,7 +24,7 @@ pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, GridOps, Met, NOWHERE,
     OptimizerOps, OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated, Visits, each_token,
 };
-pub(crate) use streams::{COMPUTE, stream_of};
+pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
 pub(crate) use words::Words;
 
 use crate::error::Fault;
