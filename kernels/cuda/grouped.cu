@@ -68,8 +68,8 @@ ENTRY(grouped_weights_simple_bf16, 256, Grouped<bf16>, grouped_weights_simple<bf
 
 // ---- 2. Tensor cores: bf16. ----------------------------------------------------------------------------------------------
 // A block of 8 warps makes 128 x 128 numbers, each warp 32 x 64 of them in registers, from 64 of the inner dimension at a time.
-// The next 64 are on their way meanwhile: two stages of 36 KiB of shared memory, so that two blocks fit on a multiprocessor of
-// an A100 or H100. Beyond the matrices' edges there are zeros.
+// The next 64 are on their way meanwhile: two stages of 36 KiB of shared memory. A thread's 64 sums leave it about as many
+// registers for the rest if two blocks are to fit on a multiprocessor. Beyond the matrices' edges there are zeros.
 
 #define GROUP_TILE 128
 #define GROUP_STEP 64

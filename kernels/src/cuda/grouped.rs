@@ -67,7 +67,7 @@ impl GroupedProduct {
     }
 
     /// Whether tensor cores can do it: rows are whole packs.
-    fn fits(&self, number: Number) -> bool {
+    pub fn fits(&self, number: Number) -> bool {
         number == Number::Bf16 && self.inputs % number.pack() == 0 && self.outputs % number.pack() == 0
     }
 }
