@@ -4,6 +4,7 @@ mod on_device;
 
 use crate::error::Fault;
 use crate::near::Near;
+use crate::pairs::Pairs;
 use crate::reach::Reach;
 use crate::tensor::{give_back, take_buffer};
 use crate::transport::{Route, Tag, Transport};
@@ -53,20 +54,29 @@ struct OwnSteps {
 /// Performs collectives for one rank.
 pub(crate) struct Communicator<'a> {
     transport: &'a dyn Transport,
-    /// Who reaches whom how, and the ranks that share GPUs with this one; none where it computes on the host.
-    near: Option<(&'a Reach, Near<'a>)>,
+    /// None where the rank computes on the host.
+    on_gpu: Option<OnGpu<'a>>,
     known: BTreeMap<(CollectiveKind, usize, usize), OwnSteps>,
+}
+
+/// How a rank reaches others from its GPU.
+pub(crate) struct OnGpu<'a> {
+    pub reach: &'a Reach,
+    /// Those of its process.
+    pub near: Near<'a>,
+    /// Those to which NCCL carries messages.
+    pub pairs: Pairs<'a>,
 }
 
 impl<'a> Communicator<'a> {
     /// Over that transport.
     pub fn new(transport: &'a dyn Transport) -> Self {
-        Self { transport, near: None, known: BTreeMap::new() }
+        Self { transport, on_gpu: None, known: BTreeMap::new() }
     }
 
     /// Of a rank that others reach on its GPU.
-    pub fn with_near(self, reach: &'a Reach, near: Near<'a>) -> Self {
-        Self { near: Some((reach, near)), ..self }
+    pub fn on_gpu(self, on_gpu: OnGpu<'a>) -> Self {
+        Self { on_gpu: Some(on_gpu), ..self }
     }
 
     /// Every member's numbers together, in every member's `data`.

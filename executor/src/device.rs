@@ -21,10 +21,11 @@ pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
-    AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, GridOps, Met, NOWHERE,
-    OptimizerOps, OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated, Visits, each_token,
+    AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, ExpertPass, ExpertProducts,
+    GridOps, Met, NOWHERE, OptimizerOps, OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated,
+    Visits, each_token,
 };
-pub(crate) use streams::{COMPUTE, stream_of};
+pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
 pub(crate) use words::Words;
 
 use crate::error::Fault;

@@ -52,6 +52,7 @@ mod layers;
 mod modules;
 mod moves;
 mod near;
+mod pairs;
 mod parameters;
 mod processes;
 mod random;

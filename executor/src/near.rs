@@ -81,7 +81,7 @@ impl<'a> Near<'a> {
         self.lent.retain(|(back, tensor)| {
             let read = offers.look(*back);
             if let Some(read) = &read {
-                end_of_loan(device, tensor, read);
+                end_of_loan(device, tensor, read.moment.as_ref());
             }
             read.is_none()
         });
@@ -91,14 +91,15 @@ impl<'a> Near<'a> {
     pub fn take_all_back(&mut self, device: &dyn Device) -> Result<(), Fault> {
         for (back, tensor) in std::mem::take(&mut self.lent) {
             let read = self.pulse.waiting(|| self.offers.take(back))?;
-            end_of_loan(device, &tensor, &read);
+            end_of_loan(device, &tensor, read.moment.as_ref());
         }
         Ok(())
     }
 }
 
-fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: &Offer) {
-    let Some(moment) = &read.moment else { return };
+/// Others read a tensor until that moment.
+pub(crate) fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: Option<&Moment>) {
+    let Some(moment) = read else { return };
     // Who gets the memory next waits, and so does who writes there without giving it back.
     device.read_until(tensor.slice(), moment);
     if tensor.is_shared() {

@@ -139,7 +139,7 @@ impl Rank<'_> {
             for (index, instruction) in instructions.iter().enumerate() {
                 self.pulse.begin_op(number, index)?;
                 let start = self.recorder.start();
-                device.select(stream_of(instruction.op.stream));
+                device.select(self.stream_of(instruction.op));
                 instruction.waits.iter().filter_map(|op| ended[*op].as_ref()).for_each(|op| device.wait(op));
                 if told {
                     device.mark();
@@ -158,7 +158,7 @@ impl Rank<'_> {
                 self.recorder.ended(number, index, start, state_bytes(&self.sizes, &self.state));
             }
             let number = losses.iter().position(|call| *call == number);
-            let last = instructions.last().map_or(COMPUTE, |instruction| stream_of(instruction.op.stream));
+            let last = instructions.last().map_or(COMPUTE, |instruction| self.stream_of(instruction.op));
             // The sum of the losses comes behind what ranks put together on another stream.
             let put_together = if number.is_some() && last != COMPUTE { device.moment() } else { None };
             device.select(COMPUTE);
@@ -425,10 +425,26 @@ impl Rank<'_> {
         Ok(())
     }
 
+    /// The rank at a place of this rank's pipeline.
+    fn rank_at(&self, place: usize) -> usize {
+        self.shared.program.ranks[self.program.pipeline[place]].rank
+    }
+
     /// The way between two ranks of this rank's pipeline.
     fn route(&self, from: usize, to: usize, channel: Channel, action: Action) -> Route {
-        let rank = |place: usize| self.shared.program.ranks[self.program.pipeline[place]].rank;
-        Route { from: rank(from), to: rank(to), tag: Tag::Stage(channel, action.microbatch) }
+        let [from, to] = [from, to].map(|place| self.rank_at(place));
+        Route { from, to, tag: Tag::Stage(channel, action.microbatch) }
+    }
+
+    /// The device's stream for an op.
+    fn stream_of(&self, op: &Op) -> usize {
+        let own = self.program.rank;
+        let ends = match op.work {
+            Work::Send { to, .. } => Some((own, self.rank_at(to))),
+            Work::Receive { from, .. } => Some((self.rank_at(from), own)),
+            _ => None,
+        };
+        ends.and_then(|ends| self.communicator.stream(ends)).unwrap_or_else(|| stream_of(op.stream))
     }
 
     /// A step of a module, and what stands before its first and behind its last one.

@@ -87,14 +87,27 @@ impl Reach {
             return Vec::new();
         }
         let own = &program.ranks[rank];
-        let ops = own.calls.iter().flat_map(|call| &program.segments[call.segment].ops);
-        let groups = ops.filter_map(|op| match op.work {
+        let groups = ops_of(program, own).filter_map(|op| match op.work {
             Work::Collective { axis, .. } if carries(op) == Carries::Numbers => {
                 group_of(own, axis).filter(|group| self.group(&program.groups[*group].ranks) == Way::Nccl)
             }
             _ => None,
         });
         groups.collect::<BTreeSet<usize>>().into_iter().collect()
+    }
+
+    /// The ranks between which NCCL carries messages, sender first, in an order that is the same everywhere.
+    pub fn nccl_pairs(&self, program: &Program) -> Vec<(usize, usize)> {
+        let mut pairs = BTreeSet::new();
+        for own in &program.ranks {
+            for op in ops_of(program, own) {
+                if let Work::Send { to, .. } = op.work {
+                    let to = program.ranks[own.pipeline[to]].rank;
+                    pairs.extend((self.message(own.rank, to) == Way::Nccl).then_some((own.rank, to)));
+                }
+            }
+        }
+        pairs.into_iter().collect()
     }
 
     /// How ranks on GPUs communicate along each axis of a program: where that differs, as those that the host holds up most.
@@ -109,8 +122,7 @@ impl Reach {
         };
         for own in &program.ranks {
             let rank_of = |place: usize| program.ranks[own.pipeline[place]].rank;
-            let segments: BTreeSet<usize> = own.calls.iter().map(|call| call.segment).collect();
-            for op in segments.iter().flat_map(|segment| &program.segments[*segment].ops) {
+            for op in ops_of(program, own) {
                 match op.work {
                     Work::Send { to, .. } => goes(Axis::Pipeline, self.message(own.rank, rank_of(to))),
                     Work::Collective { axis, .. } => match (group_of(own, axis), carries(op)) {
@@ -143,12 +155,23 @@ impl Reach {
         }
     }
 
-    /// How a message goes from one rank to another. The GPUs of a process copy from each other.
+    /// How a message goes from one rank to another. The GPUs of a process copy from each other; processes that share a GPU do
+    /// not reach each other's memory there, and NCCL wants a GPU for each.
     pub fn message(&self, from: usize, to: usize) -> Way {
         let [from, to] = [from, to].map(|rank| &self.0[rank]);
-        let near = from.process == to.process && from.gpu.is_some() && to.gpu.is_some();
-        if near { Way::Device } else { Way::Host }
+        match (from.gpu, to.gpu) {
+            (None, _) | (_, None) => Way::Host,
+            _ if from.process == to.process => Way::Device,
+            (from, to) if from == to => Way::Host,
+            _ => Way::Nccl,
+        }
     }
+}
+
+/// The ops of a rank, each once.
+fn ops_of<'a>(program: &'a Program, own: &RankProgram) -> impl Iterator<Item = &'a Op> + use<'a> {
+    let segments: BTreeSet<usize> = own.calls.iter().map(|call| call.segment).collect();
+    segments.into_iter().flat_map(|segment| &program.segments[segment].ops)
 }
 
 fn group_of(own: &RankProgram, axis: Axis) -> Option<usize> {
@@ -203,7 +226,7 @@ mod tests {
         for (ranks, way) in groups {
             assert_eq!(reach.group(ranks), way, "{ranks:?}");
         }
-        let messages = [(0, 1), (0, 2), (0, 3), (5, 0)].map(|(from, to)| reach.message(from, to));
-        assert_eq!(messages, [Way::Device, Way::Device, Way::Host, Way::Host]);
+        let messages = [(0, 1), (0, 2), (0, 3), (0, 4), (5, 0)].map(|(from, to)| reach.message(from, to));
+        assert_eq!(messages, [Way::Device, Way::Device, Way::Nccl, Way::Host, Way::Host]);
     }
 }

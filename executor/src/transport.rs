@@ -7,6 +7,7 @@ mod peers;
 mod tcp;
 mod threads;
 
+pub(crate) use inbox::{mark, tag};
 #[cfg(feature = "mpi")]
 use mpi::MpiWorld;
 pub(crate) use tcp::Connections;
@@ -97,6 +98,10 @@ pub(crate) enum Tag {
     Group(usize),
     /// What rank 0 hears of the others' steps.
     Report,
+    /// Which message a GPU was told to send to another one.
+    Sent,
+    /// That a GPU was told to receive the next one.
+    Taken,
 }
 
 /// The two ends of a message.
@@ -124,6 +129,9 @@ pub(crate) trait Transport: Send + Sync {
     /// # Errors
     /// `Aborted` once some rank has called `abort`, `Lost` once one is gone.
     fn receive(&self, route: Route) -> Result<Vec<f32>, Fault>;
+
+    /// The next message on a route, if it is there.
+    fn look(&self, route: Route) -> Option<Vec<f32>>;
 
     /// Wakes everyone who waits, now and later.
     fn abort(&self);

@@ -199,6 +199,10 @@ impl Transport for Watched<'_> {
         self.pulse.waiting(|| self.transport.receive(route))
     }
 
+    fn look(&self, route: Route) -> Option<Vec<f32>> {
+        self.transport.look(route)
+    }
+
     fn abort(&self) {
         self.transport.abort();
     }

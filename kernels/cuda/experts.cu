@@ -1,4 +1,4 @@
-// Mixture of experts: routing, sorting tokens by expert, moving rows there and back, and a product per expert.
+// Mixture of experts: routing, sorting tokens by expert, moving rows there and back. Their products are in grouped.cu.
 //
 // A token's row goes to the `chosen` experts with the largest router logits. Choices (token, expert) are sorted by expert,
 // those of an expert in token order, so that each expert has a matrix of rows next to each other and sums have one order.
@@ -229,70 +229,4 @@ struct Invert {
 KERNEL(invert_order, 256, Invert) {
     i64 place = global_thread();
     if (place < a.starts[a.buckets]) a.places[a.order[place]] = (u32)place;
-}
-
-struct GroupedProduct {
-    const bf16* x;         // rows x inner, sorted by expert
-    const bf16* weights;   // experts x inner x width
-    bf16* out;             // rows x width
-    const u32* starts;     // experts + 1
-    int inner, width, experts;
-};
-
-// out = x W of the row's expert, for all experts in one launch: the number of rows of an expert is known on the GPU only, and a
-// launch per expert would wait for it. Block (column tile, row tile, expert); blocks behind an expert's last row leave at once. A
-// 64 x 64 tile by 4 warps, 16 rows each, 64 of the inner dimension at a time, two stages: 36 KiB of shared memory. It is for
-// many small experts; one large product is cublasLt's.
-#define GROUP_TILE 64
-KERNEL(grouped_product, 128, GroupedProduct) {
-    SHARED_BYTES(memory);
-    const int tile_size = GROUP_TILE * Tile<GROUP_TILE>::stride;
-    bf16* tiles = reinterpret_cast<bf16*>(memory);
-    int expert = blockIdx.z, begin = a.starts[expert] + blockIdx.y * GROUP_TILE, end = a.starts[expert + 1];
-    int column = blockIdx.x * GROUP_TILE;
-    if (begin >= end) return;
-    const bf16* weights = a.weights + (i64)expert * a.inner * a.width + column;
-    const bf16* x = a.x + (i64)begin * a.inner;
-    float out[GROUP_TILE / 8][4] = {};
-    int steps = a.inner / GROUP_TILE;
-
-#define BEGIN_GROUP(step)                                                                                             \
-    {                                                                                                                 \
-        Tile<GROUP_TILE> left = {tiles + (step) % 2 * 2 * tile_size}, right = {left.rows + tile_size};                \
-        left.copy(x + (step) * GROUP_TILE, a.inner, GROUP_TILE, end - begin);                                         \
-        right.copy(weights + (i64)(step) * GROUP_TILE * a.width, a.width, GROUP_TILE, GROUP_TILE);                    \
-    }                                                                                                                 \
-    end_copies();
-
-    BEGIN_GROUP(0)
-    for (int step = 0; step < steps; ++step) {
-        if (step + 1 < steps) {
-            BEGIN_GROUP(step + 1)
-            wait_copies<1>();
-        } else {
-            wait_copies<0>();
-        }
-        __syncthreads();
-        Tile<GROUP_TILE> left = {tiles + step % 2 * 2 * tile_size}, right = {left.rows + tile_size};
-#pragma unroll
-        for (int k = 0; k < GROUP_TILE / 16; ++k) {
-            u32 own[4];
-            left.load_a(own, warp() * 16, 16 * k);
-#pragma unroll
-            for (int j = 0; j < GROUP_TILE / 16; ++j) {
-                u32 b[4];
-                right.load_b_columns(b, 16 * k, 16 * j);
-                mma(out[2 * j], own, b[0], b[1]);
-                mma(out[2 * j + 1], own, b[2], b[3]);
-            }
-        }
-        __syncthreads();
-    }
-    int row = begin + warp() * 16 + lane() / 4;
-#pragma unroll
-    for (int j = 0; j < GROUP_TILE / 8; ++j) {
-        bf16* to = a.out + (i64)row * a.width + column + 8 * j + lane() % 4 * 2;
-        if (row < end) *reinterpret_cast<u32*>(to) = pack_bf16(out[j][0], out[j][1]);
-        if (row + 8 < end) *reinterpret_cast<u32*>(to + 8 * (i64)a.width) = pack_bf16(out[j][2], out[j][3]);
-    }
 }

@@ -64,6 +64,11 @@ template <int width> struct Tile {
         load_matrices(a, at(row + lane() % 16, column + lane() / 16 * 8));
     }
 
+    // The same where A's columns are the tile's rows: A[m][k] = tile[row + k][column + m].
+    DEVICE void load_a_columns(u32* a, int row, int column) const {
+        load_transposed(a, at(row + lane() / 16 * 8 + lane() % 8, column + lane() / 8 % 2 * 8));
+    }
+
     // B for two neighbouring 16 x 8 products, where B's columns are the tile's rows: B[k][n] = tile[row + n][column + k].
     // b[0], b[1] for n < 8; b[2], b[3] for the next 8.
     DEVICE void load_b_rows(u32* b, int row, int column) const {

@@ -2,9 +2,10 @@
 //! `sum_buffers`, in the order of the members: the same bits in every run and on every member. Where each has a GPU of its own
 //! NCCL does them. Elsewhere the host's collectives are used.
 
-use super::{Combine, Communicator, Members};
+use super::{Combine, Communicator, Members, OnGpu};
 use crate::device::{Device, Far, Numbers, Slice, SliceMut, on_host};
 use crate::error::Fault;
+use crate::pairs::Ends;
 use crate::reach::Way;
 use crate::tensor::Tensor;
 use crate::transport::{Route, Tag};
@@ -17,7 +18,7 @@ const PACK: usize = 8;
 impl Communicator<'_> {
     /// How the members of a group communicate.
     pub fn way(&self, members: &Members) -> Way {
-        self.near.as_ref().map_or(Way::Host, |(reach, _)| reach.group(&members.ranks))
+        self.on_gpu.as_ref().map_or(Way::Host, |own| own.reach.group(&members.ranks))
     }
 
     /// Enters a group whose members have a GPU each: the first of them makes its name, and the transport carries it.
@@ -149,33 +150,47 @@ impl Communicator<'_> {
     }
 
     fn meet(&mut self, device: &dyn Device, members: &Members, own: Far) -> Result<Vec<Far>, Fault> {
-        let (_, near) = self.near.as_mut().expect("who meets on a GPU is near");
-        near.meet(device, members, own)
+        let on_gpu = self.on_gpu.as_mut().expect("who meets on a GPU has one");
+        on_gpu.near.meet(device, members, own)
+    }
+
+    /// Enters the pairs between which NCCL carries messages.
+    pub fn enter_pairs(&mut self, device: &dyn Device) -> Result<(), Fault> {
+        let pairs = self.on_gpu.as_ref().map_or(Vec::new(), |own| own.pairs.groups());
+        pairs.into_iter().try_for_each(|members| self.enter(device, &members))
+    }
+
+    /// The device's stream for messages from one rank to another, if it is not that of all messages.
+    pub fn stream(&self, ends: Ends) -> Option<usize> {
+        self.on_gpu.as_ref()?.pairs.stream(ends)
     }
 
     /// Sends a tensor.
     pub fn send(&mut self, device: &dyn Device, route: Route, tensor: Tensor) {
-        match &mut self.near {
-            Some((reach, near)) if reach.message(route.from, route.to) == Way::Device => {
-                near.send(device, route, tensor);
-            }
-            _ => self.transport.send(route, tensor.into_vec()),
+        let Some(on_gpu) = &mut self.on_gpu else { return self.transport.send(route, tensor.into_vec()) };
+        match on_gpu.reach.message(route.from, route.to) {
+            Way::Host => self.transport.send(route, tensor.into_vec()),
+            Way::Device => on_gpu.near.send(device, route, tensor),
+            Way::Nccl => on_gpu.pairs.send(device, route, tensor),
         }
     }
 
     /// The next tensor on a route.
     pub fn receive(&mut self, device: &dyn Device, route: Route, width: usize) -> Result<Tensor, Fault> {
-        match &mut self.near {
-            Some((reach, near)) if reach.message(route.from, route.to) == Way::Device => {
-                near.receive(device, route, width)
-            }
-            _ => Ok(Tensor::take_to(device, self.transport.receive(route)?, width)),
+        let by_host = || Ok(Tensor::take_to(device, self.transport.receive(route)?, width));
+        let Some(on_gpu) = &mut self.on_gpu else { return by_host() };
+        match on_gpu.reach.message(route.from, route.to) {
+            Way::Host => by_host(),
+            Way::Device => on_gpu.near.receive(device, route, width),
+            Way::Nccl => on_gpu.pairs.receive(device, route, width),
         }
     }
 
     /// At the end of a step: memory that others have read is this rank's again.
     pub fn end_step(&mut self, device: &dyn Device) -> Result<(), Fault> {
-        self.near.as_mut().map_or(Ok(()), |(_, near)| near.take_all_back(device))
+        let Some(OnGpu { near, pairs, .. }) = &mut self.on_gpu else { return Ok(()) };
+        near.take_all_back(device)?;
+        pairs.take_all_back(device)
     }
 }
 

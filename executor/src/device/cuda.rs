@@ -2,7 +2,7 @@
 //!
 //! Memory is kept by size when it is given up and handed out again, in the order of the stream, so that after the first step
 //! none is asked for. After a fault nothing more is done; `check` tells of it. What the host gives, tokens or tables, is
-//! copied; messages of ranks on the same GPU are copied there, and those of others come through the host.
+//! copied; messages of ranks of the same process are copied there, and those of others come by NCCL or through the host.
 
 mod attention;
 mod by_host;

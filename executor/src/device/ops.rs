@@ -9,7 +9,7 @@ mod step;
 
 pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionTile, Met};
 pub(crate) use dropout::DropoutOps;
-pub(crate) use experts::{ExpertOps, NOWHERE, Visits};
+pub(crate) use experts::{ExpertOps, ExpertPass, ExpertProducts, NOWHERE, Visits};
 pub(crate) use grid::GridOps;
 pub(crate) use optimizer::{OptimizerOps, OptimizerStep, Rule, Updated};
 pub(crate) use step::{StepBegin, StepNumbers, StepOps, each_token};

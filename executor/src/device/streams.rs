@@ -5,6 +5,9 @@ use trainwright_spec::program::Stream;
 /// The one that computes, and does what is told where nobody says otherwise.
 pub(crate) const COMPUTE: usize = 0;
 
+/// From here on: one for the messages between this rank and another one in one direction, where NCCL carries them.
+pub(crate) const PAIRS: usize = 7;
+
 /// A device's stream for one of a program. What a program lets the node's processors do for a rank is told to the stream that
 /// computes, since the rank's thread does it.
 pub(crate) fn stream_of(stream: Stream) -> usize {

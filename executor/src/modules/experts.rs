@@ -3,10 +3,9 @@
 use super::linear::Linear;
 use super::route::Choices;
 use super::{Operator, Step};
-use crate::device::{Device, Matrix, Product, Slice, SliceMut};
+use crate::device::{Device, ExpertPass, ExpertProducts, Matrix, Product, SliceMut};
 use crate::parameters::ParameterName;
 use crate::tensor::Tensor;
-use std::ops::Range;
 use std::rc::Rc;
 use trainwright_kernels::Onto;
 use trainwright_kernels::cuda::Number;
@@ -91,15 +90,12 @@ impl Operator for Grouped {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let groups = groups(step);
         let weights = step.read(name(step)).expect("experts have weights");
-        let each = weights.len() / (groups.len() - 1);
-        let (inputs, outputs) = (input.width(), each / input.width());
+        let (inputs, outputs) = (input.width(), weights.len() / (groups.len() - 1) / input.width());
         let mut output = Tensor::any_on(step.device, input.rows(), outputs);
-        for (expert, rows) in own_rows(&groups) {
-            let left = rows_of(input.slice(), &rows, inputs);
-            let right = rows_of(weights, &(expert * outputs..(expert + 1) * outputs), inputs).transposed();
-            let into = output.slice_mut().part(rows.start * outputs..rows.end * outputs);
-            multiply(step.device, into, Onto::Replace, [left, right]);
-        }
+        let (left, starts) = (input.slice(), &groups[..]);
+        let products =
+            ExpertProducts { pass: ExpertPass::Forward, left, right: weights, starts, inputs, outputs };
+        step.device.multiply_experts(output.slice_mut(), products);
         step.kept().groups = groups;
         output
     }
@@ -107,15 +103,12 @@ impl Operator for Grouped {
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let groups = step.kept().groups.clone();
         let weights = step.read(name(step)).expect("experts have weights");
-        let each = weights.len() / (groups.len() - 1);
-        let (outputs, inputs) = (gradient.width(), each / gradient.width());
+        let (outputs, inputs) = (gradient.width(), weights.len() / (groups.len() - 1) / gradient.width());
         let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
-        for (expert, rows) in own_rows(&groups) {
-            let left = rows_of(gradient.slice(), &rows, outputs);
-            let right = rows_of(weights, &(expert * outputs..(expert + 1) * outputs), inputs);
-            let into = to_input.slice_mut().part(rows.start * inputs..rows.end * inputs);
-            multiply(step.device, into, Onto::Replace, [left, right]);
-        }
+        let (left, starts) = (gradient.slice(), &groups[..]);
+        let products =
+            ExpertProducts { pass: ExpertPass::Backward, left, right: weights, starts, inputs, outputs };
+        step.device.multiply_experts(to_input.slice_mut(), products);
         Some(to_input)
     }
 
@@ -125,31 +118,15 @@ impl Operator for Grouped {
         let input = step.kept_input();
         let (outputs, inputs) = (gradient.width(), input.width());
         let (name, device) = (name(step), step.device);
-        let mut rest = step.state.layer_mut(step.place.0).write(device, name).expect("experts have weights");
-        for rows in groups.windows(2).map(|ends| ends[0]..ends[1]) {
-            let [into, behind] = rest.split_at(outputs * inputs);
-            rest = behind;
-            if rows.is_empty() {
-                continue;
-            }
-            let left = rows_of(gradient.slice(), &rows, outputs).transposed();
-            multiply(device, into, Onto::Add, [left, rows_of(input.slice(), &rows, inputs)]);
-        }
+        let sums = step.state.layer_mut(step.place.0).write(device, name).expect("experts have weights");
+        let (left, right, starts) = (gradient.slice(), input.slice(), &groups[..]);
+        let products = ExpertProducts { pass: ExpertPass::Weights, left, right, starts, inputs, outputs };
+        device.multiply_experts(sums, products);
     }
 }
 
 fn multiply(device: &dyn Device, out: SliceMut, onto: Onto, [left, right]: [Matrix; 2]) {
     device.multiply(out, Product { left, right, onto, bias: None });
-}
-
-/// Each expert that has rows, with them.
-fn own_rows(groups: &[usize]) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
-    let all = groups.windows(2).map(|ends| ends[0]..ends[1]).enumerate();
-    all.filter(|(_, rows)| !rows.is_empty())
-}
-
-fn rows_of<'a>(all: Slice<'a>, rows: &Range<usize>, width: usize) -> Matrix<'a> {
-    Matrix::rows(all.part(rows.start * width..rows.end * width), width)
 }
 
 fn groups(step: &mut Step) -> Vec<usize> {

@@ -5,11 +5,12 @@ use super::run::{Run, loader};
 use super::{Message, RankEnd, StepMessage};
 use crate::beside::Beside;
 use crate::checkpoint::Saver;
-use crate::collective::{Communicator, Members};
+use crate::collective::{Communicator, Members, OnGpu};
 use crate::device::{Device, Here, Numbers, Opening};
 use crate::error::{Fault, RunError};
 use crate::instruction::instructions;
 use crate::near::{Near, Offers};
+use crate::pairs::Pairs;
 use crate::parameters::Layer;
 use crate::rank::{Rank, Shared};
 use crate::record::Recorder;
@@ -72,6 +73,7 @@ impl Run {
         for group in self.reach.nccl_groups(&self.program, rank) {
             own.communicator.enter(&*device, &members(&self.program, group, rank))?;
         }
+        own.communicator.enter_pairs(&*device)?;
         let saver = self.settings.saving.as_ref().map(|saving| Saver {
             plan: &self.plan,
             tokens: &self.tokens,
@@ -138,8 +140,13 @@ impl Run {
             groups: groups.collect(),
             communicator: match self.reach.0[rank].gpu {
                 None => Communicator::new(shared.transport),
-                Some(_) => Communicator::new(shared.transport)
-                    .with_near(&self.reach, Near::new(&self.offers, self.watch.rank(rank))),
+                Some(_) => {
+                    let near = Near::new(&self.offers, pulse);
+                    // Behind the groups of the program and those of all ranks.
+                    let (all, first) = (self.reach.nccl_pairs(program), program.groups.len() + 3);
+                    let pairs = Pairs::new(shared.transport, &all, rank, first);
+                    Communicator::new(shared.transport).on_gpu(OnGpu { reach: &self.reach, near, pairs })
+                }
             },
             loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
             state,

@@ -55,7 +55,9 @@ impl Run {
         let program = lower_every_rank(&plan);
         let ranks = program.ranks.len();
         let reach = Reach::of(&here, &program, settings.device)?;
-        if here.own.iter().any(|rank| !reach.nccl_groups(&program, *rank).is_empty()) {
+        let has_groups = here.own.iter().any(|rank| !reach.nccl_groups(&program, *rank).is_empty());
+        let sends = |(from, to): &(usize, usize)| here.own.contains(from) || here.own.contains(to);
+        if has_groups || reach.nccl_pairs(&program).iter().any(sends) {
             (settings.device.require_nccl)()?;
         }
         let mut inventory = Inventory::default();

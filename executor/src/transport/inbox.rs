@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use trainwright_spec::program::Channel;
 
 /// Three numbers before a message.
-pub(super) type Mark = [u32; 3];
+pub(crate) type Mark = [u32; 3];
 
 /// What says that nothing comes after it, that a rank has given up, and what a rank says of itself.
 pub(super) const FAREWELL: Mark = [u32::MAX, 0, 0];
@@ -82,6 +82,11 @@ impl Inbox {
             }
             content = self.changed.wait(content).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// The next message on a route, if it is there.
+    pub fn look(&self, route: Route) -> Option<Vec<f32>> {
+        self.lock().messages.get_mut(&route).and_then(VecDeque::pop_front)
     }
 
     /// Whether the next message on a route is there.
@@ -173,22 +178,27 @@ impl Inbox {
 }
 
 /// A tag as numbers.
-pub(super) fn mark(tag: Tag) -> Mark {
+pub(crate) fn mark(tag: Tag) -> Mark {
     match tag {
         Tag::Stage(Channel::Activation(stage), microbatch) => [0, stage as u32, microbatch as u32],
         Tag::Stage(Channel::Gradient(stage), microbatch) => [1, stage as u32, microbatch as u32],
         Tag::Group(group) => [2, group as u32, 0],
         Tag::Report => [3, 0, 0],
+        Tag::Sent => [4, 0, 0],
+        Tag::Taken => [5, 0, 0],
     }
 }
 
-fn tag([kind, first, second]: Mark) -> Option<Tag> {
+/// The tag of these numbers, if they are one's.
+pub(crate) fn tag([kind, first, second]: Mark) -> Option<Tag> {
     let (first, second) = (first as usize, second as usize);
     match kind {
         0 => Some(Tag::Stage(Channel::Activation(first), second)),
         1 => Some(Tag::Stage(Channel::Gradient(first), second)),
         2 => Some(Tag::Group(first)),
         3 => Some(Tag::Report),
+        4 => Some(Tag::Sent),
+        5 => Some(Tag::Taken),
         _ => None,
     }
 }
@@ -240,7 +250,7 @@ mod tests {
 
     #[test]
     fn tags_are_what_their_marks_say() {
-        let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report];
+        let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report, Tag::Sent, Tag::Taken];
         for own in tags {
             assert_eq!(tag(mark(own)), Some(own));
         }

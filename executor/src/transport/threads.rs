@@ -87,6 +87,10 @@ impl Transport for Mailboxes {
         self.take(route)
     }
 
+    fn look(&self, route: Route) -> Option<Vec<f32>> {
+        Mailboxes::look(self, route)
+    }
+
     fn abort(&self) {
         self.end();
     }

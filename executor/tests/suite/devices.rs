@@ -246,7 +246,9 @@ fn sixteen_bits() {
     let grid = Draft { mesh: [4, 1, 1], tensor_rows: 2, ..gpt.clone() };
     let optimizer = Some(Place::Host);
     let offloaded = Draft { offload: Offload { optimizer, ..Offload::default() }, ..of("mixtral") };
-    check_within(&[gpt, llama, ring, grid, offloaded], 0.02);
+    let experts =
+        Draft { mesh: [1, 1, 2], expert: [2, 1, 0], precision, micro_batch: 4, ..emulated("mixtral") };
+    check_within(&[gpt, llama, ring, grid, offloaded, experts], 0.02);
 }
 
 /// What one device has written another one goes on with, and the other way round.

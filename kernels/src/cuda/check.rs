@@ -6,6 +6,7 @@
 mod attention;
 mod eight;
 mod experts;
+mod grouped;
 mod losses;
 mod optimizers;
 mod rows;
@@ -59,7 +60,7 @@ pub const CHECKS: [Check; 20] = [
     Check { name: "optimizers", run: optimizers::optimizers },
     Check { name: "routing", run: experts::routing },
     Check { name: "permutation", run: experts::permutation },
-    Check { name: "grouped product", run: experts::grouped_product },
+    Check { name: "products of experts", run: grouped::products },
     Check { name: "attention", run: attention::narrow },
     Check { name: "attention over other keys", run: attention::join },
     Check { name: "attention on tensor cores", run: attention::tiles },

@@ -1,4 +1,4 @@
-//! Collectives among devices that have a memory each.
+//! Collectives and messages among devices that have a memory each.
 
 use super::launch::Address;
 
@@ -42,6 +42,20 @@ pub enum Collective {
         /// size · count.
         to: Address,
         /// How many each has.
+        count: usize,
+    },
+    /// To the other member of a group of two, which receives as many. It is over when that one has them.
+    Send {
+        /// count.
+        x: Address,
+        /// How many.
+        count: usize,
+    },
+    /// What the other member of a group of two sends.
+    Receive {
+        /// count.
+        x: Address,
+        /// How many.
         count: usize,
     },
 }

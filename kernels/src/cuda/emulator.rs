@@ -268,6 +268,24 @@ impl Emulator {
         Ok(())
     }
 
+    /// Numbers for other devices.
+    fn brought(&mut self, from: Address, count: usize, number: Number, what: &str) -> Vec<f32> {
+        let memory = &mut *memory();
+        self.touch(memory, what, &[(from, count * number.size(), false)]);
+        self.numbers(memory, from, count, number)
+    }
+
+    /// Writes what came from other devices.
+    fn put(&mut self, to: Address, made: &[f32], number: Number, what: &str) {
+        let made: Vec<u8> = match number {
+            Number::F32 => made.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Number::Bf16 => made.iter().flat_map(|x| bf16_bits(*x).to_le_bytes()).collect(),
+        };
+        let memory = &mut *memory();
+        self.touch(memory, what, &[(to, made.len(), true)]);
+        inside_mut(memory, to, made.len()).copy_from_slice(&made);
+    }
+
     fn numbers(&self, memory: &Memory, at: Address, count: usize, number: Number) -> Vec<f32> {
         let bytes = inside(memory, at, count * number.size());
         match number {
@@ -359,6 +377,7 @@ impl Device for Emulator {
     }
 
     fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        group::check_received(moment.of());
         self.order.wait(moment.of::<Clock>());
         Ok(())
     }
@@ -378,6 +397,7 @@ impl Device for Emulator {
     }
 
     fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        group::check_received(moment.of());
         self.order.wait_here(moment.of::<Clock>());
         Ok(())
     }
@@ -411,6 +431,7 @@ impl Device for Emulator {
         let memory = &mut *memory();
         self.touch(memory, "a copy to the host", &[(from, bytes.len(), false)]);
         self.order.finish();
+        group::check_received(self.order.host());
         bytes.copy_from_slice(inside(memory, from, bytes.len()));
         Ok(())
     }
@@ -555,6 +576,7 @@ impl Device for Emulator {
 
     fn finish(&mut self) -> Result<(), DeviceError> {
         self.order.finish_all();
+        group::check_received(self.order.host());
         Ok(())
     }
 
@@ -587,36 +609,35 @@ impl Device for Emulator {
         let (membership, done) = self.groups.get_mut(&group).expect("its groups were entered");
         let (membership, done) = (*membership, std::mem::replace(done, *done + 1));
         let Membership { place, size, .. } = membership;
-        let (from, brings, to, takes) = match work {
-            Collective::AllReduce { x, count } => (x, count, x, count),
-            Collective::ReduceScatter { from, to, count } => (from, size * count, to, count),
-            Collective::AllGather { from, to, count } => (from, count, to, size * count),
+        // Of the sums, or all that was brought where nothing is summed.
+        let (from, brings, to, summed) = match work {
+            Collective::AllReduce { x, count } => (x, count, x, Some(0..count)),
+            Collective::ReduceScatter { from, to, count } => {
+                (from, size * count, to, Some(place * count..(place + 1) * count))
+            }
+            Collective::AllGather { from, to, count } => (from, count, to, None),
+            Collective::Send { x, count } => {
+                let own = self.brought(x, count, number, "a message that is sent");
+                let (by, known) = self.order.work();
+                group::send(&membership, done, (own, known.clone()), by);
+                return Ok(());
+            }
+            Collective::Receive { x, count } => {
+                let (numbers, sent) = group::receive(&membership, done)?;
+                assert_eq!(numbers.len(), count, "a message is as long as its receiver expects");
+                self.order.wait(&sent);
+                self.put(x, &numbers, number, "a message that is received");
+                return Ok(());
+            }
         };
-        let bytes = |count: usize| count * number.size();
-        let own = {
-            let memory = &mut *memory();
-            self.touch(memory, "a collective", &[(from, bytes(brings), false)]);
-            self.numbers(memory, from, brings, number)
-        };
+        let own = self.brought(from, brings, number, "a collective");
         let all = group::meet(&membership, done, (own, self.order.moment()))?;
         all.iter().for_each(|brought| self.order.wait(&brought.1));
-        let sum = |at: usize| all.iter().map(|brought| brought.0[at]).sum::<f32>();
-        let made: Vec<f32> = match work {
-            Collective::AllReduce { count, .. } => (0..count).map(sum).collect(),
-            Collective::ReduceScatter { count, .. } => {
-                (place * count..(place + 1) * count).map(sum).collect()
-            }
-            Collective::AllGather { .. } => {
-                all.iter().flat_map(|brought| brought.0.iter().copied()).collect()
-            }
+        let made: Vec<f32> = match summed {
+            Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),
+            None => all.iter().flat_map(|brought| brought.0.iter().copied()).collect(),
         };
-        let made: Vec<u8> = match number {
-            Number::F32 => made.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Number::Bf16 => made.iter().flat_map(|x| bf16_bits(*x).to_le_bytes()).collect(),
-        };
-        let memory = &mut *memory();
-        self.touch(memory, "a collective", &[(to, bytes(takes), true)]);
-        inside_mut(memory, to, bytes(takes)).copy_from_slice(&made);
+        self.put(to, &made, number, "a collective");
         Ok(())
     }
 

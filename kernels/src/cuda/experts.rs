@@ -143,32 +143,3 @@ impl Permutation {
         Launch::new(FILE, format!("{kernel}_{}", number.suffix()), [self.rows, 1, 1], threads, self)
     }
 }
-
-/// The product of each expert's rows with its weights, in bf16.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[repr(C)]
-pub struct GroupedProduct {
-    /// rows × inner, by expert.
-    pub x: Address,
-    /// experts × inner × width.
-    pub weights: Address,
-    /// rows × width.
-    pub out: Address,
-    /// u32: experts + 1.
-    pub starts: Address,
-    /// The inner dimension, which 64 divides.
-    pub inner: i32,
-    /// Length of an output row, which 64 divides.
-    pub width: i32,
-    /// Experts.
-    pub experts: i32,
-}
-
-impl GroupedProduct {
-    /// The launch, for experts of at most `most_rows`.
-    pub fn launch(&self, most_rows: i32) -> Launch {
-        assert!(self.inner % 64 == 0 && self.width % 64 == 0, "64 divides both dimensions");
-        let grid = [self.width / 64, (most_rows + 63) / 64, self.experts];
-        Launch::new(FILE, "grouped_product", grid, 128, self).with_shared(4 * 64 * 72 * 2)
-    }
-}

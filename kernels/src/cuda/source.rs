@@ -16,7 +16,7 @@ pub const COMMON: [File; 2] = [
 ];
 
 /// All files with kernels.
-pub const FILES: [File; 11] = [
+pub const FILES: [File; 12] = [
     File { name: "activation", text: include_str!("../../cuda/activation.cu") },
     File { name: "attention", text: include_str!("../../cuda/attention.cu") },
     File { name: "columns", text: include_str!("../../cuda/columns.cu") },
@@ -24,6 +24,7 @@ pub const FILES: [File; 11] = [
     File { name: "eight", text: include_str!("../../cuda/eight.cu") },
     File { name: "embedding", text: include_str!("../../cuda/embedding.cu") },
     File { name: "experts", text: include_str!("../../cuda/experts.cu") },
+    File { name: "grouped", text: include_str!("../../cuda/grouped.cu") },
     File { name: "norm", text: include_str!("../../cuda/norm.cu") },
     File { name: "optimizer", text: include_str!("../../cuda/optimizer.cu") },
     File { name: "reduce", text: include_str!("../../cuda/reduce.cu") },

@@ -1,6 +1,6 @@
 //! Choices of experts, and rows on their way, on slices. A rank may have no row at all.
 
-use super::super::{ExpertOps, NOWHERE, Slice, SliceMut, Visits};
+use super::super::{ExpertOps, ExpertProducts, NOWHERE, Slice, SliceMut, Visits};
 use super::Cpu;
 use trainwright_kernels::elementwise;
 
@@ -51,6 +51,10 @@ impl ExpertOps for Cpu {
                 None => elementwise::add(row, made),
             }
         }
+    }
+
+    fn multiply_experts(&self, out: SliceMut, products: ExpertProducts) {
+        products.one_by_one(self, out);
     }
 
     fn products_with_places(&self, rows: Slice, at_places: Slice, visits: &Visits) -> Vec<f32> {

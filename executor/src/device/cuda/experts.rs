@@ -1,10 +1,30 @@
-//! Choices of experts, which the host waits for, and rows on their way. A rank may have no row at all.
+//! Choices of experts, which the host waits for, rows on their way, and products of experts. A rank may have no row at all.
+//!
+//! Products of all experts are one launch where numbers are bf16 and no expert keeps a GPU busy by itself. Larger ones are faster
+//! as cublasLt's, one by one, which has instructions that the launch has not; so are those in f32.
 
-use super::super::{Device, ExpertOps, Numbers, Slice, SliceMut, Visits};
+use super::super::{Device, ExpertOps, ExpertPass, ExpertProducts, Numbers, Slice, SliceMut, Visits};
 use super::Cuda;
 use super::structs::int;
 use trainwright_kernels::cuda::Address;
 use trainwright_kernels::cuda::experts::{Permutation, Routing};
+use trainwright_kernels::cuda::grouped::{GroupedProduct, TILE};
+
+/// Tiles of a result, each a block, that keep a GPU busy: as many as an H100 has multiprocessors.
+const BUSY: usize = 132;
+
+/// Whether one expert's product is enough for a GPU, if all have as many rows.
+fn fills_a_gpu(products: &ExpertProducts) -> bool {
+    let ExpertProducts { pass, starts, inputs, outputs, .. } = *products;
+    let rows = starts[starts.len() - 1] / (starts.len() - 1);
+    let [rows, columns] = match pass {
+        ExpertPass::Forward => [rows, outputs],
+        ExpertPass::Backward => [rows, inputs],
+        ExpertPass::Weights => [outputs, inputs],
+    };
+    let tiles = |lines: usize| lines.div_ceil(TILE as usize);
+    tiles(rows) * tiles(columns) >= BUSY
+}
 
 impl Cuda {
     /// Whole numbers that a kernel left.
@@ -83,6 +103,37 @@ impl ExpertOps for Cuda {
         self.launch(&own.combine(out.number));
     }
 
+    fn multiply_experts(&self, mut out: SliceMut, products: ExpertProducts) {
+        let ExpertProducts { pass, left, right, starts, inputs, outputs } = products;
+        let rows = starts[starts.len() - 1];
+        if rows == 0 {
+            return;
+        }
+        let (left, right, out_at) = (left.device(), right.device(), out.again().device().at);
+        let own = GroupedProduct {
+            left: left.at,
+            right: right.at,
+            out: out_at,
+            gradients: out_at,
+            starts: Address::NULL,
+            experts: int(starts.len() - 1),
+            inputs: int(inputs),
+            outputs: int(outputs),
+        };
+        if !own.fits(left.number) || fills_a_gpu(&products) {
+            return products.one_by_one(self, out);
+        }
+        let starts: Vec<u32> = starts.iter().map(|row| *row as u32).collect();
+        let (_starts, starts) = self.words(&starts);
+        let own = GroupedProduct { starts, ..own };
+        let mut ladder = match pass {
+            ExpertPass::Forward => own.forward(int(rows), left.number),
+            ExpertPass::Backward => own.backward(int(rows), left.number),
+            ExpertPass::Weights => own.weights(left.number),
+        };
+        self.launch(&ladder.pop().expect("the simple version does all"));
+    }
+
     fn products_with_places(&self, rows: Slice, at_places: Slice, visits: &Visits) -> Vec<f32> {
         if visits.rows == 0 {
             return Vec::new();
@@ -102,5 +153,62 @@ impl ExpertOps for Cuda {
         };
         self.launch(&own.weight_gradients(rows.number));
         self.read(products.slice()).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{DeviceKind, Here, Opening};
+    use std::rc::Rc;
+    use trainwright_kernels::Threads;
+    use trainwright_kernels::cuda::Number;
+
+    #[test]
+    fn one_launch_does_what_products_one_by_one_do() {
+        let kind = DeviceKind::from_name("emulated").unwrap();
+        if let Err(error) = (kind.require)() {
+            println!("skipped: {error}");
+            return;
+        }
+        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::Bf16 };
+        let device = (kind.open)(opening).unwrap();
+        let _here = Here::is(Rc::clone(&device));
+        // None, one, more than a tile of rows.
+        let (starts, inputs, outputs) = ([0, 0, 1, 150, 160], 24, 40);
+        let numbers = |count: usize, number| {
+            let of = |at: usize| ((at * 7919 + 13) % 257) as f32 / 128.0 - 1.0;
+            device.take((0..count).map(of).collect(), number)
+        };
+        let bf16 = |count| numbers(count, Number::Bf16);
+        let (x, y, weights) = (bf16(160 * inputs), bf16(160 * outputs), bf16(4 * outputs * inputs));
+        for (pass, left, right, count, number) in [
+            (ExpertPass::Forward, &x, &weights, 160 * outputs, Number::Bf16),
+            (ExpertPass::Backward, &y, &weights, 160 * inputs, Number::Bf16),
+            (ExpertPass::Weights, &y, &x, 4 * outputs * inputs, Number::F32),
+        ] {
+            let (left, right) = (left.slice(), right.slice());
+            let products = ExpertProducts { pass, left, right, starts: &starts, inputs, outputs };
+            let [mut together, mut single] = [(); 2].map(|()| numbers(count, number));
+            device.multiply_experts(together.slice_mut(), products);
+            products.one_by_one(&*device, single.slice_mut());
+            let [together, single] = [together, single].map(|own| device.read(own.slice()).into_owned());
+            // They add in other orders, and round the last bit of a bf16.
+            let near = |(own, other): (&f32, &f32)| (own - other).abs() <= 1e-2 * other.abs().max(0.1);
+            assert!(together.iter().zip(&single).all(near), "{pass:?}");
+            device.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn large_experts_are_multiplied_one_by_one() {
+        let of = |pass, rows| {
+            let (left, right) = (Slice::Host(&[]), Slice::Host(&[]));
+            let starts = [0, rows / 2, rows];
+            fills_a_gpu(&ExpertProducts { pass, left, right, starts: &starts, inputs: 1024, outputs: 4096 })
+        };
+        // 4 tiles of rows by 32 of columns are 128 blocks, 5 are 160; the matrix alone has 8 x 32.
+        assert_eq!([1024, 1280].map(|rows| of(ExpertPass::Forward, rows)), [false, true]);
+        assert!(!of(ExpertPass::Backward, 1280) && of(ExpertPass::Weights, 2));
     }
 }

@@ -1,6 +1,8 @@
-//! What a mixture of experts needs of a device beside products: choices of experts, and rows that go to them and back.
+//! What a mixture of experts needs of a device: choices of experts, rows that go to them and back, and their products.
 
-use super::super::{Slice, SliceMut};
+use super::super::{Device, Matrix, Product, Slice, SliceMut};
+use std::ops::Range;
+use trainwright_kernels::Onto;
 
 /// Rows at places: each place holds one row, and a row may be at several places or at none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +39,66 @@ impl Visits {
     }
 }
 
-/// A device that chooses experts and moves rows. Weights are by choice: by row and slot.
+/// Which product of an expert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpertPass {
+    /// y = x Wᵀ.
+    Forward,
+    /// The gradient of x: y′ W.
+    Backward,
+    /// Adds the gradient of W: y′ᵀ x.
+    Weights,
+}
+
+/// A product of every expert, each over its own rows. A matrix W is outputs × inputs; those of all experts lie one behind the
+/// other, and so do the rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpertProducts<'a> {
+    pub pass: ExpertPass,
+    /// x in forward, else y′.
+    pub left: Slice<'a>,
+    /// The matrices; x for their gradient.
+    pub right: Slice<'a>,
+    /// Where each expert's rows begin, and where the last one's end.
+    pub starts: &'a [usize],
+    /// Length of a row of x.
+    pub inputs: usize,
+    /// Length of a row of y.
+    pub outputs: usize,
+}
+
+impl<'a> ExpertProducts<'a> {
+    /// One expert's behind the other's.
+    pub fn one_by_one(&self, device: &dyn Device, out: SliceMut) {
+        let Self { pass, left, right, starts, inputs, outputs } = *self;
+        let rows = |rows: &Range<usize>, width: usize| rows.start * width..rows.end * width;
+        let of = |all: Slice<'a>, own: &Range<usize>, width| Matrix::rows(all.part(rows(own, width)), width);
+        let own = starts.windows(2).map(|ends| ends[0]..ends[1]).enumerate();
+        let own: Vec<_> = own.filter(|(_, rows)| !rows.is_empty()).collect();
+        let matrix = |expert: usize| rows(&(expert * outputs..(expert + 1) * outputs), inputs);
+        let result = |(expert, own): &(usize, Range<usize>)| match pass {
+            ExpertPass::Forward => rows(own, outputs),
+            ExpertPass::Backward => rows(own, inputs),
+            ExpertPass::Weights => matrix(*expert),
+        };
+        let results = out.parts(own.iter().map(result));
+        for ((expert, own), out) in own.iter().zip(results) {
+            let [left, right] = match pass {
+                ExpertPass::Forward => {
+                    [of(left, own, inputs), Matrix::rows(right.part(matrix(*expert)), inputs).transposed()]
+                }
+                ExpertPass::Backward => {
+                    [of(left, own, outputs), Matrix::rows(right.part(matrix(*expert)), inputs)]
+                }
+                ExpertPass::Weights => [of(left, own, outputs).transposed(), of(right, own, inputs)],
+            };
+            let onto = if pass == ExpertPass::Weights { Onto::Add } else { Onto::Replace };
+            device.multiply(out, Product { left, right, onto, bias: None });
+        }
+    }
+}
+
+/// A device that chooses experts, moves rows and multiplies them. Weights are by choice: by row and slot.
 pub(crate) trait ExpertOps {
     /// By token the experts with the highest of `count` scores, the first of equals, and the softmax over those scores.
     fn choose(&self, scores: Slice, count: usize, per_token: usize) -> (Vec<u32>, Vec<f32>);
@@ -47,6 +108,9 @@ pub(crate) trait ExpertOps {
 
     /// Of each row the sum of what is at its places, times their weights where there are such.
     fn combine_rows(&self, x: Slice, visits: &Visits, weights: Option<&[f32]>, out: SliceMut);
+
+    /// A product of every expert.
+    fn multiply_experts(&self, out: SliceMut, products: ExpertProducts);
 
     /// By choice the product of a row with what is at its place.
     fn products_with_places(&self, rows: Slice, at_places: Slice, visits: &Visits) -> Vec<f32>;

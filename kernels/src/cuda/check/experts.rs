@@ -1,6 +1,6 @@
-//! Routing, sorting, moving rows and the products of experts.
+//! Routing, sorting and moving rows.
 
-use super::super::experts::{GroupedProduct, Invert, Permutation, Routing, Sort};
+use super::super::experts::{Invert, Permutation, Routing, Sort};
 use super::{Address, Bench, DeviceError, Number};
 
 pub(super) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
@@ -135,34 +135,4 @@ pub(super) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
         bench.compare(&launch.kernel, "choices", &gradients, &expected)?;
     }
     Ok(())
-}
-
-pub(super) fn grouped_product(bench: &mut Bench) -> Result<(), DeviceError> {
-    let (inner, width) = (128usize, 128usize);
-    // More than a tile, none, less than a tile.
-    let starts = [0u32, 83, 83, 100];
-    let rows = 100;
-    let x = bench.random(Number::Bf16, rows * inner)?;
-    let weights = bench.random(Number::Bf16, 3 * inner * width)?;
-    let out = bench.blank(Number::Bf16, rows * width)?;
-    let mut expected = Vec::new();
-    for row in 0..rows {
-        let expert = (0..3).find(|expert| (row as u32) < starts[expert + 1]).expect("a row has an expert");
-        for column in 0..width {
-            let terms = (0..inner)
-                .map(|k| x.values[row * inner + k] * weights.values[(expert * inner + k) * width + column]);
-            expected.push(terms.sum());
-        }
-    }
-    let product = GroupedProduct {
-        x: x.at,
-        weights: weights.at,
-        out: out.at,
-        starts: bench.words(&starts)?,
-        inner: inner as i32,
-        width: width as i32,
-        experts: 3,
-    };
-    bench.run(&product.launch(83))?;
-    bench.compare("grouped_product", "three experts", &out, &expected)
 }

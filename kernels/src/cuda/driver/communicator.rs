@@ -1,4 +1,4 @@
-//! Collectives among GPUs by NCCL. A communicator belongs to the thread that made it.
+//! Collectives and messages among GPUs by NCCL. A communicator belongs to the thread that made it.
 
 use super::failed;
 use super::handles::Stream;
@@ -24,6 +24,8 @@ impl Id {
 #[derive(Debug)]
 pub struct Communicator {
     raw: sys::ncclComm_t,
+    /// This one.
+    rank: usize,
     /// Ranks.
     pub size: usize,
 }
@@ -37,7 +39,12 @@ impl Communicator {
         // SAFETY: it writes one pointer.
         unsafe { result::comm_init_rank(&mut raw, size as i32, id, rank as i32) }
             .map_err(|error| failed(&format!("ncclCommInitRank of rank {rank} of {size}"), error))?;
-        Ok(Self { raw, size })
+        Ok(Self { raw, rank, size })
+    }
+
+    /// The other rank of two.
+    pub fn other(&self) -> usize {
+        1 - self.rank
     }
 
     /// The sum over ranks, in place.

@@ -120,7 +120,7 @@ static void run_block() {
 }  // namespace emulator
 
 // Runs a kernel over a grid. `order` 0: threads and blocks by number, all in step; 1: the other way round, warps far apart;
-// others: shuffled, warps far apart.
+// others: shuffled, warps far apart. Asynchronous copies are done when they are waited for, in order 1 when they begin.
 extern "C" void emulate(void (*kernel)(const void*), const void* arguments, const unsigned* grid, const unsigned* block,
                         unsigned order) {
     using namespace emulator;
@@ -133,6 +133,7 @@ extern "C" void emulate(void (*kernel)(const void*), const void* arguments, cons
     position.resize(threads);
     for (unsigned index = 0; index < threads; ++index) sequence[index] = order == 1 ? threads - 1 - index : index;
     far_apart = order > 0;
+    copies_at_once = order == 1;
     uint64_t state = order;
     for (unsigned index = threads; order > 1 && index > 1; --index) {
         state = state * 6364136223846793005u + 1442695040888963407u;

@@ -68,6 +68,8 @@ inline std::vector<Exchange> exchanges;
 inline Barrier block_barrier;
 inline unsigned alive, current, idle_turns;
 inline Context scheduler;
+// Whether an asynchronous copy is done when it begins, and not only when it is waited for: both are allowed on a GPU.
+inline bool copies_at_once = false;
 alignas(128) inline unsigned char shared_memory[256 * 1024];
 
 [[noreturn]] inline void fail(const char* what) {
@@ -219,7 +221,9 @@ inline void load_transposed(unsigned* to, const bf16* row) { load_any(to, row, t
 
 inline void copy_async(bf16* to, const bf16* from, int valid) {
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16) emulator::fail("an asynchronous copy is not aligned to 16 bytes");
-    emulator::fibers[emulator::current].filling.push_back({to, valid ? from : nullptr});
+    emulator::Copy copy = {to, valid ? from : nullptr};
+    if (emulator::copies_at_once) emulator::perform(copy);
+    else emulator::fibers[emulator::current].filling.push_back(copy);
 }
 inline void end_copies() {
     auto& fiber = emulator::fibers[emulator::current];

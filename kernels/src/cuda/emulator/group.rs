@@ -1,11 +1,12 @@
-//! Collectives among emulators of a process, as NCCL's among GPUs: every member brings its numbers, and goes on when all have.
+//! Collectives and messages among emulators of a process, as NCCL's among GPUs. Every member of a collective brings its numbers,
+//! and goes on when all have. A message lies here from when it is sent until it is received.
 
-use super::order::Clock;
+use super::order::{Clock, Name};
 use crate::cuda::collective::{GroupName, Membership};
 use crate::cuda::launch::DeviceError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What one member brings, and what its stream knew then.
@@ -47,4 +48,44 @@ pub(super) fn meet(group: &Membership, number: u64, own: Brought) -> Result<Vec<
         meetings.remove(&key);
     }
     Ok(all)
+}
+
+/// The messages that nobody has received, by their pair and number in it, with the work that sends them.
+type Messages = BTreeMap<(GroupName, u64), (Brought, (Name, u64))>;
+
+static MESSAGES: Mutex<Messages> = Mutex::new(BTreeMap::new());
+static SENT: Condvar = Condvar::new();
+
+fn messages() -> MutexGuard<'static, Messages> {
+    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends what `by` has brought.
+pub(super) fn send(pair: &Membership, number: u64, own: Brought, by: (Name, u64)) {
+    messages().insert((pair.name, number), (own, by));
+    SENT.notify_all();
+}
+
+/// Receives what the other one of a pair has sent.
+pub(super) fn receive(pair: &Membership, number: u64) -> Result<Brought, DeviceError> {
+    let key = (pair.name, number);
+    let is_missing = |messages: &mut Messages| !messages.contains_key(&key);
+    let (mut messages, _) =
+        SENT.wait_timeout_while(messages(), PATIENCE, is_missing).unwrap_or_else(PoisonError::into_inner);
+    let sent = messages.remove(&key).map(|(brought, _)| brought);
+    sent.ok_or_else(|| DeviceError::Emulator("nobody sent what was to be received".into()))
+}
+
+/// Who waits until a message is sent, on a GPU, waits until it is received, too: for ever, if its receiver waits for what comes
+/// behind. So nobody may wait for a message that nobody has begun to receive.
+///
+/// # Panics
+/// If what waits for `known` does.
+pub(super) fn check_received(known: &Clock) {
+    let messages = messages();
+    let sending = messages.values().map(|(_, by)| *by).find(|by| known.knows(*by));
+    drop(messages);
+    if let Some(((device, stream), _)) = sending {
+        panic!("stream {stream} of device {device} sends what nobody receives yet, and is waited for");
+    }
 }

@@ -18,7 +18,7 @@ pub(super) type Name = (u64, usize);
 pub(super) struct Clock(BTreeMap<Name, u64>);
 
 impl Clock {
-    fn knows(&self, work: (Name, u64)) -> bool {
+    pub fn knows(&self, work: (Name, u64)) -> bool {
         self.0.get(&work.0).is_some_and(|known| *known >= work.1)
     }
 

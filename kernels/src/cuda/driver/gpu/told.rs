@@ -178,6 +178,8 @@ impl Device for Gpu {
                 group.reduce_scatter([from, to], count, number, on)
             }
             Collective::AllGather { from, to, count } => group.all_gather([from, to], count, number, on),
+            Collective::Send { x, count } => group.send(x, count, number, group.other(), on),
+            Collective::Receive { x, count } => group.receive(x, count, number, group.other(), on),
         }
     }
 
