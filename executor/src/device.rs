@@ -35,6 +35,7 @@ use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
 use trainwright_kernels::cross_entropy;
 use trainwright_kernels::cuda::{Collective, GroupName, Membership, Moment, Number};
+use trainwright_kernels::eight::Eight;
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
 use trainwright_kernels::rotary::{Heads, Turn};
@@ -67,6 +68,8 @@ pub(crate) struct Product<'a> {
     pub right: Matrix<'a>,
     pub onto: Onto,
     pub bias: Option<Slice<'a>>,
+    /// The numbers of 8 bits that left and right are rounded to before, each with a scale; none leaves them as they are.
+    pub eight: Option<[Eight; 2]>,
 }
 
 /// What backward of a norm reads.

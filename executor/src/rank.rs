@@ -550,8 +550,8 @@ impl Rank<'_> {
             }
             (Does::WeightGradient, _) => operator.weight_gradient(&mut step),
             (Does::VectorGradient, _) => operator.vector_gradient(&mut step),
-            // The kernels write in the layout that the next one reads.
-            (Does::Arrange, _) => {}
+            // The kernels write in the layout that the next one reads, and products make their operands.
+            (Does::Arrange | Does::Quantise, _) => {}
             (other, _) => unreachable!("{other:?} is a step of a module that runs in steps"),
         }
     }

@@ -59,6 +59,8 @@ pub(crate) struct Sizes {
     pub copies: usize,
     /// Whether weights and activations are numbers of bf16. They are kept in 32 bits each.
     pub rounds: bool,
+    /// Whether operands of the blocks' products are rounded to numbers of 8 bits.
+    pub eight: bool,
     /// What else they divide.
     pub divides: Divides,
     /// The gradient of the step's loss by that of one token: 1 / tokens of the step.
@@ -177,7 +179,8 @@ impl Sizes {
             shard: if plan.shards_optimizer() { plan.mesh.shard() } else { 1 },
             replicas: if plan.shards_optimizer() { plan.mesh.weight_copies() / plan.mesh.shard() } else { 1 },
             copies: plan.schedule().copies(),
-            rounds: plan.job.precision == Precision::Bf16,
+            rounds: plan.job.precision.base() == Precision::Bf16,
+            eight: plan.job.precision == Precision::Fp8,
             divides: if plan.divides(Divided::Weights) {
                 Divides::Weights
             } else if plan.shards_gradients() {

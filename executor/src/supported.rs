@@ -1,5 +1,9 @@
 //! What the executor runs: everything else is refused before anything runs.
 
+mod on_cuda;
+
+pub use on_cuda::check_on_cuda;
+
 use crate::error::RunError;
 use crate::modules::{is_stepwise, operator};
 use crate::update::Optimizer;
@@ -58,51 +62,6 @@ pub fn check(plan: &Plan) -> Result<(), RunError> {
     }
 }
 
-/// Whether the executor runs on GPUs what it runs on processors.
-///
-/// # Errors
-/// `Refused` with the first part that it has not there.
-pub fn check_on_cuda(plan: &Plan) -> Result<(), RunError> {
-    let offload = &plan.offload;
-    let blocks = || plan.model.blocks.iter().map(|run| &run.block);
-    let widest = blocks().map(|block| block.attention.head_dim.max(block.attention.value_head_dim)).max();
-    all([
-        (
-            !plan.model.dropout,
-            "model.dropout",
-            "true".into(),
-            "on a GPU it drops nothing out: set it to false",
-        ),
-        (
-            blocks().all(|block| matches!(block.mlp, Mlp::Dense(_))) || plan.model.hidden.is_multiple_of(8),
-            "model.hidden",
-            plan.model.hidden.to_string(),
-            "on a GPU rows that travel to experts have a width that 8 divides",
-        ),
-        (
-            blocks().all(|block| match &block.mlp {
-                Mlp::Experts(experts) => experts.count <= 512,
-                Mlp::Dense(_) => true,
-            }),
-            "model.blocks.mlp.experts.count",
-            "more than 512".into(),
-            "on a GPU it has at most 512 in a layer",
-        ),
-        (
-            [offload.gradients, offload.parameters].iter().all(Option::is_none),
-            "offload",
-            "gradients or parameters".into(),
-            "on a GPU these stay in its memory",
-        ),
-        (
-            widest.is_none_or(|width| width <= 256),
-            "model.blocks.attention.head_dim",
-            format!("{widest:?}"),
-            "on a GPU heads are at most 256 wide",
-        ),
-    ])
-}
-
 /// Whether what a plan trains can be saved and read.
 ///
 /// # Errors
@@ -143,6 +102,10 @@ fn all<'a>(rules: impl IntoIterator<Item = (bool, &'a str, String, &'a str)>) ->
     }
 }
 
+fn is_dense(block: &Block) -> bool {
+    matches!(block.mlp, Mlp::Dense(_))
+}
+
 fn choices(plan: &Plan) -> Result<(), RunError> {
     let layer_wise = Optimizer::of_name(&plan.job.optimizer).is_some_and(Optimizer::is_layer_wise);
     let lists = plan.schedule().lists(plan.pipeline_shape());
@@ -150,10 +113,16 @@ fn choices(plan: &Plan) -> Result<(), RunError> {
     let quoted = |name: &str| format!("`{name}`");
     all([
         (
-            matches!(plan.job.precision, Precision::Fp32 | Precision::Bf16),
+            matches!(plan.job.precision, Precision::Fp32 | Precision::Bf16 | Precision::Fp8),
             "job.precision",
             quoted(plan.job.precision.name()),
-            "it has `fp32` and `bf16`",
+            "it has `fp32`, `bf16` and `fp8`",
+        ),
+        (
+            plan.job.precision != Precision::Fp8 || plan.model.blocks.iter().all(|run| is_dense(&run.block)),
+            "job.precision",
+            quoted("fp8"),
+            "products of experts are in 16 bits or more: choose `bf16`",
         ),
         (
             Optimizer::of_name(&plan.job.optimizer).is_some(),

@@ -156,6 +156,8 @@ impl<'a> Update<'a> {
                 None => drop(self.gradient_scale()?),
             },
             (UpdateStep::Optimize, _) => self.optimize(state, |_| true)?,
+            // Products make their operands.
+            (UpdateStep::QuantiseWeights, _) => {}
             (step, work) => unreachable!("{step:?} by {work:?} is refused before a run"),
         }
         Ok(())

@@ -40,7 +40,7 @@ template <typename T> struct NarrowEight {
     const T* x;            // rows x width
     float* largest;        // per block of the first launch: its largest |x|
     float* scale;          // [0] by what numbers of 8 bits are multiplied
-    u8* out;               // rows x width
+    u8* out;               // rows x width, or null
     u8* transposed;        // width x rows, or null
     int rows, width;
     int blocks;            // of the first launch
@@ -65,15 +65,17 @@ template <typename T, typename F> DEVICE void narrow_eight(const NarrowEight<T>&
     float largest = 0.0f;
     for (int block = threadIdx.x; block < a.blocks; block += blockDim.x) largest = fmaxf(largest, a.largest[block]);
     largest = block_max(largest, scratch);
-    float most = number_of<F>(F::last), factor = largest > 0.0f ? most / largest : 1.0f;
-    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) a.scale[0] = largest > 0.0f ? largest / most : 1.0f;
+    // The factor of less would be beyond f32.
+    largest = fmaxf(largest, 1e-30f);
+    float most = number_of<F>(F::last), factor = most / largest;
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) a.scale[0] = largest / most;
     int column = blockIdx.x * 32 + lane();
     for (int first = blockIdx.y * 32; first < a.rows; first += gridDim.y * 32) {
         for (int place = warp(); place < 32; place += 8) {
             int row = first + place;
             if (row < a.rows && column < a.width) {
                 u8 code = eight_bits<F>(wide(a.x[(i64)row * a.width + column]) * factor);
-                a.out[(i64)row * a.width + column] = code;
+                if (a.out) a.out[(i64)row * a.width + column] = code;
                 tile[place][lane()] = code;
             }
         }

@@ -17,6 +17,7 @@ pub mod attention;
 pub mod cross_entropy;
 pub mod cuda;
 pub mod dropout;
+pub mod eight;
 pub mod elementwise;
 pub mod embedding;
 mod lanes;

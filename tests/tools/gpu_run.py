@@ -113,11 +113,12 @@ GRID = [
     Shape(data=4, expert=4, dispatcher="all-gather"),
     Shape(data=8, sharding="zero1", offload="optimizer"),
     Shape(tensor=2, pipeline=2, data=2, offload="activations"),
+    Shape(precision="fp8"),
 ]
 # The one that runs as processes too, where there are GPUs for all of them.
 PROCESSES = Shape(data=2, sharding="zero1")
 # Relative, of each step's loss: f32 sums in another order; bf16 activations and weights.
-TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "fp8": 2e-2}
 # One GPU is a file of its own: nodes of the catalog have more, or none that computes in bf16.
 ONE_GPU = """nodes = 1
 [node]
@@ -210,10 +211,23 @@ def gpus():
     return max(1, len(listed.stdout.splitlines()))
 
 
+def multiplies_eight():
+    """Whether all GPUs multiply numbers of 8 bits: from compute capability 8.9 on."""
+    query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(query, capture_output=True, text=True).stdout.split()
+    except OSError:
+        return True
+    return all(tuple(map(int, own.split("."))) >= (8, 9) for own in listed)
+
+
 def parity(args, folder):
     began, wrong, rows = time.monotonic(), 0, []
     several = gpus() > 1 and args.device == "cuda"
     for shape in GRID[:args.plans]:
+        if shape.precision == "fp8" and args.device == "cuda" and not multiplies_eight():
+            print(f"{shape}: left out, as not all GPUs have such products")
+            continue
         ranks = shape.ranks()
         # Where the ranks are: the GPUs they see, and whether they are processes.
         places = [("", 1)] + ([("0", 1)] if several and ranks > 1 else [])

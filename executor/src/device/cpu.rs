@@ -94,8 +94,16 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias }: Product) {
+    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias, eight }: Product) {
         let out = out.host();
+        let rounded =
+            eight.map(|[own, other]| (own.rounded(left.data.host()), other.rounded(right.data.host())));
+        let (left, right) = match &rounded {
+            Some((own, other)) => {
+                (Matrix { data: Slice::Host(own), ..left }, Matrix { data: Slice::Host(other), ..right })
+            }
+            None => (left, right),
+        };
         multiply(out, onto, matrix(left), matrix(right), self.threads);
         if let Some(bias) = bias {
             elementwise::add_bias(out, bias.host());

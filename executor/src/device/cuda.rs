@@ -6,6 +6,7 @@
 
 mod attention;
 mod by_host;
+mod eight;
 mod experts;
 mod grid;
 mod memory;
@@ -17,7 +18,9 @@ mod step;
 mod structs;
 mod tables;
 
-pub(super) use open::{gpu_of, open_emulator, open_gpu, require_emulator, require_gpu, require_nccl};
+pub(super) use open::{
+    gpu_of, open_emulator, open_gpu, require_eight, require_emulator, require_gpu, require_nccl,
+};
 
 use super::{
     Columns, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation, Slice, SliceMut,
@@ -306,7 +309,11 @@ impl Device for Cuda {
         self.memory.borrow().fault.clone().map_or(Ok(()), |fault| Err(Fault::Device(fault)))
     }
 
-    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias }: Product) {
+    fn multiply(&self, out: SliceMut, product: Product) {
+        let Product { left, right, onto, bias, eight } = product;
+        if let Some(formats) = eight {
+            return self.multiply_eight(out.device(), product, formats);
+        }
         let (out, inputs) = (out.device(), left.data.device().number);
         let (([rows, inner], left_transposed), ([_, columns], right_transposed)) =
             (shape(&left), shape(&right));

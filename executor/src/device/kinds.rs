@@ -27,6 +27,8 @@ pub struct DeviceKind {
     pub(crate) check: fn(&Plan) -> Result<(), RunError>,
     /// Says what is missing on this machine before anything runs.
     pub(crate) require: fn() -> Result<(), RunError>,
+    /// Says what is missing where the rank of that number on its machine multiplies numbers of 8 bits.
+    pub(crate) require_eight: fn(usize) -> Result<(), RunError>,
     /// The GPU that a rank takes; none where it computes on the host.
     pub(crate) gpu: fn(Place) -> Option<GpuName>,
     /// Says what is missing where ranks on GPUs of their own have collectives.
@@ -75,6 +77,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         overlaps: false,
         check: |_| Ok(()),
         require: || Ok(()),
+        require_eight: |_| Ok(()),
         gpu: |_| None,
         require_nccl: || Ok(()),
         open: |opening| Ok(Rc::new(Cpu { threads: opening.threads })),
@@ -86,6 +89,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         overlaps: true,
         check: check_on_cuda,
         require: cuda::require_gpu,
+        require_eight: cuda::require_eight,
         gpu: |place| cuda::gpu_of(place.local),
         require_nccl: cuda::require_nccl,
         open: cuda::open_gpu,
@@ -97,6 +101,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         overlaps: true,
         check: check_on_cuda,
         require: cuda::require_emulator,
+        require_eight: |_| Ok(()),
         // Processes share no emulated memory.
         gpu: |place| (!place.is_process).then_some([0; 16]),
         require_nccl: || Ok(()),
@@ -109,6 +114,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         overlaps: true,
         check: check_on_cuda,
         require: cuda::require_emulator,
+        require_eight: |_| Ok(()),
         gpu: |place| (!place.is_process).then_some((place.local as u128 + 1).to_le_bytes()),
         require_nccl: || Ok(()),
         open: cuda::open_emulator,

@@ -163,7 +163,7 @@ fn product(step: &mut Step, head: bool) {
     let (row, column) = (blocks.row.slice(), blocks.column.slice());
     let inner = elements / width;
     let multiply = |out: &mut Tensor, onto: Onto, left: Matrix, right: Matrix| {
-        device.multiply(out.slice_mut(), Product { left, right, onto, bias: None });
+        device.multiply(out.slice_mut(), Product { left, right, onto, bias: None, eight: None });
     };
     let zeros = || {
         let mut sum = wide(device, rows, inner);

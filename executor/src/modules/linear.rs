@@ -1,11 +1,17 @@
 //! Products with a weight. The bias of one that is cut by rows is added here, that of a sum over tensor ranks with the
 //! residual.
+//!
+//! In plans in fp8 operands of the blocks' products are rounded to 8 bits, weights and activations to e4m3 and gradients to e5m2,
+//! each tensor with the scale of its own largest number (current scaling, Transformer Engine's format `HYBRID`). Those of
+//! the router and of the logits are not.
+//! Source: Micikevicius et al. 2022, arXiv 2209.05433, section 3; Transformer Engine's recipe Float8CurrentScaling.
 
 use super::{Operator, Step};
 use crate::device::{Matrix, Product};
 use crate::parameters::{Layer, ParameterName};
 use crate::tensor::Tensor;
 use trainwright_kernels::Onto;
+use trainwright_kernels::eight::Eight;
 use trainwright_spec::program::Module;
 
 pub(super) struct Linear;
@@ -19,7 +25,8 @@ impl Operator for Linear {
         let left = Matrix::rows(input.slice(), input.width());
         let right = Matrix::rows(weights, input.width()).transposed();
         let bias = bias(step).and_then(|name| step.read(name));
-        step.device.multiply(output.slice_mut(), Product { left, right, onto: Onto::Replace, bias });
+        let eight = eight(step, [Eight::E4m3, Eight::E4m3]);
+        step.device.multiply(output.slice_mut(), Product { left, right, onto: Onto::Replace, bias, eight });
         output
     }
 
@@ -31,7 +38,9 @@ impl Operator for Linear {
         let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
         let left = Matrix::rows(gradient.slice(), gradient.width());
         let right = Matrix::rows(weights, inputs);
-        step.device.multiply(to_input.slice_mut(), Product { left, right, onto: Onto::Replace, bias: None });
+        let eight = eight(step, [Eight::E5m2, Eight::E4m3]);
+        let product = Product { left, right, onto: Onto::Replace, bias: None, eight };
+        step.device.multiply(to_input.slice_mut(), product);
         Some(to_input)
     }
 
@@ -43,11 +52,12 @@ impl Operator for Linear {
             Some(gathered) => gathered,
             None => step.kept_input(),
         };
+        let eight = eight(step, [Eight::E5m2, Eight::E4m3]);
         let layer = step.state.layer_mut(layer);
         let to_weight = layer.write(step.device, name).expect("a product has a weight");
         let left = Matrix::rows(gradient.slice(), gradient.width()).transposed();
         let right = Matrix::rows(input.slice(), input.width());
-        step.device.multiply(to_weight, Product { left, right, onto: Onto::Add, bias: None });
+        step.device.multiply(to_weight, Product { left, right, onto: Onto::Add, bias: None, eight });
     }
 
     fn vector_gradient(&self, step: &mut Step) {
@@ -57,6 +67,12 @@ impl Operator for Linear {
             step.device.bias_gradient(gradient.slice(), bias);
         }
     }
+}
+
+/// The numbers that the operands of a product are rounded to, if they are.
+fn eight(step: &Step, operands: [Eight; 2]) -> Option<[Eight; 2]> {
+    let is_of_block = matches!(step.place.1, Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2);
+    (step.sizes.eight && is_of_block).then_some(operands)
 }
 
 /// Where the matrix is.

@@ -59,7 +59,8 @@ impl Run {
             transport: &transport,
         };
         let threads = Threads::new(self.settings.threads.get() / self.program.ranks.len());
-        let number = if self.plan.job.precision == Precision::Bf16 { Number::Bf16 } else { Number::F32 };
+        let rounds = self.plan.job.precision.base() == Precision::Bf16;
+        let number = if rounds { Number::Bf16 } else { Number::F32 };
         let device =
             (self.settings.device.open)(Opening { local: self.here.local.unwrap_or(rank), threads, number })?;
         let _here = Here::is(Rc::clone(&device));

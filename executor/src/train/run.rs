@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use trainwright_spec::lower::lower_every_rank;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Program;
 
 /// What the ranks' threads read. They own it together: one that hangs outlives the run.
@@ -44,6 +45,10 @@ impl Run {
     pub fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: Ranks) -> Result<Self, RunError> {
         (settings.device.check)(&plan)?;
         (settings.device.require)()?;
+        if plan.job.precision == Precision::Fp8 {
+            let local = |rank: &usize| here.local.unwrap_or(*rank);
+            here.own.iter().map(local).try_for_each(settings.device.require_eight)?;
+        }
         if settings.saving.is_some() || settings.start != Start::Anew {
             supported::check_checkpoints(&plan)?;
         }

@@ -4,7 +4,7 @@
 //! arguments is as on a GPU. Its kernels' own test is in their crate.
 
 use crate::drafts::{BATCH, Draft, settings, tokens};
-use crate::parity::{MODELS, check, check_within};
+use crate::parity::{EIGHT_BITS, MODELS, check, check_apart, check_within};
 use std::num::NonZeroUsize;
 use trainwright_executor::{
     DeviceKind, Drill, DrillKind, Fault, GraphUse, LearningRate, Outcome, RunError, Saving, Settings, Start,
@@ -136,7 +136,8 @@ fn a_graph_tells_what_ops_would() {
     let one = Draft { micro_batch: 4, ..emulated("gpt") };
     let two =
         Draft { mesh: [2, 1, 1], sequence_parallel: true, device: "emulated-gpus", ..emulated("llama") };
-    for draft in [one, Draft { micro_batch: 8, ..two.clone() }] {
+    let eight = Draft { precision: Precision::Fp8, ..one.clone() };
+    for draft in [one, Draft { micro_batch: 8, ..two.clone() }, eight] {
         // The first ones are told op by op until one is as the one before it, and so is the last one.
         let [with, without] = [true, false].map(|graph| run(&draft, graph, 7));
         assert!(matches!(with.graph, Some(GraphUse::From(4 | 5))), "{draft:?}: {:?}", with.graph);
@@ -251,6 +252,31 @@ fn sixteen_bits() {
     check_within(&[gpt, llama, ring, grid, offloaded, experts], 0.02);
 }
 
+/// Products of numbers of 8 bits; on the CPU of numbers in 32 bits that are rounded to the same. What rounds up on one and down
+/// on the other is small beside what fp8 does to the first step.
+#[test]
+fn eight_bits() {
+    if !is_there() {
+        return;
+    }
+    let precision = Precision::Fp8;
+    let of = |model| Draft { precision, optimizer: "momentum", micro_batch: 8, ..emulated(model) };
+    let [gpt, llama] = MODELS.map(of);
+    for draft in [&gpt, &llama] {
+        let first = |device, precision| {
+            let outcome = Draft { device, precision, steps: 1, ..draft.clone() }.train().unwrap();
+            [outcome.steps[0].loss, outcome.steps[0].gradient_norm.unwrap()]
+        };
+        let [own, cpu] = ["emulated", "cpu"].map(|device| first(device, precision));
+        let wide = first("cpu", Precision::Bf16);
+        let is_closer = |at: usize| 10.0 * (own[at] - cpu[at]).abs() < (wide[at] - cpu[at]).abs();
+        assert!(is_closer(0) && is_closer(1), "{own:?} {cpu:?} {wide:?}");
+    }
+    let tensor = Draft { mesh: [2, 1, 1], sequence_parallel: true, ..gpt.clone() };
+    let stages = Draft { mesh: [1, 2, 2], data_sharding: "zero1", micro_batch: 2, ..llama.clone() };
+    check_apart(&[gpt, llama, tensor, stages], EIGHT_BITS);
+}
+
 /// What one device has written another one goes on with, and the other way round.
 #[test]
 fn a_checkpoint_goes_from_device_to_device() {
@@ -300,4 +326,7 @@ fn what_a_gpu_cannot_do_yet_is_refused_by_name() {
     let place = Some(Place::Host);
     let offload = Offload { optimizer: place, gradients: place, ..Offload::default() };
     assert_eq!(refused(Draft { offload, ..emulated("gpt") }), "offload");
+    // Half of a feed-forward layer that is 48 wide.
+    let eight = Draft { precision: Precision::Fp8, mesh: [2, 1, 1], ..emulated("llama") };
+    assert_eq!(refused(eight), "model.blocks.mlp.width");
 }

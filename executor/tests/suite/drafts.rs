@@ -130,10 +130,9 @@ impl Draft {
         let [tensor, pipeline, data] = self.mesh;
         let stages = pipeline * self.virtual_stages;
         let ranks = tensor * pipeline * data * self.context[0];
-        let mut cluster = Cluster::from_name("dgx-a100:1").unwrap();
-        if ranks > 8 {
-            cluster = Cluster::from_name(&format!("dgx-a100:{}", ranks / 8)).unwrap();
-        }
+        // The older one computes in no less than 16 bits.
+        let node = if self.precision == Precision::Fp8 { "dgx-h100" } else { "dgx-a100" };
+        let mut cluster = Cluster::from_name(&format!("{node}:{}", ranks.div_ceil(8))).unwrap();
         cluster.node.gpus.value = ranks.min(8);
         // What does not divide evenly goes to the first stages.
         let share = |stage| BLOCKS / stages + usize::from(stage < BLOCKS % stages);

@@ -2,6 +2,7 @@
 
 use crate::drafts::{Draft, settings, tokens};
 use trainwright_executor::{Fault, LearningRate, RunError, Settings, Tokens, train};
+use trainwright_spec::cluster::Cluster;
 use trainwright_spec::model::DropoutRates;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -14,10 +15,22 @@ fn what_there_is_not_is_refused_with_its_name() {
         let error = train(&plan, &tokens(), &settings(1), &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    check(
-        &|plan| plan.job.precision = Precision::Fp16,
-        "`job.precision` is `fp16`; it has `fp32` and `bf16`",
-    );
+    for (gpus, precision, expected) in [
+        ("dgx-a100", Precision::Fp16, "`job.precision` is `fp16`; it has `fp32`, `bf16` and `fp8`"),
+        ("dgx-a100", Precision::Int8, "`job.precision` is `int8`; "),
+        ("dgx-h100", Precision::Fp8Block, "`job.precision` is `fp8-block`; "),
+        ("dgx-b200", Precision::MxFp8, "`job.precision` is `mxfp8`; "),
+        ("dgx-b200", Precision::NvFp4, "`job.precision` is `nvfp4`; "),
+    ] {
+        let in_precision = |plan: &mut Plan| {
+            plan.cluster.node.gpu = Cluster::from_name(&format!("{gpus}:1")).unwrap().node.gpu;
+            plan.job.precision = precision;
+        };
+        check(&in_precision, expected);
+    }
+    let experts = Draft { precision: Precision::Fp8, ..Draft::of("mixtral") };
+    let error = experts.train().unwrap_err().to_string();
+    assert!(error.contains("`job.precision` is `fp8`; products of experts are in 16 bits"), "{error}");
     let drops_all_twice = |plan: &mut Plan| {
         plan.model.dropout = true;
         plan.model.dropout_rates = Some(DropoutRates::all(2.0));

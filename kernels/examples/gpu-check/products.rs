@@ -3,9 +3,10 @@
 use super::timing::{Amount, Bench, Row};
 use trainwright_kernels::cuda::check::Finding;
 use trainwright_kernels::cuda::driver::{Gpu, Products};
-use trainwright_kernels::cuda::eight::{Eight, EightOperands, EightProduct};
+use trainwright_kernels::cuda::eight::{EightOperands, EightProduct};
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
+use trainwright_kernels::eight::Eight;
 
 const BF16: Number = Number::Bf16;
 
@@ -252,8 +253,10 @@ pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError
             right: Eight::E4m3,
             output: BF16,
             accumulate: false,
+            bias: false,
         };
-        let at = EightOperands { left: a, left_scale: scale, right: b, right_scale: scale, out };
+        let (left_scale, right_scale) = (scale, scale);
+        let at = EightOperands { left: a, left_scale, right: b, right_scale, out, bias: Address::NULL };
         let amount = Amount { flops: 2.0 * (rows_of_out * columns * inner) as f64, bytes: 0.0 };
         let (name, shape) = ("matmul e4m3 to Bf16", format!("{rows_of_out} x {columns} x {inner}"));
         match bench.time([name, &shape], amount, |_, stream| products.multiply_eight(product, at, stream)) {

@@ -8,11 +8,12 @@ mod group;
 mod order;
 
 use super::collective::{Collective, GroupName, Membership};
-use super::eight::{Eight, EightOperands, EightProduct};
+use super::eight::{EightOperands, EightProduct};
 use super::launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::recorder::{Told, tell};
 use super::source::{COMMON, FILES};
+use crate::eight::Eight;
 use order::{Clock, History, Name, Order};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char, c_void};
@@ -535,20 +536,23 @@ impl Device for Emulator {
     }
 
     fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
-        let EightProduct { rows, columns, inner, output, accumulate, .. } = product;
+        let EightProduct { rows, columns, inner, output, accumulate, bias, .. } = product;
         let is_known = [rows, columns, inner].iter().all(|size| size % 16 == 0)
-            && [product.left, product.right].contains(&Eight::E4m3);
+            && [product.left, product.right].contains(&Eight::E4m3)
+            && (!bias || output == Number::Bf16);
         if !is_known {
             return Err(DeviceError::NoAlgorithm(format!("{product:?}")));
         }
         let memory = &mut *memory();
         let size = rows * columns * output.size();
         let (left_size, right_size) = (rows * inner, columns * inner);
+        let biases = if bias { columns } else { 0 };
         let touched = [
             (at.left, left_size, false),
             (at.left_scale, 4, false),
             (at.right, right_size, false),
             (at.right_scale, 4, false),
+            (at.bias, biases * output.size(), false),
             (at.out, size, true),
         ];
         self.touch(memory, "a product", &touched);
@@ -560,11 +564,12 @@ impl Device for Emulator {
         let scale = |at| f64::from(self.numbers(memory, at, 1, Number::F32)[0]);
         let scale = scale(at.left_scale) * scale(at.right_scale);
         let before = self.numbers(memory, at.out, rows * columns, output);
+        let bias = if bias { self.numbers(memory, at.bias, columns, output) } else { vec![0.0; columns] };
         let mut out = Vec::with_capacity(size);
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
             let pairs = left[row * inner..][..inner].iter().zip(&right[column * inner..][..inner]);
             let sum = (scale * pairs.map(|(left, right)| left * right).sum::<f64>()) as f32;
-            let sum = sum + if accumulate { before[row * columns + column] } else { 0.0 };
+            let sum = sum + bias[column] + if accumulate { before[row * columns + column] } else { 0.0 };
             match output {
                 Number::F32 => out.extend(sum.to_le_bytes()),
                 Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),

@@ -224,6 +224,18 @@ pub enum DeviceError {
         /// What is needed.
         needed: &'static str,
     },
+    /// A GPU whose tensor cores don't know numbers of 8 bits.
+    #[error(
+        "products of numbers of 8 bits need compute capability 8.9, and {gpu} has {}.{}: choose `bf16`",
+        capability.0,
+        capability.1
+    )]
+    NoEight {
+        /// Its name.
+        gpu: String,
+        /// What it has.
+        capability: (i32, i32),
+    },
     /// A kernel file does not compile.
     #[error("{file}.cu does not compile for {architecture}: {log}")]
     Compile {

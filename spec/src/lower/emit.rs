@@ -76,7 +76,8 @@ impl Emitter {
 
     /// A run of a part's steps.
     fn steps(&mut self, pass: Pass, of: Module, steps: &[Step]) {
-        let is_kernel = |step: &Step| matches!(step, Step::Kernel { .. });
+        // What makes operands stands before what moves them.
+        let is_kernel = |step: &Step| matches!(step, Step::Kernel { does, .. } if *does != Does::Quantise);
         let first_kernel = steps.iter().position(is_kernel).unwrap_or(steps.len());
         for (index, step) in steps.iter().enumerate() {
             let next = steps.get(first_kernel).filter(|_| index < first_kernel);

@@ -511,7 +511,8 @@ pub(crate) fn quantise(shape: &Shape, precision: Precision, elements: usize) -> 
         let operands = precision.operand_bytes() * (quantisation.copies * elements) as f64;
         let maximum = Step::reduction("find maximum", stored, Bytes::ZERO);
         let maximum = quantisation.maximum_first.then_some(maximum);
-        maximum.into_iter().chain([Step::streaming("quantise", stored, operands)])
+        let own = maximum.into_iter().chain([Step::streaming("quantise", stored, operands)]);
+        own.map(|step| step.doing(Does::Quantise))
     };
     precision.quantisation().into_iter().flat_map(steps)
 }

@@ -132,9 +132,9 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         }
     }
     let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
-    for step in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
-        if let Step::Kernel { kernel, .. } = step {
-            emitter.in_line("quantise weights", Pass::Update, Work::Compute(kernel));
+    for own in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
+        if let Step::Kernel { kernel, .. } = own {
+            step(&mut emitter, "quantise weights", UpdateStep::QuantiseWeights, Work::Compute(kernel));
         }
     }
     close_step(plan, &mut emitter);

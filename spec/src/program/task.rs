@@ -87,6 +87,8 @@ pub enum Does {
     VectorGradient,
     /// Copies what was made into another layout: nothing where it was written in that layout at once.
     Arrange,
+    /// Makes operands of products in a narrower format.
+    Quantise,
     /// A collective over one of the module's tensors.
     Move(Value),
     /// A step of attention that the ranks of a context axis share.
@@ -217,4 +219,6 @@ pub enum UpdateStep {
     Optimize,
     /// Pieces updated weights together.
     GatherWeights,
+    /// Makes operands of products in a narrower format of the updated weights.
+    QuantiseWeights,
 }

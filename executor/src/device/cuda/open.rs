@@ -26,6 +26,14 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
     required.map_err(|error| missing("cuda", error))
 }
 
+/// Whether a rank's GPU multiplies numbers of 8 bits.
+#[cfg(feature = "cuda")]
+pub(crate) fn require_eight(local: usize) -> Result<(), RunError> {
+    use trainwright_kernels::cuda::driver::Gpu;
+    let required = Gpu::count().and_then(|count| Gpu::require_eight(local % count));
+    required.map_err(|error| missing("cuda", error))
+}
+
 /// Whether NCCL is there.
 #[cfg(feature = "cuda")]
 pub(crate) fn require_nccl() -> Result<(), RunError> {
@@ -54,6 +62,12 @@ const WITHOUT: &str = "this program was built without it: build it with `--featu
 /// This program knows no GPU.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn require_gpu() -> Result<(), RunError> {
+    Err(missing("cuda", WITHOUT))
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn require_eight(_: usize) -> Result<(), RunError> {
     Err(missing("cuda", WITHOUT))
 }
 

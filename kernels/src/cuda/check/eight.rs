@@ -1,7 +1,9 @@
 //! Numbers of 8 bits and products of them.
 
-use super::super::eight::{Eight, EightOperands, EightProduct, NarrowEight};
+use super::super::eight::{EightOperands, EightProduct, NarrowEight};
+use super::super::launch::Address;
 use super::{Bench, DeviceError, Finding, Number};
+use crate::eight::Eight;
 
 /// The code of the nearest number, of two as near the even one: by looking at all of them.
 fn nearest(to: Eight, x: f64) -> u8 {
@@ -27,36 +29,46 @@ impl Bench<'_> {
 
 pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
     for (number, to) in Number::ALL.into_iter().flat_map(|number| Eight::ALL.map(|to| (number, to))) {
-        // Less than a tile, and some.
-        for (rows, width) in [(37usize, 75usize), (64, 96), (1, 16)] {
+        // Less than a tile, and some; either copy may be left out; zeros have a scale too.
+        let least = 1e-30 / f64::from(to.largest());
+        for (rows, width, scale, copies) in [
+            (37usize, 75usize, 4.0, [true, true]),
+            (64, 96, 4.0, [true, true]),
+            (1, 16, 4.0, [true, true]),
+            (40, 33, 4.0, [true, false]),
+            (33, 48, 4.0, [false, true]),
+            (8, 16, least, [true, true]),
+        ] {
             let size = rows * width;
             // From large to smaller than the format's least number. The largest makes the scale 4, so that all is exact.
             let mut values: Vec<f64> = (0..size)
                 .map(|index| f64::from(to.largest()) * bench.next() * 2f64.powi(-(index as i32 % 36)))
                 .collect();
-            values[size / 2] = -4.0 * f64::from(to.largest());
+            values[size / 2] = -scale * f64::from(to.largest());
+            if scale == least {
+                values.fill(0.0);
+            }
             let x = bench.array(number, &values)?;
-            let codes: Vec<u8> = x.values.iter().map(|x| nearest(to, x / 4.0)).collect();
+            let codes: Vec<u8> = x.values.iter().map(|x| nearest(to, x / scale)).collect();
             let turned: Vec<u8> = (0..size).map(|at| codes[at % rows * width + at / rows]).collect();
-            let scale = bench.blank(Number::F32, 1)?;
+            let scale_found = bench.blank(Number::F32, 1)?;
             let own =
                 NarrowEight { x: x.at, rows: rows as i32, width: width as i32, ..NarrowEight::default() };
-            let own = NarrowEight {
-                largest: bench.blank(Number::F32, own.blocks() as usize)?.at,
-                scale: scale.at,
-                out: bench.device.upload(&vec![0xff; size])?,
-                transposed: bench.device.upload(&vec![0xff; size])?,
-                ..own
+            let mut room = |made: bool| match made {
+                true => bench.device.upload(&vec![0xff; size]),
+                false => Ok(Address::NULL),
             };
+            let [out, transposed] = [room(copies[0])?, room(copies[1])?];
+            let largest = bench.blank(Number::F32, own.blocks() as usize)?.at;
+            let own = NarrowEight { largest, scale: scale_found.at, out, transposed, ..own };
             let launches = own.launches(number, to);
             for launch in &launches {
                 bench.run(launch)?;
             }
             let [largest, narrow] = launches.map(|launch| launch.kernel);
-            bench.compare(&largest, &format!("{rows} x {width} scale"), &scale, &[4.0])?;
-            for (case, at, expected) in
-                [("as it lies", own.out, &codes), ("transposed", own.transposed, &turned)]
-            {
+            bench.compare(&largest, &format!("{rows} x {width} scale"), &scale_found, &[scale])?;
+            let made = [("as it lies", own.out, &codes), ("transposed", own.transposed, &turned)];
+            for (case, at, expected) in made.into_iter().filter(|(_, at, _)| *at != Address::NULL) {
                 let found = bench.device.download(at, size)?;
                 bench.compare_bytes(&narrow, &format!("{rows} x {width} {case}"), &found, expected);
             }
@@ -73,13 +85,19 @@ pub(super) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, columns, inner) = (48usize, 32usize, 80usize);
     for (left, right) in [(Eight::E4m3, Eight::E4m3), (Eight::E5m2, Eight::E4m3), (Eight::E4m3, Eight::E5m2)]
     {
-        for (output, accumulate) in [(Number::F32, false), (Number::Bf16, false), (Number::F32, true)] {
+        for (output, accumulate, bias) in [
+            (Number::F32, false, false),
+            (Number::Bf16, false, false),
+            (Number::Bf16, false, true),
+            (Number::F32, true, false),
+        ] {
             let mut codes = |of: Eight, count: usize| -> Vec<u8> {
                 (0..count).map(|_| nearest(of, 4.0 * bench.next())).collect()
             };
             let (own, other) = (codes(left, rows * inner), codes(right, columns * inner));
             let scales = [bench.array(Number::F32, &[0.37])?, bench.array(Number::F32, &[1.9])?];
             let before = bench.random(output, rows * columns)?;
+            let biases = bench.random(output, columns)?;
             let of = |row: usize, column: usize| -> f64 {
                 let term = |step: usize| {
                     let (left, right) =
@@ -87,6 +105,7 @@ pub(super) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
                     f64::from(left) * f64::from(right)
                 };
                 let sum = (0..inner).map(term).sum::<f64>() * scales[0].values[0] * scales[1].values[0];
+                let sum = sum + if bias { biases.values[column] } else { 0.0 };
                 sum + if accumulate { before.values[row * columns + column] } else { 0.0 }
             };
             let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
@@ -97,9 +116,11 @@ pub(super) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
                 right: bench.device.upload(&other)?,
                 right_scale: scales[1].at,
                 out: before.at,
+                bias: if bias { biases.at } else { Address::NULL },
             };
-            let product = EightProduct { rows, columns, inner, left, right, output, accumulate };
-            let case = format!("{} times {} onto {}", left.name(), right.name(), output.suffix());
+            let product = EightProduct { rows, columns, inner, left, right, output, accumulate, bias };
+            let [left, right] = [left, right].map(Eight::name);
+            let case = format!("{left} times {right} onto {}, bias: {bias}", output.suffix());
             if let Err(error) = bench.device.multiply_eight(product, at) {
                 let (kernel, case, error) = (error.to_string(), case, f64::INFINITY);
                 bench.findings.push(Finding { kernel, case, error, tolerance: 0.0 });

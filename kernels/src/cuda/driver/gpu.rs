@@ -23,6 +23,9 @@ const OLDEST_DRIVER: i32 = 12_080;
 /// Bytes that are read at a time.
 const STAGED: usize = 4 << 20;
 
+/// The first compute capability whose tensor cores multiply numbers of 8 bits.
+const EIGHT_SINCE: (i32, i32) = (8, 9);
+
 /// What a GPU is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
@@ -91,6 +94,16 @@ impl Gpu {
         let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
         let name = result::device::get_uuid(device).map_err(|error| failed("cuDeviceGetUuid", error))?;
         Ok(name.bytes.map(|byte| byte as u8))
+    }
+
+    /// Refuses one of them that does not multiply numbers of 8 bits.
+    pub fn require_eight(index: usize) -> Result<(), DeviceError> {
+        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+        let capability = capability(device)?;
+        match capability >= EIGHT_SINCE {
+            true => Ok(()),
+            false => Err(DeviceError::NoEight { gpu: name(device)?, capability }),
+        }
     }
 
     /// Opens one of them.
@@ -283,13 +296,26 @@ fn new_stream() -> Result<Stream, DeviceError> {
     Ok(Stream(made))
 }
 
+fn ask(device: sys::CUdevice, attribute: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
+    // SAFETY: the device is one that the driver named.
+    unsafe { result::device::get_attribute(device, attribute) }
+        .map_err(|error| failed("cuDeviceGetAttribute", error))
+}
+
+fn capability(device: sys::CUdevice) -> Result<(i32, i32), DeviceError> {
+    use sys::CUdevice_attribute::*;
+    let [major, minor] =
+        [CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]
+            .map(|attribute| ask(device, attribute));
+    Ok((major?, minor?))
+}
+
+fn name(device: sys::CUdevice) -> Result<String, DeviceError> {
+    result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))
+}
+
 fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
     use sys::CUdevice_attribute::*;
-    let ask = |attribute| {
-        // SAFETY: the device is open.
-        unsafe { result::device::get_attribute(device, attribute) }
-            .map_err(|error| failed("cuDeviceGetAttribute", error))
-    };
     let (mut driver, mut major, mut minor) = (0, 0, 0);
     // SAFETY: each writes the numbers it is given, and the device is open.
     let memory = unsafe {
@@ -300,13 +326,10 @@ fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
         result::device::total_mem(device).map_err(|error| failed("cuDeviceTotalMem", error))?
     };
     Ok(Description {
-        name: result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))?,
-        capability: (
-            ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        ),
-        multiprocessors: ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        clock: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+        name: name(device)?,
+        capability: capability(device)?,
+        multiprocessors: ask(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        clock: ask(device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
         memory,
         driver,
         compiler: (major, minor),

@@ -14,8 +14,8 @@ use std::ffi::c_void;
 /// cublasLt with the algorithms it has chosen so far.
 #[derive(Debug)]
 pub struct Products {
-    pub(super) handle: sys::cublasLtHandle_t,
-    pub(super) workspace: Address,
+    handle: sys::cublasLtHandle_t,
+    workspace: Address,
     chosen: HashMap<(Product, u32), Chosen>,
     pub(super) chosen_eight: HashMap<EightProduct, Chosen>,
 }
@@ -29,8 +29,20 @@ pub(super) struct Chosen {
     pub algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
+/// A call of a product that was chosen.
+pub(super) struct Call<'a> {
+    pub chosen: &'a Chosen,
+    /// What else the descriptor names, where it is given.
+    pub pointers: Vec<(sys::cublasLtMatmulDescAttributes_t, Address)>,
+    /// Left, right, result.
+    pub at: [Address; 3],
+    /// Whether the result is added to what is there.
+    pub accumulate: bool,
+    pub on: &'a Stream,
+}
+
 /// What NVIDIA recommends for Hopper.
-pub(super) const WORKSPACE: usize = 32 << 20;
+const WORKSPACE: usize = 32 << 20;
 
 impl Products {
     /// Asks for the library and takes its workspace from the GPU's memory.
@@ -50,37 +62,49 @@ impl Products {
             let chosen = self.choose(product, alignment)?;
             self.chosen.insert((product, alignment), chosen);
         }
-        let Chosen { description, layouts: [right, left, out], algorithm } =
-            &self.chosen[&(product, alignment)];
-        let (one, beta) = (1.0f32, if product.accumulate { 1.0f32 } else { 0.0 });
+        use sys::cublasLtMatmulDescAttributes_t::*;
+        self.call(Call {
+            chosen: &self.chosen[&(product, alignment)],
+            pointers: vec![
+                (CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias),
+                (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.aux),
+            ],
+            at: [at.left, at.right, at.out],
+            accumulate: product.accumulate,
+            on,
+        })
+    }
+
+    /// Puts a product that was chosen on a stream.
+    pub(super) fn call(&self, call: Call) -> Result<(), DeviceError> {
+        let Chosen { description, layouts: [right_layout, left_layout, out_layout], algorithm } = call.chosen;
+        let (one, beta) = (1.0f32, if call.accumulate { 1.0f32 } else { 0.0 });
         let scalar = |scalar: &f32| std::ptr::from_ref(scalar).cast::<c_void>();
         let pointer = |address: Address| address.0 as *mut c_void;
-        // SAFETY: the descriptors live in `chosen`, and the caller's addresses have the sizes that they name.
+        let [left, right, out] = call.at.map(pointer);
+        // SAFETY: the descriptors live as long as this does, and the caller's addresses have the sizes that they name.
         unsafe {
-            use sys::cublasLtMatmulDescAttributes_t::*;
-            if at.bias != Address::NULL {
-                set(*description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias.0)?;
-            }
-            if at.aux != Address::NULL {
-                set(*description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &at.aux.0)?;
+            for (attribute, address) in call.pointers.iter().filter(|(_, address)| *address != Address::NULL)
+            {
+                set(*description, *attribute, &address.0)?;
             }
             result::matmul(
                 self.handle,
                 *description,
                 scalar(&one),
                 scalar(&beta),
-                pointer(at.right),
-                *right,
-                pointer(at.left),
-                *left,
-                pointer(at.out),
-                *out,
-                pointer(at.out),
-                *out,
+                right,
+                *right_layout,
+                left,
+                *left_layout,
+                out,
+                *out_layout,
+                out,
+                *out_layout,
                 algorithm,
                 pointer(self.workspace),
                 WORKSPACE,
-                on.0.cast(),
+                call.on.0.cast(),
             )
         }
         .map_err(|error| failed("cublasLtMatmul", error))
@@ -98,13 +122,7 @@ impl Products {
         };
         let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)
             .map_err(|error| failed("cublasLtMatmulDescCreate", error))?;
-        let layout = |rows: usize, columns: usize, number: Number| {
-            let kind = match number {
-                Number::F32 => sys::cudaDataType::CUDA_R_32F,
-                Number::Bf16 => sys::cudaDataType::CUDA_R_16BF,
-            };
-            layout_of(rows, columns, kind)
-        };
+        let layout = |rows: usize, columns: usize, number: Number| layout_of(rows, columns, kind_of(number));
         let lies = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
         let right = lies(product.inner, product.columns, product.right_transposed);
         let left = lies(product.rows, product.inner, product.left_transposed);
@@ -180,6 +198,14 @@ impl Products {
             found
         };
         Ok(found.ok().map(|found| found.algo))
+    }
+}
+
+/// What cublasLt calls such numbers.
+pub(super) fn kind_of(number: Number) -> sys::cudaDataType {
+    match number {
+        Number::F32 => sys::cudaDataType::CUDA_R_32F,
+        Number::Bf16 => sys::cudaDataType::CUDA_R_16BF,
     }
 }
 

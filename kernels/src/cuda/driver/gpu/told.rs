@@ -3,9 +3,9 @@
 use super::super::communicator::{Communicator, Id};
 use super::super::failed;
 use super::super::graph::Graph;
-use super::super::handles::{Event, Pinned};
+use super::super::handles::{Event, Pinned, Stream};
 use super::super::product::Products;
-use super::{Description, Gpu, STAGED, new_stream};
+use super::{Description, EIGHT_SINCE, Gpu, STAGED, new_stream};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::launch::{self, Address, Device, DeviceError, Launch, Moment, Number};
@@ -13,6 +13,22 @@ use crate::cuda::product::{Operands, Product};
 use crate::cuda::recorder::{Told, tell};
 use cudarc::driver::result::{self, event};
 use cudarc::driver::sys;
+
+impl Gpu {
+    /// Puts a product on the selected stream.
+    fn with_products(
+        &mut self,
+        multiply: impl FnOnce(&mut Products, &Stream) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let mut products = match self.products.take() {
+            Some(products) => products,
+            None => Products::new(self)?,
+        };
+        let done = multiply(&mut products, self.selected());
+        self.products = Some(products);
+        done
+    }
+}
 
 impl Device for Gpu {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
@@ -109,27 +125,15 @@ impl Device for Gpu {
     }
 
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError> {
-        let mut products = match self.products.take() {
-            Some(products) => products,
-            None => Products::new(self)?,
-        };
-        let done = products.multiply(product, at, self.selected());
-        self.products = Some(products);
-        done
+        self.with_products(|products, on| products.multiply(product, at, on))
     }
 
     fn multiplies_eight(&self) -> bool {
-        self.description.capability >= (8, 9)
+        self.description.capability >= EIGHT_SINCE
     }
 
     fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
-        let mut products = match self.products.take() {
-            Some(products) => products,
-            None => Products::new(self)?,
-        };
-        let done = products.multiply_eight(product, at, self.selected());
-        self.products = Some(products);
-        done
+        self.with_products(|products, on| products.multiply_eight(product, at, on))
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {

@@ -1,0 +1,84 @@
+//! What the executor runs on GPUs of what it runs on processors.
+
+use super::{all, is_dense, refuse};
+use crate::error::RunError;
+use trainwright_spec::model::{Block, Mlp};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+
+/// What divides the sides of products of numbers of 8 bits.
+const EIGHT_SIDES: usize = 16;
+
+/// Whether the executor runs on GPUs what it runs on processors.
+///
+/// # Errors
+/// `Refused` with the first part that it has not there.
+pub fn check_on_cuda(plan: &Plan) -> Result<(), RunError> {
+    let offload = &plan.offload;
+    let blocks = || plan.model.blocks.iter().map(|run| &run.block);
+    let widest = blocks().map(|block| block.attention.head_dim.max(block.attention.value_head_dim)).max();
+    all([
+        (
+            !plan.model.dropout,
+            "model.dropout",
+            "true".into(),
+            "on a GPU it drops nothing out: set it to false",
+        ),
+        (
+            blocks().all(is_dense) || plan.model.hidden.is_multiple_of(8),
+            "model.hidden",
+            plan.model.hidden.to_string(),
+            "on a GPU rows that travel to experts have a width that 8 divides",
+        ),
+        (
+            blocks().all(|block| match &block.mlp {
+                Mlp::Experts(experts) => experts.count <= 512,
+                Mlp::Dense(_) => true,
+            }),
+            "model.blocks.mlp.experts.count",
+            "more than 512".into(),
+            "on a GPU it has at most 512 in a layer",
+        ),
+        (
+            [offload.gradients, offload.parameters].iter().all(Option::is_none),
+            "offload",
+            "gradients or parameters".into(),
+            "on a GPU these stay in its memory",
+        ),
+        (
+            widest.is_none_or(|width| width <= 256),
+            "model.blocks.attention.head_dim",
+            format!("{widest:?}"),
+            "on a GPU heads are at most 256 wide",
+        ),
+    ])?;
+    eight_bits(plan)
+}
+
+/// Whether products of numbers of 8 bits have sides as tensor cores want them.
+fn eight_bits(plan: &Plan) -> Result<(), RunError> {
+    if plan.job.precision != Precision::Fp8 {
+        return Ok(());
+    }
+    let tensor = plan.mesh.tensor;
+    let of_block = |block: &Block| {
+        let (of, Mlp::Dense(mlp)) = (&block.attention, &block.mlp) else { return Vec::new() };
+        let packed = of.heads * of.head_dim + of.kv_heads * (of.head_dim + of.value_head_dim);
+        let outputs = of.heads * of.value_head_dim;
+        vec![
+            ("model.blocks.attention", packed / tensor),
+            ("model.blocks.attention", outputs / tensor),
+            ("model.blocks.mlp.width", mlp.width / tensor),
+        ]
+    };
+    let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
+    let whole = [("micro_batch", tokens), ("model.hidden", plan.model.hidden)];
+    let mut sides = whole.into_iter().chain(plan.model.blocks.iter().flat_map(|run| of_block(&run.block)));
+    match sides.find(|(_, side)| !side.is_multiple_of(EIGHT_SIDES)) {
+        None => Ok(()),
+        Some((key, side)) => {
+            let value = format!("{side} rows or columns of a rank's product in `fp8`");
+            Err(refuse(key, &value, format!("on a GPU {EIGHT_SIDES} divides them")))
+        }
+    }
+}
