@@ -24,6 +24,8 @@ use super::{
     Sum, Words,
 };
 use crate::error::Fault;
+use crate::settings::AttentionBy;
+use attention::Attending;
 use memory::Memory;
 use pinned::Pinned;
 use std::borrow::Cow;
@@ -61,6 +63,7 @@ pub(crate) struct Cuda {
     step: Cell<Option<StepMemory>>,
     /// Where tokens are, and how many.
     tokens: Cell<Option<(Address, usize)>>,
+    attending: RefCell<Attending>,
 }
 
 /// Rows of a matrix that are summed by one share of a column's sum.
@@ -79,7 +82,7 @@ type Done = Result<(), DeviceError>;
 
 impl Cuda {
     /// On that device; weights and activations are of such numbers.
-    pub fn new(device: Box<dyn cuda::Device>, number: Number) -> Self {
+    pub fn new(device: Box<dyn cuda::Device>, number: Number, attention: AttentionBy) -> Self {
         Self {
             number,
             memory: RefCell::new(Memory::new(device)),
@@ -88,6 +91,7 @@ impl Cuda {
             step: Cell::new(None),
             tokens: Cell::new(None),
             steady: RefCell::default(),
+            attending: RefCell::new(Attending::new(attention, number)),
         }
     }
 
@@ -279,6 +283,10 @@ impl Device for Cuda {
 
     fn peak(&self) -> Option<usize> {
         Some(self.memory.borrow().peak)
+    }
+
+    fn attention_by(&self) -> Option<String> {
+        Some(self.attending.borrow().told(&self.memory.borrow().device.fuser()))
     }
 
     fn finish(&self) {
