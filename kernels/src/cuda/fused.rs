@@ -97,8 +97,11 @@ impl Shape {
             causal,
             rows,
         };
-        let is_aligned = |part: &Part| part.address(attention).0 % 16 == 0;
-        if rows.iter().any(|row| row % 8 != 0) || !shape.graph().parts().all(|part| is_aligned(&part)) {
+        let Attention { q, k, v, o, logarithms, o_gradient, .. } = *attention;
+        let Attention { dots, q_gradient, k_gradient, v_gradient, .. } = *attention;
+        let read = [q, k, v, o, logarithms, o_gradient];
+        let addresses = read.into_iter().chain([dots, q_gradient, k_gradient, v_gradient]);
+        if rows.iter().any(|row| row % 8 != 0) || addresses.into_iter().any(|at| !at.0.is_multiple_of(16)) {
             return Err("its rows do not begin at multiples of 16 bytes".into());
         }
         Ok(shape)

@@ -114,14 +114,6 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// What others than its operations see.
-    pub fn parts(&self) -> impl Iterator<Item = Part> {
-        self.tensors.iter().filter_map(|tensor| match tensor.place {
-            Place::Given(part) | Place::Scalar(part) => Some(part),
-            Place::Between => None,
-        })
-    }
-
     /// What is in the device's memory.
     pub fn given(&mut self, part: Part, data: Data, layout: Layout) -> TensorId {
         self.tensor(Tensor { place: Place::Given(part), data, layout })

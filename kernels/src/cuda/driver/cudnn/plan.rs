@@ -4,6 +4,7 @@ use super::description::Description;
 use super::descriptor::Descriptor;
 use super::done;
 use crate::cuda::attention::{Attention, Pass};
+use crate::cuda::fused::graph::Place;
 use crate::cuda::fused::{Part, Shape};
 use crate::cuda::launch::{Address, DeviceError};
 use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
@@ -74,7 +75,11 @@ impl Target {
                     refusal = none(format!("it wants a workspace of {workspace} bytes"));
                 }
                 Ok((descriptor, workspace)) => {
-                    return Ok(Plan { descriptor, workspace, parts: graph.parts().collect() });
+                    let parts = graph.tensors.iter().filter_map(|tensor| match tensor.place {
+                        Place::Given(part) | Place::Scalar(part) => Some(part),
+                        Place::Between => None,
+                    });
+                    return Ok(Plan { descriptor, workspace, parts: parts.collect() });
                 }
                 Err(error) => refusal = error,
             }
