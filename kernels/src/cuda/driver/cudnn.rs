@@ -100,7 +100,15 @@ fn version() -> Result<usize, DeviceError> {
         let (found, oldest) = (written(version), written(OLDEST));
         return Err(failed("cudnnGetVersion", format_args!("{found} is older than {oldest}")));
     }
-    Ok(version)
+    // Without the cublasLt of its own CUDA it would end the process.
+    // SAFETY: it gives a constant.
+    let cuda = unsafe { sys::cudnnGetCudartVersion() } / 1000;
+    let needed = format!("libcublasLt.so.{cuda}");
+    // SAFETY: as for its use.
+    match unsafe { libloading::Library::new(&needed) } {
+        Ok(_) => Ok(version),
+        Err(_) => Err(failed("cuDNN", format_args!("{needed}, which it needs, is not there"))),
+    }
 }
 
 /// As people write a version.
