@@ -13,7 +13,7 @@ pub use network::{ForcedArguments, GroupArguments, NetworkArguments, Sizes};
 pub use profiles::{ProfileArguments, ReplayArguments, StragglersArguments, TraceArguments};
 pub use reports::{CompareArguments, CompletionsArguments, GoodputArguments, ManArguments};
 pub use tools::{ExportArguments, ImportArguments};
-pub use training::{RunArguments, Switch};
+pub use training::{AttentionChoice, RunArguments, Switch};
 pub use what_if::{Asked, WhatIfArguments};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -173,6 +173,11 @@ pub(crate) trait Device:
         None
     }
 
+    /// Whose kernels did attention, for people; none where that is no question.
+    fn attention_by(&self) -> Option<String> {
+        None
+    }
+
     /// Notes the moment when all is done that it was told so far.
     fn mark(&self);
 

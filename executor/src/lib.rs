@@ -81,7 +81,7 @@ pub use parameters::{Layer, ParameterName};
 pub use processes::train_in_processes;
 pub use reach::Way;
 pub use record::recording_cost;
-pub use settings::{Drill, DrillKind, LearningRate, Records, Saving, Settings, Start};
+pub use settings::{AttentionBy, Drill, DrillKind, LearningRate, Records, Saving, Settings, Start};
 pub use steady::GraphUse;
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;

@@ -134,7 +134,7 @@ pub(crate) fn read_end(numbers: &[f32]) -> Option<RankEnd> {
         })?;
         Some(Record { ops, memory })
     })?;
-    Some(RankEnd { records, resident, state: None, graph: None, device_peak: None })
+    Some(RankEnd { records, resident, state: None, graph: None, device_peak: None, attention: None })
 }
 
 fn pieces(word: u64) -> [f32; 4] {
@@ -177,6 +177,7 @@ mod tests {
             state: None,
             graph: None,
             device_peak: None,
+            attention: None,
         });
         let read = read_end(&numbers).unwrap();
         assert_eq!((read.records, read.resident), (records, resident));

@@ -32,12 +32,23 @@ pub struct Settings {
     pub device: DeviceKind,
     /// Whether steps that repeat are told to GPUs by a graph, where that can be.
     pub graph: bool,
+    /// Whose kernels do attention on GPUs; where nothing is said, cuDNN's as far as they are there, and on emulated GPUs ours.
+    pub attention: Option<AttentionBy>,
     /// Threads for the kernels of all ranks together.
     pub threads: NonZeroUsize,
     /// Whether the outcome has the weights.
     pub return_weights: bool,
     /// Which steps the outcome tells op by op.
     pub records: Records,
+}
+
+/// Whose kernels do attention on GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionBy {
+    /// Ours.
+    Own,
+    /// cuDNN's fused ones for what they can do in a plan in bf16, and ours for the rest.
+    Cudnn,
 }
 
 /// Which steps of a run are recorded to its end.
@@ -113,6 +124,7 @@ impl Default for Settings {
             largest_gradient_norm: 1.0,
             device: DEVICES[0],
             graph: true,
+            attention: None,
             threads: NonZeroUsize::MIN,
             return_weights: false,
             records: Records::default(),

@@ -68,6 +68,8 @@ pub struct Outcome {
     pub graph: Option<GraphUse>,
     /// The bytes of its GPU's memory that rank 0 needed at most; the same.
     pub device_peak: Option<usize>,
+    /// Whose kernels did attention on rank 0, and why not others', for people; the same.
+    pub attention: Option<String>,
 }
 
 /// What a rank says to who started it.
@@ -96,6 +98,8 @@ pub(crate) struct RankEnd {
     pub graph: Option<GraphUse>,
     /// The same.
     pub device_peak: Option<usize>,
+    /// The same.
+    pub attention: Option<String>,
 }
 
 /// By rank.
@@ -120,12 +124,13 @@ pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Setti
     let ways = reach.ways(&program);
     let graph = ends.first().and_then(|end| end.graph.clone());
     let device_peak = ends.first().and_then(|end| end.device_peak);
+    let attention = ends.first().and_then(|end| end.attention.clone());
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
     let weights = settings.return_weights.then(|| whole_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
-    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph, device_peak }
+    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph, device_peak, attention }
 }
 
 /// A run before anyone has made sense of it.

@@ -31,6 +31,7 @@ pub mod eight;
 pub mod embedding;
 mod emulator;
 pub mod experts;
+mod fused;
 pub mod grouped;
 mod launch;
 pub mod norm;

@@ -54,6 +54,10 @@ pub struct RunArguments {
     /// nothing in a step that goes through the host
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub graph: Switch,
+    /// Whose kernels do attention on GPUs: ours, or cuDNN's fused ones for what they can do of a plan in bf16 [default: cuDNN's
+    /// where it is there; ours on emulated GPUs]
+    #[arg(long, value_enum)]
+    pub attention: Option<AttentionChoice>,
     /// Threads for the kernels of all ranks together [default: as many as the machine has cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
@@ -83,6 +87,15 @@ pub enum Switch {
     On,
     /// No
     Off,
+}
+
+/// Whose kernels do attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AttentionChoice {
+    /// Ours
+    Own,
+    /// cuDNN's
+    Cudnn,
 }
 
 fn drill(text: &str) -> Result<Drill, String> {

@@ -1,6 +1,6 @@
 //! `run`: trains with a plan on this machine.
 
-use crate::arguments::{RunArguments, Switch};
+use crate::arguments::{AttentionChoice, RunArguments, Switch};
 use crate::error::{CliError, Outcome};
 use crate::progress::TrainingBar;
 use crate::render::training;
@@ -8,7 +8,7 @@ use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{
-    LearningRate, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
+    AttentionBy, LearningRate, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
 };
 use trainwright_spec::plan::Plan;
 use trainwright_traces::chrome::write_chrome;
@@ -52,6 +52,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
                 training::end(&plan, &outcome.steps),
                 training::ways(&outcome.ways),
                 training::graph(outcome.graph.as_ref()),
+                training::attention(outcome.attention.as_deref()),
                 training::device_peak(outcome.device_peak),
             ];
             output::print(&end.concat())?;
@@ -85,6 +86,10 @@ fn settings(arguments: &RunArguments) -> Settings {
         weight_decay: arguments.weight_decay,
         device: arguments.device,
         graph: arguments.graph == Switch::On,
+        attention: arguments.attention.map(|choice| match choice {
+            AttentionChoice::Own => AttentionBy::Own,
+            AttentionChoice::Cudnn => AttentionBy::Cudnn,
+        }),
         threads: arguments.threads.unwrap_or_else(cores),
         ..Settings::default()
     }

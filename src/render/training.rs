@@ -61,6 +61,11 @@ pub fn graph(graph: Option<&GraphUse>) -> String {
     graph.map(|graph| format!("graph: {graph}\n")).unwrap_or_default()
 }
 
+/// `attention: cuDNN 9.10.2`, or why not; nothing of ranks on processors.
+pub fn attention(by: Option<&str>) -> String {
+    by.map(|by| format!("attention: {by}\n")).unwrap_or_default()
+}
+
 /// `memory of rank 0's GPU: 2.31 GiB at most`; nothing of ranks on processors.
 pub fn device_peak(bytes: Option<usize>) -> String {
     let said = |bytes: usize| format!("memory of rank 0's GPU: {} at most\n", Bytes::new(bytes as f64));
@@ -69,7 +74,7 @@ pub fn device_peak(bytes: Option<usize>) -> String {
 
 /// All steps as data.
 pub fn json(plan: &Plan, outcome: &Outcome) -> String {
-    let Outcome { steps, ways, graph, device_peak, .. } = outcome;
+    let Outcome { steps, ways, graph, device_peak, attention, .. } = outcome;
     let step = |report: &StepReport| {
         json!({
             "step": report.step,
@@ -90,6 +95,9 @@ pub fn json(plan: &Plan, outcome: &Outcome) -> String {
     }
     if let Some(graph) = graph {
         all["graph"] = json!(graph.to_string());
+    }
+    if let Some(attention) = attention {
+        all["attention"] = json!(attention);
     }
     if let Some(bytes) = device_peak {
         all["device_memory_bytes"] = json!(bytes);

@@ -247,7 +247,7 @@ def parity(args, folder):
                     wrong += 1
                     print(f"{label:76} WRONG: {own if isinstance(own, str) else expected}")
                     continue
-                ways = own.get("communication", {})
+                ways, attention = own.get("communication", {}), own.get("attention", "")
                 own = own["steps"]
                 error = max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(own, expected))
                 right = error <= TOLERANCE[shape.precision]
@@ -257,7 +257,7 @@ def parity(args, folder):
                     right = right and "through the host" not in ways.values()
                 wrong += not right
                 said = ", ".join(f"{axis} {way}" for axis, way in ways.items())
-                rows.append([label, args.steps, f"{error:.3e}", TOLERANCE[shape.precision], own[-1]["loss"], expected[-1]["loss"], said])
+                rows.append([label, args.steps, f"{error:.3e}", TOLERANCE[shape.precision], own[-1]["loss"], expected[-1]["loss"], said, attention])
                 print(f"{label:76} {error:9.2e} {'' if right else 'WRONG '}{said}", flush=True)
     return rows, wrong
 
@@ -269,17 +269,18 @@ def speed(args, folder):
             print(f"stopped after {args.seconds:.0f} s")
             break
         path = plan(args, folder, config, Shape(precision="bf16"), 1024, batch, batch)
-        own = steps(args, path, args.device, args.steps)
+        own = run(args, path, args.device, args.steps)
+        attention = "" if isinstance(own, str) else own.get("attention", "")
         # The last step is recorded op by op, which waits for each.
-        own = own if isinstance(own, str) else [step["seconds"] for step in own[3:-1]]
+        own = own if isinstance(own, str) else [step["seconds"] for step in own["steps"][3:-1]]
         child = [sys.executable, str(HERE), "speed", str(args.folder), "--steps", str(args.steps), "--torch-child", str(index)]
         torch = subprocess.run(child, capture_output=True, text=True)
         torch = json.loads(torch.stdout.splitlines()[-1]) if torch.returncode == 0 else torch.stderr.strip()[-300:]
         rates = [x if isinstance(x, str) else batch * 1024 / statistics.median(x) for x in (own, torch)]
         shown = [x if isinstance(x, str) else f"{x:,.0f}" for x in rates]
         ratio = f"{rates[0] / rates[1]:.2f}" if all(isinstance(x, float) for x in rates) else "-"
-        rows.append([name, batch, *shown, ratio])
-        print(f"{name:12} {batch} x 1024 tokens: trainwright {shown[0]} tokens/s, PyTorch {shown[1]}: {ratio}", flush=True)
+        rows.append([name, batch, *shown, ratio, attention])
+        print(f"{name:12} {batch} x 1024 tokens: trainwright {shown[0]} tokens/s, PyTorch {shown[1]}: {ratio} (attention: {attention})", flush=True)
     return rows, 0
 
 
@@ -404,8 +405,8 @@ def main():
         return train_torch(args)
     args.folder.mkdir(parents=True, exist_ok=True)
     head = {
-        "parity": ["plan", "steps", "largest relative difference of a loss", "tolerance", f"last loss ({args.device})", "last loss (cpu)", "communication"],
-        "speed": ["model", "sequences", "trainwright tokens/s", "PyTorch tokens/s", "ratio"],
+        "parity": ["plan", "steps", "largest relative difference of a loss", "tolerance", f"last loss ({args.device})", "last loss (cpu)", "communication", "attention"],
+        "speed": ["model", "sequences", "trainwright tokens/s", "PyTorch tokens/s", "ratio", "attention"],
         "validation": ["model", "sequences", "forecast s", "measured s", "error", "forecast bytes", "measured bytes", "error of memory"],
     }[args.what]
     with tempfile.TemporaryDirectory() as folder:

@@ -27,6 +27,8 @@ use super::{
     Sum, Words,
 };
 use crate::error::Fault;
+use crate::settings::AttentionBy;
+use attention::Attending;
 use memory::Memory;
 use pinned::Pinned;
 use std::borrow::Cow;
@@ -64,6 +66,7 @@ pub(crate) struct Cuda {
     step: Cell<Option<StepMemory>>,
     /// Where tokens are, and how many.
     tokens: Cell<Option<(Address, usize)>>,
+    attending: RefCell<Attending>,
 }
 
 /// Rows of a matrix that are summed by one share of a column's sum.
@@ -82,7 +85,7 @@ type Done = Result<(), DeviceError>;
 
 impl Cuda {
     /// On that device; weights and activations are of such numbers.
-    pub fn new(device: Box<dyn cuda::Device>, number: Number) -> Self {
+    pub fn new(device: Box<dyn cuda::Device>, number: Number, attention: AttentionBy) -> Self {
         Self {
             number,
             memory: RefCell::new(Memory::new(device)),
@@ -91,6 +94,7 @@ impl Cuda {
             step: Cell::new(None),
             tokens: Cell::new(None),
             steady: RefCell::default(),
+            attending: RefCell::new(Attending::new(attention, number)),
         }
     }
 
@@ -282,6 +286,10 @@ impl Device for Cuda {
 
     fn peak(&self) -> Option<usize> {
         Some(self.memory.borrow().peak)
+    }
+
+    fn attention_by(&self) -> Option<String> {
+        Some(self.attending.borrow().told(&self.memory.borrow().device.fuser()))
     }
 
     fn finish(&self) {

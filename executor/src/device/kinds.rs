@@ -2,6 +2,7 @@
 
 use super::{Cpu, Device, Far, cuda};
 use crate::error::{Fault, RunError};
+use crate::settings::AttentionBy;
 use crate::supported::{check_on_cuda, checked, own_stack};
 use std::cell::RefCell;
 use std::fmt;
@@ -59,6 +60,8 @@ pub(crate) struct Opening {
     pub threads: Threads,
     /// What the plan's weights and activations are.
     pub number: Number,
+    /// Whose kernels are to do attention, where that was said.
+    pub attention: Option<AttentionBy>,
 }
 
 /// Of what 16 bytes are a multiple in every kind of numbers: kernels read and write so many at a time.

@@ -37,7 +37,7 @@ const WARM_UP: usize = 3;
 /// As `train`.
 pub fn measure_ops(plans: &[Plan], device: DeviceKind) -> Result<MeasuredDevice, RunError> {
     (device.require)()?;
-    let opening = Opening { local: 0, threads: Threads::ONE, number: Number::F32 };
+    let opening = Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None };
     let opened = (device.open)(opening)
         .map_err(|fault| RunError::Device { name: device.name, reason: fault.to_string() })?;
     let [name, versions] = opened.about();

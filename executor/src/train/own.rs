@@ -61,8 +61,9 @@ impl Run {
         let threads = Threads::new(self.settings.threads.get() / self.program.ranks.len());
         let rounds = self.plan.job.precision.base() == Precision::Bf16;
         let number = if rounds { Number::Bf16 } else { Number::F32 };
-        let device =
-            (self.settings.device.open)(Opening { local: self.here.local.unwrap_or(rank), threads, number })?;
+        let local = self.here.local.unwrap_or(rank);
+        let opening = Opening { local, threads, number, attention: self.settings.attention };
+        let device = (self.settings.device.open)(opening)?;
         let _here = Here::is(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
         let mut own = self.new_rank(rank, &shared, Rc::clone(&device))?;
@@ -109,7 +110,8 @@ impl Run {
         device.check()?;
         ends.1 = true;
         let graph = own.steady.map(|steady| steady.used());
-        Ok(RankEnd { records, resident, state: Some(own.state), graph, device_peak: device.peak() })
+        let (device_peak, attention) = (device.peak(), device.attention_by());
+        Ok(RankEnd { records, resident, state: Some(own.state), graph, device_peak, attention })
     }
 
     fn new_rank<'a>(

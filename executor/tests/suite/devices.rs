@@ -7,8 +7,8 @@ use crate::drafts::{BATCH, Draft, settings, tokens};
 use crate::parity::{EIGHT_BITS, MODELS, check, check_apart, check_within};
 use std::num::NonZeroUsize;
 use trainwright_executor::{
-    DeviceKind, Drill, DrillKind, Fault, GraphUse, LearningRate, Outcome, RunError, Saving, Settings, Start,
-    measure_ops, train,
+    AttentionBy, DeviceKind, Drill, DrillKind, Fault, GraphUse, LearningRate, Outcome, RunError, Saving,
+    Settings, Start, measure_ops, train,
 };
 use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
@@ -275,6 +275,27 @@ fn eight_bits() {
     let tensor = Draft { mesh: [2, 1, 1], sequence_parallel: true, ..gpt.clone() };
     let stages = Draft { mesh: [1, 2, 2], data_sharding: "zero1", micro_batch: 2, ..llama.clone() };
     check_apart(&[gpt, llama, tensor, stages], EIGHT_BITS);
+}
+
+/// Where a library has fused kernels for it, attention is left to it, also among the work that a graph tells; the rest is ours.
+#[test]
+fn attention_by_a_library() {
+    if !is_there() {
+        return;
+    }
+    let (precision, attention) = (Precision::Bf16, Some(AttentionBy::Cudnn));
+    let of = |model| Draft { precision, attention, micro_batch: 8, ..emulated(model) };
+    let [gpt, llama] = MODELS.map(of);
+    let ring = Draft { context: [2, 1], ..llama.clone() };
+    // Probabilities and their gradients are rounded too, before they are multiplied.
+    check_within(&[gpt.clone(), ring, Draft { recompute: Recompute::Full, ..llama.clone() }], 0.03);
+
+    let told = |draft: Draft| Draft { steps: 1, ..draft }.train().unwrap().attention.unwrap();
+    assert_eq!(told(Draft { attention: None, ..gpt.clone() }), "own");
+    assert_eq!(told(Draft { precision: Precision::Fp32, ..gpt }), "own, because the plan is in fp32");
+    let many = Draft { steps: 6, ..llama }.train().unwrap();
+    assert!(matches!(many.graph, Some(GraphUse::From(4 | 5))), "{:?}", many.graph);
+    assert_eq!(many.attention.as_deref(), Some("cuDNN, emulated"));
 }
 
 /// What one device has written another one goes on with, and the other way round.

@@ -1,6 +1,8 @@
 //! Small models and plans for them: every choice that a test does not make has a default.
 
-use trainwright_executor::{DeviceKind, LearningRate, Outcome, RunError, Settings, Tokens, train};
+use trainwright_executor::{
+    AttentionBy, DeviceKind, LearningRate, Outcome, RunError, Settings, Tokens, train,
+};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::Routing;
@@ -40,6 +42,7 @@ pub struct Draft {
     pub offload: Offload,
     pub steps: usize,
     pub device: &'static str,
+    pub attention: Option<AttentionBy>,
 }
 
 /// Sequences of a step.
@@ -102,6 +105,7 @@ impl Draft {
             offload: Offload::default(),
             steps: 3,
             device: "cpu",
+            attention: None,
         }
     }
 
@@ -179,7 +183,7 @@ impl Draft {
     /// Some steps on made-up tokens.
     pub fn train(&self) -> Result<Outcome, RunError> {
         let device = DeviceKind::from_name(self.device).unwrap();
-        let settings = Settings { device, ..settings(self.steps) };
+        let settings = Settings { device, attention: self.attention, ..settings(self.steps) };
         train(&self.plan(), &tokens(), &settings, &mut |_| {})
     }
 }

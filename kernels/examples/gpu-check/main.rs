@@ -86,6 +86,9 @@ fn run(gpu: &mut Gpu, folder: &Path, measure: bool) -> Result<usize, Failure> {
         report(check.name, &own);
         findings.extend(own);
     }
+    if let Err(error) = Library::Cudnn.require() {
+        println!("attention by cuDNN is left out: {error}");
+    }
     if let Err(error) = Library::CublasLt.require() {
         println!("matrix products are left out: {error}");
     } else {

@@ -2,7 +2,7 @@
 
 use super::timing::{Amount, Bench, Row};
 use trainwright_kernels::cuda::activation::{Activation, Direction, Function, Residual};
-use trainwright_kernels::cuda::attention::Attention;
+use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::LookUp;
 use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
@@ -278,6 +278,14 @@ fn attention(bench: &mut Bench, rows: &mut Vec<Row>, shape: Shape) -> Result<(),
     }
     for launches in attention.backward(BF16) {
         rows.push(bench.time_launches(&launches, &name, Amount { flops: 2.5 * forward, bytes: 0.0 })?);
+    }
+    for (pass, flops) in [(Pass::Forward, forward), (Pass::Backward, 2.5 * forward)] {
+        let Ok(bytes) = bench.gpu.fuses(&attention, pass) else { continue };
+        let workspace = bench.gpu.allocate(bytes)?;
+        let kernel = format!("{pass:?} by {}", bench.gpu.fuser());
+        rows.push(bench.time([&kernel, &name], Amount { flops, bytes: 0.0 }, |gpu, stream| {
+            gpu.attend_on(&attention, pass, workspace, stream)
+        })?);
     }
     Ok(())
 }

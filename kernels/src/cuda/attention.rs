@@ -65,6 +65,15 @@ pub struct Attention {
     pub scale: f32,
 }
 
+/// Which way attention is gone through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pass {
+    /// Outputs and L.
+    Forward,
+    /// Gradients from those.
+    Backward,
+}
+
 impl Attention {
     /// All versions of forward that can do it, the fastest last.
     pub fn forward(&self, number: Number) -> Vec<Launch> {

@@ -4,6 +4,7 @@
 //! not there is an error that says what was looked for. A GPU belongs to the thread that opened it.
 
 mod communicator;
+mod cudnn;
 mod gpu;
 mod graph;
 mod handles;
@@ -13,6 +14,7 @@ mod product;
 mod product_eight;
 
 pub use communicator::{Communicator, Id};
+pub use cudnn::plan_without_gpu;
 pub use gpu::{Description, Gpu};
 pub use graph::Graph;
 pub use handles::{Event, Pinned, Stream};

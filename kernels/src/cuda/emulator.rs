@@ -4,11 +4,14 @@
 //! products are plain loops. All emulators of a process share their memory, as ranks that share a GPU do. What is told is done
 //! at once; that streams wait for each other as they must on a GPU is checked beside (`order`).
 
+mod fused;
 mod group;
 mod order;
 
+use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
+use super::fused::Shape;
 use super::launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::recorder::{Told, tell};
@@ -577,6 +580,27 @@ impl Device for Emulator {
         }
         inside_mut(memory, at.out, size).copy_from_slice(&out);
         Ok(())
+    }
+
+    /// As much in backward as on a GPU: bf16 for each score.
+    fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
+        let Shape { batch, heads, queries, keys, .. } = Shape::of(attention, pass)?;
+        Ok(if pass == Pass::Backward { (2 * batch * heads * queries * keys) as usize } else { 0 })
+    }
+
+    fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
+        let bytes = self.fuses(attention, pass).map_err(DeviceError::NoAlgorithm)?;
+        let graph = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?.graph();
+        let memory = &mut *memory();
+        let mut touched = fused::touched(&graph, attention);
+        touched.push((workspace, bytes, true));
+        self.touch(memory, "attention", &touched);
+        fused::run(&graph, attention, memory);
+        Ok(())
+    }
+
+    fn fuser(&self) -> String {
+        "cuDNN, emulated".into()
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {

@@ -1,5 +1,6 @@
 //! A kernel with its arguments, and what can run one.
 
+use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
 use super::product::{Operands, Product};
@@ -316,6 +317,15 @@ pub trait Device {
 
     /// Multiplies such matrices.
     fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError>;
+
+    /// Whether a library has a fused kernel for an attention in bf16: bytes of memory that it needs for a while, or why not.
+    fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String>;
+
+    /// Lets it do so, with so much memory at `workspace`.
+    fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError>;
+
+    /// Which library that is, for people.
+    fn fuser(&self) -> String;
 
     /// Waits until all streams have done all.
     fn finish(&mut self) -> Result<(), DeviceError>;

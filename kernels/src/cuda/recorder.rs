@@ -4,6 +4,7 @@
 //! launch's arguments is the same whenever it is told again, and so is an address. What the host must take part in cannot be
 //! noted; two recordings of what should be the same work say whether it is.
 
+use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
 use super::launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number};
@@ -43,6 +44,8 @@ pub enum Told {
     Multiply(Product, Operands),
     /// To multiply numbers of 8 bits.
     MultiplyEight(EightProduct, EightOperands),
+    /// To do attention by a library.
+    Attend(Attention, Pass, Address),
     /// To take part in a collective of a group.
     Collective(usize, Collective, Number),
 }
@@ -126,6 +129,7 @@ pub(super) fn tell(device: &mut dyn Device, told: &[Told]) -> Result<(), DeviceE
             Told::Launch(launch) => device.launch(launch)?,
             Told::Multiply(product, at) => device.multiply(*product, *at)?,
             Told::MultiplyEight(product, at) => device.multiply_eight(*product, *at)?,
+            Told::Attend(attention, pass, workspace) => device.attend(attention, *pass, *workspace)?,
             Told::Collective(group, work, number) => device.collective(*group, *work, *number)?,
         }
     }
@@ -227,6 +231,19 @@ impl Device for Recorder {
     fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
         self.notes.add(|| Told::MultiplyEight(product, at));
         self.inner.multiply_eight(product, at)
+    }
+
+    fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
+        self.inner.fuses(attention, pass)
+    }
+
+    fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
+        self.notes.add(|| Told::Attend(*attention, pass, workspace));
+        self.inner.attend(attention, pass, workspace)
+    }
+
+    fn fuser(&self) -> String {
+        self.inner.fuser()
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {

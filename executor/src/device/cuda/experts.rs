@@ -171,7 +171,7 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::Bf16 };
+        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::Bf16, attention: None };
         let device = (kind.open)(opening).unwrap();
         let _here = Here::is(Rc::clone(&device));
         // None, one, more than a tile of rows.

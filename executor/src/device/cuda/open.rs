@@ -3,6 +3,7 @@
 use super::super::{Device, GpuName, Opening};
 use super::Cuda;
 use crate::error::{Fault, RunError};
+use crate::settings::AttentionBy;
 use std::rc::Rc;
 use trainwright_kernels::cuda::{self, DeviceError, Emulator, Turns};
 
@@ -13,8 +14,10 @@ fn missing(name: &'static str, reason: impl ToString) -> RunError {
 fn opened(
     device: Result<Box<dyn cuda::Device>, DeviceError>,
     opening: Opening,
+    unless_said: AttentionBy,
 ) -> Result<Rc<dyn Device>, Fault> {
-    Ok(Rc::new(Cuda::new(device.map_err(Fault::Device)?, opening.number)))
+    let attention = opening.attention.unwrap_or(unless_said);
+    Ok(Rc::new(Cuda::new(device.map_err(Fault::Device)?, opening.number, attention)))
 }
 
 /// Whether there are a GPU, its driver and the libraries that a run needs.
@@ -53,7 +56,7 @@ pub(crate) fn gpu_of(local: usize) -> Option<GpuName> {
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
     use trainwright_kernels::cuda::driver::Gpu;
     let gpu = Gpu::count().and_then(|count| Gpu::open(opening.local % count));
-    opened(gpu.map(|gpu| Box::new(gpu) as Box<dyn cuda::Device>), opening)
+    opened(gpu.map(|gpu| Box::new(gpu) as Box<dyn cuda::Device>), opening, AttentionBy::Cudnn)
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -87,7 +90,7 @@ pub(crate) fn gpu_of(_: usize) -> Option<GpuName> {
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
     let none = DeviceError::NoGpu(WITHOUT.into());
-    opened(Err(none), opening)
+    opened(Err(none), opening, AttentionBy::Own)
 }
 
 /// Whether there is a C++ compiler: what it compiles is kept.
@@ -97,7 +100,7 @@ pub(crate) fn require_emulator() -> Result<(), RunError> {
 
 /// Ranks share one emulated GPU; kernels run one at a time.
 pub(crate) fn open_emulator(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
-    opened(emulator().map(|made| Box::new(made) as Box<dyn cuda::Device>), opening)
+    opened(emulator().map(|made| Box::new(made) as Box<dyn cuda::Device>), opening, AttentionBy::Own)
 }
 
 fn emulator() -> Result<Emulator, DeviceError> {

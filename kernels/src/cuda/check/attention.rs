@@ -1,6 +1,6 @@
 //! Attention of packed rows: queries, keys and values of a token side by side.
 
-use super::super::attention::{Attention, Join};
+use super::super::attention::{Attention, Join, Pass};
 use super::{Array, Bench, DeviceError, Number};
 
 /// A shape. Queries begin `offset` positions behind the first key.
@@ -33,7 +33,10 @@ pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
         check(bench, shape, number)?;
         check(bench, Shape { kv_heads: 4, keys: 17, causal: false, ..shape }, number)?;
     }
-    Ok(())
+    // What a library does, too.
+    let even = Shape { value_head_dim: 40, queries: 27, keys: 27, ..shape };
+    check(bench, even, Number::Bf16)?;
+    check(bench, Shape { keys: 50, causal: false, ..even }, Number::Bf16)
 }
 
 pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
@@ -217,22 +220,21 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
         "{queries} queries, {keys} keys, {heads}/{kv_heads} heads of {d}{}",
         if shape.causal { ", causal" } else { "" }
     );
-    for version in 0..attention.forward(number).len() {
+    for way in ways(bench, &attention, number, Pass::Forward) {
         let o = bench.blank(number, expected.o.len())?;
         let logarithms = bench.blank(Number::F32, expected.logarithms.len())?;
         (attention.o, attention.logarithms) = (o.at, logarithms.at);
-        let launch = attention.forward(number).swap_remove(version);
-        bench.run(&launch)?;
-        bench.compare_within(&launch.kernel, &case, &o, &expected.o, tolerance)?;
+        let [.., kernel] = run(bench, &attention, number, Pass::Forward, way)?;
+        bench.compare_within(&kernel, &case, &o, &expected.o, tolerance)?;
         let seen: Vec<f64> = expected.logarithms.clone();
-        bench.compare_within(&launch.kernel, &format!("{case}: L"), &logarithms, &seen, 2e-5)?;
+        bench.compare_within(&kernel, &format!("{case}: L"), &logarithms, &seen, 2e-5)?;
     }
 
     let (o, logarithms) =
         (bench.array(number, &expected.o)?, bench.array(Number::F32, &expected.logarithms)?);
     let dots = bench.blank(Number::F32, expected.logarithms.len())?;
     (attention.o, attention.logarithms, attention.dots) = (o.at, logarithms.at, dots.at);
-    for version in 0..attention.backward(number).len() {
+    for way in ways(bench, &attention, number, Pass::Backward) {
         let gradients: Vec<(Array, Vec<f64>)> = if packed {
             let rows = bench.array(number, &joined([&blank_q, &blank_k, &blank_v]))?;
             attention.q_gradient = rows.at;
@@ -250,14 +252,52 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
             let expected = [&expected.q_gradient, &expected.k_gradient, &expected.v_gradient];
             made.into_iter().zip(expected).map(|(made, expected)| (made, expected.clone())).collect()
         };
-        let launches = attention.backward(number).swap_remove(version);
-        for launch in &launches {
-            bench.run(launch)?;
-        }
+        let kernels = run(bench, &attention, number, Pass::Backward, way)?;
         for (index, (made, expected)) in gradients.iter().enumerate() {
-            let kernel = &launches[2 - index.min(1)].kernel;
+            let kernel = &kernels[2 - index.min(1)];
             bench.compare_within(kernel, &format!("{case}: gradient {index}"), made, expected, tolerance)?;
         }
     }
     bench.device.clear()
+}
+
+/// Who does an attention.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// Our version of that number.
+    Own(usize),
+    /// A library, with so many bytes of workspace.
+    Library(usize),
+}
+
+fn ways(bench: &mut Bench, attention: &Attention, number: Number, pass: Pass) -> Vec<Way> {
+    let versions = match pass {
+        Pass::Forward => attention.forward(number).len(),
+        Pass::Backward => attention.backward(number).len(),
+    };
+    let fused = if number == Number::Bf16 { bench.device.fuses(attention, pass).ok() } else { None };
+    (0..versions).map(Way::Own).chain(fused.map(Way::Library)).collect()
+}
+
+/// Does it; the names of what did, the last of three where it is one.
+fn run(
+    bench: &mut Bench,
+    attention: &Attention,
+    number: Number,
+    pass: Pass,
+    way: Way,
+) -> Result<[String; 3], DeviceError> {
+    let launches = match (way, pass) {
+        (Way::Own(version), Pass::Forward) => vec![attention.forward(number).swap_remove(version)],
+        (Way::Own(version), Pass::Backward) => attention.backward(number).swap_remove(version),
+        (Way::Library(bytes), _) => {
+            let workspace = bench.device.allocate(bytes)?;
+            bench.device.attend(attention, pass, workspace)?;
+            let name = format!("{:?} by {}", pass, bench.device.fuser());
+            return Ok([(); 3].map(|()| name.clone()));
+        }
+    };
+    launches.iter().try_for_each(|launch| bench.run(launch))?;
+    let last = launches.len() - 1;
+    Ok([0, 1, 2].map(|index| launches[last.min(index)].kernel.clone()))
 }

@@ -3,12 +3,14 @@
 mod told;
 
 use super::communicator::Communicator;
+use super::cudnn::Cudnn;
 use super::failed;
 use super::handles::{Event, Pinned, Stream};
 use super::image::compiled;
 use super::library::Library;
 use super::product::Products;
 use crate::cuda::arena::Arena;
+use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::launch::{Address, Device, DeviceError, Launch};
 use crate::cuda::source::FILES;
 use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
@@ -61,6 +63,8 @@ pub struct Gpu {
     pinned: Vec<Pinned>,
     /// Once one was asked for.
     products: Option<Products>,
+    /// The same; why it cannot be used, if so.
+    cudnn: Option<Result<Cudnn, String>>,
     /// What is read passes through it.
     staging: Option<Pinned>,
     /// By number.
@@ -133,6 +137,7 @@ impl Gpu {
             arena,
             pinned: Vec::new(),
             products: None,
+            cudnn: None,
             staging: None,
             groups: BTreeMap::new(),
             marks: Vec::new(),
@@ -228,6 +233,18 @@ impl Gpu {
             .map_err(|error| failed(&format!("launch of {}", launch.kernel), error))
     }
 
+    /// Lets cuDNN do attention on a stream, for which it has a plan.
+    pub fn attend_on(
+        &self,
+        attention: &Attention,
+        pass: Pass,
+        workspace: Address,
+        on: &Stream,
+    ) -> Result<(), DeviceError> {
+        let cudnn = self.cudnn.as_ref().and_then(|cudnn| cudnn.as_ref().ok());
+        cudnn.expect("it was asked for a plan before").run(attention, pass, workspace, on)
+    }
+
     /// Compiles all kernel files now.
     pub fn compile(&mut self) -> Result<(), DeviceError> {
         FILES.iter().try_for_each(|file| self.module(file.name).map(drop))
@@ -275,6 +292,7 @@ impl Drop for Gpu {
             std::mem::take(&mut self.groups).into_values().for_each(Communicator::abort);
         }
         let _ = self.clear();
+        self.cudnn = None;
         self.groups.clear();
         self.marks.clear();
         self.streams.clear();

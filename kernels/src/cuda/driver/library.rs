@@ -12,19 +12,23 @@ pub enum Library {
     Nvrtc,
     /// Matrix products.
     CublasLt,
+    /// Fused attention.
+    Cudnn,
     /// Collectives among GPUs.
     Nccl,
 }
 
 impl Library {
     /// All of them.
-    pub const ALL: [Library; 4] = [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Nccl];
+    pub const ALL: [Library; 5] =
+        [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn, Library::Nccl];
 
     fn name(self) -> &'static str {
         match self {
             Library::Driver => "the NVIDIA driver",
             Library::Nvrtc => "NVRTC",
             Library::CublasLt => "cublasLt",
+            Library::Cudnn => "cuDNN",
             Library::Nccl => "NCCL",
         }
     }
@@ -34,6 +38,7 @@ impl Library {
             Library::Driver => "cuda",
             Library::Nvrtc => "nvrtc",
             Library::CublasLt => "cublasLt",
+            Library::Cudnn => "cudnn",
             Library::Nccl => "nccl",
         }
     }
@@ -44,6 +49,9 @@ impl Library {
             Library::Nvrtc | Library::CublasLt => {
                 "install the CUDA toolkit, or its Python packages and put their lib folders into LD_LIBRARY_PATH"
             }
+            Library::Cudnn => {
+                "install cuDNN 9, or its Python package and put its lib folder into LD_LIBRARY_PATH"
+            }
             Library::Nccl => {
                 "install NCCL and put its folder into LD_LIBRARY_PATH; where it has libnccl.so.2 alone, link libnccl.so to it"
             }
@@ -52,13 +60,14 @@ impl Library {
 
     /// Whether it is there; asked once.
     pub fn is_there(self) -> bool {
-        static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
+        static FOUND: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
         // SAFETY: loading one of NVIDIA's libraries runs its initialisers, which is what its use does anyway.
         *FOUND[self as usize].get_or_init(|| unsafe {
             match self {
                 Library::Driver => cudarc::driver::sys::is_culib_present(),
                 Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
                 Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                Library::Cudnn => cudarc::cudnn::sys::is_culib_present(),
                 Library::Nccl => cudarc::nccl::sys::is_culib_present(),
             }
         })
@@ -72,7 +81,11 @@ impl Library {
         let mut names = cudarc::get_lib_name_candidates(self.file());
         // The driver's version is not CUDA's; of the others the old ones would not do.
         let plain = format!("lib{}.so", self.file());
-        let wanted: &[&str] = if self == Library::Driver { &["", ".1"] } else { &["", ".13", ".12"] };
+        let wanted: &[&str] = match self {
+            Library::Driver => &["", ".1"],
+            Library::Cudnn => &["", ".9"],
+            _ => &["", ".13", ".12"],
+        };
         names.retain(|name| name.strip_prefix(&plain).is_some_and(|end| wanted.contains(&end)));
         let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         let path = if path.is_empty() { "LD_LIBRARY_PATH, which is empty,".into() } else { path };

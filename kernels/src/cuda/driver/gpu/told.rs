@@ -1,11 +1,13 @@
 //! What a GPU is told: the calls of `Device`.
 
 use super::super::communicator::{Communicator, Id};
+use super::super::cudnn::Cudnn;
 use super::super::failed;
 use super::super::graph::Graph;
 use super::super::handles::{Event, Pinned, Stream};
 use super::super::product::Products;
 use super::{Description, EIGHT_SINCE, Gpu, STAGED, new_stream};
+use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::launch::{self, Address, Device, DeviceError, Launch, Moment, Number};
@@ -134,6 +136,24 @@ impl Device for Gpu {
 
     fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
         self.with_products(|products, on| products.multiply_eight(product, at, on))
+    }
+
+    /// On chips before Blackwell: there no order of sums is promised for what is asked of backward here.
+    fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
+        let (major, _) = self.description.capability;
+        if pass == Pass::Backward && !(8..10).contains(&major) {
+            return Err(format!("cuDNN is not asked for backward on compute capability {major}"));
+        }
+        let made = || Cudnn::new().map_err(|error| error.to_string());
+        self.cudnn.get_or_insert_with(made).as_mut().map_err(|reason| reason.clone())?.plan(attention, pass)
+    }
+
+    fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
+        self.attend_on(attention, pass, workspace, self.selected())
+    }
+
+    fn fuser(&self) -> String {
+        self.cudnn.as_ref().and_then(|cudnn| cudnn.as_ref().ok()).map(Cudnn::name).unwrap_or_default()
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {

@@ -1,0 +1,126 @@
+//! cuDNN's descriptors: what every part of a graph is told by, attribute by attribute.
+
+use super::done;
+use crate::cuda::launch::DeviceError;
+use cudarc::cudnn::sys::{self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Kind};
+use std::ffi::c_void;
+
+/// A descriptor that is destroyed when this is dropped. Those that were made of it live on.
+#[derive(Debug)]
+pub(super) struct Descriptor(sys::cudnnBackendDescriptor_t);
+
+/// What an attribute may be an array of.
+pub(super) trait Value: Copy {
+    /// As cuDNN calls it.
+    const KIND: Kind;
+}
+
+macro_rules! values {
+    ($($value:ty: $kind:ident),* $(,)?) => { $(impl Value for $value { const KIND: Kind = Kind::$kind; })* };
+}
+
+values! {
+    u8: CUDNN_TYPE_CHAR,
+    bool: CUDNN_TYPE_BOOLEAN,
+    i64: CUDNN_TYPE_INT64,
+    *mut c_void: CUDNN_TYPE_VOID_PTR,
+    sys::cudnnHandle_t: CUDNN_TYPE_HANDLE,
+    sys::cudnnDataType_t: CUDNN_TYPE_DATA_TYPE,
+    sys::cudnnPointwiseMode_t: CUDNN_TYPE_POINTWISE_MODE,
+    sys::cudnnReduceTensorOp_t: CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
+    sys::cudnnBackendHeurMode_t: CUDNN_TYPE_HEUR_MODE,
+}
+
+impl Descriptor {
+    /// An empty one.
+    pub fn new(kind: sys::cudnnBackendDescriptorType_t) -> Result<Self, DeviceError> {
+        let mut made = std::ptr::null_mut();
+        // SAFETY: it writes one pointer.
+        let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut made) };
+        done(&format!("cudnnBackendCreateDescriptor of {kind:?}"), status)?;
+        Ok(Self(made))
+    }
+
+    /// Sets an attribute.
+    pub fn with<T: Value>(self, name: Name, values: &[T]) -> Result<Self, DeviceError> {
+        // SAFETY: there are so many values of that kind.
+        unsafe { self.set(name, T::KIND, values) }
+    }
+
+    /// Sets an attribute to other descriptors.
+    pub fn with_parts(self, name: Name, parts: &[&Descriptor]) -> Result<Self, DeviceError> {
+        let parts: Vec<_> = parts.iter().map(|part| part.0).collect();
+        // SAFETY: there are so many descriptors, all alive.
+        unsafe { self.set(name, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &parts) }
+    }
+
+    /// SAFETY: T is what an attribute of that kind is an array of.
+    unsafe fn set<T>(self, name: Name, kind: Kind, values: &[T]) -> Result<Self, DeviceError> {
+        let (count, first) = (values.len() as i64, values.as_ptr().cast());
+        // SAFETY: the caller's promise; cuDNN copies the values.
+        let status = unsafe { sys::cudnnBackendSetAttribute(self.0, name, kind, count, first) };
+        done(&format!("cudnnBackendSetAttribute of {name:?}"), status).map(|()| self)
+    }
+
+    /// Ends it: cuDNN judges what was set.
+    pub fn finalize(self) -> Result<Self, DeviceError> {
+        // SAFETY: it is alive.
+        let status = unsafe { sys::cudnnBackendFinalize(self.0) };
+        done("cudnnBackendFinalize", status).map(|()| self)
+    }
+
+    /// A number.
+    pub fn number(&self, name: Name) -> Result<i64, DeviceError> {
+        let (mut count, mut value) = (0, 0i64);
+        let to = (&raw mut value).cast();
+        // SAFETY: there is room for one.
+        let status = unsafe { sys::cudnnBackendGetAttribute(self.0, name, i64::KIND, 1, &mut count, to) };
+        done(&format!("cudnnBackendGetAttribute of {name:?}"), status).map(|()| value)
+    }
+
+    /// The numbers of an array of such constants, at most `room` of them: newer libraries have constants that have no name here.
+    pub fn constants(&self, name: Name, kind: Kind, room: usize) -> Result<Vec<i32>, DeviceError> {
+        let (mut count, mut values) = (0, vec![0i32; room]);
+        let to = values.as_mut_ptr().cast();
+        // SAFETY: there is room for so many; constants are C's integers.
+        let status =
+            unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, room as i64, &mut count, to) };
+        done(&format!("cudnnBackendGetAttribute of {name:?}"), status)?;
+        values.truncate(count as usize);
+        Ok(values)
+    }
+
+    /// Copies of the descriptors in an array, at most `room` of them.
+    pub fn parts(
+        &self,
+        name: Name,
+        kind: sys::cudnnBackendDescriptorType_t,
+        room: usize,
+    ) -> Result<Vec<Descriptor>, DeviceError> {
+        let mut made = (0..room).map(|_| Self::new(kind)).collect::<Result<Vec<_>, _>>()?;
+        let mut pointers: Vec<_> = made.iter().map(|made| made.0).collect();
+        let (to, mut count) = (pointers.as_mut_ptr().cast(), 0);
+        let kind = Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR;
+        // SAFETY: there is room for so many, each of them a descriptor of that kind to be filled in.
+        let status =
+            unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, room as i64, &mut count, to) };
+        done(&format!("cudnnBackendGetAttribute of {name:?}"), status)?;
+        made.truncate(count as usize);
+        Ok(made)
+    }
+
+    /// Puts an execution plan on the handle's stream.
+    ///
+    /// SAFETY: the handle is alive, and what the pack points to is as large as the plan takes it to be.
+    pub unsafe fn execute(&self, handle: sys::cudnnHandle_t, pack: &Descriptor) -> sys::cudnnStatus_t {
+        // SAFETY: the caller's promise.
+        unsafe { sys::cudnnBackendExecute(handle, self.0, pack.0) }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed here alone.
+        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
+    }
+}

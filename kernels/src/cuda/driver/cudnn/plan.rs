@@ -1,0 +1,147 @@
+//! An engine of cuDNN for a shape, chosen once.
+
+use super::description::Description;
+use super::descriptor::Descriptor;
+use super::done;
+use crate::cuda::attention::{Attention, Pass};
+use crate::cuda::fused::graph::Place;
+use crate::cuda::fused::{Part, Shape};
+use crate::cuda::launch::{Address, DeviceError};
+use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
+use cudarc::cudnn::sys::cudnnBackendDescriptorType_t::*;
+use cudarc::cudnn::sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_A;
+use cudarc::cudnn::sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+use cudarc::cudnn::sys::{self, cudnnBackendAttributeType_t};
+use std::ffi::c_void;
+
+/// Where plans are to run.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// On the GPU of a handle.
+    Handle(sys::cudnnHandle_t),
+    /// On one of which only the properties are known: such a plan cannot run here.
+    Properties(Descriptor),
+}
+
+/// An engine with its settings, ready to run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    descriptor: Descriptor,
+    /// Bytes that it needs for a while.
+    pub workspace: usize,
+    /// What it reads and writes.
+    parts: Vec<Part>,
+}
+
+/// How many engines are tried.
+const ENGINES: usize = 16;
+/// More notes than an engine has.
+const NOTES: usize = 64;
+/// Bytes of workspace that are granted; forecasts do not count them.
+const WORKSPACE: usize = 2 << 30;
+/// Up to this version backward is wrong without a mask for what is missing to whole tiles of so many keys.
+const LAST_WITHOUT_REST: (usize, i64) = (91_500, 128);
+
+impl Target {
+    /// A GPU by its properties, as cuDNN writes them down itself.
+    pub fn properties(json: &str) -> Result<Self, DeviceError> {
+        let made = Descriptor::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?
+            .with(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json.as_bytes())?;
+        Ok(Target::Properties(made.finalize()?))
+    }
+
+    /// The first engine in cuDNN's own order that is granted what it needs.
+    pub fn plan(&self, shape: &Shape, version: usize) -> Result<Plan, DeviceError> {
+        let none = |reason: String| DeviceError::NoAlgorithm(format!("attention by cuDNN: {reason}"));
+        let (last, tile) = LAST_WITHOUT_REST;
+        if shape.pass == Pass::Backward && version <= last && shape.keys % tile != 0 {
+            return Err(none(format!("version {version} needs a multiple of {tile} keys")));
+        }
+        let graph = shape.graph();
+        let description = Description::new(&graph)?;
+        let operations = description.graph()?;
+        let operations = match self {
+            Target::Handle(handle) => operations.with(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[*handle])?,
+            Target::Properties(_) => operations,
+        };
+        let mut refusal = none("it has no engine for this shape".into());
+        for engine in self.engines(&operations.finalize()?)? {
+            if is_random(&engine)? {
+                refusal = none("its engines give other bits in every run".into());
+                continue;
+            }
+            match self.ready(&engine) {
+                Ok((_, workspace)) if workspace > WORKSPACE => {
+                    refusal = none(format!("it wants a workspace of {workspace} bytes"));
+                }
+                Ok((descriptor, workspace)) => {
+                    let parts = graph.tensors.iter().filter_map(|tensor| match tensor.place {
+                        Place::Given(part) | Place::Scalar(part) => Some(part),
+                        Place::Between => None,
+                    });
+                    return Ok(Plan { descriptor, workspace, parts: parts.collect() });
+                }
+                Err(error) => refusal = error,
+            }
+        }
+        Err(refusal)
+    }
+
+    fn engines(&self, operations: &Descriptor) -> Result<Vec<Descriptor>, DeviceError> {
+        let asked = Descriptor::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
+            .with_parts(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[operations])?
+            .with(CUDNN_ATTR_ENGINEHEUR_MODE, &[CUDNN_HEUR_MODE_A])?;
+        let asked = match self {
+            Target::Handle(_) => asked,
+            Target::Properties(own) => asked.with_parts(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[own])?,
+        };
+        asked.finalize()?.parts(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, ENGINES)
+    }
+
+    fn ready(&self, engine: &Descriptor) -> Result<(Descriptor, usize), DeviceError> {
+        let made = Descriptor::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        let made = match self {
+            Target::Handle(handle) => made.with(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[*handle])?,
+            Target::Properties(own) => made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[own])?,
+        };
+        let made = made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[engine])?.finalize()?;
+        let workspace = made.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        Ok((made, workspace as usize))
+    }
+}
+
+/// Whether cuDNN notes of an engine that its results differ from run to run. That there is no such note proves nothing: those
+/// that add to one sum in memory have none either.
+fn is_random(settings: &Descriptor) -> Result<bool, DeviceError> {
+    let kind = cudnnBackendAttributeType_t::CUDNN_TYPE_NUMERICAL_NOTE;
+    let differs = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC as i32;
+    let engines = settings.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
+    let notes = engines.iter().map(|engine| engine.constants(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, kind, NOTES));
+    Ok(notes.collect::<Result<Vec<_>, _>>()?.concat().contains(&differs))
+}
+
+impl Plan {
+    /// Puts it on the handle's stream.
+    pub fn run(
+        &self,
+        handle: sys::cudnnHandle_t,
+        attention: &Attention,
+        workspace: Address,
+    ) -> Result<(), DeviceError> {
+        let mut values: Vec<Option<f32>> = self.parts.iter().map(|part| part.value(attention)).collect();
+        let pointers = self.parts.iter().zip(&mut values).map(|(part, value)| match value {
+            Some(value) => std::ptr::from_mut(value).cast::<c_void>(),
+            None => part.address(attention).0 as *mut c_void,
+        });
+        let pointers: Vec<*mut c_void> = pointers.collect();
+        let numbers: Vec<i64> = self.parts.iter().map(|part| *part as i64).collect();
+        let pack = Descriptor::new(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
+            .with(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &numbers)?
+            .with(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers)?
+            .with(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace.0 as *mut c_void])?
+            .finalize()?;
+        // SAFETY: the caller's addresses have the sizes of its attention, as for any kernel, and the workspace that of this plan;
+        // the host's numbers are read before the call returns.
+        done("cudnnBackendExecute", unsafe { self.descriptor.execute(handle, &pack) })
+    }
+}

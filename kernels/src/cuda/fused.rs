@@ -1,0 +1,275 @@
+//! Attention as a graph of operations, which libraries recognise and do by fused kernels.
+//!
+//! The graphs are data: the driver hands them to cuDNN, the emulator computes them operation by operation, so what they say can
+//! be checked without a GPU. Tensors are batch × heads × positions × width; strides make them of rows of tokens as they lie.
+
+pub(super) mod graph;
+
+use super::attention::{Attention, Pass};
+use super::launch::Address;
+use graph::{Data, Function, Graph, Layout, Reduction, TensorId};
+
+/// What decides how it is done: all of an attention but its addresses and its scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    pub pass: Pass,
+    pub batch: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub queries: i64,
+    pub keys: i64,
+    pub width: i64,
+    pub causal: bool,
+    /// Numbers from a token to the next one: of queries, keys, values, outputs.
+    pub rows: [i64; 4],
+}
+
+/// What a graph reads and writes, by a number that is its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Queries = 1,
+    Keys,
+    Values,
+    Outputs,
+    Logarithms,
+    OutputGradient,
+    Dots,
+    QueryGradient,
+    KeyGradient,
+    ValueGradient,
+    /// Numbers of the host from here on: what scores are multiplied by.
+    Scale,
+    /// The score of a key that is not seen.
+    Unseen,
+    /// 1.
+    One,
+}
+
+impl Part {
+    /// Where it is, if it is in the device's memory.
+    pub fn address(self, of: &Attention) -> Address {
+        match self {
+            Part::Queries => of.q,
+            Part::Keys => of.k,
+            Part::Values => of.v,
+            Part::Outputs => of.o,
+            Part::Logarithms => of.logarithms,
+            Part::OutputGradient => of.o_gradient,
+            Part::Dots => of.dots,
+            Part::QueryGradient => of.q_gradient,
+            Part::KeyGradient => of.k_gradient,
+            Part::ValueGradient => of.v_gradient,
+            Part::Scale | Part::Unseen | Part::One => Address::NULL,
+        }
+    }
+
+    /// What it is, if it is a number of the host's.
+    pub fn value(self, of: &Attention) -> Option<f32> {
+        match self {
+            Part::Scale => Some(of.scale),
+            Part::Unseen => Some(f32::NEG_INFINITY),
+            Part::One => Some(1.0),
+            _ => None,
+        }
+    }
+}
+
+impl Shape {
+    /// That of an attention in bf16, or why no library is asked for it.
+    pub fn of(attention: &Attention, pass: Pass) -> Result<Self, String> {
+        let Attention { head_dim, value_head_dim, queries, keys, offset, .. } = *attention;
+        let rows = [attention.q_row, attention.k_row, attention.v_row, attention.o_row];
+        let causal = attention.causal == 1;
+        if head_dim != value_head_dim || head_dim % 8 != 0 || head_dim > 128 {
+            return Err("its heads are not all of one width, a multiple of 8 up to 128".into());
+        }
+        if causal && (queries != keys || offset != 0) {
+            return Err("its queries are at other positions than its keys".into());
+        }
+        let shape = Self {
+            pass,
+            batch: attention.batch.into(),
+            heads: attention.heads.into(),
+            kv_heads: attention.kv_heads.into(),
+            queries: queries.into(),
+            keys: keys.into(),
+            width: head_dim.into(),
+            causal,
+            rows,
+        };
+        let Attention { q, k, v, o, logarithms, o_gradient, .. } = *attention;
+        let Attention { dots, q_gradient, k_gradient, v_gradient, .. } = *attention;
+        let read = [q, k, v, o, logarithms, o_gradient];
+        let addresses = read.into_iter().chain([dots, q_gradient, k_gradient, v_gradient]);
+        if rows.iter().any(|row| row % 8 != 0) || addresses.into_iter().any(|at| !at.0.is_multiple_of(16)) {
+            return Err("its rows do not begin at multiples of 16 bytes".into());
+        }
+        Ok(shape)
+    }
+
+    /// The operations.
+    pub fn graph(&self) -> Graph {
+        let mut graph = Graph::default();
+        match self.pass {
+            Pass::Forward => self.forward(&mut graph),
+            Pass::Backward => self.backward(&mut graph),
+        }
+        graph
+    }
+
+    /// Heads in rows of tokens: row = position · batch + sequence.
+    fn heads(&self, heads: i64, positions: i64, row: i64) -> Layout {
+        let sizes = [self.batch, heads, positions, self.width];
+        Layout { sizes, strides: [row, self.width, self.batch * row, 1] }
+    }
+
+    fn rows_of(&self, part: Part) -> Layout {
+        let [q_row, k_row, v_row, o_row] = self.rows;
+        match part {
+            Part::Queries | Part::QueryGradient => self.heads(self.heads, self.queries, q_row),
+            Part::Keys | Part::KeyGradient => self.heads(self.kv_heads, self.keys, k_row),
+            Part::Values | Part::ValueGradient => self.heads(self.kv_heads, self.keys, v_row),
+            _ => self.heads(self.heads, self.queries, o_row),
+        }
+    }
+
+    fn rows_in(&self, graph: &mut Graph, part: Part) -> TensorId {
+        graph.given(part, Data::Bf16, self.rows_of(part))
+    }
+
+    /// The same numbers with heads that lie the other way round.
+    fn turned_in(&self, graph: &mut Graph, part: Part) -> TensorId {
+        graph.given(part, Data::Bf16, self.rows_of(part).turned())
+    }
+
+    fn each_query(&self, graph: &mut Graph, part: Part) -> TensorId {
+        graph.given(part, Data::F32, Layout::packed([self.batch, self.heads, self.queries, 1]))
+    }
+
+    /// Scores of keys behind the query are as if there were none.
+    fn seen(&self, graph: &mut Graph, scores: TensorId) -> TensorId {
+        if !self.causal {
+            return scores;
+        }
+        let query = graph.pointwise_as(Data::I32, Function::Index(2), &[scores]);
+        let key = graph.pointwise_as(Data::I32, Function::Index(3), &[scores]);
+        let is_seen = graph.pointwise_as(Data::Boolean, Function::AtLeast, &[query, key]);
+        let unseen = graph.scalar(Part::Unseen);
+        graph.pointwise(Function::Select, &[scores, unseen, is_seen])
+    }
+
+    /// S = scale · Q Kᵀ, L = max S + ln Σ exp(S − max S), P = exp(S − max S) / Σ exp(S − max S), O = P V.
+    fn forward(&self, graph: &mut Graph) {
+        let q = self.rows_in(graph, Part::Queries);
+        let k = self.turned_in(graph, Part::Keys);
+        let v = self.rows_in(graph, Part::Values);
+        let scale = graph.scalar(Part::Scale);
+        let scores = graph.product(q, k);
+        let scores = graph.pointwise(Function::Multiply, &[scores, scale]);
+        let scores = self.seen(graph, scores);
+        let largest = graph.reduce(Reduction::Largest, scores);
+        let below = graph.pointwise(Function::Subtract, &[scores, largest]);
+        let exponentials = graph.pointwise(Function::Exponential, &[below]);
+        let sums = graph.reduce(Reduction::Sum, exponentials);
+        let logarithms = graph.pointwise(Function::Logarithm, &[sums]);
+        let kept = self.each_query(graph, Part::Logarithms);
+        graph.pointwise_to(Function::Add, &[largest, logarithms], kept);
+        let probabilities = graph.pointwise_as(Data::Bf16, Function::Divide, &[exponentials, sums]);
+        let o = self.rows_in(graph, Part::Outputs);
+        graph.product_to(probabilities, v, o);
+    }
+
+    /// D = Σ dO · O, P = exp(scale · Q Kᵀ − L), dV = Pᵀ dO, dS = scale · P · (dO Vᵀ − D), dK = dSᵀ Q, dQ = dS K.
+    ///
+    /// dQ is a product of its own rather than a sum in memory to which keys add as they come: NVIDIA's frontend asks so for the
+    /// same bits in every run. It costs a workspace of two bytes for each score.
+    fn backward(&self, graph: &mut Graph) {
+        let q = self.rows_in(graph, Part::Queries);
+        let k = self.turned_in(graph, Part::Keys);
+        let v = self.turned_in(graph, Part::Values);
+        let o = self.rows_in(graph, Part::Outputs);
+        let o_gradient = self.rows_in(graph, Part::OutputGradient);
+        let kept = self.each_query(graph, Part::Logarithms);
+        let scale = graph.scalar(Part::Scale);
+
+        let products = graph.pointwise(Function::Multiply, &[o_gradient, o]);
+        let sums = graph.reduce(Reduction::Sum, products);
+        let dots = self.each_query(graph, Part::Dots);
+        // Where there is dropout its factor is taken out here; engines look for the operation.
+        let one = graph.scalar(Part::One);
+        graph.pointwise_to(Function::Multiply, &[sums, one], dots);
+
+        let scores = graph.product(q, k);
+        let scores = graph.pointwise(Function::Multiply, &[scores, scale]);
+        let below = graph.pointwise(Function::Subtract, &[scores, kept]);
+        let below = self.seen(graph, below);
+        let probabilities = graph.pointwise(Function::Exponential, &[below]);
+        let turned = graph.turn(probabilities);
+        self.product_of_heads(graph, [turned, o_gradient], Part::ValueGradient);
+
+        let towards = graph.product(o_gradient, v);
+        let towards = graph.pointwise(Function::Subtract, &[towards, dots]);
+        let towards = graph.pointwise(Function::Multiply, &[towards, probabilities]);
+        let to_scores = graph.pointwise(Function::Multiply, &[towards, scale]);
+        let turned = graph.turn(to_scores);
+        self.product_of_heads(graph, [turned, q], Part::KeyGradient);
+
+        let k = graph.turn(k);
+        let q_gradient = self.rows_in(graph, Part::QueryGradient);
+        graph.product_to(to_scores, k, q_gradient);
+    }
+
+    /// A product for each query head, summed over those that share a key head.
+    fn product_of_heads(&self, graph: &mut Graph, [left, right]: [TensorId; 2], part: Part) {
+        let out = self.rows_in(graph, part);
+        if self.heads == self.kv_heads {
+            return graph.product_to(left, right, out);
+        }
+        let each = graph.between(Data::Bf16, Layout::packed([self.batch, self.heads, self.keys, self.width]));
+        graph.product_to(left, right, each);
+        graph.reduce_to(Reduction::Sum, each, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_library_is_asked_for_says_why() {
+        // 4 heads of 16 and 2 of keys and of values, side by side: rows of 128 numbers.
+        let own = Attention {
+            q: Address(1 << 20),
+            k: Address((1 << 20) + 2 * 64),
+            v: Address((1 << 20) + 2 * 96),
+            q_row: 128,
+            k_row: 128,
+            v_row: 128,
+            o_row: 64,
+            batch: 3,
+            heads: 4,
+            kv_heads: 2,
+            queries: 5,
+            keys: 5,
+            head_dim: 16,
+            value_head_dim: 16,
+            causal: 1,
+            ..Attention::default()
+        };
+        let shape = Shape::of(&own, Pass::Forward).unwrap();
+        // The second sequence's tokens are one row further on, the second position's three.
+        let keys = shape.rows_of(Part::Keys);
+        assert_eq!((keys.sizes, keys.strides), ([3, 2, 5, 16], [128, 16, 384, 1]));
+        let check = |attention: Attention, expected: &str| {
+            let reason = Shape::of(&attention, Pass::Backward).unwrap_err();
+            assert!(reason.contains(expected), "{reason}");
+        };
+        check(Attention { head_dim: 136, value_head_dim: 136, ..own }, "width");
+        check(Attention { value_head_dim: 8, ..own }, "width");
+        check(Attention { keys: 6, ..own }, "positions");
+        check(Attention { offset: 1, ..own }, "positions");
+        check(Attention { o_row: 66, ..own }, "16 bytes");
+        check(Attention { v: Address(8), ..own }, "16 bytes");
+        assert!(Shape::of(&Attention { keys: 6, causal: 0, ..own }, Pass::Backward).is_ok());
+    }
+}
