@@ -184,8 +184,8 @@ impl StepOps for Cuda {
 
     fn make_ready(&self) -> Result<(), DeviceError> {
         let Steady { graph, told } = &mut *self.steady.borrow_mut();
+        // What was told stays: another rank may not be ready yet, and then the next step is held against it.
         *graph = Some(self.memory.borrow_mut().device.make_ready(told)?);
-        told.clear();
         Ok(())
     }
 
@@ -193,5 +193,35 @@ impl StepOps for Cuda {
         let steady = self.steady.borrow();
         let graph = steady.graph.as_ref().expect("a graph is made ready first");
         self.run(|memory| memory.device.replay(graph));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::device::{DeviceKind, Here, Opening};
+    use std::rc::Rc;
+    use trainwright_kernels::Threads;
+    use trainwright_kernels::cuda::Number;
+
+    #[test]
+    fn a_rank_that_was_ready_before_others_is_ready_again() {
+        let kind = DeviceKind::from_name("emulated").unwrap();
+        if let Err(error) = (kind.require)() {
+            println!("skipped: {error}");
+            return;
+        }
+        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None };
+        let device = (kind.open)(opening).unwrap();
+        let _here = Here::is(Rc::clone(&device));
+        let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
+        let mut step = |copies: usize| {
+            device.record();
+            (0..copies).for_each(|_| device.copy(to.slice_mut(), from.slice()));
+            device.repeats().unwrap()
+        };
+        assert_eq!([step(1), step(2), step(2)], [false, false, true]);
+        device.make_ready().unwrap();
+        // The others were not: the next step is told op by op, too.
+        assert_eq!([step(2), step(1)], [true, false]);
     }
 }
