@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             Outcome::Done
         }
         Err(error) => {
+            output::end_if_interrupted();
             output::say(&format!("error: {error}"));
             error.outcome()
         }

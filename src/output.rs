@@ -16,6 +16,9 @@ const INTERRUPTED: i32 = 130;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
+/// Whether the program was interrupted.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
 /// Temporary files that are being written.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
@@ -32,6 +35,7 @@ pub fn is_quiet() -> bool {
 /// Removes unfinished files when the program is interrupted or told to end.
 pub fn leave_nothing_when_interrupted() {
     let remove = || {
+        IS_ENDING.store(true, Ordering::SeqCst);
         // Kept until the program has ended, so that no other file can be begun.
         let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
         for path in unfinished.iter() {
@@ -42,6 +46,13 @@ pub fn leave_nothing_when_interrupted() {
     };
     // Where there are no signals a file may be left, which is no reason to do nothing.
     let _ = ctrlc::set_handler(remove);
+}
+
+/// Waits for the program's end if it was interrupted: what fails then, because unfinished files are gone, is nobody's concern.
+pub fn end_if_interrupted() {
+    while IS_ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
 }
 
 /// Columns of the terminal; without one always the same number, so that the same arguments give the same bytes.
