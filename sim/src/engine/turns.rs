@@ -252,10 +252,10 @@ mod tests {
 
     #[test]
     fn an_idle_core_takes_a_thread_that_waits_elsewhere_after_a_while_only() {
-        // The first core is idle from 2 on; threads 1 and 3 take turns on the second one until it takes the third at 12.
+        // The second and the fourth thread take turns on the second core; the first core is idle from 3 on.
         let outcome = run(&[&[[0, 2]], &[[0, 20]], &[[0, 1]], &[[0, 20]]]);
         assert_eq!(times(&outcome.started), [0, 0, 2, 4]);
-        // Of 20 each: 1 has run 0-4 and 8-12, 3 has run 4-8 when the first core, idle since 3, takes 3 at 13.
+        // Of 20 each the second has run 0-4 and 8-12, the fourth 4-8 and from 12 on, when the first core takes the second at 13.
         assert_eq!(times(&outcome.ended), [2, 25, 3, 28]);
     }
 
