@@ -11,11 +11,14 @@
 //! the other cores do the same. What an op takes goes from the end of the one before it to its own end.
 //! Nothing here knows what is made of the numbers.
 
+mod gpus;
 mod machine;
 mod network;
 mod slices;
 mod steps;
 
+pub(crate) use gpus::{FULL, SMALL, Shapes};
+pub use gpus::{Link, LinkKind, MeasuredGpus, measure_gpus};
 pub use machine::on_machine;
 pub(crate) use machine::today;
 pub use network::network_work;

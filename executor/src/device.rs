@@ -16,8 +16,8 @@ mod streams;
 mod words;
 
 pub(crate) use cpu::Cpu;
+pub(crate) use kinds::{BareDevices, GpuName, Here, Opening, Place};
 pub use kinds::{DEVICES, DeviceKind};
-pub(crate) use kinds::{GpuName, Here, Opening, Place};
 pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{

@@ -73,7 +73,10 @@ mod transport;
 mod update;
 mod watch;
 
-pub use calibrate::{Calibrated, Grid, Measuring, Over, calibrate, network_work, on_machine};
+pub use calibrate::{
+    Calibrated, Grid, Link, LinkKind, MeasuredGpus, Measuring, Over, calibrate, measure_gpus, network_work,
+    on_machine,
+};
 pub use checkpoint::{CheckpointError, abandon_checkpoints};
 pub use device::{DEVICES, DeviceKind, MeasuredDevice, measure_ops};
 pub use error::{Fault, RunError};

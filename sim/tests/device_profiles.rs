@@ -38,34 +38,42 @@ fn a_measured_table_replaces_the_forecast() {
     }
 }
 
-/// Each row forecast from the others of its table, where they bracket it.
+/// Rows of a table that is judged by itself.
+const MANY: usize = 20;
+
+/// Each row forecast from the others of its table, where they are around it: nearer over all tables, and in each that has many
+/// such rows. (Of a few, measured by people with other clocks and libraries, one says little of another.)
 #[test]
 fn between_measured_shapes_a_table_is_nearer_than_the_forecast() {
+    let mut all = [Vec::new(), Vec::new()];
     let mut judged = 0;
     for (plain, profile) in tables() {
-        let (mut forecast, mut interpolated) = (Vec::new(), Vec::new());
+        let mut errors = [Vec::new(), Vec::new()];
         for row in &profile.kernels {
             let others = profile.kernels.iter().filter(|other| other.kernel != row.kernel).copied().collect();
             let others = DeviceProfile { kernels: others, ..profile.clone() };
             let gpu = Gpu { profile: Some(others), ..plain.clone() };
-            let [without, with] = [&plain, &gpu].map(|gpu| kernel_time(&row.kernel, gpu));
-            if with != without {
-                forecast.push((without / row.time - 1.0).abs());
-                interpolated.push((with / row.time - 1.0).abs());
+            let times = [&plain, &gpu].map(|gpu| kernel_time(&row.kernel, gpu));
+            if times[0] != times[1] {
+                for (errors, time) in errors.iter_mut().zip(times) {
+                    errors.push(100.0 * (time / row.time - 1.0).abs());
+                }
             }
         }
-        if forecast.len() < 10 {
+        if errors[0].is_empty() {
             continue;
         }
-        judged += 1;
-        let rows = forecast.len();
-        let [forecast, interpolated] =
-            [&mut forecast, &mut interpolated].map(|errors| 100.0 * median(errors));
-        println!(
-            "{:16} {rows:4} bracketed rows: forecast {forecast:.1} %, table {interpolated:.1} %",
-            plain.name
-        );
-        assert!(interpolated <= forecast, "{}: {interpolated} against {forecast}", plain.name);
+        all.iter_mut().zip(&errors).for_each(|(all, own)| all.extend(own));
+        let rows = errors[0].len();
+        let [forecast, table] = errors.each_mut().map(|errors| median(errors));
+        println!("{:16} {rows:4} rows: forecast {forecast:.1} %, table {table:.1} %", plain.name);
+        if rows >= MANY {
+            judged += 1;
+            assert!(table <= 0.8 * forecast, "{}: {table} against {forecast}", plain.name);
+        }
     }
-    assert!(judged >= 2, "{judged} tables have bracketed rows");
+    let [forecast, table] = all.each_mut().map(|errors| median(errors));
+    println!("{:16} {:4} rows: forecast {forecast:.1} %, table {table:.1} %", "all", all[0].len());
+    assert!(table <= 0.8 * forecast, "{table} against {forecast}");
+    assert!(judged >= 2, "{judged} tables have many such rows");
 }

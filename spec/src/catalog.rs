@@ -5,6 +5,8 @@
 
 use crate::error::SpecError;
 use include_dir::{Dir, include_dir};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 static CATALOG: Dir = include_dir!("$CARGO_MANIFEST_DIR/catalog");
 
@@ -31,6 +33,15 @@ pub fn text(kind: &'static str, name: &str) -> Result<&'static str, SpecError> {
     })
 }
 
+/// The name of a GPU in the catalog by what its driver calls it: `NVIDIA H100 80GB HBM3`.
+pub fn gpu_of_driver(name: &str) -> Option<&'static str> {
+    static NAMES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let text = CATALOG.get_file("drivers.toml").and_then(|file| file.contents_utf8());
+        toml::from_str(text.unwrap_or_default()).expect("the catalog's table is one of names")
+    });
+    NAMES.get(name).map(String::as_str)
+}
+
 /// The word for all entries, by the word for one.
 pub(crate) fn folder(kind: &str) -> String {
     if CATALOG.get_dir(kind).is_some() { kind.into() } else { format!("{kind}s") }
@@ -45,4 +56,20 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<Stri
         .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
     scored.into_iter().take(3).map(|(_, candidate)| candidate.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_drivers_call_gpus_leads_to_the_catalog() {
+        assert_eq!(gpu_of_driver("NVIDIA H100 80GB HBM3"), Some("h100-80gb-sxm"));
+        assert_eq!(gpu_of_driver("NVIDIA Z9"), None);
+        let table: BTreeMap<String, String> =
+            toml::from_str(CATALOG.get_file("drivers.toml").unwrap().contents_utf8().unwrap()).unwrap();
+        for (driver, name) in table {
+            assert!(names("gpus").contains(&name.as_str()), "{driver}: {name} is not in the catalog");
+        }
+    }
 }

@@ -18,13 +18,15 @@ pub enum TransportChoice {
 /// Arguments of `calibrate`.
 #[derive(Debug, Args)]
 pub struct CalibrateArguments {
-    /// Write the profile into this folder: a cluster for each number of threads of a rank, and a table of ops
+    /// Write the profile into this folder: a cluster for each number of threads of a rank, and a table of ops; of GPUs the
+    /// machine as a cluster, tables of kernels and of launches and copies, and the network's where there are several
     #[arg(long, value_name = "DIR", default_value = "machine")]
     pub out: String,
     /// Measure the shapes of this plan too; may be given several times
     #[arg(long, value_name = "FILE")]
     pub plan: Vec<String>,
-    /// What to measure; of a device other than the cores every op of the plans, as it is in their steps
+    /// What to measure; of a device other than the cores kernels over a grid of shapes, launches, copies and collectives, and
+    /// every op of the plans, as it is in their steps
     #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
     pub device: DeviceKind,
 }

@@ -5,37 +5,96 @@ use super::calibrate::{TABLE, write};
 use super::validate::{measure, typical};
 use crate::arguments::{CalibrateArguments, ValidateArguments};
 use crate::error::{CliError, Outcome};
+use crate::progress::Bar;
 use crate::render::validate::Validated;
 use crate::{inputs, output};
 use std::path::Path;
-use trainwright_executor::measure_ops;
+use trainwright_executor::{Link, LinkKind, MeasuredGpus, measure_gpus, measure_ops};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_traces::comparison::Comparison;
 
-/// Writes a table of every op of some plans, with the names that their clusters give the device.
+/// Launches and copies in a profile's folder.
+const LINKS: &str = "links.csv";
+/// Collectives among the GPUs, where there are several.
+const NETWORK: &str = "network.toml";
+/// The machine as a cluster.
+const CLUSTER: &str = "cluster.toml";
+
+/// Writes tables of kernels by shape, of every op of some plans with the names that their clusters give the device, of launches,
+/// copies and collectives, and the machine as a cluster.
 ///
 /// # Errors
-/// No plan, a device that cannot be used, a plan that it does not run, and files that cannot be written.
+/// A device that cannot be used, a plan that it does not run, and files that cannot be written.
 pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
-    if plans.is_empty() {
-        let allowed = "on this device the shapes are those of plans: name some".into();
-        return Err(CliError::Argument { argument: "--plan".into(), value: "missing".into(), allowed });
-    }
-    let mut table = String::new();
+    let bar = Bar::new();
+    let machine = measure_gpus(arguments.device, &mut |done, of| bar.runs(done, of + plans.len()))?;
+    let program = format!("trainwright {}, {}", env!("CARGO_PKG_VERSION"), machine.versions);
+    let about = [machine.date.as_str(), &program];
+    let gpu = &machine.cluster.node.gpu.name;
+    let mut table = machine.kernels.to_csv(gpu, about);
     for plan in plans {
         let measured = measure_ops(std::slice::from_ref(plan), arguments.device)?;
-        let program = format!("trainwright {}, {}", env!("CARGO_PKG_VERSION"), measured.versions);
-        let text = measured.profile.to_csv(&plan.cluster.node.gpu.name, [&measured.date, &program]);
-        let rows =
-            if table.is_empty() { &text[..] } else { text.split_once('\n').map_or("", |(_, rows)| rows) };
-        table += rows;
+        let text = measured.profile.to_csv(&plan.cluster.node.gpu.name, about);
+        table += text.split_once('\n').map_or("", |(_, rows)| rows);
     }
+    drop(bar);
     let folder = Path::new(&arguments.out);
     write(folder, TABLE, &table)?;
-    output::print(&format!("{}: {} measured ops\n", folder.display(), table.lines().count() - 1))?;
+    write(folder, LINKS, &links(&machine.links, gpu, about))?;
+    write(
+        folder,
+        CLUSTER,
+        &toml::to_string(&machine.cluster).expect("a cluster has only tables, text and numbers"),
+    )?;
+    if let Some(network) = &machine.network {
+        write(folder, NETWORK, &network.to_toml())?;
+    }
+    let rows = table.lines().count() - 1 - machine.kernels.kernels.len();
+    output::print(&format!(
+        "{}: {} kernels and {rows} ops on {gpu}\n{}",
+        folder.display(),
+        machine.kernels.kernels.len(),
+        said(&machine)
+    ))?;
     Ok(Outcome::Done)
+}
+
+/// What people look at first.
+fn said(machine: &MeasuredGpus) -> String {
+    let mut text = String::new();
+    for kind in LinkKind::ALL {
+        let of_kind = machine.links.iter().filter(|link| link.kind == kind);
+        let Some(link) = of_kind.max_by_key(|link| link.bytes) else { continue };
+        let time = Seconds::new(link.timed.seconds);
+        let bytes = Bytes::new(link.bytes as f64);
+        text += &match link.bytes {
+            0 => format!("{}: {time}\n", kind.name()),
+            _ => format!("{} of {bytes}: {}\n", kind.name(), bytes / time),
+        };
+    }
+    for sweep in machine.network.iter().flat_map(|network| &network.sweeps) {
+        let Some(row) = sweep.rows.last() else { continue };
+        let ranks = sweep.ranks_per_node;
+        text += &format!("{} of {} by {ranks} GPUs: {}\n", sweep.collective, row.bytes, row.time);
+    }
+    text
+}
+
+/// Launches and copies as a table.
+fn links(links: &[Link], gpu: &str, [date, versions]: [&str; 2]) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut add = |cells: &[&str]| writer.write_record(cells).expect("a vector takes every row");
+    add(&["gpu", "link", "bytes", "time_us", "spread", "date", "versions"]);
+    for Link { kind, bytes, timed } in links {
+        // To the picosecond, as kernels.
+        let time = ((timed.seconds * 1e12).round() / 1e6).to_string();
+        let spread = format!("{:.4}", timed.spread);
+        add(&[gpu, kind.name(), &bytes.to_string(), &time, &spread, date, versions]);
+    }
+    String::from_utf8(writer.into_inner().expect("a vector takes every row")).expect("cells are text")
 }
 
 /// A plan's forecast with the device's times beside what the plan does on it.

@@ -5,11 +5,13 @@ use crate::error::RunError;
 use crate::supported;
 use std::num::NonZeroUsize;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use trainwright_kernels::optimizer::{AdamW, StepSize};
 use trainwright_kernels::{Matrix, Onto, Threads, elementwise, multiply};
 use trainwright_spec::cluster::{Cluster, Cores, DeviceProfile};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Direction, Kernel};
 use trainwright_spec::sourced::Sourced;
+use trainwright_spec::units::Bytes;
 
 /// How ranks are laid on the cores: as `train` does it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,25 @@ fn median_of(mut work: impl FnMut()) -> f64 {
     median((0..TIMES).map(time).collect())
 }
 
+/// Bytes/s of host memory that a large sum reads and writes, and those that a step of AdamW does, which has 28 for each parameter;
+/// of one thread, as the executor steps where the optimizer's state is on the host.
+pub(super) fn host_update() -> [f64; 2] {
+    let mut tensors = [0; 4].map(|_| vec![1.0f32; ELEMENTS]);
+    let [weights, gradients, first, second] = &mut tensors;
+    let sum = median_of(|| elementwise::add(weights, gradients));
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8 };
+    let size = StepSize { rate: 0.0, decay: 0.0, gradient_scale: 1.0, step: 1 };
+    let step = median_of(|| adam.update(weights, gradients, [first, second], size, Threads::ONE));
+    [12.0 / sum, 28.0 / step].map(|rate| rate * ELEMENTS as f64)
+}
+
+/// The machine's memory.
+pub(super) fn memory() -> Bytes {
+    let kibibytes =
+        line_of("/proc/meminfo", "MemTotal:").and_then(|line| kibibytes(&line)).unwrap_or(1 << 20);
+    Bytes::new(kibibytes as f64 * 1024.0)
+}
+
 /// The node as a cluster by itself.
 pub(super) fn cluster(
     ranks: usize,
@@ -103,10 +124,7 @@ pub(super) fn cluster(
     profile: DeviceProfile,
 ) -> Cluster {
     let Figures { peak, bandwidth, attention: [forward, backward], overhead } = figures;
-    let memory = (line_of("/proc/meminfo", "MemTotal:").and_then(|line| kibibytes(&line)).unwrap_or(1 << 20)
-        * 1024)
-        / ranks.max(1);
-    let memory = memory.max(1 << 30);
+    let memory = (memory().get() as usize / ranks.max(1)).max(1 << 30);
     let source = quoted(&source());
     let sourced = |value: String| format!("{{ value = {value}, source = {source} }}");
     let [assumed, processor] = ["assumed: no cost of such a node reads it", &processor()].map(quoted);
@@ -185,7 +203,7 @@ pub(super) fn source() -> String {
     format!("trainwright {} on {}, {cores} cores{clock}, {}", env!("CARGO_PKG_VERSION"), processor(), today())
 }
 
-fn processor() -> String {
+pub(super) fn processor() -> String {
     let line = line_of("/proc/cpuinfo", "model name");
     line.and_then(|line| Some(line.split(':').nth(1)?.trim().to_string()))
         .unwrap_or_else(|| "a processor".into())

@@ -19,7 +19,8 @@ mod structs;
 mod tables;
 
 pub(super) use open::{
-    gpu_of, open_emulator, open_gpu, require_eight, require_emulator, require_gpu, require_nccl,
+    count_gpus, gpu_of, open_bare_emulator, open_bare_gpu, open_emulator, open_gpu, require_eight,
+    require_emulator, require_gpu, require_nccl,
 };
 
 use super::{
@@ -310,7 +311,8 @@ impl Device for Cuda {
     }
 
     fn about(&self) -> [String; 2] {
-        self.memory.borrow().device.about()
+        let about = self.memory.borrow().device.about();
+        [about.summary, about.versions]
     }
 
     fn check(&self) -> Result<(), Fault> {

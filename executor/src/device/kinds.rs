@@ -1,6 +1,7 @@
 //! The kinds of devices there are, and the one of a rank's thread.
 
 use super::{Cpu, Device, Far, cuda};
+use crate::calibrate::{FULL, SMALL, Shapes};
 use crate::error::{Fault, RunError};
 use crate::settings::AttentionBy;
 use crate::supported::{check_on_cuda, checked, own_stack};
@@ -8,7 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use trainwright_kernels::Threads;
-use trainwright_kernels::cuda::Number;
+use trainwright_kernels::cuda::{DeviceError, Number};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::stack::{PipelineOverlap, Stack};
@@ -36,6 +37,21 @@ pub struct DeviceKind {
     pub(crate) require_nccl: fn() -> Result<(), RunError>,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
+    /// The same without a rank, to measure its kernels; none where they are measured otherwise.
+    pub(crate) bare: Option<BareDevices>,
+}
+
+/// GPUs of this machine as they are, by their numbers.
+#[derive(Clone, Copy)]
+pub(crate) struct BareDevices {
+    /// How many there are.
+    pub count: fn() -> usize,
+    /// Opens one, for this thread.
+    pub open: fn(usize) -> Result<Box<dyn trainwright_kernels::cuda::Device>, DeviceError>,
+    /// By what other tools know it, if they do.
+    pub name: fn(usize) -> Option<GpuName>,
+    /// What is measured of it.
+    pub shapes: &'static Shapes,
 }
 
 /// Where a rank runs.
@@ -84,6 +100,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         gpu: |_| None,
         require_nccl: || Ok(()),
         open: |opening| Ok(Rc::new(Cpu { threads: opening.threads })),
+        bare: None,
     },
     DeviceKind {
         name: "cuda",
@@ -96,6 +113,12 @@ pub const DEVICES: [DeviceKind; 4] = [
         gpu: |place| cuda::gpu_of(place.local),
         require_nccl: cuda::require_nccl,
         open: cuda::open_gpu,
+        bare: Some(BareDevices {
+            count: cuda::count_gpus,
+            open: cuda::open_bare_gpu,
+            name: cuda::gpu_of,
+            shapes: &FULL,
+        }),
     },
     DeviceKind {
         name: "emulated",
@@ -109,6 +132,12 @@ pub const DEVICES: [DeviceKind; 4] = [
         gpu: |place| (!place.is_process).then_some([0; 16]),
         require_nccl: || Ok(()),
         open: cuda::open_emulator,
+        bare: Some(BareDevices {
+            count: || 1,
+            open: cuda::open_bare_emulator,
+            name: |_| None,
+            shapes: &SMALL,
+        }),
     },
     DeviceKind {
         name: "emulated-gpus",
@@ -121,6 +150,12 @@ pub const DEVICES: [DeviceKind; 4] = [
         gpu: |place| (!place.is_process).then_some((place.local as u128 + 1).to_le_bytes()),
         require_nccl: || Ok(()),
         open: cuda::open_emulator,
+        bare: Some(BareDevices {
+            count: || 2,
+            open: cuda::open_bare_emulator,
+            name: |_| None,
+            shapes: &SMALL,
+        }),
     },
 ];
 

@@ -1,19 +1,19 @@
-//! Checks every kernel on the GPU of this machine and measures what a profile of it needs.
+//! Checks every kernel on the GPU of this machine and measures the versions of those that have several.
 //!
-//! `gpu-check FOLDER` writes checks.csv and profile.csv there and prints a short table; `gpu-check FOLDER checks` leaves the
+//! `gpu-check FOLDER` writes checks.csv and versions.csv there and prints a short table; `gpu-check FOLDER checks` leaves the
 //! measurements out. It exits with 2 if there is no GPU to use, with 1 if a kernel is wrong.
 
 mod memory_bound;
 mod products;
 mod timing;
-mod transfers;
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use timing::{Bench, Row};
+use timing::Row;
 use trainwright_kernels::cuda::check::{CHECKS, Finding};
 use trainwright_kernels::cuda::driver::{Gpu, Library};
+use trainwright_kernels::cuda::measure::{Bench, Effort};
 use trainwright_kernels::cuda::{Device, DeviceError};
 
 /// Seeds of the inputs of the checks.
@@ -104,15 +104,14 @@ fn run(gpu: &mut Gpu, folder: &Path, measure: bool) -> Result<usize, Failure> {
     if measure {
         gpu.clear()?;
         let mut rows = Vec::new();
-        let mut bench = Bench::new(gpu);
+        let mut bench = Bench::new(gpu, Effort::OF_GPU);
         memory_bound::measure(&mut bench, &mut rows)?;
         if Library::CublasLt.is_there() {
             products::measure(&mut bench, &mut rows)?;
         }
-        transfers::measure(&mut bench, &mut rows)?;
         println!("{:44} {:34} {:>10} {:>12}", "kernel", "shape", "µs", "rate");
         rows.iter().for_each(|row| println!("{row}"));
-        write(folder, "profile.csv", Row::HEADER, rows.iter().map(Row::line))?;
+        write(folder, "versions.csv", Row::HEADER, rows.iter().map(Row::line))?;
     }
     Ok(findings.iter().filter(|finding| !finding.is_right()).count())
 }

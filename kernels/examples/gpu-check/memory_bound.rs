@@ -1,15 +1,16 @@
 //! All versions of attention and of what is bound by memory, at the sizes of a 1.5 billion parameter model.
 
-use super::timing::{Amount, Bench, Row};
+use super::timing::{Amount, Row, time, time_launches};
 use trainwright_kernels::cuda::activation::{Activation, Direction, Function, Residual};
 use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::LookUp;
+use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
 use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece, TrustRatios};
 use trainwright_kernels::cuda::reduce::{Cast, SquareSum};
 use trainwright_kernels::cuda::rotary::Rotary;
-use trainwright_kernels::cuda::{Device, DeviceError, Number};
+use trainwright_kernels::cuda::{DeviceError, Number};
 
 const TOKENS: usize = 16_384;
 const WIDTH: usize = 1_600;
@@ -22,18 +23,18 @@ fn bf16(count: usize) -> Amount {
 
 pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
     by_row(bench, rows)?;
-    bench.gpu.clear()?;
+    bench.device.clear()?;
     losses(bench, rows)?;
-    bench.gpu.clear()?;
+    bench.device.clear()?;
     optimizers(bench, rows)?;
-    bench.gpu.clear()?;
+    bench.device.clear()?;
     for shape in [
         Shape { batch: 8, heads: 12, kv_heads: 12, positions: 1024, head_dim: 64 },
         Shape { batch: 8, heads: 25, kv_heads: 25, positions: 1024, head_dim: 64 },
         Shape { batch: 2, heads: 32, kv_heads: 8, positions: 4096, head_dim: 128 },
     ] {
         attention(bench, rows, shape)?;
-        bench.gpu.clear()?;
+        bench.device.clear()?;
     }
     Ok(())
 }
@@ -60,7 +61,7 @@ fn by_row(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
         centred: 1,
     };
     for launch in norm.ladder(BF16) {
-        rows.push(bench.time_launches(&[launch], &shape, bf16(4 * size))?);
+        rows.push(time_launches(bench, &[launch], &shape, bf16(4 * size))?);
     }
     let mut backward = NormBackward {
         x,
@@ -78,24 +79,25 @@ fn by_row(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
     backward.partial_gain = bench.random(Number::F32, partial)?;
     backward.partial_bias = bench.random(Number::F32, partial)?;
     for launches in backward.ladder(BF16) {
-        rows.push(bench.time_launches(&launches, &shape, bf16(4 * size))?);
+        rows.push(time_launches(bench, &launches, &shape, bf16(4 * size))?);
     }
     let (count, width) = (TOKENS as i32, WIDTH as i32);
     let residual = Residual { x, bias: vector, residual: other, out, rows: count, width };
     for launch in residual.ladder(BF16) {
-        rows.push(bench.time_launches(&[launch], &shape, bf16(3 * size))?);
+        rows.push(time_launches(bench, &[launch], &shape, bf16(3 * size))?);
     }
     let gelu = Activation { x, bias: vector, out_gradient: other, out, rows: count, width, gated: 0 };
     for direction in [Direction::Forward, Direction::Backward] {
         let streams = if direction == Direction::Forward { 2 } else { 3 };
         for launch in gelu.ladder(Function::Gelu, direction, BF16) {
-            rows.push(bench.time_launches(&[launch], &shape, bf16(streams * size))?);
+            rows.push(time_launches(bench, &[launch], &shape, bf16(streams * size))?);
         }
     }
     // A row is two halves: half as many rows of the same size.
     let gated = Activation { rows: count / 2, gated: 1, ..gelu };
     for launch in gated.ladder(Function::Silu, Direction::Forward, BF16) {
-        rows.push(bench.time_launches(
+        rows.push(time_launches(
+            bench,
             &[launch],
             &format!("{} x 2 x {WIDTH} bf16", TOKENS / 2),
             bf16(size * 3 / 2),
@@ -116,7 +118,7 @@ fn by_row(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
         ..Rotary::default()
     };
     for launch in rotary.ladder(BF16) {
-        rows.push(bench.time_launches(&[launch], &shape, bf16(2 * size))?);
+        rows.push(time_launches(bench, &[launch], &shape, bf16(2 * size))?);
     }
     let table = bench.random(BF16, 50_304 * WIDTH)?;
     let look_up = LookUp {
@@ -131,7 +133,7 @@ fn by_row(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
         ..LookUp::default()
     };
     for launch in look_up.ladder(BF16) {
-        rows.push(bench.time_launches(&[launch], &shape, bf16(2 * size))?);
+        rows.push(time_launches(bench, &[launch], &shape, bf16(2 * size))?);
     }
     Ok(())
 }
@@ -152,9 +154,9 @@ fn losses(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
         scale: 1.0,
     };
     for launch in loss.statistics(BF16) {
-        rows.push(bench.time_launches(&[launch], &shape, bf16(tokens * width))?);
+        rows.push(time_launches(bench, &[launch], &shape, bf16(tokens * width))?);
     }
-    rows.push(bench.time_launches(&[loss.gradient(BF16).remove(1)], &shape, bf16(2 * tokens * width))?);
+    rows.push(time_launches(bench, &[loss.gradient(BF16).remove(1)], &shape, bf16(2 * tokens * width))?);
     Ok(())
 }
 
@@ -192,12 +194,12 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
     }
     let starts: Vec<u8> = starts.iter().flat_map(|start| start.to_le_bytes()).collect();
     let step = Optimizer {
-        pieces: bench.gpu.upload(&bytes)?,
+        pieces: bench.device.upload(&bytes)?,
         factor: bench.random(Number::F32, 2)?,
         partial: bench.random(Number::F32, 4 * pieces)?,
         ratios: bench.random(Number::F32, tensors)?,
         // Small enough for weights to stay numbers over all repetitions.
-        now: bench.gpu.upload(&Now { rate: 1e-8, correction1: 0.1, correction2: 0.05 }.bytes())?,
+        now: bench.device.upload(&Now { rate: 1e-8, correction1: 0.1, correction2: 0.05 }.bytes())?,
         beta1: 0.9,
         beta2: 0.95,
         epsilon: 1e-8,
@@ -206,7 +208,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
     };
     let ratios = TrustRatios {
         partial: step.partial,
-        starts: bench.gpu.upload(&starts)?,
+        starts: bench.device.upload(&starts)?,
         decays: bench.random(Number::F32, tensors)?,
         ratios: step.ratios,
         tensors: tensors as i32,
@@ -218,14 +220,14 @@ fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError>
         [(Method::AdamW, 30), (Method::Momentum, 22), (Method::Lamb, 42), (Method::Lars, 30)]
     {
         let amount = Amount { bytes: (each * all) as f64, flops: 0.0 };
-        rows.push(bench.time_launches(&step.launches(method, pieces, &ratios), &shape, amount)?);
+        rows.push(time_launches(bench, &step.launches(method, pieces, &ratios), &shape, amount)?);
     }
     let mut squares = SquareSum { x: gradients, count: all as i64, scale: 1.0, ..SquareSum::default() };
     squares.partial = bench.random(Number::F32, 2 * squares.blocks(Number::F32) as usize)?;
     let amount = |each: usize| Amount { bytes: (each * all) as f64, flops: 0.0 };
-    rows.push(bench.time_launches(&[squares.launch(Number::F32)], &shape, amount(4))?);
+    rows.push(time_launches(bench, &[squares.launch(Number::F32)], &shape, amount(4))?);
     let cast = Cast { from: weights, to: copies, count: all as i64 };
-    rows.push(bench.time_launches(&[cast.launch(Number::F32)], &shape, amount(6))?);
+    rows.push(time_launches(bench, &[cast.launch(Number::F32)], &shape, amount(6))?);
     Ok(())
 }
 
@@ -274,17 +276,17 @@ fn attention(bench: &mut Bench, rows: &mut Vec<Row>, shape: Shape) -> Result<(),
     // Two products of a multiplication and an addition, half of them under the mask; backward is five, as all count them.
     let forward = 2.0 * 2.0 * (statistics * positions * head_dim) as f64 / 2.0;
     for launch in attention.forward(BF16) {
-        rows.push(bench.time_launches(&[launch], &name, Amount { flops: forward, bytes: 0.0 })?);
+        rows.push(time_launches(bench, &[launch], &name, Amount { flops: forward, bytes: 0.0 })?);
     }
     for launches in attention.backward(BF16) {
-        rows.push(bench.time_launches(&launches, &name, Amount { flops: 2.5 * forward, bytes: 0.0 })?);
+        rows.push(time_launches(bench, &launches, &name, Amount { flops: 2.5 * forward, bytes: 0.0 })?);
     }
     for (pass, flops) in [(Pass::Forward, forward), (Pass::Backward, 2.5 * forward)] {
-        let Ok(bytes) = bench.gpu.fuses(&attention, pass) else { continue };
-        let workspace = bench.gpu.allocate(bytes)?;
-        let kernel = format!("{pass:?} by {}", bench.gpu.fuser());
-        rows.push(bench.time([&kernel, &name], Amount { flops, bytes: 0.0 }, |gpu, stream| {
-            gpu.attend_on(&attention, pass, workspace, stream)
+        let Ok(bytes) = bench.device.fuses(&attention, pass) else { continue };
+        let workspace = bench.device.allocate(bytes)?;
+        let kernel = format!("{pass:?} by {}", bench.device.fuser());
+        rows.push(time(bench, [&kernel, &name], Amount { flops, bytes: 0.0 }, |device| {
+            device.attend(&attention, pass, workspace)
         })?);
     }
     Ok(())

@@ -1,12 +1,11 @@
 //! Matrix products: every epilogue against plain loops, and their rates over a grid of shapes.
 
-use super::timing::{Amount, Bench, Row};
+use super::timing::{Amount, Row, time};
 use trainwright_kernels::cuda::check::Finding;
 use trainwright_kernels::cuda::driver::{Gpu, Products};
-use trainwright_kernels::cuda::eight::{EightOperands, EightProduct};
+use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
-use trainwright_kernels::eight::Eight;
 
 const BF16: Number = Number::Bf16;
 
@@ -196,13 +195,9 @@ fn download(gpu: &mut Gpu, number: Number, from: Address, count: usize) -> Resul
     })
 }
 
+/// The products of layers of GPT-2 124M and 1.5B and LLaMA 1B with what is done to their results. `calibrate` measures
+/// products alone, over a grid.
 pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
-    let mut products = Products::new(bench.gpu)?;
-    let largest = 8192 * 8192;
-    let (a, b) = (bench.random(BF16, largest)?, bench.random(BF16, largest)?);
-    let (out, aux) = (bench.random(Number::F32, largest)?, bench.random(BF16, largest)?);
-    let bias = bench.random(Number::F32, 65_536)?;
-    // GPT-2 124M and 1.5B, LLaMA 1B, and squares.
     let layers = [
         (8192, 2304, 768),
         (8192, 3072, 768),
@@ -214,56 +209,22 @@ pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError
         (1024, 50_304, 768),
     ];
     let mut all: Vec<Product> = layers.into_iter().flat_map(|(m, n, k)| passes(m, n, k)).collect();
-    for size in [256, 512, 1024, 2048, 4096, 8192] {
-        all.push(forward(size, size, size, Epilogue::None));
-    }
     all.push(forward(8192, 6400, 1600, Epilogue::GeluBias));
     all.push(Product { right_transposed: false, ..forward(8192, 6400, 1600, Epilogue::GeluBiasGradient) });
-    for compute in [Compute::Full, Compute::Tf32] {
-        all.push(Product {
-            inputs: Number::F32,
-            output: Number::F32,
-            compute,
-            ..forward(4096, 4096, 4096, Epilogue::None)
-        });
-    }
+    let largest = 8192 * 8192;
+    let (left, right) = (bench.random(BF16, largest)?, bench.random(BF16, largest)?);
+    let (out, aux) = (bench.random(Number::F32, largest)?, bench.random(BF16, largest)?);
+    let at = Operands { left, right, out, bias: bench.random(Number::F32, 65_536)?, aux };
     for product in all {
         let Product { rows: m, columns: n, inner: k, epilogue, .. } = product;
         let name =
             format!("matmul {:?} to {:?} {:?} {epilogue:?}", product.inputs, product.output, product.compute);
-        let at = Operands { left: a, right: b, out, bias, aux };
+        let shape = format!("{m} x {n} x {k}");
         let amount = Amount { flops: product.flops(), bytes: 0.0 };
-        let row = bench.time([&name, &format!("{m} x {n} x {k}")], amount, |_, stream| {
-            products.multiply(product, at, stream)
-        });
-        match row {
-            Ok(row) => rows.push(row),
-            Err(error) => println!("{name} {m} x {n} x {k}: {error}"),
-        }
-    }
-    // Any bytes are numbers of 8 bits.
-    let scale = bench.random(Number::F32, 1)?;
-    let forward_and_square = [(8192, 6400, 1600), (8192, 8192, 2048), (4096, 4096, 4096), (8192, 8192, 8192)];
-    for (rows_of_out, columns, inner) in forward_and_square {
-        let product = EightProduct {
-            rows: rows_of_out,
-            columns,
-            inner,
-            left: Eight::E4m3,
-            right: Eight::E4m3,
-            output: BF16,
-            accumulate: false,
-            bias: false,
-        };
-        let (left_scale, right_scale) = (scale, scale);
-        let at = EightOperands { left: a, left_scale, right: b, right_scale, out, bias: Address::NULL };
-        let amount = Amount { flops: 2.0 * (rows_of_out * columns * inner) as f64, bytes: 0.0 };
-        let (name, shape) = ("matmul e4m3 to Bf16", format!("{rows_of_out} x {columns} x {inner}"));
-        match bench.time([name, &shape], amount, |_, stream| products.multiply_eight(product, at, stream)) {
+        match time(bench, [&name, &shape], amount, |device| device.multiply(product, at)) {
             Ok(row) => rows.push(row),
             Err(error) => println!("{name} {shape}: {error}"),
         }
     }
-    drop(products);
-    bench.gpu.clear()
+    bench.device.clear()
 }

@@ -12,7 +12,7 @@ use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
 use super::fused::Shape;
-use super::launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number};
+use super::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::recorder::{Told, tell};
 use super::source::{COMMON, FILES};
@@ -89,6 +89,9 @@ fn memory() -> MutexGuard<'static, Memory> {
 #[derive(Clone, Copy)]
 #[repr(C, align(256))]
 struct Line([u8; 256]);
+
+/// Bytes of memory that an emulated GPU says it has: buffers take the host's, as much as there is.
+const MEMORY_SAID: usize = 1 << 30;
 
 /// What is smaller may be a table of addresses.
 const TABLE: usize = 1 << 16;
@@ -620,8 +623,15 @@ impl Device for Emulator {
         Ok(marks.iter().map(|mark| (*mark - *first).as_secs_f64()).collect())
     }
 
-    fn about(&self) -> [String; 2] {
-        ["an emulated GPU".into(), "no driver".into()]
+    fn about(&self) -> About {
+        About {
+            name: "emulated GPU".into(),
+            summary: "an emulated GPU".into(),
+            versions: "no driver".into(),
+            capability: (9, 0),
+            multiprocessors: 1,
+            memory: MEMORY_SAID,
+        }
     }
 
     fn new_group(&mut self) -> Result<GroupName, DeviceError> {

@@ -263,6 +263,23 @@ pub enum DeviceError {
     Emulator(String),
 }
 
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// As its driver names it.
+    pub name: String,
+    /// The same with what people want to know beside it.
+    pub summary: String,
+    /// Versions of what drives it, for people.
+    pub versions: String,
+    /// Compute capability: 9.0 is (9, 0).
+    pub capability: (i32, i32),
+    /// Multiprocessors.
+    pub multiprocessors: usize,
+    /// Bytes of memory.
+    pub memory: usize,
+}
+
 /// What has memory and runs kernels and matrix products. It has streams: what one of them is told it does in the order of the
 /// calls; between streams there is no order but by moments. What it is told may still be under way when a call returns, except
 /// for `read`, which waits for its stream, and `finish`.
@@ -336,8 +353,8 @@ pub trait Device {
     /// Seconds from the first noted moment to each of them, which are waited for and then forgotten.
     fn marks(&mut self) -> Result<Vec<f64>, DeviceError>;
 
-    /// What it is, and the versions of what drives it, for people.
-    fn about(&self) -> [String; 2];
+    /// What it is.
+    fn about(&self) -> About;
 
     /// The name of a new group, for all its members.
     fn new_group(&mut self) -> Result<GroupName, DeviceError>;

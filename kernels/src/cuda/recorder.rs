@@ -7,7 +7,7 @@
 use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
-use super::launch::{Address, Device, DeviceError, Graph, Launch, Moment, Number};
+use super::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number};
 use super::product::{Operands, Product};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -260,7 +260,7 @@ impl Device for Recorder {
         self.inner.marks()
     }
 
-    fn about(&self) -> [String; 2] {
+    fn about(&self) -> About {
         self.inner.about()
     }
 

@@ -8,7 +8,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
 use trainwright_spec::units::Seconds;
 
-/// Time of a kernel by a GPU's profile; none if the profile neither has its shape nor brackets it.
+/// Time of a kernel by a GPU's profile; none if the profile neither has its shape nor spans it.
 ///
 /// A measured shape takes the measured time. Between two measured shapes that differ from it in one size only, x₀ < x
 /// < x₁, the `forecast` F is trusted for its form, and its error is interpolated:
@@ -16,7 +16,8 @@ use trainwright_spec::units::Seconds;
 /// T = F(x) r₀^(1 − w) r₁^w, r = T_measured / F, w = ln(x / x₀) / ln(x₁ / x₀)
 ///
 /// Where several sizes have such neighbours, the closest pair counts (the smallest x₁ / x₀), of equally close ones that
-/// of the first size. There is no extrapolation.
+/// of the first size. Else, where each size lies between the smallest and the largest that were measured, and one of the measured
+/// shapes is `NEAR`, the error is `mean_error`. There is no extrapolation.
 pub(super) fn time(
     kernel: &Kernel,
     profile: &DeviceProfile,
@@ -39,23 +40,30 @@ pub(super) fn time(
         neighbours.for_each(|(row, size)| bracket.add(row, size));
         bracket.closed()
     });
-    let closest = brackets.reduce(|best, other| if other.ratio() < best.ratio() { other } else { best })?;
-    let error = |row: &MeasuredKernel| row.time / forecast(&row.kernel);
-    let Closed { size, below: (below, x0), above: (above, x1) } = closest;
-    let weight = (size / x0).ln() / (x1 / x0).ln();
-    let factor = error(below).powf(1.0 - weight) * error(above).powf(weight);
+    let closest = brackets.reduce(|best, other| if other.ratio() < best.ratio() { other } else { best });
+    let factor = match closest {
+        Some(Closed { size, below: (below, x0), above: (above, x1) }) => {
+            let error = |row: &MeasuredKernel| row.time / forecast(&row.kernel);
+            let weight = (size / x0).ln() / (x1 / x0).ln();
+            error(below).powf(1.0 - weight) * error(above).powf(weight)
+        }
+        None => {
+            let spanned = |size: usize| {
+                let reaches =
+                    |end: fn(&f64, &f64) -> bool| of_kind().any(|(_, other)| end(&other[size], &sizes[size]));
+                reaches(f64::le) && reaches(f64::ge)
+            };
+            let is_near = of_kind().any(|(_, other)| distance(&sizes, &other) <= NEAR);
+            (is_near && (0..SIZES).all(spanned)).then(|| mean_error(&sizes, of_kind(), &forecast))?
+        }
+    };
     factor.is_finite().then(|| forecast(kernel) * factor)
 }
 
 /// Time of an op by those of its kind that were measured; none if there are none of the same kernel.
 ///
-/// An op of a measured shape takes the measured time. For any other the `forecast` F is trusted for its form, and its
-/// error is a mean over the measured shapes i, the nearer the more:
-///
-/// T = F(x) Π r_i^(w_i / Σ w), r_i = T_i / F(x_i), w_i = 1 / d_i⁴, d_i² = Σ over sizes (ln(x / x_i))²
-///
-/// so that it goes over into the measured times, and far from all of them into the mean of their errors.
-/// Source of the form: Shepard 1968, Proc. 23rd ACM National Conference, 517–524 (inverse distance weighting).
+/// An op of a measured shape takes the measured time. For any other the `forecast` is trusted for its form, and its error is
+/// `mean_error`: far from all measured shapes the mean of theirs.
 pub(super) fn op_time(
     op: &str,
     kernel: &Kernel,
@@ -63,23 +71,46 @@ pub(super) fn op_time(
     forecast: impl Fn(&Kernel) -> Seconds,
 ) -> Option<Seconds> {
     let (kind, sizes) = described(kernel);
-    let (mut weights, mut errors) = (0.0, 0.0);
-    for row in profile.ops.iter().filter(|row| row.op == op) {
-        let (other, measured) = described(&row.measured.kernel);
-        if other != kind {
-            continue;
-        }
-        let apart = |(own, other): (&f64, &f64)| if own == other { 0.0 } else { (own / other).ln().powi(2) };
-        let distance: f64 = sizes.iter().zip(&measured).map(apart).sum();
-        if distance == 0.0 {
-            return Some(row.measured.time);
-        }
-        let weight = distance.powi(-2);
-        weights += weight;
-        errors += weight * (row.measured.time / forecast(&row.measured.kernel)).ln();
+    let of_op = || {
+        profile.ops.iter().filter(|row| row.op == op).filter_map(|row| {
+            let (other, sizes) = described(&row.measured.kernel);
+            (other == kind).then_some((&row.measured, sizes))
+        })
+    };
+    if let Some((row, _)) = of_op().find(|(_, other)| *other == sizes) {
+        return Some(row.time);
     }
-    let factor = (errors / weights).exp();
+    let factor = mean_error(&sizes, of_op(), &forecast);
     factor.is_finite().then(|| forecast(kernel) * factor)
+}
+
+/// Half of the way between two steps of a grid of three sizes, each four times the one before: √3 ln 2.
+const NEAR: f64 = 1.2006;
+
+/// √(Σ over sizes (ln(x / y))²).
+fn distance(x: &Sizes, y: &Sizes) -> f64 {
+    let apart = |(x, y): (&f64, &f64)| if x == y { 0.0 } else { (x / y).ln().powi(2) };
+    x.iter().zip(y).map(apart).sum::<f64>().sqrt()
+}
+
+/// The error of the `forecast` F at other sizes x than those that were measured, x_i: a mean over them, the nearer the more.
+///
+/// Π r_i^(w_i / Σ w), r_i = T_i / F(x_i), w_i = 1 / d_i⁴, d_i the `distance` from x
+///
+/// It is no number where nothing was measured.
+/// Source of the form: Shepard 1968, Proc. 23rd ACM National Conference, 517–524 (inverse distance weighting).
+fn mean_error<'a>(
+    sizes: &Sizes,
+    measured: impl Iterator<Item = (&'a MeasuredKernel, Sizes)>,
+    forecast: impl Fn(&Kernel) -> Seconds,
+) -> f64 {
+    let (mut weights, mut errors) = (0.0, 0.0);
+    for (row, other) in measured {
+        let weight = distance(sizes, &other).powi(-4);
+        weights += weight;
+        errors += weight * (row.time / forecast(&row.kernel)).ln();
+    }
+    (errors / weights).exp()
 }
 
 /// The nearest measured sizes on both sides of one.
@@ -196,7 +227,7 @@ mod tests {
         let [plain, gpu] = gpus(
             "a100-80gb-sxm,gemm,m=1024 n=4096 k=4096,bf16,1000\n\
              a100-80gb-sxm,gemm,m=4096 n=4096 k=4096,bf16,9000\n\
-             a100-80gb-sxm,gemm,m=2048 n=4096 k=512,bf16,1\n\
+             a100-80gb-sxm,gemm,m=2048 n=4096 k=64,bf16,1\n\
              a100-80gb-sxm,elementwise,bytes=1000000,bf16,100\n",
         );
         let ends = [product(1024, 4096, 4096), product(4096, 4096, 4096)];
@@ -206,10 +237,14 @@ mod tests {
         let [r0, r1] = [0, 1].map(|i| [1e-3, 9e-3][i] / kernel_time(&ends[i], &plain).get());
         let between = product(2048, 4096, 4096);
         check(&gpu, &between, kernel_time(&between, &plain) * (r0 * r1).sqrt());
-        // Nothing is known beyond, of another precision, with two sizes changed, or with one neighbour only.
+        // Two sizes differ from the first two, by 2 each; k is 32 times that of the last: distances of √2, √2 and 5 times ln 2.
+        let (inside, last) = (product(2048, 4096, 2048), product(2048, 4096, 64));
+        let r2 = 1e-6 / kernel_time(&last, &plain).get();
+        let mean = ((r0 * r1).ln() / 4.0 + r2.ln() / 625.0) / (2.0 / 4.0 + 1.0 / 625.0);
+        check(&gpu, &inside, kernel_time(&inside, &plain) * mean.exp());
+        // Nothing is known beyond, of another precision, or far from all.
         let fp16 = Kernel::Gemm { count: 1, m: 1024, n: 4096, k: 4096, precision: Precision::Fp16 };
-        for kernel in [product(8192, 4096, 4096), product(2048, 4096, 2048), product(1024, 4096, 8192), fp16]
-        {
+        for kernel in [product(8192, 4096, 4096), product(1024, 4096, 512), product(1024, 4096, 8192), fp16] {
             check(&gpu, &kernel, kernel_time(&kernel, &plain));
         }
         // Bytes count whichever way they go.

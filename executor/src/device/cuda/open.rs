@@ -54,9 +54,21 @@ pub(crate) fn gpu_of(local: usize) -> Option<GpuName> {
 /// Those that share one have streams of their own.
 #[cfg(feature = "cuda")]
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
+    opened(open_bare_gpu(opening.local), opening, AttentionBy::Cudnn)
+}
+
+/// The GPU that a rank of that number takes.
+#[cfg(feature = "cuda")]
+pub(crate) fn open_bare_gpu(local: usize) -> Result<Box<dyn cuda::Device>, DeviceError> {
     use trainwright_kernels::cuda::driver::Gpu;
-    let gpu = Gpu::count().and_then(|count| Gpu::open(opening.local % count));
-    opened(gpu.map(|gpu| Box::new(gpu) as Box<dyn cuda::Device>), opening, AttentionBy::Cudnn)
+    let gpu = Gpu::count().and_then(|count| Gpu::open(local % count))?;
+    Ok(Box::new(gpu))
+}
+
+/// How many this machine has.
+#[cfg(feature = "cuda")]
+pub(crate) fn count_gpus() -> usize {
+    trainwright_kernels::cuda::driver::Gpu::count().unwrap_or(0)
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -89,8 +101,19 @@ pub(crate) fn gpu_of(_: usize) -> Option<GpuName> {
 /// This program knows no GPU.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn open_gpu(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
-    let none = DeviceError::NoGpu(WITHOUT.into());
-    opened(Err(none), opening, AttentionBy::Own)
+    opened(open_bare_gpu(opening.local), opening, AttentionBy::Own)
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn open_bare_gpu(_: usize) -> Result<Box<dyn cuda::Device>, DeviceError> {
+    Err(DeviceError::NoGpu(WITHOUT.into()))
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn count_gpus() -> usize {
+    0
 }
 
 /// Whether there is a C++ compiler: what it compiles is kept.
@@ -100,7 +123,12 @@ pub(crate) fn require_emulator() -> Result<(), RunError> {
 
 /// Ranks share one emulated GPU; kernels run one at a time.
 pub(crate) fn open_emulator(opening: Opening) -> Result<Rc<dyn Device>, Fault> {
-    opened(emulator().map(|made| Box::new(made) as Box<dyn cuda::Device>), opening, AttentionBy::Own)
+    opened(open_bare_emulator(opening.local), opening, AttentionBy::Own)
+}
+
+/// One more emulated GPU.
+pub(crate) fn open_bare_emulator(_: usize) -> Result<Box<dyn cuda::Device>, DeviceError> {
+    Ok(Box::new(emulator()?))
 }
 
 fn emulator() -> Result<Emulator, DeviceError> {

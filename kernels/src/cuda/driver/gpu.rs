@@ -1,5 +1,6 @@
 //! One GPU: its memory, streams, events and kernels.
 
+mod peers;
 mod told;
 
 use super::communicator::Communicator;
@@ -119,11 +120,13 @@ impl Gpu {
         Library::Nvrtc.require()?;
         let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
         // SAFETY: the device is one that the driver named, and its primary context is given back when this is dropped.
-        unsafe {
+        let context = unsafe {
             let context =
                 primary_ctx::retain(device).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
             result::ctx::set_current(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
-        }
+            context
+        };
+        peers::enter(device, context)?;
         let description = describe(device)?;
         let streams = vec![new_stream()?];
         let (functions, modules, arena) = (HashMap::new(), Vec::new(), Arena::default());
@@ -297,6 +300,7 @@ impl Drop for Gpu {
         self.marks.clear();
         self.streams.clear();
         self.staging = None;
+        peers::leave(self.device);
         // SAFETY: nothing of the modules and the context is used after this.
         unsafe {
             for (_, loaded) in &self.modules {

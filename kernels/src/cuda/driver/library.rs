@@ -73,6 +73,27 @@ impl Library {
         })
     }
 
+    /// Its name and version as people write them, if it is there and tells.
+    pub fn version(self) -> Option<String> {
+        if !self.is_there() {
+            return None;
+        }
+        // SAFETY: they give constants, or write one number.
+        let [major, minor, patch] = unsafe {
+            match self {
+                Library::Driver | Library::Nvrtc => return None,
+                Library::CublasLt => parts(cudarc::cublaslt::sys::cublasLtGetVersion()),
+                Library::Cudnn => parts(cudarc::cudnn::sys::cudnnGetVersion()),
+                Library::Nccl => {
+                    let mut version = 0;
+                    cudarc::nccl::sys::ncclGetVersion(&mut version).result().ok()?;
+                    parts(version as usize)
+                }
+            }
+        };
+        Some(format!("{} {major}.{minor}.{patch}", self.name()))
+    }
+
     /// An error that says where it was looked for, if it is not there.
     pub fn require(self) -> Result<(), DeviceError> {
         if self.is_there() {
@@ -98,9 +119,21 @@ impl Library {
     }
 }
 
+/// The three parts of a version: of 22703 they are 2, 27 and 3.
+fn parts(version: usize) -> [usize; 3] {
+    [version / 10_000, version / 100 % 100, version % 100]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_have_three_parts() {
+        assert_eq!(parts(22_703), [2, 27, 3]);
+        assert_eq!(parts(91_002), [9, 10, 2]);
+        assert_eq!(parts(130_100), [13, 1, 0]);
+    }
 
     #[test]
     fn what_is_missing_is_named_in_one_line() {

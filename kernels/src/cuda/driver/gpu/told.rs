@@ -5,12 +5,13 @@ use super::super::cudnn::Cudnn;
 use super::super::failed;
 use super::super::graph::Graph;
 use super::super::handles::{Event, Pinned, Stream};
+use super::super::library::Library;
 use super::super::product::Products;
 use super::{Description, EIGHT_SINCE, Gpu, STAGED, new_stream};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::{self, Address, Device, DeviceError, Launch, Moment, Number};
+use crate::cuda::launch::{self, About, Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::recorder::{Told, tell};
 use cudarc::driver::result::{self, event};
@@ -172,16 +173,28 @@ impl Device for Gpu {
         marks.iter().map(|mark| Ok(f64::from(mark.milliseconds_since(first)?) * 1e-3)).collect()
     }
 
-    fn about(&self) -> [String; 2] {
-        let Description { name, capability: (major, minor), driver, compiler, clock, .. } = &self.description;
-        let versions = format!(
+    fn about(&self) -> About {
+        let Description { name, capability, multiprocessors, memory, clock, driver, compiler } =
+            &self.description;
+        let (major, minor) = capability;
+        let mut versions = format!(
             "driver for CUDA {}.{}, NVRTC {}.{}",
             driver / 1000,
             driver % 1000 / 10,
             compiler.0,
             compiler.1
         );
-        [format!("{name} (compute capability {major}.{minor}, at most {} MHz)", clock / 1000), versions]
+        for library in [Library::CublasLt, Library::Cudnn, Library::Nccl] {
+            versions += &library.version().map(|version| format!(", {version}")).unwrap_or_default();
+        }
+        About {
+            name: name.clone(),
+            summary: format!("{name} (compute capability {major}.{minor}, at most {} MHz)", clock / 1000),
+            versions,
+            capability: *capability,
+            multiprocessors: *multiprocessors as usize,
+            memory: *memory,
+        }
     }
 
     fn new_group(&mut self) -> Result<GroupName, DeviceError> {

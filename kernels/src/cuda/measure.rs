@@ -1,0 +1,155 @@
+//! How long something takes on a device, and numbers for it to work on.
+
+use super::launch::{Address, Device, DeviceError, Number};
+
+/// How carefully something is timed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effort {
+    /// Samples, of which the median is taken.
+    pub samples: usize,
+    /// Seconds of a sample, of as many runs as fit: many times what a device's clock resolves.
+    pub sample: f64,
+    /// Runs of a sample at most.
+    pub runs: usize,
+}
+
+impl Effort {
+    /// On a GPU, whose events resolve half a microsecond.
+    pub const OF_GPU: Effort = Effort { samples: 15, sample: 2e-3, runs: 1000 };
+
+    /// To see that it can be measured at all.
+    pub const LEAST: Effort = Effort { samples: 3, sample: 0.0, runs: 1 };
+}
+
+/// What something took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timed {
+    /// Median seconds of a run.
+    pub seconds: f64,
+    /// The middle half of the samples lies within this share of the median.
+    pub spread: f64,
+}
+
+impl Timed {
+    /// From the seconds of some runs, at least one.
+    pub fn of(mut samples: Vec<f64>) -> Self {
+        samples.sort_by(f64::total_cmp);
+        let count = samples.len();
+        // No run takes less than a nanosecond, the unit in which all are timed.
+        let seconds = samples[count / 2].max(1e-9);
+        Self { seconds, spread: (samples[3 * count / 4] - samples[count / 4]) / seconds }
+    }
+}
+
+/// Runs before those that count.
+const WARM_UP: usize = 3;
+
+/// Random numbers that are made by the host; what needs more has them several times.
+const DRAWN: usize = 1 << 24;
+
+/// A device whose selected stream is timed.
+pub struct Bench<'a> {
+    /// The device.
+    pub device: &'a mut dyn Device,
+    effort: Effort,
+    state: u64,
+}
+
+impl<'a> Bench<'a> {
+    /// On that device.
+    pub fn new(device: &'a mut dyn Device, effort: Effort) -> Self {
+        Self { device, effort, state: 1 }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
+    }
+
+    /// Random numbers between −1 and 1: zeros would draw less power and run faster than real data.
+    ///
+    /// # Errors
+    /// Of the device, as all here.
+    pub fn random(&mut self, number: Number, count: usize) -> Result<Address, DeviceError> {
+        let drawn: Vec<f32> =
+            (0..count.min(DRAWN)).map(|_| (self.draw() >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect();
+        let bytes: Vec<u8> = match number {
+            Number::F32 => drawn.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Number::Bf16 => drawn.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes()).collect(),
+        };
+        let at = self.device.allocate(count * number.size())?;
+        self.device.write(at, &bytes)?;
+        for first in (DRAWN..count).step_by(DRAWN) {
+            let part = DRAWN.min(count - first) * number.size();
+            self.device.copy(at.after(first * number.size()), at, part)?;
+        }
+        Ok(at)
+    }
+
+    /// Random whole numbers below `end`.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn indices(&mut self, count: usize, end: u32) -> Result<Address, DeviceError> {
+        let drawn: Vec<u8> =
+            (0..count).flat_map(|_| (((self.draw() >> 33) % u64::from(end)) as u32).to_le_bytes()).collect();
+        self.device.upload(&drawn)
+    }
+
+    /// Measures what `work` tells the device.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn time(
+        &mut self,
+        mut work: impl FnMut(&mut dyn Device) -> Result<(), DeviceError>,
+    ) -> Result<Timed, DeviceError> {
+        self.sample(WARM_UP, &mut work)?;
+        let once = self.sample(WARM_UP, &mut work)?;
+        let runs = ((self.effort.sample / once).ceil() as usize).clamp(1, self.effort.runs);
+        self.time_runs(runs, work)
+    }
+
+    /// The same with so many runs in each sample, as ranks want that meet in it.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn time_runs(
+        &mut self,
+        runs: usize,
+        mut work: impl FnMut(&mut dyn Device) -> Result<(), DeviceError>,
+    ) -> Result<Timed, DeviceError> {
+        let samples = (0..self.effort.samples).map(|_| self.sample(runs, &mut work));
+        Ok(Timed::of(samples.collect::<Result<_, _>>()?))
+    }
+
+    /// Seconds of a run in the mean over some.
+    fn sample(
+        &mut self,
+        runs: usize,
+        work: &mut impl FnMut(&mut dyn Device) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
+        self.device.mark()?;
+        for _ in 0..runs {
+            work(self.device)?;
+        }
+        self.device.mark()?;
+        let marks = self.device.marks()?;
+        Ok(marks.last().copied().unwrap_or(0.0) / runs as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_counts_and_how_far_the_middle_half_lies_apart() {
+        let timed = Timed::of(vec![9.0, 1.0, 2.0, 4.0]);
+        // In order 1, 2, 4, 9: the upper one of both middle ones, and from 2 to 9.
+        assert_eq!(timed, Timed { seconds: 4.0, spread: 7.0 / 4.0 });
+        assert_eq!(Timed::of(vec![0.0]), Timed { seconds: 1e-9, spread: 0.0 });
+    }
+}
