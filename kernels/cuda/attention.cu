@@ -182,6 +182,7 @@ ENTRY(attention_keys_simple_bf16, 128, Attention<bf16>, attention_keys_simple<bf
 
 #define BLOCK_ROWS 64
 #define WARP_ROWS 16
+#define BLOCK_THREADS 128
 
 // The sum and maximum over the four lanes that hold a row.
 DEVICE float row_sum(float x) {
@@ -258,8 +259,8 @@ DEVICE void store_rows(bf16* to, i64 stride, const float (*x)[4], int valid, flo
     }
 }
 
-// Forward. Registers at D = 128: 64 of O, 32 of scores, 32 of Q, and addresses, 170 in all, so that two blocks of 128 threads
-// fit on a multiprocessor (three at D = 64, of 129). STAGES 1 waits for each tile of keys and values; STAGES 2 has the next
+// Forward. Registers at D = 128: 64 of O, 32 of scores, 32 of Q, and addresses, 168 in all, so that three blocks of 128 threads
+// fit on a multiprocessor (four at D = 64, of 128). STAGES 1 waits for each tile of keys and values; STAGES 2 has the next
 // one under way while this one is multiplied. Shared memory: STAGES x 2 x 64 x (D + 8) x 2 bytes, 68 KiB at D = 128 and 2
 // stages, so registers are what limits blocks.
 template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention<bf16>& a) {
@@ -274,7 +275,7 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
 
     // Queries pass through the first tile on their way to registers.
     Tile<D> staging = {tiles};
-    staging.copy(a.q + Q_AT(first), q_stride, BLOCK_ROWS, a.queries - first);
+    staging.copy(a.q + Q_AT(first), q_stride, BLOCK_THREADS, BLOCK_ROWS, a.queries - first);
     end_copies();
     wait_copies<0>();
     __syncthreads();
@@ -292,8 +293,8 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
     {                                                                                                          \
         int key = (step) * BLOCK_ROWS, stage = (step) % STAGES;                                                \
         Tile<D> keys = {tiles + (2 * stage) * tile_size}, values = {tiles + (2 * stage + 1) * tile_size};      \
-        keys.copy(a.k + K_AT(key), kv_stride, BLOCK_ROWS, a.keys - key);                                       \
-        values.copy(a.v + K_AT(key), kv_stride, BLOCK_ROWS, a.keys - key);                                     \
+        keys.copy(a.k + K_AT(key), kv_stride, BLOCK_THREADS, BLOCK_ROWS, a.keys - key);                                       \
+        values.copy(a.v + K_AT(key), kv_stride, BLOCK_THREADS, BLOCK_ROWS, a.keys - key);                                     \
     }                                                                                                          \
     end_copies();
 
@@ -360,7 +361,7 @@ template <int D, int STAGES> DEVICE void attention_forward_tiles(const Attention
 // head that shares it: their gradients add up in registers, without atomics, the same bits in every run. The transposed scores
 // S^T = K Q^T have the block's keys as rows, so that P^T and dS^T are at once the left matrices of dV = P^T dO, dK = dS^T Q.
 // Registers at D = 128: 64 of dK, 64 of dV, 16 + 16 of scores with 32 queries in a tile; K and V stay in shared memory, since
-// another 64 registers on top of the 228 would spill. Two blocks fit. Shared memory: (2 x 64 + 2 x 32) x (D + 8) x 2 bytes = 51 KiB.
+// another 64 registers on top of the 240 would spill. Two blocks fit. Shared memory: (2 x 64 + 2 x 32) x (D + 8) x 2 bytes = 51 KiB.
 template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<bf16>& a) {
     SHARED_BYTES(memory);
     bf16* tiles = reinterpret_cast<bf16*>(memory);
@@ -371,16 +372,16 @@ template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<b
     int kv_head = blockIdx.y, sequence = blockIdx.z, shared = a.heads / a.kv_heads;
     int first = blockIdx.x * BLOCK_ROWS, own = first + warp() * WARP_ROWS;
     i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row, o_stride = (i64)a.batch * a.o_row;
-    keys.copy(a.k + K_AT(first), kv_stride, BLOCK_ROWS, a.keys - first);
-    values.copy(a.v + K_AT(first), kv_stride, BLOCK_ROWS, a.keys - first);
+    keys.copy(a.k + K_AT(first), kv_stride, BLOCK_THREADS, BLOCK_ROWS, a.keys - first);
+    values.copy(a.v + K_AT(first), kv_stride, BLOCK_THREADS, BLOCK_ROWS, a.keys - first);
     end_copies();
 
     float k_gradient[D / 8][4] = {}, v_gradient[D / 8][4] = {};
     int begin = a.causal ? max(first - a.offset, 0) / QUERIES * QUERIES : 0;
     for (int head = kv_head * shared; head < (kv_head + 1) * shared; ++head) {
         for (int query = begin; query < a.queries; query += QUERIES) {
-            queries.copy(a.q + Q_AT(query), q_stride, QUERIES, a.queries - query);
-            gradients.copy(a.o_gradient + O_AT(query), o_stride, QUERIES, a.queries - query);
+            queries.copy(a.q + Q_AT(query), q_stride, BLOCK_THREADS, QUERIES, a.queries - query);
+            gradients.copy(a.o_gradient + O_AT(query), o_stride, BLOCK_THREADS, QUERIES, a.queries - query);
             end_copies();
             for (int index = threadIdx.x; index < QUERIES; index += blockDim.x) {
                 bool inside = query + index < a.queries;
@@ -394,12 +395,20 @@ template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<b
             products_shared<D, QUERIES>(p, values, warp() * WARP_ROWS, gradients);
 #pragma unroll
             for (int j = 0; j < QUERIES / 8; ++j) {
+                // Everything is read and computed whether it is seen or not: a choice at the end is no branch.
+                float logarithm[2], dot[2];
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    logarithm[i] = logarithms[8 * j + lane() % 4 * 2 + i];
+                    dot[i] = dots[8 * j + lane() % 4 * 2 + i];
+                }
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    int column = 8 * j + lane() % 4 * 2 + i % 2, row = own + lane() / 4 + i / 2 * 8;
-                    bool seen = query + column < a.queries && (!a.causal || row <= query + column + a.offset);
-                    s[j][i] = seen ? fast_exp2(s[j][i] * (a.scale * LOG2_E) - logarithms[column]) : 0.0f;
-                    p[j][i] = s[j][i] * (p[j][i] - dots[column]);
+                    int column = query + 8 * j + lane() % 4 * 2 + i % 2, row = own + lane() / 4 + i / 2 * 8;
+                    bool seen = (column < a.queries) & (!a.causal | (row <= column + a.offset));
+                    float probability = fast_exp2(s[j][i] * (a.scale * LOG2_E) - logarithm[i % 2]);
+                    s[j][i] = seen ? probability : 0.0f;
+                    p[j][i] = s[j][i] * (p[j][i] - dot[i % 2]);
                 }
             }
             add_product<D, QUERIES>(v_gradient, s, gradients);
@@ -407,6 +416,8 @@ template <int D, int QUERIES> DEVICE void attention_keys_tiles(const Attention<b
             __syncthreads();
         }
     }
+    // As in the kernel below, of a block whose keys no query sees.
+    wait_copies<0>();
     store_rows<D>(a.k_gradient + K_AT(own), kv_stride, k_gradient, a.keys - own, a.scale, a.scale);
     store_rows<D>(a.v_gradient + K_AT(own), kv_stride, v_gradient, a.keys - own, 1.0f, 1.0f);
 }
@@ -424,8 +435,8 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     int head = blockIdx.y, sequence = blockIdx.z, kv_head = head / (a.heads / a.kv_heads);
     int first = (gridDim.x - 1 - blockIdx.x) * BLOCK_ROWS, own = first + warp() * WARP_ROWS;
     i64 q_stride = (i64)a.batch * a.q_row, kv_stride = (i64)a.batch * a.k_row, o_stride = (i64)a.batch * a.o_row;
-    queries.copy(a.q + Q_AT(first), q_stride, BLOCK_ROWS, a.queries - first);
-    gradients.copy(a.o_gradient + O_AT(first), o_stride, BLOCK_ROWS, a.queries - first);
+    queries.copy(a.q + Q_AT(first), q_stride, BLOCK_THREADS, BLOCK_ROWS, a.queries - first);
+    gradients.copy(a.o_gradient + O_AT(first), o_stride, BLOCK_THREADS, BLOCK_ROWS, a.queries - first);
     end_copies();
 
     float logarithms[2], dots[2];
@@ -438,8 +449,8 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     float gradient[D / 8][4] = {};
     int end = a.causal ? min(first + BLOCK_ROWS + a.offset, a.keys) : a.keys;
     for (int key = 0; key < end; key += KEYS) {
-        keys.copy(a.k + K_AT(key), kv_stride, KEYS, a.keys - key);
-        values.copy(a.v + K_AT(key), kv_stride, KEYS, a.keys - key);
+        keys.copy(a.k + K_AT(key), kv_stride, BLOCK_THREADS, KEYS, a.keys - key);
+        values.copy(a.v + K_AT(key), kv_stride, BLOCK_THREADS, KEYS, a.keys - key);
         end_copies();
         wait_copies<0>();
         __syncthreads();
@@ -464,15 +475,16 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     store_rows<D>(a.q_gradient + Q_AT(own), q_stride, gradient, a.queries - own, a.scale, a.scale);
 }
 
-#define TILES(D, inner)                                                                                          \
+#define TILES(D, inner, STAGED)                                                                                  \
     DEVICE void forward_1_##D(const Attention<bf16>& a) { attention_forward_tiles<D, 1>(a); }                    \
     DEVICE void forward_2_##D(const Attention<bf16>& a) { attention_forward_tiles<D, 2>(a); }                    \
     DEVICE void keys_##D(const Attention<bf16>& a) { attention_keys_tiles<D, inner>(a); }                        \
     DEVICE void queries_##D(const Attention<bf16>& a) { attention_queries_tiles<D, inner>(a); }                  \
     ENTRY(attention_forward_tiles_##D, 128, Attention<bf16>, forward_1_##D)                                      \
-    ENTRY(attention_forward_staged_##D, 128, Attention<bf16>, forward_2_##D)                                     \
+    STAGED { forward_2_##D(a); }                                                                                 \
     ENTRY(attention_keys_tiles_##D, 128, Attention<bf16>, keys_##D)                                              \
     ENTRY(attention_queries_tiles_##D, 128, Attention<bf16>, queries_##D)
 
-TILES(64, 64)
-TILES(128, 32)
+TILES(64, 64, KERNEL(attention_forward_staged_64, 128, Attention<bf16>))
+// Left alone, the compiler takes five registers more than leave room for a third block.
+TILES(128, 32, KERNEL_OF(attention_forward_staged_128, 128, 3, Attention<bf16>))

@@ -43,15 +43,17 @@ template <typename T> DEVICE void loss_statistics_packed(const CrossEntropy<T>& 
     float maximum = LEAST, sum = 0.0f;
     for (int column = threadIdx.x * size; column < a.valid; column += blockDim.x * size) {
         Pack<T> z = load_pack(row + column);
-        float own = maximum;
+        float own = maximum, x[size];
 #pragma unroll
-        for (int i = 0; i < size; ++i)
-            if (column + i < a.valid) own = fmaxf(own, wide(z.at[i]));
+        for (int i = 0; i < size; ++i) {
+            // A choice, not a branch: e^-infinity is 0.
+            x[i] = column + i < a.valid ? wide(z.at[i]) : -INFINITY;
+            own = fmaxf(own, x[i]);
+        }
         sum *= fast_exp(maximum - own);
         maximum = own;
 #pragma unroll
-        for (int i = 0; i < size; ++i)
-            if (column + i < a.valid) sum += fast_exp(wide(z.at[i]) - maximum);
+        for (int i = 0; i < size; ++i) sum += fast_exp2(x[i] * LOG2_E - own * LOG2_E);
     }
     float largest = block_max(maximum, scratch);
     sum = block_sum(sum * fast_exp(maximum - largest), scratch);

@@ -2,8 +2,7 @@
 // together, and e5m2 for gradients, whose are not (Micikevicius et al. 2022, arXiv 2209.05433). A tensor has one scale, by which its
 // largest number becomes the format's largest.
 //
-// Two launches: the largest number of each block's share, then the numbers. Both are bound by memory: of bf16 they read 2 bytes twice
-// and write 1 or 2, so rounding is integer arithmetic, which every chip has, and not the instruction that only some have.
+// Two launches: the largest number of each block's share, then the numbers.
 
 struct E4m3 {
     static const int mantissa = 3, bias = 7;
@@ -20,7 +19,16 @@ template <typename F> DEVICE float number_of(u32 code) {
     return bits_to_float((code << (23 - F::mantissa)) + ((u32)(127 - F::bias) << 23));
 }
 
-// To the nearest, ties to even; what is too large becomes the largest.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+// To the nearest, ties to even; what is too large becomes the largest. The instruction makes two numbers.
+template <typename F> DEVICE u8 eight_bits(float x) {
+    u16 pair;
+    if (F::mantissa == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    else asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return (u8)pair;
+}
+#else
+// The same by whole numbers, for chips without it and for the emulator.
 template <typename F> DEVICE u8 eight_bits(float x) {
     u32 bits = float_to_bits(x), sign = (bits >> 31) << 7, size = bits & 0x7fffffffu, code;
     const int dropped = 23 - F::mantissa;
@@ -35,6 +43,7 @@ template <typename F> DEVICE u8 eight_bits(float x) {
     }
     return (u8)(sign | (code < F::last ? code : F::last));
 }
+#endif
 
 template <typename T> struct NarrowEight {
     const T* x;            // rows x width
@@ -46,12 +55,18 @@ template <typename T> struct NarrowEight {
     int blocks;            // of the first launch
 };
 
-// A thread takes one number after the other, all threads side by side.
+// A thread takes 16 bytes after 16 bytes, all threads side by side, and single numbers of what is left or does not begin there.
 template <typename T> DEVICE void largest_of(const NarrowEight<T>& a) {
     __shared__ float scratch[32];
-    i64 total = (i64)a.rows * a.width;
+    const int size = Pack<T>::size;
+    i64 total = (i64)a.rows * a.width, packs = (u64)a.x % 16 == 0 ? total / size : 0;
     float largest = 0.0f;
-    for (i64 index = global_thread(); index < total; index += all_threads())
+    for (i64 index = global_thread(); index < packs; index += all_threads()) {
+        Pack<T> x = load_pack(a.x + index * size);
+#pragma unroll
+        for (int i = 0; i < size; ++i) largest = fmaxf(largest, fabsf(wide(x.at[i])));
+    }
+    for (i64 index = packs * size + global_thread(); index < total; index += all_threads())
         largest = fmaxf(largest, fabsf(wide(a.x[index])));
     largest = block_max(largest, scratch);
     if (threadIdx.x == 0) a.largest[blockIdx.x] = largest;

@@ -85,6 +85,33 @@ template <typename T> DEVICE void table_gradient_sorted(const TableGradient<T>& 
     }
 }
 
+// 3. The same by 16 bytes a thread: one walk over a row's tokens, four of which are on their way at a time. The most frequent
+// entry has a twentieth of all tokens, and the rest of the GPU waits for its block.
+template <typename T> DEVICE void table_gradient_packed(const TableGradient<T>& a) {
+    const int size = Pack<T>::size;
+    u32 row = blockIdx.x, from = a.starts[row], to = a.starts[row + 1];
+    if (from == to) return;
+    for (int column = threadIdx.x * size; column < a.width; column += blockDim.x * size) {
+        float sums[size] = {};
+#pragma unroll 4
+        for (u32 at = from; at < to; ++at) {
+            Pack<T> x = load_pack(a.gradient + (i64)a.order[at] * a.width + column);
+#pragma unroll
+            for (int i = 0; i < size; ++i) sums[i] += wide(x.at[i]);
+        }
+        float* table = a.table + (i64)row * a.width + column;
+#pragma unroll
+        for (int i = 0; i < size; i += 4) {
+            Pack<float> own = load_pack(table + i);
+#pragma unroll
+            for (int each = 0; each < 4; ++each) own.at[each] += sums[i + each];
+            store_pack(table + i, own);
+        }
+    }
+}
+
+ENTRY(table_gradient_packed_f32, 256, TableGradient<float>, table_gradient_packed<float>)
+ENTRY(table_gradient_packed_bf16, 256, TableGradient<bf16>, table_gradient_packed<bf16>)
 ENTRY(table_gradient_atomic_f32, 256, TableGradient<float>, table_gradient_atomic<float>)
 ENTRY(table_gradient_atomic_bf16, 256, TableGradient<bf16>, table_gradient_atomic<bf16>)
 ENTRY(table_gradient_sorted_f32, 256, TableGradient<float>, table_gradient_sorted<float>)

@@ -55,6 +55,8 @@ KERNEL(route, 256, Routing) {
                 which = expert;
             }
         }
+        // Where no logit is left that is a number, any expert will do: its weight is none, of which a run is told.
+        if (which >= a.count) which = round;
 #pragma unroll
         for (int i = 0; i < LANE_EXPERTS; ++i)
             if (lane() + 32 * i == which) z[i] = -INFINITY;
@@ -93,33 +95,41 @@ KERNEL(sort_count, 256, Sort) {
     }
 }
 
-// 2: one block makes counts into beginnings: by bucket, then by block. Each thread takes buckets next to each other.
+// 2: one block makes counts into beginnings: by bucket, then by block. Neighbouring threads take neighbouring buckets, as many of
+// them at a time as there are threads, so that a warp reads and writes whole lines.
 KERNEL(sort_scan, 1024, Sort) {
-    __shared__ u32 sums[1024];
+    __shared__ u32 sums[32];
     int blocks = (a.count + a.share - 1) / a.share;
-    int each = (a.buckets + blockDim.x - 1) / blockDim.x;
-    int begin = min((int)threadIdx.x * each, a.buckets), end = min(begin + each, a.buckets);
-    u32 own = 0;
-    for (int bucket = begin; bucket < end; ++bucket)
-        for (int block = 0; block < blocks; ++block) own += a.counts[(i64)block * a.buckets + bucket];
-    sums[threadIdx.x] = own;
-    __syncthreads();
-    for (int offset = 1; offset < (int)blockDim.x; offset *= 2) {
-        u32 other = (int)threadIdx.x >= offset ? sums[threadIdx.x - offset] : 0;
-        __syncthreads();
-        sums[threadIdx.x] += other;
-        __syncthreads();
-    }
-    u32 at = sums[threadIdx.x] - own;
-    for (int bucket = begin; bucket < end; ++bucket) {
-        a.starts[bucket] = at;
-        for (int block = 0; block < blocks; ++block) {
-            u32 count = a.counts[(i64)block * a.buckets + bucket];
-            a.counts[(i64)block * a.buckets + bucket] = at;
-            at += count;
+    u32 before = 0;
+    for (int first = 0; first < a.buckets; first += blockDim.x) {
+        int bucket = first + threadIdx.x;
+        u32 own = 0;
+        if (bucket < a.buckets)
+            for (int block = 0; block < blocks; ++block) own += a.counts[(i64)block * a.buckets + bucket];
+        // The sum of a warp's buckets up to the own one, then those of the warps before it.
+        u32 sum = own;
+        for (int offset = 1; offset < 32; offset *= 2) {
+            u32 other = __shfl_sync(FULL_WARP, sum, (lane() - offset) & 31);
+            if (lane() >= offset) sum += other;
         }
+        if (lane() == 31) sums[warp()] = sum;
+        __syncthreads();
+        u32 at = before + sum - own;
+        for (int other = 0; other < warps(); ++other) {
+            if (other < warp()) at += sums[other];
+            before += sums[other];
+        }
+        if (bucket < a.buckets) {
+            a.starts[bucket] = at;
+            for (int block = 0; block < blocks; ++block) {
+                u32 count = a.counts[(i64)block * a.buckets + bucket];
+                a.counts[(i64)block * a.buckets + bucket] = at;
+                at += count;
+            }
+        }
+        __syncthreads();
     }
-    if (threadIdx.x == blockDim.x - 1) a.starts[a.buckets] = sums[threadIdx.x];
+    if (threadIdx.x == 0) a.starts[a.buckets] = before;
 }
 
 // 3: one warp per block's share puts its keys in place, 32 at a time. A lane's rank among the lanes with its key is the

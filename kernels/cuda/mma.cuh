@@ -17,11 +17,8 @@ DEVICE void mma(float* d, const u32* a, u32 b0, u32 b1) {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-DEVICE u32 shared_address(const void* pointer) {
-    u32 address;
-    asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(pointer));
-    return address;
-}
+// The compiler sees through its own conversion and counts on in 32 bits; through one in assembly it does not.
+DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
 // Four 8 x 8 matrices of bf16 from shared memory: lanes 8i .. 8i + 8 give the addresses of the rows of matrix i, 16 bytes
 // each; each lane gets the pair (g, 2t), (g, 2t + 1) of every matrix.
@@ -44,10 +41,10 @@ DEVICE void copy_async(bf16* to, const bf16* from, int valid) {
 }
 
 // Ends a group of copies.
-DEVICE void end_copies() { asm volatile("cp.async.commit_group;"); }
+DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most `pending` of this thread's groups are under way.
-template <int pending> DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(pending)); }
+template <int pending> DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"); }
 
 #endif
 
@@ -80,15 +77,16 @@ template <int width> struct Tile {
         load_transposed(b, at(row + lane() % 16, column + lane() / 16 * 8));
     }
 
-    // Begins the copy of `count` rows by the whole block; rows from `valid` on become zeros. `from` is row 0.
-    DEVICE void copy(const bf16* from, i64 from_stride, int count, int valid) const {
-        for (int index = threadIdx.x; index < count * (width / 8); index += blockDim.x) {
-            int row = index / (width / 8), column = index % (width / 8) * 8;
-            bool inside = row < valid;
-            copy_async(at(row, column), from + (inside ? row * from_stride + column : 0), inside);
-        }
+    // Begins the copy of `count` rows by a block of so many threads; rows from `valid` on become zeros. `from` is row 0. A thread
+    // stays in its columns, so that all it does for one copy is to go some rows on. What lies behind the last row is not read.
+    // Of wide rows few copies at a time: addresses of all would take the registers that a third block needs.
+    DEVICE void copy(const bf16* from, i64 from_stride, int threads, int count, int valid) const {
+        const int step = threads / (width / 8);
+        int first = threadIdx.x / (width / 8), column = threadIdx.x % (width / 8) * 8;
+        const bf16* source = from + first * from_stride + column;
+#pragma unroll(width == 64 ? 8 : 2)
+        for (int row = 0; row < count; row += step)
+            copy_async(at(first + row, column), source + row * from_stride, first + row < valid);
     }
 };
 
-// e^x is 2^(x log2 e), which the special-function unit computes; scores are scaled once by log2 e.
-#define LOG2_E 1.4426950408889634f

@@ -178,7 +178,7 @@ template <typename T> DEVICE void norm_vectors_simple(const NormBackward<T>& a) 
 // 2 blocks on a multiprocessor; wider rows take more threads (a block of 1024 threads holds 16384 bf16).
 #define NORM_BACKWARD_PACKS 2
 template <typename T> DEVICE void norm_backward_packed(const NormBackward<T>& a) {
-    __shared__ float scratch[32];
+    __shared__ float scratch[64];
     const int size = Pack<T>::size;
     int step = blockDim.x * size;
     float gain_sum[NORM_BACKWARD_PACKS][size] = {}, bias_sum[NORM_BACKWARD_PACKS][size] = {};
@@ -186,11 +186,14 @@ template <typename T> DEVICE void norm_backward_packed(const NormBackward<T>& a)
         i64 start = (i64)row * a.width;
         float mean = a.mean[row], scale = a.scale[row], total = 0.0f, along = 0.0f;
         float h[NORM_BACKWARD_PACKS][size], e[NORM_BACKWARD_PACKS][size];
+        Pack<T> gradient[NORM_BACKWARD_PACKS];
 #pragma unroll
         for (int pack = 0; pack < NORM_BACKWARD_PACKS; ++pack) {
             int column = pack * step + threadIdx.x * size;
             if (column < a.width) {
                 Pack<T> x = load_pack(a.x + start + column), dy = load_pack(a.out_gradient + start + column), gain;
+                // Asked for now, though it is needed behind the sums: one wait for memory in each row instead of two.
+                gradient[pack] = load_pack(a.gradient + start + column);
                 if (a.gain) gain = load_pack(a.gain + column);
 #pragma unroll
                 for (int i = 0; i < size; ++i) {
@@ -204,19 +207,19 @@ template <typename T> DEVICE void norm_backward_packed(const NormBackward<T>& a)
                 }
             }
         }
-        total = a.centred ? block_sum(total, scratch) / a.width : 0.0f;
-        along = block_sum(along, scratch) / a.width;
+        block_sums(total, along, scratch);
+        total = a.centred ? total / a.width : 0.0f;
+        along /= a.width;
 #pragma unroll
         for (int pack = 0; pack < NORM_BACKWARD_PACKS; ++pack) {
             int column = pack * step + threadIdx.x * size;
             if (column < a.width) {
-                Pack<T> gradient = load_pack(a.gradient + start + column);
 #pragma unroll
                 for (int i = 0; i < size; ++i) {
                     float own = (e[pack][i] - total - h[pack][i] * along) * scale;
-                    gradient.at[i] = narrow<T>(wide(gradient.at[i]) + own);
+                    gradient[pack].at[i] = narrow<T>(wide(gradient[pack].at[i]) + own);
                 }
-                store_pack(a.gradient + start + column, gradient);
+                store_pack(a.gradient + start + column, gradient[pack]);
             }
         }
     }

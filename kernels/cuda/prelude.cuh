@@ -14,12 +14,17 @@ struct bf16 {
     u16 bits;
 };
 
+#define LOG2_E 1.4426950408889634f
+
 #if defined(__CUDACC__)
 
 #define DEVICE __device__ __forceinline__
 // Each kernel takes one struct by value, so that a launcher has one thing to fill in and its fields have names.
 // `threads` is the largest block it is launched with: the compiler may give a thread 65536 / threads registers.
 #define KERNEL(name, threads, Arguments) extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
+// The same where so many blocks are to fit on a multiprocessor: each thread gets the fewer registers.
+#define KERNEL_OF(name, threads, blocks, Arguments)                                                            \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const Arguments a)
 // A kernel that is an instance of a template.
 #define ENTRY(name, threads, Arguments, ...) KERNEL(name, threads, Arguments) { __VA_ARGS__(a); }
 // The dynamic shared memory of a block.
@@ -38,13 +43,14 @@ DEVICE u32 pack_bf16(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
-// e^x through the special-function unit: relative error about 2 units in the last place near 0, growing with |x|.
-DEVICE float fast_exp(float x) { return __expf(x); }
 DEVICE float fast_exp2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+// e^x is 2^(x log2 e), which the special-function unit computes: relative error about 2 units in the last place near 0, growing with
+// |x|; numbers below 2^-126 are 0.
+DEVICE float fast_exp(float x) { return fast_exp2(x * LOG2_E); }
 DEVICE float fast_divide(float x, float y) { return __fdividef(x, y); }
 DEVICE float inverse_root(float x) { return rsqrtf(x); }
 
@@ -99,7 +105,21 @@ DEVICE float block_sum(float x, float* scratch) {
     return warp_sum(lane() < warps() ? scratch[lane()] : 0.0f);
 }
 
-// The same in f64, in the first thread alone; for one use of `scratch`.
+// Two sums at the price of one's barriers. `scratch` is 64 floats.
+DEVICE void block_sums(float& x, float& y, float* scratch) {
+    x = warp_sum(x);
+    y = warp_sum(y);
+    __syncthreads();
+    if (lane() == 0) {
+        scratch[warp()] = x;
+        scratch[32 + warp()] = y;
+    }
+    __syncthreads();
+    x = warp_sum(lane() < warps() ? scratch[lane()] : 0.0f);
+    y = warp_sum(lane() < warps() ? scratch[32 + lane()] : 0.0f);
+}
+
+// A sum over a block in f64, in the first thread alone; for one use of `scratch`.
 DEVICE double block_sum(double x, double* scratch) {
     for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
     if (lane() == 0) scratch[warp()] = x;

@@ -1,6 +1,6 @@
 //! Numbers of 8 bits: launches of eight.cu, and products of them, whose sums are f32.
 
-use super::launch::{Address, Launch, Number, rows, strided};
+use super::launch::{Address, ENOUGH, Launch, Number, strided};
 use crate::eight::Eight;
 
 const FILE: &str = "eight";
@@ -38,7 +38,9 @@ impl NarrowEight {
         let own = NarrowEight { blocks: self.blocks(), ..*self };
         let largest = format!("largest_{}", from.suffix());
         let narrow = format!("narrow_{}_{}", to.name(), from.suffix());
-        let tiles = [(self.width + 31) / 32, rows((self.rows + 31) / 32), 1];
+        // Each block reads what all blocks of the first launch have found: not more of them than fill any GPU.
+        let columns = (self.width + 31) / 32;
+        let tiles = [columns, ((self.rows + 31) / 32).clamp(1, (ENOUGH / columns).max(1)), 1];
         [
             Launch::new(FILE, largest, [own.blocks, 1, 1], 256, &own),
             Launch::new(FILE, narrow, tiles, 256, &own),

@@ -85,14 +85,21 @@ impl TableGradient {
         let numbers = i64::from(self.tokens) * i64::from(self.width);
         let end = number.suffix();
         let (blocks, threads) = (strided(numbers, 256), whole_warps(self.width, 256));
-        vec![
+        let mut ladder = vec![
             Launch::new(FILE, format!("table_gradient_atomic_{end}"), [blocks, 1, 1], 256, self),
             Launch::new(FILE, format!("table_gradient_sorted_{end}"), [self.rows, 1, 1], threads, self),
-        ]
+        ];
+        let aligned = [self.gradient, self.table].iter().all(|address| address.0 % 16 == 0);
+        if self.width % number.pack() == 0 && aligned {
+            let threads = whole_warps(self.width / number.pack(), 256);
+            let kernel = format!("table_gradient_packed_{end}");
+            ladder.push(Launch::new(FILE, kernel, [self.rows, 1, 1], threads, self));
+        }
+        ladder
     }
 
     /// The fastest version, whose sums have one order.
     pub fn launch(&self, number: Number) -> Launch {
-        self.ladder(number).pop().expect("there are two")
+        self.ladder(number).pop().expect("two do all")
     }
 }

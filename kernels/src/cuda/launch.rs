@@ -182,11 +182,12 @@ impl Launch {
     }
 }
 
+/// Blocks of 256 threads that fill any GPU: 132 multiprocessors of an H100 hold 8 each; twice as many even out the last ones.
+pub(super) const ENOUGH: i32 = 2 * 8 * 132;
+
 /// Blocks of `block` threads for `count` threads that walk on by the grid's size: not more than fill any GPU.
 pub(super) fn strided(count: i64, block: i32) -> i32 {
-    // 132 multiprocessors of an H100 hold 8 blocks of 256 threads each; twice as many even out the last ones.
-    const ENOUGH: i64 = 2 * 8 * 132;
-    ((count + i64::from(block) - 1) / i64::from(block)).clamp(1, ENOUGH) as i32
+    ((count + i64::from(block) - 1) / i64::from(block)).clamp(1, i64::from(ENOUGH)) as i32
 }
 
 /// Blocks for rows in a grid's second direction, over which the kernel walks.

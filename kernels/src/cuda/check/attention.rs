@@ -58,6 +58,8 @@ pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
     check(bench, Shape { queries: 40, keys: 100, offset: 60, ..wide }, Number::Bf16)?;
     // The first queries see no key at all.
     check(bench, Shape { batch: 1, queries: 100, keys: 40, offset: -70, ..shape }, Number::Bf16)?;
+    // The last keys are seen by no query.
+    check(bench, Shape { batch: 1, queries: 140, keys: 200, offset: -100, ..shape }, Number::Bf16)?;
     check(bench, Shape { batch: 1, queries: 33, keys: 130, causal: false, ..shape }, Number::Bf16)
 }
 

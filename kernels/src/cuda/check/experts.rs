@@ -37,7 +37,26 @@ pub(super) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
         bench.compare("route", &format!("{case} weights"), &own_weights, &weights)?;
         bench.compare("route", &format!("{case} probabilities"), &own_probabilities, &probabilities)?;
     }
-    Ok(())
+    no_numbers(bench)
+}
+
+/// A token without a logit that is a number has experts too, whose weights are none.
+fn no_numbers(bench: &mut Bench) -> Result<(), DeviceError> {
+    let (count, chosen) = (8usize, 2usize);
+    let logits = bench.array(Number::F32, &vec![f64::NAN; count])?;
+    let weights = bench.blank(Number::F32, chosen)?;
+    let routing = Routing {
+        logits: logits.at,
+        experts: bench.words(&vec![9999; chosen])?,
+        weights: weights.at,
+        probabilities: Address::NULL,
+        tokens: 1,
+        count: count as i32,
+        chosen: chosen as i32,
+        among_chosen: 0,
+    };
+    bench.run(&routing.launch())?;
+    bench.compare_words("route", "no numbers: experts", routing.experts, &[0, 1])
 }
 
 pub(super) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {

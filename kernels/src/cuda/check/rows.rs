@@ -17,7 +17,7 @@ pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
             let table = bench.random(number, rows * width)?;
             let positions = bench.random(number, 9 * width)?;
             // Entries 0 to 19, of which 5 to 15 are in the table.
-            let entries = bench.indices(tokens, 20);
+            let entries = bench.indices(tokens, rows as u32 + 9);
             let mut expected = Vec::new();
             for (token, entry) in entries.iter().enumerate() {
                 for column in 0..width {
@@ -51,12 +51,19 @@ pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 pub(super) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
-    // More columns than threads.
-    let (tokens, width, first, rows) = (50usize, 300usize, 5u32, 11usize);
+    // More columns than threads, one at a time and by packs; rows of odd length; more rows than the sort has threads.
+    for (width, rows) in [(300, 11), (2056, 11), (301, 11), (24, 2500)] {
+        one_table_gradient(bench, width, rows)?;
+    }
+    Ok(())
+}
+
+fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<(), DeviceError> {
+    let (tokens, first) = (50usize, 5u32);
     for number in Number::ALL {
         let gradient = bench.random(number, tokens * width)?;
         let before = bench.random(Number::F32, rows * width)?;
-        let entries = bench.indices(tokens, 20);
+        let entries = bench.indices(tokens, rows as u32 + 9);
         let mut expected = before.values.clone();
         for (token, entry) in entries.iter().enumerate() {
             let row = entry.wrapping_sub(first) as usize;
@@ -73,23 +80,23 @@ pub(super) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
         for launch in sort.launches() {
             bench.run(&launch)?;
         }
-        for version in 0..2 {
+        let own = TableGradient {
+            gradient: gradient.at,
+            entries,
+            order: sort.order,
+            starts: sort.starts,
+            table: before.at,
+            tokens: tokens as i32,
+            width: width as i32,
+            first: first as i32,
+            rows: rows as i32,
+        };
+        for version in 0..own.ladder(number).len() {
             let table = bench.array(Number::F32, &before.values)?;
-            let launch = TableGradient {
-                gradient: gradient.at,
-                entries,
-                order: sort.order,
-                starts: sort.starts,
-                table: table.at,
-                tokens: tokens as i32,
-                width: width as i32,
-                first: first as i32,
-                rows: rows as i32,
-            }
-            .ladder(number)
-            .swap_remove(version);
+            let launch = TableGradient { table: table.at, ..own }.ladder(number).swap_remove(version);
             bench.run(&launch)?;
-            bench.compare(&launch.kernel, "table", &table, &expected)?;
+            let case = format!("{rows} rows of {width}");
+            bench.compare(&launch.kernel, &case, &table, &expected)?;
         }
     }
     Ok(())
