@@ -16,7 +16,7 @@ pub enum Way {
     Host,
     /// They share a GPU and a process: copies and sums on the GPU, for which the host does not wait.
     Device,
-    /// Each has a GPU of its own: NCCL.
+    /// NCCL: each has a GPU of its own, or NCCL lets them share one.
     Nccl,
 }
 
@@ -41,9 +41,18 @@ pub(crate) struct Seat {
 
 /// Where all ranks compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reach(pub Vec<Seat>);
+pub(crate) struct Reach {
+    seats: Vec<Seat>,
+    /// Whether NCCL lets ranks share a GPU. Those of a process need it not: they meet on the GPU.
+    shared_by_nccl: bool,
+}
 
 impl Reach {
+    /// The GPU of a rank, if it computes on one.
+    pub fn gpu(&self, rank: usize) -> Option<GpuName> {
+        self.seats[rank].gpu
+    }
+
     /// Where the ranks of a run compute. Those of other processes say it.
     ///
     /// # Errors
@@ -61,29 +70,36 @@ impl Reach {
         };
         let (Some(_), Some(rank), Some(gpu)) = (here.local, here.own.first().copied(), own[0].gpu) else {
             let of = |rank| own.get(rank).copied().unwrap_or(Seat { process: rank, gpu: None });
-            return Ok(Self((0..ranks).map(of).collect()));
+            return Ok(Self { seats: (0..ranks).map(of).collect(), shared_by_nccl: false });
         };
+        let shares = (device.shares_by_nccl)();
         // Behind the groups of the program and that of checkpoints.
         let route = |from, to| Route { from, to, tag: Tag::Group(program.groups.len() + 1) };
         for to in (0..ranks).filter(|to| *to != rank) {
-            here.transport.send(route(rank, to), gpu.map(f32::from).to_vec());
+            let said = gpu.into_iter().chain([u8::from(shares)]).map(f32::from);
+            here.transport.send(route(rank, to), said.collect());
         }
-        let seat = |from| {
+        let mut shared_by_nccl = shares;
+        let mut seats = Vec::new();
+        for from in 0..ranks {
             let gone = |fault| RunError::Rank { rank: from, step: 0, op: "start".into(), fault };
             if from == rank {
-                return Ok(own[0]);
+                seats.push(own[0]);
+                continue;
             }
             let said = here.transport.receive(route(from, rank)).map_err(gone)?;
-            let bytes: Vec<u8> = said.iter().map(|byte| *byte as u8).collect();
-            Ok(Seat { process: from, gpu: GpuName::try_from(bytes).ok() })
-        };
-        (0..ranks).map(seat).collect::<Result<_, _>>().map(Self)
+            let mut bytes: Vec<u8> = said.iter().map(|byte| *byte as u8).collect();
+            // All of them, or none: they would wait for each other in different places.
+            shared_by_nccl &= bytes.pop() == Some(1);
+            seats.push(Seat { process: from, gpu: GpuName::try_from(bytes).ok() });
+        }
+        Ok(Self { seats, shared_by_nccl })
     }
 
-    /// The groups of a rank whose members have a GPU each and have collectives over what is there, in the order of their
+    /// The groups of a rank whose members communicate by NCCL and have collectives over what is there, in the order of their
     /// numbers.
     pub fn nccl_groups(&self, program: &Program, rank: usize) -> Vec<usize> {
-        if self.0[rank].gpu.is_none() {
+        if self.seats[rank].gpu.is_none() {
             return Vec::new();
         }
         let own = &program.ranks[rank];
@@ -113,7 +129,7 @@ impl Reach {
     /// How ranks on GPUs communicate along each axis of a program: where that differs, as those that the host holds up most.
     pub fn ways(&self, program: &Program) -> BTreeMap<Axis, Way> {
         let mut ways = BTreeMap::new();
-        if self.0.iter().all(|seat| seat.gpu.is_none()) {
+        if self.seats.iter().all(|seat| seat.gpu.is_none()) {
             return ways;
         }
         let mut goes = |axis, way| {
@@ -141,14 +157,14 @@ impl Reach {
 
     /// How the members of a group communicate.
     pub fn group(&self, ranks: &[usize]) -> Way {
-        let seats = || ranks.iter().map(|rank| &self.0[*rank]);
+        let seats = || ranks.iter().map(|rank| &self.seats[*rank]);
         let Some(first) = seats().next() else { return Way::Host };
         let is_other = |(index, own): (usize, &Seat)| seats().take(index).all(|other| other.gpu != own.gpu);
         if seats().any(|seat| seat.gpu.is_none()) {
             Way::Host
         } else if seats().all(|seat| seat == first) {
             Way::Device
-        } else if seats().enumerate().all(is_other) {
+        } else if self.shared_by_nccl || seats().enumerate().all(is_other) {
             Way::Nccl
         } else {
             Way::Host
@@ -156,13 +172,13 @@ impl Reach {
     }
 
     /// How a message goes from one rank to another. The GPUs of a process copy from each other; processes that share a GPU do
-    /// not reach each other's memory there, and NCCL wants a GPU for each.
+    /// not reach each other's memory there, and NCCL wants a GPU for each unless it is told otherwise.
     pub fn message(&self, from: usize, to: usize) -> Way {
-        let [from, to] = [from, to].map(|rank| &self.0[rank]);
+        let [from, to] = [from, to].map(|rank| &self.seats[rank]);
         match (from.gpu, to.gpu) {
             (None, _) | (_, None) => Way::Host,
             _ if from.process == to.process => Way::Device,
-            (from, to) if from == to => Way::Host,
+            (from, to) if from == to && !self.shared_by_nccl => Way::Host,
             _ => Way::Nccl,
         }
     }
@@ -207,14 +223,17 @@ mod tests {
         let seat = |process, gpu: Option<u8>| Seat { process, gpu: gpu.map(|gpu| [gpu; 16]) };
         // Two ranks of a process on one GPU, one of it on another GPU, another process on a third one and on the first one,
         // and one on no GPU.
-        let reach = Reach(vec![
-            seat(0, Some(1)),
-            seat(0, Some(1)),
-            seat(0, Some(2)),
-            seat(1, Some(3)),
-            seat(1, Some(1)),
-            seat(2, None),
-        ]);
+        let mut reach = Reach {
+            shared_by_nccl: false,
+            seats: vec![
+                seat(0, Some(1)),
+                seat(0, Some(1)),
+                seat(0, Some(2)),
+                seat(1, Some(3)),
+                seat(1, Some(1)),
+                seat(2, None),
+            ],
+        };
         let groups: [(&[usize], Way); 6] = [
             (&[0, 1], Way::Device),
             (&[0, 2, 3], Way::Nccl),
@@ -228,5 +247,13 @@ mod tests {
         }
         let messages = [(0, 1), (0, 2), (0, 3), (0, 4), (5, 0)].map(|(from, to)| reach.message(from, to));
         assert_eq!(messages, [Way::Device, Way::Device, Way::Nccl, Way::Host, Way::Host]);
+        // Where NCCL lets ranks share a GPU, it joins whoever has one and does not meet there anyway.
+        reach.shared_by_nccl = true;
+        for (ranks, way) in groups {
+            let by_nccl = ranks == [0, 1, 2] || ranks == [0, 4];
+            assert_eq!(reach.group(ranks), if by_nccl { Way::Nccl } else { way }, "{ranks:?}");
+        }
+        let messages = [(0, 1), (0, 4), (5, 0)].map(|(from, to)| reach.message(from, to));
+        assert_eq!(messages, [Way::Device, Way::Nccl, Way::Host]);
     }
 }

@@ -53,7 +53,7 @@ const RECORDINGS: usize = 4;
 impl Steady {
     /// Of a rank; none where it computes on no GPU.
     pub fn of(shared: &Shared, reach: &Reach, rank: usize) -> Option<Self> {
-        reach.0[rank].gpu?;
+        reach.gpu(rank)?;
         let ranks = shared.program.ranks.len();
         // Behind the groups of the program, that of checkpoints and that of the GPUs' names.
         let members =

@@ -33,6 +33,47 @@ fn a_forecast_is_put_beside_what_was_measured() {
     assert!(["Forecast step", "Measured step", "attention backward"].iter().all(|text| page.contains(text)));
 }
 
+/// On the emulator: what comes out is what forecasts read, whatever the figures.
+#[test]
+fn gpus_are_measured_without_a_plan() {
+    let folder = Folder::new();
+    folder.write("plan.toml", &tiny_plan().to_toml());
+    let ran = folder.run("calibrate --device emulated-gpus --plan plan.toml --out machine");
+    if ran.stderr.contains("there is no C++ compiler") {
+        return;
+    }
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("launch in a graph: "), "{}", ran.stdout);
+    let kernels = folder.read("machine/kernels.csv");
+    for of in [
+        "gemm,m=16 n=32 k=16,bf16",
+        "gemm,m=16 n=16 k=16,tf32",
+        "gemm,m=32 n=32 k=32,fp8",
+        "attention-backward,",
+    ] {
+        assert!(kernels.contains(&format!("emulated-gpu,{of}")), "{of}:\n{kernels}");
+    }
+    // Ops of the plan have the name of its GPU.
+    let gpu = tiny_plan().cluster.node.gpu.name;
+    assert!(kernels.lines().any(|row| row.starts_with(&gpu) && row.contains("qkv forward")), "{kernels}");
+    let links = folder.read("machine/links.csv");
+    assert!(["launch", "copy to the host", "copy to the next GPU"].iter().all(|link| links.contains(link)));
+    let network = folder.read("machine/network.toml");
+    assert!(["all-reduce", "all-gather", "reduce-scatter"].iter().all(|kind| network.contains(kind)));
+    folder.write(
+        "config.json",
+        r#"{"model_type": "gpt2", "n_embd": 64, "n_head": 2, "n_layer": 2, "n_positions": 64, "vocab_size": 256}"#,
+    );
+    let planned = folder.run(
+        "plan --model config.json --cluster machine/cluster.toml --profile machine/kernels.csv \
+         --profile machine/network.toml --stack trainwright --seq 64 --global-batch 4",
+    );
+    assert_eq!((planned.code, planned.stderr.as_str()), (0, ""));
+    for said in ["on this-machine with the network times of trainwright", "(2 GPUs)", "Best plan"] {
+        assert!(planned.stdout.contains(said), "{said}: {}", planned.stdout);
+    }
+}
+
 #[test]
 fn several_plans_make_a_table() {
     let folder = Folder::new();

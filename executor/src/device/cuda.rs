@@ -20,7 +20,7 @@ mod tables;
 
 pub(super) use open::{
     count_gpus, gpu_of, open_bare_emulator, open_bare_gpu, open_emulator, open_gpu, require_eight,
-    require_emulator, require_gpu, require_nccl,
+    require_emulator, require_gpu, require_nccl, shares_by_nccl,
 };
 
 use super::{

@@ -35,6 +35,8 @@ pub struct DeviceKind {
     pub(crate) gpu: fn(Place) -> Option<GpuName>,
     /// Says what is missing where ranks on GPUs of their own have collectives.
     pub(crate) require_nccl: fn() -> Result<(), RunError>,
+    /// Whether NCCL was told to let ranks share a GPU, and can.
+    pub(crate) shares_by_nccl: fn() -> bool,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
     /// The same without a rank, to measure its kernels; none where they are measured otherwise.
@@ -99,6 +101,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         require_eight: |_| Ok(()),
         gpu: |_| None,
         require_nccl: || Ok(()),
+        shares_by_nccl: || false,
         open: |opening| Ok(Rc::new(Cpu { threads: opening.threads })),
         bare: None,
     },
@@ -112,6 +115,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         require_eight: cuda::require_eight,
         gpu: |place| cuda::gpu_of(place.local),
         require_nccl: cuda::require_nccl,
+        shares_by_nccl: cuda::shares_by_nccl,
         open: cuda::open_gpu,
         bare: Some(BareDevices {
             count: cuda::count_gpus,
@@ -131,6 +135,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         // Processes share no emulated memory.
         gpu: |place| (!place.is_process).then_some([0; 16]),
         require_nccl: || Ok(()),
+        shares_by_nccl: || false,
         open: cuda::open_emulator,
         bare: Some(BareDevices {
             count: || 1,
@@ -149,6 +154,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         require_eight: |_| Ok(()),
         gpu: |place| (!place.is_process).then_some((place.local as u128 + 1).to_le_bytes()),
         require_nccl: || Ok(()),
+        shares_by_nccl: || false,
         open: cuda::open_emulator,
         bare: Some(BareDevices {
             count: || 2,

@@ -141,7 +141,7 @@ impl Run {
             program: own,
             instructions: instructions(program, own),
             groups: groups.collect(),
-            communicator: match self.reach.0[rank].gpu {
+            communicator: match self.reach.gpu(rank) {
                 None => Communicator::new(shared.transport),
                 Some(_) => {
                     let near = Near::new(&self.offers, pulse);

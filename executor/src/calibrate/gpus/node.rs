@@ -73,6 +73,9 @@ pub(super) fn cluster(
     Cluster { name: "this-machine".into(), nodes: 1, node, ..Cluster::from_name(UNKNOWN).expect("the same") }
 }
 
+/// No device of a cluster is slower, in FLOP/s; an emulated one is.
+const SLOWEST: f64 = 1e9;
+
 /// The node of the catalog whose figures are replaced where the GPU is in none of its nodes.
 const UNKNOWN: &str = "rtx-4090";
 
@@ -90,8 +93,9 @@ fn figures(gpu: &mut Gpu, is_known: bool, about: &About, kernels: &DeviceProfile
         if let Some(rate) = fastest.into_iter().flatten().max_by(f64::total_cmp) {
             gpu.memory_bandwidth = Sourced { value: BytesPerSecond::new(rate), source: source.into() };
         }
-        let measured =
-            Precision::ALL.into_iter().filter_map(|precision| Some((precision, best.products(precision)?)));
+        let measured = Precision::ALL
+            .into_iter()
+            .filter_map(|precision| Some((precision, best.products(precision)?.max(SLOWEST))));
         gpu.peak = measured
             .map(|(precision, rate)| {
                 (precision, Sourced { value: FlopsPerSecond::new(rate), source: source.into() })
@@ -100,7 +104,7 @@ fn figures(gpu: &mut Gpu, is_known: bool, about: &About, kernels: &DeviceProfile
         gpu.achieved.matrix = gpu.peak.keys().map(|precision| (*precision, sourced(1.0))).collect();
         gpu.achieved.attention.clear();
         gpu.generation = generation(about.capability);
-        gpu.power = None;
+        (gpu.power, gpu.communication) = (None, None);
     }
     let achieved = &mut gpu.achieved;
     for (precision, peak) in &gpu.peak {

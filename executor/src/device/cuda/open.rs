@@ -44,6 +44,14 @@ pub(crate) fn require_nccl() -> Result<(), RunError> {
     Library::Nccl.require().map_err(|error| missing("cuda", error))
 }
 
+/// Whether NCCL was told to let ranks share a GPU: an experiment of its own, from 2.30 on.
+#[cfg(feature = "cuda")]
+pub(crate) fn shares_by_nccl() -> bool {
+    use trainwright_kernels::cuda::driver::Library;
+    let is_told = std::env::var("NCCL_MULTI_RANK_GPU_ENABLE").is_ok_and(|told| told.trim() == "1");
+    is_told && Library::Nccl.parts().is_some_and(|version| version >= [2, 30, 0])
+}
+
 /// Ranks take the GPUs of a machine in turn.
 #[cfg(feature = "cuda")]
 pub(crate) fn gpu_of(local: usize) -> Option<GpuName> {
@@ -90,6 +98,12 @@ pub(crate) fn require_eight(_: usize) -> Result<(), RunError> {
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn require_nccl() -> Result<(), RunError> {
     Err(missing("cuda", WITHOUT))
+}
+
+/// This program knows no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn shares_by_nccl() -> bool {
+    false
 }
 
 /// This program knows no GPU.

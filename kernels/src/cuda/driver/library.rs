@@ -75,23 +75,28 @@ impl Library {
 
     /// Its name and version as people write them, if it is there and tells.
     pub fn version(self) -> Option<String> {
+        let [major, minor, patch] = self.parts()?;
+        Some(format!("{} {major}.{minor}.{patch}", self.name()))
+    }
+
+    /// The three parts of its version, if it is there and tells.
+    pub fn parts(self) -> Option<[usize; 3]> {
         if !self.is_there() {
             return None;
         }
         // SAFETY: they give constants, or write one number.
-        let [major, minor, patch] = unsafe {
+        unsafe {
             match self {
-                Library::Driver | Library::Nvrtc => return None,
-                Library::CublasLt => parts(cudarc::cublaslt::sys::cublasLtGetVersion()),
-                Library::Cudnn => parts(cudarc::cudnn::sys::cudnnGetVersion()),
+                Library::Driver | Library::Nvrtc => None,
+                Library::CublasLt => Some(parts(cudarc::cublaslt::sys::cublasLtGetVersion())),
+                Library::Cudnn => Some(parts(cudarc::cudnn::sys::cudnnGetVersion())),
                 Library::Nccl => {
                     let mut version = 0;
                     cudarc::nccl::sys::ncclGetVersion(&mut version).result().ok()?;
-                    parts(version as usize)
+                    Some(parts(version as usize))
                 }
             }
-        };
-        Some(format!("{} {major}.{minor}.{patch}", self.name()))
+        }
     }
 
     /// An error that says where it was looked for, if it is not there.
