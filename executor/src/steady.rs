@@ -123,6 +123,7 @@ fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
         (!settings.graph, "it was turned off"),
         (settings.records == Records::EveryStep, "every step is told op by op"),
         (places.iter().any(Option::is_some), "what is offloaded goes through the host"),
+        (plan.model.dropout, "each step drops out other elements"),
         (has_experts, "the host reads which experts tokens visit"),
         (shared.optimizer.is_layer_wise(), "the host reads the norms of tensors"),
         (plan.stages.len() > 1, "stages wait for each other's messages"),

@@ -25,6 +25,7 @@ template <typename T> struct Attention {
     int causal;            // 1: query i sees keys up to i + offset
     int offset;
     float scale;           // 1 / sqrt d
+    Drops drops;           // of the probabilities; version 1 alone knows of it
 };
 
 // Where things are: of a sequence, a head and a position.
@@ -38,7 +39,21 @@ template <typename T> struct Attention {
 // Any head width up to 256, f32 and bf16: the reference on the GPU, and what runs where version 2 does not. Keys and values
 // are read once per query, so it is bound by the L2 cache: queries * keys * 2 * head_dim numbers instead of one 64th.
 
+//
+// Dropout makes P into M P behind the softmax: O = (M P) V, dV = (M P)^T dO, dS = P (M (dO V^T) - D).
+
 #define LANE_COLUMNS 8
+
+// The hash of a sequence, a head and a query.
+template <typename T> DEVICE u64 drop_row(const Attention<T>& a, int sequence, int head, int query) {
+    u64 key = mix(a.drops.key ^ (u64)(a.drops.first[0] + sequence));
+    return mix(mix(key ^ (u64)(a.drops.first[1] + head)) ^ (u64)(a.drops.first[2] + query));
+}
+
+// M of a query, by the hash of its row, and a key.
+template <typename T> DEVICE float dropped(const Attention<T>& a, u64 row, int key) {
+    return a.drops.threshold ? drop_factor(a.drops, row, a.drops.first[3] + key) : 1.0f;
+}
 
 template <typename T> DEVICE void load_head(float* x, const T* from, int width) {
 #pragma unroll
@@ -71,12 +86,14 @@ template <typename T> DEVICE void attention_forward_simple(const Attention<T>& a
     int end = a.causal ? min(query + a.offset + 1, a.keys) : a.keys;
     float q[LANE_COLUMNS], o[LANE_COLUMNS] = {}, v[LANE_COLUMNS], maximum = LEAST, sum = 0.0f;
     load_head(q, a.q + Q_AT(query), a.head_dim);
+    u64 mask = drop_row(a, sequence, head, query);
     for (int key = 0; key < end; ++key) {
         float score = dot_head(q, a.k + K_AT(key), a.head_dim) * a.scale;
         float larger = fmaxf(maximum, score), factor = fast_exp(maximum - larger), p = fast_exp(score - larger);
+        float kept = dropped(a, mask, key);
         load_head(v, a.v + V_AT(key), a.value_head_dim);
 #pragma unroll
-        for (int i = 0; i < LANE_COLUMNS; ++i) o[i] = o[i] * factor + p * v[i];
+        for (int i = 0; i < LANE_COLUMNS; ++i) o[i] = o[i] * factor + p * kept * v[i];
         sum = sum * factor + p;
         maximum = larger;
     }
@@ -105,9 +122,11 @@ template <typename T> DEVICE void attention_queries_simple(const Attention<T>& a
     load_head(q, a.q + Q_AT(query), a.head_dim);
     load_head(o_gradient, a.o_gradient + O_AT(query), a.value_head_dim);
     float logarithm = a.logarithms[L_AT(query)], dot = a.dots[L_AT(query)];
+    u64 mask = drop_row(a, sequence, head, query);
     for (int key = 0; key < end; ++key) {
         float p = fast_exp(dot_head(q, a.k + K_AT(key), a.head_dim) * a.scale - logarithm);
-        float s = p * (dot_head(o_gradient, a.v + V_AT(key), a.value_head_dim) - dot) * a.scale;
+        float product = dot_head(o_gradient, a.v + V_AT(key), a.value_head_dim) * dropped(a, mask, key);
+        float s = p * (product - dot) * a.scale;
         load_head(k, a.k + K_AT(key), a.head_dim);
 #pragma unroll
         for (int i = 0; i < LANE_COLUMNS; ++i) gradient[i] += s * k[i];
@@ -127,10 +146,11 @@ template <typename T> DEVICE void attention_keys_simple(const Attention<T>& a) {
             const T* q = a.q + Q_AT(query);
             const T* o_gradient = a.o_gradient + O_AT(query);
             float p = fast_exp(dot_head(k, q, a.head_dim) * a.scale - a.logarithms[L_AT(query)]);
-            float s = p * (dot_head(v, o_gradient, a.value_head_dim) - a.dots[L_AT(query)]) * a.scale;
+            float kept = dropped(a, drop_row(a, sequence, head, query), key);
+            float s = p * (dot_head(v, o_gradient, a.value_head_dim) * kept - a.dots[L_AT(query)]) * a.scale;
             load_head(row, o_gradient, a.value_head_dim);
 #pragma unroll
-            for (int i = 0; i < LANE_COLUMNS; ++i) v_gradient[i] += p * row[i];
+            for (int i = 0; i < LANE_COLUMNS; ++i) v_gradient[i] += p * kept * row[i];
             load_head(row, q, a.head_dim);
 #pragma unroll
             for (int i = 0; i < LANE_COLUMNS; ++i) k_gradient[i] += s * row[i];

@@ -137,6 +137,27 @@ DEVICE float block_max(float x, float* scratch) {
     return warp_max(lane() < warps() ? scratch[lane()] : LEAST);
 }
 
+// What is dropped of a tensor: dropout.rs has the same.
+struct Drops {
+    u64 key;
+    u32 threshold;         // of 2^24 numbers so many drop an element; 0 drops none
+    float factor;          // of what is not dropped
+    int first[4];          // the first sequence, head, query and key of those here
+};
+
+// The output function of SplitMix64 (Steele, Lea & Flood 2014, doi 10.1145/2660193.2660195).
+DEVICE u64 mix(u64 state) {
+    u64 z = state + 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+}
+
+// By what the element of a column is multiplied; `row` is the hash of its places in the other directions.
+DEVICE float drop_factor(const Drops& drops, u64 row, i64 column) {
+    return (mix(row ^ (u64)column) >> 40) < drops.threshold ? 0.0f : drops.factor;
+}
+
 DEVICE float sigmoid(float x) { return fast_divide(1.0f, 1.0f + fast_exp(-x)); }
 // tanh x = 1 - 2 / (e^2x + 1); clamped, since the quotient of the special-function unit is 0 above 2^126.
 DEVICE float fast_tanh(float x) { return 1.0f - fast_divide(2.0f, fast_exp(2.0f * fminf(x, 40.0f)) + 1.0f); }

@@ -27,6 +27,7 @@ pub mod columns;
 pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 pub mod driver;
+pub mod dropout;
 pub mod eight;
 pub mod embedding;
 mod emulator;

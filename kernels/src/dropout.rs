@@ -28,8 +28,17 @@ impl Dropout {
     /// The mask of the row at a place, which is its number in each of the tensor's other directions.
     pub fn row(&self, place: &[usize]) -> RowMask {
         let key = place.iter().fold(self.key, |key, number| mix(key ^ *number as u64));
-        let factor = if self.rate < 1.0 { 1.0 / (1.0 - self.rate) } else { 0.0 };
-        RowMask { key, threshold: (self.rate * (1u64 << 24) as f64) as u64, factor }
+        RowMask { key, threshold: self.threshold(), factor: self.factor() }
+    }
+
+    /// Of 2²⁴ numbers so many drop an element.
+    pub fn threshold(&self) -> u64 {
+        (self.rate * (1u64 << 24) as f64) as u64
+    }
+
+    /// What is not dropped is multiplied by.
+    pub fn factor(&self) -> f64 {
+        if self.rate < 1.0 { 1.0 / (1.0 - self.rate) } else { 0.0 }
     }
 
     /// Multiplies rows of that width by their masks; `places` are the rows'.

@@ -52,7 +52,6 @@ fn a_text_is_learned_and_every_op_is_in_the_trace() {
 #[test]
 fn what_cannot_be_run_is_one_line() {
     let folder = Folder::new();
-    folder.write("dropout.toml", &small_plan().to_toml());
     folder.write("plan.toml", &tiny_plan().to_toml());
     folder.write("text", "short");
     let check = |arguments: &str, code, expected: &str| {
@@ -60,7 +59,6 @@ fn what_cannot_be_run_is_one_line() {
         assert_eq!((ran.code, ran.stderr.lines().count()), (code, 1), "{}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     };
-    check("run dropout.toml --device emulated", 2, "on a GPU it drops nothing out: set it to false");
     check("run plan.toml --data text", 2, "5 tokens are fewer than one sequence of 8");
     check("run plan.toml --data none", 2, "--data: cannot read none");
     if cfg!(not(feature = "cuda")) {

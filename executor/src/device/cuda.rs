@@ -6,6 +6,7 @@
 
 mod attention;
 mod by_host;
+mod dropout;
 mod eight;
 mod experts;
 mod grid;

@@ -1,6 +1,7 @@
 //! Dropout of what a module makes, and of its gradient.
 
 use super::Step;
+use crate::device::Positions;
 use crate::dropout::Dropped;
 use crate::tensor::Tensor;
 use trainwright_kernels::attention::{Attention, ScoreDropout};
@@ -9,12 +10,9 @@ use trainwright_kernels::attention::{Attention, ScoreDropout};
 pub(super) fn drop_out(step: &Step, rows: &mut Tensor, dropped: Dropped) {
     let masks = &step.frame.masks;
     let Some(dropout) = masks.of(step.model.drops_out(), step.place.0, dropped) else { return };
-    let sequences = masks.first_sequence..masks.first_sequence + step.sizes.batch;
-    let positions = step.sizes.norm_positions();
-    let places: Vec<[usize; 2]> =
-        positions.flat_map(|position| sequences.clone().map(move |sequence| [sequence, position])).collect();
-    let width = rows.width();
-    step.device.drop_out(rows.slice_mut(), &dropout, width, &places);
+    let (width, first) = (rows.width(), masks.first_sequence);
+    let positions = Positions { of: &step.sizes.norm_ranges(), batch: step.sizes.batch };
+    step.device.drop_out(rows.slice_mut(), &dropout, width, first, positions);
 }
 
 /// What is dropped of the probabilities of a rank's heads over whole sequences.

@@ -18,12 +18,13 @@ impl Operator for Residual {
 
     fn forward(&self, step: &mut Step, mut input: Tensor) -> Tensor {
         let past = step.frame.past.take().expect("the norm of the sublayer leaves its input");
-        if step.adds_in_norm && step.device.adds_in_norms() {
+        let drops = step.model.drops_out().residual > 0.0;
+        if step.adds_in_norm && step.device.adds_in_norms() && !drops {
             step.frame.addition = Some(Addition { past, bias: (step.place.0, bias(step)) });
             return input;
         }
         let bias = step.read(bias(step));
-        if step.model.drops_out().residual == 0.0 {
+        if !drops {
             step.device.add_residual(input.slice_mut(), past.slice(), bias);
             return input;
         }

@@ -19,12 +19,6 @@ pub fn check_on_cuda(plan: &Plan) -> Result<(), RunError> {
     let widest = blocks().map(|block| block.attention.head_dim.max(block.attention.value_head_dim)).max();
     all([
         (
-            !plan.model.dropout,
-            "model.dropout",
-            "true".into(),
-            "on a GPU it drops nothing out: set it to false",
-        ),
-        (
             blocks().all(is_dense) || plan.model.hidden.is_multiple_of(8),
             "model.hidden",
             plan.model.hidden.to_string(),

@@ -43,6 +43,21 @@ fn one_rank_trains_as_on_the_cpu() {
 }
 
 #[test]
+fn the_same_elements_are_dropped_out() {
+    if !is_there() {
+        return;
+    }
+    let gpt = || Draft { micro_batch: 8, ..emulated("gpt-dropping") };
+    check(&[
+        Draft { recompute: Recompute::Full, ..gpt() },
+        Draft { mesh: [2, 1, 1], sequence_parallel: true, ..gpt() },
+        // Queries and keys of other parts of the sequence.
+        Draft { context: [2, 1], context_scheme: "ring", ..gpt() },
+        Draft { mesh: [1, 1, 2], micro_batch: 4, ..emulated("llama-dropping") },
+    ]);
+}
+
+#[test]
 fn ranks_that_share_a_gpu_train_as_one() {
     if !is_there() {
         return;

@@ -269,8 +269,8 @@ fn attention(bench: &mut Bench, rows: &mut Vec<Row>, shape: Shape) -> Result<(),
         head_dim: head_dim as i32,
         value_head_dim: head_dim as i32,
         causal: 1,
-        offset: 0,
         scale: 1.0 / (head_dim as f32).sqrt(),
+        ..Attention::default()
     };
     let name = format!("{batch} x {positions}, {heads}/{kv_heads} heads of {head_dim}");
     // Two products of a multiplication and an addition, half of them under the mask; backward is five, as all count them.

@@ -1,5 +1,6 @@
 //! Launches of attention.cu.
 
+use super::dropout::Drops;
 use super::launch::{Address, Launch, Number};
 
 const FILE: &str = "attention";
@@ -63,6 +64,8 @@ pub struct Attention {
     pub offset: i32,
     /// 1/√d.
     pub scale: f32,
+    /// What is dropped of the probabilities.
+    pub drops: Drops,
 }
 
 /// Which way attention is gone through.
@@ -111,6 +114,7 @@ impl Attention {
 
     fn on_tensor_cores(&self, number: Number) -> bool {
         number == Number::Bf16
+            && self.drops.threshold == 0
             && matches!(self.head_dim, 64 | 128)
             && self.value_head_dim == self.head_dim
             && self.v_row == self.k_row

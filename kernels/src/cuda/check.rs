@@ -43,7 +43,7 @@ pub struct Check {
 }
 
 /// All checks.
-pub const CHECKS: [Check; 20] = [
+pub const CHECKS: [Check; 21] = [
     Check { name: "look-up", run: rows::look_up },
     Check { name: "table gradient", run: rows::table_gradient },
     Check { name: "norm", run: rows::norm },
@@ -52,6 +52,7 @@ pub const CHECKS: [Check; 20] = [
     Check { name: "activation", run: rows::activation },
     Check { name: "residual", run: rows::residual },
     Check { name: "columns", run: rows::columns },
+    Check { name: "dropout", run: rows::drop_out },
     Check { name: "sums", run: losses::sums },
     Check { name: "casts", run: losses::casts },
     Check { name: "numbers of 8 bits", run: eight::narrow },

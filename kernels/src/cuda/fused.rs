@@ -80,6 +80,9 @@ impl Shape {
         let Attention { head_dim, value_head_dim, queries, keys, offset, .. } = *attention;
         let rows = [attention.q_row, attention.k_row, attention.v_row, attention.o_row];
         let causal = attention.causal == 1;
+        if attention.drops.threshold > 0 {
+            return Err("it drops out probabilities".into());
+        }
         if head_dim != value_head_dim || head_dim % 8 != 0 || head_dim > 128 {
             return Err("its heads are not all of one width, a multiple of 8 up to 128".into());
         }

@@ -16,11 +16,12 @@ pub const COMMON: [File; 2] = [
 ];
 
 /// All files with kernels.
-pub const FILES: [File; 12] = [
+pub const FILES: [File; 13] = [
     File { name: "activation", text: include_str!("../../cuda/activation.cu") },
     File { name: "attention", text: include_str!("../../cuda/attention.cu") },
     File { name: "columns", text: include_str!("../../cuda/columns.cu") },
     File { name: "cross_entropy", text: include_str!("../../cuda/cross_entropy.cu") },
+    File { name: "dropout", text: include_str!("../../cuda/dropout.cu") },
     File { name: "eight", text: include_str!("../../cuda/eight.cu") },
     File { name: "embedding", text: include_str!("../../cuda/embedding.cu") },
     File { name: "experts", text: include_str!("../../cuda/experts.cu") },

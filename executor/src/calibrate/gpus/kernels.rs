@@ -237,8 +237,8 @@ fn one_attention(
         head_dim: head_dim as i32,
         value_head_dim: head_dim as i32,
         causal: 1,
-        offset: 0,
         scale: 1.0 / (head_dim as f32).sqrt(),
+        ..Attention::default()
     };
     let kernel = |direction| Kernel::FusedAttention {
         direction,

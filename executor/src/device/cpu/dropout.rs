@@ -1,14 +1,17 @@
 //! Dropout on slices.
 
-use super::super::{AttentionGradient, AttentionTile, DropoutOps, Met, Numbers, Slice, SliceMut};
+use super::super::{AttentionGradient, AttentionTile, DropoutOps, Met, Numbers, Positions, Slice, SliceMut};
 use super::Cpu;
 use super::attention::{host, kept, numbers};
 use trainwright_kernels::attention::{Attention, ScoreDropout};
 use trainwright_kernels::dropout::Dropout;
 
 impl DropoutOps for Cpu {
-    fn drop_out(&self, x: SliceMut, dropout: &Dropout, width: usize, places: &[[usize; 2]]) {
-        dropout.apply(x.host(), width, places);
+    fn drop_out(&self, x: SliceMut, dropout: &Dropout, width: usize, first: usize, positions: Positions) {
+        let each = positions.of.iter().cloned().flatten();
+        let of_position = |position| (0..positions.batch).map(move |sequence| [first + sequence, position]);
+        let places: Vec<[usize; 2]> = each.flat_map(of_position).collect();
+        dropout.apply(x.host(), width, &places);
     }
 
     fn attention_dropping(&self, layer: &Attention, drops: ScoreDropout, qkv: Slice) -> [Numbers; 2] {

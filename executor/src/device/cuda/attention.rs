@@ -58,7 +58,7 @@ impl Attending {
 
 impl Cuda {
     /// Where everything but the outputs is.
-    fn tile_of(layer: &Attention, tile: AttentionTile) -> attention::Attention {
+    pub(super) fn tile_of(layer: &Attention, tile: AttentionTile) -> attention::Attention {
         let rows = layer.columns();
         let positions = |slice: Slice, row: usize| slice.len() / row / layer.batch;
         let met = [positions(tile.queries, rows[0]), positions(tile.keys, rows[1])];
@@ -87,7 +87,7 @@ impl Cuda {
         }
     }
 
-    fn forward(&self, layer: &Attention, own: attention::Attention) -> [Numbers; 2] {
+    pub(super) fn forward(&self, layer: &Attention, own: attention::Attention) -> [Numbers; 2] {
         let tokens = own.queries as usize * layer.batch;
         let heads = self.far(tokens * layer.output_row(), self.number);
         let (logarithms, at) = self.scratch(tokens * layer.heads);
@@ -98,7 +98,7 @@ impl Cuda {
         [Numbers::far(heads), logarithms]
     }
 
-    fn backward(&self, own: attention::Attention, met: Met, gradients: [Address; 3]) {
+    pub(super) fn backward(&self, own: attention::Attention, met: Met, gradients: [Address; 3]) {
         let (_dots, dots) = self.scratch(met.left.len());
         let [q_gradient, k_gradient, v_gradient] = gradients;
         let own = attention::Attention {

@@ -1,47 +1,33 @@
 //! What dropout needs of a device.
 
-use super::super::cuda::Cuda;
-use super::super::{AttentionGradient, AttentionTile, Met, Numbers, Slice, SliceMut};
+use super::super::{AttentionGradient, AttentionTile, Met, Numbers, Positions, Slice, SliceMut};
 use trainwright_kernels::attention::{Attention, ScoreDropout};
 use trainwright_kernels::dropout::Dropout;
 
-/// A device that drops out elements. One that does not is not asked: `Device`'s kind refuses such a plan.
+/// A device that drops out elements.
 pub(crate) trait DropoutOps {
-    /// Multiplies rows by their masks.
-    fn drop_out(&self, x: SliceMut, dropout: &Dropout, _width: usize, _places: &[[usize; 2]]) {
-        unreachable!("{dropout:?} of {} numbers is refused on this device", x.len());
-    }
+    /// Multiplies rows of tokens by their masks; `first` is the first sequence.
+    fn drop_out(&self, x: SliceMut, dropout: &Dropout, width: usize, first: usize, positions: Positions);
 
     /// As `attention`.
-    fn attention_dropping(&self, _layer: &Attention, drops: ScoreDropout, _qkv: Slice) -> [Numbers; 2] {
-        unreachable!("{drops:?} is refused on this device");
-    }
+    fn attention_dropping(&self, layer: &Attention, drops: ScoreDropout, qkv: Slice) -> [Numbers; 2];
 
     /// As `attention_gradient`.
     fn attention_gradient_dropping(
         &self,
-        _layer: &Attention,
+        layer: &Attention,
         drops: ScoreDropout,
-        _gradient: AttentionGradient,
-    ) -> Numbers {
-        unreachable!("{drops:?} is refused on this device");
-    }
+        gradient: AttentionGradient,
+    ) -> Numbers;
 
     /// As `attend`.
-    fn attend_dropping(&self, _layer: &Attention, drops: ScoreDropout, _tile: AttentionTile) -> [Numbers; 2] {
-        unreachable!("{drops:?} is refused on this device");
-    }
+    fn attend_dropping(&self, layer: &Attention, drops: ScoreDropout, tile: AttentionTile) -> [Numbers; 2];
 
     /// As `attend_gradient`.
     fn attend_gradient_dropping(
         &self,
-        _layer: &Attention,
+        layer: &Attention,
         drops: ScoreDropout,
-        _tile: (AttentionTile, Met),
-    ) -> [Numbers; 3] {
-        unreachable!("{drops:?} is refused on this device");
-    }
+        tile: (AttentionTile, Met),
+    ) -> [Numbers; 3];
 }
-
-/// `check_on_cuda` refuses what would ask it.
-impl DropoutOps for Cuda {}

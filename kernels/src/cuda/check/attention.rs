@@ -1,7 +1,9 @@
 //! Attention of packed rows: queries, keys and values of a token side by side.
 
 use super::super::attention::{Attention, Join, Pass};
+use super::super::dropout::Drops;
 use super::{Array, Bench, DeviceError, Number};
+use crate::dropout::Dropout;
 
 /// A shape. Queries begin `offset` positions behind the first key.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +17,12 @@ struct Shape {
     value_head_dim: usize,
     causal: bool,
     offset: i32,
+    /// What is dropped of the probabilities.
+    drops: Option<Dropout>,
 }
+
+/// The first sequence, head, query and key of those here.
+const FIRST: [usize; 4] = [3, 5, 7, 2];
 
 pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
     let shape = Shape {
@@ -28,9 +35,11 @@ pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
         value_head_dim: 24,
         causal: true,
         offset: 0,
+        drops: None,
     };
     for number in Number::ALL {
         check(bench, shape, number)?;
+        check(bench, Shape { drops: Some(Dropout { rate: 0.3, key: 11 }), ..shape }, number)?;
         check(bench, Shape { kv_heads: 4, keys: 17, causal: false, ..shape }, number)?;
     }
     // What a library does, too.
@@ -51,6 +60,7 @@ pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
         value_head_dim: 64,
         causal: true,
         offset: 0,
+        drops: None,
     };
     check(bench, shape, Number::Bf16)?;
     let wide = Shape { batch: 1, head_dim: 128, value_head_dim: 128, ..shape };
@@ -142,16 +152,19 @@ impl Shape {
                     made.logarithms[(sequence * heads + head) * queries + query] =
                         if seen == 0 { -f64::from(f32::MAX) } else { sum.ln() };
                     let p: Vec<f64> = scores.iter().map(|score| score.exp() / sum).collect();
+                    let place = [FIRST[0] + sequence, FIRST[1] + head, FIRST[2] + query];
+                    let mask = self.drops.map(|drops| drops.row(&place));
+                    let kept = |key: usize| mask.map_or(1.0, |mask| mask.factor(FIRST[3] + key));
                     for key in 0..seen {
                         for at in 0..e {
-                            made.o[o_at + at] += p[key] * v[v_at(key) + at];
-                            made.v_gradient[v_at(key) + at] += p[key] * o_gradient[o_at + at];
+                            made.o[o_at + at] += p[key] * kept(key) * v[v_at(key) + at];
+                            made.v_gradient[v_at(key) + at] += p[key] * kept(key) * o_gradient[o_at + at];
                         }
                     }
                     let dots: f64 = (0..e).map(|at| made.o[o_at + at] * o_gradient[o_at + at]).sum();
                     for key in 0..seen {
                         let product: f64 = (0..e).map(|at| o_gradient[o_at + at] * v[v_at(key) + at]).sum();
-                        let s = p[key] * (product - dots) * scale;
+                        let s = p[key] * (product * kept(key) - dots) * scale;
                         for at in 0..d {
                             made.q_gradient[q_at + at] += s * k[k_at(key) + at];
                             made.k_gradient[k_at(key) + at] += s * q[q_at + at];
@@ -206,6 +219,7 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
         causal: i32::from(shape.causal),
         offset: shape.offset,
         scale: 1.0 / (d as f32).sqrt(),
+        drops: shape.drops.map(|drops| Drops::of(&drops, FIRST)).unwrap_or_default(),
         ..Attention::default()
     };
     if packed {
@@ -220,7 +234,11 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
     let tolerance = if number == Number::Bf16 { 1e-2 } else { number.tolerance() };
     let case = format!(
         "{queries} queries, {keys} keys, {heads}/{kv_heads} heads of {d}{}",
-        if shape.causal { ", causal" } else { "" }
+        match (shape.causal, shape.drops) {
+            (_, Some(_)) => ", dropping",
+            (true, None) => ", causal",
+            (false, None) => "",
+        }
     );
     for way in ways(bench, &attention, number, Pass::Forward) {
         let o = bench.blank(number, expected.o.len())?;

@@ -2,12 +2,14 @@
 
 use super::super::activation::{Activation, Direction, Function, Residual};
 use super::super::columns::Columns;
+use super::super::dropout::{DropOut, Drops};
 use super::super::embedding::{LookUp, TableGradient};
 use super::super::experts::Sort;
 use super::super::norm::{NormBackward, NormForward, NormPart};
 use super::super::reduce::ColumnSum;
 use super::super::rotary::Rotary;
 use super::{Address, Bench, DeviceError, Number};
+use crate::dropout::Dropout;
 
 pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
     let (tokens, batch, first, rows) = (21, 3, 5u32, 11);
@@ -384,6 +386,39 @@ pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
                 let launch = residual.ladder(number).swap_remove(version);
                 bench.run(&launch)?;
                 bench.compare(&launch.kernel, &format!("width {width}"), &out, &expected)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
+    // A whole number of packs, and none.
+    let (batch, places, first) = (3usize, 5usize, 4usize);
+    let dropout = Dropout { rate: 0.25, key: 9 };
+    for number in Number::ALL {
+        for width in [40, 41] {
+            let rows = batch * places;
+            let x = bench.random(number, rows * width)?;
+            // Positions of two ranges, as ring attention has them.
+            let position = |row: usize| [0, 1, 2, 30, 31][row / batch];
+            let of_row: Vec<[usize; 2]> = (0..rows).map(|row| [first + row % batch, position(row)]).collect();
+            let mut expected = x.values.clone();
+            dropout.apply(&mut expected, width, &of_row);
+            let positions: Vec<u32> = (0..rows).map(|row| position(row) as u32).collect();
+            let own = DropOut {
+                x: x.at,
+                positions: bench.words(&positions)?,
+                drops: Drops::of(&dropout, [first, 0, 0, 0]),
+                rows: rows as i32,
+                width: width as i32,
+                batch: batch as i32,
+            };
+            for version in 0..own.ladder(number).len() {
+                let x = bench.array(number, &x.values)?;
+                let launch = DropOut { x: x.at, ..own }.ladder(number).swap_remove(version);
+                bench.run(&launch)?;
+                bench.compare(&launch.kernel, &format!("{width} columns"), &x, &expected)?;
             }
         }
     }

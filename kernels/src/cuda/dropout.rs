@@ -1,0 +1,71 @@
+//! Launches of dropout.cu, and what attention drops of its probabilities.
+
+use super::launch::{Address, Launch, Number, strided};
+use crate::dropout::Dropout;
+
+const FILE: &str = "dropout";
+
+/// What is dropped of a tensor.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct Drops {
+    /// Tells masks apart.
+    pub key: u64,
+    /// Of 2²⁴ numbers so many drop an element; 0 drops none.
+    pub threshold: u32,
+    /// What is not dropped is multiplied by.
+    pub factor: f32,
+    /// The first sequence, head, query and key of those here.
+    pub first: [i32; 4],
+}
+
+impl Drops {
+    /// What is dropped of a tensor whose part here begins at that sequence, head, query and key.
+    pub fn of(dropout: &Dropout, first: [usize; 4]) -> Self {
+        Self {
+            key: dropout.key,
+            threshold: dropout.threshold() as u32,
+            factor: dropout.factor() as f32,
+            first: first.map(|place| place as i32),
+        }
+    }
+}
+
+/// Rows of tokens of which elements are dropped, by sequence and position.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct DropOut {
+    /// rows × width, in place.
+    pub x: Address,
+    /// u32 per row.
+    pub positions: Address,
+    /// What; of `first` only the sequence counts.
+    pub drops: Drops,
+    /// Rows.
+    pub rows: i32,
+    /// Length of a row.
+    pub width: i32,
+    /// Sequences: row = place · batch + sequence.
+    pub batch: i32,
+}
+
+impl DropOut {
+    /// All versions that can do it, the fastest last.
+    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+        let launch = |version: &str, size: i32| {
+            let count = i64::from(self.rows) * i64::from(self.width / size);
+            let kernel = format!("drop_out_{version}_{}", number.suffix());
+            Launch::new(FILE, kernel, [strided(count, 256), 1, 1], 256, self)
+        };
+        let mut ladder = vec![launch("simple", 1)];
+        if self.width % number.pack() == 0 && self.x.0.is_multiple_of(16) {
+            ladder.push(launch("packed", number.pack()));
+        }
+        ladder
+    }
+
+    /// The fastest version.
+    pub fn launch(&self, number: Number) -> Launch {
+        self.ladder(number).pop().expect("the simple version does all")
+    }
+}
