@@ -365,7 +365,8 @@ pub trait Device {
     /// This device's part in a collective of a group. A group's collectives are told by all its members in the same order.
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError>;
 
-    /// Makes recorded work ready to be told by one call.
+    /// Makes recorded work ready to be told by one call. Stream 0 is selected then, whether it could or not. Where collectives are
+    /// among it, all members of their groups do this at the same time.
     fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError>;
 
     /// Tells it all of that: behind what stream 0 was told before, which is selected then.

@@ -222,7 +222,10 @@ impl Device for Gpu {
 
     fn make_ready(&mut self, told: &[Told]) -> Result<launch::Graph, DeviceError> {
         let on = self.streams[0].0;
-        Ok(launch::Graph::new(Graph::record_on(self, on, |gpu| tell(gpu, told))?))
+        let recorded = Graph::record_on(self, on, |gpu| tell(gpu, told));
+        // What failed may have left off on any stream.
+        self.selected = 0;
+        recorded.map(launch::Graph::new)
     }
 
     fn replay(&mut self, graph: &launch::Graph) -> Result<(), DeviceError> {
