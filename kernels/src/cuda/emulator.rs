@@ -639,6 +639,7 @@ impl Device for Emulator {
     }
 
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
+        group::enter(&membership)?;
         self.groups.insert(group, (membership, 0));
         Ok(())
     }
@@ -658,8 +659,7 @@ impl Device for Emulator {
             Collective::Send { x, count } => {
                 let own = self.brought(x, count, number, "a message that is sent");
                 let (by, known) = self.order.work();
-                group::send(&membership, done, (own, known.clone()), by);
-                return Ok(());
+                return group::send(&membership, done, (own, known.clone()), by);
             }
             Collective::Receive { x, count } => {
                 let (numbers, sent) = group::receive(&membership, done)?;

@@ -359,7 +359,9 @@ pub trait Device {
     /// The name of a new group, for all its members.
     fn new_group(&mut self) -> Result<GroupName, DeviceError>;
 
-    /// Enters a group, when all its members do; `collective` knows it by that number.
+    /// Enters a group, when all its members do; `collective` knows it by that number. It returns when all have met in it once: from
+    /// then on telling a message waits for nobody, and only the device does. Whoever is in several groups enters them in an order
+    /// that all keep to. All kernels are loaded by then, since loading one may wait for a collective that is under way.
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError>;
 
     /// This device's part in a collective of a group. A group's collectives are told by all its members in the same order.

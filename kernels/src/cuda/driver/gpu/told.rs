@@ -203,7 +203,14 @@ impl Device for Gpu {
 
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
         let Membership { name, place, size } = membership;
-        self.groups.insert(group, Communicator::join(Id(name), place, size)?);
+        if self.groups.is_empty() {
+            self.compile()?;
+        }
+        let joined = Communicator::join(Id(name), place, size)?;
+        let x = self.upload(&[0; 8])?;
+        joined.connect(x, self.selected())?;
+        self.finish_stream(self.selected())?;
+        self.groups.insert(group, joined);
         Ok(())
     }
 
