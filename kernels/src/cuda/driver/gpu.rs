@@ -248,9 +248,20 @@ impl Gpu {
         cudnn.expect("it was asked for a plan before").run(attention, pass, workspace, on)
     }
 
-    /// Compiles all kernel files now.
+    /// Compiles and loads all kernels now, the files beside each other.
     pub fn compile(&mut self) -> Result<(), DeviceError> {
-        FILES.iter().try_for_each(|file| self.module(file.name).map(drop))
+        let architecture = &self.architecture();
+        std::thread::scope(|scope| {
+            let files =
+                FILES.each_ref().map(|file| scope.spawn(move || compiled(file, architecture).map(drop)));
+            files.into_iter().try_for_each(|file| file.join().expect("the compiler does not panic"))
+        })?;
+        FILES.iter().try_for_each(|file| load_all(self.module(file.name)?))
+    }
+
+    fn architecture(&self) -> String {
+        let (major, minor) = self.description.capability;
+        format!("sm_{major}{minor}")
     }
 
     fn load(&mut self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
@@ -275,8 +286,7 @@ impl Gpu {
             return Ok(*loaded);
         }
         let file = FILES.iter().find(|file| file.name == name).expect("launches name their files");
-        let (major, minor) = self.description.capability;
-        let image = compiled(file, &format!("sm_{major}{minor}"))?;
+        let image = compiled(file, &self.architecture())?;
         // SAFETY: the compiler made it.
         let loaded = unsafe { module::load_data(image.as_ptr().cast()) }
             .map_err(|error| failed(&format!("cuModuleLoadData of {name}"), error))?;
@@ -303,6 +313,26 @@ impl Drop for Gpu {
         peers::leave(self.device);
         // SAFETY: nothing of the modules and the context is used after this.
         unsafe {
+/// Loads all kernels of a module, which the driver otherwise does when each is launched first.
+fn load_all(module: sys::CUmodule) -> Result<(), DeviceError> {
+    let mut count = 0;
+    // SAFETY: the module is loaded; the first call writes one number, and the second one at most so many functions.
+    let functions = unsafe {
+        sys::cuModuleGetFunctionCount(&mut count, module)
+            .result()
+            .map_err(|error| failed("cuModuleGetFunctionCount", error))?;
+        let mut functions = vec![std::ptr::null_mut(); count as usize];
+        sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)
+            .result()
+            .map_err(|error| failed("cuModuleEnumerateFunctions", error))?;
+        functions
+    };
+    functions.into_iter().try_for_each(|function| {
+        // SAFETY: it is one of the module's.
+        unsafe { sys::cuFuncLoad(function) }.result().map_err(|error| failed("cuFuncLoad", error))
+    })
+}
+
             for (_, loaded) in &self.modules {
                 let _ = module::unload(*loaded);
             }
