@@ -225,6 +225,18 @@ pub enum DeviceError {
         /// What is needed.
         needed: &'static str,
     },
+    /// A compiler of a later CUDA than the driver's.
+    #[error(
+        "NVRTC {compiler} makes kernels that a driver for CUDA {driver} does not load: install NVRTC of CUDA {major}, or a newer driver"
+    )]
+    NewCompiler {
+        /// NVRTC's version.
+        compiler: String,
+        /// The driver's.
+        driver: String,
+        /// The latest whose kernels it loads.
+        major: i32,
+    },
     /// A GPU whose tensor cores don't know numbers of 8 bits.
     #[error(
         "products of numbers of 8 bits need compute capability 8.9, and {gpu} has {}.{}: choose `bf16`",

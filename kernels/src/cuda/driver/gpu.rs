@@ -1,6 +1,7 @@
 //! One GPU: its memory, streams, events and kernels.
 
-mod peers;
+mod context;
+mod staging;
 mod told;
 
 use super::communicator::Communicator;
@@ -14,17 +15,15 @@ use crate::cuda::arena::Arena;
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::launch::{Address, Device, DeviceError, Launch};
 use crate::cuda::source::FILES;
-use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
+use cudarc::driver::result::{self, function, module, stream};
 use cudarc::driver::sys;
 use cudarc::nvrtc;
+use staging::Staging;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_void};
 
 /// The oldest driver whose functions are all there that this program calls.
 const OLDEST_DRIVER: i32 = 12_080;
-
-/// Bytes that are read at a time.
-const STAGED: usize = 4 << 20;
 
 /// The first compute capability whose tensor cores multiply numbers of 8 bits.
 const EIGHT_SINCE: (i32, i32) = (8, 9);
@@ -51,7 +50,6 @@ pub struct Description {
 /// A GPU that this thread uses.
 #[derive(Debug)]
 pub struct Gpu {
-    device: sys::CUdevice,
     description: Description,
     /// By their numbers; the first one is there from the beginning.
     streams: Vec<Stream>,
@@ -66,8 +64,8 @@ pub struct Gpu {
     products: Option<Products>,
     /// The same; why it cannot be used, if so.
     cudnn: Option<Result<Cudnn, String>>,
-    /// What is read passes through it.
-    staging: Option<Pinned>,
+    /// Once something was read or written.
+    staging: Option<Staging>,
     /// By number.
     groups: BTreeMap<usize, Communicator>,
     marks: Vec<Event>,
@@ -78,14 +76,9 @@ impl Gpu {
     pub fn count() -> Result<usize, DeviceError> {
         Library::Driver.require()?;
         result::init().map_err(|error| DeviceError::NoGpu(format!("cuInit: {error:?}")))?;
-        let mut version = 0;
-        // SAFETY: it writes one number.
-        unsafe { sys::cuDriverGetVersion(&mut version) }
-            .result()
-            .map_err(|error| failed("cuDriverGetVersion", error))?;
+        let version = driver_version()?;
         if version < OLDEST_DRIVER {
-            let found = format!("{}.{}", version / 1000, version % 1000 / 10);
-            return Err(DeviceError::OldDriver { found, needed: "12.8" });
+            return Err(DeviceError::OldDriver { found: written(version), needed: "12.8" });
         }
         match result::device::get_count() {
             Ok(count) if count > 0 => Ok(count as usize),
@@ -111,27 +104,25 @@ impl Gpu {
         }
     }
 
+    /// Refuses a compiler whose kernels the driver cannot load: one of a later CUDA than its own.
+    pub fn require_compiler() -> Result<(), DeviceError> {
+        Library::Nvrtc.require()?;
+        agree(driver_version()?, compiler_version()?)
+    }
+
     /// Opens one of them.
     pub fn open(index: usize) -> Result<Self, DeviceError> {
         let count = Self::count()?;
         if index >= count {
             return Err(DeviceError::NoGpu(format!("number {index} of {count}, counted from 0")));
         }
-        Library::Nvrtc.require()?;
+        Self::require_compiler()?;
         let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
-        // SAFETY: the device is one that the driver named, and its primary context is given back when this is dropped.
-        let context = unsafe {
-            let context =
-                primary_ctx::retain(device).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
-            result::ctx::set_current(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
-            context
-        };
-        peers::enter(device, context)?;
+        context::enter(device)?;
         let description = describe(device)?;
         let streams = vec![new_stream()?];
         let (functions, modules, arena) = (HashMap::new(), Vec::new(), Arena::default());
         Ok(Self {
-            device,
             description,
             streams,
             selected: 0,
@@ -168,10 +159,8 @@ impl Gpu {
     }
 
     fn event_with(&self, flags: sys::CUevent_flags, on: &Stream) -> Result<Event, DeviceError> {
-        let made = event::create(flags).map_err(|error| failed("cuEventCreate", error))?;
-        let made = Event(made);
-        // SAFETY: both are alive.
-        unsafe { event::record(made.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
+        let made = Event::new(flags)?;
+        made.record(on)?;
         Ok(made)
     }
 
@@ -310,9 +299,20 @@ impl Drop for Gpu {
         self.marks.clear();
         self.streams.clear();
         self.staging = None;
-        peers::leave(self.device);
-        // SAFETY: nothing of the modules and the context is used after this.
-        unsafe {
+        for (_, loaded) in &self.modules {
+            // SAFETY: nothing of it is used after this.
+            let _ = unsafe { module::unload(*loaded) };
+        }
+    }
+}
+
+fn new_stream() -> Result<Stream, DeviceError> {
+    // It does not wait for the default stream, nor that for it.
+    let made =
+        stream::create(stream::StreamKind::NonBlocking).map_err(|error| failed("cuStreamCreate", error))?;
+    Ok(Stream(made))
+}
+
 /// Loads all kernels of a module, which the driver otherwise does when each is launched first.
 fn load_all(module: sys::CUmodule) -> Result<(), DeviceError> {
     let mut count = 0;
@@ -331,21 +331,6 @@ fn load_all(module: sys::CUmodule) -> Result<(), DeviceError> {
         // SAFETY: it is one of the module's.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(|error| failed("cuFuncLoad", error))
     })
-}
-
-            for (_, loaded) in &self.modules {
-                let _ = module::unload(*loaded);
-            }
-            let _ = primary_ctx::release(self.device);
-        }
-    }
-}
-
-fn new_stream() -> Result<Stream, DeviceError> {
-    // It does not wait for the default stream, nor that for it.
-    let made =
-        stream::create(stream::StreamKind::NonBlocking).map_err(|error| failed("cuStreamCreate", error))?;
-    Ok(Stream(made))
 }
 
 fn ask(device: sys::CUdevice, attribute: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
@@ -368,22 +353,64 @@ fn name(device: sys::CUdevice) -> Result<String, DeviceError> {
 
 fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
     use sys::CUdevice_attribute::*;
-    let (mut driver, mut major, mut minor) = (0, 0, 0);
-    // SAFETY: each writes the numbers it is given, and the device is open.
-    let memory = unsafe {
-        sys::cuDriverGetVersion(&mut driver).result().map_err(|error| failed("cuDriverGetVersion", error))?;
-        nvrtc::sys::nvrtcVersion(&mut major, &mut minor)
-            .result()
-            .map_err(|error| failed("nvrtcVersion", error))?;
-        result::device::total_mem(device).map_err(|error| failed("cuDeviceTotalMem", error))?
-    };
+    // SAFETY: the device is one that the driver named.
+    let memory =
+        unsafe { result::device::total_mem(device) }.map_err(|error| failed("cuDeviceTotalMem", error))?;
     Ok(Description {
         name: name(device)?,
         capability: capability(device)?,
         multiprocessors: ask(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         clock: ask(device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
         memory,
-        driver,
-        compiler: (major, minor),
+        driver: driver_version()?,
+        compiler: compiler_version()?,
     })
+}
+
+fn driver_version() -> Result<i32, DeviceError> {
+    let mut version = 0;
+    // SAFETY: it writes one number.
+    let answer = unsafe { sys::cuDriverGetVersion(&mut version) };
+    answer.result().map_err(|error| failed("cuDriverGetVersion", error))?;
+    Ok(version)
+}
+
+fn compiler_version() -> Result<(i32, i32), DeviceError> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: it writes two numbers.
+    let answer = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
+    answer.result().map_err(|error| failed("nvrtcVersion", error))?;
+    Ok((major, minor))
+}
+
+/// A driver's version as people write it.
+fn written(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// Within a major version a driver loads what newer compilers make.
+fn agree(driver: i32, (major, minor): (i32, i32)) -> Result<(), DeviceError> {
+    match major > driver / 1000 {
+        true => Err(DeviceError::NewCompiler {
+            compiler: format!("{major}.{minor}"),
+            driver: written(driver),
+            major: driver / 1000,
+        }),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_of_a_later_cuda_than_the_driver_is_refused() {
+        for known in [(12_080, (12, 8)), (12_080, (12, 9)), (13_000, (12, 8)), (13_000, (13, 2))] {
+            agree(known.0, known.1).unwrap();
+        }
+        let text = agree(12_090, (13, 0)).unwrap_err().to_string();
+        assert!(["13.0", "12.9", "CUDA 12"].iter().all(|part| text.contains(part)), "{text}");
+        assert!(!text.contains('\n'), "{text}");
+    }
 }

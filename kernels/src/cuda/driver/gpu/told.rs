@@ -7,14 +7,15 @@ use super::super::graph::Graph;
 use super::super::handles::{Event, Pinned, Stream};
 use super::super::library::Library;
 use super::super::product::Products;
-use super::{Description, EIGHT_SINCE, Gpu, STAGED, new_stream};
+use super::staging::Staging;
+use super::{Description, EIGHT_SINCE, Gpu, new_stream};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::launch::{self, About, Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::recorder::{Told, tell};
-use cudarc::driver::result::{self, event};
+use cudarc::driver::result;
 use cudarc::driver::sys;
 
 impl Gpu {
@@ -34,6 +35,20 @@ impl Gpu {
 }
 
 impl Device for Gpu {
+
+    /// Lets the host read or write behind what is on the selected stream.
+    fn with_staging(
+        &mut self,
+        copy: impl FnOnce(&mut Staging, &Stream) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let mut staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => Staging::new(self)?,
+        };
+        let done = copy(&mut staging, self.selected());
+        self.staging = Some(staging);
+        done
+    }
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
         while self.streams.len() <= stream {
             self.streams.push(new_stream()?);
@@ -66,9 +81,7 @@ impl Device for Gpu {
     }
 
     fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        // SAFETY: it is an event that nobody destroyed.
-        unsafe { event::synchronize(moment.of::<Event>().0) }
-            .map_err(|error| failed("cuEventSynchronize", error))
+        moment.of::<Event>().wait()
     }
 
     fn on_host(
@@ -84,29 +97,13 @@ impl Device for Gpu {
         Ok(())
     }
 
-    /// The driver has read the host's bytes when it returns: they are not pinned, so it copies them to memory that is.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memcpy_htod_async(to.0, bytes, self.selected().0) }
-            .map_err(|error| failed("cuMemcpyHtoDAsync", error))
+        self.with_staging(|staging, on| staging.write(to, bytes, on))
     }
 
     /// By way of memory that the GPU copies to by itself: other streams go on meanwhile.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let mut staging = match self.staging.take() {
-            Some(staging) => staging,
-            None => self.pinned(STAGED)?,
-        };
-        for (part, to) in bytes.chunks_mut(STAGED).enumerate() {
-            let read = &mut staging.bytes()[..to.len()];
-            // SAFETY: the caller's address has that many bytes, and the stream is waited for before anyone looks.
-            unsafe { result::memcpy_dtoh_async(read, from.after(part * STAGED).0, self.selected().0) }
-                .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
-            self.finish_stream(self.selected())?;
-            to.copy_from_slice(read);
-        }
-        self.staging = Some(staging);
-        Ok(())
+        self.with_staging(|staging, on| staging.read(from, bytes, on))
     }
 
     /// Addresses tell where they are: those of pinned memory are of the same space.
