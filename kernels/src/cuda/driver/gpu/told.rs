@@ -18,6 +18,9 @@ use crate::cuda::recorder::{Told, tell};
 use cudarc::driver::result;
 use cudarc::driver::sys;
 
+/// The share of a GPU's memory that a plan of cuDNN may want for a while; forecasts do not count it.
+const WORKSPACE_SHARE: usize = 8;
+
 impl Gpu {
     /// Puts a product on the selected stream.
     fn with_products(
@@ -32,9 +35,6 @@ impl Gpu {
         self.products = Some(products);
         done
     }
-}
-
-impl Device for Gpu {
 
     /// Lets the host read or write behind what is on the selected stream.
     fn with_staging(
@@ -49,6 +49,9 @@ impl Device for Gpu {
         self.staging = Some(staging);
         done
     }
+}
+
+impl Device for Gpu {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
         while self.streams.len() <= stream {
             self.streams.push(new_stream()?);
@@ -101,7 +104,6 @@ impl Device for Gpu {
         self.with_staging(|staging, on| staging.write(to, bytes, on))
     }
 
-    /// By way of memory that the GPU copies to by itself: other streams go on meanwhile.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
         self.with_staging(|staging, on| staging.read(from, bytes, on))
     }
@@ -142,7 +144,8 @@ impl Device for Gpu {
         if pass == Pass::Backward && !(8..10).contains(&major) {
             return Err(format!("cuDNN is not asked for backward on compute capability {major}"));
         }
-        let made = || Cudnn::new().map_err(|error| error.to_string());
+        let most = self.description.memory / WORKSPACE_SHARE;
+        let made = || Cudnn::new(most).map_err(|error| error.to_string());
         self.cudnn.get_or_insert_with(made).as_mut().map_err(|reason| reason.clone())?.plan(attention, pass)
     }
 
