@@ -115,19 +115,23 @@ mod tests {
     fn files_are_compiled_beside_each_other_and_each_once() {
         let images = Images::default();
         let key = |name| (name, "sm_90".to_owned());
-        let (tell, told) = mpsc::channel();
+        let ((tell, told), (begin, begun)) = (mpsc::channel(), mpsc::channel());
         let image = |code| Ok(Arc::new(vec![code]));
         let images = &images;
         std::thread::scope(|scope| {
             // The first file is ready only when the second one is.
-            let first = scope.spawn(move || {
-                once(images, key("first"), || match told.recv_timeout(Duration::from_secs(20)) {
+            let make_first = move || {
+                begin.send(()).unwrap();
+                match told.recv_timeout(Duration::from_secs(20)) {
                     Ok(()) => image(1),
                     Err(error) => Err(failed("the second file", error)),
-                })
-            });
+                }
+            };
+            let first = scope.spawn(move || once(images, key("first"), make_first));
+            begun.recv().unwrap();
             assert_eq!(once(images, key("second"), || image(2)), image(2));
-            tell.send(()).unwrap();
+            // Whoever no longer waits has failed.
+            let _ = tell.send(());
             assert_eq!(first.join().unwrap(), image(1));
         });
         assert_eq!(once(images, key("first"), || image(3)), image(1));
