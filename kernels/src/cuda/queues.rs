@@ -1,7 +1,5 @@
 //! How many streams of a process a GPU takes work from side by side.
 
-use std::ffi::OsStr;
-
 /// What the driver reads when it begins.
 const NAME: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
@@ -15,6 +13,6 @@ pub fn ask_for_queues() {
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
     if threads.is_ok_and(|count| count == 1) && std::env::var_os(NAME).is_none() {
         // SAFETY: this is the only thread, and makes no other one meanwhile.
-        unsafe { std::env::set_var(NAME, OsStr::new(QUEUES)) };
+        unsafe { std::env::set_var(NAME, QUEUES) };
     }
 }

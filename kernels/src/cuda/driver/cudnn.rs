@@ -82,8 +82,8 @@ impl Drop for Cudnn {
     }
 }
 
-/// Bytes of workspace, however many, that cuDNN's plan for an attention has on a GPU that need not be there; `properties` is what cuDNN itself
-/// writes down of one, as JSON.
+/// Bytes of workspace, however many, that cuDNN's plan for an attention has on a GPU that need not be there; `properties` is
+/// what cuDNN itself writes down of one, as JSON.
 ///
 /// # Errors
 /// Without the library, or if it has no plan.

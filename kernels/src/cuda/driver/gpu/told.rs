@@ -208,9 +208,14 @@ impl Device for Gpu {
         }
         let joined = Communicator::join(Id(name), place, size)?;
         let x = self.upload(&[0; 8])?;
-        joined.connect(x, self.selected())?;
-        self.finish_stream(self.selected())?;
-        self.groups.insert(group, joined);
+        let on = self.selected();
+        match joined.connect(x, on).and_then(|()| self.finish_stream(on)) {
+            Ok(()) => drop(self.groups.insert(group, joined)),
+            Err(error) => {
+                joined.abort();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
