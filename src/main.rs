@@ -19,6 +19,8 @@ use error::{CliError, Outcome};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before any thread and the driver: both would be too late.
+    trainwright_executor::ask_for_queues();
     let outcome = match run() {
         Ok(outcome) => outcome,
         Err(CliError::Usage(error)) if !error.use_stderr() => {

@@ -303,7 +303,8 @@ pub(crate) trait Device:
         [0; 128]
     }
 
-    /// Enters a group, when all its members do; `collective` knows it by that number.
+    /// Enters a group, when all its members do and have met in it; `collective` knows it by that number. All ranks enter groups in
+    /// the order of their numbers.
     fn enter(&self, _group: usize, _membership: Membership) {}
 
     /// This rank's part in a collective of a group.

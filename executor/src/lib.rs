@@ -89,4 +89,5 @@ pub use steady::GraphUse;
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};
+pub use trainwright_kernels::cuda::ask_for_queues;
 pub use transport::{Meets, Rendezvous, leave_processes};

@@ -2,7 +2,8 @@
 //!
 //! A step is recorded as it is told, and the next one too. Where both are the same, launch by launch with all arguments, a graph
 //! is made of them, which takes the place of the ops; where they are not, the run goes on without. Ranks that have collectives
-//! with each other do so together. What cannot be the same is known before.
+//! with each other do so together: NCCL wants a collective recorded by all its members or by none, so all ranks say first that their
+//! steps repeat. What cannot be the same is known before.
 
 use crate::collective::{Combine, Communicator, Members};
 use crate::device::Device;
@@ -84,20 +85,25 @@ impl Steady {
     pub fn judge(&mut self, device: &dyn Device, communicator: &mut Communicator) -> Result<(), Fault> {
         let State::Watches(recordings) = &mut self.state else { return Ok(()) };
         *recordings += 1;
-        let own = match device.repeats() {
-            Ok(true) => device.make_ready().map_err(|error| error.to_string()),
+        let is_last = *recordings == RECORDINGS;
+        let repeats = match device.repeats() {
+            Ok(true) => Ok(()),
             Ok(false) => Err("what the GPU is told differs from step to step".into()),
             Err(obstacle) => Err(obstacle),
         };
-        let mut ready = [f32::from(u8::from(own.is_ok()))];
-        if self.members.ranks.len() > 1 {
-            communicator.all_reduce(&self.members, &mut ready, Combine::Sum)?;
+        let other = "another rank has none";
+        if !all(&self.members, communicator, repeats.is_ok())? {
+            if is_last {
+                self.state = State::Never(repeats.err().unwrap_or_else(|| other.into()));
+            }
+            return Ok(());
         }
-        if ready[0] as usize == self.members.ranks.len() {
-            self.state = State::Ready(None);
-        } else if *recordings == RECORDINGS {
-            self.state = State::Never(own.err().unwrap_or_else(|| "another rank has none".into()));
-        }
+        let made = device.make_ready().map_err(|error| error.to_string());
+        self.state = match all(&self.members, communicator, made.is_ok())? {
+            true => State::Ready(None),
+            // It is not tried again: what failed may have left members of a group at different collectives.
+            false => State::Never(made.err().unwrap_or_else(|| other.into())),
+        };
         Ok(())
     }
 
@@ -109,6 +115,15 @@ impl Steady {
             _ => GraphUse::No("the run ends too soon: its last step is told op by op, too".into()),
         }
     }
+}
+
+/// Whether it is so on all ranks.
+fn all(members: &Members, communicator: &mut Communicator, own: bool) -> Result<bool, Fault> {
+    let mut yes = [f32::from(u8::from(own))];
+    if members.ranks.len() > 1 {
+        communicator.all_reduce(members, &mut yes, Combine::Sum)?;
+    }
+    Ok(yes[0] as usize == members.ranks.len())
 }
 
 /// Why no step of a plan can be told by a graph, if that is known before.
@@ -131,4 +146,56 @@ fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
         (among(Way::Host), "ranks communicate through the host"),
     ];
     obstacles.into_iter().find(|(is_there, _)| *is_there).map(|(_, obstacle)| obstacle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{DeviceKind, Here, Opening};
+    use crate::transport::Mailboxes;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
+    use trainwright_kernels::Threads;
+    use trainwright_kernels::cuda::Number;
+
+    /// Whether each of two ranks has a graph after each of its steps, which are so many copies.
+    fn graphs(copies: [&[usize]; 2]) -> [Vec<[bool; 2]>; 2] {
+        let mailboxes = Mailboxes::new(2);
+        let rank = |rank: usize| {
+            let opening =
+                Opening { local: rank, threads: Threads::ONE, number: Number::F32, attention: None };
+            let device = (DeviceKind::from_name("emulated-gpus").unwrap().open)(opening).unwrap();
+            let _here = Here::is(Rc::clone(&device));
+            let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
+            let members = Members { group: 3, ranks: vec![0, 1], place: rank };
+            let mut steady = Steady { members, state: State::Watches(0) };
+            let mut communicator = Communicator::new(&mailboxes);
+            let step = |copies: &usize| {
+                device.record();
+                (0..*copies).for_each(|_| device.copy(to.slice_mut(), from.slice()));
+                steady.judge(&*device, &mut communicator).unwrap();
+                // Without a graph there is nothing to do again.
+                [catch_unwind(AssertUnwindSafe(|| device.replay())).is_ok(), steady.is_ready()]
+            };
+            copies[rank].iter().map(step).collect()
+        };
+        let rank = &rank;
+        std::thread::scope(|scope| {
+            [0, 1].map(|own| scope.spawn(move || rank(own))).map(|own| own.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn no_rank_records_a_graph_before_all_repeat() {
+        if let Err(error) = (DeviceKind::from_name("emulated-gpus").unwrap().require)() {
+            println!("skipped: {error}");
+            return;
+        }
+        // The first rank repeats from its second step on, the other one from its third.
+        let seen = graphs([&[1, 1, 1], &[1, 2, 2]]);
+        let [none, ready] = [[false; 2], [true; 2]];
+        assert_eq!(seen, [vec![none, none, ready], vec![none, none, ready]]);
+        let never = graphs([&[1, 1, 1, 1], &[1, 2, 1, 2]]);
+        assert_eq!(never, [vec![none; 4], vec![none; 4]]);
+    }
 }

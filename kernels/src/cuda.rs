@@ -39,6 +39,7 @@ pub mod measure;
 pub mod norm;
 pub mod optimizer;
 mod product;
+mod queues;
 mod recorder;
 pub mod reduce;
 pub mod rotary;
@@ -49,6 +50,7 @@ pub use collective::{Collective, GroupName, Membership};
 pub use emulator::{Emulator, Turns};
 pub use launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number, Touch};
 pub use product::{Compute, Epilogue, Operands, Product};
+pub use queues::ask_for_queues;
 pub use recorder::{Notes, Recorder, Recording, Told};
 
 /// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.

@@ -58,11 +58,11 @@ use trainwright_kernels::rotary::Turn;
 
 /// A rank's own stream on a GPU, with its memory.
 pub(crate) struct Cuda {
-    /// Before the device that made it ready.
+    /// Graphs and moments go before the device that made them.
     steady: RefCell<Steady>,
-    number: Number,
-    memory: RefCell<Memory>,
     pinned: RefCell<Pinned>,
+    memory: RefCell<Memory>,
+    number: Number,
     tables: RefCell<Tables>,
     /// Once a step has begun.
     step: Cell<Option<StepMemory>>,

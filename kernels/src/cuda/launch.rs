@@ -226,6 +226,18 @@ pub enum DeviceError {
         /// What is needed.
         needed: &'static str,
     },
+    /// A compiler of a later CUDA than the driver's.
+    #[error(
+        "NVRTC {compiler} makes kernels that a driver for CUDA {driver} does not load: install NVRTC of CUDA {major}, or a newer driver"
+    )]
+    NewCompiler {
+        /// NVRTC's version.
+        compiler: String,
+        /// The driver's.
+        driver: String,
+        /// The latest whose kernels it loads.
+        major: i32,
+    },
     /// A GPU whose tensor cores don't know numbers of 8 bits.
     #[error(
         "products of numbers of 8 bits need compute capability 8.9, and {gpu} has {}.{}: choose `bf16`",
@@ -360,13 +372,16 @@ pub trait Device {
     /// The name of a new group, for all its members.
     fn new_group(&mut self) -> Result<GroupName, DeviceError>;
 
-    /// Enters a group, when all its members do; `collective` knows it by that number.
+    /// Enters a group, when all its members do; `collective` knows it by that number. It returns when all have met in it once: from
+    /// then on telling a message waits for nobody, and only the device does. Whoever is in several groups enters them in an order
+    /// that all keep to. All kernels are loaded by then, since loading one may wait for a collective that is under way.
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError>;
 
     /// This device's part in a collective of a group. A group's collectives are told by all its members in the same order.
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError>;
 
-    /// Makes recorded work ready to be told by one call.
+    /// Makes recorded work ready to be told by one call. Stream 0 is selected then, whether it could or not. Where collectives are
+    /// among it, all members of their groups do this at the same time.
     fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError>;
 
     /// Tells it all of that: behind what stream 0 was told before, which is selected then.

@@ -103,9 +103,14 @@ impl Recorder {
     }
 }
 
-/// Tells a device what was recorded. All streams that it names begin behind stream 0, which is behind all of them at the end and
-/// selected.
+/// Tells a device what was recorded. All streams that it names begin behind stream 0, which is behind all of them at the end.
+/// It is selected then, also where something fails in between.
 pub(super) fn tell(device: &mut dyn Device, told: &[Told]) -> Result<(), DeviceError> {
+    let done = tell_all(device, told);
+    device.select(0).and(done)
+}
+
+fn tell_all(device: &mut dyn Device, told: &[Told]) -> Result<(), DeviceError> {
     let named = told.iter().filter_map(|told| match told {
         Told::Select(stream) if *stream > 0 => Some(*stream),
         _ => None,
@@ -139,7 +144,7 @@ pub(super) fn tell(device: &mut dyn Device, told: &[Told]) -> Result<(), DeviceE
         device.select(0)?;
         device.wait(&end)?;
     }
-    device.select(0)
+    Ok(())
 }
 
 impl Device for Recorder {

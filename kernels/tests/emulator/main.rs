@@ -3,7 +3,9 @@
 use std::path::Path;
 use trainwright_kernels::cuda::check::CHECKS;
 use trainwright_kernels::cuda::reduce::Cast;
-use trainwright_kernels::cuda::{Device, DeviceError, Emulator, Number, Turns};
+use trainwright_kernels::cuda::{
+    Compute, Device, DeviceError, Emulator, Epilogue, Number, Operands, Product, Told, Turns,
+};
 
 #[test]
 fn every_kernel_gives_what_plain_loops_give() {
@@ -30,7 +32,9 @@ fn every_kernel_gives_what_plain_loops_give() {
     let missing: Vec<String> = emulator.kernels().difference(emulator.ran()).cloned().collect();
     assert!(missing.is_empty(), "never run: {missing:?}");
     drop(emulator);
-    check_order(|| Emulator::new(&folder, Turns::InOrder).unwrap());
+    let emulator = || Emulator::new(&folder, Turns::InOrder).unwrap();
+    check_order(emulator);
+    check_failed_graph(emulator());
 }
 
 /// What a kernel made on one stream is there for another one, or another device, only once that has waited.
@@ -57,6 +61,30 @@ fn check_order(emulator: impl Fn() -> Emulator) {
     assert!(fails(|| one.zero(rounded, 200)), "the own other stream reads it, too");
     one.finish().unwrap();
     one.zero(rounded, 200).unwrap();
+}
+
+/// What a graph fails at is on another stream; what is told next is on stream 0.
+fn check_failed_graph(mut emulator: Emulator) {
+    let x = emulator.upload(&[0; 256]).unwrap();
+    let product = Product {
+        rows: 8,
+        columns: 8,
+        inner: 8,
+        left_transposed: false,
+        right_transposed: false,
+        inputs: Number::F32,
+        output: Number::F32,
+        compute: Compute::Full,
+        accumulate: false,
+        epilogue: Epilogue::GeluGradient,
+    };
+    let told = [Told::Select(1), Told::Multiply(product, Operands::default())];
+    let graph = emulator.make_ready(&told).unwrap();
+    assert!(matches!(emulator.replay(&graph), Err(DeviceError::NoAlgorithm(_))));
+    emulator.zero(x, 256).unwrap();
+    emulator.select(0).unwrap();
+    // Behind the first one without waiting for it.
+    emulator.zero(x, 256).unwrap();
 }
 
 fn fails(work: impl FnOnce() -> Result<(), DeviceError>) -> bool {

@@ -10,15 +10,15 @@ use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Notes, Numbe
 
 /// A device with what was given up of its memory.
 pub(super) struct Memory {
-    /// By stream and size: those that nobody is at any more behind the others. Before the device: events go before their
-    /// GPU does.
+    /// By stream and size: those that nobody is at any more behind the others.
     free: BTreeMap<(usize, usize), VecDeque<Free>>,
     given: BTreeMap<u64, Given>,
-    /// Bytes that the device was asked for: as none are given back to it, the most that were needed at a time.
-    pub peak: usize,
-    pub device: Box<dyn cuda::Device>,
     /// What the device is told, as far as that is noted.
     notes: Notes,
+    /// Behind all that has moments: they go before the device that made them.
+    pub device: Box<dyn cuda::Device>,
+    /// Bytes that the device was asked for: as none are given back to it, the most that were needed at a time.
+    pub peak: usize,
     pub fault: Option<DeviceError>,
     /// The stream that does what is told next.
     selected: usize,

@@ -25,7 +25,7 @@ fn opened(
 pub(crate) fn require_gpu() -> Result<(), RunError> {
     use trainwright_kernels::cuda::driver::{Gpu, Library};
     let required =
-        Gpu::count().and_then(|_| Library::Nvrtc.require()).and_then(|()| Library::CublasLt.require());
+        Gpu::count().and_then(|_| Gpu::require_compiler()).and_then(|()| Library::CublasLt.require());
     required.map_err(|error| missing("cuda", error))
 }
 

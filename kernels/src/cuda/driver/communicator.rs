@@ -42,6 +42,19 @@ impl Communicator {
         Ok(Self { raw, rank, size })
     }
 
+    /// Lets all ranks meet once, with two f32 of memory, since NCCL connects them only when they first communicate: inside that
+    /// call, and by waiting for the others' calls. A pair also sends and receives, for which it has other connections. What NCCL
+    /// does otherwise for many numbers than for one may still be connected in a later collective, which all members come to.
+    pub fn connect(&self, x: Address, on: &Stream) -> Result<(), DeviceError> {
+        if self.size == 2 {
+            done("ncclGroupStart", result::group_start())?;
+            self.send(x, 1, Number::F32, self.other(), on)?;
+            self.receive(x.after(Number::F32.size()), 1, Number::F32, self.other(), on)?;
+            done("ncclGroupEnd", result::group_end())?;
+        }
+        self.all_reduce(x, 1, Number::F32, on)
+    }
+
     /// The other rank of two.
     pub fn other(&self) -> usize {
         1 - self.rank

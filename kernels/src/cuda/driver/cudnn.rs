@@ -23,6 +23,8 @@ use std::ffi::CStr;
 pub(super) struct Cudnn {
     handle: sys::cudnnHandle_t,
     version: usize,
+    /// Bytes of workspace that a plan may want.
+    most: usize,
     /// Those there are none of with the reason.
     plans: HashMap<Shape, Result<Plan, String>>,
 }
@@ -31,13 +33,13 @@ pub(super) struct Cudnn {
 const OLDEST: usize = 91_000;
 
 impl Cudnn {
-    /// On the GPU of this thread.
-    pub fn new() -> Result<Self, DeviceError> {
+    /// On the GPU of this thread, for plans that want at most so many bytes of workspace.
+    pub fn new(most: usize) -> Result<Self, DeviceError> {
         let version = version()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: it writes one pointer.
         done("cudnnCreate", unsafe { sys::cudnnCreate(&mut handle) })?;
-        Ok(Self { handle, version, plans: HashMap::new() })
+        Ok(Self { handle, version, most, plans: HashMap::new() })
     }
 
     /// Its name and version.
@@ -49,7 +51,7 @@ impl Cudnn {
     pub fn plan(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
         let shape = Shape::of(attention, pass)?;
         let make = || {
-            let plan = Target::Handle(self.handle).plan(&shape, self.version);
+            let plan = Target::Handle(self.handle).plan(&shape, self.version, self.most);
             plan.map_err(|error| error.to_string())
         };
         let plan = self.plans.entry(shape).or_insert_with(make);
@@ -80,15 +82,15 @@ impl Drop for Cudnn {
     }
 }
 
-/// Bytes of workspace that cuDNN's plan for an attention has on a GPU that need not be there; `properties` is what cuDNN itself
-/// writes down of one, as JSON.
+/// Bytes of workspace, however many, that cuDNN's plan for an attention has on a GPU that need not be there; `properties` is
+/// what cuDNN itself writes down of one, as JSON.
 ///
 /// # Errors
 /// Without the library, or if it has no plan.
 pub fn plan_without_gpu(properties: &str, attention: &Attention, pass: Pass) -> Result<usize, DeviceError> {
     let version = version()?;
     let shape = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?;
-    Ok(Target::properties(properties)?.plan(&shape, version)?.workspace)
+    Ok(Target::properties(properties)?.plan(&shape, version, usize::MAX)?.workspace)
 }
 
 /// The library's version, if it is there and can be used: 9.10.2 is 91002.

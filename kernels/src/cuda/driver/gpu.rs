@@ -1,6 +1,8 @@
 //! One GPU: its memory, streams, events and kernels.
 
-mod peers;
+mod context;
+mod description;
+mod staging;
 mod told;
 
 use super::communicator::Communicator;
@@ -14,44 +16,24 @@ use crate::cuda::arena::Arena;
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::launch::{Address, Device, DeviceError, Launch};
 use crate::cuda::source::FILES;
-use cudarc::driver::result::{self, event, function, module, primary_ctx, stream};
+use cudarc::driver::result::{self, function, module, stream};
 use cudarc::driver::sys;
-use cudarc::nvrtc;
+use description::{agree, capability, compiler_version, describe, driver_version, name, written};
+use staging::Staging;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_void};
+
+pub use description::Description;
 
 /// The oldest driver whose functions are all there that this program calls.
 const OLDEST_DRIVER: i32 = 12_080;
 
-/// Bytes that are read at a time.
-const STAGED: usize = 4 << 20;
-
 /// The first compute capability whose tensor cores multiply numbers of 8 bits.
 const EIGHT_SINCE: (i32, i32) = (8, 9);
-
-/// What a GPU is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Description {
-    /// As the driver names it.
-    pub name: String,
-    /// Compute capability: 9.0 is (9, 0).
-    pub capability: (i32, i32),
-    /// Multiprocessors.
-    pub multiprocessors: i32,
-    /// Bytes of memory.
-    pub memory: usize,
-    /// Of its multiprocessors at most, in kHz.
-    pub clock: i32,
-    /// The driver's CUDA version: 13000 is 13.0.
-    pub driver: i32,
-    /// NVRTC's version.
-    pub compiler: (i32, i32),
-}
 
 /// A GPU that this thread uses.
 #[derive(Debug)]
 pub struct Gpu {
-    device: sys::CUdevice,
     description: Description,
     /// By their numbers; the first one is there from the beginning.
     streams: Vec<Stream>,
@@ -66,8 +48,8 @@ pub struct Gpu {
     products: Option<Products>,
     /// The same; why it cannot be used, if so.
     cudnn: Option<Result<Cudnn, String>>,
-    /// What is read passes through it.
-    staging: Option<Pinned>,
+    /// Once something was read or written.
+    staging: Option<Staging>,
     /// By number.
     groups: BTreeMap<usize, Communicator>,
     marks: Vec<Event>,
@@ -78,14 +60,9 @@ impl Gpu {
     pub fn count() -> Result<usize, DeviceError> {
         Library::Driver.require()?;
         result::init().map_err(|error| DeviceError::NoGpu(format!("cuInit: {error:?}")))?;
-        let mut version = 0;
-        // SAFETY: it writes one number.
-        unsafe { sys::cuDriverGetVersion(&mut version) }
-            .result()
-            .map_err(|error| failed("cuDriverGetVersion", error))?;
+        let version = driver_version()?;
         if version < OLDEST_DRIVER {
-            let found = format!("{}.{}", version / 1000, version % 1000 / 10);
-            return Err(DeviceError::OldDriver { found, needed: "12.8" });
+            return Err(DeviceError::OldDriver { found: written(version), needed: "12.8" });
         }
         match result::device::get_count() {
             Ok(count) if count > 0 => Ok(count as usize),
@@ -111,27 +88,25 @@ impl Gpu {
         }
     }
 
+    /// Refuses a compiler whose kernels the driver cannot load: one of a later CUDA than its own.
+    pub fn require_compiler() -> Result<(), DeviceError> {
+        Library::Nvrtc.require()?;
+        agree(driver_version()?, compiler_version()?)
+    }
+
     /// Opens one of them.
     pub fn open(index: usize) -> Result<Self, DeviceError> {
         let count = Self::count()?;
         if index >= count {
             return Err(DeviceError::NoGpu(format!("number {index} of {count}, counted from 0")));
         }
-        Library::Nvrtc.require()?;
+        Self::require_compiler()?;
         let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
-        // SAFETY: the device is one that the driver named, and its primary context is given back when this is dropped.
-        let context = unsafe {
-            let context =
-                primary_ctx::retain(device).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
-            result::ctx::set_current(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
-            context
-        };
-        peers::enter(device, context)?;
+        context::enter(device)?;
         let description = describe(device)?;
         let streams = vec![new_stream()?];
         let (functions, modules, arena) = (HashMap::new(), Vec::new(), Arena::default());
         Ok(Self {
-            device,
             description,
             streams,
             selected: 0,
@@ -168,10 +143,8 @@ impl Gpu {
     }
 
     fn event_with(&self, flags: sys::CUevent_flags, on: &Stream) -> Result<Event, DeviceError> {
-        let made = event::create(flags).map_err(|error| failed("cuEventCreate", error))?;
-        let made = Event(made);
-        // SAFETY: both are alive.
-        unsafe { event::record(made.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
+        let made = Event::new(flags)?;
+        made.record(on)?;
         Ok(made)
     }
 
@@ -248,9 +221,20 @@ impl Gpu {
         cudnn.expect("it was asked for a plan before").run(attention, pass, workspace, on)
     }
 
-    /// Compiles all kernel files now.
+    /// Compiles and loads all kernels now, the files beside each other.
     pub fn compile(&mut self) -> Result<(), DeviceError> {
-        FILES.iter().try_for_each(|file| self.module(file.name).map(drop))
+        let architecture = &self.architecture();
+        std::thread::scope(|scope| {
+            let files =
+                FILES.each_ref().map(|file| scope.spawn(move || compiled(file, architecture).map(drop)));
+            files.into_iter().try_for_each(|file| file.join().expect("the compiler does not panic"))
+        })?;
+        FILES.iter().try_for_each(|file| load_all(self.module(file.name)?))
+    }
+
+    fn architecture(&self) -> String {
+        let (major, minor) = self.description.capability;
+        format!("sm_{major}{minor}")
     }
 
     fn load(&mut self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
@@ -275,8 +259,7 @@ impl Gpu {
             return Ok(*loaded);
         }
         let file = FILES.iter().find(|file| file.name == name).expect("launches name their files");
-        let (major, minor) = self.description.capability;
-        let image = compiled(file, &format!("sm_{major}{minor}"))?;
+        let image = compiled(file, &self.architecture())?;
         // SAFETY: the compiler made it.
         let loaded = unsafe { module::load_data(image.as_ptr().cast()) }
             .map_err(|error| failed(&format!("cuModuleLoadData of {name}"), error))?;
@@ -300,13 +283,9 @@ impl Drop for Gpu {
         self.marks.clear();
         self.streams.clear();
         self.staging = None;
-        peers::leave(self.device);
-        // SAFETY: nothing of the modules and the context is used after this.
-        unsafe {
-            for (_, loaded) in &self.modules {
-                let _ = module::unload(*loaded);
-            }
-            let _ = primary_ctx::release(self.device);
+        for (_, loaded) in &self.modules {
+            // SAFETY: nothing of it is used after this.
+            let _ = unsafe { module::unload(*loaded) };
         }
     }
 }
@@ -318,42 +297,22 @@ fn new_stream() -> Result<Stream, DeviceError> {
     Ok(Stream(made))
 }
 
-fn ask(device: sys::CUdevice, attribute: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
-    // SAFETY: the device is one that the driver named.
-    unsafe { result::device::get_attribute(device, attribute) }
-        .map_err(|error| failed("cuDeviceGetAttribute", error))
-}
-
-fn capability(device: sys::CUdevice) -> Result<(i32, i32), DeviceError> {
-    use sys::CUdevice_attribute::*;
-    let [major, minor] =
-        [CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]
-            .map(|attribute| ask(device, attribute));
-    Ok((major?, minor?))
-}
-
-fn name(device: sys::CUdevice) -> Result<String, DeviceError> {
-    result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))
-}
-
-fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
-    use sys::CUdevice_attribute::*;
-    let (mut driver, mut major, mut minor) = (0, 0, 0);
-    // SAFETY: each writes the numbers it is given, and the device is open.
-    let memory = unsafe {
-        sys::cuDriverGetVersion(&mut driver).result().map_err(|error| failed("cuDriverGetVersion", error))?;
-        nvrtc::sys::nvrtcVersion(&mut major, &mut minor)
+/// Loads all kernels of a module, which the driver otherwise does when each is launched first.
+fn load_all(module: sys::CUmodule) -> Result<(), DeviceError> {
+    let mut count = 0;
+    // SAFETY: the module is loaded; the first call writes one number, and the second one at most so many functions.
+    let functions = unsafe {
+        sys::cuModuleGetFunctionCount(&mut count, module)
             .result()
-            .map_err(|error| failed("nvrtcVersion", error))?;
-        result::device::total_mem(device).map_err(|error| failed("cuDeviceTotalMem", error))?
+            .map_err(|error| failed("cuModuleGetFunctionCount", error))?;
+        let mut functions = vec![std::ptr::null_mut(); count as usize];
+        sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)
+            .result()
+            .map_err(|error| failed("cuModuleEnumerateFunctions", error))?;
+        functions
     };
-    Ok(Description {
-        name: name(device)?,
-        capability: capability(device)?,
-        multiprocessors: ask(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        clock: ask(device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
-        memory,
-        driver,
-        compiler: (major, minor),
+    functions.into_iter().try_for_each(|function| {
+        // SAFETY: it is one of the module's.
+        unsafe { sys::cuFuncLoad(function) }.result().map_err(|error| failed("cuFuncLoad", error))
     })
 }

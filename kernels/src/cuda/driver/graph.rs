@@ -10,9 +10,13 @@ use cudarc::driver::sys;
 /// What was recorded.
 #[derive(Debug)]
 pub struct Graph {
-    recorded: sys::CUgraph,
     ready: sys::CUgraphExec,
+    /// Behind what was made of it.
+    _recorded: Recorded,
 }
+
+#[derive(Debug)]
+struct Recorded(sys::CUgraph);
 
 impl Graph {
     /// Records what `work` puts on a stream, and on others that wait for it, without running it. All kernels must have run
@@ -36,13 +40,13 @@ impl Graph {
         unsafe { stream::begin_capture(on, mode) }.map_err(|error| failed("cuStreamBeginCapture", error))?;
         let worked = work(gpu);
         // SAFETY: recording began above; it ends also where the work failed.
-        let recorded = unsafe { stream::end_capture(on) };
+        let recorded = unsafe { stream::end_capture(on) }.map(Recorded);
         worked?;
         let recorded = recorded.map_err(|error| failed("cuStreamEndCapture", error))?;
         // SAFETY: it was just recorded.
-        let ready = unsafe { graph::instantiate(recorded, sys::CUgraphInstantiate_flags(0)) }
+        let ready = unsafe { graph::instantiate(recorded.0, sys::CUgraphInstantiate_flags(0)) }
             .map_err(|error| failed("cuGraphInstantiate", error))?;
-        Ok(Self { recorded, ready })
+        Ok(Self { ready, _recorded: recorded })
     }
 
     /// Puts all of it on a stream.
@@ -54,10 +58,17 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: both are destroyed here alone.
-        unsafe {
-            let _ = graph::exec_destroy(self.ready);
-            let _ = graph::destroy(self.recorded);
+        // SAFETY: it is destroyed here alone.
+        let _ = unsafe { graph::exec_destroy(self.ready) };
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // Work that failed may leave none.
+        if !self.0.is_null() {
+            // SAFETY: it is destroyed here alone.
+            let _ = unsafe { graph::destroy(self.0) };
         }
     }
 }

@@ -22,13 +22,28 @@ impl Drop for Stream {
 pub struct Event(pub(super) sys::CUevent);
 
 impl Event {
+    /// On no stream yet: whoever waits for it goes on.
+    pub(super) fn new(flags: sys::CUevent_flags) -> Result<Self, DeviceError> {
+        event::create(flags).map(Self).map_err(|error| failed("cuEventCreate", error))
+    }
+
+    /// Makes it the moment when all is done that is on a stream now.
+    pub(super) fn record(&self, on: &Stream) -> Result<(), DeviceError> {
+        // SAFETY: both are alive.
+        unsafe { event::record(self.0, on.0) }.map_err(|error| failed("cuEventRecord", error))
+    }
+
+    /// Waits for it.
+    pub(super) fn wait(&self) -> Result<(), DeviceError> {
+        // SAFETY: it is alive.
+        unsafe { event::synchronize(self.0) }.map_err(|error| failed("cuEventSynchronize", error))
+    }
+
     /// Milliseconds from an earlier one to this one, both of which are waited for.
     pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, DeviceError> {
+        self.wait()?;
         // SAFETY: both are events that nobody destroyed.
-        unsafe {
-            event::synchronize(self.0).map_err(|error| failed("cuEventSynchronize", error))?;
-            event::elapsed(earlier.0, self.0).map_err(|error| failed("cuEventElapsedTime", error))
-        }
+        unsafe { event::elapsed(earlier.0, self.0) }.map_err(|error| failed("cuEventElapsedTime", error))
     }
 }
 

@@ -9,34 +9,38 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Machine code by file and architecture.
-type Images = BTreeMap<(&'static str, String), Arc<Vec<u8>>>;
+/// A file and an architecture.
+type Key = (&'static str, String);
+
+/// Machine code, or why there is none.
+type Image = Result<Arc<Vec<u8>>, DeviceError>;
+
+/// What was made so far, or is being made.
+type Images = Mutex<BTreeMap<Key, Arc<OnceLock<Image>>>>;
 
 /// As `compile`, once for all threads, which may share a GPU, and kept on disk for later runs: the compiler takes seconds.
-pub(super) fn compiled(file: &File, architecture: &str) -> Result<Arc<Vec<u8>>, DeviceError> {
-    static IMAGES: Mutex<Images> = Mutex::new(BTreeMap::new());
-    let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (file.name, architecture.to_owned());
-    if let Some(known) = images.get(&key) {
-        return Ok(Arc::clone(known));
-    }
-    let kept = kept_image(file, architecture);
-    let image = match kept.as_ref().and_then(|path| std::fs::read(path).ok()) {
-        Some(known) => known,
-        None => {
-            let made = compile(file, architecture)?;
-            if let Some(path) = &kept {
-                // Without it the next run compiles again.
-                let _ = keep(path, &made);
-            }
-            made
+pub(super) fn compiled(file: &File, architecture: &str) -> Image {
+    static IMAGES: Images = Mutex::new(BTreeMap::new());
+    once(&IMAGES, (file.name, architecture.to_owned()), || {
+        let kept = kept_image(file, architecture);
+        if let Some(known) = kept.as_ref().and_then(|path| std::fs::read(path).ok()) {
+            return Ok(Arc::new(known));
         }
-    };
-    let image = Arc::new(image);
-    images.insert(key, Arc::clone(&image));
-    Ok(image)
+        let made = compile(file, architecture)?;
+        if let Some(path) = &kept {
+            // Without it the next run compiles again.
+            let _ = keep(path, &made);
+        }
+        Ok(Arc::new(made))
+    })
+}
+
+/// Made by the first thread that asks; others that ask for the same wait, and those that ask for another one do not.
+fn once(images: &Images, key: Key, make: impl FnOnce() -> Image) -> Image {
+    let place = Arc::clone(images.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+    place.get_or_init(make).clone()
 }
 
 /// Where the machine code of a file is kept: known by its text, the architecture and the compiler.
@@ -104,6 +108,34 @@ mod tests {
     use super::super::library::Library;
     use super::*;
     use crate::cuda::source::FILES;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn files_are_compiled_beside_each_other_and_each_once() {
+        let images = Images::default();
+        let key = |name| (name, "sm_90".to_owned());
+        let ((tell, told), (begin, begun)) = (mpsc::channel(), mpsc::channel());
+        let image = |code| Ok(Arc::new(vec![code]));
+        let images = &images;
+        std::thread::scope(|scope| {
+            // The first file is ready only when the second one is.
+            let make_first = move || {
+                begin.send(()).unwrap();
+                match told.recv_timeout(Duration::from_secs(20)) {
+                    Ok(()) => image(1),
+                    Err(error) => Err(failed("the second file", error)),
+                }
+            };
+            let first = scope.spawn(move || once(images, key("first"), make_first));
+            begun.recv().unwrap();
+            assert_eq!(once(images, key("second"), || image(2)), image(2));
+            // Whoever no longer waits has failed.
+            let _ = tell.send(());
+            assert_eq!(first.join().unwrap(), image(1));
+        });
+        assert_eq!(once(images, key("first"), || image(3)), image(1));
+    }
 
     #[test]
     fn every_file_compiles_where_the_compiler_is() {

@@ -16,8 +16,9 @@ use std::ffi::c_void;
 pub struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: Address,
+    /// By how their addresses are aligned, too.
     chosen: HashMap<(Product, u32), Chosen>,
-    pub(super) chosen_eight: HashMap<EightProduct, Chosen>,
+    pub(super) chosen_eight: HashMap<(EightProduct, u32), Chosen>,
 }
 
 /// Descriptors and algorithm of a product.
@@ -29,11 +30,13 @@ pub(super) struct Chosen {
     pub algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
+/// What a descriptor names beside the matrices, where it is given.
+pub(super) type Pointers = Vec<(sys::cublasLtMatmulDescAttributes_t, Address)>;
+
 /// A call of a product that was chosen.
 pub(super) struct Call<'a> {
     pub chosen: &'a Chosen,
-    /// What else the descriptor names, where it is given.
-    pub pointers: Vec<(sys::cublasLtMatmulDescAttributes_t, Address)>,
+    pub pointers: Pointers,
     /// Left, right, result.
     pub at: [Address; 3],
     /// Whether the result is added to what is there.
@@ -55,20 +58,19 @@ impl Products {
 
     /// Puts a product on a stream; two at a time would share the workspace, so they are on one stream or wait.
     pub fn multiply(&mut self, product: Product, at: Operands, on: &Stream) -> Result<(), DeviceError> {
-        // The algorithm depends on how addresses are aligned, up to 256 bytes.
-        let addresses = at.left.0 | at.right.0 | at.out.0 | at.aux.0 | 256;
-        let alignment = 1u32 << addresses.trailing_zeros();
+        use sys::cublasLtMatmulDescAttributes_t::*;
+        let alignment = alignment(&[at.left, at.right, at.out, at.aux, at.bias]);
+        let pointers = |[bias, aux]: [Address; 2]| {
+            vec![(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias), (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)]
+        };
         if !self.chosen.contains_key(&(product, alignment)) {
-            let chosen = self.choose(product, alignment)?;
+            let worst = pointers([at.bias, at.aux].map(|address| worst(address, alignment)));
+            let chosen = self.choose(product, &worst, alignment)?;
             self.chosen.insert((product, alignment), chosen);
         }
-        use sys::cublasLtMatmulDescAttributes_t::*;
         self.call(Call {
             chosen: &self.chosen[&(product, alignment)],
-            pointers: vec![
-                (CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias),
-                (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.aux),
-            ],
+            pointers: pointers([at.bias, at.aux]),
             at: [at.left, at.right, at.out],
             accumulate: product.accumulate,
             on,
@@ -84,10 +86,7 @@ impl Products {
         let [left, right, out] = call.at.map(pointer);
         // SAFETY: the descriptors live as long as this does, and the caller's addresses have the sizes that they name.
         unsafe {
-            for (attribute, address) in call.pointers.iter().filter(|(_, address)| *address != Address::NULL)
-            {
-                set(*description, *attribute, &address.0)?;
-            }
+            point(*description, &call.pointers)?;
             result::matmul(
                 self.handle,
                 *description,
@@ -112,7 +111,7 @@ impl Products {
 
     /// cublasLt's matrices lie column after column, so it is given the transposed product: outᵀ = rightᵀ leftᵀ, whose
     /// matrices lie as ours do.
-    fn choose(&self, product: Product, alignment: u32) -> Result<Chosen, DeviceError> {
+    fn choose(&self, product: Product, pointers: &Pointers, alignment: u32) -> Result<Chosen, DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
         let compute = match product.compute {
             Compute::Tf32 if product.inputs == Number::F32 => {
@@ -152,20 +151,24 @@ impl Products {
             }
         }
         let layouts = [right, left, out];
-        match self.algorithm(description, layouts, alignment)? {
+        match self.algorithm(description, layouts, pointers, alignment)? {
             Some(algorithm) => Ok(Chosen { description, layouts, algorithm }),
             None => Err(DeviceError::NoAlgorithm(format!("{product:?}"))),
         }
     }
 
-    /// The library's choice for matrices that begin at multiples of `alignment` bytes.
+    /// The library's choice for matrices that begin at multiples of `alignment` bytes. It takes the alignment of a bias and the
+    /// like from the pointers themselves, and looks at nothing there.
     pub(super) fn algorithm(
         &self,
         description: sys::cublasLtMatmulDesc_t,
         [right, left, out]: [sys::cublasLtMatrixLayout_t; 3],
+        pointers: &Pointers,
         alignment: u32,
     ) -> Result<Option<sys::cublasLtMatmulAlgo_t>, DeviceError> {
         use sys::cublasLtMatmulPreferenceAttributes_t::*;
+        // SAFETY: the descriptor is alive.
+        unsafe { point(description, pointers)? };
         let preference =
             result::create_matmul_pref().map_err(|error| failed("cublasLtMatmulPreferenceCreate", error))?;
         let prefer = |attribute, value: *const c_void, size| {
@@ -199,6 +202,28 @@ impl Products {
         };
         Ok(found.ok().map(|found| found.algo))
     }
+}
+
+/// By what addresses can all be divided, up to 256, as far as algorithms depend on it. Nothing is everywhere.
+pub(super) fn alignment(addresses: &[Address]) -> u32 {
+    let together = addresses.iter().fold(256, |together, address| together | address.0);
+    1 << together.trailing_zeros()
+}
+
+/// An address near one that is given, with that alignment and no better one: what is chosen for it does for all that have it.
+pub(super) fn worst(address: Address, alignment: u32) -> Address {
+    let alignment = u64::from(alignment);
+    match address {
+        Address::NULL => Address::NULL,
+        Address(at) => Address((at & !(2 * alignment - 1)) | alignment),
+    }
+}
+
+/// SAFETY: the description is alive.
+unsafe fn point(description: sys::cublasLtMatmulDesc_t, pointers: &Pointers) -> Result<(), DeviceError> {
+    let mut given = pointers.iter().filter(|(_, address)| *address != Address::NULL);
+    // SAFETY: the caller's promise, and all of these are addresses.
+    given.try_for_each(|(attribute, address)| unsafe { set(description, *attribute, &address.0) })
 }
 
 /// What cublasLt calls such numbers.
@@ -243,5 +268,21 @@ impl Drop for Products {
             }
             let _ = result::destroy_handle(self.handle);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_algorithm_is_for_the_alignment_of_all_that_is_given() {
+        let of = |addresses: [u64; 5]| alignment(&addresses.map(Address));
+        assert_eq!(of([512, 1024, 256, 0, 0]), 256);
+        assert_eq!(of([512, 1024, 256, 0, 16]), 16, "a bias in the middle of a tensor");
+        assert_eq!(of([512, 1024, 258, 64, 16]), 2);
+        assert_eq!(of([1 << 40; 5]), 256);
+        let asked = |at| worst(Address(at), 16).0;
+        assert_eq!([asked(1024), asked(1040), asked(1032), asked(0)], [1040, 1040, 1040, 0]);
     }
 }

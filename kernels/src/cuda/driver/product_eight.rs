@@ -2,7 +2,7 @@
 
 use super::failed;
 use super::handles::Stream;
-use super::product::{Call, Chosen, Products, kind_of, layout_of, set};
+use super::product::{Call, Chosen, Pointers, Products, alignment, kind_of, layout_of, set, worst};
 use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::launch::DeviceError;
 use crate::eight::Eight;
@@ -16,18 +16,22 @@ impl Products {
         at: EightOperands,
         on: &Stream,
     ) -> Result<(), DeviceError> {
-        if !self.chosen_eight.contains_key(&product) {
-            let chosen = self.choose_eight(product)?;
-            self.chosen_eight.insert(product, chosen);
-        }
         use sys::cublasLtMatmulDescAttributes_t::*;
-        self.call(Call {
-            chosen: &self.chosen_eight[&product],
-            pointers: vec![
+        let alignment = alignment(&[at.left, at.right, at.out, at.bias]);
+        let pointers = |bias| {
+            vec![
                 (CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at.right_scale),
                 (CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at.left_scale),
-                (CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias),
-            ],
+                (CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias),
+            ]
+        };
+        if !self.chosen_eight.contains_key(&(product, alignment)) {
+            let chosen = self.choose_eight(product, &pointers(worst(at.bias, alignment)), alignment)?;
+            self.chosen_eight.insert((product, alignment), chosen);
+        }
+        self.call(Call {
+            chosen: &self.chosen_eight[&(product, alignment)],
+            pointers: pointers(at.bias),
             at: [at.left, at.right, at.out],
             accumulate: product.accumulate,
             on,
@@ -36,7 +40,12 @@ impl Products {
 
     /// As `choose`: outᵀ = right leftᵀ of matrices that lie column after column, where the first one is transposed and the
     /// second one not, the only way in which tensor cores take numbers of 8 bits.
-    fn choose_eight(&self, product: EightProduct) -> Result<Chosen, DeviceError> {
+    fn choose_eight(
+        &self,
+        product: EightProduct,
+        pointers: &Pointers,
+        alignment: u32,
+    ) -> Result<Chosen, DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
         let EightProduct { rows, columns, inner, left, right, output, .. } = product;
         let kind = |of: Eight| match of {
@@ -64,8 +73,7 @@ impl Products {
                 set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &kind_of(output))?;
             }
         }
-        // Whole packs of 16 bytes.
-        match self.algorithm(description, layouts, 16)? {
+        match self.algorithm(description, layouts, pointers, alignment)? {
             Some(algorithm) => Ok(Chosen { description, layouts, algorithm }),
             None => Err(DeviceError::NoAlgorithm(format!("{product:?}"))),
         }

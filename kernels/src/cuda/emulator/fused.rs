@@ -1,6 +1,7 @@
 //! Graphs of operations by plain loops in f64.
 
-use super::{Memory, bf16_bits, inside, inside_mut};
+use super::bf16_bits;
+use super::memory::{Memory, inside, inside_mut};
 use crate::cuda::attention::Attention;
 use crate::cuda::fused::graph::{
     Data, Function, Graph, Layout, Operation, Place, Reduction, Tensor, TensorId,

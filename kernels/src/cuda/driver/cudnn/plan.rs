@@ -37,8 +37,6 @@ pub(super) struct Plan {
 const ENGINES: usize = 16;
 /// More notes than an engine has.
 const NOTES: usize = 64;
-/// Bytes of workspace that are granted; forecasts do not count them.
-const WORKSPACE: usize = 2 << 30;
 /// Up to this version backward is wrong without a mask for what is missing to whole tiles of so many keys.
 const LAST_WITHOUT_REST: (usize, i64) = (91_500, 128);
 
@@ -50,8 +48,8 @@ impl Target {
         Ok(Target::Properties(made.finalize()?))
     }
 
-    /// The first engine in cuDNN's own order that is granted what it needs.
-    pub fn plan(&self, shape: &Shape, version: usize) -> Result<Plan, DeviceError> {
+    /// The first engine in cuDNN's own order that needs at most so many bytes of workspace.
+    pub fn plan(&self, shape: &Shape, version: usize, most: usize) -> Result<Plan, DeviceError> {
         let none = |reason: String| DeviceError::NoAlgorithm(format!("attention by cuDNN: {reason}"));
         let (last, tile) = LAST_WITHOUT_REST;
         if shape.pass == Pass::Backward && version <= last && shape.keys % tile != 0 {
@@ -71,8 +69,9 @@ impl Target {
                 continue;
             }
             match self.ready(&engine) {
-                Ok((_, workspace)) if workspace > WORKSPACE => {
-                    refusal = none(format!("it wants a workspace of {workspace} bytes"));
+                Ok((_, workspace)) if workspace > most => {
+                    refusal =
+                        none(format!("it wants a workspace of {workspace} bytes, and {most} are granted"));
                 }
                 Ok((descriptor, workspace)) => {
                     let parts = graph.tensors.iter().filter_map(|tensor| match tensor.place {

@@ -7,15 +7,19 @@ use super::super::graph::Graph;
 use super::super::handles::{Event, Pinned, Stream};
 use super::super::library::Library;
 use super::super::product::Products;
-use super::{Description, EIGHT_SINCE, Gpu, STAGED, new_stream};
+use super::staging::Staging;
+use super::{Description, EIGHT_SINCE, Gpu, new_stream};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::launch::{self, About, Address, Device, DeviceError, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::recorder::{Told, tell};
-use cudarc::driver::result::{self, event};
+use cudarc::driver::result;
 use cudarc::driver::sys;
+
+/// The share of a GPU's memory that a plan of cuDNN may want for a while; forecasts do not count it.
+const WORKSPACE_SHARE: usize = 8;
 
 impl Gpu {
     /// Puts a product on the selected stream.
@@ -29,6 +33,20 @@ impl Gpu {
         };
         let done = multiply(&mut products, self.selected());
         self.products = Some(products);
+        done
+    }
+
+    /// Lets the host read or write behind what is on the selected stream.
+    fn with_staging(
+        &mut self,
+        copy: impl FnOnce(&mut Staging, &Stream) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let mut staging = match self.staging.take() {
+            Some(staging) => staging,
+            None => Staging::new(self)?,
+        };
+        let done = copy(&mut staging, self.selected());
+        self.staging = Some(staging);
         done
     }
 }
@@ -66,9 +84,7 @@ impl Device for Gpu {
     }
 
     fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        // SAFETY: it is an event that nobody destroyed.
-        unsafe { event::synchronize(moment.of::<Event>().0) }
-            .map_err(|error| failed("cuEventSynchronize", error))
+        moment.of::<Event>().wait()
     }
 
     fn on_host(
@@ -84,29 +100,12 @@ impl Device for Gpu {
         Ok(())
     }
 
-    /// The driver has read the host's bytes when it returns: they are not pinned, so it copies them to memory that is.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memcpy_htod_async(to.0, bytes, self.selected().0) }
-            .map_err(|error| failed("cuMemcpyHtoDAsync", error))
+        self.with_staging(|staging, on| staging.write(to, bytes, on))
     }
 
-    /// By way of memory that the GPU copies to by itself: other streams go on meanwhile.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let mut staging = match self.staging.take() {
-            Some(staging) => staging,
-            None => self.pinned(STAGED)?,
-        };
-        for (part, to) in bytes.chunks_mut(STAGED).enumerate() {
-            let read = &mut staging.bytes()[..to.len()];
-            // SAFETY: the caller's address has that many bytes, and the stream is waited for before anyone looks.
-            unsafe { result::memcpy_dtoh_async(read, from.after(part * STAGED).0, self.selected().0) }
-                .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
-            self.finish_stream(self.selected())?;
-            to.copy_from_slice(read);
-        }
-        self.staging = Some(staging);
-        Ok(())
+        self.with_staging(|staging, on| staging.read(from, bytes, on))
     }
 
     /// Addresses tell where they are: those of pinned memory are of the same space.
@@ -145,7 +144,8 @@ impl Device for Gpu {
         if pass == Pass::Backward && !(8..10).contains(&major) {
             return Err(format!("cuDNN is not asked for backward on compute capability {major}"));
         }
-        let made = || Cudnn::new().map_err(|error| error.to_string());
+        let most = self.description.memory / WORKSPACE_SHARE;
+        let made = || Cudnn::new(most).map_err(|error| error.to_string());
         self.cudnn.get_or_insert_with(made).as_mut().map_err(|reason| reason.clone())?.plan(attention, pass)
     }
 
@@ -203,7 +203,19 @@ impl Device for Gpu {
 
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
         let Membership { name, place, size } = membership;
-        self.groups.insert(group, Communicator::join(Id(name), place, size)?);
+        if self.groups.is_empty() {
+            self.compile()?;
+        }
+        let joined = Communicator::join(Id(name), place, size)?;
+        let x = self.upload(&[0; 8])?;
+        let on = self.selected();
+        match joined.connect(x, on).and_then(|()| self.finish_stream(on)) {
+            Ok(()) => drop(self.groups.insert(group, joined)),
+            Err(error) => {
+                joined.abort();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -222,7 +234,10 @@ impl Device for Gpu {
 
     fn make_ready(&mut self, told: &[Told]) -> Result<launch::Graph, DeviceError> {
         let on = self.streams[0].0;
-        Ok(launch::Graph::new(Graph::record_on(self, on, |gpu| tell(gpu, told))?))
+        let recorded = Graph::record_on(self, on, |gpu| tell(gpu, told));
+        // What failed may have left off on any stream.
+        self.selected = 0;
+        recorded.map(launch::Graph::new)
     }
 
     fn replay(&mut self, graph: &launch::Graph) -> Result<(), DeviceError> {

@@ -1,0 +1,163 @@
+//! How a launch is run, and what it and all else touches.
+
+use super::memory::{FENCE, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
+use super::order::Name;
+use super::{Emulator, bf16_bits};
+use crate::cuda::launch::{Address, DeviceError, Launch, Number};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ops::Range;
+
+type Kernel = unsafe extern "C" fn(*const c_void);
+type Emulate = unsafe extern "C" fn(Kernel, *const c_void, *const u32, *const u32, u32);
+type Words = unsafe extern "C" fn(*const c_void, *mut u64, u32);
+
+/// What is smaller may be a table of addresses.
+const TABLE: usize = 1 << 16;
+
+impl Emulator {
+    /// Runs once, with the threads in that order: by number, the other way round, shuffled. The caller holds the memory.
+    pub(super) fn once(&self, launch: &Launch, order: u32) -> Result<(), DeviceError> {
+        let library = &self.libraries[launch.file];
+        let unknown = |error: libloading::Error| DeviceError::Emulator(error.to_string());
+        // SAFETY: the kernel's struct has the layout of `arguments`, and what it points to is in a buffer.
+        unsafe {
+            let emulate: libloading::Symbol<Emulate> = library.get(b"emulate").map_err(unknown)?;
+            let kernel: libloading::Symbol<Kernel> =
+                library.get(launch.kernel.as_bytes()).map_err(unknown)?;
+            let block = [launch.block, 1, 1];
+            emulate(*kernel, launch.arguments.as_ptr().cast(), launch.grid.as_ptr(), block.as_ptr(), order);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_fences(&self, memory: &Memory, launch: &Launch) {
+        for buffer in self.own.iter().map(|at| &memory[at]) {
+            let bytes = bytes_of(&buffer.lines);
+            let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xff);
+            assert!(untouched(&bytes[..FENCE]), "{} writes before a buffer", launch.kernel);
+            assert!(untouched(&bytes[FENCE + buffer.bytes..]), "{} writes behind a buffer", launch.kernel);
+        }
+    }
+
+    /// The words of a launch's struct.
+    fn words(&self, launch: &Launch) -> Result<Vec<u64>, DeviceError> {
+        let unknown = |error: libloading::Error| DeviceError::Emulator(error.to_string());
+        let mut words = vec![0; launch.arguments.len()];
+        // SAFETY: both have that many words, and C++ copies bytes whatever they are.
+        unsafe {
+            let copy: libloading::Symbol<Words> =
+                self.libraries[launch.file].get(b"words").map_err(unknown)?;
+            copy(launch.arguments.as_ptr().cast(), words.as_mut_ptr(), words.len() as u32);
+        }
+        Ok(words)
+    }
+
+    /// The selected stream reads or writes; it must have waited for whoever did before.
+    pub(super) fn touch(&mut self, memory: &mut Memory, what: &str, touched: &[(Address, usize, bool)]) {
+        let (by, known) = self.order.work();
+        for (at, bytes, writes) in touched.iter().filter(|(_, bytes, _)| *bytes > 0) {
+            let (from, buffer) = buffer_mut(memory, *at);
+            let first = (at.0 - from) as usize;
+            let range = first..first + bytes;
+            let known = match writes {
+                true => buffer.history.write(range, by, known),
+                false => buffer.history.read(range, by, known),
+            };
+            let does = if *writes { "writes" } else { "reads" };
+            let Err((device, stream)): Result<(), Name> = known else { continue };
+            let ((own, on), _) = by;
+            panic!(
+                "{what} on stream {on} of device {own} {does} what stream {stream} of device {device} touched, and does \
+                 not wait for it"
+            );
+        }
+    }
+
+    /// What a launch may read: from the lowest address in its struct of each buffer to the buffer's end. Small buffers may
+    /// be tables of addresses themselves.
+    fn named(&self, memory: &Memory, launch: &Launch) -> Result<BTreeMap<u64, Vec<u64>>, DeviceError> {
+        let mut named: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut words = self.words(launch)?;
+        for _ in 0..2 {
+            let mut inside = Vec::new();
+            for word in words {
+                let Some((from, buffer)) = memory.range(..=word).next_back() else { continue };
+                let first = (word - from) as usize;
+                if first >= buffer.bytes {
+                    continue;
+                }
+                let is_new = !named.contains_key(from);
+                named.entry(*from).or_default().push(word - from);
+                if is_new && buffer.bytes <= TABLE {
+                    let content = &bytes_of(&buffer.lines)[FENCE..][..buffer.bytes];
+                    inside.extend(content.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)));
+                }
+            }
+            words = inside;
+        }
+        Ok(named)
+    }
+
+    /// Runs once, and finds out from what changes what it wrote.
+    pub(super) fn once_seen(&mut self, memory: &mut Memory, launch: &Launch) -> Result<(), DeviceError> {
+        if !launch.touches.is_empty() {
+            let touched: Vec<_> =
+                launch.touches.iter().map(|touch| (touch.at, touch.bytes, touch.writes)).collect();
+            self.touch(memory, &launch.kernel, &touched);
+            return self.once(launch, 0);
+        }
+        let named = self.named(memory, launch)?;
+        let content = |memory: &Memory, from: &u64| -> Vec<u8> {
+            let buffer = &memory[from];
+            bytes_of(&buffer.lines)[FENCE..][..buffer.bytes].to_vec()
+        };
+        let before: Vec<Vec<u8>> = named.keys().map(|from| content(memory, from)).collect();
+        self.once(launch, 0)?;
+        let mut touched = Vec::new();
+        for ((from, firsts), before) in named.iter().zip(&before) {
+            let first = *firsts.iter().min().expect("it was named");
+            let read = before.len() - first as usize;
+            touched.push((Address(from + first), read, false));
+            let after = &bytes_of(&memory[from].lines)[FENCE..][..before.len()];
+            let changed = |range: &Range<usize>| before[range.clone()] != after[range.clone()];
+            let eights = (0..before.len()).step_by(8).map(|at| at..(at + 8).min(before.len()));
+            let mut changes = eights.filter(changed);
+            if let Some(one) = changes.next() {
+                let last = changes.next_back().unwrap_or(one.clone());
+                touched.push((Address(from + one.start as u64), last.end - one.start, true));
+            }
+        }
+        self.touch(memory, &launch.kernel, &touched);
+        Ok(())
+    }
+
+    /// Numbers for other devices.
+    pub(super) fn brought(&mut self, from: Address, count: usize, number: Number, what: &str) -> Vec<f32> {
+        let memory = &mut *memory();
+        self.touch(memory, what, &[(from, count * number.size(), false)]);
+        self.numbers(memory, from, count, number)
+    }
+
+    /// Writes what came from other devices.
+    pub(super) fn put(&mut self, to: Address, made: &[f32], number: Number, what: &str) {
+        let made: Vec<u8> = match number {
+            Number::F32 => made.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Number::Bf16 => made.iter().flat_map(|x| bf16_bits(*x).to_le_bytes()).collect(),
+        };
+        let memory = &mut *memory();
+        self.touch(memory, what, &[(to, made.len(), true)]);
+        inside_mut(memory, to, made.len()).copy_from_slice(&made);
+    }
+
+    pub(super) fn numbers(&self, memory: &Memory, at: Address, count: usize, number: Number) -> Vec<f32> {
+        let bytes = inside(memory, at, count * number.size());
+        match number {
+            Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
+            Number::Bf16 => {
+                let wide = |two: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16);
+                bytes.as_chunks().0.iter().map(wide).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What an emulator is told: the calls of `Device`.
+
+use super::memory::{Buffer, FENCE, Line, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
+use super::order::{Clock, History};
+use super::{Emulator, Turns, bf16_bits, fused, group};
+use crate::cuda::attention::{Attention, Pass};
+use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::eight::{EightOperands, EightProduct};
+use crate::cuda::fused::Shape;
+use crate::cuda::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number};
+use crate::cuda::product::{Epilogue, Operands, Product};
+use crate::cuda::recorder::{Told, tell};
+use crate::eight::Eight;
+use std::time::Instant;
+
+/// Bytes of memory that an emulated GPU says it has: buffers take the host's, as much as there is.
+const MEMORY_SAID: usize = 1 << 30;
+
+impl Device for Emulator {
+    fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
+        self.order.select(stream);
+        Ok(())
+    }
+
+    fn moment(&mut self) -> Result<Moment, DeviceError> {
+        Ok(Moment::new(self.order.moment()))
+    }
+
+    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        group::check_received(moment.of());
+        self.order.wait(moment.of::<Clock>());
+        Ok(())
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        // All ones is NaN as f32 and bf16: what nobody wrote shows, inside and outside.
+        let lines = vec![Line([0xff; 256]); bytes.div_ceil(256) + 2 * FENCE / 256].into_boxed_slice();
+        let at = lines.as_ptr() as u64 + FENCE as u64;
+        memory().insert(at, Buffer { lines, bytes, history: History::default() });
+        self.own.insert(at);
+        Ok(Address(at))
+    }
+
+    /// It is all the host's.
+    fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        self.allocate(bytes)
+    }
+
+    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
+        group::check_received(moment.of());
+        self.order.wait_here(moment.of::<Clock>());
+        Ok(())
+    }
+
+    fn on_host(
+        &mut self,
+        at: Address,
+        bytes: usize,
+        work: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        let (from, buffer) = buffer_mut(memory, at);
+        let first = (at.0 - from) as usize;
+        if let Err((device, stream)) = buffer.history.seen(first..first + bytes, self.order.host()) {
+            panic!(
+                "the host looks at what stream {stream} of device {device} copies, and does not wait for it"
+            );
+        }
+        work(inside_mut(memory, at, bytes));
+        Ok(())
+    }
+
+    fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        self.touch(memory, "a copy from the host", &[(to, bytes.len(), true)]);
+        inside_mut(memory, to, bytes.len()).copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        self.touch(memory, "a copy to the host", &[(from, bytes.len(), false)]);
+        self.order.finish();
+        group::check_received(self.order.host());
+        bytes.copy_from_slice(inside(memory, from, bytes.len()));
+        Ok(())
+    }
+
+    fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        self.touch(memory, "a copy", &[(from, bytes, false), (to, bytes, true)]);
+        let copied = inside(memory, from, bytes).to_vec();
+        inside_mut(memory, to, bytes).copy_from_slice(&copied);
+        Ok(())
+    }
+
+    fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        self.touch(memory, "zeroing", &[(at, bytes, true)]);
+        inside_mut(memory, at, bytes).fill(0);
+        Ok(())
+    }
+
+    /// # Panics
+    /// If a kernel writes outside of buffers, or its results depend on the order of threads.
+    fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
+        let memory = &mut *memory();
+        self.ran.insert(launch.kernel.clone());
+        if self.turns == Turns::InOrder {
+            self.once_seen(memory, launch)?;
+            self.check_fences(memory, launch);
+            return Ok(());
+        }
+        let copy = |memory: &Memory| -> Vec<Box<[Line]>> {
+            self.own.iter().map(|at| memory[at].lines.clone()).collect()
+        };
+        let before = copy(memory);
+        let mut first = None;
+        for order in [0, 1, 77] {
+            for (at, before) in self.own.iter().zip(&before) {
+                memory.get_mut(at).expect("it is one of them").lines.copy_from_slice(before);
+            }
+            self.once(launch, order)?;
+            self.check_fences(memory, launch);
+            let after = copy(memory);
+            let first = first.get_or_insert_with(|| after.clone());
+            // Sums by atomic additions have no order, and say so in their name.
+            let same = first.iter().zip(&after).all(|(first, after)| bytes_of(first) == bytes_of(after));
+            let kernel = &launch.kernel;
+            assert!(same || kernel.contains("atomic"), "{kernel} depends on the order of threads");
+        }
+        Ok(())
+    }
+
+    fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError> {
+        let Product { rows, columns, inner, inputs, output, accumulate, epilogue, .. } = product;
+        if !matches!(epilogue, Epilogue::None | Epilogue::Bias) {
+            return Err(DeviceError::NoAlgorithm(format!("{product:?}")));
+        }
+        let (left, right, before, bias) = {
+            let memory = &mut *memory();
+            let bias = if epilogue == Epilogue::Bias { columns } else { 0 };
+            let of = |at, count: usize, number: Number, writes| (at, count * number.size(), writes);
+            let touched = [
+                of(at.left, rows * inner, inputs, false),
+                of(at.right, inner * columns, inputs, false),
+                of(at.bias, bias, product.bias_number(), false),
+                of(at.out, rows * columns, output, true),
+            ];
+            self.touch(memory, "a product", &touched);
+            let before = if accumulate { rows * columns } else { 0 };
+            (
+                self.numbers(memory, at.left, rows * inner, inputs),
+                self.numbers(memory, at.right, inner * columns, inputs),
+                if before > 0 { self.numbers(memory, at.out, before, output) } else { Vec::new() },
+                if bias > 0 {
+                    self.numbers(memory, at.bias, bias, product.bias_number())
+                } else {
+                    Vec::new()
+                },
+            )
+        };
+        let mut out = Vec::with_capacity(rows * columns * output.size());
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            let term = |step: usize| {
+                let left = left[if product.left_transposed { step * rows + row } else { row * inner + step }];
+                let right = right
+                    [if product.right_transposed { column * inner + step } else { step * columns + column }];
+                f64::from(left) * f64::from(right)
+            };
+            let sum = (0..inner).map(term).sum::<f64>() as f32;
+            let sum = sum + before.get(row * columns + column).copied().unwrap_or(0.0);
+            let sum = sum + bias.get(column).copied().unwrap_or(0.0);
+            match output {
+                Number::F32 => out.extend(sum.to_le_bytes()),
+                Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
+            }
+        }
+        inside_mut(&mut memory(), at.out, out.len()).copy_from_slice(&out);
+        Ok(())
+    }
+
+    fn multiplies_eight(&self) -> bool {
+        true
+    }
+
+    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
+        let EightProduct { rows, columns, inner, output, accumulate, bias, .. } = product;
+        let is_known = [rows, columns, inner].iter().all(|size| size % 16 == 0)
+            && [product.left, product.right].contains(&Eight::E4m3)
+            && (!bias || output == Number::Bf16);
+        if !is_known {
+            return Err(DeviceError::NoAlgorithm(format!("{product:?}")));
+        }
+        let memory = &mut *memory();
+        let size = rows * columns * output.size();
+        let (left_size, right_size) = (rows * inner, columns * inner);
+        let biases = if bias { columns } else { 0 };
+        let touched = [
+            (at.left, left_size, false),
+            (at.left_scale, 4, false),
+            (at.right, right_size, false),
+            (at.right_scale, 4, false),
+            (at.bias, biases * output.size(), false),
+            (at.out, size, true),
+        ];
+        self.touch(memory, "a product", &touched);
+        let codes = |at, count, of: Eight| -> Vec<f64> {
+            inside(memory, at, count).iter().map(|code| f64::from(of.wide(*code))).collect()
+        };
+        let (left, right) =
+            (codes(at.left, left_size, product.left), codes(at.right, right_size, product.right));
+        let scale = |at| f64::from(self.numbers(memory, at, 1, Number::F32)[0]);
+        let scale = scale(at.left_scale) * scale(at.right_scale);
+        let before = self.numbers(memory, at.out, rows * columns, output);
+        let bias = if bias { self.numbers(memory, at.bias, columns, output) } else { vec![0.0; columns] };
+        let mut out = Vec::with_capacity(size);
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            let pairs = left[row * inner..][..inner].iter().zip(&right[column * inner..][..inner]);
+            let sum = (scale * pairs.map(|(left, right)| left * right).sum::<f64>()) as f32;
+            let sum = sum + bias[column] + if accumulate { before[row * columns + column] } else { 0.0 };
+            match output {
+                Number::F32 => out.extend(sum.to_le_bytes()),
+                Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
+            }
+        }
+        inside_mut(memory, at.out, size).copy_from_slice(&out);
+        Ok(())
+    }
+
+    /// As much in backward as on a GPU: bf16 for each score.
+    fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
+        let Shape { batch, heads, queries, keys, .. } = Shape::of(attention, pass)?;
+        Ok(if pass == Pass::Backward { (2 * batch * heads * queries * keys) as usize } else { 0 })
+    }
+
+    fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
+        let bytes = self.fuses(attention, pass).map_err(DeviceError::NoAlgorithm)?;
+        let graph = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?.graph();
+        let memory = &mut *memory();
+        let mut touched = fused::touched(&graph, attention);
+        touched.push((workspace, bytes, true));
+        self.touch(memory, "attention", &touched);
+        fused::run(&graph, attention, memory);
+        Ok(())
+    }
+
+    fn fuser(&self) -> String {
+        "cuDNN, emulated".into()
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        self.order.finish_all();
+        group::check_received(self.order.host());
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Result<(), DeviceError> {
+        self.marks.push(Instant::now());
+        Ok(())
+    }
+
+    fn marks(&mut self) -> Result<Vec<f64>, DeviceError> {
+        let marks = std::mem::take(&mut self.marks);
+        let Some(first) = marks.first() else { return Ok(Vec::new()) };
+        Ok(marks.iter().map(|mark| (*mark - *first).as_secs_f64()).collect())
+    }
+
+    fn about(&self) -> About {
+        About {
+            name: "emulated GPU".into(),
+            summary: "an emulated GPU".into(),
+            versions: "no driver".into(),
+            capability: (9, 0),
+            multiprocessors: 1,
+            memory: MEMORY_SAID,
+        }
+    }
+
+    fn new_group(&mut self) -> Result<GroupName, DeviceError> {
+        Ok(group::new_name())
+    }
+
+    fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
+        group::enter(&membership)?;
+        self.groups.insert(group, (membership, 0));
+        Ok(())
+    }
+
+    /// Sums are in the order of the members.
+    fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
+        let (membership, done) = self.groups.get_mut(&group).expect("its groups were entered");
+        let (membership, done) = (*membership, std::mem::replace(done, *done + 1));
+        let Membership { place, size, .. } = membership;
+        // Of the sums, or all that was brought where nothing is summed.
+        let (from, brings, to, summed) = match work {
+            Collective::AllReduce { x, count } => (x, count, x, Some(0..count)),
+            Collective::ReduceScatter { from, to, count } => {
+                (from, size * count, to, Some(place * count..(place + 1) * count))
+            }
+            Collective::AllGather { from, to, count } => (from, count, to, None),
+            Collective::Send { x, count } => {
+                let own = self.brought(x, count, number, "a message that is sent");
+                let (by, known) = self.order.work();
+                return group::send(&membership, done, (own, known.clone()), by);
+            }
+            Collective::Receive { x, count } => {
+                let (numbers, sent) = group::receive(&membership, done)?;
+                assert_eq!(numbers.len(), count, "a message is as long as its receiver expects");
+                self.order.wait(&sent);
+                self.put(x, &numbers, number, "a message that is received");
+                return Ok(());
+            }
+        };
+        let own = self.brought(from, brings, number, "a collective");
+        let all = group::meet(&membership, done, (own, self.order.moment()))?;
+        all.iter().for_each(|brought| self.order.wait(&brought.1));
+        let made: Vec<f32> = match summed {
+            Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),
+            None => all.iter().flat_map(|brought| brought.0.iter().copied()).collect(),
+        };
+        self.put(to, &made, number, "a collective");
+        Ok(())
+    }
+
+    fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError> {
+        Ok(Graph::new(told.to_vec()))
+    }
+
+    /// What was recorded, one after the other: with the arguments and the addresses that it had then.
+    fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError> {
+        tell(self, graph.of::<Vec<Told>>())
+    }
+
+    fn clear(&mut self) -> Result<(), DeviceError> {
+        self.order.finish_all();
+        let mut memory = memory();
+        std::mem::take(&mut self.own).iter().for_each(|at| drop(memory.remove(at)));
+        Ok(())
+    }
+}
