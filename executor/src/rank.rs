@@ -93,16 +93,14 @@ impl Rank<'_> {
         let told = step == shared.settings.steps || shared.settings.records == Records::EveryStep;
         if told {
             device.finish();
-            device.mark();
         }
+        self.recorder.begin(told.then_some(&*device));
         let sizes = self.sizes.clone();
         let losses = self.losses();
         let mut update = Update::new(&*device, shared, &sizes, step);
         self.bring_tokens(step);
         device.begin_step(update.begin(losses.len()));
         device.join_streams();
-        self.recorder.begin();
-        let began = self.recorder.now();
         let mut loss = 0.0;
         match &mut self.steady {
             Some(steady) if steady.is_ready() && !told && !self.pulse.drills() => {
@@ -119,7 +117,7 @@ impl Rank<'_> {
             _ => loss = self.tell(step, &mut update, &losses, told)?,
         }
         device.join_streams();
-        self.recorder.retime(began, &device.marks());
+        self.recorder.retime(&device.marks());
         let kept = device.end_step();
         device.check()?;
         loss += self.kept_loss(&losses, &kept)?;
