@@ -34,7 +34,7 @@ use std::ops::Range;
 use trainwright_kernels::Onto;
 use trainwright_kernels::activation::FeedForward;
 use trainwright_kernels::cross_entropy;
-use trainwright_kernels::cuda::{Collective, GroupName, Membership, Moment, Number};
+use trainwright_kernels::cuda::{Collective, GroupName, InUse, Membership, Moment, Number};
 use trainwright_kernels::eight::Eight;
 use trainwright_kernels::embedding::Rows;
 use trainwright_kernels::norm::Norm;
@@ -125,6 +125,15 @@ pub(crate) struct Columns {
     pub to: [usize; 2],
 }
 
+/// What a rank has needed of its device's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes that its tensors, state and workspaces took at most, with what was kept of one size when another was needed.
+    pub peak: usize,
+    /// What the device has of them and beside them; none where no driver counts it.
+    pub in_use: Option<InUse>,
+}
+
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
 pub(crate) trait Device:
@@ -168,8 +177,13 @@ pub(crate) trait Device:
     /// Waits until all is done.
     fn finish(&self);
 
-    /// The bytes of its own memory that it has needed at most; none where that is the host's.
-    fn peak(&self) -> Option<usize> {
+    /// The same, and until other ranks have read what they read here: then its memory can go.
+    fn rest(&self) {
+        self.finish();
+    }
+
+    /// What it has needed of its own memory until now; none where that is the host's.
+    fn memory(&self) -> Option<DeviceMemory> {
         None
     }
 

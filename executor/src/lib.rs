@@ -78,7 +78,7 @@ pub use calibrate::{
     on_machine,
 };
 pub use checkpoint::{CheckpointError, abandon_checkpoints};
-pub use device::{DEVICES, DeviceKind, MeasuredDevice, measure_ops};
+pub use device::{DEVICES, DeviceKind, DeviceMemory, MeasuredDevice, measure_ops};
 pub use error::{Fault, RunError};
 pub use parameters::{Layer, ParameterName};
 pub use processes::train_in_processes;
@@ -89,5 +89,5 @@ pub use steady::GraphUse;
 pub use supported::{check, own_stack};
 pub use tokens::Tokens;
 pub use train::{Outcome, StepReport, WholeWeights, train};
-pub use trainwright_kernels::cuda::ask_for_queues;
+pub use trainwright_kernels::cuda::{InUse, ask_for_queues};
 pub use transport::{Meets, Rendezvous, leave_processes};

@@ -4,8 +4,10 @@
 //! columns, row after row in one buffer of the layer. Where the optimizer's state is divided, so is every parameter: into
 //! equal pieces, so that what a rank owns of a weight does not depend on what lies beside it.
 
-use crate::random::Stream;
+mod initial;
+
 use crate::sizes::Sizes;
+use initial::Start;
 use std::fmt;
 use std::ops::Range;
 use trainwright_spec::model::{Attention, Block, Experts, FeedForward, Mlp, Model, Norm, Position};
@@ -89,15 +91,6 @@ impl Sharing {
     pub fn of(axis: Axis) -> Self {
         if axis == Axis::ExpertData { Sharing::Routed } else { Sharing::Dense }
     }
-}
-
-/// How a parameter begins.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Start {
-    Ones,
-    Zeros,
-    /// From a normal distribution of that deviation.
-    Normal(f64),
 }
 
 /// A parameter as a rank holds it.
@@ -216,23 +209,6 @@ impl Parameter {
     /// Whether another one is of the same elements of the same whole.
     pub fn same_part(&self, other: &Parameter) -> bool {
         (&self.rows, &self.columns, self.place) == (&other.rows, &other.columns, other.place)
-    }
-
-    /// Writes the initial values into a layer's buffer.
-    pub fn initialise(&self, layer: Layer, seed: u64, weights: &mut [f32]) {
-        let number = match self.home(layer) {
-            Layer::Embedding => 0,
-            Layer::Block(index) => index as u64 + 2,
-            Layer::Head => 1,
-        };
-        let stream = Stream::new(seed, 64 * number + self.name.number());
-        self.elements(|at, place| {
-            weights[at] = match self.start {
-                Start::Ones => 1.0,
-                Start::Zeros => 0.0,
-                Start::Normal(deviation) => (deviation * stream.normal(place as u64)) as f32,
-            }
-        });
     }
 
     /// Copies what is held into the whole: the number at a place of the layer's buffer, where there is one.

@@ -134,7 +134,7 @@ pub(crate) fn read_end(numbers: &[f32]) -> Option<RankEnd> {
         })?;
         Some(Record { ops, memory })
     })?;
-    Some(RankEnd { records, resident, state: None, graph: None, device_peak: None, attention: None })
+    Some(RankEnd { records, resident, state: None, graph: None, device_memory: None, attention: None })
 }
 
 fn pieces(word: u64) -> [f32; 4] {
@@ -176,7 +176,7 @@ mod tests {
             resident: resident.clone(),
             state: None,
             graph: None,
-            device_peak: None,
+            device_memory: None,
             attention: None,
         });
         let read = read_end(&numbers).unwrap();

@@ -5,15 +5,16 @@
 //! streams is told them in that order, each on its stream; an op's stream waits there for the ops of other streams that the op
 //! comes behind. At the end of a step all streams wait for each other.
 
+mod frames;
+mod modules;
+mod ops;
+
 use crate::beside::Beside;
 use crate::collective::{Communicator, Members};
-use crate::device::{COMPUTE, Device, StepNumbers, stream_of};
+use crate::device::{COMPUTE, Device, StepNumbers};
 use crate::error::Fault;
-use crate::frame::{Frame, MicrobatchTokens, Place};
-use crate::instruction::{Instruction, ModuleStep, has_product};
-use crate::layers::{gather_weights, reduce_gradients};
-use crate::modules::{Among, Step, operator, stepwise};
-use crate::moves::Move;
+use crate::frame::{Frame, MicrobatchTokens};
+use crate::instruction::Instruction;
 use crate::parameters::Layer;
 use crate::record::Recorder;
 use crate::settings::{Records, Settings};
@@ -21,18 +22,15 @@ use crate::sizes::{Divides, Sizes};
 use crate::state::State;
 use crate::steady::Steady;
 use crate::tensor::Tensor;
-use crate::tokens::{Batch, Loader};
-use crate::transport::{Route, Tag, Transport};
+use crate::tokens::Loader;
+use crate::transport::Transport;
 use crate::update::{Optimizer, THE_NORM, Update};
 use crate::watch::Pulse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainwright_kernels::cuda::Moment;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{
-    Axis, Channel, CopyDirection, Does, MemoryKind, Module, Op, Pass, Program, RankProgram, State as Moved,
-    Task, UpdateStep, Work,
-};
+use trainwright_spec::program::{Channel, Program, RankProgram, Task, UpdateStep};
 use trainwright_spec::schedule::{Action, ActionKind};
 
 /// What may be no number.
@@ -93,16 +91,14 @@ impl Rank<'_> {
         let told = step == shared.settings.steps || shared.settings.records == Records::EveryStep;
         if told {
             device.finish();
-            device.mark();
         }
+        self.recorder.begin(told.then_some(&*device));
         let sizes = self.sizes.clone();
         let losses = self.losses();
         let mut update = Update::new(&*device, shared, &sizes, step);
         self.bring_tokens(step);
         device.begin_step(update.begin(losses.len()));
         device.join_streams();
-        self.recorder.begin();
-        let began = self.recorder.now();
         let mut loss = 0.0;
         match &mut self.steady {
             Some(steady) if steady.is_ready() && !told && !self.pulse.drills() => {
@@ -119,7 +115,7 @@ impl Rank<'_> {
             _ => loss = self.tell(step, &mut update, &losses, told)?,
         }
         device.join_streams();
-        self.recorder.retime(began, &device.marks());
+        self.recorder.retime(&device.marks());
         let kept = device.end_step();
         device.check()?;
         loss += self.kept_loss(&losses, &kept)?;
@@ -172,33 +168,6 @@ impl Rank<'_> {
         Ok(loss)
     }
 
-    /// Brings the tokens of all microbatches that stages of this rank read.
-    fn bring_tokens(&mut self, step: usize) {
-        let reads = |action: &Action| {
-            let (first, last) = self.ends(action.stage);
-            action.kind == ActionKind::Forward && (first || last)
-        };
-        let actions = self.program.calls.iter().filter_map(|call| call.action);
-        let actions: Vec<Action> = actions.filter(reads).collect();
-        let sizes = &self.sizes;
-        let mut all = Vec::new();
-        for action in &actions {
-            let first = sizes.first_sequence(action.microbatch);
-            let batch = self.loader.batch(step - 1, first, sizes.micro_batch());
-            let Batch { inputs, targets } = own_tokens(sizes, &batch);
-            all.extend([inputs, targets]);
-        }
-        let mut brought = self.device.bring(all).into_iter();
-        let mut next = || brought.next().expect("all were brought");
-        self.tokens = actions
-            .iter()
-            .map(|action| {
-                let tokens = MicrobatchTokens { inputs: next(), targets: next() };
-                ((action.stage, action.microbatch), tokens)
-            })
-            .collect();
-    }
-
     /// The calls that make losses.
     fn losses(&self) -> Vec<usize> {
         let makes = |action: &Action| action.kind == ActionKind::Forward && self.ends(action.stage).1;
@@ -229,347 +198,6 @@ impl Rank<'_> {
         }
         Err(Fault::NotFinite { what: THE_NORM })
     }
-
-    /// Whether a stage is the first one of its copy, and the last one.
-    fn ends(&self, stage: usize) -> (bool, bool) {
-        let stages = self.shared.plan.stages.len();
-        (stage.is_multiple_of(stages), (stage + 1).is_multiple_of(stages))
-    }
-
-    /// Whether this rank runs the stage of that number too.
-    fn runs(&self, stage: usize) -> bool {
-        let plan = self.shared.plan;
-        plan.schedule().rank_of(stage, plan.pipeline_shape()) == self.sizes.at.pipeline
-    }
-
-    /// The frame of an action of a step with what comes from another stage of this rank.
-    fn frame(&mut self, action: Action, step: usize) -> Frame {
-        let Action { stage, kind, microbatch } = action;
-        let (first, last) = self.ends(stage);
-        if kind != ActionKind::Forward {
-            let mut frame = self.frames.remove(&(stage, microbatch)).expect("forward comes before backward");
-            if kind.is_input_gradient() {
-                // The loss has no gradient but 1.
-                let begins = last.then(|| Tensor::zeros(0, 1));
-                frame.gradient =
-                    begins.or_else(|| self.handed.remove(&(Channel::Gradient(stage + 1), microbatch)));
-            }
-            return frame;
-        }
-        let sizes = &self.sizes;
-        let mut frame = Frame::new(self.tokens.remove(&(stage, microbatch)));
-        frame.masks = self.loader.masks(step - 1, sizes.first_sequence(microbatch));
-        frame.flow = match first {
-            true => {
-                let rows = sizes.micro_batch() * sizes.own_sequence();
-                Some(Tensor::any_on(&*self.device, rows, sizes.hidden))
-            }
-            false => self.handed.remove(&(Channel::Activation(stage - 1), microbatch)),
-        };
-        frame
-    }
-
-    /// Keeps what later calls need; returns the loss of the microbatch if the call made it and the device does not keep it.
-    fn end_of_call(&mut self, action: Action, number: Option<usize>, mut frame: Frame) -> Result<f64, Fault> {
-        let Action { stage, kind, microbatch } = action;
-        let (first, last) = self.ends(stage);
-        let mut loss = 0.0;
-        match kind {
-            ActionKind::Forward if last => {
-                frame.flow = None;
-                let three = &frame.kept((Layer::Head, Module::Loss)).losses;
-                let number = number.expect("it is one of the calls that make losses");
-                loss = self.device.sum_losses(number, three.slice()).unwrap_or(0.0);
-                if !loss.is_finite() {
-                    return Err(Fault::NotFinite { what: THE_LOSS });
-                }
-            }
-            ActionKind::Forward if self.runs(stage + 1) => {
-                self.handed.insert((Channel::Activation(stage), microbatch), frame.take_flow());
-            }
-            ActionKind::Backward | ActionKind::Input if !first && self.runs(stage - 1) => {
-                self.handed.insert((Channel::Gradient(stage), microbatch), frame.take_gradient());
-            }
-            _ => {}
-        }
-        if matches!(kind, ActionKind::Forward | ActionKind::Input) {
-            self.frames.insert((stage, microbatch), frame);
-        }
-        Ok(loss)
-    }
-
-    fn members(&self, axis: Axis) -> Option<&Members> {
-        let at = Axis::ALL.iter().position(|other| *other == axis)?;
-        self.groups[at].as_ref()
-    }
-
-    fn update(&mut self, op: &Op, update: &mut Update) -> Result<(), Fault> {
-        let step = match op.task {
-            Task::Update(step) => step,
-            Task::UpdateBeside { stage, layers: span } => {
-                let layers = &self.layers[stage % self.layers.len()][span.first..span.first + span.count];
-                return self.update_beside(layers.to_vec(), update);
-            }
-            _ => return Ok(()),
-        };
-        let members = match op.work {
-            Work::Collective { axis, .. } => self.members(axis).cloned(),
-            _ => None,
-        };
-        update.run(step, &op.work, members.as_ref(), &mut self.communicator, &mut self.state)
-    }
-
-    /// Gives up gathered weights that an op is the last to need.
-    fn give_up_weights(&mut self, op: &Op, layers: &[Layer]) {
-        if op.frees.iter().any(|freed| freed.kind == MemoryKind::Weights) {
-            for read in layers.iter().flat_map(|layer| self.state.read_by(*layer)).collect::<Vec<_>>() {
-                self.state.layer_mut(read).weights.give_up_whole();
-            }
-        }
-    }
-
-    /// Updates layers whose moments may be on a drive.
-    fn update_beside(&mut self, layers: Vec<Layer>, update: &mut Update) -> Result<(), Fault> {
-        for layer in &layers {
-            self.beside.bring_moments(self.state.layer_mut(*layer))?;
-        }
-        update.optimize(&mut self.state, |layer| layers.contains(&layer))?;
-        for layer in &layers {
-            self.beside.stow_moments(self.state.layer_mut(*layer))?;
-        }
-        Ok(())
-    }
-
-    fn instruction(
-        &mut self,
-        instruction: &Instruction,
-        action: Action,
-        frame: &mut Frame,
-    ) -> Result<(), Fault> {
-        let op = instruction.op;
-        match (op.work, instruction.step) {
-            (Work::Send { channel, to, .. }, _) => {
-                let message = match channel {
-                    Channel::Activation(_) => frame.take_flow(),
-                    Channel::Gradient(_) => frame.take_gradient(),
-                };
-                let route = self.route(self.program.pipeline_rank, to, channel, action);
-                self.communicator.send(&*self.device, route, message);
-            }
-            (Work::Receive { channel, from, .. }, _) => {
-                let route = self.route(from, self.program.pipeline_rank, channel, action);
-                let message = self.communicator.receive(&*self.device, route, self.sizes.hidden)?;
-                match channel {
-                    Channel::Activation(_) => frame.flow = Some(message),
-                    Channel::Gradient(_) => frame.gradient = Some(message),
-                }
-            }
-            (_, Some(step)) => {
-                self.module(op, step, frame)?;
-                self.give_up_weights(op, &[step.place.0]);
-            }
-            (Work::Copy { direction, .. }, None) => {
-                self.move_kept(op.task, direction, action.stage, frame)?
-            }
-            (work, None) => {
-                self.move_layers(op, &work, action.stage)?;
-                if let Task::Layers(_, span) = op.task {
-                    let layers = &self.layers[action.stage % self.layers.len()];
-                    let moved = layers[span.first..span.first + span.count].to_vec();
-                    self.give_up_weights(op, &moved);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes what some layers of a stage keep to where it is offloaded, or brings it back.
-    fn move_kept(
-        &mut self,
-        task: Task,
-        direction: CopyDirection,
-        stage: usize,
-        frame: &mut Frame,
-    ) -> Result<(), Fault> {
-        let Task::Kept(span) = task else { return Ok(()) };
-        let layers = &self.layers[stage % self.layers.len()];
-        for layer in &layers[span.first..span.first + span.count] {
-            for kept in frame.kept_of(*layer) {
-                match direction {
-                    CopyDirection::ToHost => self.beside.stow_kept(kept)?,
-                    CopyDirection::FromHost => self.beside.bring_kept(kept)?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves the weights or gradients of some layers of a stage.
-    fn move_layers(&mut self, op: &Op, work: &Work, stage: usize) -> Result<(), Fault> {
-        let (Task::Layers(moved, span), Work::Collective { kind, axis, .. }) = (op.task, work) else {
-            return Ok(());
-        };
-        let members = self.members(*axis).cloned().expect("a collective has a group");
-        let layers = &self.layers[stage % self.layers.len()];
-        for layer in &layers[span.first..span.first + span.count] {
-            if moved == Moved::Gradients {
-                let layer = self.state.layer_mut(*layer);
-                reduce_gradients(&*self.device, &mut self.communicator, &members, (*kind, *axis), layer)?;
-                continue;
-            }
-            for read in self.state.read_by(*layer) {
-                let layer = self.state.layer_mut(read);
-                gather_weights(&*self.device, &mut self.communicator, &members, *axis, layer)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The rank at a place of this rank's pipeline.
-    fn rank_at(&self, place: usize) -> usize {
-        self.shared.program.ranks[self.program.pipeline[place]].rank
-    }
-
-    /// The way between two ranks of this rank's pipeline.
-    fn route(&self, from: usize, to: usize, channel: Channel, action: Action) -> Route {
-        let [from, to] = [from, to].map(|place| self.rank_at(place));
-        Route { from, to, tag: Tag::Stage(channel, action.microbatch) }
-    }
-
-    /// The device's stream for an op.
-    fn stream_of(&self, op: &Op) -> usize {
-        let own = self.program.rank;
-        let ends = match op.work {
-            Work::Send { to, .. } => Some((own, self.rank_at(to))),
-            Work::Receive { from, .. } => Some((self.rank_at(from), own)),
-            _ => None,
-        };
-        ends.and_then(|ends| self.communicator.stream(ends)).unwrap_or_else(|| stream_of(op.stream))
-    }
-
-    /// A step of a module, and what stands before its first and behind its last one.
-    fn module(&mut self, op: &Op, step: ModuleStep, frame: &mut Frame) -> Result<(), Fault> {
-        let ModuleStep { place, does, .. } = step;
-        match op.pass {
-            Pass::Forward if step.begins && step.keeps.input => frame.kept(place).input = frame.flow.clone(),
-            Pass::Recompute if step.begins => {
-                if let Some(input) = frame.kept(place).input.clone() {
-                    frame.flow = Some(input);
-                }
-            }
-            _ => {}
-        }
-        match (does, op.work) {
-            _ if step.in_steps => self.in_steps(op, step, frame)?,
-            (Does::Move(value), Work::Collective { kind, axis, .. }) => {
-                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
-                let members = self.groups[at].as_ref().expect("a collective has a group");
-                let moving = Move { device: &*self.device, kind, members, place, value, pass: op.pass };
-                moving.perform(&mut self.communicator, frame)?;
-            }
-            _ => self.compute(op.pass, step, frame),
-        }
-        if self.sizes.rounds && step.ends {
-            frame.flow.iter_mut().chain(&mut frame.gradient).for_each(Tensor::round_to_bf16);
-        }
-        if op.pass == Pass::Recompute
-            && step.ends
-            && let Some(behind) = step.refills
-        {
-            let output = frame.flow.clone();
-            frame.kept(behind).input = output;
-        }
-        if step.gives_up {
-            frame.give_up(place);
-        }
-        Ok(())
-    }
-
-    /// A step of a module whose steps the program lists.
-    fn in_steps(&mut self, op: &Op, own: ModuleStep, frame: &mut Frame) -> Result<(), Fault> {
-        let module = stepwise(own.place.1).expect("unknown modules are refused before a run");
-        let mut keeps = own.keeps;
-        // What runs again is kept then.
-        keeps.rest |= op.pass == Pass::Recompute;
-        let mut step = Step {
-            sizes: &self.sizes,
-            model: &self.shared.plan.model,
-            state: &mut self.state,
-            frame,
-            place: own.place,
-            keeps,
-            adds_in_norm: false,
-            device: &*self.device,
-        };
-        if own.begins {
-            module.begin(&mut step, op.pass);
-        }
-        let among = match op.work {
-            Work::Collective { kind, axis, .. } => {
-                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
-                let members = self.groups[at].as_ref().expect("a collective has a group");
-                Some(Among { kind, axis, members, communicator: &mut self.communicator })
-            }
-            _ => None,
-        };
-        module.run(&mut step, op.pass, own.does, among)?;
-        if own.ends {
-            module.end(&mut step, op.pass);
-        }
-        Ok(())
-    }
-
-    fn compute(&mut self, pass: Pass, own: ModuleStep, frame: &mut Frame) {
-        let operator = operator(own.place.1).expect("unknown modules are refused before a run");
-        let mut keeps = own.keeps;
-        // What runs again is kept then.
-        keeps.rest |= pass == Pass::Recompute;
-        let mut step = Step {
-            sizes: &self.sizes,
-            model: &self.shared.plan.model,
-            state: &mut self.state,
-            frame,
-            place: own.place,
-            keeps,
-            adds_in_norm: own.adds_in_norm,
-            device: &*self.device,
-        };
-        match (own.does, pass) {
-            (Does::Run, Pass::Forward | Pass::Recompute) => {
-                let input = step.frame.take_flow();
-                let output = operator.forward(&mut step, input);
-                step.frame.flow = Some(output);
-            }
-            (Does::Run, _) => {
-                let gradient = step.frame.take_gradient();
-                if !own.ends {
-                    step.kept().output_gradient = Some(gradient.clone());
-                }
-                keep_for_weight(&mut step, own.place, &gradient);
-                step.frame.gradient = operator.backward(&mut step, gradient);
-            }
-            (Does::WeightGradient, _) => operator.weight_gradient(&mut step),
-            (Does::VectorGradient, _) => operator.vector_gradient(&mut step),
-            // The kernels write in the layout that the next one reads, and products make their operands.
-            (Does::Arrange | Does::Quantise, _) => {}
-            (other, _) => unreachable!("{other:?} is a step of a module that runs in steps"),
-        }
-    }
-}
-
-/// The tokens of a batch that a rank has. On a grid it looks up the sequences of all rows, one row's behind the other's.
-fn own_tokens(sizes: &Sizes, batch: &Batch) -> Batch {
-    let of = |all: &[u32], row: usize| -> Vec<u32> {
-        let positions = sizes.own_positions().iter().cloned().flatten();
-        let first = positions.map(|position| position * sizes.micro_batch() + row * sizes.batch);
-        first.flat_map(|first| all[first..first + sizes.batch].to_vec()).collect()
-    };
-    let rows = sizes.micro_batch() / sizes.batch;
-    let own = if sizes.is_grid() { sizes.row() } else { 0 };
-    Batch {
-        inputs: (0..rows).flat_map(|row| of(&batch.inputs, row)).collect(),
-        targets: of(&batch.targets, own),
-    }
 }
 
 /// What weights and gradients take, where that changes in a step.
@@ -579,12 +207,5 @@ fn state_bytes(sizes: &Sizes, state: &State) -> [usize; 2] {
         _ => state.layers().fold([0, 0], |[weights, gradients], (_, layer)| {
             [weights + layer.weights.bytes(), gradients + layer.gradients.bytes()]
         }),
-    }
-}
-
-/// A product's weight may be the business of a later call.
-fn keep_for_weight(step: &mut Step, place: Place, gradient: &Tensor) {
-    if has_product(place.1) {
-        step.kept().output_gradient = Some(gradient.clone());
     }
 }

@@ -1,5 +1,6 @@
 //! What a rank did when, as it happens.
 
+use crate::device::Device;
 use crate::settings::Records;
 use crate::tensor::held_bytes;
 use std::time::Instant;
@@ -40,6 +41,8 @@ pub(crate) struct Recorded {
 pub(crate) struct Recorder {
     began: Instant,
     keeps: Records,
+    /// When the device noted the moment from which it counts this step's times.
+    noted: u64,
     /// Of the step that goes on, or of the last one.
     pub record: Record,
     /// Of the steps before it, as far as they are kept.
@@ -49,7 +52,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// With the run's beginning, which is the same for all ranks.
     pub fn new(began: Instant, keeps: Records) -> Self {
-        Self { began, keeps, record: Record::default(), earlier: Vec::new() }
+        Self { began, keeps, noted: 0, record: Record::default(), earlier: Vec::new() }
     }
 
     /// Nanoseconds since then.
@@ -62,8 +65,14 @@ impl Recorder {
         self.record.ops.last().map_or_else(|| self.now(), |before| before.end)
     }
 
-    /// A new step begins: what was recorded is kept or forgotten.
-    pub fn begin(&mut self) {
+    /// A new step begins: what was recorded is kept or forgotten. A device that will say when the step's ops ran, and has done
+    /// all before, notes this moment.
+    pub fn begin(&mut self, timed_by: Option<&dyn Device>) {
+        if let Some(device) = timed_by {
+            device.mark();
+            // At once: what the host does before the first op would be taken for the device's time.
+            self.noted = self.now();
+        }
         if self.keeps == Records::EveryStep && !self.record.ops.is_empty() {
             let room = self.record.ops.len();
             self.earlier.push(std::mem::take(&mut self.record));
@@ -73,16 +82,17 @@ impl Recorder {
         self.record.memory.clear();
     }
 
-    /// Gives ops the times of a device that was still at them when their calls returned: `marks` are the seconds from
-    /// `began` to `began` itself, and to the beginning and the end of each op on its stream. None leave the times as they
+    /// Gives ops the times of a device that was still at them when their calls returned: `marks` are the seconds from what it
+    /// noted first to that itself, and to the beginning and the end of each op on its stream. None leave the times as they
     /// are.
-    pub fn retime(&mut self, began: u64, marks: &[f64]) {
+    pub fn retime(&mut self, marks: &[f64]) {
         let Some((_, marks)) = marks.split_first() else { return };
         let (marks, []) = marks.as_chunks::<2>() else { return };
         if marks.len() != self.record.ops.len() {
             return;
         }
-        let at = |seconds: f64| began + (seconds * 1e9) as u64;
+        let noted = self.noted;
+        let at = |seconds: f64| noted + (seconds * 1e9) as u64;
         for (time, _) in &mut self.record.memory {
             let op = self.record.ops.partition_point(|op| op.end < *time).min(self.record.ops.len() - 1);
             *time = at(marks[op][1]);
@@ -109,11 +119,11 @@ pub fn recording_cost() -> Seconds {
     let mut recorder = Recorder::new(Instant::now(), Records::LastStep);
     // The lists of a run have room after the first step.
     for _ in 0..2 {
-        recorder.begin();
+        recorder.begin(None);
         (0..OPS).for_each(|op| recorder.ended(0, op, recorder.start(), [0, 0]));
     }
     let began = Instant::now();
-    recorder.begin();
+    recorder.begin(None);
     (0..OPS).for_each(|op| recorder.ended(0, op, recorder.start(), [0, 0]));
     Seconds::new(began.elapsed().as_secs_f64() / OPS as f64)
 }
@@ -121,18 +131,48 @@ pub fn recording_cost() -> Seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::{DeviceKind, Opening};
+    use std::time::Duration;
+    use trainwright_kernels::Threads;
+    use trainwright_kernels::cuda::Number;
+
+    #[test]
+    fn a_devices_times_do_not_move_with_what_the_host_does_before() {
+        let kind = DeviceKind::from_name("emulated").unwrap();
+        if let Err(error) = (kind.require)() {
+            println!("skipped: {error}");
+            return;
+        }
+        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None };
+        let device = (kind.open)(opening).unwrap();
+        let mut recorder = Recorder::new(Instant::now(), Records::LastStep);
+        recorder.begin(Some(&*device));
+        std::thread::sleep(Duration::from_millis(50));
+        // The emulator does what it is told at once.
+        let before = recorder.now();
+        device.mark();
+        device.mark();
+        recorder.ended(0, 0, recorder.start(), [0, 0]);
+        let behind = recorder.now();
+        recorder.retime(&device.marks());
+        let Recorded { start, end, .. } = recorder.record.ops[0];
+        // Within a tenth of what the host did.
+        let near = 5_000_000;
+        assert!(before <= start + near && end <= behind + near, "{before} {start} {end} {behind}");
+    }
 
     #[test]
     fn a_devices_times_take_the_place_of_the_calls() {
         let mut recorder = Recorder::new(Instant::now(), Records::LastStep);
-        recorder.begin();
+        recorder.begin(None);
         for (op, state) in [[1, 0], [1, 0], [2, 0]].into_iter().enumerate() {
             recorder.ended(0, op, recorder.start(), state);
         }
-        recorder.retime(100, &[0.0, 0.0, 1e-6, 1e-6, 1.5e-6]);
+        recorder.noted = 100;
+        recorder.retime(&[0.0, 0.0, 1e-6, 1e-6, 1.5e-6]);
         assert!(recorder.record.ops[0].end < 1_000_000_000, "too few marks change nothing");
         // The second op is beside the first one.
-        recorder.retime(100, &[0.0, 0.0, 1e-6, 0.5e-6, 1.5e-6, 1.5e-6, 4e-6]);
+        recorder.retime(&[0.0, 0.0, 1e-6, 0.5e-6, 1.5e-6, 1.5e-6, 4e-6]);
         let times: Vec<[u64; 2]> = recorder.record.ops.iter().map(|op| [op.start, op.end]).collect();
         assert_eq!(times, [[100, 1100], [600, 1600], [1600, 4100]]);
         // What is held changed with the first op and with the third one.

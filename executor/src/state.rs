@@ -9,10 +9,11 @@ use crate::device::{Device, Numbers, Slice, SliceMut};
 use crate::parameters::{Layer, Parameter, ParameterName, Sharing, parameters};
 use crate::sizes::{Divides, Sizes};
 use crate::tensor::give_back;
+use crate::watch::Pulse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use trainwright_kernels::cuda::Number;
-use trainwright_kernels::elementwise;
+use trainwright_kernels::{Threads, elementwise};
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::Offload;
 
@@ -54,6 +55,18 @@ enum Kind {
     Weights,
     Gradients,
     Moments,
+}
+
+/// How layers are made at their start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Making<'a> {
+    /// From which weights follow.
+    pub seed: u64,
+    /// How many the optimizer has of each number.
+    pub moments: u64,
+    pub threads: Threads,
+    /// A layer may take a while: each of its parameters is a sign of life.
+    pub pulse: &'a Pulse,
 }
 
 /// All layers of a rank.
@@ -114,32 +127,41 @@ pub(crate) struct Owned<'a> {
 }
 
 impl LayerState {
-    fn new(layer: Layer, parameters: Vec<Parameter>, sizes: &Sizes, [seed, moments]: [u64; 2]) -> Self {
+    /// Memory that is zeros is not touched: the system gives it so, and may never have to.
+    fn new(layer: Layer, parameters: Vec<Parameter>, sizes: &Sizes, making: Making) -> Self {
         let length = parameters.last().map_or(0, |last| last.offset + last.padded_length());
         let mut weights = vec![0.0; length];
-        parameters.iter().for_each(|parameter| parameter.initialise(layer, seed, &mut weights));
+        for parameter in &parameters {
+            parameter.initialise(layer, making.seed, &mut weights, making.threads);
+            making.pulse.beat();
+        }
         let of = |parameter: &Parameter| {
-            let zeros = vec![vec![0.0; parameter.piece_length()]; moments as usize];
+            let zeros = (0..making.moments).map(|_| vec![0.0; parameter.piece_length()]);
             // What the optimizer updates where weights are rounded.
             let master = sizes.rounds.then(|| weights[parameter.own_piece()].to_vec());
-            zeros.into_iter().chain(master).map(Numbers::Host).collect()
+            zeros.chain(master).map(Numbers::Host).collect()
         };
         let moments = parameters.iter().map(of).collect();
         if sizes.rounds {
             elementwise::round_to_bf16(&mut weights);
         }
-        let own = |from: &[f32]| -> Vec<f32> {
-            parameters.iter().flat_map(|parameter| from[parameter.own_piece()].iter().copied()).collect()
-        };
         let sums = |sharing| parameters.iter().any(|own| own.sharing == sharing && own.shard > 1);
         let reduced = [0, [Sharing::Dense, Sharing::Routed].into_iter().filter(|own| sums(*own)).count()];
         let has_replicas = sizes.replicas > 1;
-        let divided =
-            |whole: Vec<f32>| Divisible { own: Some(own(&whole).into()), whole: Numbers::default() };
+        let divided = |own: Vec<f32>| Divisible { own: Some(own.into()), whole: Numbers::default() };
         let undivided = |whole: Vec<f32>| Divisible { own: None, whole: whole.into() };
-        let zeros = vec![0.0; length];
-        let gradients = if sizes.divides >= Divides::Gradients { divided(zeros) } else { undivided(zeros) };
-        let weights = if sizes.divides >= Divides::Weights { divided(weights) } else { undivided(weights) };
+        let owned = parameters.iter().map(Parameter::piece_length).sum();
+        let gradients = match sizes.divides >= Divides::Gradients {
+            true => divided(vec![0.0; owned]),
+            false => undivided(vec![0.0; length]),
+        };
+        let weights = if sizes.divides >= Divides::Weights {
+            let mut own = Vec::with_capacity(owned);
+            parameters.iter().for_each(|parameter| own.extend_from_slice(&weights[parameter.own_piece()]));
+            divided(own)
+        } else {
+            undivided(weights)
+        };
         Self {
             moments,
             gradients,
@@ -349,11 +371,11 @@ impl State {
         layers: impl Iterator<Item = Layer>,
         sizes: &Sizes,
         copies_embedding: bool,
-        seed_and_moments: [u64; 2],
+        making: Making,
     ) -> Self {
         let made = layers.map(|layer| {
             let parameters = parameters(model, layer, sizes, copies_embedding);
-            (layer, LayerState::new(layer, parameters, sizes, seed_and_moments))
+            (layer, LayerState::new(layer, parameters, sizes, making))
         });
         Self { layers: made.collect() }
     }
@@ -367,9 +389,10 @@ impl State {
         layers.try_for_each(|(layer, state)| state.load(|parameter| load(*layer, parameter)))
     }
 
-    /// Takes everything from the host to a device but what is offloaded.
-    pub fn bring_to(&mut self, device: &dyn Device, offload: &Offload) {
+    /// Takes everything from the host to a device but what is offloaded. All numbers of a layer are a sign of life.
+    pub fn bring_to(&mut self, device: &dyn Device, offload: &Offload, pulse: &Pulse) {
         self.each(|numbers, kind| {
+            pulse.beat();
             if kind == Kind::Moments && offload.optimizer.is_some() {
                 return;
             }
@@ -381,8 +404,9 @@ impl State {
     }
 
     /// Takes everything from a device to the host.
-    pub fn bring_back(&mut self, device: &dyn Device) {
+    pub fn bring_back(&mut self, device: &dyn Device, pulse: &Pulse) {
         self.each(|numbers, _| {
+            pulse.beat();
             if let Slice::Far(_) = numbers.slice() {
                 *numbers = device.read(numbers.slice()).into_owned().into();
             }
@@ -427,5 +451,85 @@ impl State {
             Some(name) => (Layer::Head, name),
             None => (Layer::Embedding, ParameterName::TokenEmbedding),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Cpu;
+    use trainwright_spec::model::hf::from_hugging_face;
+    use trainwright_spec::plan::Plan;
+
+    /// GPT-2's architecture with a block of width 8, on one of two ranks.
+    fn state(data_sharding: &str, precision: &str, pulse: &Pulse) -> State {
+        let text = format!(
+            r#"model = "gpt2"
+cluster = "h100-pcie-pair"
+stack = "trainwright"
+job = {{ sequence = 16, global_batch = 2, precision = "{precision}", optimizer = "adamw", gradient_clipping = true }}
+mesh = {{ tensor = 1, pipeline = 1, data = 2 }}
+micro_batch = 1
+schedule = "1f1b"
+virtual_stages = 1
+sequence_parallel = false
+data_sharding = "{data_sharding}"
+stages = ["12 none"]"#
+        );
+        let small = r#"{"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 12, "n_positions": 16, "vocab_size": 67}"#;
+        let model = from_hugging_face(small, "config.json").unwrap();
+        let plan = Plan { model, ..Plan::from_toml(&text, "plan.toml").unwrap() };
+        let making = Making { seed: 3, moments: 2, threads: Threads::ONE, pulse };
+        let layers = [Layer::Embedding, Layer::Block(0)].into_iter();
+        State::new(&plan.model, layers, &Sizes::of(&plan, 1), false, making)
+    }
+
+    #[test]
+    fn all_that_is_not_a_weight_begins_as_zeros_of_the_length_of_what_is_owned() {
+        for (sharding, precision) in
+            [("none", "fp32"), ("zero1", "bf16"), ("zero2", "fp32"), ("zero3", "bf16")]
+        {
+            let mut state = state(sharding, precision, &Pulse::default());
+            for (_, layer) in state.layers_mut() {
+                layer.owned(|Owned { parameter, weights, gradients, moments }| {
+                    let [first, second, masters @ ..] = moments else { panic!("Adam has two moments") };
+                    let weights = weights.host();
+                    for zeros in [gradients.host(), first.host(), second.host()] {
+                        assert_eq!(zeros, vec![0.0; parameter.piece_length()], "{sharding}");
+                    }
+                    // The f32 weights that bf16 ones are rounded from.
+                    for master in masters.iter() {
+                        let mut rounded = master.host().to_vec();
+                        elementwise::round_to_bf16(&mut rounded);
+                        assert_eq!(rounded, weights, "{sharding}");
+                    }
+                    assert_eq!(masters.len(), usize::from(precision == "bf16"));
+                });
+                let [owned, whole] = [Parameter::piece_length, Parameter::padded_length]
+                    .map(|length| layer.parameters.iter().map(length).sum::<usize>());
+                let kept = if sharding == "zero1" { whole } else { owned };
+                assert_eq!(layer.gradients.bytes(), 4 * kept, "{sharding}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_takes_long_before_and_behind_a_run_is_a_sign_of_life() {
+        let pulse = Pulse::default();
+        // The lower half of the third word of what a rank says of itself.
+        let mut known = 0;
+        let mut beats = || {
+            let before = std::mem::replace(&mut known, pulse.sign()[5] as usize);
+            known - before
+        };
+        let mut state = state("none", "fp32", &pulse);
+        let parameters: usize = state.layers().map(|(_, layer)| layer.parameters.len()).sum();
+        assert_eq!(beats(), parameters);
+        let device = Cpu { threads: Threads::ONE };
+        // Each layer's weights and gradients, each parameter's moments.
+        state.bring_to(&device, &Offload::default(), &pulse);
+        assert_eq!(beats(), 2 * 2 + 2 * parameters);
+        state.bring_back(&device, &pulse);
+        assert_eq!(beats(), 2 * 2 + 2 * parameters);
     }
 }

@@ -11,6 +11,7 @@ mod own;
 mod run;
 mod steps;
 
+use crate::device::DeviceMemory;
 use crate::error::RunError;
 use crate::parameters::{Layer, ParameterName};
 use crate::processes::written_end;
@@ -66,8 +67,8 @@ pub struct Outcome {
     pub ways: BTreeMap<Axis, Way>,
     /// Whether rank 0's GPU was told steps by a graph; none where ranks compute on processors.
     pub graph: Option<GraphUse>,
-    /// The bytes of its GPU's memory that rank 0 needed at most; the same.
-    pub device_peak: Option<usize>,
+    /// What ranks needed of their GPUs' memory: all of them, or where ranks are processes rank 0 alone; the same.
+    pub device_memory: Vec<DeviceMemory>,
     /// Whose kernels did attention on rank 0, and why not others', for people; the same.
     pub attention: Option<String>,
 }
@@ -92,12 +93,12 @@ pub(crate) struct RankEnd {
     /// Of each step that was kept; the last one is the last step's.
     pub records: Vec<Record>,
     pub resident: Vec<(MemoryKind, usize)>,
-    /// None of a rank in another process.
+    /// If weights were asked for; none of a rank in another process.
     pub state: Option<State>,
-    /// The same.
+    /// None of a rank in another process.
     pub graph: Option<GraphUse>,
     /// The same.
-    pub device_peak: Option<usize>,
+    pub device_memory: Option<DeviceMemory>,
     /// The same.
     pub attention: Option<String>,
 }
@@ -123,14 +124,14 @@ pub fn train(
 pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Settings) -> Outcome {
     let ways = reach.ways(&program);
     let graph = ends.first().and_then(|end| end.graph.clone());
-    let device_peak = ends.first().and_then(|end| end.device_peak);
+    let device_memory = ends.iter().filter_map(|end| end.device_memory).collect();
     let attention = ends.first().and_then(|end| end.attention.clone());
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
     let weights = settings.return_weights.then(|| whole_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
-    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph, device_peak, attention }
+    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph, device_memory, attention }
 }
 
 /// A run before anyone has made sense of it.

@@ -26,8 +26,8 @@ impl Threads {
         }
     }
 
-    /// Gives each thread some rows of `data`, with the number of the first one.
-    pub(crate) fn rows<T: Send>(self, data: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+    /// Gives each thread some rows of `data`, `width` numbers each, with the number of the first one.
+    pub fn rows<T: Send>(self, data: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
         let rows = data.len() / width.max(1);
         if self.0 == 1 || rows < 2 {
             return work(0, data);

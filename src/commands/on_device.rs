@@ -2,14 +2,17 @@
 //! what its ops take.
 
 use super::calibrate::{TABLE, write};
-use super::validate::{measure, typical};
 use crate::arguments::{CalibrateArguments, ValidateArguments};
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
-use crate::render::validate::Validated;
+use crate::render::validate::{OnDevice, Validated};
 use crate::{inputs, output};
+use std::num::NonZeroUsize;
 use std::path::Path;
-use trainwright_executor::{Link, LinkKind, MeasuredGpus, measure_gpus, measure_ops};
+use trainwright_executor::{
+    LearningRate, Link, LinkKind, MeasuredGpus, Outcome as Ran, Records, Settings, Tokens, measure_gpus,
+    measure_ops, train,
+};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
@@ -115,10 +118,35 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
             plan.cluster.node.gpu.profile = Some(measured.profile);
         }
     }
-    let run = measure(arguments, &plan, None)?;
-    let (steps, times) = run.expect("a run in one process has steps");
+    let ran = run(arguments, &plan)?;
+    let times = ran.steps[WARM_UP..][..arguments.steps].iter().map(|step| Seconds::new(step.seconds));
     let (_, expected) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
-    let compared = Comparison::new(&expected, &steps, &times);
-    let measured = typical(&steps).clone();
-    Ok(Validated { name: String::new(), plan, compared, expected, measured })
+    let measured = ran.timeline;
+    let times: Vec<Seconds> = times.collect();
+    let mut compared = Comparison::new(&expected, std::slice::from_ref(&measured), &times);
+    // What ranks keep count of has not what goes beside tensors.
+    let memory = ran.device_memory.into_iter().max_by_key(|memory| memory.peak);
+    if let Some(memory) = memory {
+        compared.peak_memory.measured = Bytes::new(memory.peak as f64);
+    }
+    let on_device = Some(OnDevice { graph: ran.graph, memory });
+    Ok(Validated { name: String::new(), plan, compared, expected, measured, on_device })
+}
+
+/// Steps before those that are measured: after as many the GPU is told them by a graph, or by none at all.
+const WARM_UP: usize = 5;
+
+/// The plan as it trains: no step waits for times of its ops but the last one, which comes behind those that are measured.
+fn run(arguments: &ValidateArguments, plan: &Plan) -> Result<Ran, CliError> {
+    let settings = Settings {
+        steps: WARM_UP + arguments.steps + 1,
+        // What is learned does not matter here, and so cannot end in numbers that are none.
+        learning_rate: LearningRate { peak: 0.0, warmup: 0 },
+        threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        records: Records::LastStep,
+        device: arguments.device,
+        ..Settings::default()
+    };
+    let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 4 + 1, 0);
+    Ok(train(plan, &tokens, &settings, &mut |_| {})?)
 }

@@ -53,7 +53,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
                 training::ways(&outcome.ways),
                 training::graph(outcome.graph.as_ref()),
                 training::attention(outcome.attention.as_deref()),
-                training::device_peak(outcome.device_peak),
+                training::device_memory(outcome.device_memory.first()),
             ];
             output::print(&end.concat())?;
         }

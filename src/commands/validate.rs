@@ -120,7 +120,7 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
     let (_, expected) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
     let compared = Comparison::new(&expected, &steps, &times);
     let measured = typical(&steps).clone();
-    Ok(Some(Validated { name: String::new(), plan, compared, expected, measured }))
+    Ok(Some(Validated { name: String::new(), plan, compared, expected, measured, on_device: None }))
 }
 
 /// This machine as it is now, for as many ranks.
@@ -162,10 +162,10 @@ fn joined(arguments: &ValidateArguments, plan: &Plan, own: Cluster) -> Cluster {
 }
 
 /// The steps of a run, op by op, and how long each took.
-pub type Steps = (Vec<Timeline>, Vec<Seconds>);
+type Steps = (Vec<Timeline>, Vec<Seconds>);
 
 /// The timelines of the steps after the first ones, and their times.
-pub fn measure(
+fn measure(
     arguments: &ValidateArguments,
     plan: &Plan,
     place: Option<&Rendezvous>,
@@ -194,7 +194,7 @@ pub fn measure(
 }
 
 /// The measured step of median length.
-pub fn typical(measured: &[Timeline]) -> &Timeline {
+fn typical(measured: &[Timeline]) -> &Timeline {
     let mut sorted: Vec<&Timeline> = measured.iter().collect();
     sorted.sort_by_key(|timeline| timeline.duration);
     sorted[sorted.len() / 2]

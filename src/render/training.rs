@@ -3,7 +3,7 @@
 use super::words;
 use serde_json::json;
 use std::collections::BTreeMap;
-use trainwright_executor::{GraphUse, Outcome, StepReport, Tokens, Way};
+use trainwright_executor::{DeviceMemory, GraphUse, InUse, Outcome, StepReport, Tokens, Way};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
@@ -66,15 +66,20 @@ pub fn attention(by: Option<&str>) -> String {
     by.map(|by| format!("attention: {by}\n")).unwrap_or_default()
 }
 
-/// `memory of rank 0's GPU: 2.31 GiB at most`; nothing of ranks on processors.
-pub fn device_peak(bytes: Option<usize>) -> String {
-    let said = |bytes: usize| format!("memory of rank 0's GPU: {} at most\n", Bytes::new(bytes as f64));
-    bytes.map(said).unwrap_or_default()
+/// `memory of rank 0's GPU: 2.31 GiB at most, 2.50 GiB reserved for that; 3.02 GiB of the GPU in use`, the latter where its
+/// driver counts; nothing of ranks on processors.
+pub fn device_memory(memory: Option<&DeviceMemory>) -> String {
+    let Some(DeviceMemory { peak, in_use }) = memory else { return String::new() };
+    let bytes = |count: usize| Bytes::new(count as f64);
+    let said = |used: InUse| {
+        format!(", {} reserved for that; {} of the GPU in use", bytes(used.reserved), bytes(used.on_gpu))
+    };
+    format!("memory of rank 0's GPU: {} at most{}\n", bytes(*peak), in_use.map(said).unwrap_or_default())
 }
 
 /// All steps as data.
 pub fn json(plan: &Plan, outcome: &Outcome) -> String {
-    let Outcome { steps, ways, graph, device_peak, attention, .. } = outcome;
+    let Outcome { steps, ways, graph, device_memory, attention, .. } = outcome;
     let step = |report: &StepReport| {
         json!({
             "step": report.step,
@@ -99,8 +104,12 @@ pub fn json(plan: &Plan, outcome: &Outcome) -> String {
     if let Some(attention) = attention {
         all["attention"] = json!(attention);
     }
-    if let Some(bytes) = device_peak {
-        all["device_memory_bytes"] = json!(bytes);
+    if let Some(DeviceMemory { peak, in_use }) = device_memory.first() {
+        all["device_memory_bytes"] = json!(peak);
+        if let Some(InUse { reserved, on_gpu }) = in_use {
+            all["device_memory_reserved_bytes"] = json!(reserved);
+            all["device_memory_used_bytes"] = json!(on_gpu);
+        }
     }
     format!("{all:#}\n")
 }

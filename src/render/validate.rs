@@ -3,7 +3,7 @@
 use super::table::{Column, table};
 use super::words;
 use Column::{Left, Right};
-use trainwright_executor::recording_cost;
+use trainwright_executor::{DeviceMemory, GraphUse, InUse, recording_cost};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_traces::comparison::{Comparison, Pair};
@@ -23,8 +23,18 @@ pub struct Validated {
     pub compared: Comparison,
     /// The forecast step.
     pub expected: Timeline,
-    /// A measured one of median length.
+    /// A measured one: of median length, on a device with streams the last one.
     pub measured: Timeline,
+    /// What is told of a device with streams; none of the cores.
+    pub on_device: Option<OnDevice>,
+}
+
+/// A run on GPUs.
+pub struct OnDevice {
+    /// Whether the measured steps were told by a graph.
+    pub graph: Option<GraphUse>,
+    /// Of the rank that needed the most.
+    pub memory: Option<DeviceMemory>,
 }
 
 /// The page in a terminal.
@@ -33,16 +43,42 @@ pub fn page(of: &Validated) -> String {
     let columns = [Left("figure"), Right("forecast"), Right("measured"), Right("error")];
     let kinds = [Left("ops"), Right("count"), Right("forecast ms"), Right("measured ms"), Right("error")];
     format!(
-        "{}\n\n{}\n{}Times are means over ranks; measured figures are medians of {} steps, which differ by {:.0} %. \
-         Recording takes {:.3} % of the step.\n{}",
+        "{}\n\n{}\n{}{}\n{}",
         title(plan),
         table(&columns, figures(compared)),
         table(&kinds, ops(compared)),
-        compared.steps,
-        100.0 * compared.spread,
-        100.0 * recording(compared),
+        how_measured(of),
         shared_cores(plan),
     )
+}
+
+/// What the measured figures are of.
+fn how_measured(of: &Validated) -> String {
+    let Comparison { steps, spread, .. } = of.compared;
+    let Some(OnDevice { graph, memory }) = &of.on_device else {
+        return format!(
+            "Times are means over ranks; measured figures are medians of {steps} steps, which differ by {:.0} %. \
+             Recording takes {:.3} % of the step.",
+            100.0 * spread,
+            100.0 * recording(&of.compared),
+        );
+    };
+    let mut text = format!(
+        "The measured step time is the median of {steps} steps as they are trained, which differ by {:.0} %; all other \
+         times are those of one more step, told op by op with the device's times, in the mean over ranks.",
+        100.0 * spread,
+    );
+    text += &graph.as_ref().map(|graph| format!("\ngraph: {graph}")).unwrap_or_default();
+    if let Some(DeviceMemory { in_use, .. }) = memory {
+        text += "\nThe measured peak memory is what the rank that needed the most asked its GPU for: tensors, state, workspaces \
+                 and what was kept for sizes that come again; by kind it is what ranks held.";
+        let said = |used: &InUse| {
+            let [reserved, on_gpu] = [used.reserved, used.on_gpu].map(|count| Bytes::new(count as f64));
+            format!(" {reserved} were reserved for it, and {on_gpu} of the GPU were in use at the end.")
+        };
+        text += &in_use.as_ref().map(said).unwrap_or_default();
+    }
+    text
 }
 
 /// What was found of the cores that ranks share with each other and with the network; nothing where they share nothing.
@@ -89,7 +125,7 @@ pub fn report(of: &Validated) -> String {
         Section::Bars(bars, BarScale::Common),
         Section::Heading("Forecast step".into()),
         Section::Picture(svg(expected, "forecast")),
-        Section::Heading("Measured step of median length".into()),
+        Section::Heading(measured_step(of).into()),
         Section::Picture(svg(measured, "measured")),
         Section::Heading("Ops by module and pass, in the mean over ranks".into()),
         Section::Table {
@@ -98,6 +134,10 @@ pub fn report(of: &Validated) -> String {
         },
     ];
     html_page(&format!("Forecast and measurement: {}", plan.model.name), &sections)
+}
+
+fn measured_step(of: &Validated) -> &'static str {
+    if of.on_device.is_some() { "Measured step, the last one" } else { "Measured step of median length" }
 }
 
 /// One line of several plans, while they run.

@@ -90,3 +90,35 @@ fn several_plans_make_a_table() {
     assert_eq!(both.code, 2);
     assert!(both.stderr.contains("it is of one plan"), "{}", both.stderr);
 }
+
+/// A graph tells the steps that are timed, and one more is told op by op.
+#[test]
+fn on_a_gpu_the_steps_are_timed_that_one_would_train() {
+    let folder = Folder::new();
+    let mut plan = tiny_plan();
+    (plan.mesh, plan.stages) = (Mesh::new(1, 1, 1), vec!["2 none".parse().unwrap()]);
+    plan.cluster.node.gpus.value = 1;
+    folder.write("plan.toml", &plan.to_toml());
+    let ran = folder.run("validate plan.toml --device emulated --steps 3 --report page.html");
+    if ran.stderr.contains("no C++ compiler") {
+        return println!("skipped: {}", ran.stderr);
+    }
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    for said in ["the median of 3 steps as they are trained", "graph: from step ", "asked its GPU for"] {
+        assert!(ran.stdout.contains(said), "{said}: {}", ran.stdout);
+    }
+    let page = folder.read("page.html");
+    assert!(["Measured step, the last one", "attention backward"].iter().all(|text| page.contains(text)));
+    let ran = folder.run("validate plan.toml --device emulated --steps 3 --json");
+    let compared: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(compared["steps"], 3);
+    let kinds = compared["kinds"].as_array().unwrap();
+    // Two blocks in each of 4 microbatches, in one step.
+    let attention = kinds.iter().find(|own| own["kind"] == "attention backward").unwrap();
+    assert_eq!(attention["count"], 8.0);
+    // What a GPU is asked for is more than what ranks hold at a time.
+    let held = compared["peak_bytes_by_kind"].as_array().unwrap().iter();
+    let held: f64 = held.map(|kind| kind[1]["measured"].as_f64().unwrap()).sum();
+    let peak = compared["peak_memory_bytes"]["measured"].as_f64().unwrap();
+    assert!(peak > held && peak < 10.0 * held, "{peak} {held}");
+}

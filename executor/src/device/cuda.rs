@@ -6,6 +6,7 @@
 
 mod attention;
 mod by_host;
+mod bytes;
 mod dropout;
 mod eight;
 mod experts;
@@ -25,8 +26,8 @@ pub(super) use open::{
 };
 
 use super::{
-    Columns, Device, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation, Slice, SliceMut,
-    Sum, Words,
+    Columns, Device, DeviceMemory, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation,
+    Slice, SliceMut, Sum, Words,
 };
 use crate::error::Fault;
 use crate::settings::AttentionBy;
@@ -216,7 +217,11 @@ impl Device for Cuda {
 
     fn take(&self, data: Vec<f32>, number: Number) -> Numbers {
         let mut numbers = self.any(data.len(), number);
-        self.write(numbers.slice_mut(), &data);
+        // Most of the state is zeros at the start, which the device makes sooner than it takes them.
+        match bytes::are_zeros(&data) {
+            true => self.zero(numbers.slice_mut()),
+            false => self.write(numbers.slice_mut(), &data),
+        }
         crate::tensor::give_back(data);
         numbers
     }
@@ -238,14 +243,13 @@ impl Device for Cuda {
             Slice::Host(data) => return Cow::Borrowed(data),
             Slice::Far(far) => far,
         };
-        let mut bytes = vec![0; far.bytes()];
-        self.run(|memory| memory.device.read(far.at, &mut bytes));
-        Cow::Owned(memory::wide(&bytes, far.number))
+        let read = |to: &mut [u8]| self.run(|memory| memory.device.read(far.at, to));
+        Cow::Owned(bytes::numbers(far.length, far.number, read))
     }
 
     fn write(&self, to: SliceMut, from: &[f32]) {
         let far = to.device();
-        let bytes = memory::bytes(from, far.number);
+        let bytes = bytes::bytes(from, far.number);
         self.run(|memory| memory.device.write(far.at, &bytes));
     }
 
@@ -286,8 +290,9 @@ impl Device for Cuda {
         }
     }
 
-    fn peak(&self) -> Option<usize> {
-        Some(self.memory.borrow().peak)
+    fn memory(&self) -> Option<DeviceMemory> {
+        let memory = self.memory.borrow();
+        Some(DeviceMemory { peak: memory.peak, in_use: memory.device.used() })
     }
 
     fn attention_by(&self) -> Option<String> {
@@ -296,6 +301,10 @@ impl Device for Cuda {
 
     fn finish(&self) {
         self.run(|memory| memory.device.finish());
+    }
+
+    fn rest(&self) {
+        self.memory.borrow_mut().rest();
     }
 
     fn mark(&self) {

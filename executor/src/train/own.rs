@@ -15,7 +15,7 @@ use crate::parameters::Layer;
 use crate::rank::{Rank, Shared};
 use crate::record::Recorder;
 use crate::sizes::Sizes;
-use crate::state::{LayerState, State};
+use crate::state::{LayerState, Making, State};
 use crate::steady::Steady;
 use crate::watch::Watched;
 use std::any::Any;
@@ -66,12 +66,17 @@ impl Run {
         let device = (self.settings.device.open)(opening)?;
         let _here = Here::is(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
-        let mut own = self.new_rank(rank, &shared, Rc::clone(&device))?;
+        let mut own = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;
         let moments = self.optimizer.moments();
-        own.state
-            .load(|layer, parameter| self.beginning.load(&self.plan.model, layer, parameter, moments))?;
-        own.state.layers_mut().try_for_each(|(_, layer)| own.beside.stow_moments(layer))?;
-        own.state.bring_to(&*device, &self.plan.offload);
+        own.state.load(|layer, parameter| {
+            pulse.beat();
+            self.beginning.load(&self.plan.model, layer, parameter, moments)
+        })?;
+        own.state.layers_mut().try_for_each(|(_, layer)| {
+            pulse.beat();
+            own.beside.stow_moments(layer)
+        })?;
+        own.state.bring_to(&*device, &self.plan.offload, pulse);
         for group in self.reach.nccl_groups(&self.program, rank) {
             own.communicator.enter(&*device, &members(&self.program, group, rank))?;
         }
@@ -106,31 +111,34 @@ impl Run {
         }
         let mut records = own.recorder.earlier;
         records.push(own.recorder.record);
-        own.state.bring_back(&*device);
+        let state = self.settings.return_weights.then_some(own.state).map(|mut state| {
+            state.bring_back(&*device, pulse);
+            state
+        });
+        // What is on a device is given back before that goes, and the device goes when nobody reads there.
+        device.rest();
         device.check()?;
         ends.1 = true;
         let graph = own.steady.map(|steady| steady.used());
-        let (device_peak, attention) = (device.peak(), device.attention_by());
-        Ok(RankEnd { records, resident, state: Some(own.state), graph, device_peak, attention })
+        let (device_memory, attention) = (device.memory(), device.attention_by());
+        Ok(RankEnd { records, resident, state, graph, device_memory, attention })
     }
 
     fn new_rank<'a>(
         &'a self,
         rank: usize,
         shared: &'a Shared<'a>,
-        device: Rc<dyn Device>,
+        (device, threads): (Rc<dyn Device>, Threads),
     ) -> Result<Rank<'a>, Fault> {
         let Shared { plan, program, settings, .. } = *shared;
         let own = &program.ranks[rank];
         let sizes = Sizes::of(plan, rank).aligned(settings.device.alignment);
-        let moments = shared.optimizer.moments();
         let own_layers = layers_of(plan, &sizes);
         let copies_embedding = !own_layers.contains(&Layer::Embedding);
         let pulse = self.watch.rank(rank);
-        // The initial weights of a large layer take a while.
-        let own_layers = own_layers.into_iter().inspect(|_| pulse.beat());
-        let seed_and_moments = [self.beginning.seed, moments];
-        let state = State::new(&plan.model, own_layers, &sizes, copies_embedding, seed_and_moments);
+        let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
+        let making = Making { seed, moments, threads, pulse };
+        let state = State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, making);
         let groups = Axis::ALL
             .iter()
             .zip(own.groups)
@@ -155,7 +163,7 @@ impl Run {
             state,
             recorder: Recorder::new(self.here.began, settings.records),
             device,
-            pulse: self.watch.rank(rank),
+            pulse,
             frames: BTreeMap::new(),
             tokens: BTreeMap::new(),
             steady: Steady::of(shared, &self.reach, rank),

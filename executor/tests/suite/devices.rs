@@ -162,6 +162,10 @@ fn a_graph_tells_what_ops_would() {
         };
         assert_eq!(numbers(&with), numbers(&without), "{draft:?}");
         assert_eq!(with.weights, without.weights, "{draft:?}");
+        // Of every rank; no driver counts here.
+        let memory = &with.device_memory;
+        assert_eq!(memory.len(), draft.mesh.iter().product::<usize>());
+        assert!(memory.iter().all(|own| own.peak > 0 && own.in_use.is_none()), "{memory:?}");
     }
     let shared = run(&Draft { micro_batch: 8, device: "emulated", ..two }, true, 1).graph.unwrap();
     assert_eq!(shared.to_string(), "no, because ranks share a GPU and wait for each other there");

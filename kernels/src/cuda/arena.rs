@@ -52,6 +52,11 @@ impl Arena {
         Ok(at)
     }
 
+    /// Bytes of all pieces, whether they are given out or not. None is given up before all are, so it is the most there was.
+    pub fn reserved(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.size).sum()
+    }
+
     /// Gives all pieces up.
     pub fn clear(&mut self) -> impl Iterator<Item = Address> {
         std::mem::take(&mut self.pieces).into_iter().map(|piece| piece.base)
@@ -83,7 +88,8 @@ mod tests {
         assert_eq!(take(1000), at(2, 0), "a small piece where there is no room for a large one");
         assert_eq!(take(2 * PIECE), Err(2 * PIECE));
         assert_eq!(made, [PIECE, 1024]);
+        assert_eq!(arena.reserved(), PIECE + 1024, "what is left over of a piece is reserved, too");
         assert_eq!(arena.clear().collect::<Vec<_>>(), [Address(1 << 40), Address(2 << 40)]);
-        assert_eq!(arena.clear().count(), 0);
+        assert_eq!((arena.clear().count(), arena.reserved()), (0, 0));
     }
 }

@@ -293,6 +293,16 @@ pub struct About {
     pub memory: usize,
 }
 
+/// What of a GPU's memory is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InUse {
+    /// Bytes that this device has asked the driver for, in whole pieces: what was allocated, and what is left over of them.
+    pub reserved: usize,
+    /// Bytes that are not free, as the driver counts: those, its context, kernels and libraries, and all that others on the
+    /// GPU have.
+    pub on_gpu: usize,
+}
+
 /// What has memory and runs kernels and matrix products. It has streams: what one of them is told it does in the order of the
 /// calls; between streams there is no order but by moments. What it is told may still be under way when a call returns, except
 /// for `read`, which waits for its stream, and `finish`.
@@ -365,6 +375,11 @@ pub trait Device {
 
     /// Seconds from the first noted moment to each of them, which are waited for and then forgotten.
     fn marks(&mut self) -> Result<Vec<f64>, DeviceError>;
+
+    /// What of its memory is in use; none where no driver counts it.
+    fn used(&self) -> Option<InUse> {
+        None
+    }
 
     /// What it is.
     fn about(&self) -> About;

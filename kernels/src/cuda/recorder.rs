@@ -7,7 +7,7 @@
 use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
-use super::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number};
+use super::launch::{About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number};
 use super::product::{Operands, Product};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -263,6 +263,10 @@ impl Device for Recorder {
 
     fn marks(&mut self) -> Result<Vec<f64>, DeviceError> {
         self.inner.marks()
+    }
+
+    fn used(&self) -> Option<InUse> {
+        self.inner.used()
     }
 
     fn about(&self) -> About {

@@ -2,7 +2,7 @@
 //! and what is new goes back. Meanwhile the gradients of the next tensor come.
 
 use super::super::{Device, Slice, SliceMut, Updated, stream_of};
-use super::{Cuda, memory};
+use super::{Cuda, bytes};
 use crate::device::Numbers;
 use trainwright_kernels::cuda::{Address, Moment, Number};
 use trainwright_spec::program::Stream;
@@ -101,7 +101,7 @@ impl Cuda {
             });
             if rounded.is_some() && back == Back::Weights {
                 // Gradients are used up, and what is rounded takes half their room.
-                let narrow = memory::bytes(own_weights, Number::Bf16);
+                let narrow = bytes::bytes(own_weights, Number::Bf16);
                 bytemuck::cast_slice_mut(own_gradients)[..narrow.len()].copy_from_slice(&narrow);
             }
         };

@@ -6,7 +6,7 @@
 use super::super::streams::COMPUTE;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
-use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Notes, Number, Recorder, Recording};
+use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Notes, Recorder, Recording};
 
 /// A device with what was given up of its memory.
 pub(super) struct Memory {
@@ -142,6 +142,16 @@ impl Memory {
         }
     }
 
+    /// Waits until all is done, and until other ranks have read all that they read here.
+    pub fn rest(&mut self) {
+        self.run(|memory| {
+            memory.device.finish()?;
+            let given = memory.given.values().flat_map(|given| &given.until);
+            let free = memory.free.values().flatten().flat_map(|free| &free.until);
+            given.chain(free).try_for_each(|moment| memory.device.wait_here(moment))
+        });
+    }
+
     /// Keeps it for the next who needs as much. Its stream is in order; the selected one may be at it, and so may the one
     /// that computes.
     pub fn give_back(&mut self, at: Address, bytes: usize) {
@@ -164,22 +174,37 @@ impl Memory {
     }
 }
 
-/// The bytes of numbers on a device.
-pub(super) fn bytes(numbers: &[f32], number: Number) -> Vec<u8> {
-    match number {
-        Number::F32 => bytemuck::cast_slice(numbers).to_vec(),
-        Number::Bf16 => {
-            numbers.iter().flat_map(|number| half::bf16::from_f32(*number).to_le_bytes()).collect()
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceKind;
 
-/// The numbers that bytes are.
-pub(super) fn wide(bytes: &[u8], number: Number) -> Vec<f32> {
-    match number {
-        Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
-        Number::Bf16 => {
-            bytes.as_chunks().0.iter().map(|two| half::bf16::from_le_bytes(*two).to_f32()).collect()
+    #[test]
+    fn memory_goes_when_other_ranks_have_read_it() {
+        let kind = DeviceKind::from_name("emulated").unwrap();
+        if let Err(error) = (kind.require)() {
+            println!("skipped: {error}");
+            return;
+        }
+        let open = kind.bare.unwrap().open;
+        let (mut own, mut other) = (Memory::new(open(0).unwrap()), Memory::new(open(0).unwrap()));
+        // The other rank copies what it reads to where this one's host may look only when that is done.
+        for is_given_back in [false, true] {
+            let at = own.allocate(ROUNDED);
+            let seen = own.device.allocate_on_host(ROUNDED).unwrap();
+            own.run(|memory| memory.device.zero(at, ROUNDED));
+            let there = own.moment().unwrap();
+            other.run(|memory| memory.device.wait(&there));
+            other.run(|memory| memory.device.copy(seen, at, ROUNDED));
+            own.read_until(at, &other.moment().unwrap());
+            if is_given_back {
+                own.give_back(at, ROUNDED);
+            }
+            own.rest();
+            let mut sum = 1;
+            let mut look = |bytes: &mut [u8]| sum = bytes.iter().map(|byte| i32::from(*byte)).sum();
+            own.run(|memory| memory.device.on_host(seen, ROUNDED, &mut look));
+            assert_eq!((sum, &own.fault), (0, &None));
         }
     }
 }

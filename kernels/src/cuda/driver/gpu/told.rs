@@ -12,7 +12,7 @@ use super::{Description, EIGHT_SINCE, Gpu, new_stream};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::{self, About, Address, Device, DeviceError, Launch, Moment, Number};
+use crate::cuda::launch::{self, About, Address, Device, DeviceError, InUse, Launch, Moment, Number};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::recorder::{Told, tell};
 use cudarc::driver::result;
@@ -171,6 +171,11 @@ impl Device for Gpu {
         let marks = std::mem::take(&mut self.marks);
         let Some(first) = marks.first() else { return Ok(Vec::new()) };
         marks.iter().map(|mark| Ok(f64::from(mark.milliseconds_since(first)?) * 1e-3)).collect()
+    }
+
+    fn used(&self) -> Option<InUse> {
+        let (free, total) = result::mem_get_info().ok()?;
+        Some(InUse { reserved: self.arena.reserved(), on_gpu: total - free })
     }
 
     fn about(&self) -> About {
