@@ -15,8 +15,10 @@ from gpu.work import Clock, Failed, NotDone, Stopped, Table, call, foreign_envir
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "gpu_run.py"
 HEAD = ["model", "sequences", "program", "result", "seconds", "spread", "tokens/s", "MFU", "memory bytes", "attention", "how",
         "trainwright's tokens/s over these", "words"]
-# A warm-up would end in numbers that are none at parity's rate; made-up tokens teach nothing anyway.
+# Parity's is too much for large models without a warm-up: it can end in numbers that are none.
 LEARNING_RATE = 1e-4
+# Weights of a large model are made before the first op.
+PATIENCE = 120
 # Before a graph tells the steps, or where none does.
 WARM_UP = 3
 # Seconds in which PyTorch surely compiles single blocks and trains some steps.
@@ -38,7 +40,7 @@ def spread(seconds):
 def own_run(args, path, clock):
     """Seconds of our steps, and what a run says beside them."""
     ran = json.loads(call([args.trainwright, "run", path, "--device", args.device, "--steps", args.steps, "--json",
-                           "--learning-rate", LEARNING_RATE], clock))
+                           "--learning-rate", LEARNING_RATE, "--patience", PATIENCE], clock))
     graph = re.fullmatch(r"from step (\d+)", ran.get("graph", ""))
     first = int(graph[1]) if graph else WARM_UP
     # The last step is told op by op, which waits for each.
