@@ -98,13 +98,13 @@ def warm(args, clock):
 
 
 def ways_to_compile(args, name, room):
-    """Whole models where that is in the caches or has time; blocks always have."""
+    """Whole models where that has been done in less than the room there is, or may have time; blocks always have."""
     try:
         with open(args.folder / CACHES, newline="") as file:
-            done = {(row["model"], row["compiled"]) for row in csv.DictReader(file) if row["result"] == "done"}
+            done = {(row["model"], row["compiled"]): float(row["seconds"]) for row in csv.DictReader(file) if row["result"] == "done"}
     except OSError:
-        done = set()
-    return ["whole", "blocks"] if (name, "whole") in done or room >= WHOLE + BLOCKS else ["blocks"]
+        done = {}
+    return ["whole", "blocks"] if done.get((name, "whole"), WHOLE + BLOCKS) <= room else ["blocks"]
 
 
 def part(args, clock):
@@ -157,7 +157,7 @@ def compare(args, folder, table, shape, clock):
     ways, found = ways_to_compile(args, name, clock.left()), []
     for at, compiled in enumerate(ways):
         room = clock.left()
-        limit = room if at == len(ways) - 1 else max(room - BLOCKS, room / 2)
+        limit = room if at == len(ways) - 1 else max(room - BLOCKS, 0.75 * room)
         try:
             found = rival(args, name, compiled, args.steps, Clock(limit))
         except NotDone as error:

@@ -5,6 +5,7 @@ norm clipped. The residual stream is bf16, as ours is. On the CPU (where GPUs ar
 """
 
 import contextlib
+import functools
 import json
 import statistics
 import time
@@ -31,7 +32,7 @@ def build(torch, config, sequence, device):
     inner = 4 * width if is_gpt else config["intermediate_size"]
     vocabulary = config["vocab_size"]
     tied = is_gpt or config["tie_word_embeddings"]
-    norm = nn.LayerNorm if is_gpt else nn.RMSNorm
+    norm = functools.partial(nn.LayerNorm if is_gpt else nn.RMSNorm, eps=1e-5)
 
     def turned(x, cosine, sine):
         low, high = x.chunk(2, -1)
