@@ -120,6 +120,11 @@ limit() {
     echo $((seconds > 10 ? seconds : 10))
 }
 
+# A line for people, which is kept.
+say() {
+    echo "$*" | tee -a "$folder/table.txt"
+}
+
 # Runs what the rest of the arguments say for so many seconds, into a file. 124: it was stopped.
 within() {
     for_seconds=$1 into=$2
@@ -136,7 +141,7 @@ within() {
 tell() {
     cat "$2"
     cat "$2" >>"$folder/table.txt"
-    if [ "$3" -eq 124 ]; then echo "$1 was stopped after $4 s: what is there was known by then" | tee -a "$folder/table.txt"; fi
+    if [ "$3" -eq 124 ]; then say "$1 was stopped after $4 s: what is there was known by then"; fi
     if [ "$3" -eq 1 ]; then wrong=1; fi
 }
 
@@ -150,7 +155,7 @@ wrong=0
 trains=yes
 if [ ! -x "$trainwright" ] || ! command -v python3 >/dev/null 2>&1; then
     trains=no
-    echo "training is left out: it needs $trainwright and python3"
+    say "training is left out: it needs $trainwright and python3"
 fi
 for part in $parts; do
     seconds=$(limit "$part")
@@ -161,21 +166,21 @@ for part in $parts; do
         ;;
     sanitizer)
         if ! command -v compute-sanitizer >/dev/null 2>&1; then
-            echo "compute-sanitizer is not there: memory accesses and races were not checked"
+            say "compute-sanitizer is not there: memory accesses and races were not checked"
             continue
         fi
         for tool in memcheck racecheck; do
             file=$folder/sanitizer-$tool.txt
             within "$((seconds / 2))" "$file" compute-sanitizer --tool "$tool" --error-exitcode 3 "$program" "$folder/$tool" checks
             case $? in
-            0) echo "compute-sanitizer $tool: nothing found" ;;
+            0) say "compute-sanitizer $tool: nothing found" ;;
             124)
                 found=$(grep -c '=========.*\(Invalid\|hazard\|Error:\)' "$file")
-                echo "compute-sanitizer $tool: stopped after $((seconds / 2)) s; findings until then: $found"
+                say "compute-sanitizer $tool: stopped after $((seconds / 2)) s; findings until then: $found"
                 if [ "$found" -gt 0 ]; then wrong=1; fi
                 ;;
             *)
-                echo "compute-sanitizer $tool: see $file"
+                say "compute-sanitizer $tool: see $file"
                 wrong=1
                 ;;
             esac

@@ -1,5 +1,6 @@
 """Programs that may take only so long, and tables whose rows are on the drive as soon as they are known."""
 
+import collections
 import csv
 import os
 import re
@@ -91,9 +92,10 @@ class Table:
     """A CSV file of which each row is written at once; threads may share it."""
 
     def __init__(self, path, head):
-        self.path, self.head = path, head
+        self.path, self.head, self.rows = path, head, []
         path.unlink(missing_ok=True)
         self.add(head)
+        self.rows.clear()
 
     def add(self, cells, line=None):
         """A row, and a line for people."""
@@ -101,5 +103,12 @@ class Table:
         with lock:
             with open(self.path, "a", newline="") as file:
                 csv.writer(file).writerow(cells)
+            self.rows.append(cells)
             if line is not None:
                 print(line, flush=True)
+
+    def counts(self, column):
+        """`58 right, 2 stopped`: how often each word is in a column."""
+        at = self.head.index(column)
+        counted = collections.Counter(row[at] for row in self.rows)
+        return ", ".join(f"{count} {word}" for word, count in counted.most_common())
