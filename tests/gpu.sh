@@ -72,7 +72,8 @@ done
 LD_LIBRARY_PATH=$links:$paths
 export LD_LIBRARY_PATH
 # Without a cache every process would compile all kernels again.
-if ! mkdir -p "${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/trainwright" 2>/dev/null; then
+cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+if [ -z "$cache" ] || ! mkdir -p "$cache/trainwright" 2>/dev/null; then
     XDG_CACHE_HOME=$folder/.cache
     export XDG_CACHE_HOME
 fi
@@ -86,7 +87,11 @@ fi
 timeout -k 10 60 "$program" "$folder" about >"$folder/table.txt" 2>&1
 code=$?
 cat "$folder/gpu.txt" "$folder/table.txt"
-if [ "$code" -eq 2 ]; then exit 2; fi
+if [ "$code" -ne 0 ]; then
+    if [ "$code" -eq 2 ]; then exit 2; fi
+    echo "$program could not say what GPU there is: exit code $code" >&2
+    exit 1
+fi
 # Keeps the driver ready, too; changes nothing.
 if command -v nvidia-smi >/dev/null 2>&1; then
     nvidia-smi --query-gpu=timestamp,index,clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv -l 2 >"$folder/clocks.csv" 2>&1 &

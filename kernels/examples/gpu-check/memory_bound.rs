@@ -21,23 +21,24 @@ fn bf16(count: usize) -> Amount {
     Amount { bytes: 2.0 * count as f64, flops: 0.0 }
 }
 
-pub fn measure(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
-    by_row(bench, rows)?;
-    bench.device.clear()?;
-    losses(bench, rows)?;
-    bench.device.clear()?;
-    optimizers(bench, rows)?;
-    bench.device.clear()?;
+/// All groups, one after the other.
+pub fn measure(bench: &mut Bench, rows: &mut Rows) {
+    let groups: [(&str, Group); 3] = [("rows", by_row), ("losses", losses), ("optimizers", optimizers)];
+    for (name, group) in groups {
+        let end = group(bench, rows);
+        rows.ended(name, end.and(bench.device.clear()));
+    }
     for shape in [
         Shape { batch: 8, heads: 12, kv_heads: 12, positions: 1024, head_dim: 64 },
         Shape { batch: 8, heads: 25, kv_heads: 25, positions: 1024, head_dim: 64 },
         Shape { batch: 2, heads: 32, kv_heads: 8, positions: 4096, head_dim: 128 },
     ] {
-        attention(bench, rows, shape)?;
-        bench.device.clear()?;
+        let end = attention(bench, rows, shape);
+        rows.ended("attention", end.and(bench.device.clear()));
     }
-    Ok(())
 }
+
+type Group = fn(&mut Bench, &mut Rows) -> Result<(), DeviceError>;
 
 fn by_row(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let size = TOKENS * WIDTH;

@@ -40,7 +40,15 @@ impl Rows {
         }
     }
 
-    /// The first failure to write, if any.
+    /// Hears how a group of measurements ended; those behind it follow, where the device still hears.
+    pub fn ended(&mut self, group: &str, end: Result<(), DeviceError>) {
+        if let Err(error) = end {
+            println!("{group} ended early: {error}");
+            self.failure.get_or_insert(error.into());
+        }
+    }
+
+    /// The first failure, if any.
     pub fn end(self) -> Result<(), Failure> {
         self.failure.map_or(Ok(()), Err)
     }

@@ -16,7 +16,7 @@ AT_A_TIME = min(4, os.cpu_count() or 1)
 TOLERANCE = {"fp32": 1e-4, "bf16": 3e-3, "fp8": 1e-2}
 LEARNING_RATE = 0.003
 # Seconds without anything happening after which a run gives up, so that one that hangs is WRONG instead of stopped.
-PATIENCE = 40
+PATIENCE = 60
 HEAD = ["plan", "result", "steps", "largest relative difference of a loss", "tolerance", "last loss", "last loss on the cpu",
         "communication", "attention", "words"]
 
