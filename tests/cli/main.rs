@@ -7,6 +7,8 @@ mod by_steps;
 mod checkpoints;
 mod examples;
 #[cfg(unix)]
+mod gpu_script;
+#[cfg(unix)]
 mod interrupts;
 mod network;
 #[cfg(unix)]

@@ -1,6 +1,6 @@
 //! All versions of attention and of what is bound by memory, at the sizes of a 1.5 billion parameter model.
 
-use super::timing::{Amount, Row, time, time_launches};
+use super::timing::{Amount, Rows, time, time_launches};
 use trainwright_kernels::cuda::activation::{Activation, Direction, Function, Residual};
 use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
@@ -21,25 +21,26 @@ fn bf16(count: usize) -> Amount {
     Amount { bytes: 2.0 * count as f64, flops: 0.0 }
 }
 
-pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
-    by_row(bench, rows)?;
-    bench.device.clear()?;
-    losses(bench, rows)?;
-    bench.device.clear()?;
-    optimizers(bench, rows)?;
-    bench.device.clear()?;
+/// All groups, one after the other.
+pub fn measure(bench: &mut Bench, rows: &mut Rows) {
+    let groups: [(&str, Group); 3] = [("rows", by_row), ("losses", losses), ("optimizers", optimizers)];
+    for (name, group) in groups {
+        let end = group(bench, rows);
+        rows.ended(name, end.and(bench.device.clear()));
+    }
     for shape in [
         Shape { batch: 8, heads: 12, kv_heads: 12, positions: 1024, head_dim: 64 },
         Shape { batch: 8, heads: 25, kv_heads: 25, positions: 1024, head_dim: 64 },
         Shape { batch: 2, heads: 32, kv_heads: 8, positions: 4096, head_dim: 128 },
     ] {
-        attention(bench, rows, shape)?;
-        bench.device.clear()?;
+        let end = attention(bench, rows, shape);
+        rows.ended("attention", end.and(bench.device.clear()));
     }
-    Ok(())
 }
 
-fn by_row(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
+type Group = fn(&mut Bench, &mut Rows) -> Result<(), DeviceError>;
+
+fn by_row(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let size = TOKENS * WIDTH;
     let shape = format!("{TOKENS} x {WIDTH} bf16");
     let (x, other, out) = (bench.random(BF16, size)?, bench.random(BF16, size)?, bench.random(BF16, size)?);
@@ -138,7 +139,7 @@ fn by_row(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
     Ok(())
 }
 
-fn losses(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
+fn losses(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let (tokens, width) = (8_192usize, 50_304usize);
     let shape = format!("{tokens} x {width} bf16");
     let loss = CrossEntropy {
@@ -160,7 +161,7 @@ fn losses(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
     Ok(())
 }
 
-fn optimizers(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
+fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     // The parameters of GPT-2 124M, in tensors of the size of its layers' matrices.
     let (tensors, count) = (53usize, 768 * 3072usize);
     let all = tensors * count;
@@ -240,7 +241,7 @@ struct Shape {
     head_dim: usize,
 }
 
-fn attention(bench: &mut Bench, rows: &mut Vec<Row>, shape: Shape) -> Result<(), DeviceError> {
+fn attention(bench: &mut Bench, rows: &mut Rows, shape: Shape) -> Result<(), DeviceError> {
     let Shape { batch, heads, kv_heads, positions, head_dim } = shape;
     let row = (heads + 2 * kv_heads) * head_dim;
     let tokens = batch * positions;

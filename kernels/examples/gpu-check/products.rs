@@ -1,6 +1,7 @@
 //! Matrix products: every epilogue against plain loops, and their rates over a grid of shapes.
 
-use super::timing::{Amount, Row, time};
+use super::record::failed;
+use super::timing::{Amount, Rows, time};
 use trainwright_kernels::cuda::check::Finding;
 use trainwright_kernels::cuda::driver::{Gpu, Products};
 use trainwright_kernels::cuda::measure::Bench;
@@ -49,8 +50,12 @@ fn passes(tokens: usize, columns: usize, inner: usize) -> [Product; 3] {
     [forward, input_gradient, weight_gradient]
 }
 
-pub fn check(gpu: &mut Gpu) -> Result<Vec<Finding>, DeviceError> {
-    let mut products = Products::new(gpu)?;
+/// Every epilogue; `note` hears each finding at once. A product that fails is a finding that is wrong, and the others follow.
+pub fn check(gpu: &mut Gpu, note: &mut dyn FnMut(Finding)) {
+    let mut products = match Products::new(gpu) {
+        Ok(products) => products,
+        Err(error) => return note(failed("matrix products", String::new(), &error)),
+    };
     let (m, n, k) = (64, 96, 128);
     let mut cases = passes(m, n, k).to_vec();
     cases[2].epilogue = Epilogue::None;
@@ -64,21 +69,32 @@ pub fn check(gpu: &mut Gpu) -> Result<Vec<Finding>, DeviceError> {
             Product { inputs: Number::F32, output: Number::F32, compute, ..forward(m, n, k, Epilogue::None) };
         cases.push(f32s);
     }
-    let mut findings = Vec::new();
     for product in cases {
-        one(gpu, &mut products, product, &mut findings)?;
+        if let Err(error) = one(gpu, &mut products, product, note) {
+            note(failed(&kernel(product), case(product), &error));
+        }
     }
     // The workspace goes with the rest of the memory.
     drop(products);
-    gpu.clear()?;
-    Ok(findings)
+    if let Err(error) = gpu.clear() {
+        note(failed("matrix products", "giving memory back".into(), &error));
+    }
+}
+
+fn kernel(product: Product) -> String {
+    format!("{:?} -> {:?}, {:?}", product.inputs, product.output, product.compute)
+}
+
+fn case(product: Product) -> String {
+    let Product { rows, columns, inner, epilogue, accumulate, .. } = product;
+    format!("{epilogue:?}, {rows} x {columns} x {inner}, added {accumulate}")
 }
 
 fn one(
     gpu: &mut Gpu,
     products: &mut Products,
     product: Product,
-    findings: &mut Vec<Finding>,
+    note: &mut dyn FnMut(Finding),
 ) -> Result<(), DeviceError> {
     let Product { rows, columns, inner, epilogue, .. } = product;
     let mut state = 7u64;
@@ -145,8 +161,7 @@ fn one(
         answer => answer?,
     }
     gpu.finish_stream(&stream)?;
-    let case = format!("{epilogue:?}, {rows} x {columns} x {inner}, added {}", product.accumulate);
-    let mut note = |what: &str, found: Vec<f64>, expected: &[f64], number: Number| {
+    let mut judge = |what: &str, found: Vec<f64>, expected: &[f64], number: Number| {
         let distance: f64 =
             found.iter().zip(expected).map(|(found, expected)| (found - expected).powi(2)).sum();
         let size: f64 = expected.iter().map(|expected| expected.powi(2)).sum();
@@ -155,17 +170,21 @@ fn one(
             (_, Compute::Tf32) => 1e-3,
             _ => 1e-5,
         };
-        let kernel = format!("{:?} -> {:?}, {:?}", product.inputs, product.output, product.compute);
         let error = (distance / size).sqrt();
-        findings.push(Finding { kernel, case: format!("{case}: {what}"), error, tolerance });
+        note(Finding {
+            kernel: kernel(product),
+            case: format!("{}: {what}", case(product)),
+            error,
+            tolerance,
+        });
     };
-    note("result", download(gpu, product.output, at.out, out.len())?, &out, product.output);
+    judge("result", download(gpu, product.output, at.out, out.len())?, &out, product.output);
     if epilogue == Epilogue::GeluBias {
-        note("aux", download(gpu, BF16, at.aux, kept.len())?, &kept, BF16);
+        judge("aux", download(gpu, BF16, at.aux, kept.len())?, &kept, BF16);
     }
     if is_gradient {
         let number = product.bias_number();
-        note("bias", download(gpu, number, at.bias, bias_size)?, &bias_gradient, number);
+        judge("bias", download(gpu, number, at.bias, bias_size)?, &bias_gradient, number);
     }
     Ok(())
 }
@@ -197,7 +216,7 @@ fn download(gpu: &mut Gpu, number: Number, from: Address, count: usize) -> Resul
 
 /// The products of layers of GPT-2 124M and 1.5B and LLaMA 1B with what is done to their results. `calibrate` measures
 /// products alone, over a grid.
-pub fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<(), DeviceError> {
+pub fn measure(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let layers = [
         (8192, 2304, 768),
         (8192, 3072, 768),

@@ -1,6 +1,8 @@
 //! Measurements as lines of a table, with what they say of a GPU's rates.
 
+use super::record::{Failure, Table};
 use std::fmt;
+use std::path::Path;
 use trainwright_kernels::cuda::measure::{Bench, Timed};
 use trainwright_kernels::cuda::{Device, DeviceError, Launch};
 
@@ -15,6 +17,41 @@ pub struct Row {
     pub timed: Timed,
     /// Of a run.
     pub amount: Amount,
+}
+
+/// The measurements, each of which is printed and written as soon as it is there.
+pub struct Rows {
+    table: Table,
+    failure: Option<Failure>,
+}
+
+impl Rows {
+    /// A new table, and its head for people.
+    pub fn new(folder: &Path) -> Result<Self, Failure> {
+        println!("{:44} {:34} {:>10} {:>12}", "kernel", "shape", "µs", "rate");
+        Ok(Self { table: Table::new(folder, "versions.csv", Row::HEADER)?, failure: None })
+    }
+
+    /// One more. Whether it could be written is said by `end`.
+    pub fn push(&mut self, row: Row) {
+        println!("{row}");
+        if let Err(failure) = self.table.line(&row.line()) {
+            self.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Hears how a group of measurements ended; those behind it follow, where the device still hears.
+    pub fn ended(&mut self, group: &str, end: Result<(), DeviceError>) {
+        if let Err(error) = end {
+            println!("{group} ended early: {error}");
+            self.failure.get_or_insert(error.into());
+        }
+    }
+
+    /// The first failure, if any.
+    pub fn end(self) -> Result<(), Failure> {
+        self.failure.map_or(Ok(()), Err)
+    }
 }
 
 /// What a run does, for its rates.

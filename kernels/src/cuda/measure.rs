@@ -19,7 +19,17 @@ impl Effort {
 
     /// To see that it can be measured at all.
     pub const LEAST: Effort = Effort { samples: 3, sample: 0.0, runs: 1 };
+
+    /// Samples, and runs in each, of what takes so many seconds.
+    fn of(self, once: f64) -> (usize, usize) {
+        let samples = if once > SLOW { self.samples.min(FEW) } else { self.samples };
+        (samples, ((self.sample / once).ceil() as usize).clamp(1, self.runs))
+    }
 }
+
+/// Seconds of a run from which on a few samples say enough: a clock's resolution and the start of a launch are no part of it.
+const SLOW: f64 = 0.05;
+const FEW: usize = 5;
 
 /// What something took.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,7 +51,7 @@ impl Timed {
     }
 }
 
-/// Runs before those that count.
+/// Runs before those that count, behind the first one.
 const WARM_UP: usize = 3;
 
 /// Random numbers that are made by the host; what needs more has them several times.
@@ -106,10 +116,10 @@ impl<'a> Bench<'a> {
         &mut self,
         mut work: impl FnMut(&mut dyn Device) -> Result<(), DeviceError>,
     ) -> Result<Timed, DeviceError> {
-        self.sample(WARM_UP, &mut work)?;
-        let once = self.sample(WARM_UP, &mut work)?;
-        let runs = ((self.effort.sample / once).ceil() as usize).clamp(1, self.effort.runs);
-        self.time_runs(runs, work)
+        let first = self.sample(1, &mut work)?;
+        let once = self.sample(if first > SLOW { 1 } else { WARM_UP }, &mut work)?;
+        let (samples, runs) = self.effort.of(once);
+        self.samples(samples, runs, work)
     }
 
     /// The same with so many runs in each sample, as ranks want that meet in it.
@@ -119,9 +129,18 @@ impl<'a> Bench<'a> {
     pub fn time_runs(
         &mut self,
         runs: usize,
+        work: impl FnMut(&mut dyn Device) -> Result<(), DeviceError>,
+    ) -> Result<Timed, DeviceError> {
+        self.samples(self.effort.samples, runs, work)
+    }
+
+    fn samples(
+        &mut self,
+        samples: usize,
+        runs: usize,
         mut work: impl FnMut(&mut dyn Device) -> Result<(), DeviceError>,
     ) -> Result<Timed, DeviceError> {
-        let samples = (0..self.effort.samples).map(|_| self.sample(runs, &mut work));
+        let samples = (0..samples).map(|_| self.sample(runs, &mut work));
         Ok(Timed::of(samples.collect::<Result<_, _>>()?))
     }
 
@@ -151,5 +170,16 @@ mod tests {
         // In order 1, 2, 4, 9: the upper one of both middle ones, and from 2 to 9.
         assert_eq!(timed, Timed { seconds: 4.0, spread: 7.0 / 4.0 });
         assert_eq!(Timed::of(vec![0.0]), Timed { seconds: 1e-9, spread: 0.0 });
+    }
+
+    #[test]
+    fn what_is_slow_has_few_samples_and_what_is_fast_many_runs() {
+        let effort = Effort::OF_GPU;
+        // Samples of 2 ms: 200 runs of 10 µs, one of 40 ms; what ends at once has no more than the most.
+        assert_eq!(
+            [1e-5, 0.04, 0.06, 0.0].map(|once| effort.of(once)),
+            [(15, 200), (15, 1), (5, 1), (15, 1000)]
+        );
+        assert_eq!(Effort::LEAST.of(1.0), (3, 1));
     }
 }

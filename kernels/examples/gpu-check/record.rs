@@ -1,0 +1,85 @@
+//! What is known is on the drive at once, so that a run that is stopped has not been for nothing.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use trainwright_kernels::cuda::DeviceError;
+use trainwright_kernels::cuda::check::Finding;
+
+/// What may go wrong: the device, or the folder.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("{0}: {1}")]
+    File(String, std::io::Error),
+}
+
+/// A CSV file that grows line by line.
+pub struct Table {
+    path: String,
+    file: File,
+}
+
+impl Table {
+    /// A new one with its head.
+    pub fn new(folder: &Path, name: &str, head: &str) -> Result<Self, Failure> {
+        let path = folder.join(name).display().to_string();
+        let made = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
+        let mut table = match made {
+            Ok(file) => Self { path, file },
+            Err(error) => return Err(Failure::File(path, error)),
+        };
+        table.line(head)?;
+        Ok(table)
+    }
+
+    /// One more line.
+    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+        writeln!(self.file, "{line}").map_err(|error| Failure::File(self.path.clone(), error))
+    }
+}
+
+/// The comparisons of all groups.
+pub struct Findings {
+    table: Table,
+    /// How many are wrong.
+    pub wrong: usize,
+}
+
+impl Findings {
+    /// A new table, and its head for people.
+    pub fn new(folder: &Path) -> Result<Self, Failure> {
+        println!("{:28} {:>11} {:>6}   largest error / tolerance", "check", "comparisons", "wrong");
+        Ok(Self { table: Table::new(folder, "checks.csv", "kernel,case,error,tolerance")?, wrong: 0 })
+    }
+
+    /// A group as it goes: `check` tells each finding, which is written then; a line for the group at its end.
+    pub fn group(&mut self, name: &str, check: impl FnOnce(&mut dyn FnMut(Finding))) -> Result<(), Failure> {
+        let (mut count, mut wrong, mut largest) = (0, 0, 0.0f64);
+        let mut written = Ok(());
+        check(&mut |finding| {
+            count += 1;
+            if !finding.is_right() {
+                wrong += 1;
+                println!("  WRONG {} ({}): {:.3e}", finding.kernel, finding.case, finding.error);
+            }
+            let share = if finding.error == 0.0 { 0.0 } else { finding.error / finding.tolerance };
+            largest = largest.max(share);
+            let Finding { kernel, case, error, tolerance } = &finding;
+            let [kernel, case] = [kernel, case].map(|text| text.replace('"', "'"));
+            if written.is_ok() {
+                written = self.table.line(&format!("\"{kernel}\",\"{case}\",{error:e},{tolerance:e}"));
+            }
+        });
+        self.wrong += wrong;
+        println!("{name:28} {count:11} {wrong:6}   {largest:.3}");
+        written
+    }
+}
+
+/// What could not be compared because the device failed is wrong.
+pub fn failed(kernel: &str, case: String, error: &DeviceError) -> Finding {
+    let case = if case.is_empty() { error.to_string() } else { format!("{case}: {error}") };
+    Finding { kernel: kernel.into(), case, error: f64::NAN, tolerance: 0.0 }
+}

@@ -1,0 +1,1 @@
+"""Parts of gpu_run.py: what training on a GPU is held against."""
