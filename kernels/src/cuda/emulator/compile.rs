@@ -10,8 +10,18 @@ use std::process::Command;
 const SOURCES: [(&str, &str); 2] =
     [("emulator.h", include_str!("emulator.h")), ("emulator.cpp", include_str!("emulator.cpp"))];
 
-const OPTIONS: [&str; 7] =
-    ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-gnu-unique", "-Wall", "-Wno-unknown-pragmas"];
+/// An access that is not aligned ends the process, as it ends a GPU's context.
+const OPTIONS: [&str; 9] = [
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-fno-gnu-unique",
+    "-Wall",
+    "-Wno-unknown-pragmas",
+    "-fsanitize=alignment",
+    "-fsanitize-undefined-trap-on-error",
+];
 
 /// The library of a kernel file: known by its sources, so that one that is there need not be made.
 pub(super) fn compiled(folder: &Path, compiler: &str, name: &str) -> Result<PathBuf, DeviceError> {
