@@ -22,23 +22,17 @@ pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, ExpertPass, ExpertProducts,
-    GridOps, Met, NOWHERE, OptimizerOps, OptimizerStep, Rule, StepBegin, StepNumbers, StepOps, Updated,
-    Visits, each_token,
+    GridOps, LossTokens, Met, NOWHERE, NormGradient, OptimizerOps, OptimizerStep, Positions, Rotation,
+    RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, TokenOps, Updated, Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
 pub(crate) use words::Words;
 
 use crate::error::Fault;
 use std::borrow::Cow;
-use std::ops::Range;
 use trainwright_kernels::Onto;
-use trainwright_kernels::activation::FeedForward;
-use trainwright_kernels::cross_entropy;
 use trainwright_kernels::cuda::{Collective, GroupName, InUse, Membership, Moment, Number};
 use trainwright_kernels::eight::Eight;
-use trainwright_kernels::embedding::Rows;
-use trainwright_kernels::norm::Norm;
-use trainwright_kernels::rotary::{Heads, Turn};
 
 /// Rows of numbers as one side of a product.
 #[derive(Debug, Clone, Copy)]
@@ -72,48 +66,6 @@ pub(crate) struct Product<'a> {
     pub eight: Option<[Eight; 2]>,
 }
 
-/// What backward of a norm reads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NormGradient<'a> {
-    pub x: Slice<'a>,
-    pub gain: Option<Slice<'a>>,
-    /// What forward left.
-    pub left: Slice<'a>,
-    /// The output's gradient.
-    pub gradient: Slice<'a>,
-}
-
-/// The end of a sublayer, and what is added to it.
-#[derive(Debug)]
-pub(crate) struct Sum<'a> {
-    /// The sum takes its place.
-    pub x: SliceMut<'a>,
-    /// What went past the sublayer.
-    pub past: Slice<'a>,
-    /// Added to each row.
-    pub bias: Option<Slice<'a>>,
-}
-
-/// Where the rows of tokens are in their sequences: row = place · batch + sequence, the place that of a position here.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Positions<'a> {
-    pub of: &'a [Range<usize>],
-    pub batch: usize,
-}
-
-/// How heads turn.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rotation {
-    pub heads: Heads,
-    /// Columns of a head that turn.
-    pub rotated: usize,
-    /// θ.
-    pub base: f64,
-    /// Tokens of a whole sequence.
-    pub sequence: usize,
-    pub turn: Turn,
-}
-
 /// Columns of rows that become columns of as many other rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Columns {
@@ -137,7 +89,7 @@ pub struct DeviceMemory {
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
 pub(crate) trait Device:
-    AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + StepOps
+    AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + RowOps + StepOps + TokenOps
 {
     /// What numbers weights and activations are.
     fn number(&self) -> Number;
@@ -207,81 +159,6 @@ pub(crate) trait Device:
     /// A product.
     fn multiply(&self, out: SliceMut, product: Product);
 
-    /// Adds other numbers.
-    fn add(&self, x: SliceMut, other: Slice);
-
-    /// Adds what went past a sublayer, and a bias to each row.
-    fn add_residual(&self, x: SliceMut, past: Slice, bias: Option<Slice>);
-
-    /// Adds a bias to each row.
-    fn add_bias(&self, x: SliceMut, bias: Slice);
-
-    /// Adds the sum of the rows of `gradient`.
-    fn bias_gradient(&self, gradient: Slice, bias: SliceMut);
-
-    /// A norm of rows, with gain and bias; what backward needs of it beside the input.
-    fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers;
-
-    /// Whether it adds what went past a sublayer in the launch of the norm behind.
-    fn adds_in_norms(&self) -> bool {
-        false
-    }
-
-    /// The norm of a sum.
-    fn norm_of_sum(&self, norm: &Norm, sum: Sum, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
-        let Sum { mut x, past, bias } = sum;
-        self.add_residual(x.again(), past, bias);
-        self.norm(norm, x.as_slice(), vectors, out)
-    }
-
-    /// Adds the gradient of the input.
-    fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut);
-
-    /// Adds the gradients of gain and bias.
-    fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]);
-
-    /// Whether it makes all gradients of a norm in one reading of the rows, and so had better be asked for all at once.
-    fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool;
-
-    /// Adds the gradients of gain, bias and input.
-    fn norm_gradients(
-        &self,
-        norm: &Norm,
-        gradient: NormGradient,
-        vectors: [Option<SliceMut>; 2],
-        to_input: SliceMut,
-    ) {
-        self.norm_vectors(norm, gradient, vectors);
-        self.norm_gradient(norm, gradient, to_input);
-    }
-
-    /// Turns heads by their positions.
-    fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions);
-
-    /// The nonlinearity of a feed-forward layer.
-    fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut);
-
-    /// The gradient of its input.
-    fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut);
-
-    /// The row of each entry, zeros for one that the table has not.
-    fn look_up(&self, rows: Rows, table: Slice, entries: &Words, out: SliceMut);
-
-    /// Adds each row of `gradient` to the row of its entry.
-    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice);
-
-    /// Adds to each row the table's of its position.
-    fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions);
-
-    /// Adds each row of `gradient` to the table's of its position.
-    fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions);
-
-    /// The three numbers of each token's loss: the largest logits of all tokens, their sums, the targets' logits.
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers;
-
-    /// Turns logits into their gradients.
-    fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens);
-
     /// Σ x² of each of them.
     fn squares(&self, all: &[Slice]) -> Vec<f64>;
 
@@ -325,16 +202,6 @@ pub(crate) trait Device:
     fn collective(&self, group: usize, work: Collective, _number: Number) {
         unreachable!("{work:?} of group {group} on a device whose ranks meet on the host");
     }
-}
-
-/// What the gradient of the loss reads of the tokens.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LossTokens<'a> {
-    pub targets: &'a Words,
-    /// The three numbers of each token over all columns.
-    pub three: Slice<'a>,
-    /// The gradient of the step's loss by that of one token.
-    pub weight: f32,
 }
 
 /// Lets the host change a device's numbers.

@@ -15,20 +15,19 @@ mod memory;
 mod open;
 mod optimizer;
 mod pinned;
+mod rows;
 mod shared;
 mod step;
 mod structs;
 mod tables;
+mod tokens;
 
 pub(super) use open::{
     count_gpus, gpu_of, open_bare_emulator, open_bare_gpu, open_emulator, open_gpu, require_eight,
     require_emulator, require_gpu, require_nccl, shares_by_nccl,
 };
 
-use super::{
-    Columns, Device, DeviceMemory, Far, LossTokens, NormGradient, Numbers, Positions, Product, Rotation,
-    Slice, SliceMut, Sum, Words,
-};
+use super::{Columns, Device, DeviceMemory, Far, Numbers, Product, Slice, SliceMut};
 use crate::error::Fault;
 use crate::settings::AttentionBy;
 use attention::Attending;
@@ -37,25 +36,14 @@ use pinned::Pinned;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use step::{Steady, StepMemory};
-use structs::{activation, address, cross_entropy_of, int, norm_backward, shape};
+use structs::{address, int, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
-use trainwright_kernels::activation::FeedForward;
-use trainwright_kernels::cross_entropy;
-use trainwright_kernels::cuda::activation::{Activation, Direction, Residual};
-use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
-use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
-use trainwright_kernels::cuda::experts::Sort;
-use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
-use trainwright_kernels::cuda::reduce::{Cast, ColumnSum, SquareSum};
-use trainwright_kernels::cuda::rotary::Rotary;
+use trainwright_kernels::cuda::reduce::{Cast, SquareSum};
 use trainwright_kernels::cuda::{
     self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment, Number,
     Operands, columns,
 };
-use trainwright_kernels::embedding::Rows;
-use trainwright_kernels::norm::Norm;
-use trainwright_kernels::rotary::Turn;
 
 /// A rank's own stream on a GPU, with its memory.
 pub(crate) struct Cuda {
@@ -71,13 +59,6 @@ pub(crate) struct Cuda {
     tokens: Cell<Option<(Address, usize)>>,
     attending: RefCell<Attending>,
 }
-
-/// Rows of a matrix that are summed by one share of a column's sum.
-const SHARE_ROWS: usize = 64;
-/// At most so many shares.
-const SHARES: usize = 256;
-/// Tokens of a block that sorts them.
-const SORTED: i32 = 2048;
 
 /// Bytes for so many: nothing has an address too.
 fn room(bytes: usize) -> usize {
@@ -132,77 +113,6 @@ impl Cuda {
         let mut bytes = vec![0; 8 * count];
         self.run(|memory| memory.device.read(at, &mut bytes));
         bytes.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect()
-    }
-
-    fn residual(&self, x: Far, [bias, residual]: [Option<Slice>; 2], width: usize) {
-        let rows = int(x.length / width);
-        let (bias, residual) = (address(bias), address(residual));
-        let own = Residual { x: x.at, bias, residual, out: x.at, rows, width: int(width) };
-        // Parts of rows may begin anywhere.
-        let aligned = [x.at, bias, residual].iter().all(|address| address.0 % 16 == 0);
-        let version = if aligned { own.launch(x.number) } else { own.ladder(x.number).swap_remove(0) };
-        self.launch(&version);
-    }
-
-    /// Leaves means and deviations of all rows. `added` has what is added before.
-    fn norm_forward(
-        &self,
-        norm: &Norm,
-        x: Far,
-        added: NormForward,
-        vectors: [Option<Slice>; 2],
-        out: Far,
-    ) -> Numbers {
-        let rows = x.length / norm.width;
-        let (left, at) = self.scratch(2 * rows);
-        let [gain, bias] = vectors.map(address);
-        let own = NormForward {
-            x: x.at,
-            gain,
-            bias,
-            out: out.at,
-            mean: at,
-            scale: at.after(4 * rows),
-            rows: int(rows),
-            width: int(norm.width),
-            epsilon: norm.epsilon as f32,
-            centred: i32::from(norm.centred),
-            ..added
-        };
-        self.launch(&own.launch(x.number));
-        left
-    }
-
-    /// Launches what leaves each block's sums for gain and bias, and adds them up.
-    fn with_vectors(
-        &self,
-        own: NormBackward,
-        vectors: [Option<SliceMut>; 2],
-        launch: impl FnOnce(NormBackward),
-    ) {
-        let length = own.blocks() as usize * own.width as usize;
-        let sums = vectors.map(|to| to.map(|to| (self.scratch(length), to.device())));
-        let [partial_gain, partial_bias] =
-            sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
-        launch(NormBackward { partial_gain, partial_bias, ..own });
-        for ((_, at), to) in sums.iter().flatten() {
-            self.column_sum(Far { at: *at, length, number: Number::F32 }, *to);
-        }
-    }
-
-    /// Adds the sum of rows to f32.
-    fn column_sum(&self, x: Far, out: Far) {
-        let (rows, width) = (x.length / out.length, int(out.length));
-        let shares = rows.div_ceil(SHARE_ROWS).min(SHARES);
-        if shares <= 1 {
-            let all = ColumnSum { x: x.at, out: out.at, rows: int(rows), width, add: 1 };
-            return self.launch(&all.launch(x.number, 1));
-        }
-        let (_partial, at) = self.scratch(shares * out.length);
-        let first = ColumnSum { x: x.at, out: at, rows: int(rows), width, add: 0 };
-        self.launch(&first.launch(x.number, int(shares)));
-        let second = ColumnSum { x: at, out: out.at, rows: int(shares), width, add: 1 };
-        self.launch(&second.launch(Number::F32, 1));
     }
 }
 
@@ -357,226 +267,6 @@ impl Device for Cuda {
             aux: Address::NULL,
         };
         self.run(|memory| memory.device.multiply(product, at));
-    }
-
-    fn add(&self, x: SliceMut, other: Slice) {
-        let x = x.device();
-        self.residual(x, [None, Some(other)], x.length);
-    }
-
-    fn add_residual(&self, x: SliceMut, past: Slice, bias: Option<Slice>) {
-        let x = x.device();
-        let width = bias.map_or(x.length, |bias| bias.len());
-        self.residual(x, [bias, Some(past)], width);
-    }
-
-    fn add_bias(&self, x: SliceMut, bias: Slice) {
-        self.residual(x.device(), [Some(bias), None], bias.len());
-    }
-
-    fn bias_gradient(&self, gradient: Slice, bias: SliceMut) {
-        self.column_sum(gradient.device(), bias.device());
-    }
-
-    fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
-        self.norm_forward(norm, x.device(), NormForward::default(), vectors, out.device())
-    }
-
-    fn adds_in_norms(&self) -> bool {
-        true
-    }
-
-    fn norm_of_sum(&self, norm: &Norm, sum: Sum, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers {
-        let (x, residual) = (sum.x.device(), sum.past.device().at);
-        let added =
-            NormForward { residual, added_bias: address(sum.bias), sum: x.at, ..NormForward::default() };
-        self.norm_forward(norm, x, added, vectors, out.device())
-    }
-
-    fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {
-        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
-        self.launch(&own.input(self.number));
-    }
-
-    fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
-        let own = norm_backward(norm, gradient);
-        self.with_vectors(own, vectors, |own| self.launch(&own.vectors(self.number)));
-    }
-
-    fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool {
-        let own = NormBackward { width: int(norm.width), ..NormBackward::default() };
-        own.launch(self.number).len() == 1
-    }
-
-    fn norm_gradients(
-        &self,
-        norm: &Norm,
-        gradient: NormGradient,
-        vectors: [Option<SliceMut>; 2],
-        to_input: SliceMut,
-    ) {
-        let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
-        self.with_vectors(own, vectors, |own| {
-            own.launch(self.number).iter().for_each(|launch| self.launch(launch));
-        });
-    }
-
-    fn rotate(&self, x: SliceMut, rotation: Rotation, positions: Positions) {
-        let x = x.device();
-        let [cosines, sines] = self.tables.borrow_mut().angles(self, &rotation);
-        let Rotation { heads, rotated, turn, .. } = rotation;
-        let mut at = x.at;
-        for range in positions.of {
-            let tokens = range.len() * positions.batch;
-            let own = Rotary {
-                x: at,
-                cosines,
-                sines,
-                tokens: int(tokens),
-                row: int(heads.row),
-                first: int(heads.first),
-                heads: int(heads.count),
-                head_dim: int(heads.width),
-                half: int(rotated / 2),
-                batch: int(positions.batch),
-                first_position: int(range.start),
-                direction: if turn == Turn::There { 1.0 } else { -1.0 },
-            };
-            at = at.after(tokens * heads.row * x.number.size());
-            self.launch(&own.launch(x.number));
-        }
-    }
-
-    fn activate(&self, layer: &FeedForward, x: Slice, out: SliceMut) {
-        let (out, (function, gated)) = (out.device(), activation(layer));
-        let (rows, width) = (int(out.length / layer.width), int(layer.width));
-        let own = Activation { x: x.device().at, out: out.at, rows, width, gated, ..Activation::default() };
-        self.launch(&own.launch(function, Direction::Forward, out.number));
-    }
-
-    fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut) {
-        let (gradient, (function, gated)) = (gradient.device(), activation(layer));
-        let own = Activation {
-            x: x.device().at,
-            bias: Address::NULL,
-            out_gradient: gradient.at,
-            out: to_input.device().at,
-            rows: int(gradient.length / layer.width),
-            width: int(layer.width),
-            gated,
-        };
-        self.launch(&own.launch(function, Direction::Backward, gradient.number));
-    }
-
-    fn look_up(&self, rows: Rows, table: Slice, entries: &Words, out: SliceMut) {
-        let table = table.device();
-        let own = LookUp {
-            table: table.at,
-            entries: entries.device(),
-            out: out.device().at,
-            tokens: int(entries.len()),
-            width: int(rows.width),
-            first: int(rows.first),
-            rows: int(table.length / rows.width),
-            batch: 1,
-            ..LookUp::default()
-        };
-        self.launch(&own.launch(table.number));
-    }
-
-    fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice) {
-        let (table, gradient, keys) = (table.device(), gradient.device(), entries.device());
-        let (tokens, buckets) = (entries.len(), table.length / rows.width);
-        let sort = Sort {
-            keys,
-            count: int(tokens),
-            buckets: int(buckets),
-            first: int(rows.first),
-            share: SORTED,
-            ..Sort::default()
-        };
-        let (_counts, counts) = self.scratch(sort.blocks() as usize * buckets);
-        let (_starts, starts) = self.scratch(buckets + 1);
-        let (_order, order) = self.scratch(tokens);
-        Sort { counts, starts, order, ..sort }.launches().iter().for_each(|launch| self.launch(launch));
-        let own = TableGradient {
-            gradient: gradient.at,
-            entries: keys,
-            order,
-            starts,
-            table: table.at,
-            tokens: int(tokens),
-            width: int(rows.width),
-            first: int(rows.first),
-            rows: int(buckets),
-        };
-        self.launch(&own.launch(gradient.number));
-    }
-
-    /// Positions are looked up as entries of their table.
-    fn add_positions(&self, x: SliceMut, width: usize, table: Slice, positions: Positions) {
-        let (x, table) = (x.device(), table.device());
-        let entries = self.tables.borrow_mut().positions(self, positions);
-        let (tokens, rows) = (x.length / width, table.length / width);
-        let looked_up = self.any(x.length, x.number);
-        let own = LookUp {
-            table: table.at,
-            entries,
-            out: looked_up.slice().device().at,
-            tokens: int(tokens),
-            width: int(width),
-            rows: int(rows),
-            batch: 1,
-            ..LookUp::default()
-        };
-        self.launch(&own.launch(table.number));
-        self.residual(x, [None, Some(looked_up.slice())], width);
-    }
-
-    /// Tokens are sorted by their positions as they are.
-    fn positions_gradient(&self, gradient: Slice, width: usize, table: SliceMut, positions: Positions) {
-        let (gradient, table) = (gradient.device(), table.device());
-        let (tokens, rows) = (gradient.length / width, table.length / width);
-        let mut tables = self.tables.borrow_mut();
-        let entries = tables.positions(self, positions);
-        let [order, starts] = tables.sorted_positions(self, positions, rows);
-        let own = TableGradient {
-            gradient: gradient.at,
-            entries,
-            order,
-            starts,
-            table: table.at,
-            tokens: int(tokens),
-            width: int(width),
-            first: 0,
-            rows: int(rows),
-        };
-        self.launch(&own.launch(gradient.number));
-    }
-
-    fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {
-        let (logits, tokens, targets) = (logits.device(), targets.len(), targets.device());
-        let (three, at) = self.scratch(3 * tokens);
-        let [maximum, sum, target] = [0, 1, 2].map(|place| at.after(4 * place * tokens));
-        let own = CrossEntropy { targets, maximum, sum, target, ..cross_entropy_of(columns, logits, tokens) };
-        let fastest = own.statistics(logits.number).pop().expect("the simple version does all");
-        self.launch(&fastest);
-        three
-    }
-
-    fn loss_gradient(&self, columns: &cross_entropy::Columns, logits: SliceMut, tokens: LossTokens) {
-        let LossTokens { targets, three, weight } = tokens;
-        let (logits, count, at) = (logits.device(), targets.len(), three.device().at);
-        let targets = targets.device();
-        let own = CrossEntropy {
-            targets,
-            maximum: at,
-            sum: at.after(4 * count),
-            scale: weight,
-            ..cross_entropy_of(columns, logits, count)
-        };
-        let fastest = own.gradient(logits.number).pop().expect("the simple version does all");
-        self.launch(&fastest);
     }
 
     fn squares(&self, all: &[Slice]) -> Vec<f64> {

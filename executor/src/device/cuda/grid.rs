@@ -1,6 +1,6 @@
 //! Parts of norms; the host waits for the sums, which ranks put together.
 
-use super::super::{Device, GridOps, NormGradient, Slice, SliceMut};
+use super::super::{Device, GridOps, NormGradient, RowOps, Slice, SliceMut};
 use super::structs::{address, int};
 use super::{Cuda, Far};
 use trainwright_kernels::cuda::norm::NormPart;
