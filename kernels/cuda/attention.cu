@@ -279,7 +279,7 @@ DEVICE void store_rows(bf16* to, i64 stride, const float (*x)[4], int valid, flo
     }
 }
 
-// Forward. Registers at D = 128: 64 of O, 32 of scores, 32 of Q, and addresses, 168 in all, so that three blocks of 128 threads
+// Forward. Registers at D = 128: 64 of O, 32 of scores, 32 of Q, and addresses, 173 in all, so that two blocks of 128 threads
 // fit on a multiprocessor (four at D = 64, of 128). STAGES 1 waits for each tile of keys and values; STAGES 2 has the next
 // one under way while this one is multiplied. Shared memory: STAGES x 2 x 64 x (D + 8) x 2 bytes, 68 KiB at D = 128 and 2
 // stages, so registers are what limits blocks.
@@ -495,16 +495,15 @@ template <int D, int KEYS> DEVICE void attention_queries_tiles(const Attention<b
     store_rows<D>(a.q_gradient + Q_AT(own), q_stride, gradient, a.queries - own, a.scale, a.scale);
 }
 
-#define TILES(D, inner, STAGED)                                                                                  \
+#define TILES(D, inner)                                                                                          \
     DEVICE void forward_1_##D(const Attention<bf16>& a) { attention_forward_tiles<D, 1>(a); }                    \
     DEVICE void forward_2_##D(const Attention<bf16>& a) { attention_forward_tiles<D, 2>(a); }                    \
     DEVICE void keys_##D(const Attention<bf16>& a) { attention_keys_tiles<D, inner>(a); }                        \
     DEVICE void queries_##D(const Attention<bf16>& a) { attention_queries_tiles<D, inner>(a); }                  \
     ENTRY(attention_forward_tiles_##D, 128, Attention<bf16>, forward_1_##D)                                      \
-    STAGED { forward_2_##D(a); }                                                                                 \
+    ENTRY(attention_forward_staged_##D, 128, Attention<bf16>, forward_2_##D)                                     \
     ENTRY(attention_keys_tiles_##D, 128, Attention<bf16>, keys_##D)                                              \
     ENTRY(attention_queries_tiles_##D, 128, Attention<bf16>, queries_##D)
 
-TILES(64, 64, KERNEL(attention_forward_staged_64, 128, Attention<bf16>))
-// Left alone, the compiler takes five registers more than leave room for a third block.
-TILES(128, 32, KERNEL_OF(attention_forward_staged_128, 128, 3, Attention<bf16>))
+TILES(64, 64)
+TILES(128, 32)

@@ -22,9 +22,6 @@ struct bf16 {
 // Each kernel takes one struct by value, so that a launcher has one thing to fill in and its fields have names.
 // `threads` is the largest block it is launched with: the compiler may give a thread 65536 / threads registers.
 #define KERNEL(name, threads, Arguments) extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
-// The same where so many blocks are to fit on a multiprocessor: each thread gets the fewer registers.
-#define KERNEL_OF(name, threads, blocks, Arguments)                                                            \
-    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const Arguments a)
 // A kernel that is an instance of a template.
 #define ENTRY(name, threads, Arguments, ...) KERNEL(name, threads, Arguments) { __VA_ARGS__(a); }
 // The dynamic shared memory of a block.

@@ -137,7 +137,6 @@ inline Three threadIdx, blockIdx, blockDim, gridDim;
         body_of_##name(*static_cast<const Arguments*>(arguments));                                                \
     }                                                                                                             \
     static void body_of_##name(const Arguments& a)
-#define KERNEL_OF(name, threads, blocks, Arguments) KERNEL(name, threads, Arguments)
 #define ENTRY(name, threads, Arguments, ...) KERNEL(name, threads, Arguments) { __VA_ARGS__(a); }
 
 using std::max;
