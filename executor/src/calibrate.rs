@@ -18,11 +18,12 @@ mod slices;
 mod steps;
 
 pub(crate) use gpus::{FULL, SMALL, Shapes};
-pub use gpus::{Link, LinkKind, MeasuredGpus, measure_gpus};
+pub use gpus::{Link, LinkKind, MeasuredGpus, measure_gpus, shared_gpus};
 pub use machine::on_machine;
 pub(crate) use machine::today;
 pub use network::network_work;
 pub use slices::Grid;
+pub(crate) use slices::alone;
 pub use steps::Over;
 
 use crate::error::RunError;

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{
     LearningRate, Link, LinkKind, MeasuredGpus, Outcome as Ran, Records, Settings, Tokens, measure_gpus,
-    measure_ops, train,
+    measure_ops, shared_gpus, train,
 };
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
@@ -118,6 +118,7 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
             plan.cluster.node.gpu.profile = Some(measured.profile);
         }
     }
+    plan.cluster.node.cores = shared_gpus(&plan, arguments.device)?;
     let ran = run(arguments, &plan)?;
     let times = ran.steps[WARM_UP..][..arguments.steps].iter().map(|step| Seconds::new(step.seconds));
     let (_, expected) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;

@@ -74,6 +74,25 @@ fn gpus_are_measured_without_a_plan() {
     }
 }
 
+/// Of two data ranks on one emulated GPU each has half of it: a forecast that leaves this out is half as long. Others may use
+/// the machine, so that the bounds are wide.
+#[test]
+fn ranks_that_share_a_gpu_are_forecast_so() {
+    let folder = Folder::new();
+    let mut plan = tiny_plan();
+    (plan.mesh, plan.stages) = (Mesh::new(1, 1, 2), vec!["2 none".parse().unwrap()]);
+    folder.write("plan.toml", &plan.to_toml());
+    let ran = folder.run("validate plan.toml --device emulated --steps 3 --json");
+    if ran.stderr.contains("no C++ compiler") {
+        return println!("skipped: {}", ran.stderr);
+    }
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let compared: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let step = |which: &str| compared["step_time_s"][which].as_f64().unwrap();
+    let ratio = step("forecast") / step("measured");
+    assert!(ratio > 0.3 && ratio < 3.0, "{ratio}");
+}
+
 #[test]
 fn several_plans_make_a_table() {
     let folder = Folder::new();

@@ -6,15 +6,18 @@
 //! kernels.rs  products, attention, what memory binds ─► DeviceProfile ─┬─► node.rs: Cluster
 //! links.rs    launches, copies ─► Link ────────────────────────────────┘
 //!             collectives among the GPUs ─► NetworkProfile
+//! shared.rs   a GPU that several ranks share ─► Cores
 //! ```
 
 mod clocks;
 mod kernels;
 mod links;
 mod node;
+mod shared;
 
 pub(crate) use kernels::{FULL, SMALL, Shapes};
 pub use links::{Link, LinkKind};
+pub use shared::shared_gpus;
 
 use crate::calibrate::today;
 use crate::device::DeviceKind;

@@ -114,17 +114,7 @@ pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>
     let mut slices: Vec<Plan> = Vec::new();
     for plan in plans {
         supported::check(&supported::own_stack(plan)?)?;
-        let sizes = [plan.job.sequence / plan.mesh.context, plan.micro_batch];
-        let mut sliced = vec![whole(narrowed(plan), sizes, threading)];
-        if plan.sequence_parallel && plan.mesh.tensor > 1 {
-            // Norms and additions see a part of the sequence.
-            let sizes = [plan.job.sequence / plan.mesh.tensor, plan.micro_batch];
-            sliced.push(whole(of_a_rank(plan), sizes, threading));
-        }
-        for slice in sliced {
-            let data_sharding = plan.data_sharding.clone();
-            let job = Job { optimizer: plan.job.optimizer.clone(), ..slice.job };
-            let slice = Plan { job, data_sharding, data: plan.data, ..slice };
+        for slice in sliced(plan, threading) {
             // What is no plan by itself, as odd numbers of heads, is left to the grid.
             let possible = supported::check(&slice).is_ok() && slice.check("slice").is_ok();
             if possible && !slices.contains(&slice) {
@@ -133,6 +123,38 @@ pub(super) fn of_plans(plans: &[Plan], threading: Threading) -> Result<Vec<Plan>
         }
     }
     Ok(slices)
+}
+
+/// The same for one rank that has a GPU like the plan's to itself, in the plan's numbers.
+pub(crate) fn alone(plan: &Plan) -> Vec<Plan> {
+    let mut cluster = plan.cluster.clone();
+    (cluster.nodes, cluster.node.gpus.value, cluster.node.cores) = (1, 1, None);
+    (cluster.others, cluster.profile) = (Vec::new(), None);
+    let slices = sliced(plan, Threading { cores: 1, threads: 1, ranks: 1 }).into_iter().map(|slice| Plan {
+        job: Job { precision: plan.job.precision, ..slice.job },
+        stack: plan.stack.clone(),
+        cluster: cluster.clone(),
+        ..slice
+    });
+    slices.filter(|slice| supported::check(slice).is_ok() && slice.check("slice").is_ok()).collect()
+}
+
+/// Runs in which one rank has the layers of one of a plan's ranks.
+fn sliced(plan: &Plan, threading: Threading) -> Vec<Plan> {
+    let sizes = [plan.job.sequence / plan.mesh.context, plan.micro_batch];
+    let mut sliced = vec![whole(narrowed(plan), sizes, threading)];
+    if plan.sequence_parallel && plan.mesh.tensor > 1 {
+        // Norms and additions see a part of the sequence.
+        let sizes = [plan.job.sequence / plan.mesh.tensor, plan.micro_batch];
+        sliced.push(whole(of_a_rank(plan), sizes, threading));
+    }
+    let as_planned = |slice: Plan| Plan {
+        job: Job { optimizer: plan.job.optimizer.clone(), ..slice.job },
+        data_sharding: plan.data_sharding.clone(),
+        data: plan.data,
+        ..slice
+    };
+    sliced.into_iter().map(as_planned).collect()
 }
 
 /// As many blocks as a rank has, so that caches hold as little of them: of each run a share.

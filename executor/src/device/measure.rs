@@ -1,7 +1,7 @@
 //! What ops take on a device: runs of plans, timed op by op.
 
 use super::{DeviceKind, Opening};
-use crate::calibrate::today;
+use crate::calibrate::{alone, shared_gpus, today};
 use crate::error::RunError;
 use crate::record::Record;
 use crate::settings::{LearningRate, Records, Settings};
@@ -31,7 +31,8 @@ pub struct MeasuredDevice {
 const STEPS: usize = 8;
 const WARM_UP: usize = 3;
 
-/// Measures every op of some plans. Ranks that share the device slow each other down, as they will.
+/// Measures every op of some plans as a rank does it that has a device to itself: where ranks share one, in runs of one rank with
+/// the layers of one of theirs, since how they slow each other down is the forecast's business.
 ///
 /// # Errors
 /// As `train`.
@@ -44,7 +45,14 @@ pub fn measure_ops(plans: &[Plan], device: DeviceKind) -> Result<MeasuredDevice,
     drop(opened);
     let mut times: BTreeMap<(String, String), (Kernel, Vec<f64>)> = BTreeMap::new();
     for plan in plans {
-        measure(plan, device, &mut times)?;
+        match shared_gpus(plan, device)? {
+            None => measure(plan, device, &mut times)?,
+            Some(_) => {
+                for slice in alone(plan) {
+                    measure(&device.own_stack(&slice)?, device, &mut times)?;
+                }
+            }
+        }
     }
     let ops = times.into_iter().map(|((op, _), (kernel, seconds))| {
         let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
