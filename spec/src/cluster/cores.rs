@@ -1,5 +1,5 @@
-//! Ranks that are threads of a node's processors, where nothing is a GPU: the cores they share, and what a step of a
-//! collective takes them.
+//! What several ranks share to compute on: the cores of a node's processors, whose threads they are where nothing is a GPU, or
+//! GPUs of which each is like one core; and what a step of a collective takes them.
 //!
 //! It knows what was measured, not what ranks do with it.
 
@@ -9,7 +9,7 @@ use crate::sourced::Sourced;
 use crate::units::{Bytes, Seconds};
 use serde::{Deserialize, Serialize};
 
-/// The cores of a node whose ranks compute on them. There may be more ranks than cores.
+/// The cores of a node whose ranks compute on them, or its GPUs where ranks share these. There may be more ranks than cores.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cores {
