@@ -248,30 +248,11 @@ fn attention(bench: &mut Bench, rows: &mut Rows, shape: Shape) -> Result<(), Dev
     let statistics = batch * heads * positions;
     let (qkv, gradients) = (bench.random(BF16, tokens * row)?, bench.random(BF16, tokens * row)?);
     let attention = Attention {
-        q: qkv,
-        k: qkv.after(2 * heads * head_dim),
-        v: qkv.after(2 * (heads + kv_heads) * head_dim),
         o: bench.random(BF16, tokens * heads * head_dim)?,
         logarithms: bench.random(Number::F32, statistics)?,
         o_gradient: bench.random(BF16, tokens * heads * head_dim)?,
         dots: bench.random(Number::F32, statistics)?,
-        q_gradient: gradients,
-        k_gradient: gradients.after(2 * heads * head_dim),
-        v_gradient: gradients.after(2 * (heads + kv_heads) * head_dim),
-        q_row: row as i64,
-        k_row: row as i64,
-        v_row: row as i64,
-        o_row: (heads * head_dim) as i64,
-        batch: batch as i32,
-        heads: heads as i32,
-        kv_heads: kv_heads as i32,
-        queries: positions as i32,
-        keys: positions as i32,
-        head_dim: head_dim as i32,
-        value_head_dim: head_dim as i32,
-        causal: 1,
-        scale: 1.0 / (head_dim as f32).sqrt(),
-        ..Attention::default()
+        ..Attention::packed([qkv, gradients], [batch, heads, kv_heads, head_dim, positions], BF16)
     };
     let name = format!("{batch} x {positions}, {heads}/{kv_heads} heads of {head_dim}");
     // Two products of a multiplication and an addition, half of them under the mask; backward is five, as all count them.

@@ -78,6 +78,39 @@ pub enum Pass {
 }
 
 impl Attention {
+    /// Causal, over rows of a token's queries, keys and values side by side, and their gradients like them. Outputs and what else
+    /// there is are the caller's to name.
+    pub fn packed(
+        [rows, gradients]: [Address; 2],
+        [batch, heads, kv_heads, head_dim, positions]: [usize; 5],
+        number: Number,
+    ) -> Self {
+        let row = ((heads + 2 * kv_heads) * head_dim) as i64;
+        let [keys, values] = [heads, heads + kv_heads].map(|heads| heads * head_dim * number.size());
+        Self {
+            q: rows,
+            k: rows.after(keys),
+            v: rows.after(values),
+            q_gradient: gradients,
+            k_gradient: gradients.after(keys),
+            v_gradient: gradients.after(values),
+            q_row: row,
+            k_row: row,
+            v_row: row,
+            o_row: (heads * head_dim) as i64,
+            batch: batch as i32,
+            heads: heads as i32,
+            kv_heads: kv_heads as i32,
+            queries: positions as i32,
+            keys: positions as i32,
+            head_dim: head_dim as i32,
+            value_head_dim: head_dim as i32,
+            causal: 1,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            ..Self::default()
+        }
+    }
+
     /// All versions of forward that can do it, the fastest last.
     pub fn forward(&self, number: Number) -> Vec<Launch> {
         let simple = format!("attention_forward_simple_{}", number.suffix());

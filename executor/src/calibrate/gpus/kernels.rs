@@ -203,42 +203,20 @@ fn attention(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, 
     Ok(rows)
 }
 
-fn one_attention(
-    bench: &mut Bench,
-    [batch, heads, kv_heads, head_dim, positions]: [usize; 5],
-) -> Result<[MeasuredKernel; 2], DeviceError> {
+fn one_attention(bench: &mut Bench, sizes: [usize; 5]) -> Result<[MeasuredKernel; 2], DeviceError> {
+    let [batch, heads, kv_heads, head_dim, positions] = sizes;
     bench.device.clear()?;
     let columns = (heads + 2 * kv_heads) * head_dim;
     let (tokens, statistics) = (batch * positions, batch * heads * positions);
     let size = Number::Bf16.size();
     let qkv = bench.random(Number::Bf16, tokens * columns)?;
     let gradients = bench.device.allocate(tokens * columns * size)?;
-    let [keys, values] = [heads, heads + kv_heads].map(|heads| size * heads * head_dim);
     let own = Attention {
-        q: qkv,
-        k: qkv.after(keys),
-        v: qkv.after(values),
         o: bench.device.allocate(tokens * heads * head_dim * size)?,
         logarithms: bench.device.allocate(statistics * size_of::<f32>())?,
         o_gradient: bench.random(Number::Bf16, tokens * heads * head_dim)?,
         dots: bench.device.allocate(statistics * size_of::<f32>())?,
-        q_gradient: gradients,
-        k_gradient: gradients.after(keys),
-        v_gradient: gradients.after(values),
-        q_row: columns as i64,
-        k_row: columns as i64,
-        v_row: columns as i64,
-        o_row: (heads * head_dim) as i64,
-        batch: batch as i32,
-        heads: heads as i32,
-        kv_heads: kv_heads as i32,
-        queries: positions as i32,
-        keys: positions as i32,
-        head_dim: head_dim as i32,
-        value_head_dim: head_dim as i32,
-        causal: 1,
-        scale: 1.0 / (head_dim as f32).sqrt(),
-        ..Attention::default()
+        ..Attention::packed([qkv, gradients], sizes, Number::Bf16)
     };
     let kernel = |direction| Kernel::FusedAttention {
         direction,
