@@ -26,7 +26,6 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
         return Err(CliError::Argument { argument: "--out".into(), value: arguments.out.clone(), allowed });
     }
     if arguments.device != DEVICES[0] {
-        make(folder, arguments)?;
         return super::on_device::calibrate(&plans, arguments);
     }
     let bar = Bar::new();
@@ -52,7 +51,11 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     Ok(Outcome::Done)
 }
 
-fn make(folder: &Path, arguments: &CalibrateArguments) -> Result<(), CliError> {
+/// Makes the folder for a profile.
+///
+/// # Errors
+/// If that cannot be.
+pub fn make(folder: &Path, arguments: &CalibrateArguments) -> Result<(), CliError> {
     std::fs::create_dir_all(folder).map_err(|source| CliError::Writing {
         argument: "--out",
         path: arguments.out.clone(),

@@ -1,7 +1,7 @@
 //! `calibrate` and `validate` where ranks do not compute on the cores: the plan's cluster says what the device is, runs say
 //! what its ops take.
 
-use super::calibrate::{TABLE, write};
+use super::calibrate::{TABLE, make, write};
 use crate::arguments::{CalibrateArguments, ValidateArguments};
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
@@ -44,7 +44,9 @@ pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outco
         table += text.split_once('\n').map_or("", |(_, rows)| rows);
     }
     drop(bar);
+    // Everything at the end: what ends before this leaves nothing behind.
     let folder = Path::new(&arguments.out);
+    make(folder, arguments)?;
     write(folder, TABLE, &table)?;
     write(folder, LINKS, &links(&machine.links, gpu, about))?;
     write(

@@ -44,6 +44,14 @@ fn gpus_are_measured_without_a_plan() {
     }
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     assert!(ran.stdout.contains("launch in a graph: "), "{}", ran.stdout);
+    // What does not come to its end leaves nothing.
+    folder.write("other.toml", "model = 1");
+    let refused = folder.run("calibrate --device emulated-gpus --plan other.toml --out other");
+    assert!(refused.code == 2 && !folder.path("other").exists(), "{}", refused.stderr);
+    if cfg!(not(feature = "cuda")) {
+        let missing = folder.run("calibrate --device cuda --out missing");
+        assert!(missing.code == 2 && !folder.path("missing").exists(), "{}", missing.stderr);
+    }
     let kernels = folder.read("machine/kernels.csv");
     for of in [
         "gemm,m=16 n=32 k=16,bf16",
