@@ -80,6 +80,9 @@ fn said(machine: &MeasuredGpus) -> String {
             _ => format!("{} of {bytes}: {}\n", kind.name(), bytes / time),
         };
     }
+    if machine.network.is_none() && machine.cluster.node.gpus.value > 1 {
+        text += "no collectives were measured: NCCL is not there\n";
+    }
     for sweep in machine.network.iter().flat_map(|network| &network.sweeps) {
         let Some(row) = sweep.rows.last() else { continue };
         let ranks = sweep.ranks_per_node;

@@ -13,10 +13,8 @@ mod library;
 mod product;
 mod product_eight;
 
-pub use communicator::{Communicator, Id};
 pub use cudnn::plan_without_gpu;
 pub use gpu::{Description, Gpu};
-pub use graph::Graph;
 pub use handles::{Event, Pinned, Stream};
 pub use library::Library;
 pub use product::Products;

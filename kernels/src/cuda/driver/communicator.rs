@@ -112,23 +112,6 @@ impl Communicator {
         })
     }
 
-    /// Share i of `from` to rank i, and its share for this rank to place i of `to`; `count` is a share's.
-    pub fn all_to_all(
-        &self,
-        [from, to]: [Address; 2],
-        count: usize,
-        number: Number,
-        on: &Stream,
-    ) -> Result<(), DeviceError> {
-        done("ncclGroupStart", result::group_start())?;
-        for peer in 0..self.size {
-            let behind = |address: Address| address.after(peer * count * number.size());
-            self.send(behind(from), count, number, peer, on)?;
-            self.receive(behind(to), count, number, peer, on)?;
-        }
-        done("ncclGroupEnd", result::group_end())
-    }
-
     /// Sends to a rank, which receives as much.
     pub fn send(
         &self,

@@ -170,32 +170,6 @@ impl Gpu {
         Ok(Pinned { at: at.cast::<u8>(), bytes })
     }
 
-    /// Copies within the GPU's memory.
-    pub fn copy_on(&self, to: Address, from: Address, bytes: usize, on: &Stream) -> Result<(), DeviceError> {
-        // SAFETY: the caller's addresses have that many bytes, as for any kernel.
-        unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, on.0) }
-            .map_err(|error| failed("cuMemcpyDtoDAsync", error))
-    }
-
-    /// Copies host memory to the GPU.
-    pub fn copy_in(&self, to: Address, from: &mut Pinned, on: &Stream) -> Result<(), DeviceError> {
-        // SAFETY: pinned memory stays where it is; the caller waits for the stream before changing or dropping it.
-        unsafe { result::memcpy_htod_async(to.0, from.bytes(), on.0) }
-            .map_err(|error| failed("cuMemcpyHtoDAsync", error))
-    }
-
-    /// Copies the GPU's memory to the host.
-    pub fn copy_out(&self, to: &mut Pinned, from: Address, on: &Stream) -> Result<(), DeviceError> {
-        // SAFETY: as for `copy_in`.
-        unsafe { result::memcpy_dtoh_async(to.bytes(), from.0, on.0) }
-            .map_err(|error| failed("cuMemcpyDtoHAsync", error))
-    }
-
-    /// Runs a kernel on a stream, compiling its file if it is the first of it.
-    pub fn launch_on(&mut self, launch: &Launch, on: &Stream) -> Result<(), DeviceError> {
-        self.launch_raw(launch, on.0)
-    }
-
     fn launch_raw(&mut self, launch: &Launch, on: sys::CUstream) -> Result<(), DeviceError> {
         let found = match self.functions.get(&launch.kernel) {
             Some(found) => *found,

@@ -19,17 +19,8 @@ pub struct Graph {
 struct Recorded(sys::CUgraph);
 
 impl Graph {
-    /// Records what `work` puts on a stream, and on others that wait for it, without running it. All kernels must have run
-    /// before: compiling and loading are not allowed while recording.
-    pub fn record(
-        gpu: &mut Gpu,
-        on: &Stream,
-        work: impl FnOnce(&mut Gpu) -> Result<(), DeviceError>,
-    ) -> Result<Self, DeviceError> {
-        Self::record_on(gpu, on.0, work)
-    }
-
-    /// The same on a stream that is alive.
+    /// Records what `work` puts on a stream that is alive, and on others that wait for it, without running it. All kernels must have
+    /// run before: compiling and loading are not allowed while recording.
     pub(super) fn record_on(
         gpu: &mut Gpu,
         on: sys::CUstream,
