@@ -8,7 +8,7 @@ use common::Draft;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{RngSeed, TestRunner};
-use trainwright_sim::costs::{ClusterCosts, Costs};
+use trainwright_sim::costs::{ClusterCosts, Conditions, Cost, Costs, Query, QueryWork};
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::lower::lower;
@@ -23,19 +23,25 @@ use undisturbed::Undisturbed;
 struct ByteCosts;
 
 impl Costs for ByteCosts {
-    fn kernel(&self, kernel: &Kernel) -> Seconds {
-        match kernel {
-            Kernel::Streaming { read, .. } => Seconds::new(read.get()),
+    fn cost(&self, query: &Query) -> Cost {
+        let bytes = match query.work {
+            QueryWork::Kernel(Kernel::Streaming { read: bytes, .. }) => *bytes,
+            QueryWork::Collective { bytes, .. } | QueryWork::Message { bytes, .. } => bytes,
             other => panic!("a random program has no {other:?}"),
-        }
+        };
+        Cost::of_time(Seconds::new(bytes.get()))
     }
 
-    fn collective(&self, _: CollectiveKind, bytes: Bytes, _: &Group) -> Seconds {
-        Seconds::new(bytes.get())
+    fn device(&self, _: usize) -> usize {
+        0
     }
 
-    fn message(&self, bytes: Bytes, _: usize, _: usize) -> Seconds {
-        Seconds::new(bytes.get())
+    fn machine(&self, _: usize) -> Option<usize> {
+        None
+    }
+
+    fn conditions(&self) -> Conditions<'_> {
+        Conditions::default()
     }
 }
 

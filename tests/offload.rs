@@ -6,7 +6,7 @@ mod undisturbed;
 
 use common::Draft;
 use std::collections::BTreeMap;
-use trainwright_sim::costs::{ClusterCosts, Costs};
+use trainwright_sim::costs::{ClusterCosts, Costs, Query};
 use trainwright_sim::{Detail, forecast, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::{DataOptions, Reduction};
@@ -296,7 +296,9 @@ fn kernels(plan: &Plan, counts: impl Fn(&str, &Op) -> bool) -> f64 {
     let ops =
         program.segments.iter().flat_map(|segment| segment.ops.iter().map(|op| (segment.name.as_str(), op)));
     let time = |(name, op): (&str, &Op)| match &op.work {
-        Work::Compute(kernel) if counts(name, op) => costs.kernel(kernel).get(),
+        Work::Compute(_) if counts(name, op) => {
+            costs.cost(&Query::of(&program, &program.ranks[0], op).unwrap()).time.get()
+        }
         _ => 0.0,
     };
     ops.map(time).sum()

@@ -18,7 +18,7 @@ use crate::space::recompute_choices;
 use crate::verdict::Question;
 use memory::memory_pipeline_bound;
 use order::{Blocks, Line};
-use trainwright_sim::costs::Costs;
+use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction, Reshard};
@@ -26,8 +26,8 @@ use trainwright_spec::job::Job;
 use trainwright_spec::memory::{fixed_overhead, state_per_parameter};
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::program::{Access, Axis, CopyDirection, Group, HostUpdate, Kernel};
-use trainwright_spec::schedule::PipelineShape;
 use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
+use trainwright_spec::schedule::{PipelineShape, shorter_step};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// What rounding may take from a bound: the simulator's clock is in whole picoseconds.
@@ -215,10 +215,7 @@ fn least_passes(a: PassTimes, b: PassTimes) -> PassTimes {
 
 /// As many microbatches as a step has, or fewer after which its schedule has repeated.
 pub(crate) fn enough_microbatches(candidate: &Candidate, shape: PipelineShape) -> usize {
-    let PipelineShape { ranks: p, microbatches: m, .. } = shape;
-    let few = 4 * p + m % p;
-    let exists = || candidate.schedule().check(PipelineShape { microbatches: few, ..shape }).is_ok();
-    if m > 6 * p && exists() { few } else { m }
+    shorter_step(candidate.schedule(), shape).unwrap_or(shape).microbatches
 }
 
 /// The least part of a layer's time that is forward.
@@ -270,7 +267,10 @@ fn data_bound(
     let group = |rank| Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] };
     let groups: Vec<Group> = firsts.map(group).collect();
     let time = |kind, bytes: Bytes| {
-        let on = groups.iter().map(|group| costs.collective(kind, bytes, group));
+        let on = groups.iter().map(|group| {
+            let work = QueryWork::Collective { kind, bytes, group };
+            costs.cost(&Query { rank: group.ranks[0], op: None, work }).time
+        });
         on.reduce(Seconds::min).unwrap_or(Seconds::ZERO)
     };
     let (weight, gradient) = (plan.job.precision.storage_bytes(), plan.state_bytes().gradient);
@@ -337,7 +337,7 @@ fn copy_bound(
     };
     let many = Bytes::new(1e15);
     let rate = |direction| {
-        let copy = |costs: &_| Costs::copy(costs, direction, place, many);
+        let copy = QueryWork::Copy { direction, place, bytes: many };
         many / least_on_any(&question.cluster, costs, copy).get()
     };
     let (out_rate, back_rate) = (rate(CopyDirection::ToHost), rate(CopyDirection::FromHost));
@@ -427,7 +427,8 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
     let gradient = plan.state_bytes().gradient;
     let (read, written) = plan.state_bytes().update_traffic();
     let streaming = |access, read: Bytes, written: Bytes| {
-        least_on_any(&plan.cluster, costs, |costs| costs.kernel(&Kernel::Streaming { access, read, written }))
+        let kernel = Kernel::Streaming { access, read, written };
+        least_on_any(&plan.cluster, costs, QueryWork::Kernel(&kernel))
     };
     let mut time = Seconds::ZERO;
     if by_gpu > 0.0 {
@@ -441,17 +442,17 @@ pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Cos
     }
     if by_host > 0.0 && !plan.offload.delayed_update {
         let memory = (read + written) * (updated * by_host);
-        time = time.max(least_on_any(&plan.cluster, costs, |costs| {
-            costs.host_update(&HostUpdate { memory, ..HostUpdate::default() })
-        }));
+        let update = HostUpdate { memory, ..HostUpdate::default() };
+        time = time.max(least_on_any(&plan.cluster, costs, QueryWork::HostUpdate(&update)));
     }
     time
 }
 
-/// The least of a time over the kinds of nodes.
-fn least_on_any<C: Costs>(cluster: &Cluster, costs: &C, time: impl Fn(&C) -> Seconds) -> Seconds {
-    let others = (1..=cluster.others.len()).filter_map(|kind| costs.on(kind));
-    others.map(|own| time(&own)).fold(time(costs), Seconds::min)
+/// The least time of some work over the kinds of nodes.
+fn least_on_any(cluster: &Cluster, costs: &impl Costs, work: QueryWork) -> Seconds {
+    let firsts = (0..=cluster.others.len()).map(|kind| cluster.first_of(kind));
+    let times = firsts.map(|rank| costs.cost(&Query { rank, op: None, work }).time);
+    times.reduce(Seconds::min).expect("a cluster has a kind of nodes")
 }
 
 /// The memory that some rank of `candidate` needs at least: weights, gradients and optimizer state of its share of

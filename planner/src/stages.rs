@@ -14,7 +14,7 @@ use repair::repair;
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
-use trainwright_sim::costs::Costs;
+use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_spec::data::Divided;
 use trainwright_spec::lower::messages_in_line;
 use trainwright_spec::memory::{
@@ -394,7 +394,10 @@ fn fullest_moment(actions: &[Action], own: &[usize], weight: f64) -> Moment {
 fn message_time(plan: &Plan, costs: &impl Costs) -> Seconds {
     match messages_in_line(plan) {
         // Forward sends what backward receives: one of the two is this rank's own send.
-        Some(bytes) if plan.mesh.pipeline > 1 => costs.message(bytes, 0, plan.mesh.first_of(1)),
+        Some(bytes) if plan.mesh.pipeline > 1 => {
+            let work = QueryWork::Message { bytes, to: plan.mesh.first_of(1), blocking: true };
+            costs.cost(&Query { rank: 0, op: None, work }).time
+        }
         _ => Seconds::ZERO,
     }
 }

@@ -1,4 +1,11 @@
 //! What an op costs: the seam between a program and the hardware it runs on.
+//!
+//! ```text
+//! Program op ── Query::of ──► Query { rank, op, work } ── Costs::cost ──► Cost { time, load, delivery }
+//! ```
+//!
+//! Whoever needs the time of an op asks `Costs::cost`, so that every route to a step time prices ops alike. Costs that wrap
+//! others (a cache, a test's) pass on all four methods: none has a default that a wrapper could forget.
 
 mod by_ranks;
 mod cluster;
@@ -7,122 +14,137 @@ mod measured;
 pub use cluster::ClusterCosts;
 pub use measured::{measured_sweep, measured_time};
 
-use crate::engine::{Load, Scheduling, Traffic};
+use crate::engine::{Load, Scheduling};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
+use trainwright_spec::program::{
+    CopyDirection, Group, HostUpdate, Kernel, Op, Pass, Place, Program, RankProgram, Stream, Work,
+};
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// Durations of ops on some hardware, each alone, and what they do to others that run at the same time.
-pub trait Costs {
-    /// The kind of device that a global rank has; 0 unless said otherwise.
-    fn device(&self, _rank: usize) -> usize {
-        0
-    }
+/// One thing that a rank does, whose cost is asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Query<'a> {
+    /// The global rank that does it.
+    pub rank: usize,
+    /// Module and pass of the program's op that it is; `None` where it is not part of a program.
+    pub op: Option<(&'a str, Pass)>,
+    /// What the rank does.
+    pub work: QueryWork<'a>,
+}
 
-    /// The same costs with the kernels and copies of a kind of device; none if these are of the only one, as they are
-    /// unless said otherwise.
-    fn on(&self, _device: usize) -> Option<Self>
-    where
-        Self: Sized,
-    {
-        None
-    }
-
+/// What a cost depends on, for each kind of work.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum QueryWork<'a> {
     /// A kernel call.
-    fn kernel(&self, kernel: &Kernel) -> Seconds;
+    Kernel(&'a Kernel),
+    /// A collective of `bytes` (the whole tensor, as `Work::Collective` counts them) over a group.
+    Collective {
+        /// Which one.
+        kind: CollectiveKind,
+        /// The whole tensor.
+        bytes: Bytes,
+        /// Among whom.
+        group: &'a Group,
+    },
+    /// A message to another rank.
+    Message {
+        /// Its size.
+        bytes: Bytes,
+        /// The global rank of the receiver.
+        to: usize,
+        /// Whether the sender's kernels wait for it. A message on a stream of its own holds nobody up.
+        blocking: bool,
+    },
+    /// A copy between the GPU's memory and the host's or a drive.
+    Copy {
+        /// Which way.
+        direction: CopyDirection,
+        /// Where to or from.
+        place: Place,
+        /// How much.
+        bytes: Bytes,
+    },
+    /// Work of the node's processors for this rank, while they do the same for the node's others.
+    HostUpdate(&'a HostUpdate),
+    /// Time that the rank's process spends by itself.
+    Process(Seconds),
+}
 
-    /// A kernel call as a certain op of a program; its kernel's time unless said otherwise.
-    fn op(&self, _op: &Op, kernel: &Kernel) -> Seconds {
-        self.kernel(kernel)
+impl<'a> Query<'a> {
+    /// The query for an op of one of a program's ranks; `None` if the op takes no time of its own: a join, a receive, which
+    /// ends with its send, and a collective over an axis of one rank.
+    pub fn of(program: &'a Program, rank: &RankProgram, op: &'a Op) -> Option<Self> {
+        let work = match &op.work {
+            Work::Compute(kernel) => QueryWork::Kernel(kernel),
+            Work::Collective { kind, axis, bytes } => {
+                let group = &program.groups[rank.groups[*axis as usize]?];
+                QueryWork::Collective { kind: *kind, bytes: *bytes, group }
+            }
+            Work::Send { to, bytes, .. } => QueryWork::Message {
+                bytes: *bytes,
+                to: program.ranks[rank.pipeline[*to]].rank,
+                blocking: op.stream != Stream::Send,
+            },
+            Work::Copy { direction, place, bytes } => {
+                QueryWork::Copy { direction: *direction, place: *place, bytes: *bytes }
+            }
+            Work::HostUpdate(update) => QueryWork::HostUpdate(update),
+            Work::Process(time) => QueryWork::Process(*time),
+            Work::Receive { .. } | Work::Join => return None,
+        };
+        Some(Self { rank: rank.rank, op: Some((op.module, op.pass)), work })
     }
+}
 
-    /// Whether ops with the same kernel may take different times.
-    fn tells_ops_apart(&self) -> bool {
-        false
+/// What an op takes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// How long the rank is busy with it if nothing runs beside it.
+    pub time: Seconds,
+    /// What it needs and takes of its rank's hardware meanwhile.
+    pub load: Load,
+    /// How a message goes on after its sender is done with it; `None` if it has arrived by then, and for all other work.
+    pub delivery: Option<Delivery>,
+}
+
+impl Cost {
+    /// A cost of time alone, which loads nothing.
+    pub fn of_time(time: Seconds) -> Self {
+        Self { time, ..Self::default() }
     }
+}
 
-    /// The machine whose cores a global rank computes on together with others; none unless said otherwise.
-    fn machine(&self, _rank: usize) -> Option<usize> {
-        None
-    }
+/// A message that its sender has handed to the operating system.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Delivery {
+    /// From the start of the send until the message has arrived.
+    pub time: Seconds,
+    /// The parts of the sender's machine's cores and of the receiver's that it takes meanwhile.
+    pub cores: [f64; 2],
+}
 
-    /// How ranks that outnumber a machine's cores take turns on them; none where they share them at every moment.
-    fn scheduling(&self) -> Option<Scheduling> {
-        None
-    }
+/// What holds for every op on some hardware.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Conditions<'a> {
+    /// Whether the cost of a query depends on its `op`, not on its work alone.
+    pub by_op: bool,
+    /// How ranks that outnumber a machine's cores take turns on them; `None` if they share them at every moment.
+    pub scheduling: Option<Scheduling>,
+    /// Factors, equally likely and with the mean 1, of the times of ops that compute on cores; empty if every op takes its time.
+    pub jitter: &'a [f64],
+}
 
-    /// Parts of their times that ops of a rank take which computes on cores, of equal probability and with the mean 1; none
-    /// where all take their times.
-    fn jitter(&self) -> &[f64] {
-        &[]
-    }
+/// Times and loads of ops on some hardware, each op alone.
+pub trait Costs {
+    /// Time and load of one op on one rank.
+    fn cost(&self, query: &Query) -> Cost;
 
-    /// The part of its machine's cores that each member of a collective takes while it lasts; none unless said
-    /// otherwise.
-    fn collective_cores(&self, _kind: CollectiveKind, _bytes: Bytes, _group: &Group, _time: Seconds) -> f64 {
-        0.0
-    }
+    /// The kind of device that a global rank has. Ranks of one kind take the same time for kernels, copies and host updates.
+    fn device(&self, rank: usize) -> usize;
 
-    /// The parts of the sender's machine's cores and of the receiver's that a message takes while it lasts; none unless said
-    /// otherwise.
-    fn message_cores(&self, _bytes: Bytes, _from: usize, _to: usize, _time: Seconds) -> [f64; 2] {
-        [0.0; 2]
-    }
+    /// The machine whose cores a global rank shares with other ranks; `None` if it shares none.
+    fn machine(&self, rank: usize) -> Option<usize>;
 
-    /// A collective of `bytes` (the whole tensor) over a group.
-    fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds;
-
-    /// The same as a certain op of a program, which may do more than to exchange; the collective's time unless said
-    /// otherwise.
-    fn collective_op(&self, _op: &Op, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
-        self.collective(kind, bytes, group)
-    }
-
-    /// A message between two global ranks.
-    fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds;
-
-    /// When a message's sender may go on, which is on its way then, and the part of its machine's cores that it takes until
-    /// then; none where that is when it has arrived, as it is unless said otherwise.
-    fn handed_over(&self, _bytes: Bytes, _from: usize, _to: usize) -> Option<(Seconds, f64)> {
-        None
-    }
-
-    /// A copy between a GPU and a place beside it; no time unless said otherwise.
-    fn copy(&self, _direction: CopyDirection, _place: Place, _bytes: Bytes) -> Seconds {
-        Seconds::ZERO
-    }
-
-    /// Work of a node's processors for one of its ranks, while they do the same for the others; no time unless said
-    /// otherwise.
-    fn host_update(&self, _update: &HostUpdate) -> Seconds {
-        Seconds::ZERO
-    }
-
-    /// What a kernel call that takes `time` alone needs of its GPU while it runs; nothing unless said otherwise.
-    fn kernel_load(&self, _kernel: &Kernel, _time: Seconds) -> Load {
-        Load::default()
-    }
-
-    /// What a collective that takes `time` alone takes of each member's GPU and links; nothing unless said otherwise.
-    fn collective_traffic(
-        &self,
-        _kind: CollectiveKind,
-        _bytes: Bytes,
-        _group: &Group,
-        _time: Seconds,
-    ) -> Traffic {
-        Traffic::default()
-    }
-
-    /// What a message that takes `time` alone takes of the sender's GPU and links, and of the receiver's GPU; nothing
-    /// unless said otherwise.
-    fn message_traffic(&self, _bytes: Bytes, _from: usize, _to: usize, _time: Seconds) -> Traffic {
-        Traffic::default()
-    }
-
-    /// What a copy between a GPU and a place beside it, of `bytes` in `time`, takes of the GPU; nothing unless said
-    /// otherwise.
-    fn copy_traffic(&self, _bytes: Bytes, _time: Seconds) -> Traffic {
-        Traffic::default()
-    }
+    /// What holds for every op.
+    fn conditions(&self) -> Conditions<'_>;
 }

@@ -1,6 +1,6 @@
 //! What a plan would do: the figures that people compare plans by.
 
-use crate::costs::Costs;
+use crate::costs::{Costs, Query};
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -8,7 +8,8 @@ use trainwright_spec::lower::{lower, lower_every_rank, lower_steps};
 use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::{Plan, ScheduleChoice};
-use trainwright_spec::program::{Op, Pass, Program, RankProgram, Work};
+use trainwright_spec::program::{Call, Op, Pass, Program, RankProgram, Work};
+use trainwright_spec::schedule::{PipelineShape, shorter_step};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 use trainwright_traces::report::Report;
 use trainwright_traces::timeline::Timeline;
@@ -61,16 +62,25 @@ pub struct Forecast {
 /// Steps of more ops than this are simulated call by call: their timelines would take gigabytes.
 const MOST_OPS: usize = 3_000_000;
 
-/// Microbatches, in pipelines, beyond which times are extrapolated.
-const MANY_PIPELINES: usize = 6;
-
 /// The step time of a plan, for ranking many: that of `quick_forecast`.
 ///
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
+    if plan.cluster.node.cores.is_some() {
+        return Ok(simulate(&step_program(plan), costs, Detail::Ops)?.duration);
+    }
     let [step] = extrapolated(plan, |program| Ok([step_time(program, costs)?]))?;
     Ok(step)
+}
+
+/// The program of a plan's step as it is simulated: one rank of each class of ranks that do the same. Ranks that share cores slow
+/// each other, so that none stands for another.
+pub fn step_program(plan: &Plan) -> Program {
+    match plan.cluster.node.cores {
+        Some(_) => lower_every_rank(plan),
+        None => lower(plan),
+    }
 }
 
 /// Where the time of a step goes, in the mean over ranks.
@@ -89,29 +99,16 @@ pub struct QuickForecast {
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, Deadlock> {
-    let [step_time, bubble, exposed] = extrapolated(plan, |program| {
-        let timeline = simulate(program, costs, Detail::Calls)?;
+    let times = |program: &Program, detail| {
+        let timeline = simulate(program, costs, detail)?;
         let mean = Report::new(&timeline).mean;
         Ok([timeline.duration, mean.bubble, mean.exposed])
-    })?;
+    };
+    let [step_time, bubble, exposed] = match plan.cluster.node.cores {
+        Some(_) => times(&step_program(plan), Detail::Ops)?,
+        None => extrapolated(plan, |program| times(program, Detail::Calls))?,
+    };
     Ok(QuickForecast { step_time, bubble, exposed })
-}
-
-/// Peak memory by pipeline rank, as `plan_memory`; of a step with very many microbatches that of a shorter one: what is
-/// in flight does not grow with them.
-pub fn quick_memory(plan: &Plan) -> Vec<RankMemory> {
-    match few_microbatches(plan) {
-        Some(few) => plan_memory(&with_microbatches(plan, few)),
-        None => plan_memory(plan),
-    }
-}
-
-/// Microbatches, as many beyond whole pipelines as the plan has, in which its pipeline is as full as it gets; none if
-/// the plan has hardly more.
-fn few_microbatches(plan: &Plan) -> Option<usize> {
-    let (p, m) = (plan.mesh.pipeline, plan.microbatches());
-    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
-    (m > MANY_PIPELINES * p && !own_actions).then_some(4 * p + m % p)
 }
 
 fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
@@ -120,10 +117,10 @@ fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
     other
 }
 
-/// Times of a step of m microbatches; with m > 6 p from two shorter steps:
-/// T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)), a = 4 p + m mod p.
+/// Times of a step of m microbatches, from two shorter steps if it is long:
+/// T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)).
 ///
-/// p pipeline ranks. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
+/// p pipeline ranks, a the microbatches of `shorter_step`. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
 /// filling and draining take the same time however many there are. Tests hold it to the whole step.
 fn extrapolated<const N: usize>(
     plan: &Plan,
@@ -132,8 +129,11 @@ fn extrapolated<const N: usize>(
     if !plan.schedule().flushes() {
         return steady(plan, times);
     }
-    let Some(few) = few_microbatches(plan) else { return times(&lower(plan)) };
-    let p = plan.mesh.pipeline;
+    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
+    let shorter = shorter_step(plan.schedule(), plan.pipeline_shape()).filter(|_| !own_actions);
+    let Some(PipelineShape { ranks: p, microbatches: few, .. }) = shorter else {
+        return times(&lower(plan));
+    };
     let with = |microbatches: usize| times(&lower(&with_microbatches(plan, microbatches)));
     let (short, long) = (with(few)?, with(few + p)?);
     let rounds = ((plan.microbatches() - few - p) / p) as u64;
@@ -153,27 +153,24 @@ fn steady<const N: usize>(
 
 /// Kernel time of the recompute pass, in the mean over ranks.
 fn recompute_time(program: &Program, costs: &impl Costs) -> Seconds {
-    // By device, then by segment.
-    let mut known: BTreeMap<usize, Vec<Seconds>> = BTreeMap::new();
-    let of_rank = |rank: &RankProgram| {
+    // By device and segment.
+    let mut known: BTreeMap<(usize, usize), Seconds> = BTreeMap::new();
+    let mut of_rank = |rank: &RankProgram| {
         let device = costs.device(rank.rank);
-        let of_segment = known.entry(device).or_insert_with(|| match costs.on(device) {
-            Some(own) => recompute_by_segment(program, &own),
-            None => recompute_by_segment(program, costs),
-        });
-        let calls: Seconds = rank.calls.iter().map(|call| of_segment[call.segment]).sum();
-        rank.stands_for as f64 * calls
+        let of_op = |op: &Op| match &op.work {
+            Work::Compute(_) if op.pass == Pass::Recompute => {
+                Query::of(program, rank, op).map_or(Seconds::ZERO, |query| costs.cost(&query).time)
+            }
+            _ => Seconds::ZERO,
+        };
+        let mut of_call = |call: &Call| {
+            let of_segment = || program.segments[call.segment].ops.iter().map(of_op).sum();
+            *known.entry((device, call.segment)).or_insert_with(of_segment)
+        };
+        rank.stands_for as f64 * rank.calls.iter().map(&mut of_call).sum::<Seconds>()
     };
     let ranks: usize = program.ranks.iter().map(|rank| rank.stands_for).sum();
-    program.ranks.iter().map(of_rank).sum::<Seconds>() / ranks as f64
-}
-
-fn recompute_by_segment(program: &Program, costs: &impl Costs) -> Vec<Seconds> {
-    let of_op = |op: &Op| match &op.work {
-        Work::Compute(kernel) if op.pass == Pass::Recompute => costs.op(op, kernel),
-        _ => Seconds::ZERO,
-    };
-    program.segments.iter().map(|segment| segment.ops.iter().map(of_op).sum()).collect()
+    program.ranks.iter().map(&mut of_rank).sum::<Seconds>() / ranks as f64
 }
 
 /// The pipeline rank whose GPUs have least memory left.
@@ -187,11 +184,7 @@ pub fn fullest(plan: &Plan, memory: &[RankMemory]) -> usize {
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline), Deadlock> {
-    // Ranks that share cores slow each other, so that none stands for another.
-    let program = match plan.cluster.node.cores {
-        Some(_) => lower_every_rank(plan),
-        None => lower(plan),
-    };
+    let program = step_program(plan);
     let of_rank = |rank: &RankProgram| -> usize {
         rank.calls.iter().map(|call| program.segments[call.segment].ops.len()).sum()
     };

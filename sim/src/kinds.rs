@@ -1,7 +1,7 @@
 //! The time of a step's ops by their kind, to be put beside a measured step.
 
-use crate::costs::Costs;
-use trainwright_spec::program::{Op, Program, RankProgram, Work};
+use crate::costs::{Costs, Query};
+use trainwright_spec::program::{Op, Program, RankProgram};
 use trainwright_spec::units::Seconds;
 use trainwright_traces::kinds::{KindTimes, OpKind};
 
@@ -23,18 +23,5 @@ pub fn time_by_kind(program: &Program, rank: usize, costs: &impl Costs) -> KindT
 }
 
 fn time(program: &Program, rank: &RankProgram, op: &Op, costs: &impl Costs) -> Seconds {
-    match &op.work {
-        Work::Compute(kernel) => costs.op(op, kernel),
-        Work::Collective { kind, axis, bytes } => match rank.groups[*axis as usize] {
-            Some(group) => costs.collective_op(op, *kind, *bytes, &program.groups[group]),
-            None => Seconds::ZERO,
-        },
-        Work::Send { to, bytes, .. } => {
-            costs.message(*bytes, rank.rank, program.ranks[rank.pipeline[*to]].rank)
-        }
-        Work::Copy { direction, place, bytes } => costs.copy(*direction, *place, *bytes),
-        Work::HostUpdate(update) => costs.host_update(update),
-        Work::Process(time) => *time,
-        Work::Receive { .. } | Work::Join => Seconds::ZERO,
-    }
+    Query::of(program, rank, op).map_or(Seconds::ZERO, |query| costs.cost(&query).time)
 }

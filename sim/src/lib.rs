@@ -40,6 +40,7 @@ mod forecast;
 pub mod goodput;
 pub mod host;
 mod kinds;
+mod layout;
 mod mix;
 pub mod network;
 mod repeated;
@@ -49,7 +50,7 @@ mod template;
 
 pub use engine::Deadlock;
 pub use forecast::{
-    Forecast, QuickForecast, forecast, fullest, quick_forecast, quick_memory, step_time_for_ranking,
+    Forecast, QuickForecast, forecast, fullest, quick_forecast, step_program, step_time_for_ranking,
 };
 pub use kinds::time_by_kind;
 pub use repeated::{Kind, Piece, Repeated, Waiting};

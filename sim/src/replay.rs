@@ -1,8 +1,9 @@
 //! Execution traces of Chakra on the engine: the same queues, meetings and messages as a program's, from op lists that
 //! anyone may have written.
 
-use crate::costs::Costs;
-use crate::engine::{Graph, Load, OpId, Outcome, Timing, Traffic, Use};
+use crate::costs::{Cost, Costs, Delivery, Query, QueryWork};
+use crate::engine::{Graph, Load, OpId, Outcome, Timing, Traffic};
+use crate::layout::{Layout, Takes, unsteady};
 use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
 use trainwright_spec::program::{Axis, CopyDirection, Group, Pass, Stream};
@@ -48,8 +49,8 @@ pub enum ReplayError {
 
 /// Times of compute that a trace does not tell.
 pub trait OperationCosts {
-    /// How long so many operations over so much memory take.
-    fn operations(&self, flops: Flops, memory: Bytes) -> Seconds;
+    /// How long so many operations over so much memory take a global rank.
+    fn operations(&self, rank: usize, flops: Flops, memory: Bytes) -> Seconds;
 }
 
 /// What a workload does in time. A timeline's spans have the names of the traces' nodes; it has no memory, and every rank
@@ -67,7 +68,14 @@ pub fn replay(
     if let Some(rank) = concerned.max().filter(|rank| *rank >= gpus) {
         return Err(ReplayError::TooManyRanks { rank, gpus });
     }
-    let built = Built::new(workload, costs)?;
+    let mut built = Built::new(workload, costs)?;
+    let jitter = costs.conditions().jitter;
+    if !jitter.is_empty() {
+        built.graph = unsteady(&built.graph, jitter, |op| {
+            let (rank, task) = built.origins[op as usize];
+            activity(&workload.ranks[rank].tasks[task])
+        });
+    }
     let outcome = built.graph.run().map_err(|deadlock| {
         let (rank, task) = built.origins[deadlock.first as usize];
         let own = &workload.ranks[rank];
@@ -80,6 +88,38 @@ struct Built {
     graph: Graph,
     /// Rank and task, both indices, of each op.
     origins: Vec<(usize, usize)>,
+}
+
+/// What a task takes.
+struct Priced {
+    time: Picoseconds,
+    load: Load,
+    delivery: Option<Delivery>,
+}
+
+/// What a task of a global rank takes: the trace's time and needs, or the costs of what it communicates.
+fn priced(task: &Task, rank: usize, groups: &[Group], costs: &(impl Costs + OperationCosts)) -> Priced {
+    let traced = |time, load| Priced { time, load, delivery: None };
+    let ask = |work| {
+        let op = task.op.as_ref().map(|op| (op.module.as_str(), op.pass));
+        let Cost { time, load, delivery } = costs.cost(&Query { rank, op, work });
+        Priced { time: time.into(), load, delivery }
+    };
+    match task.does {
+        Does::Compute(cost) | Does::Copy(cost) => traced(cost.time, load(cost.need)),
+        Does::Operations(flops, memory) => {
+            traced(costs.operations(rank, flops, memory).into(), Load::default())
+        }
+        Does::Host(time) => traced(time, Load::default()),
+        Does::Collective(kind, bytes, group) => {
+            ask(QueryWork::Collective { kind, bytes, group: &groups[group] })
+        }
+        Does::Send(to, _, bytes) => {
+            let blocking = !matches!(task.queue, Queue::Stream(Stream::Send) | Queue::Free(_));
+            ask(QueryWork::Message { bytes, to, blocking })
+        }
+        Does::Receive(..) => traced(Picoseconds::ZERO, Load::default()),
+    }
 }
 
 /// Sender, receiver and tag of messages.
@@ -99,76 +139,58 @@ impl Built {
                 members: ranks.iter().filter_map(|rank| index_of.get(rank).copied()).collect(),
             })
             .collect();
-        let mut built = Built { graph: Graph::default(), origins: Vec::new() };
+        let ranks = workload.ranks.iter().map(|own| own.rank);
+        let mut layout = Layout::new(Graph::default(), ranks, groups.len(), costs);
+        let mut origins = Vec::new();
         let mut sends: BTreeMap<Line, VecDeque<OpId>> = BTreeMap::new();
         let mut receives: Vec<(OpId, Line)> = Vec::new();
-        let mut meetings: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
         for (index, own) in workload.ranks.iter().enumerate() {
             let mut queues: BTreeMap<Stream, u32> = BTreeMap::new();
             let mut met = vec![0; groups.len()];
             let mut added: Vec<OpId> = Vec::with_capacity(own.tasks.len());
             for (number, task) in own.tasks.iter().enumerate() {
-                let mut uses = Vec::new();
-                let mut uses_with = |load: Load| {
-                    if !load.is_none() {
-                        uses.push(Use { device: index as u32, load, thread: None });
-                    }
-                };
-                let timing = match task.does {
-                    Does::Compute(cost) | Does::Copy(cost) => {
-                        uses_with(load(cost.need));
-                        Timing::Takes(cost.time)
-                    }
-                    Does::Operations(flops, memory) => Timing::Takes(costs.operations(flops, memory).into()),
-                    Does::Host(time) => Timing::Takes(time),
-                    Does::Collective(kind, bytes, group) => {
-                        let time = costs.collective(kind, bytes, &groups[group]);
-                        let traffic = costs.collective_traffic(kind, bytes, &groups[group], time);
-                        uses_with(Load::communication(traffic));
-                        let turn = met[group];
-                        met[group] += 1;
+                let Priced { time, load, delivery } = priced(task, own.rank, &groups, costs);
+                let (takes, timing) = match task.does {
+                    Does::Collective(_, _, group) if groups[group].members.len() > 1 => {
                         let members = groups[group].members.len();
-                        if turn == meetings[group].len() {
-                            let meeting = built.graph.add_meeting(members);
-                            meetings[group].push(meeting);
-                        }
-                        match members {
-                            0 | 1 => Timing::Takes(time.into()),
-                            _ => Timing::Meets(meetings[group][turn], time.into()),
-                        }
+                        (Takes::Meeting, layout.meet(group, &mut met[group], members, time))
                     }
-                    Does::Send(to, _, bytes) => {
-                        let time = costs.message(bytes, own.rank, to);
-                        let traffic = costs.message_traffic(bytes, own.rank, to, time);
-                        uses_with(Load::communication(traffic));
-                        // Links are counted outwards.
-                        let inwards = Load::communication(Traffic { inside: 0.0, between: 0.0, ..traffic });
-                        if let (Some(receiver), false) = (index_of.get(&to), inwards.is_none()) {
-                            uses.push(Use { device: *receiver as u32, load: inwards, thread: None });
-                        }
-                        Timing::Takes(time.into())
-                    }
-                    Does::Receive(..) => Timing::Takes(Picoseconds::ZERO),
+                    Does::Send(to, ..) => (Takes::Message(index_of.get(&to).copied()), Timing::Takes(time)),
+                    _ => (Takes::Local, Timing::Takes(time)),
                 };
+                let uses = layout.uses(index, load, takes);
+                let graph = &mut layout.graph;
                 let queue = match task.queue {
-                    Queue::Stream(stream) => *queues.entry(stream).or_insert_with(|| built.graph.add_queue()),
-                    Queue::Free(_) => built.graph.add_queue(),
+                    Queue::Stream(stream) => *queues.entry(stream).or_insert_with(|| graph.add_queue()),
+                    Queue::Free(_) => graph.add_queue(),
                 };
-                let op = built.graph.add(queue, timing);
-                let range = built.graph.add_uses(&uses);
-                built.graph.set_uses(op, range);
-                built.origins.push((index, number));
-                task.after.iter().for_each(|earlier| built.graph.wait(op, added[*earlier]));
+                let before = graph.last_of(queue);
+                let op = graph.add(queue, timing);
+                graph.set_uses(op, uses);
+                origins.push((index, number));
+                task.after.iter().for_each(|earlier| graph.wait(op, added[*earlier]));
                 added.push(op);
                 match task.does {
                     Does::Send(to, tag, _) => {
-                        sends.entry((own.rank, to, tag)).or_default().push_back(op);
+                        let receiver = index_of.get(&to);
+                        let last = match (delivery, receiver) {
+                            (Some(delivery), Some(receiver)) => {
+                                origins.push((index, number));
+                                let queue =
+                                    *queues.entry(Stream::Send).or_insert_with(|| layout.graph.add_queue());
+                                let earlier = task.after.iter().map(|earlier| added[*earlier]);
+                                layout.deliver(queue, [index, *receiver], delivery, earlier.chain(before))
+                            }
+                            _ => op,
+                        };
+                        sends.entry((own.rank, to, tag)).or_default().push_back(last);
                     }
                     Does::Receive(from, tag) => receives.push((op, (from, own.rank, tag))),
                     _ => {}
                 }
             }
         }
+        let mut built = Built { graph: layout.graph, origins };
         for (receive, line) in receives {
             let send = sends.get_mut(&line).and_then(VecDeque::pop_front);
             // What a rank sends that has no trace is there at once.
@@ -244,10 +266,21 @@ impl Built {
 }
 
 fn load(need: Need) -> Load {
-    let Need { multiprocessor_bound, memory_bound, memory_traffic } = need;
+    let Need { multiprocessor_bound, memory_bound, memory_traffic, cores, crowding } = need;
     match memory_traffic > 0.0 {
         true => Load::communication(Traffic { memory: memory_traffic, ..Traffic::default() }),
-        false => Load { multiprocessor_bound, memory_bound, ..Load::default() },
+        false => Load { multiprocessor_bound, memory_bound, cores, crowding, ..Load::default() },
+    }
+}
+
+/// What a trace says of the load of a kernel or a copy: `load` makes the same load of it.
+pub fn need(load: &Load) -> Need {
+    Need {
+        multiprocessor_bound: load.multiprocessor_bound,
+        memory_bound: load.memory_bound,
+        memory_traffic: load.communicating * load.traffic.memory,
+        cores: load.cores,
+        crowding: load.crowding,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Runs a program on the engine and records its timeline.
 
 use crate::costs::Costs;
-use crate::engine::{Deadlock, Graph, Load, OpId, Outcome, Scheduling, Timing, Traffic, Use, UseRange};
-use crate::template::{Detail, Inside, Node, NodeAction, OnItsWay, Remembered, templates};
+use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing, UseRange};
+use crate::layout::{Layout, Takes, unsteady};
+use crate::template::{Detail, Inside, Node, NodeAction, Remembered, templates};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{
     Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
@@ -16,8 +17,9 @@ use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack,
 /// `Deadlock` if its ops wait for each other.
 pub fn simulate(program: &Program, costs: &impl Costs, detail: Detail) -> Result<Timeline, Deadlock> {
     let mut flat = Flat::new(program, costs, detail);
-    if detail == Detail::Ops && !costs.jitter().is_empty() {
-        flat.graph = flat.unsteady(costs.jitter());
+    let jitter = costs.conditions().jitter;
+    if detail == Detail::Ops && !jitter.is_empty() {
+        flat.graph = unsteady(&flat.graph, jitter, |op| flat.node(flat.origins[op as usize]).1.activity);
     }
     let outcome = flat.graph.run()?;
     Ok(flat.timeline(program, &outcome, detail))
@@ -60,38 +62,20 @@ impl Flat {
             rank.calls.iter().map(|call| templates[call.segment].len()).sum()
         };
         let ops = program.ranks.iter().zip(&templates).map(of_rank).sum();
-        let (graph, origins) = (Graph::with_capacity(ops), Vec::with_capacity(ops));
+        let ranks = program.ranks.iter().map(|rank| rank.rank);
+        let layout = Layout::new(Graph::with_capacity(ops), ranks, program.groups.len(), costs.costs());
         let mut builder = Builder {
-            flat: Flat { graph, origins, calls: Vec::new(), segments: Vec::new(), templates: Vec::new() },
+            layout,
+            origins: Vec::with_capacity(ops),
+            calls: Vec::new(),
+            segments: Vec::new(),
             sends: BTreeMap::new(),
             receives: Vec::new(),
-            meetings: vec![Vec::new(); program.groups.len()],
-            machines: program.ranks.iter().map(|rank| costs.costs().machine(rank.rank)).collect(),
         };
-        builder.take_turns(costs.costs().scheduling());
         for (index, (rank, templates)) in program.ranks.iter().zip(&templates).enumerate() {
             builder.add_rank(program, index, rank, templates);
         }
-        Flat { templates, ..builder.finish() }
-    }
-
-    /// The graph with kernels that take now less and now more than their means, so that ranks wait for each other: which
-    /// part of `jitter` is whose is a matter of the op's number alone.
-    ///
-    /// Source of the numbers: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators, OOPSLA (SplitMix64).
-    fn unsteady(&self, jitter: &[f64]) -> Graph {
-        self.graph.with_times(|op, time| {
-            let (_, node) = self.node(self.origins[op as usize]);
-            if node.activity != Activity::Compute {
-                return time;
-            }
-            let mut number = u64::from(op).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            number = (number ^ number >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            number = (number ^ number >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-            number ^= number >> 31;
-            let part = jitter[(number % jitter.len() as u64) as usize];
-            Picoseconds((time.0 as f64 * part).round() as u64)
-        })
+        builder.finish(templates)
     }
 
     /// The segment of an op, and the node of its template.
@@ -268,30 +252,35 @@ impl Flat {
 type Line = (usize, Channel);
 
 struct Builder {
-    flat: Flat,
+    layout: Layout,
+    origins: Vec<Origin>,
+    calls: Vec<CallTrack>,
+    segments: Vec<u32>,
     /// The sends of each line by microbatch, as far as there are any.
     sends: BTreeMap<Line, Vec<Option<OpId>>>,
     /// Each with its line and microbatch.
     receives: Vec<(OpId, Line, usize)>,
-    /// Of each group, its collectives in turn.
-    meetings: Vec<Vec<u32>>,
-    /// Of each of the program's ranks, the machine whose cores it shares.
-    machines: Vec<Option<usize>>,
 }
 
 impl Builder {
     fn add_rank(&mut self, program: &Program, index: usize, rank: &RankProgram, templates: &[Vec<Node>]) {
-        let queues = Stream::ALL.map(|_| self.flat.graph.add_queue());
-        let uses: Vec<Vec<UseRange>> = templates
-            .iter()
-            .map(|nodes| nodes.iter().map(|node| self.uses(index, rank, node)).collect())
-            .collect();
+        let queues = Stream::ALL.map(|_| self.layout.graph.add_queue());
+        let mut uses = |node: &Node| {
+            let takes = match node.action {
+                NodeAction::Meet(..) => Takes::Meeting,
+                NodeAction::Send { to, .. } => Takes::Message(Some(rank.pipeline[to])),
+                NodeAction::Local(_) | NodeAction::Receive(_) => Takes::Local,
+            };
+            self.layout.uses(index, node.load, takes)
+        };
+        let uses: Vec<Vec<UseRange>> =
+            templates.iter().map(|nodes| nodes.iter().map(&mut uses).collect()).collect();
         let mut met = [0; Axis::ALL.len()];
         let mut added: Vec<OpId> = Vec::new();
         for call in &rank.calls {
-            let track = self.flat.calls.len() as u32;
-            self.flat.calls.push(CallTrack { rank: index, action: call.action });
-            self.flat.segments.push(call.segment as u32);
+            let track = self.calls.len() as u32;
+            self.calls.push(CallTrack { rank: index, action: call.action });
+            self.segments.push(call.segment as u32);
             let microbatch = call.action.map_or(0, |action| action.microbatch);
             added.clear();
             for (number, node) in (0..).zip(&templates[call.segment]) {
@@ -299,41 +288,32 @@ impl Builder {
                     NodeAction::Local(time) => Timing::Takes(time),
                     NodeAction::Meet(axis, time) => {
                         let group = rank.groups[axis as usize].expect("only ranks of a group meet");
-                        let turn = met[axis as usize];
-                        met[axis as usize] += 1;
-                        if turn == self.meetings[group].len() {
-                            let size = program.groups[group].members.len();
-                            self.meetings[group].push(self.flat.graph.add_meeting(size));
-                        }
-                        Timing::Meets(self.meetings[group][turn], time)
+                        let members = program.groups[group].members.len();
+                        self.layout.meet(group, &mut met[axis as usize], members, time)
                     }
                     NodeAction::Send { takes, .. } => Timing::Takes(takes),
                     // The send may not have been added yet; `finish` sets what the receive ends with.
                     NodeAction::Receive(_) => Timing::Takes(Picoseconds::ZERO),
                 };
-                let before = self.flat.graph.last_of(queues[node.stream as usize]);
-                let op = self.flat.graph.add(queues[node.stream as usize], timing);
-                self.flat.graph.set_uses(op, uses[call.segment][number as usize]);
-                self.flat.origins.push(Origin { call: track, node: number });
+                let graph = &mut self.layout.graph;
+                let before = graph.last_of(queues[node.stream as usize]);
+                let op = graph.add(queues[node.stream as usize], timing);
+                graph.set_uses(op, uses[call.segment][number as usize]);
+                self.origins.push(Origin { call: track, node: number });
                 for earlier in &node.after {
-                    self.flat.graph.wait(op, added[*earlier as usize]);
+                    graph.wait(op, added[*earlier as usize]);
                 }
                 added.push(op);
                 match node.action {
-                    NodeAction::Send { channel, to, arrives, .. } => {
-                        let last = match arrives {
+                    NodeAction::Send { channel, to, delivery, .. } => {
+                        let last = match delivery {
                             None => op,
-                            Some(OnItsWay { time, cores }) => {
-                                let on_its_way =
-                                    self.flat.graph.add(queues[Stream::Send as usize], Timing::Takes(time));
-                                let uses = self.uses_on_the_way([index, rank.pipeline[to]], cores);
-                                self.flat.graph.set_uses(on_its_way, uses);
-                                self.flat.origins.push(Origin { call: track, node: number });
-                                // It starts when the send does, behind what the rank has sent before.
+                            Some(delivery) => {
+                                self.origins.push(Origin { call: track, node: number });
                                 let earlier = node.after.iter().map(|earlier| added[*earlier as usize]);
-                                let earlier = earlier.chain(before);
-                                earlier.for_each(|earlier| self.flat.graph.wait(on_its_way, earlier));
-                                on_its_way
+                                let ends = [index, rank.pipeline[to]];
+                                let queue = queues[Stream::Send as usize];
+                                self.layout.deliver(queue, ends, delivery, earlier.chain(before))
                             }
                         };
                         let line = self.sends.entry((rank.pipeline[to], channel)).or_default();
@@ -347,72 +327,15 @@ impl Builder {
         }
     }
 
-    /// Lets the ranks of machines that have fewer cores take turns.
-    fn take_turns(&mut self, scheduling: Option<Scheduling>) {
-        let Some(rules) = scheduling else { return };
-        for index in 0..self.machines.len() {
-            let sharing = self.machines.iter().filter(|machine| **machine == self.machines[index]);
-            if let Some(device) = self.cores_of(index).filter(|_| sharing.count() > rules.cores) {
-                self.flat.graph.take_turns(device, rules);
-            }
-        }
-    }
-
-    /// What a node of a rank does with that rank's GPU and, if it is a send, with the receiver's.
-    fn uses(&mut self, index: usize, rank: &RankProgram, node: &Node) -> UseRange {
-        if node.load.is_none() {
-            return UseRange::default();
-        }
-        if node.load.cores > 0.0
-            && let Some(device) = self.cores_of(index)
-        {
-            // A collective lasts while all its members exchange, whoever of them has a core.
-            let thread = (!matches!(node.action, NodeAction::Meet(..))).then_some(index as u32);
-            return self.flat.graph.add_uses(&[Use { device, load: node.load, thread }]);
-        }
-        let own = Use { device: index as u32, load: node.load, thread: None };
-        if let NodeAction::Send { to, .. } = node.action {
-            // Links are counted outwards.
-            let inwards = Traffic { inside: 0.0, between: 0.0, ..node.load.traffic };
-            let load = Load { traffic: inwards, ..node.load };
-            if !load.is_none() {
-                let receiver = Use { device: rank.pipeline[to] as u32, load, thread: None };
-                return self.flat.graph.add_uses(&[own, receiver]);
-            }
-        }
-        self.flat.graph.add_uses(&[own])
-    }
-
-    /// The cores that one of the program's ranks computes on together with others, as a device: behind the ranks' own there
-    /// is one for each machine's cores.
-    fn cores_of(&self, index: usize) -> Option<u32> {
-        self.machines[index].map(|machine| (self.machines.len() + machine) as u32)
-    }
-
-    /// What a message on its way takes: of the cores of its sender and its receiver, and of the receiver's link inwards, which
-    /// is a device too, behind all others. (On the sender's link messages follow each other.)
-    fn uses_on_the_way(&mut self, [from, to]: [usize; 2], cores: [f64; 2]) -> UseRange {
-        let of_rank = |(index, cores): (usize, f64)| {
-            let device = self.cores_of(index).filter(|_| cores > 0.0)?;
-            Some(Use { device, load: Load { cores, ..Load::default() }, thread: None })
-        };
-        let link = Use {
-            device: (2 * self.machines.len() + to) as u32,
-            load: Load::communication(Traffic { between: 1.0, ..Traffic::default() }),
-            thread: None,
-        };
-        let uses: Vec<Use> = [from, to].into_iter().zip(cores).filter_map(of_rank).chain([link]).collect();
-        self.flat.graph.add_uses(&uses)
-    }
-
-    fn finish(mut self) -> Flat {
+    fn finish(self, templates: Vec<Vec<Vec<Node>>>) -> Flat {
+        let mut graph = self.layout.graph;
         for (receive, line, microbatch) in &self.receives {
             let sends = self.sends.get(line).and_then(|sends| sends.get(*microbatch));
             // A receive without a send ends with itself, that is never: the engine reports the deadlock.
             let send = sends.copied().flatten().unwrap_or(*receive);
-            self.flat.graph.set_timing(*receive, Timing::EndsWith(send));
+            graph.set_timing(*receive, Timing::EndsWith(send));
         }
-        self.flat
+        Flat { graph, origins: self.origins, calls: self.calls, segments: self.segments, templates }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A segment with its durations, ready to be put into the engine's graph once for each call.
 
-use crate::costs::Costs;
+use crate::costs::{Conditions, Cost, Costs, Delivery, Query, QueryWork};
 use crate::engine::{Graph, Load, Mixture, Timing, Use};
 use serde::Serialize;
 use std::ops::Range;
@@ -68,38 +68,29 @@ pub(crate) enum NodeAction {
         to: usize,
         /// What the sender takes.
         takes: Picoseconds,
-        /// What it takes the message to arrive, if the sender does not wait for that.
-        arrives: Option<OnItsWay>,
+        /// How the message goes on when its sender is done with it; `None` if it has arrived by then.
+        delivery: Option<Delivery>,
     },
     /// Receives from a pipeline rank.
     Receive(Channel),
-}
-
-/// A message that its sender has given away.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct OnItsWay {
-    /// From its beginning until it has arrived.
-    pub time: Picoseconds,
-    /// The parts of the sender's machine's cores and of the receiver's that it takes meanwhile.
-    pub cores: [f64; 2],
 }
 
 /// Costs that remember the kernels and collectives they were asked for: a program has few distinct ones, each thousands
 /// of times.
 pub(crate) struct Remembered<'a, C> {
     costs: &'a C,
-    /// The device of the rank whose ops are asked for, and its own costs if there are several kinds.
-    device: (usize, Option<C>),
-    kernels: Vec<(Kernel, Told, usize, Picoseconds, Load)>,
-    collectives: Vec<(KnownCollective, Picoseconds, Load)>,
+    by_op: bool,
+    /// By op (where costs depend on it) and device.
+    kernels: Vec<(Kernel, OpName, usize, Cost)>,
+    collectives: Vec<(KnownCollective, Cost)>,
     runs: Vec<SlowedRun>,
 }
 
-/// Module and pass of an op, where times depend on them.
-type Told = Option<(&'static str, Pass)>;
+/// Module and pass of an op; `None` where costs do not depend on them.
+type OpName = Option<(&'static str, Pass)>;
 
-/// The group's index, kind and size of a collective.
-type KnownCollective = (Told, usize, CollectiveKind, Bytes);
+/// A collective: its op, its group's index, its kind and its size.
+type KnownCollective = (OpName, usize, CollectiveKind, Bytes);
 
 /// A run of a segment whose two streams slow each other, and when each of its nodes starts and ends. Most stages of a
 /// pipeline have the same.
@@ -112,63 +103,44 @@ struct SlowedRun {
 impl<'a, C: Costs> Remembered<'a, C> {
     /// Costs that know no kernel yet.
     pub fn new(costs: &'a C) -> Self {
-        Self {
-            costs,
-            device: (0, costs.on(0)),
-            kernels: Vec::new(),
-            collectives: Vec::new(),
-            runs: Vec::new(),
-        }
+        let Conditions { by_op, .. } = costs.conditions();
+        Self { costs, by_op, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
     }
 
-    /// Whose times these are.
+    /// Whose costs these are.
     pub fn costs(&self) -> &'a C {
         self.costs
     }
 
-    /// Turns to the ops of a global rank.
-    fn turn_to(&mut self, rank: usize) {
-        let device = self.costs.device(rank);
-        if device != self.device.0 {
-            self.device = (device, self.costs.on(device));
+    /// The cost of an op of a rank that runs on a kind of device.
+    fn cost(&mut self, program: &Program, rank: &RankProgram, device: usize, op: &Op) -> Cost {
+        let Some(query) = Query::of(program, rank, op) else { return Cost::default() };
+        let name = self.by_op.then_some((op.module, op.pass));
+        match (query.work, &op.work) {
+            (QueryWork::Kernel(kernel), _) => {
+                let of = |known: &&(Kernel, OpName, usize, Cost)| {
+                    known.0 == *kernel && (known.1, known.2) == (name, device)
+                };
+                if let Some((.., cost)) = self.kernels.iter().find(of) {
+                    return *cost;
+                }
+                let cost = self.costs.cost(&query);
+                self.kernels.push((*kernel, name, device, cost));
+                cost
+            }
+            (QueryWork::Collective { kind, bytes, .. }, Work::Collective { axis, .. }) => {
+                let group = rank.groups[*axis as usize].expect("a query's collective has a group");
+                let key = (name, group, kind, bytes);
+                // The last first: ranks come one after the other, each with groups of its own.
+                if let Some((_, cost)) = self.collectives.iter().rev().find(|(known, _)| *known == key) {
+                    return *cost;
+                }
+                let cost = self.costs.cost(&query);
+                self.collectives.push((key, cost));
+                cost
+            }
+            _ => self.costs.cost(&query),
         }
-    }
-
-    /// Those of the rank's device.
-    fn own(&self) -> &C {
-        self.device.1.as_ref().unwrap_or(self.costs)
-    }
-
-    fn kernel(&mut self, op: &Op, kernel: &Kernel) -> (Picoseconds, Load) {
-        let told = self.costs.tells_ops_apart().then_some((op.module, op.pass));
-        let of = (told, self.device.0);
-        let known =
-            self.kernels.iter().find(|(known, told, device, ..)| known == kernel && (*told, *device) == of);
-        if let Some((.., time, load)) = known {
-            return (*time, *load);
-        }
-        let time = self.own().op(op, kernel);
-        let load = self.own().kernel_load(kernel, time);
-        self.kernels.push((*kernel, told, self.device.0, time.into(), load));
-        (time.into(), load)
-    }
-
-    fn collective(&mut self, op: &Op, program: &Program, group: usize) -> (Picoseconds, Load) {
-        let Work::Collective { kind, bytes, .. } = op.work else {
-            return (Picoseconds::ZERO, Load::default());
-        };
-        let told = self.costs.tells_ops_apart().then_some((op.module, op.pass));
-        let key = (told, group, kind, bytes);
-        // The last first: ranks come one after the other, each with groups of its own.
-        if let Some((_, time, load)) = self.collectives.iter().rev().find(|(known, ..)| *known == key) {
-            return (*time, *load);
-        }
-        let time = self.costs.collective_op(op, kind, bytes, &program.groups[group]);
-        let traffic = self.costs.collective_traffic(kind, bytes, &program.groups[group], time);
-        let cores = self.costs.collective_cores(kind, bytes, &program.groups[group], time);
-        let load = Load { cores, ..Load::communication(traffic) };
-        self.collectives.push((key, time.into(), load));
-        (time.into(), load)
     }
 }
 
@@ -180,7 +152,6 @@ pub(crate) fn templates<C: Costs>(
     detail: Detail,
 ) -> Vec<Vec<Node>> {
     let mut all = vec![Vec::new(); program.segments.len()];
-    costs.turn_to(rank.rank);
     for call in &rank.calls {
         if all[call.segment].is_empty() {
             all[call.segment] = nodes(program, rank, &program.segments[call.segment], costs);
@@ -202,12 +173,13 @@ fn nodes<C: Costs>(
     segment: &Segment,
     costs: &mut Remembered<C>,
 ) -> Vec<Node> {
+    let device = costs.costs.device(rank.rank);
     let node = |(index, op): (u32, &Op)| {
-        let (action, load) = action(program, rank, op, costs);
+        let cost = costs.cost(program, rank, device, op);
         Node {
             stream: op.stream,
-            action,
-            load,
+            action: action(program, rank, op, &cost),
+            load: cost.load,
             after: op.after.iter().map(|earlier| *earlier as u32).collect(),
             op: index,
             activity: activity(&op.work),
@@ -218,55 +190,21 @@ fn nodes<C: Costs>(
     (0u32..).zip(&segment.ops).map(node).collect()
 }
 
-fn action<C: Costs>(
-    program: &Program,
-    rank: &RankProgram,
-    op: &Op,
-    costs: &mut Remembered<C>,
-) -> (NodeAction, Load) {
+fn action(program: &Program, rank: &RankProgram, op: &Op, cost: &Cost) -> NodeAction {
+    let time = cost.time.into();
     match op.work {
-        Work::Compute(ref kernel) => {
-            let (time, load) = costs.kernel(op, kernel);
-            (NodeAction::Local(time), load)
-        }
-        Work::Process(time) => (NodeAction::Local(time.into()), Load::default()),
-        Work::Join => (NodeAction::Local(Picoseconds::ZERO), Load::default()),
-        Work::Copy { direction, place, bytes } => {
-            let time = costs.own().copy(direction, place, bytes);
-            (NodeAction::Local(time.into()), Load::communication(costs.own().copy_traffic(bytes, time)))
-        }
-        Work::HostUpdate(ref update) => {
-            (NodeAction::Local(costs.own().host_update(update).into()), Load::default())
-        }
-        Work::Collective { axis, .. } => {
-            let Some(group) = rank.groups[axis as usize] else {
-                return (NodeAction::Local(Picoseconds::ZERO), Load::default());
-            };
-            let (time, load) = costs.collective(op, program, group);
-            match program.groups[group].members.len() {
-                1 => (NodeAction::Local(time), load),
-                _ => (NodeAction::Meet(axis, time), load),
-            }
-        }
-        Work::Send { channel, to, bytes } => {
-            let receiver = program.ranks[rank.pipeline[to]].rank;
-            let time = costs.costs.message(bytes, rank.rank, receiver);
-            let [own, others] = costs.costs.message_cores(bytes, rank.rank, receiver, time);
-            // One that has a stream to itself holds nobody up.
-            let handed_over = match op.stream {
-                Stream::Send => None,
-                _ => costs.costs.handed_over(bytes, rank.rank, receiver),
-            };
-            let (takes, cores) = handed_over.unwrap_or((time, own));
-            // What it takes in the sender's hands is part of what it takes in all.
-            let left = (own - cores * (takes / time)).max(0.0);
-            let arrives = handed_over.map(|_| OnItsWay { time: time.into(), cores: [left, others] });
-            let traffic = costs.costs.message_traffic(bytes, rank.rank, receiver, takes);
-            let load = Load { cores, ..Load::communication(traffic) };
-            (NodeAction::Send { channel, to, takes: takes.into(), arrives }, load)
+        Work::Collective { axis, .. } => match rank.groups[axis as usize] {
+            Some(group) if program.groups[group].members.len() > 1 => NodeAction::Meet(axis, time),
+            _ => NodeAction::Local(time),
+        },
+        Work::Send { channel, to, .. } => {
+            NodeAction::Send { channel, to, takes: time, delivery: cost.delivery }
         }
         // The send says what the message takes on both sides.
-        Work::Receive { channel, .. } => (NodeAction::Receive(channel), Load::default()),
+        Work::Receive { channel, .. } => NodeAction::Receive(channel),
+        Work::Compute(_) | Work::Copy { .. } | Work::HostUpdate(_) | Work::Process(_) | Work::Join => {
+            NodeAction::Local(time)
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use trainwright_sim::costs::{ClusterCosts, Costs};
+use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::engine::{Graph, Load, OpId, Timing, Traffic, Use};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;

@@ -1,6 +1,6 @@
 //! Bubble and memory of the pipeline schedules, measured on simulated timelines and held against closed forms.
 
-use trainwright_sim::costs::Costs;
+use trainwright_sim::costs::{Conditions, Cost, Costs, Delivery, Query, QueryWork};
 use trainwright_sim::engine::{Load, Scheduling};
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
@@ -17,23 +17,52 @@ use trainwright_traces::draw::{Style, draw};
 use trainwright_traces::report::Report;
 use trainwright_traces::timeline::{Activity, Timeline};
 
-/// A kernel takes as many seconds as it reads bytes; messages take no time.
-struct UnitCosts;
+/// Seconds of a kernel for each byte that it reads, and of each collective and message; what ranks share.
+#[derive(Default)]
+struct UnitCosts<'a> {
+    collective: f64,
+    message: f64,
+    jitter: &'a [f64],
+    /// After so long a message's sender has handed it over.
+    given: Option<f64>,
+    /// Parts of the cores that all share which kernels and messages take; `None` if ranks share none.
+    cores: Option<[f64; 2]>,
+    turns: Option<Scheduling>,
+}
 
-impl Costs for UnitCosts {
-    fn kernel(&self, kernel: &Kernel) -> Seconds {
-        match kernel {
-            Kernel::Streaming { read, .. } => Seconds::new(read.get()),
+impl Costs for UnitCosts<'_> {
+    fn cost(&self, query: &Query) -> Cost {
+        let [kernels, messages] = self.cores.unwrap_or_default();
+        let taking = |time, cores| Cost {
+            time: Seconds::new(time),
+            load: Load { cores, ..Load::default() },
+            delivery: None,
+        };
+        match query.work {
+            QueryWork::Kernel(Kernel::Streaming { read, .. }) => taking(read.get(), kernels),
+            QueryWork::Collective { .. } => taking(self.collective, 0.0),
+            QueryWork::Message { blocking, .. } => match self.given.filter(|_| blocking) {
+                None => taking(self.message, messages),
+                Some(given) => {
+                    let time = Seconds::new(self.message);
+                    let delivery = Some(Delivery { time, cores: [messages, 0.0] });
+                    Cost { delivery, ..taking(given, 0.0) }
+                }
+            },
             other => panic!("a unit program has no {other:?}"),
         }
     }
 
-    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
-        Seconds::ZERO
+    fn device(&self, _: usize) -> usize {
+        0
     }
 
-    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
-        Seconds::ZERO
+    fn machine(&self, _: usize) -> Option<usize> {
+        self.cores.map(|_| 0)
+    }
+
+    fn conditions(&self) -> Conditions<'_> {
+        Conditions { by_op: false, scheduling: self.turns, jitter: self.jitter }
     }
 }
 
@@ -49,23 +78,6 @@ fn op(stream: Stream, work: Work, after: Vec<usize>) -> Op {
         after,
         allocates,
         frees,
-    }
-}
-
-/// The same, and a second for each collective.
-struct UnitCollectives;
-
-impl Costs for UnitCollectives {
-    fn kernel(&self, kernel: &Kernel) -> Seconds {
-        UnitCosts.kernel(kernel)
-    }
-
-    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
-        Seconds::new(1.0)
-    }
-
-    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
-        Seconds::ZERO
     }
 }
 
@@ -139,7 +151,7 @@ fn unit_program(schedule: &dyn Schedule, shape: PipelineShape) -> Program {
 
 /// What a simulated timeline shows: bubble as a part of the step, and each rank's peak of kept microbatches.
 fn measure(schedule: &dyn Schedule, shape: PipelineShape) -> (f64, Vec<f64>) {
-    let timeline = simulate(&unit_program(schedule, shape), &UnitCosts, Detail::Ops).unwrap();
+    let timeline = simulate(&unit_program(schedule, shape), &UnitCosts::default(), Detail::Ops).unwrap();
     let step = Seconds::from(timeline.duration).get();
     let bubbles: Vec<f64> = Report::new(&timeline)
         .ranks
@@ -212,7 +224,7 @@ fn makespans_are_the_published_ones() {
     let check = |name: &str, ranks, virtual_stages, microbatches, expected: f64| {
         let shape = PipelineShape { ranks, virtual_stages, microbatches };
         let program = unit_program(schedule(name).unwrap(), shape);
-        let time = step_time(&program, &UnitCosts).unwrap();
+        let time = step_time(&program, &UnitCosts::default()).unwrap();
         assert_eq!(time, Picoseconds::from(Seconds::new(expected)), "{name} {shape:?}");
     };
     check("gpipe", 4, 1, 8, 33.0);
@@ -240,7 +252,8 @@ fn every_schedule_is_simulated_as_the_ideal_run_has_it() {
                     tried += 1;
                     let case = format!("{} {shape:?}", schedule.name());
                     let timeline =
-                        simulate(&unit_program(*schedule, shape), &UnitCosts, Detail::Ops).unwrap();
+                        simulate(&unit_program(*schedule, shape), &UnitCosts::default(), Detail::Ops)
+                            .unwrap();
                     // Programs run joint passes one after the other.
                     let lists = ActionLists::from_iter(schedule.lists(shape).ranks);
                     let run = ideal::run(&lists, &Times::equal(shape, PassTimes::unit())).unwrap();
@@ -269,7 +282,7 @@ fn every_schedule_looks_as_in_the_golden_drawings() {
             microbatches,
         });
         let shape = shapes.into_iter().find(|shape| schedule.check(*shape).is_ok()).unwrap();
-        let timeline = simulate(&unit_program(*schedule, shape), &UnitCosts, Detail::Ops).unwrap();
+        let timeline = simulate(&unit_program(*schedule, shape), &UnitCosts::default(), Detail::Ops).unwrap();
         let unit = Picoseconds::from(Seconds::new(1.0 / shape.virtual_stages as f64));
         let PipelineShape { ranks, virtual_stages, microbatches } = shape;
         drawings.push_str(&format!(
@@ -291,7 +304,7 @@ fn small_schedules_look_as_they_should() {
     let check = |name: &str, ranks, virtual_stages, microbatches, expected: &[&str]| {
         let shape = PipelineShape { ranks, virtual_stages, microbatches };
         let program = unit_program(schedule(name).unwrap(), shape);
-        let timeline = simulate(&program, &UnitCosts, Detail::Ops).unwrap();
+        let timeline = simulate(&program, &UnitCosts::default(), Detail::Ops).unwrap();
         let unit = Picoseconds::from(Seconds::new(1.0 / virtual_stages as f64));
         assert_eq!(draw(&timeline, &Style::exact(unit)).trim_end(), expected.join("\n"), "{name}");
     };
@@ -357,7 +370,8 @@ fn data_parallel_pipelines_reduce_gradients_and_then_update() {
         let ranks = vec![2 * stage.rank, 2 * stage.rank + 1];
         program.groups.push(Group { axis: Axis::Data, members: ranks.clone(), ranks });
     }
-    let timeline = simulate(&program, &UnitCollectives, Detail::Ops).unwrap();
+    let timeline =
+        simulate(&program, &UnitCosts { collective: 1.0, ..UnitCosts::default() }, Detail::Ops).unwrap();
     assert_eq!(
         draw(&timeline, &Style::exact(Picoseconds::from(Seconds::new(1.0)))).trim_end(),
         [
@@ -370,33 +384,13 @@ fn data_parallel_pipelines_reduce_gradients_and_then_update() {
     );
 }
 
-/// Unit costs of ops that take now less and now more.
-struct Unsteady<'a>(&'a [f64]);
-
-impl Costs for Unsteady<'_> {
-    fn kernel(&self, kernel: &Kernel) -> Seconds {
-        UnitCosts.kernel(kernel)
-    }
-
-    fn jitter(&self) -> &[f64] {
-        self.0
-    }
-
-    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
-        Seconds::ZERO
-    }
-
-    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
-        Seconds::ZERO
-    }
-}
-
 /// 64 microbatches through 2 ranks: 65 × 3 s where each forward takes 1 s and each backward 2 s.
 #[test]
 fn unsteady_ops_keep_their_mean_and_make_ranks_wait() {
     let shape = PipelineShape { ranks: 2, virtual_stages: 1, microbatches: 64 };
     let program = unit_program(schedule("1f1b").unwrap(), shape);
-    let run = |jitter| simulate(&program, &Unsteady(jitter), Detail::Ops).unwrap();
+    let run =
+        |jitter| simulate(&program, &UnitCosts { jitter, ..UnitCosts::default() }, Detail::Ops).unwrap();
     let steady = run(&[]);
     assert_eq!(Seconds::from(steady.duration), Seconds::new(195.0));
     assert_eq!(run(&[1.0]), steady);
@@ -410,48 +404,6 @@ fn unsteady_ops_keep_their_mean_and_make_ranks_wait() {
     }
     let slowest = report.ranks.iter().map(|rank| rank.time.compute).max().unwrap();
     assert!(unsteady.duration > slowest + Picoseconds::from(Seconds::new(3.0)), "it waits on the way");
-}
-
-/// A message takes 10 s; its sender has given it away after 1 s, if ever. Kernels and messages take these parts of the
-/// cores that all share.
-struct Posts {
-    given: Option<f64>,
-    cores: [f64; 2],
-    turns: Option<Scheduling>,
-}
-
-impl Costs for Posts {
-    fn machine(&self, _: usize) -> Option<usize> {
-        Some(0)
-    }
-
-    fn scheduling(&self) -> Option<Scheduling> {
-        self.turns
-    }
-
-    fn kernel_load(&self, _: &Kernel, _: Seconds) -> Load {
-        Load { cores: self.cores[0], ..Load::default() }
-    }
-
-    fn message_cores(&self, _: Bytes, _: usize, _: usize, _: Seconds) -> [f64; 2] {
-        [self.cores[1], 0.0]
-    }
-
-    fn kernel(&self, kernel: &Kernel) -> Seconds {
-        UnitCosts.kernel(kernel)
-    }
-
-    fn collective(&self, _: CollectiveKind, _: Bytes, _: &Group) -> Seconds {
-        Seconds::ZERO
-    }
-
-    fn message(&self, _: Bytes, _: usize, _: usize) -> Seconds {
-        Seconds::new(10.0)
-    }
-
-    fn handed_over(&self, _: Bytes, _: usize, _: usize) -> Option<(Seconds, f64)> {
-        self.given.map(|given| (Seconds::new(given), 0.0))
-    }
 }
 
 #[test]
@@ -476,7 +428,12 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
     let segments = vec![segment("first", vec![kernel(), send]), segment("second", vec![receive, kernel()])];
     let program = Program { segments, ranks: vec![rank(0), rank(1)], groups: Vec::new() };
     let check = |given: Option<f64>, cores: [f64; 2], expected: [[f64; 4]; 2]| {
-        let timeline = simulate(&program, &Posts { given, cores, turns: None }, Detail::Ops).unwrap();
+        let timeline = simulate(
+            &program,
+            &UnitCosts { message: 10.0, given, cores: Some(cores), ..UnitCosts::default() },
+            Detail::Ops,
+        )
+        .unwrap();
         let ends = [0, 1].map(|rank| {
             let own =
                 timeline.spans.iter().filter(|span| span.rank == rank && span.activity != Activity::Wait);
@@ -516,7 +473,9 @@ fn messages_to_one_rank_share_its_link() {
     let program =
         Program { segments: segments.to_vec(), ranks: [0, 1, 2].map(rank).to_vec(), groups: Vec::new() };
     let duration = |given| {
-        simulate(&program, &Posts { given, cores: [0.0; 2], turns: None }, Detail::Ops).unwrap().duration
+        simulate(&program, &UnitCosts { message: 10.0, given, ..UnitCosts::default() }, Detail::Ops)
+            .unwrap()
+            .duration
     };
     // Each would arrive after 10 s alone.
     assert_eq!(Seconds::from(duration(Some(1.0))), Seconds::new(20.0));
@@ -541,8 +500,12 @@ fn ranks_that_outnumber_cores_take_turns() {
     let check = |cores, expected: [[f64; 3]; 3]| {
         let seconds = |seconds| Picoseconds::from(Seconds::new(seconds));
         let turns = Some(Scheduling { cores, slice: seconds(2.0), balance: seconds(10.0) });
-        let timeline =
-            simulate(&program, &Posts { given: None, cores: [0.5, 0.0], turns }, Detail::Ops).unwrap();
+        let timeline = simulate(
+            &program,
+            &UnitCosts { cores: Some([0.5, 0.0]), turns, ..UnitCosts::default() },
+            Detail::Ops,
+        )
+        .unwrap();
         for (rank, ends) in (0..).zip(expected) {
             let own =
                 timeline.spans.iter().filter(|span| span.rank == rank && span.activity == Activity::Compute);

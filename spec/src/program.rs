@@ -100,12 +100,17 @@ pub struct Op {
 }
 
 impl Op {
-    /// What kind of work it is, for people and tables of measured ops: its module and whether it goes forward, backward
-    /// or updates. What runs again does the same as the first time.
+    /// What kind of work it is: see `op_kind`.
     pub fn kind(&self) -> String {
-        let pass = if self.pass == Pass::Recompute { Pass::Forward } else { self.pass };
-        format!("{} {}", self.module, pass.name())
+        op_kind(self.module, self.pass)
     }
+}
+
+/// What kind of work an op of a module and a pass is, for people and tables of measured ops: the module and whether it goes
+/// forward, backward or updates. What runs again does the same as the first time.
+pub fn op_kind(module: &str, pass: Pass) -> String {
+    let pass = if pass == Pass::Recompute { Pass::Forward } else { pass };
+    format!("{module} {}", pass.name())
 }
 
 /// Some memory of one kind.
@@ -424,6 +429,9 @@ pub enum Pass {
 }
 
 impl Pass {
+    /// Every pass, in the order of a step.
+    pub const ALL: [Pass; 4] = [Pass::Forward, Pass::Recompute, Pass::Backward, Pass::Update];
+
     /// The name in spans.
     pub fn name(self) -> &'static str {
         match self {

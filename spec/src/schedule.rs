@@ -55,6 +55,15 @@ impl PipelineShape {
     }
 }
 
+/// A step of fewer microbatches, a = 4 p + m mod p, after which a schedule of more than 6 p microbatches repeats: once its
+/// pipeline is full, each p more take the same time. `None` if the step is hardly longer, or if the schedule does not exist for
+/// it. How many microbatches a stage holds may still grow with m, as it does where all run forward first.
+pub fn shorter_step(schedule: &dyn Schedule, shape: PipelineShape) -> Option<PipelineShape> {
+    let PipelineShape { ranks: p, microbatches: m, .. } = shape;
+    let shorter = PipelineShape { microbatches: 4 * p + m % p, ..shape };
+    (m > 6 * p && schedule.check(shorter).is_ok()).then_some(shorter)
+}
+
 /// A pipeline schedule: pure data, a list of actions for each pipeline rank.
 pub trait Schedule: Send + Sync {
     /// The name in plans and arguments.

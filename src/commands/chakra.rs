@@ -3,13 +3,12 @@
 use crate::error::CliError;
 use crate::output;
 use std::path::Path;
-use trainwright_sim::costs::{ClusterCosts, Costs};
-use trainwright_sim::engine::Load;
+use trainwright_sim::costs::{ClusterCosts, Costs, Query};
+use trainwright_sim::replay::need;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::Work;
-use trainwright_spec::units::Seconds;
-use trainwright_traces::chakra::{Cost, Need, groups, write_rank};
+use trainwright_spec::program::{Op, RankProgram};
+use trainwright_traces::chakra::{Cost, groups, write_rank};
 
 /// Up to so many ranks each has a file of its own: a replay needs all of them.
 const MOST_FILES: usize = 256;
@@ -21,29 +20,9 @@ pub fn write(folder: &str, plan: &Plan) -> Result<(), CliError> {
     let all = plan.mesh.ranks() <= MOST_FILES;
     let program = if all { lower_every_rank(plan) } else { lower(plan) };
     let costs = ClusterCosts::new(&plan.cluster);
-    let cost = |work: &Work| {
-        let kernel = |time: Seconds, load: Load| Cost {
-            time: time.into(),
-            need: Need {
-                multiprocessor_bound: load.multiprocessor_bound,
-                memory_bound: load.memory_bound,
-                memory_traffic: load.traffic.memory,
-            },
-        };
-        let alone = |time: Seconds| kernel(time, Load::default());
-        match work {
-            Work::Compute(own) => {
-                let time = costs.kernel(own);
-                kernel(time, costs.kernel_load(own, time))
-            }
-            Work::Copy { direction, place, bytes } => {
-                let time = costs.copy(*direction, *place, *bytes);
-                kernel(time, Load::communication(costs.copy_traffic(*bytes, time)))
-            }
-            Work::HostUpdate(update) => alone(costs.host_update(update)),
-            Work::Process(time) => alone(*time),
-            _ => Cost::default(),
-        }
+    let cost = |rank: &RankProgram, op: &Op| {
+        let cost = Query::of(&program, rank, op).map_or_else(Default::default, |query| costs.cost(&query));
+        Cost { time: cost.time.into(), need: need(&cost.load) }
     };
     let path = |name: String| Path::new(folder).join(name).to_string_lossy().into_owned();
     for (index, rank) in program.ranks.iter().enumerate() {

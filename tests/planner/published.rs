@@ -4,8 +4,8 @@
 use rayon::prelude::*;
 use trainwright_planner::{Pins, Question, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::{quick_memory, step_time_for_ranking};
-use trainwright_spec::memory::RankMemory;
+use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_traces::training::statistics::{mean, median};
@@ -76,7 +76,7 @@ pub fn compared(runs: &[Run], every: usize) -> Vec<Compared> {
     let counts = |run: &&Run| run.quality == "A" && run.outcome() == Some(Outcome::Fits);
     let plans = runs.iter().filter(counts).step_by(every).filter_map(|run| Some((run, run.plan().ok()?)));
     let fits = |plan: &Plan| {
-        let used = quick_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
+        let used = plan_memory(plan).iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
         used <= plan.cluster.node.gpu.memory.value
     };
     let plans: Vec<(&Run, Plan)> = plans.filter(|(_, plan)| fits(plan)).collect();

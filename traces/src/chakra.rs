@@ -160,17 +160,21 @@ pub struct Need {
     pub memory_bound: f64,
     /// A copy takes so much of the memory bandwidth, all the time.
     pub memory_traffic: f64,
+    /// It takes so much of the cores that ranks of a machine share, all the time.
+    pub cores: f64,
+    /// See `crowding` of a load: how much more time it takes where ranks want more cores than there are.
+    pub crowding: f64,
 }
 
-/// Writes the trace of a rank, an index into `Program::ranks`. `cost` is asked for compute, copies and work of the
-/// node's processors.
+/// Writes the trace of a rank, an index into `Program::ranks`. `cost` is asked for ops of the rank that compute or copy, and
+/// for the work of the node's processors.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn write_rank(
     program: &Program,
     rank: usize,
-    cost: &dyn Fn(&Work) -> Cost,
+    cost: &dyn Fn(&RankProgram, &Op) -> Cost,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let own = &program.ranks[rank];
@@ -234,7 +238,7 @@ fn node(
     call: &Call,
     segment: &Segment,
     op: &Op,
-    cost: &dyn Fn(&Work) -> Cost,
+    cost: &dyn Fn(&RankProgram, &Op) -> Cost,
 ) -> Node {
     let layer = op.layer.map_or_else(String::new, |layer| format!(" of block {layer}"));
     let action = call.action.map_or_else(String::new, |action| format!("{action} "));
@@ -248,12 +252,12 @@ fn node(
     let mut timed = Cost::default();
     let kind = match &op.work {
         Work::Compute(kernel) => {
-            timed = cost(&op.work);
+            timed = cost(rank, op);
             set("num_ops", Value::Int64(kernel.flops().get() as i64));
             NodeType::Compute
         }
         Work::HostUpdate(update) => {
-            timed = cost(&op.work);
+            timed = cost(rank, op);
             set("num_ops", Value::Int64(0));
             set("tensor_size", Value::Uint64(update.memory.get() as u64));
             NodeType::Compute
@@ -268,7 +272,7 @@ fn node(
             NodeType::Compute
         }
         Work::Copy { direction, bytes, .. } => {
-            timed = cost(&op.work);
+            timed = cost(rank, op);
             set("tensor_size", Value::Uint64(bytes.get() as u64));
             match direction {
                 CopyDirection::ToHost => NodeType::MemoryStore,
@@ -312,11 +316,15 @@ fn node(
         set("duration_ns", Value::Uint64((timed.time.0 + 500) / 1000));
         set(PICOSECONDS, Value::Uint64(timed.time.0));
     }
-    let Need { multiprocessor_bound, memory_bound, memory_traffic } = timed.need;
+    set(MODULE, Value::Text(op.module.into()));
+    set(PASS, Value::Text(op.pass.name().into()));
+    let Need { multiprocessor_bound, memory_bound, memory_traffic, cores, crowding } = timed.need;
     for (name, part) in [
         (MULTIPROCESSOR_BOUND, multiprocessor_bound),
         (MEMORY_BOUND, memory_bound),
         (MEMORY_TRAFFIC, memory_traffic),
+        (CORES, cores),
+        (CROWDING, crowding),
     ] {
         if part > 0.0 {
             set(name, Value::Double(part));
@@ -339,6 +347,10 @@ const BYTES: &str = "comm_bytes";
 const MULTIPROCESSOR_BOUND: &str = "multiprocessor_bound";
 const MEMORY_BOUND: &str = "memory_bound";
 const MEMORY_TRAFFIC: &str = "memory_traffic";
+const CORES: &str = "cores";
+const CROWDING: &str = "crowding";
+const MODULE: &str = "module";
+const PASS: &str = "pass";
 
 /// Tells the messages between two ranks apart: by what they carry and their microbatch.
 fn tag(channel: Channel, microbatch: usize, ranks: usize) -> i32 {

@@ -1,59 +1,182 @@
 //! Costs from the published and measured figures of a cluster.
 
-use super::{Costs, by_ranks, measured_sweep, measured_time};
+use super::{Conditions, Cost, Costs, Delivery, Query, QueryWork, by_ranks, measured_sweep, measured_time};
 use crate::engine::{Load, Scheduling, Traffic};
 use crate::network::{Link, Placement};
 use crate::replay::OperationCosts;
 use crate::{compute, host, network};
-use trainwright_spec::cluster::{Cluster, CoreTurns, Nics, Node, step_time};
+use trainwright_spec::cluster::{Cluster, CoreTurns, Cores, Nics, Node, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{CopyDirection, Group, HostUpdate, Kernel, Op, Place};
+use trainwright_spec::program::{CopyDirection, Group, Kernel, Pass, Place, op_kind};
 use trainwright_spec::units::{Bytes, Flops, Seconds};
 
-/// The costs of a cluster: kernels from the GPU's figures, communication from its links, or from its profile where
-/// it has measured the collective.
+/// The costs of a cluster: kernels from the figures or the profile of the rank's GPU, communication from the cluster's links, or
+/// from its profile where it has measured the collective.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterCosts<'a> {
     /// The hardware.
     pub cluster: &'a Cluster,
-    /// The kind of the node whose kernels and copies are meant.
-    kind: usize,
 }
 
 impl<'a> ClusterCosts<'a> {
-    /// Kernels are those of its first kind of nodes; `on` knows those of a rank.
+    /// The costs of all ranks of a cluster.
     pub fn new(cluster: &'a Cluster) -> Self {
-        Self { cluster, kind: 0 }
+        Self { cluster }
     }
 
-    /// The same with the kernels of another kind.
-    ///
-    /// # Panics
-    /// If there is no such kind.
-    pub fn of_kind(self, kind: usize) -> Self {
-        assert!(kind <= self.cluster.others.len(), "{} has no kind {kind}", self.cluster.name);
-        Self { kind, ..self }
+    /// Cores that ranks share, where ranks are threads of processors.
+    fn cores(&self) -> Option<&'a Cores> {
+        self.cluster.node.cores.as_ref()
     }
 
-    fn node(&self) -> &'a Node {
-        self.cluster.node_of(self.kind)
+    fn node(&self, rank: usize) -> &'a Node {
+        self.cluster.node_of(self.device(rank))
     }
-}
 
-impl ClusterCosts<'_> {
     /// See `Nics::burst`; headers, which the efficiency stands for, count there too.
     fn burst(&self) -> Bytes {
         let of_nics = |nics: &Nics| Some(nics.efficiency.value * nics.burst.as_ref()?.value);
         self.cluster.node.nics.as_ref().and_then(of_nics).unwrap_or(Bytes::ZERO)
+    }
+
+    fn kernel(&self, rank: usize, op: Option<(&str, Pass)>, kernel: &Kernel) -> Cost {
+        let node = self.node(rank);
+        let time = match op {
+            Some((module, pass)) if node.gpu.profile.is_some() => {
+                compute::op_time(&op_kind(module, pass), kernel, &node.gpu)
+            }
+            _ => compute::kernel_time(kernel, &node.gpu),
+        };
+        Cost { time, load: self.kernel_load(node, kernel, time), delivery: None }
+    }
+
+    /// A kernel needs what it is bound by for all of its time but the launch gap: a streaming kernel the memory, any
+    /// other the multiprocessors. Where ranks are threads of processors, it needs its threads' cores.
+    fn kernel_load(&self, node: &Node, kernel: &Kernel, time: Seconds) -> Load {
+        if let Some(cores) = self.cores() {
+            let share = cores.threads.value as f64 / cores.count.value as f64;
+            return Load { cores: share, crowding: cores.crowding, ..Load::default() };
+        }
+        let gap = node.gpu.achieved.kernel_overhead.value;
+        let busy = (1.0 - gap / time).max(0.0);
+        match kernel {
+            Kernel::Streaming { .. } => Load { memory_bound: busy, ..Load::default() },
+            Kernel::Gemm { .. } | Kernel::FusedAttention { .. } => {
+                Load { multiprocessor_bound: busy, ..Load::default() }
+            }
+        }
+    }
+
+    /// What the exchange of a collective takes.
+    fn exchange_time(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
+        if let Some(cores) = self.cores() {
+            let placement = Placement::new(&group.ranks, self.cluster);
+            return by_ranks::collective_time(kind, bytes, &placement, (&cores.steps, self.burst()));
+        }
+        let forecast = |bytes| network::collective_time(kind, bytes, &group.ranks, self.cluster);
+        match measured_sweep(kind, &group.ranks, self.cluster) {
+            Some(sweep) if bytes > Bytes::ZERO => measured_time(sweep, bytes, forecast),
+            _ => forecast(bytes),
+        }
+    }
+
+    /// What a collective that takes `time` alone takes of each member's GPU and links.
+    pub fn collective_traffic(
+        &self,
+        kind: CollectiveKind,
+        bytes: Bytes,
+        group: &Group,
+        time: Seconds,
+    ) -> Traffic {
+        let (kind_of_node, placement) = network::slowest(kind, bytes, &group.ranks, self.cluster);
+        collective_traffic(kind, bytes, &placement, self.cluster.node_of(kind_of_node), time)
+    }
+
+    fn collective(
+        &self,
+        op: Option<(&str, Pass)>,
+        kind: CollectiveKind,
+        bytes: Bytes,
+        group: &Group,
+    ) -> Cost {
+        let exchange = self.exchange_time(kind, bytes, group);
+        let Some(cores) = self.cores() else {
+            let load = Load::communication(self.collective_traffic(kind, bytes, group, exchange));
+            return Cost { time: exchange, load, delivery: None };
+        };
+        // What an op does beside the exchange is work too.
+        let beside = op.map_or(Seconds::ZERO, |(module, pass)| {
+            let steps = (&cores.steps, None);
+            let alone = |kind, bytes, ranks| by_ranks::collective_work(kind, bytes, ranks, steps);
+            by_ranks::beside(&op_kind(module, pass), (kind, bytes), &cores.exchanges, alone)
+        });
+        let network = Placement::new(&group.ranks, self.cluster).between.and(cores.network.as_ref());
+        let moving = by_ranks::collective_work(kind, bytes, group.ranks.len(), (&cores.steps, network));
+        let time = exchange + beside;
+        let busy = by_ranks::cores(moving + beside, time, cores);
+        Cost { time, load: Load { cores: busy, ..Load::communication(Traffic::default()) }, delivery: None }
+    }
+
+    fn message(&self, bytes: Bytes, [from, to]: [usize; 2], blocking: bool) -> Cost {
+        match self.cores() {
+            Some(cores) => self.message_by_cores(cores, bytes, [from, to], blocking),
+            None => {
+                let time = network::message_time(bytes, from, to, self.cluster);
+                let load = Load::communication(self.message_traffic(bytes, [from, to], time));
+                Cost { time, load, delivery: None }
+            }
+        }
+    }
+
+    /// Its links alone. What its two channels and its bytes take from kernels adds 0.14 % to a step of GPT-3 175B on
+    /// 1,024 A100s (tensor 8, pipeline 16), and half as much again to the time it takes to simulate one.
+    fn message_traffic(&self, bytes: Bytes, [from, to]: [usize; 2], time: Seconds) -> Traffic {
+        if from == to || bytes == Bytes::ZERO {
+            return Traffic::default();
+        }
+        let (_, placement) = network::slowest(CollectiveKind::SendReceive, bytes, &[from, to], self.cluster);
+        let (inside, between) = links(bytes, &placement, time);
+        Traffic { inside, between, ..Traffic::default() }
+    }
+
+    /// A process gives a message to the operating system, which takes it out of its hands: a buffer of a connection holds
+    /// more than a message has (Linux: 4 MiB, net.ipv4.tcp_wmem). 128 KiB that take 10.5 ms at 100 Mbit/s were given in 0.3 ms.
+    /// That is a delivery where the sender would wait for it and its link is slower than the copy.
+    fn message_by_cores(&self, cores: &Cores, bytes: Bytes, ends: [usize; 2], blocking: bool) -> Cost {
+        let placement = Placement::new(&ends, self.cluster);
+        let time = by_ranks::message_time(bytes, &placement, (&cores.steps, self.burst()));
+        let [from, to] = ends.map(|rank| rank / self.cluster.node.gpus.value);
+        let work = match from == to {
+            true => [step_time(&cores.steps.copies, Bytes::ZERO), Seconds::ZERO],
+            false => by_ranks::message_work(bytes, cores),
+        };
+        let [own, others] = work.map(|work| by_ranks::cores(work, time, cores));
+        let communicating = Load::communication(Traffic::default());
+        let given = step_time(&cores.steps.copies, bytes);
+        let slower = |between: Link| bytes / between.bandwidth > given;
+        if !(blocking && placement.between.is_some_and(slower)) {
+            return Cost { time, load: Load { cores: own, ..communicating }, delivery: None };
+        }
+        let giving = by_ranks::cores(given, given, cores);
+        // What the sender's cores do while the message is in its hands is part of what they do for it in all.
+        let left = (own - giving * (given / time)).max(0.0);
+        let delivery = Some(Delivery { time, cores: [left, others] });
+        Cost { time: given, load: Load { cores: giving, ..communicating }, delivery }
+    }
+
+    fn copy(&self, rank: usize, direction: CopyDirection, place: Place, bytes: Bytes) -> Cost {
+        let node = self.node(rank);
+        let time = host::copy_time(direction, place, bytes, node);
+        Cost { time, load: Load::communication(copy_traffic(bytes, time, node)), delivery: None }
     }
 }
 
 impl OperationCosts for ClusterCosts<'_> {
     /// T = max(n / R, m / β): n operations at the peak R in 16 bits, or at the only one that there is; m bytes at the
     /// memory bandwidth β. A trace that does not tell times does not tell precisions either.
-    fn operations(&self, flops: Flops, memory: Bytes) -> Seconds {
-        let gpu = &self.node().gpu;
+    fn operations(&self, rank: usize, flops: Flops, memory: Bytes) -> Seconds {
+        let gpu = &self.node(rank).gpu;
         let known =
             [Precision::Bf16, Precision::Fp16].into_iter().find_map(|precision| gpu.peak.get(&precision));
         let arithmetic = match known.or(gpu.peak.values().next()) {
@@ -65,174 +188,50 @@ impl OperationCosts for ClusterCosts<'_> {
 }
 
 impl Costs for ClusterCosts<'_> {
+    fn cost(&self, query: &Query) -> Cost {
+        let Query { rank, op, work } = *query;
+        match work {
+            QueryWork::Kernel(kernel) => self.kernel(rank, op, kernel),
+            QueryWork::Collective { kind, bytes, group } => self.collective(op, kind, bytes, group),
+            QueryWork::Message { bytes, to, blocking } => self.message(bytes, [rank, to], blocking),
+            QueryWork::Copy { direction, place, bytes } => self.copy(rank, direction, place, bytes),
+            QueryWork::HostUpdate(update) => Cost::of_time(host::update_time(update, self.node(rank))),
+            QueryWork::Process(time) => Cost::of_time(time),
+        }
+    }
+
     fn device(&self, rank: usize) -> usize {
         if self.cluster.is_mixed() { self.cluster.kind_of(rank) } else { 0 }
     }
 
-    fn on(&self, device: usize) -> Option<Self> {
-        self.cluster.is_mixed().then(|| self.of_kind(device))
-    }
-
-    fn kernel(&self, kernel: &Kernel) -> Seconds {
-        compute::kernel_time(kernel, &self.node().gpu)
-    }
-
-    fn op(&self, op: &Op, kernel: &Kernel) -> Seconds {
-        compute::op_time(&op.kind(), kernel, &self.node().gpu)
-    }
-
-    fn tells_ops_apart(&self) -> bool {
-        self.cluster
-            .kinds()
-            .any(|(_, node)| node.gpu.profile.as_ref().is_some_and(|profile| !profile.ops.is_empty()))
-    }
-
     fn machine(&self, rank: usize) -> Option<usize> {
-        let cores = self.cluster.node.cores.as_ref()?;
+        let cores = self.cores()?;
         Some(if cores.emulated { 0 } else { rank / self.cluster.node.gpus.value })
     }
 
-    fn scheduling(&self) -> Option<Scheduling> {
-        let cores = self.cluster.node.cores.as_ref().filter(|cores| cores.threads.value == 1)?;
-        let CoreTurns { slice, balance } = cores.turns.as_ref()?;
-        let (slice, balance) = (slice.value.into(), balance.value.into());
-        Some(Scheduling { cores: cores.count.value, slice, balance })
+    fn conditions(&self) -> Conditions<'_> {
+        let profiled = |node: &Node| node.gpu.profile.as_ref().is_some_and(|profile| !profile.ops.is_empty());
+        let by_op = self.cluster.kinds().any(|(_, node)| profiled(node));
+        let Some(cores) = self.cores() else { return Conditions { by_op, ..Conditions::default() } };
+        let turns = cores.turns.as_ref().filter(|_| cores.threads.value == 1);
+        let scheduling = turns.map(|CoreTurns { slice, balance }| Scheduling {
+            cores: cores.count.value,
+            slice: slice.value.into(),
+            balance: balance.value.into(),
+        });
+        Conditions { by_op: by_op || !cores.exchanges.is_empty(), scheduling, jitter: &cores.jitter }
     }
+}
 
-    fn jitter(&self) -> &[f64] {
-        self.cluster.node.cores.as_ref().map_or(&[], |cores| &cores.jitter)
+/// The memory bandwidth that a copy's bytes need; a copy engine does it, and no multiprocessor. On A100s matrix products
+/// and such copies take 0.3 % longer together than the longer of both takes alone (median of 145 rows of
+/// `gemm+h2d` and `gemm+d2h`, github.com/Dazz993/Mist@d69e530acb62, mist/tools/results-final).
+fn copy_traffic(bytes: Bytes, time: Seconds, node: &Node) -> Traffic {
+    if bytes == Bytes::ZERO {
+        return Traffic::default();
     }
-
-    fn collective_cores(&self, kind: CollectiveKind, bytes: Bytes, group: &Group, time: Seconds) -> f64 {
-        self.cluster.node.cores.as_ref().map_or(0.0, |cores| {
-            let alone = self.collective(kind, bytes, group);
-            let between = Placement::new(&group.ranks, self.cluster).between;
-            let network = between.and(cores.network.as_ref());
-            let moving = by_ranks::collective_work(kind, bytes, group.ranks.len(), (&cores.steps, network));
-            // What an op does beside the exchange is work too.
-            by_ranks::cores(moving + (time - alone), time, cores)
-        })
-    }
-
-    fn message_cores(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> [f64; 2] {
-        self.cluster.node.cores.as_ref().map_or([0.0; 2], |cores| {
-            let nodes = [from, to].map(|rank| rank / self.cluster.node.gpus.value);
-            let work = if nodes[0] == nodes[1] {
-                [step_time(&cores.steps.copies, Bytes::ZERO), Seconds::ZERO]
-            } else {
-                by_ranks::message_work(bytes, cores)
-            };
-            work.map(|work| by_ranks::cores(work, time, cores))
-        })
-    }
-
-    fn collective(&self, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
-        if let Some(cores) = &self.cluster.node.cores {
-            return by_ranks::collective_time(
-                kind,
-                bytes,
-                &Placement::new(&group.ranks, self.cluster),
-                (&cores.steps, self.burst()),
-            );
-        }
-        let forecast = |bytes| network::collective_time(kind, bytes, &group.ranks, self.cluster);
-        match measured_sweep(kind, &group.ranks, self.cluster) {
-            Some(sweep) if bytes > Bytes::ZERO => measured_time(sweep, bytes, forecast),
-            _ => forecast(bytes),
-        }
-    }
-
-    fn collective_op(&self, op: &Op, kind: CollectiveKind, bytes: Bytes, group: &Group) -> Seconds {
-        let time = self.collective(kind, bytes, group);
-        match &self.cluster.node.cores {
-            None => time,
-            Some(cores) => {
-                let steps = (&cores.steps, None);
-                let alone = |kind, bytes, ranks| by_ranks::collective_work(kind, bytes, ranks, steps);
-                time + by_ranks::beside(&op.kind(), (kind, bytes), &cores.exchanges, alone)
-            }
-        }
-    }
-
-    fn message(&self, bytes: Bytes, from: usize, to: usize) -> Seconds {
-        match &self.cluster.node.cores {
-            Some(cores) => {
-                let placement = Placement::new(&[from, to], self.cluster);
-                by_ranks::message_time(bytes, &placement, (&cores.steps, self.burst()))
-            }
-            None => network::message_time(bytes, from, to, self.cluster),
-        }
-    }
-
-    /// A process gives a message to the operating system, which takes it out of its hands: a buffer of a connection holds
-    /// more than a message has (Linux: 4 MiB, net.ipv4.tcp_wmem). 128 KiB that take 10.5 ms at 100 Mbit/s were given in 0.3 ms.
-    fn handed_over(&self, bytes: Bytes, from: usize, to: usize) -> Option<(Seconds, f64)> {
-        let cores = self.cluster.node.cores.as_ref()?;
-        let between = Placement::new(&[from, to], self.cluster).between?;
-        let given = step_time(&cores.steps.copies, bytes);
-        (bytes / between.bandwidth > given).then(|| (given, by_ranks::cores(given, given, cores)))
-    }
-
-    fn copy(&self, direction: CopyDirection, place: Place, bytes: Bytes) -> Seconds {
-        host::copy_time(direction, place, bytes, self.node())
-    }
-
-    fn host_update(&self, update: &HostUpdate) -> Seconds {
-        host::update_time(update, self.node())
-    }
-
-    /// The memory bandwidth that its bytes need; a copy engine does it, and no multiprocessor. On A100s matrix products
-    /// and such copies take 0.3 % longer together than the longer of both takes alone (median of 145 rows of
-    /// `gemm+h2d` and `gemm+d2h`, github.com/Dazz993/Mist@d69e530acb62, mist/tools/results-final).
-    fn copy_traffic(&self, bytes: Bytes, time: Seconds) -> Traffic {
-        if bytes == Bytes::ZERO {
-            return Traffic::default();
-        }
-        let memory = bytes / self.node().gpu.memory_bandwidth.value / time;
-        Traffic { memory: memory.min(1.0), ..Traffic::default() }
-    }
-
-    /// A kernel needs what it is bound by for all of its time but the launch gap: a streaming kernel the memory, any
-    /// other the multiprocessors. Where ranks are threads of processors, it needs its threads' cores.
-    fn kernel_load(&self, kernel: &Kernel, time: Seconds) -> Load {
-        if let Some(cores) = &self.cluster.node.cores {
-            let share = cores.threads.value as f64 / cores.count.value as f64;
-            return Load { cores: share, crowding: cores.crowding, ..Load::default() };
-        }
-        let gap = self.node().gpu.achieved.kernel_overhead.value;
-        let busy = (1.0 - gap / time).max(0.0);
-        match kernel {
-            Kernel::Streaming { .. } => Load { memory_bound: busy, ..Load::default() },
-            Kernel::Gemm { .. } | Kernel::FusedAttention { .. } => {
-                Load { multiprocessor_bound: busy, ..Load::default() }
-            }
-        }
-    }
-
-    fn collective_traffic(
-        &self,
-        kind: CollectiveKind,
-        bytes: Bytes,
-        group: &Group,
-        time: Seconds,
-    ) -> Traffic {
-        if self.cluster.node.cores.is_some() {
-            return Traffic::default();
-        }
-        let (kind_of_node, placement) = network::slowest(kind, bytes, &group.ranks, self.cluster);
-        collective_traffic(kind, bytes, &placement, self.cluster.node_of(kind_of_node), time)
-    }
-
-    /// Its links alone. What its two channels and its bytes take from kernels adds 0.14 % to a step of GPT-3 175B on
-    /// 1,024 A100s (tensor 8, pipeline 16), and half as much again to the time it takes to simulate one.
-    fn message_traffic(&self, bytes: Bytes, from: usize, to: usize, time: Seconds) -> Traffic {
-        if from == to || bytes == Bytes::ZERO || self.cluster.node.cores.is_some() {
-            return Traffic::default();
-        }
-        let (_, placement) = network::slowest(CollectiveKind::SendReceive, bytes, &[from, to], self.cluster);
-        let (inside, between) = links(bytes, &placement, time);
-        Traffic { inside, between, ..Traffic::default() }
-    }
+    let memory = bytes / node.gpu.memory_bandwidth.value / time;
+    Traffic { memory: memory.min(1.0), ..Traffic::default() }
 }
 
 /// What a collective over a tensor of `bytes` that takes `time` takes of each GPU.

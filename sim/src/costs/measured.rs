@@ -66,7 +66,7 @@ fn shape(ranks: &[usize], gpus: usize) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::costs::{ClusterCosts, Costs};
+    use crate::costs::{ClusterCosts, Costs, Query, QueryWork};
     use trainwright_spec::cluster::NetworkProfile;
     use trainwright_spec::program::{Axis, Group};
 
@@ -82,7 +82,8 @@ mod tests {
 
     fn microseconds(cluster: &Cluster, kind: CollectiveKind, bytes: f64, ranks: &[usize]) -> f64 {
         let group = Group { axis: Axis::Data, ranks: ranks.to_vec(), members: Vec::new() };
-        1e6 * ClusterCosts::new(cluster).collective(kind, Bytes::new(bytes), &group).get()
+        let work = QueryWork::Collective { kind, bytes: Bytes::new(bytes), group: &group };
+        1e6 * ClusterCosts::new(cluster).cost(&Query { rank: ranks[0], op: None, work }).time.get()
     }
 
     #[test]

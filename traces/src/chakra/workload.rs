@@ -6,13 +6,13 @@
 //! collectives; messages wait for nothing but what they depend on.
 
 use super::{
-    Attribute, BYTES, ChakraError, Cost, GlobalMetadata, MEMORY_BOUND, MEMORY_TRAFFIC, MULTIPROCESSOR_BOUND,
-    Need, Node, NodeType, OWN_KIND, PICOSECONDS, STREAM, Value,
+    Attribute, BYTES, CORES, CROWDING, ChakraError, Cost, GlobalMetadata, MEMORY_BOUND, MEMORY_TRAFFIC,
+    MODULE, MULTIPROCESSOR_BOUND, Need, Node, NodeType, OWN_KIND, PASS, PICOSECONDS, STREAM, Value,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::program::Stream;
+use trainwright_spec::program::{Pass, Stream};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
 
 /// What some ranks do.
@@ -44,8 +44,19 @@ pub struct Task {
     pub queue: Queue,
     /// Indices of earlier tasks that must have ended.
     pub after: Vec<usize>,
+    /// The op of a program that it is; `None` if the trace does not name one.
+    pub op: Option<OpName>,
     /// What it does.
     pub does: Does,
+}
+
+/// Module and pass of an op.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpName {
+    /// The part of the model.
+    pub module: String,
+    /// The part of the step.
+    pub pass: Pass,
 }
 
 /// Where a task runs.
@@ -145,6 +156,12 @@ fn part(attributes: &[Attribute], name: &str) -> f64 {
     }
 }
 
+fn op_name(attributes: &[Attribute]) -> Option<OpName> {
+    let pass = text(attributes, PASS)?;
+    let pass = Pass::ALL.into_iter().find(|known| known.name() == pass)?;
+    Some(OpName { module: text(attributes, MODULE)?.to_string(), pass })
+}
+
 struct Reader<'a> {
     origin: &'a str,
     names: &'a BTreeMap<String, usize>,
@@ -176,7 +193,8 @@ impl Reader<'_> {
                 (None, Does::Copy(_)) => Queue::Stream(Stream::ToHost),
                 (None, Does::Compute(_) | Does::Operations(..)) => Queue::Stream(Stream::Compute),
             };
-            Ok(Task { name: node.name.clone(), queue, after: after.into_iter().collect(), does })
+            let op = op_name(&node.attributes);
+            Ok(Task { name: node.name.clone(), queue, after: after.into_iter().collect(), op, does })
         };
         order.iter().map(task).collect()
     }
@@ -240,6 +258,8 @@ impl Reader<'_> {
             multiprocessor_bound: part(own, MULTIPROCESSOR_BOUND),
             memory_bound: part(own, MEMORY_BOUND),
             memory_traffic: part(own, MEMORY_TRAFFIC),
+            cores: part(own, CORES),
+            crowding: part(own, CROWDING),
         };
         let cost = Cost { time, need };
         let of_host = matches!(value(own, "is_cpu_op"), Some(Value::Bool(true) | Value::Int32(1)));

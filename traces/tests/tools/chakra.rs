@@ -3,7 +3,7 @@
 use super::drafts::plain;
 use std::collections::BTreeMap;
 use trainwright_spec::lower::lower_every_rank;
-use trainwright_spec::program::{Program, Work};
+use trainwright_spec::program::{Op, Program, RankProgram, Work};
 use trainwright_spec::units::Picoseconds;
 use trainwright_traces::chakra::{Cost, Node, NodeType, Value, groups, read, write_rank};
 
@@ -14,7 +14,7 @@ fn traces() -> (Program, Vec<Vec<Node>>) {
     plan.stages = vec!["6 none".parse().unwrap(), "6 none".parse().unwrap()];
     plan.check("plan").unwrap();
     let program = lower_every_rank(&plan);
-    let cost = |_: &Work| Cost { time: Picoseconds(2_500_000), ..Cost::default() };
+    let cost = |_: &RankProgram, _: &Op| Cost { time: Picoseconds(2_500_000), ..Cost::default() };
     let trace = |rank: usize| {
         let mut bytes = Vec::new();
         write_rank(&program, rank, &cost, &mut bytes).unwrap();
