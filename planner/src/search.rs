@@ -140,7 +140,7 @@ fn plan_in_order(
         false => alternatives(&space, &explored, &winner, &ranked[0].1)?,
     };
     let ranked = ranked.into_iter().map(|(_, plan)| plan).collect();
-    let (front, finalists) = (front(&explored), finalists(&explored));
+    let (front, finalists) = (front(&explored, &space.costs)?, finalists(&explored));
     Ok(Verdict::Found(Found { ranked, alternatives, front, finalists, search }))
 }
 

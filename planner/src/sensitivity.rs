@@ -9,8 +9,8 @@ use crate::search::{Explored, Trial};
 use crate::verdict::{Found, PlannerError};
 use rayon::prelude::*;
 use serde::Serialize;
-use trainwright_sim::costs::ClusterCosts;
-use trainwright_sim::{fullest, step_time_for_ranking};
+use trainwright_sim::costs::{ClusterCosts, Costs};
+use trainwright_sim::{forecast, fullest, step_time_for_ranking};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::memory::plan_memory;
 use trainwright_spec::mesh::Mesh;
@@ -80,29 +80,49 @@ pub(crate) fn finalists(explored: &Explored) -> Vec<Finalist> {
     finalists
 }
 
-/// The front of time and memory, the fastest first.
-pub(crate) fn front(explored: &Explored) -> Vec<FrontPoint> {
-    let point = |(candidate, plan, time): (&Candidate, &Plan, Picoseconds)| {
-        let memory = plan_memory(plan);
-        let full = fullest(plan, &memory);
-        let peak_memory = memory[full].total();
-        let step_time = Seconds::from(time);
-        FrontPoint {
-            plan: words(candidate, plan),
-            step_time,
-            peak_memory,
-            headroom: plan.node(full).gpu.memory.value - peak_memory,
-            gpu_time: step_time * plan.mesh.ranks() as f64,
+/// The front of time and memory, the fastest first, with the times that the plans' forecasts have.
+pub(crate) fn front(
+    explored: &Explored,
+    costs: &(impl Costs + Sync),
+) -> Result<Vec<FrontPoint>, PlannerError> {
+    let mut ahead: Vec<(&Candidate, &Plan)> = Vec::new();
+    let mut least = None;
+    for (candidate, plan, _) in by_time(explored) {
+        let peak = peak_memory(plan).0;
+        if least.is_none_or(|least| is_less(peak, least)) {
+            least = Some(peak);
+            ahead.push((candidate, plan));
         }
+    }
+    let point = |(candidate, plan): &(&Candidate, &Plan)| {
+        let (peak_memory, headroom) = peak_memory(plan);
+        let step_time = forecast(plan, costs)?.0.step_time;
+        let gpu_time = step_time * plan.mesh.ranks() as f64;
+        Ok(FrontPoint { plan: words(candidate, plan), step_time, peak_memory, headroom, gpu_time })
     };
-    thinned(by_time(explored).into_iter().map(point).collect())
+    let mut points = ahead.par_iter().map(point).collect::<Result<Vec<FrontPoint>, PlannerError>>()?;
+    points.sort_by_key(|point| Picoseconds::from(point.step_time));
+    Ok(thinned(points))
 }
 
-/// Of points by time those that need less memory than all before. A hundredth less is the same.
+/// What a plan's fullest GPU holds, and what it has left.
+fn peak_memory(plan: &Plan) -> (Bytes, Bytes) {
+    let memory = plan_memory(plan);
+    let full = fullest(plan, &memory);
+    let peak = memory[full].total();
+    (peak, plan.node(full).gpu.memory.value - peak)
+}
+
+/// Whether a plan needs less memory than another. A hundredth less is the same.
+fn is_less(memory: Bytes, other: Bytes) -> bool {
+    memory < other * 0.99
+}
+
+/// Of points by time those that need less memory than all before.
 pub(crate) fn thinned(points: Vec<FrontPoint>) -> Vec<FrontPoint> {
     let mut front: Vec<FrontPoint> = Vec::new();
     for point in points {
-        if front.last().is_none_or(|last| point.peak_memory < last.peak_memory * 0.99) {
+        if front.last().is_none_or(|last| is_less(point.peak_memory, last.peak_memory)) {
             front.push(point);
         }
     }

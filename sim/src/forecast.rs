@@ -4,6 +4,7 @@ use crate::costs::{Costs, Query};
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use trainwright_spec::data::{Divided, Reduction, Reshard};
 use trainwright_spec::lower::{lower, lower_every_rank, lower_steps};
 use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
@@ -67,10 +68,12 @@ const MOST_OPS: usize = 3_000_000;
 /// # Errors
 /// `Deadlock` if the schedule's actions wait for each other.
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
-    if plan.cluster.node.cores.is_some() {
-        return Ok(simulate(&step_program(plan), costs, Detail::Ops)?.duration);
-    }
-    let [step] = extrapolated(plan, |program| Ok([step_time(program, costs)?]))?;
+    let joined = |program: &Program| Ok([step_time(program, costs)?]);
+    let [step] = match plan.cluster.node.cores {
+        _ if !plan.schedule().flushes() => steady(plan, joined)?,
+        Some(_) => [simulate(&step_program(plan), costs, Detail::Ops)?.duration],
+        None => extrapolated(plan, joined)?,
+    };
     Ok(step)
 }
 
@@ -105,6 +108,7 @@ pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, 
         Ok([timeline.duration, mean.bubble, mean.exposed])
     };
     let [step_time, bubble, exposed] = match plan.cluster.node.cores {
+        _ if !plan.schedule().flushes() => steady(plan, |program| times(program, Detail::Calls))?,
         Some(_) => times(&step_program(plan), Detail::Ops)?,
         None => extrapolated(plan, |program| times(program, Detail::Calls))?,
     };
@@ -117,28 +121,47 @@ fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
     other
 }
 
-/// Times of a step of m microbatches, from two shorter steps if it is long:
-/// T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)).
+/// Microbatches, in pipelines, beyond which a step is extrapolated: the three shorter ones have up to eighteen.
+const MANY_PIPELINES: usize = 18;
+
+/// The part by which two rounds of a step may differ that is extrapolated.
+const UNEVEN: f64 = 1e-6;
+
+/// Times of a step of m microbatches, from three shorter steps if it is long:
+/// T(m) = T(a + 2 p) + (m − a − 2 p) / p · (T(a + 2 p) − T(a + p)).
 ///
-/// p pipeline ranks, a the microbatches of `shorter_step`. Once a pipeline is full, its schedule repeats, so that each p more microbatches take the same time;
-/// filling and draining take the same time however many there are. Tests hold it to the whole step.
+/// p pipeline ranks, a the microbatches of `shorter_step`. Once a pipeline is full, most schedules repeat, so that each p more
+/// microbatches, a round, take the same time; filling and draining take the same time however many there are. The whole step is
+/// simulated where the second round does not take what the first did, as with schedules that repeat after more than p, and where
+/// the data axis communicates in every microbatch: its queue may grow for many rounds before kernels wait for it.
+/// Tests hold it to the whole step.
 fn extrapolated<const N: usize>(
     plan: &Plan,
     times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
 ) -> Result<[Picoseconds; N], Deadlock> {
-    if !plan.schedule().flushes() {
-        return steady(plan, times);
-    }
+    let shape = plan.pipeline_shape();
+    let (p, m) = (shape.ranks, shape.microbatches);
     let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
-    let shorter = shorter_step(plan.schedule(), plan.pipeline_shape()).filter(|_| !own_actions);
-    let Some(PipelineShape { ranks: p, microbatches: few, .. }) = shorter else {
-        return times(&lower(plan));
-    };
+    let whole = own_actions || communicates_in_every_microbatch(plan) || m <= MANY_PIPELINES * p;
+    let shorter = shorter_step(plan.schedule(), shape).filter(|_| !whole);
+    let Some(PipelineShape { microbatches: few, .. }) = shorter else { return times(&lower(plan)) };
     let with = |microbatches: usize| times(&lower(&with_microbatches(plan, microbatches)));
-    let (short, long) = (with(few)?, with(few + p)?);
-    let rounds = ((plan.microbatches() - few - p) / p) as u64;
-    let more = |index: usize| long[index].0.saturating_sub(short[index].0);
-    Ok(std::array::from_fn(|index| Picoseconds(long[index].0 + rounds * more(index))))
+    let (first, second, third) = (with(few)?, with(few + p)?, with(few + 2 * p)?);
+    let more = |to: &[Picoseconds; N], from: &[Picoseconds; N], index: usize| {
+        to[index].0.saturating_sub(from[index].0)
+    };
+    let rounds = [more(&second, &first, 0), more(&third, &second, 0)].map(|round| round as f64);
+    if (rounds[1] - rounds[0]).abs() > UNEVEN * rounds[1] {
+        return times(&lower(plan));
+    }
+    let left = ((m - few - 2 * p) / p) as u64;
+    Ok(std::array::from_fn(|index| Picoseconds(third[index].0 + left * more(&third, &second, index))))
+}
+
+/// Whether weights are gathered or gradients reduced in every microbatch.
+fn communicates_in_every_microbatch(plan: &Plan) -> bool {
+    let gathers = plan.divides(Divided::Weights) && plan.reshard() != Reshard::AfterStep;
+    plan.mesh.data > 1 && (gathers || plan.reduction() == Reduction::EveryMicrobatch)
 }
 
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
@@ -195,7 +218,7 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     // One step alone would fill and drain the pipeline; the report shows that step, the figures are of steady ones.
     let step_time = match plan.schedule().flushes() {
         true => timeline.duration,
-        false => steady(plan, |program| Ok([step_time(program, costs)?]))?[0],
+        false => step_time_for_ranking(plan, costs)?,
     };
     let step_time = Seconds::from(step_time);
     let batch = plan.job.global_batch as f64;

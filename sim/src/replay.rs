@@ -6,10 +6,10 @@ use crate::engine::{Graph, Load, OpId, Outcome, Timing, Traffic};
 use crate::layout::{Layout, Takes, unsteady};
 use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
-use trainwright_spec::program::{Axis, CopyDirection, Group, Pass, Stream};
+use trainwright_spec::program::{Axis, CopyDirection, Group, Op, Pass, Program, RankProgram, Stream};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
-use trainwright_traces::chakra::Need;
 use trainwright_traces::chakra::workload::{Does, Queue, Task, Workload};
+use trainwright_traces::chakra::{self, Need};
 use trainwright_traces::timeline::{Activity, CallTrack, RankTrack, Span, Timeline};
 
 /// Why a workload cannot be replayed.
@@ -273,15 +273,18 @@ fn load(need: Need) -> Load {
     }
 }
 
-/// What a trace says of the load of a kernel or a copy: `load` makes the same load of it.
-pub fn need(load: &Load) -> Need {
-    Need {
+/// What a trace says of an op of a program's rank: `load` makes the same load of it.
+pub fn traced_cost(program: &Program, rank: &RankProgram, op: &Op, costs: &impl Costs) -> chakra::Cost {
+    let cost = Query::of(program, rank, op).map_or_else(Cost::default, |query| costs.cost(&query));
+    let Cost { time, load, .. } = cost;
+    let need = Need {
         multiprocessor_bound: load.multiprocessor_bound,
         memory_bound: load.memory_bound,
         memory_traffic: load.communicating * load.traffic.memory,
         cores: load.cores,
         crowding: load.crowding,
-    }
+    };
+    chakra::Cost { time: time.into(), need }
 }
 
 fn stream(task: &Task) -> Stream {

@@ -3,12 +3,12 @@
 use crate::error::CliError;
 use crate::output;
 use std::path::Path;
-use trainwright_sim::costs::{ClusterCosts, Costs, Query};
-use trainwright_sim::replay::need;
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::replay::traced_cost;
 use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Op, RankProgram};
-use trainwright_traces::chakra::{Cost, groups, write_rank};
+use trainwright_traces::chakra::{groups, write_rank};
 
 /// Up to so many ranks each has a file of its own: a replay needs all of them.
 const MOST_FILES: usize = 256;
@@ -20,10 +20,7 @@ pub fn write(folder: &str, plan: &Plan) -> Result<(), CliError> {
     let all = plan.mesh.ranks() <= MOST_FILES;
     let program = if all { lower_every_rank(plan) } else { lower(plan) };
     let costs = ClusterCosts::new(&plan.cluster);
-    let cost = |rank: &RankProgram, op: &Op| {
-        let cost = Query::of(&program, rank, op).map_or_else(Default::default, |query| costs.cost(&query));
-        Cost { time: cost.time.into(), need: need(&cost.load) }
-    };
+    let cost = |rank: &RankProgram, op: &Op| traced_cost(&program, rank, op, &costs);
     let path = |name: String| Path::new(folder).join(name).to_string_lossy().into_owned();
     for (index, rank) in program.ranks.iter().enumerate() {
         let file = path(format!("trainwright.{}.et", rank.rank));

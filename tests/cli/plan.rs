@@ -28,6 +28,11 @@ fn the_best_plan_is_printed_written_and_simulates_as_promised() {
     assert_eq!(answer["verdict"], "found");
     assert_eq!(answer["question"]["parameters"], 124439808);
     assert_eq!(answer["plans"].as_array().unwrap().len(), 5);
+    // The front begins with the best plan, and says of it what the table of plans says.
+    let best = &answer["plans"][0]["forecast"];
+    for key in ["step_time_s", "peak_memory_bytes"] {
+        assert_eq!(answer["front"][0][key], best[key], "{key}");
+    }
     let simulated = folder.run("simulate best.toml --json");
     assert_eq!(simulated.code, 0);
     let simulated: Value = serde_json::from_str(&simulated.stdout).unwrap();
@@ -173,4 +178,21 @@ fn what_leaves_no_plan_is_an_answer_and_what_means_nothing_is_not() {
     check("--time-limit 0", 3, "No plan was found in time");
     check("--pin tensors=2", 2, "the key must be one of precision, tensor");
     check("--pin tensor", 2, "it must read like tensor=8");
+}
+
+/// 2,000 GPUs are 2⁴ · 5³: no tensor degree takes a five of LLaMA-2 70B's 64 heads, and no data degree one of 1,024 sequences.
+#[test]
+fn a_cluster_that_no_mesh_fills_is_answered_with_one_that_has_a_mesh() {
+    let folder = Folder::new();
+    let question = |nodes| {
+        format!(
+            "plan --model llama-2-70b --cluster dgx-a100:{nodes} --seq 4096 --global-batch 1024 --time-limit 1"
+        )
+    };
+    let refused = folder.run(&question(250));
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    let told = refused.stderr + &refused.stdout;
+    assert!(told.contains("no tensor x pipeline x data of 2000 GPUs"), "{told}");
+    assert!(told.contains("; 248 nodes (1984 GPUs) are the most below 250 that have one"), "{told}");
+    assert_eq!(folder.run(&format!("{} --tensor 8 --pipeline 31", question(248))).code, 0);
 }

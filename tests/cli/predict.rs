@@ -98,3 +98,29 @@ fn tables_that_are_none_are_refused_in_one_line() {
         assert!(ran.stderr.contains(message), "{arguments}: {}", ran.stderr);
     }
 }
+
+/// A schedule that runs all microbatches forward first holds them all: `predict` says so, and what `simulate` says of the same
+/// plan.
+#[test]
+fn memory_of_gpipe_is_that_of_all_microbatches() {
+    let folder = Folder::new();
+    let row = |microbatches: usize| {
+        let batch = 2 * microbatches;
+        format!(
+            "m-{microbatches},A,24,2304,24,51200,2048,a100-80gb-sxm,8,1,4,1,{batch},Megatron-LM,schedule gpipe,1.5,ok\n"
+        )
+    };
+    let counts = [24, 28, 48, 96];
+    let rows: String = counts.map(row).concat();
+    folder.write("cases.csv", &format!("{}{rows}", HEADER.replace("framework,", "framework,notes,")));
+    let ran = folder.run("predict cases.csv --out - --calibration none");
+    let mut reader = csv::Reader::from_reader(ran.stdout.as_bytes());
+    let index = reader.headers().unwrap().iter().position(|name| name == "predicted_peak_memory_gb").unwrap();
+    let memory: Vec<f64> = reader.records().map(|row| row.unwrap()[index].parse().unwrap()).collect();
+    let each = (memory[3] - memory[0]) / 72.0;
+    assert!(each > 0.1, "{memory:?}");
+    for (count, found) in counts.iter().zip(&memory) {
+        let expected = memory[0] + each * (*count as f64 - 24.0);
+        assert!((found / expected - 1.0).abs() < 1e-3, "{count} microbatches: {found} of {expected} GB");
+    }
+}

@@ -4,7 +4,7 @@
 
 use super::{LAYOUT, PIPELINE, STATE, check_pins, extended, offload, recompute_choices, why};
 use crate::candidate::Candidate;
-use crate::verdict::{PlannerError, Question};
+use crate::verdict::{Pins, PlannerError, Question};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use trainwright_spec::plan::{MOST, Plan, sequence_allowed};
@@ -85,8 +85,8 @@ impl<'a> Legal<'a> {
         if drafts.is_empty() {
             return Err(none(why::no_layout(question)));
         }
-        let refused = |reason| none(why::no_mesh(question).unwrap_or(reason));
-        let layouts = check_layouts(question, &drafts).map_err(refused)?;
+        let layouts =
+            check_layouts(question, &drafts).map_err(|reason| none(no_legal_layout(question, reason)))?;
         let (layouts, left_out) = simulated(question, layouts).map_err(none)?;
         let pipelines = by_key(
             &layouts,
@@ -262,6 +262,39 @@ fn check_layouts(question: &Question, drafts: &[Candidate]) -> Result<Vec<Candid
         Some(reason) if found.is_empty() => Err(reason),
         _ => Ok(found),
     }
+}
+
+/// Why no layout is legal, where `refusal` is what `Plan::check` says of the first one; with the nearest smaller number of nodes
+/// that has one, if pins don't forbid it.
+fn no_legal_layout(question: &Question, refusal: String) -> String {
+    if let Some(reason) = why::no_mesh(question) {
+        return reason;
+    }
+    if question.pins != (Pins { breadth: question.pins.breadth, ..Pins::default() }) {
+        return refusal;
+    }
+    let fewer = fewer_nodes(question).map_or_else(String::new, |nodes| {
+        let gpus = nodes * question.cluster.node.gpus.value;
+        format!("; {nodes} nodes ({gpus} GPUs) are the most below {} that have one", question.cluster.nodes)
+    });
+    format!("{}{fewer}", why::mesh_in_general(question))
+}
+
+/// How many fewer nodes are looked at for a legal layout.
+const FEWER_NODES: usize = 64;
+
+/// The largest smaller number of nodes on which some layout is legal, of those that are looked at.
+fn fewer_nodes(question: &Question) -> Option<usize> {
+    if question.cluster.is_mixed() {
+        return None;
+    }
+    let nodes = question.cluster.nodes;
+    let mut smaller = question.clone();
+    (nodes.saturating_sub(FEWER_NODES).max(1)..nodes).rev().find(|nodes| {
+        smaller.cluster.nodes = *nodes;
+        let drafts = extended(&smaller, LAYOUT, vec![Candidate::plainest(&smaller)]);
+        !drafts.is_empty() && check_layouts(&smaller, &drafts).is_ok()
+    })
 }
 
 /// Those layouts whose step is not too long to be simulated, and why others are.

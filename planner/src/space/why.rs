@@ -146,7 +146,8 @@ pub(super) fn no_mesh(question: &Question) -> Option<String> {
     odd.then(|| format!("{} is {product} ranks, and the cluster has {gpus} GPUs", words.join(" x ")))
 }
 
-fn mesh_in_general(question: &Question) -> String {
+/// The conditions that tensor, pipeline and data degrees have to meet together.
+pub(super) fn mesh_in_general(question: &Question) -> String {
     let Question { model, cluster, job, pins, .. } = question;
     let axes = [("tensor", pins.tensor), ("pipeline", pins.pipeline), ("data", pins.data)];
     let given = axes.into_iter().filter_map(|(name, pin)| pin.map(|size| format!("{name} {size}")));
