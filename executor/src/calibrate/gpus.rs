@@ -44,7 +44,7 @@ pub struct MeasuredGpus {
     pub versions: String,
 }
 
-/// Measures the machine, gradients of attention as `Settings` says `deterministic`; `progress` hears how many parts of how many are done.
+/// Measures the machine; `progress` hears how many parts of how many are done. `deterministic` is that of `Settings`.
 ///
 /// # Errors
 /// `Device` if there is none of the kind, or if it fails.

@@ -31,8 +31,9 @@ pub struct MeasuredDevice {
 const STEPS: usize = 8;
 const WARM_UP: usize = 3;
 
-/// Measures every op of some plans, as `Settings` says `deterministic`, as a rank does it that has a device to itself: where ranks share one, in runs of one rank with
-/// the layers of one of theirs, since how they slow each other down is the forecast's business.
+/// Measures every op of some plans as a rank does it that has a device to itself: where ranks share one, in runs of one rank with
+/// the layers of one of theirs, since how they slow each other down is the forecast's business. `deterministic` is that of
+/// `Settings`.
 ///
 /// # Errors
 /// As `train`.
