@@ -26,7 +26,7 @@ pub(crate) use ops::{
     RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, TokenOps, Updated, Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
-pub(crate) use words::Words;
+pub(crate) use words::{HostWords, Sorted, SortedThere, Words};
 
 use crate::error::Fault;
 use std::borrow::Cow;
@@ -141,6 +141,11 @@ pub(crate) trait Device:
 
     /// Whose kernels did attention, for people; none where that is no question.
     fn attention_by(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether all that it did has the same bits in every run; `None` on processors, where it always has.
+    fn is_deterministic(&self) -> Option<bool> {
         None
     }
 

@@ -240,8 +240,13 @@ mod tests {
     fn both<R: Send>(work: impl Fn(usize, &dyn Device, &mut Pairs) -> R + Sync) -> [R; 2] {
         let mailboxes = Mailboxes::new(2);
         let rank = |rank: usize| {
-            let opening =
-                Opening { local: rank, threads: Threads::ONE, number: Number::F32, attention: None };
+            let opening = Opening {
+                local: rank,
+                threads: Threads::ONE,
+                number: Number::F32,
+                attention: None,
+                deterministic: false,
+            };
             let device = (gpus().open)(opening).unwrap();
             let _here = Here::is(Rc::clone(&device));
             let mut pairs = Pairs::new(&mailboxes, &[(0, 1)], rank, 5);

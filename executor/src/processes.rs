@@ -134,7 +134,15 @@ pub(crate) fn read_end(numbers: &[f32]) -> Option<RankEnd> {
         })?;
         Some(Record { ops, memory })
     })?;
-    Some(RankEnd { records, resident, state: None, graph: None, device_memory: None, attention: None })
+    Some(RankEnd {
+        records,
+        resident,
+        state: None,
+        graph: None,
+        device_memory: None,
+        attention: None,
+        deterministic: None,
+    })
 }
 
 fn pieces(word: u64) -> [f32; 4] {
@@ -178,6 +186,7 @@ mod tests {
             graph: None,
             device_memory: None,
             attention: None,
+            deterministic: None,
         });
         let read = read_end(&numbers).unwrap();
         assert_eq!((read.records, read.resident), (records, resident));

@@ -26,6 +26,7 @@ use crate::tokens::Loader;
 use crate::transport::Transport;
 use crate::update::{Optimizer, THE_NORM, Update};
 use crate::watch::Pulse;
+use frames::StepTokens;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainwright_kernels::cuda::Moment;
@@ -65,6 +66,8 @@ pub(crate) struct Rank<'a> {
     pub frames: BTreeMap<(usize, usize), Frame>,
     /// The tokens of this step's microbatches, by stage and number, until forward begins.
     pub tokens: BTreeMap<(usize, usize), MicrobatchTokens>,
+    /// The tokens of the next step: the host makes them while the device computes.
+    pub next_tokens: Option<StepTokens>,
     /// Whether steps are told by a graph; none where that is no question.
     pub steady: Option<Steady>,
     /// By stage, in the order of forward.
@@ -113,6 +116,9 @@ impl Rank<'_> {
                 steady.judge(&*device, &mut self.communicator)?;
             }
             _ => loss = self.tell(step, &mut update, &losses, told)?,
+        }
+        if step < shared.settings.steps {
+            self.next_tokens = Some(self.make_tokens(step + 1));
         }
         device.join_streams();
         self.recorder.retime(&device.marks());

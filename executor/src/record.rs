@@ -143,7 +143,13 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None };
+        let opening = Opening {
+            local: 0,
+            threads: Threads::ONE,
+            number: Number::F32,
+            attention: None,
+            deterministic: false,
+        };
         let device = (kind.open)(opening).unwrap();
         let mut recorder = Recorder::new(Instant::now(), Records::LastStep);
         recorder.begin(Some(&*device));

@@ -34,6 +34,8 @@ pub struct Settings {
     pub graph: bool,
     /// Whose kernels do attention on GPUs; where nothing is said, cuDNN's as far as they are there, and on emulated GPUs ours.
     pub attention: Option<AttentionBy>,
+    /// Whether GPUs make the same bits in every run where that costs time: cuDNN's gradients of attention.
+    pub deterministic: bool,
     /// Threads for the kernels of all ranks together.
     pub threads: NonZeroUsize,
     /// Whether the outcome has the weights.
@@ -125,6 +127,7 @@ impl Default for Settings {
             device: DEVICES[0],
             graph: true,
             attention: None,
+            deterministic: false,
             threads: NonZeroUsize::MIN,
             return_weights: false,
             records: Records::default(),

@@ -198,6 +198,12 @@ impl Sizes {
         Self { alignment, ..self }
     }
 
+    /// The entries of the vocabulary that a rank has of the embedding.
+    pub fn own_entries(&self) -> Range<usize> {
+        let first = self.row() * self.own_vocabulary;
+        first..first + self.own_vocabulary
+    }
+
     /// Rows, and columns, of the grid of tensor ranks.
     pub fn grid_rows(&self) -> usize {
         self.grid

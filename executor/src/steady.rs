@@ -162,8 +162,13 @@ mod tests {
     fn graphs(copies: [&[usize]; 2]) -> [Vec<[bool; 2]>; 2] {
         let mailboxes = Mailboxes::new(2);
         let rank = |rank: usize| {
-            let opening =
-                Opening { local: rank, threads: Threads::ONE, number: Number::F32, attention: None };
+            let opening = Opening {
+                local: rank,
+                threads: Threads::ONE,
+                number: Number::F32,
+                attention: None,
+                deterministic: false,
+            };
             let device = (DeviceKind::from_name("emulated-gpus").unwrap().open)(opening).unwrap();
             let _here = Here::is(Rc::clone(&device));
             let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));

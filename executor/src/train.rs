@@ -71,6 +71,8 @@ pub struct Outcome {
     pub device_memory: Vec<DeviceMemory>,
     /// Whose kernels did attention on rank 0, and why not others', for people; the same.
     pub attention: Option<String>,
+    /// Whether rank 0's GPU made nothing of which another run may have other bits; the same.
+    pub deterministic: Option<bool>,
 }
 
 /// What a rank says to who started it.
@@ -101,6 +103,8 @@ pub(crate) struct RankEnd {
     pub device_memory: Option<DeviceMemory>,
     /// The same.
     pub attention: Option<String>,
+    /// The same.
+    pub deterministic: Option<bool>,
 }
 
 /// By rank.
@@ -126,12 +130,23 @@ pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Setti
     let graph = ends.first().and_then(|end| end.graph.clone());
     let device_memory = ends.iter().filter_map(|end| end.device_memory).collect();
     let attention = ends.first().and_then(|end| end.attention.clone());
+    let deterministic = ends.first().and_then(|end| end.deterministic);
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
     let weights = settings.return_weights.then(|| whole_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
-    Outcome { steps, timeline: last, earlier: timelines, weights, ways, graph, device_memory, attention }
+    Outcome {
+        steps,
+        timeline: last,
+        earlier: timelines,
+        weights,
+        ways,
+        graph,
+        device_memory,
+        attention,
+        deterministic,
+    }
 }
 
 /// A run before anyone has made sense of it.

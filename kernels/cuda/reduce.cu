@@ -29,55 +29,64 @@ template <typename T> DEVICE void column_sum(const ColumnSum<T>& a) {
 ENTRY(column_sum_f32, 256, ColumnSum<float>, column_sum<float>)
 ENTRY(column_sum_bf16, 256, ColumnSum<bf16>, column_sum<bf16>)
 
-template <typename T> struct SquareSum {
-    const T* x;
-    double* partial;       // one per block
-    i64 count;
+// At most 16384 numbers of one tensor. A list of these is made once; block i does piece i, so one launch takes any number of
+// tensors of any size, and each piece has a scale of its own.
+struct SquaresPiece {
+    const float* x;
+    int count;
     float scale;           // of the sum: several ranks may hold the same numbers, each of which counts once
+};
+
+struct SquareSums {
+    const SquaresPiece* pieces;
+    double* partial;       // one per piece
 };
 
 // Each thread adds its packs in f64 and each block leaves one sum: 2^-24 of rounding per f32 addition would show in the
 // norm of 10^9 gradients, and one f64 addition per 16 bytes read is hidden behind the reading on the chips this is for,
-// whose f64 rate is half that of f32.
-template <typename T> DEVICE void square_sum(const SquareSum<T>& a) {
+// whose f64 rate is half that of f32. A piece is 64 KiB, 16 packs a thread. The order of additions depends on the pieces alone,
+// so the sum has the same bits on every GPU.
+KERNEL(square_sums, 256, SquareSums) {
     __shared__ double scratch[32];
-    const int size = Pack<T>::size;
-    i64 packs = a.count / size;
+    const SquaresPiece p = a.pieces[blockIdx.x];
+    const int size = Pack<float>::size;
+    int packs = p.count / size;
     double total = 0.0;
-    for (i64 pack = global_thread(); pack < packs; pack += all_threads()) {
-        Pack<T> x = load_pack(a.x + pack * size);
+#pragma unroll 4
+    for (int pack = threadIdx.x; pack < packs; pack += blockDim.x) {
+        Pack<float> x = load_pack(p.x + pack * size);
         float own = 0.0f;
 #pragma unroll
-        for (int i = 0; i < size; ++i) own += wide(x.at[i]) * wide(x.at[i]);
+        for (int i = 0; i < size; ++i) own += x.at[i] * x.at[i];
         total += (double)own;
     }
-    i64 rest = packs * size + global_thread();
-    if (rest < a.count) total += (double)(wide(a.x[rest]) * wide(a.x[rest]));
+    int rest = packs * size + threadIdx.x;
+    if (rest < p.count) total += (double)(p.x[rest] * p.x[rest]);
     total = block_sum(total, scratch);
-    if (threadIdx.x == 0) a.partial[blockIdx.x] = total * (double)a.scale;
+    if (threadIdx.x == 0) a.partial[blockIdx.x] = total * (double)p.scale;
 }
 
-ENTRY(square_sum_f32, 256, SquareSum<float>, square_sum<float>)
-ENTRY(square_sum_bf16, 256, SquareSum<bf16>, square_sum<bf16>)
-
-struct PartSum {
-    const double* partial; // of all tensors
-    float* sum;            // one
-    int count;
+struct PartSums {
+    const double* partial; // of all pieces
+    float* sums;           // two
+    int starts[3];         // sum i: of the parts from starts[i] to starts[i + 1]
 };
 
-// One block over the parts of all tensors: a million of them for the largest models, 8 MB.
-KERNEL(part_sum, 1024, PartSum) {
+// A block for each sum: 100,000 parts for 1.5 billion gradients, 800 KB.
+KERNEL(part_sums, 1024, PartSums) {
     __shared__ double scratch[32];
     double sums[4] = {};
-    int threads = (int)blockDim.x, part = (int)threadIdx.x;
-    for (; part + 3 * threads < a.count; part += 4 * threads) {
+    // An index known only at run time would copy the struct to local memory.
+    bool first = blockIdx.x == 0;
+    int threads = (int)blockDim.x, end = first ? a.starts[1] : a.starts[2];
+    int part = (first ? a.starts[0] : a.starts[1]) + (int)threadIdx.x;
+    for (; part + 3 * threads < end; part += 4 * threads) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[i] += a.partial[part + i * threads];
     }
-    for (; part < a.count; part += threads) sums[0] += a.partial[part];
+    for (; part < end; part += threads) sums[0] += a.partial[part];
     double total = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]), scratch);
-    if (threadIdx.x == 0) *a.sum = (float)total;
+    if (threadIdx.x == 0) a.sums[blockIdx.x] = (float)total;
 }
 
 struct ClipFactor {

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
                 causal: i32::from(causal),
                 ..Attention::default()
             };
-            for pass in [Pass::Forward, Pass::Backward] {
+            for pass in Pass::ALL {
                 let mask = if causal { ", causal" } else { "" };
                 print!(
                     "{}: {heads}/{kv_heads} heads of {width}, {positions} positions{mask}, {pass:?}: ",

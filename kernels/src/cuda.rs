@@ -44,11 +44,14 @@ mod recorder;
 pub mod reduce;
 pub mod rotary;
 pub mod source;
+pub mod tail;
 
 pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
 pub use emulator::{Emulator, Turns};
-pub use launch::{About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number, Touch};
+pub use launch::{
+    About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Multiprocessors, Number, Touch,
+};
 pub use product::{Compute, Epilogue, Operands, Product};
 pub use queues::ask_for_queues;
 pub use recorder::{Notes, Recorder, Recording, Told};

@@ -29,6 +29,9 @@ pub struct CalibrateArguments {
     /// every op of the plans, as it is in their steps
     #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
     pub device: DeviceKind,
+    /// Measure attention's gradients as `run --deterministic` makes them
+    #[arg(long)]
+    pub deterministic: bool,
 }
 
 /// Arguments of `validate`.
@@ -55,6 +58,9 @@ pub struct ValidateArguments {
     /// What ranks compute on, as for `run`; the forecast is for the plan's cluster with the times of this device
     #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
     pub device: DeviceKind,
+    /// Make attention's gradients as `run --deterministic` does
+    #[arg(long)]
+    pub deterministic: bool,
     /// Measure the machine and run the plan so many times in turn, for machines that others use
     #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_negative_numbers = true)]
     pub rounds: usize,

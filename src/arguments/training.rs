@@ -58,6 +58,9 @@ pub struct RunArguments {
     /// where it is there; ours on emulated GPUs]
     #[arg(long, value_enum)]
     pub attention: Option<AttentionChoice>,
+    /// Ask cuDNN for gradients of attention with the same bits in every run, which takes longer; all other kernels have them
+    #[arg(long)]
+    pub deterministic: bool,
     /// Threads for the kernels of all ranks together [default: as many as the machine has cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,

@@ -33,13 +33,15 @@ const CLUSTER: &str = "cluster.toml";
 /// A device that cannot be used, a plan that it does not run, and files that cannot be written.
 pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     let bar = Bar::new();
-    let machine = measure_gpus(arguments.device, &mut |done, of| bar.runs(done, of + plans.len()))?;
+    let machine = measure_gpus(arguments.device, arguments.deterministic, &mut |done, of| {
+        bar.runs(done, of + plans.len());
+    })?;
     let program = format!("trainwright {}, {}", env!("CARGO_PKG_VERSION"), machine.versions);
     let about = [machine.date.as_str(), &program];
     let gpu = &machine.cluster.node.gpu.name;
     let mut table = machine.kernels.to_csv(gpu, about);
     for plan in plans {
-        let measured = measure_ops(std::slice::from_ref(plan), arguments.device)?;
+        let measured = measure_ops(std::slice::from_ref(plan), arguments.device, arguments.deterministic)?;
         let text = measured.profile.to_csv(&plan.cluster.node.gpu.name, about);
         table += text.split_once('\n').map_or("", |(_, rows)| rows);
     }
@@ -119,7 +121,8 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
             plan.cluster = cluster.map_err(|error| CliError::of_input(Some("--profile"), error))?;
         }
         None => {
-            let measured = measure_ops(std::slice::from_ref(&plan), arguments.device)?;
+            let measured =
+                measure_ops(std::slice::from_ref(&plan), arguments.device, arguments.deterministic)?;
             plan.cluster.node.gpu.profile = Some(measured.profile);
         }
     }
@@ -151,6 +154,7 @@ fn run(arguments: &ValidateArguments, plan: &Plan) -> Result<Ran, CliError> {
         threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         records: Records::LastStep,
         device: arguments.device,
+        deterministic: arguments.deterministic,
         ..Settings::default()
     };
     let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 4 + 1, 0);

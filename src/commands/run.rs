@@ -53,6 +53,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
                 training::ways(&outcome.ways),
                 training::graph(outcome.graph.as_ref()),
                 training::attention(outcome.attention.as_deref()),
+                training::deterministic(outcome.deterministic),
                 training::device_memory(outcome.device_memory.first()),
             ];
             output::print(&end.concat())?;
@@ -90,6 +91,7 @@ fn settings(arguments: &RunArguments) -> Settings {
             AttentionChoice::Own => AttentionBy::Own,
             AttentionChoice::Cudnn => AttentionBy::Cudnn,
         }),
+        deterministic: arguments.deterministic,
         threads: arguments.threads.unwrap_or_else(cores),
         ..Settings::default()
     }

@@ -66,6 +66,17 @@ pub fn attention(by: Option<&str>) -> String {
     by.map(|by| format!("attention: {by}\n")).unwrap_or_default()
 }
 
+/// Whether another run would give the same bits; nothing of ranks on processors, where it does.
+pub fn deterministic(is_deterministic: Option<bool>) -> String {
+    match is_deterministic {
+        Some(true) => "deterministic: yes\n".into(),
+        Some(false) => {
+            "deterministic: no, cuDNN adds up attention's gradients in any order; --deterministic asks for one\n".into()
+        }
+        None => String::new(),
+    }
+}
+
 /// `memory of rank 0's GPU: 2.31 GiB at most, 2.50 GiB reserved for that; 3.02 GiB of the GPU in use`, the latter where its
 /// driver counts; nothing of ranks on processors.
 pub fn device_memory(memory: Option<&DeviceMemory>) -> String {
@@ -79,7 +90,7 @@ pub fn device_memory(memory: Option<&DeviceMemory>) -> String {
 
 /// All steps as data.
 pub fn json(plan: &Plan, outcome: &Outcome) -> String {
-    let Outcome { steps, ways, graph, device_memory, attention, .. } = outcome;
+    let Outcome { steps, ways, graph, device_memory, attention, deterministic, .. } = outcome;
     let step = |report: &StepReport| {
         json!({
             "step": report.step,
@@ -103,6 +114,9 @@ pub fn json(plan: &Plan, outcome: &Outcome) -> String {
     }
     if let Some(attention) = attention {
         all["attention"] = json!(attention);
+    }
+    if let Some(deterministic) = deterministic {
+        all["deterministic"] = json!(deterministic);
     }
     if let Some(DeviceMemory { peak, in_use }) = device_memory.first() {
         all["device_memory_bytes"] = json!(peak);

@@ -49,6 +49,30 @@ fn a_text_is_learned_and_every_op_is_in_the_trace() {
     assert_ne!(losses(&folder.run(&format!("{run} --seed 1")).stdout), first);
 }
 
+/// Only cuDNN's gradients of attention may have other bits in another run, unless the same ones are asked for.
+#[test]
+fn a_run_says_whether_another_has_the_same_bits() {
+    let folder = Folder::new();
+    let mut plan = tiny_plan();
+    (plan.mesh, plan.stages) = (Mesh::new(1, 1, 1), vec!["2 none".parse().unwrap()]);
+    plan.cluster.node.gpus.value = 1;
+    plan.job.precision = Precision::Bf16;
+    folder.write("plan.toml", &plan.to_toml());
+    let run = |arguments: &str| folder.run(&format!("run plan.toml --steps 2 {arguments}"));
+    let ran = run("--device emulated --attention cudnn");
+    if ran.stderr.contains("no C++ compiler") {
+        return println!("skipped: {}", ran.stderr);
+    }
+    assert!(ran.stdout.contains("\ndeterministic: no, "), "{}{}", ran.stdout, ran.stderr);
+    let asked = run("--device emulated --attention cudnn --deterministic");
+    assert!(asked.stdout.contains("\ndeterministic: yes\n"), "{}{}", asked.stdout, asked.stderr);
+    let own = run("--device emulated --json");
+    let own: serde_json::Value = serde_json::from_str(&own.stdout).unwrap();
+    assert_eq!(own["deterministic"], true);
+    let on_cpu = run("--deterministic");
+    assert_eq!((on_cpu.code, on_cpu.stdout.contains("deterministic")), (0, false), "{}", on_cpu.stdout);
+}
+
 #[test]
 fn what_cannot_be_run_is_one_line() {
     let folder = Folder::new();

@@ -44,12 +44,13 @@ pub struct MeasuredGpus {
     pub versions: String,
 }
 
-/// Measures the machine; `progress` hears how many parts of how many are done.
+/// Measures the machine; `progress` hears how many parts of how many are done. `deterministic` is that of `Settings`.
 ///
 /// # Errors
 /// `Device` if there is none of the kind, or if it fails.
 pub fn measure_gpus(
     device: DeviceKind,
+    deterministic: bool,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<MeasuredGpus, RunError> {
     (device.require)()?;
@@ -64,7 +65,7 @@ pub fn measure_gpus(
     let mut first = (bare.open)(0).map_err(fault)?;
     let about = first.about();
     let mut bench = Bench::new(&mut *first, bare.shapes.effort);
-    let measured = kernels::measure(&mut bench, bare.shapes).map_err(fault)?;
+    let measured = kernels::measure(&mut bench, bare.shapes, deterministic).map_err(fault)?;
     let seen = clocks::under_load(&mut bench, bare.shapes, (bare.name)(0)).map_err(fault)?;
     progress(1, PARTS);
     let mut measure_links = |peer| links::measure(&mut bench, peer, bare.shapes);

@@ -29,7 +29,6 @@ pub(super) use open::{
 
 use super::{Columns, Device, DeviceMemory, Far, Numbers, Product, Slice, SliceMut};
 use crate::error::Fault;
-use crate::settings::AttentionBy;
 use attention::Attending;
 use memory::Memory;
 use pinned::Pinned;
@@ -39,10 +38,11 @@ use step::{Steady, StepMemory};
 use structs::{address, int, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
-use trainwright_kernels::cuda::reduce::{Cast, SquareSum};
+use trainwright_kernels::cuda::reduce::{Cast, SQUARES_PIECE};
+use trainwright_kernels::cuda::tail::{Tail, TailOperands};
 use trainwright_kernels::cuda::{
-    self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment, Number,
-    Operands, columns,
+    self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment,
+    Multiprocessors, Number, Operands, columns,
 };
 
 /// A rank's own stream on a GPU, with its memory.
@@ -52,6 +52,8 @@ pub(crate) struct Cuda {
     pinned: RefCell<Pinned>,
     memory: RefCell<Memory>,
     number: Number,
+    /// Grids that walk over their work are sized by it.
+    gpu: Multiprocessors,
     tables: RefCell<Tables>,
     /// Once a step has begun.
     step: Cell<Option<StepMemory>>,
@@ -69,16 +71,17 @@ type Done = Result<(), DeviceError>;
 
 impl Cuda {
     /// On that device; weights and activations are of such numbers.
-    pub fn new(device: Box<dyn cuda::Device>, number: Number, attention: AttentionBy) -> Self {
+    fn new(device: Box<dyn cuda::Device>, number: Number, attending: Attending) -> Self {
         Self {
             number,
+            gpu: Multiprocessors::of(&*device),
             memory: RefCell::new(Memory::new(device)),
             pinned: RefCell::default(),
             tables: RefCell::default(),
             step: Cell::new(None),
             tokens: Cell::new(None),
             steady: RefCell::default(),
-            attending: RefCell::new(Attending::new(attention, number)),
+            attending: RefCell::new(attending),
         }
     }
 
@@ -174,7 +177,7 @@ impl Device for Cuda {
             return self.copy(SliceMut::Far(to), Slice::Far(from));
         }
         let own = Cast { from: from.at, to: to.at, count: from.length as i64 };
-        self.launch(&own.launch(from.number));
+        self.launch(&own.launch(from.number, self.gpu));
     }
 
     fn copy_columns(&self, to: SliceMut, from: Slice, columns: Columns) {
@@ -189,7 +192,7 @@ impl Device for Cuda {
             from_row: int(row),
             to_row: int(to_row),
         };
-        self.launch(&own.launch(from.number));
+        self.launch(&own.launch(from.number, self.gpu));
     }
 
     fn zero(&self, to: SliceMut) {
@@ -207,6 +210,10 @@ impl Device for Cuda {
 
     fn attention_by(&self) -> Option<String> {
         Some(self.attending.borrow().told(&self.memory.borrow().device.fuser()))
+    }
+
+    fn is_deterministic(&self) -> Option<bool> {
+        Some(self.attending.borrow().is_deterministic())
     }
 
     fn finish(&self) {
@@ -257,7 +264,7 @@ impl Device for Cuda {
             output: out.number,
             compute: Compute::Full,
             accumulate: onto == Onto::Add,
-            epilogue: if bias.is_some() { Epilogue::Bias } else { Epilogue::None },
+            epilogue: Epilogue::None,
         };
         let at = Operands {
             left: left.data.device().at,
@@ -266,32 +273,20 @@ impl Device for Cuda {
             bias: address(bias),
             aux: Address::NULL,
         };
-        self.run(|memory| memory.device.multiply(product, at));
+        if bias.is_none() {
+            return self.run(|memory| memory.device.multiply(product, at));
+        }
+        let at = TailOperands { product: at, partial: Address::NULL };
+        for part in Tail::Bias.version(Tail::Bias.way(&product), product, at, self.gpu) {
+            self.run(|memory| part.run(&mut *memory.device));
+        }
     }
 
     fn squares(&self, all: &[Slice]) -> Vec<f64> {
-        let sums: Vec<(SquareSum, Number)> = all
-            .iter()
-            .map(|own| own.device())
-            .map(|far| {
-                (
-                    SquareSum { x: far.at, count: far.length as i64, scale: 1.0, ..SquareSum::default() },
-                    far.number,
-                )
-            })
-            .collect();
-        let blocks = |(sum, number): &(SquareSum, Number)| sum.blocks(*number) as usize;
-        let count: usize = sums.iter().map(blocks).sum();
-        let partial = self.far(2 * count, Number::F32);
-        let _partial = Numbers::far(partial);
-        let mut first = 0;
-        for own @ (sum, number) in &sums {
-            let sum = SquareSum { partial: partial.at.after(8 * first), ..*sum };
-            self.launch(&sum.launch(*number));
-            first += blocks(own);
-        }
-        let mut parts = self.read_doubles(partial.at, count).into_iter();
-        sums.iter().map(|own| parts.by_ref().take(blocks(own)).sum()).collect()
+        let ones: Vec<(Slice, f32)> = all.iter().map(|own| (*own, 1.0)).collect();
+        let (_parts, partial, [count, _]) = self.square_parts([&ones, &[]]);
+        let mut parts = self.read_doubles(partial, count).into_iter();
+        all.iter().map(|own| parts.by_ref().take(own.len().div_ceil(SQUARES_PIECE)).sum()).collect()
     }
 
     fn select(&self, stream: usize) -> usize {

@@ -80,6 +80,8 @@ pub(crate) struct Opening {
     pub number: Number,
     /// Whose kernels are to do attention, where that was said.
     pub attention: Option<AttentionBy>,
+    /// Whether its gradients are to have the same bits in every run.
+    pub deterministic: bool,
 }
 
 /// Of what 16 bytes are a multiple in every kind of numbers: kernels read and write so many at a time.

@@ -32,13 +32,19 @@ const STEPS: usize = 8;
 const WARM_UP: usize = 3;
 
 /// Measures every op of some plans as a rank does it that has a device to itself: where ranks share one, in runs of one rank with
-/// the layers of one of theirs, since how they slow each other down is the forecast's business.
+/// the layers of one of theirs, since how they slow each other down is the forecast's business. `deterministic` is that of
+/// `Settings`.
 ///
 /// # Errors
 /// As `train`.
-pub fn measure_ops(plans: &[Plan], device: DeviceKind) -> Result<MeasuredDevice, RunError> {
+pub fn measure_ops(
+    plans: &[Plan],
+    device: DeviceKind,
+    deterministic: bool,
+) -> Result<MeasuredDevice, RunError> {
     (device.require)()?;
-    let opening = Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None };
+    let opening =
+        Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None, deterministic };
     let opened = (device.open)(opening)
         .map_err(|fault| RunError::Device { name: device.name, reason: fault.to_string() })?;
     let [name, versions] = opened.about();
@@ -46,10 +52,10 @@ pub fn measure_ops(plans: &[Plan], device: DeviceKind) -> Result<MeasuredDevice,
     let mut times: BTreeMap<(String, String), (Kernel, Vec<f64>)> = BTreeMap::new();
     for plan in plans {
         match shared_gpus(plan, device)? {
-            None => measure(plan, device, &mut times)?,
+            None => measure(plan, (device, deterministic), &mut times)?,
             Some(_) => {
                 for slice in alone(plan) {
-                    measure(&device.own_stack(&slice)?, device, &mut times)?;
+                    measure(&device.own_stack(&slice)?, (device, deterministic), &mut times)?;
                 }
             }
         }
@@ -66,7 +72,7 @@ pub fn measure_ops(plans: &[Plan], device: DeviceKind) -> Result<MeasuredDevice,
 
 fn measure(
     plan: &Plan,
-    device: DeviceKind,
+    (device, deterministic): (DeviceKind, bool),
     times: &mut BTreeMap<(String, String), (Kernel, Vec<f64>)>,
 ) -> Result<(), RunError> {
     let settings = Settings {
@@ -75,6 +81,7 @@ fn measure(
         learning_rate: LearningRate { peak: 0.0, warmup: 0 },
         records: Records::EveryStep,
         device,
+        deterministic,
         ..Settings::default()
     };
     let tokens = Tokens::synthetic(plan.model.vocab, plan.job.tokens() * 2 + 1, 0);

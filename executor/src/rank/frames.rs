@@ -1,6 +1,7 @@
 //! What a microbatch has between the calls of a rank: its tokens, what comes from another stage and what goes there, its loss.
 
 use super::{Rank, THE_LOSS};
+use crate::device::{HostWords, Sorted};
 use crate::error::Fault;
 use crate::frame::{Frame, MicrobatchTokens};
 use crate::parameters::Layer;
@@ -10,9 +11,17 @@ use crate::tokens::Batch;
 use trainwright_spec::program::{Channel, Module};
 use trainwright_spec::schedule::{Action, ActionKind};
 
+/// Tokens of a step's microbatches, as the host has made them: inputs and targets of each forward action.
+#[derive(Debug)]
+pub(crate) struct StepTokens {
+    step: usize,
+    actions: Vec<Action>,
+    words: Vec<HostWords>,
+}
+
 impl Rank<'_> {
-    /// Brings the tokens of all microbatches that stages of this rank read.
-    pub(super) fn bring_tokens(&mut self, step: usize) {
+    /// Makes the tokens of all microbatches of a step that stages of this rank read.
+    pub(super) fn make_tokens(&mut self, step: usize) -> StepTokens {
         let reads = |action: &Action| {
             let (first, last) = self.ends(action.stage);
             action.kind == ActionKind::Forward && (first || last)
@@ -20,14 +29,24 @@ impl Rank<'_> {
         let actions = self.program.calls.iter().filter_map(|call| call.action);
         let actions: Vec<Action> = actions.filter(reads).collect();
         let sizes = &self.sizes;
-        let mut all = Vec::new();
+        let mut words = Vec::new();
         for action in &actions {
             let first = sizes.first_sequence(action.microbatch);
             let batch = self.loader.batch(step - 1, first, sizes.micro_batch());
             let Batch { inputs, targets } = own_tokens(sizes, &batch);
-            all.extend([inputs, targets]);
+            let looks_up = self.ends(action.stage).0 && self.device.sums_by_entry();
+            let sorted = looks_up.then(|| Sorted::of(&inputs, sizes.own_entries()));
+            words.push(HostWords { numbers: inputs, sorted });
+            words.push(HostWords { numbers: targets, sorted: None });
         }
-        let mut brought = self.device.bring(all).into_iter();
+        StepTokens { step, actions, words }
+    }
+
+    /// Brings the tokens of a step to the device. The step before it has made them, unless it was none of this run.
+    pub(super) fn bring_tokens(&mut self, step: usize) {
+        let made = self.next_tokens.take().filter(|made| made.step == step);
+        let StepTokens { actions, words, .. } = made.unwrap_or_else(|| self.make_tokens(step));
+        let mut brought = self.device.bring(words).into_iter();
         let mut next = || brought.next().expect("all were brought");
         self.tokens = actions
             .iter()

@@ -14,6 +14,7 @@ use crate::pairs::Pairs;
 use crate::parameters::Layer;
 use crate::rank::{Rank, Shared};
 use crate::record::Recorder;
+use crate::settings::Settings;
 use crate::sizes::Sizes;
 use crate::state::{LayerState, Making, State};
 use crate::steady::Steady;
@@ -62,7 +63,8 @@ impl Run {
         let rounds = self.plan.job.precision.base() == Precision::Bf16;
         let number = if rounds { Number::Bf16 } else { Number::F32 };
         let local = self.here.local.unwrap_or(rank);
-        let opening = Opening { local, threads, number, attention: self.settings.attention };
+        let Settings { attention, deterministic, .. } = self.settings;
+        let opening = Opening { local, threads, number, attention, deterministic };
         let device = (self.settings.device.open)(opening)?;
         let _here = Here::is(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
@@ -121,7 +123,8 @@ impl Run {
         ends.1 = true;
         let graph = own.steady.map(|steady| steady.used());
         let (device_memory, attention) = (device.memory(), device.attention_by());
-        Ok(RankEnd { records, resident, state, graph, device_memory, attention })
+        let deterministic = device.is_deterministic();
+        Ok(RankEnd { records, resident, state, graph, device_memory, attention, deterministic })
     }
 
     fn new_rank<'a>(
@@ -166,6 +169,7 @@ impl Run {
             pulse,
             frames: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            next_tokens: None,
             steady: Steady::of(shared, &self.reach, rank),
             handed: BTreeMap::new(),
             layers: stage_layers(plan),

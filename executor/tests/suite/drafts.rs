@@ -43,6 +43,7 @@ pub struct Draft {
     pub steps: usize,
     pub device: &'static str,
     pub attention: Option<AttentionBy>,
+    pub deterministic: bool,
 }
 
 /// Sequences of a step.
@@ -106,6 +107,7 @@ impl Draft {
             steps: 3,
             device: "cpu",
             attention: None,
+            deterministic: false,
         }
     }
 
@@ -183,7 +185,8 @@ impl Draft {
     /// Some steps on made-up tokens.
     pub fn train(&self) -> Result<Outcome, RunError> {
         let device = DeviceKind::from_name(self.device).unwrap();
-        let settings = Settings { device, attention: self.attention, ..settings(self.steps) };
+        let Draft { attention, deterministic, .. } = *self;
+        let settings = Settings { device, attention, deterministic, ..settings(self.steps) };
         train(&self.plan(), &tokens(), &settings, &mut |_| {})
     }
 }

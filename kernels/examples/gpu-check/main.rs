@@ -9,7 +9,7 @@ mod products;
 mod record;
 mod timing;
 
-use record::{Failure, Findings, failed};
+use record::{Failure, Findings, Use, failed};
 use std::path::Path;
 use std::process::ExitCode;
 use timing::Rows;
@@ -86,9 +86,9 @@ fn run(gpu: &mut Gpu, folder: &Path, depth: Depth) -> Result<usize, Failure> {
         findings.group(check.name, |note| {
             for seed in SEEDS {
                 match check.run(gpu, seed) {
-                    Ok(own) => own.into_iter().for_each(&mut *note),
+                    Ok(own) => own.into_iter().for_each(|finding| note(finding, Use::Training)),
                     Err(error) => {
-                        note(failed(check.name, format!("seed {seed}"), &error));
+                        note(failed(check.name, format!("seed {seed}"), &error), Use::Training);
                         // What the check left there, if the device still hears.
                         let _ = gpu.clear();
                     }
@@ -114,6 +114,9 @@ fn run(gpu: &mut Gpu, folder: &Path, depth: Depth) -> Result<usize, Failure> {
             rows.ended("matrix products", end);
         }
         rows.end()?;
+    }
+    if findings.wrong_unused > 0 {
+        println!("{} comparisons of what training does not use are wrong too", findings.wrong_unused);
     }
     Ok(findings.wrong)
 }

@@ -8,9 +8,9 @@ use trainwright_kernels::cuda::embedding::LookUp;
 use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
 use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece, TrustRatios};
-use trainwright_kernels::cuda::reduce::{Cast, SquareSum};
+use trainwright_kernels::cuda::reduce::{Cast, PartSums, SquareSums, SquaresPiece};
 use trainwright_kernels::cuda::rotary::Rotary;
-use trainwright_kernels::cuda::{DeviceError, Number};
+use trainwright_kernels::cuda::{DeviceError, Multiprocessors, Number};
 
 const TOKENS: usize = 16_384;
 const WIDTH: usize = 1_600;
@@ -76,27 +76,28 @@ fn by_row(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         centred: 1,
         ..NormBackward::default()
     };
-    let partial = backward.blocks() as usize * WIDTH;
+    let gpu = Multiprocessors::of(bench.device);
+    let partial = backward.blocks(gpu) as usize * WIDTH;
     backward.partial_gain = bench.random(Number::F32, partial)?;
     backward.partial_bias = bench.random(Number::F32, partial)?;
-    for launches in backward.ladder(BF16) {
+    for launches in backward.ladder(BF16, gpu) {
         rows.push(time_launches(bench, &launches, &shape, bf16(4 * size))?);
     }
     let (count, width) = (TOKENS as i32, WIDTH as i32);
     let residual = Residual { x, bias: vector, residual: other, out, rows: count, width };
-    for launch in residual.ladder(BF16) {
+    for launch in residual.ladder(BF16, gpu) {
         rows.push(time_launches(bench, &[launch], &shape, bf16(3 * size))?);
     }
     let gelu = Activation { x, bias: vector, out_gradient: other, out, rows: count, width, gated: 0 };
     for direction in [Direction::Forward, Direction::Backward] {
         let streams = if direction == Direction::Forward { 2 } else { 3 };
-        for launch in gelu.ladder(Function::Gelu, direction, BF16) {
+        for launch in gelu.ladder(Function::Gelu, direction, BF16, gpu) {
             rows.push(time_launches(bench, &[launch], &shape, bf16(streams * size))?);
         }
     }
     // A row is two halves: half as many rows of the same size.
     let gated = Activation { rows: count / 2, gated: 1, ..gelu };
-    for launch in gated.ladder(Function::Silu, Direction::Forward, BF16) {
+    for launch in gated.ladder(Function::Silu, Direction::Forward, BF16, gpu) {
         rows.push(time_launches(
             bench,
             &[launch],
@@ -118,7 +119,7 @@ fn by_row(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         direction: 1.0,
         ..Rotary::default()
     };
-    for launch in rotary.ladder(BF16) {
+    for launch in rotary.ladder(BF16, gpu) {
         rows.push(time_launches(bench, &[launch], &shape, bf16(2 * size))?);
     }
     let table = bench.random(BF16, 50_304 * WIDTH)?;
@@ -133,7 +134,7 @@ fn by_row(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         batch: 16,
         ..LookUp::default()
     };
-    for launch in look_up.ladder(BF16) {
+    for launch in look_up.ladder(BF16, gpu) {
         rows.push(time_launches(bench, &[launch], &shape, bf16(2 * size))?);
     }
     Ok(())
@@ -223,12 +224,27 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         let amount = Amount { bytes: (each * all) as f64, flops: 0.0 };
         rows.push(time_launches(bench, &step.launches(method, pieces, &ratios), &shape, amount)?);
     }
-    let mut squares = SquareSum { x: gradients, count: all as i64, scale: 1.0, ..SquareSum::default() };
-    squares.partial = bench.random(Number::F32, 2 * squares.blocks(Number::F32) as usize)?;
+    let parts: Vec<SquaresPiece> = (0..tensors)
+        .flat_map(|tensor| SquaresPiece::cut(gradients.after(4 * tensor * count), count, 1.0))
+        .collect();
+    let bytes: Vec<u8> = parts.iter().flat_map(SquaresPiece::bytes).collect();
+    let squares = SquareSums {
+        pieces: bench.device.upload(&bytes)?,
+        partial: bench.random(Number::F32, 2 * parts.len())?,
+    };
+    let end = parts.len() as i32;
+    let sums =
+        PartSums { partial: squares.partial, sums: bench.random(Number::F32, 2)?, starts: [0, end, end] };
     let amount = |each: usize| Amount { bytes: (each * all) as f64, flops: 0.0 };
-    rows.push(time_launches(bench, &[squares.launch(Number::F32)], &shape, amount(4))?);
+    let norm = [squares.launch(parts.len()), sums.launch()];
+    rows.push(time_launches(bench, &norm, &shape, amount(4))?);
     let cast = Cast { from: weights, to: copies, count: all as i64 };
-    rows.push(time_launches(bench, &[cast.launch(Number::F32)], &shape, amount(6))?);
+    rows.push(time_launches(
+        bench,
+        &[cast.launch(Number::F32, Multiprocessors::of(bench.device))],
+        &shape,
+        amount(6),
+    )?);
     Ok(())
 }
 
@@ -263,7 +279,8 @@ fn attention(bench: &mut Bench, rows: &mut Rows, shape: Shape) -> Result<(), Dev
     for launches in attention.backward(BF16) {
         rows.push(time_launches(bench, &launches, &name, Amount { flops: 2.5 * forward, bytes: 0.0 })?);
     }
-    for (pass, flops) in [(Pass::Forward, forward), (Pass::Backward, 2.5 * forward)] {
+    for pass in Pass::ALL {
+        let flops = if pass.is_backward() { 2.5 * forward } else { forward };
         let Ok(bytes) = bench.device.fuses(&attention, pass) else { continue };
         let workspace = bench.device.allocate(bytes)?;
         let kernel = format!("{pass:?} by {}", bench.device.fuser());

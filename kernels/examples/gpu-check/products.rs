@@ -1,11 +1,12 @@
 //! Matrix products: every epilogue against plain loops, and their rates over a grid of shapes.
 
-use super::record::failed;
+use super::record::{Note, Use, failed};
 use super::timing::{Amount, Rows, time};
 use trainwright_kernels::cuda::check::Finding;
 use trainwright_kernels::cuda::driver::{Gpu, Products};
 use trainwright_kernels::cuda::measure::Bench;
-use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
+use trainwright_kernels::cuda::tail::{Tail, TailOperands, Way};
+use trainwright_kernels::cuda::{Address, Device, DeviceError, Multiprocessors, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
 
 const BF16: Number = Number::Bf16;
@@ -44,40 +45,41 @@ fn passes(tokens: usize, columns: usize, inner: usize) -> [Product; 3] {
         right_transposed: false,
         output: Number::F32,
         accumulate: true,
-        epilogue: Epilogue::BiasGradient,
+        epilogue: Epilogue::None,
         ..forward
     };
     [forward, input_gradient, weight_gradient]
 }
 
 /// Every epilogue; `note` hears each finding at once. A product that fails is a finding that is wrong, and the others follow.
-pub fn check(gpu: &mut Gpu, note: &mut dyn FnMut(Finding)) {
+pub fn check(gpu: &mut Gpu, note: &mut Note) {
     let mut products = match Products::new(gpu) {
         Ok(products) => products,
-        Err(error) => return note(failed("matrix products", String::new(), &error)),
+        Err(error) => return note(failed("matrix products", String::new(), &error), Use::Training),
     };
     let (m, n, k) = (64, 96, 128);
     let mut cases = passes(m, n, k).to_vec();
-    cases[2].epilogue = Epilogue::None;
+    let beside = Product { epilogue: Epilogue::BiasGradient, ..passes(m, n, k)[2] };
     for epilogue in [Epilogue::None, Epilogue::GeluBias, Epilogue::GeluGradient, Epilogue::GeluBiasGradient] {
         cases.push(forward(m, n, k, epilogue));
     }
-    cases.push(Product { output: Number::F32, ..passes(m, n, k)[2] });
-    cases.push(Product { accumulate: false, output: BF16, ..passes(m, n, k)[2] });
+    cases.push(beside);
+    cases.push(Product { accumulate: false, output: BF16, ..beside });
     for compute in [Compute::Full, Compute::Tf32] {
         let f32s =
             Product { inputs: Number::F32, output: Number::F32, compute, ..forward(m, n, k, Epilogue::None) };
         cases.push(f32s);
     }
     for product in cases {
-        if let Err(error) = one(gpu, &mut products, product, note) {
-            note(failed(&kernel(product), case(product), &error));
+        let used = if Tail::is_in_training(&product) { Use::Training } else { Use::Nothing };
+        if let Err(error) = one(gpu, &mut products, product, &mut |finding| note(finding, used)) {
+            note(failed(&kernel(product), case(product), &error), used);
         }
     }
     // The workspace goes with the rest of the memory.
     drop(products);
     if let Err(error) = gpu.clear() {
-        note(failed("matrix products", "giving memory back".into(), &error));
+        note(failed("matrix products", "giving memory back".into(), &error), Use::Training);
     }
 }
 
@@ -227,9 +229,7 @@ pub fn measure(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         (8192, 8192, 2048),
         (1024, 50_304, 768),
     ];
-    let mut all: Vec<Product> = layers.into_iter().flat_map(|(m, n, k)| passes(m, n, k)).collect();
-    all.push(forward(8192, 6400, 1600, Epilogue::GeluBias));
-    all.push(Product { right_transposed: false, ..forward(8192, 6400, 1600, Epilogue::GeluBiasGradient) });
+    let all: Vec<Product> = layers.into_iter().flat_map(|(m, n, k)| passes(m, n, k)).collect();
     let largest = 8192 * 8192;
     let (left, right) = (bench.random(BF16, largest)?, bench.random(BF16, largest)?);
     let (out, aux) = (bench.random(Number::F32, largest)?, bench.random(BF16, largest)?);
@@ -245,5 +245,38 @@ pub fn measure(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
             Err(error) => println!("{name} {shape}: {error}"),
         }
     }
+    let partial = bench.random(Number::F32, largest / 16)?;
+    for (m, n, k) in [(8192, 3072, 768), (8192, 6400, 1600), (8192, 8192, 2048)] {
+        tails(bench, rows, [m, n, k], TailOperands { product: at, partial });
+    }
     bench.device.clear()
+}
+
+/// What stands behind the products of a feed-forward layer, by the epilogue and by launches: of the first of its products, of the
+/// gradient of its nonlinearity's output, and of the first weight's gradient.
+fn tails(bench: &mut Bench, rows: &mut Rows, [m, n, k]: [usize; 3], at: TailOperands) {
+    let gpu = Multiprocessors::of(bench.device);
+    for tail in Tail::ALL {
+        let product = match tail {
+            Tail::Bias | Tail::GeluBias => forward(m, n, k, Epilogue::None),
+            Tail::GeluGradient | Tail::GeluBiasGradient => {
+                Product { right_transposed: false, ..forward(m, n, k, Epilogue::None) }
+            }
+            Tail::BiasGradient => passes(m, n, k)[2],
+        };
+        let Product { rows: result, columns, inner, .. } = product;
+        let shape = format!("{result} x {columns} x {inner}");
+        let amount = Amount { flops: product.flops(), bytes: 0.0 };
+        for way in Way::ALL {
+            let used = if tail.way(&product) == way { "" } else { " (unused by training)" };
+            let name = format!("matmul with {tail:?} by {way:?}{used}");
+            let version = tail.version(way, product, at, gpu);
+            match time(bench, [&name, &shape], amount, |device| {
+                version.iter().try_for_each(|part| part.run(device))
+            }) {
+                Ok(row) => rows.push(row),
+                Err(error) => println!("{name} {shape}: {error}"),
+            }
+        }
+    }
 }

@@ -40,39 +40,64 @@ impl Table {
     }
 }
 
+/// Whether training asks for what was compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Training,
+    /// A failure says nothing of training, and does not count.
+    Nothing,
+}
+
 /// The comparisons of all groups.
 pub struct Findings {
     table: Table,
-    /// How many are wrong.
+    /// How many are wrong of what training uses.
     pub wrong: usize,
+    /// How many are wrong of the rest.
+    pub wrong_unused: usize,
 }
+
+/// Hears of comparisons.
+pub type Note<'a> = dyn FnMut(Finding, Use) + 'a;
 
 impl Findings {
     /// A new table, and its head for people.
     pub fn new(folder: &Path) -> Result<Self, Failure> {
         println!("{:28} {:>11} {:>6}   largest error / tolerance", "check", "comparisons", "wrong");
-        Ok(Self { table: Table::new(folder, "checks.csv", "kernel,case,error,tolerance")?, wrong: 0 })
+        let table = Table::new(folder, "checks.csv", "kernel,case,error,tolerance,used by training")?;
+        Ok(Self { table, wrong: 0, wrong_unused: 0 })
     }
 
     /// A group as it goes: `check` tells each finding, which is written then; a line for the group at its end.
-    pub fn group(&mut self, name: &str, check: impl FnOnce(&mut dyn FnMut(Finding))) -> Result<(), Failure> {
-        let (mut count, mut wrong, mut largest) = (0, 0, 0.0f64);
+    pub fn group(&mut self, name: &str, check: impl FnOnce(&mut Note)) -> Result<(), Failure> {
+        let (mut count, mut wrong, mut wrong_unused, mut largest) = (0, 0, 0, 0.0f64);
         let mut written = Ok(());
-        check(&mut |finding| {
+        check(&mut |finding, used| {
             count += 1;
             if !finding.is_right() {
-                wrong += 1;
-                println!("  WRONG {} ({}): {:.3e}", finding.kernel, finding.case, finding.error);
+                let what = match used {
+                    Use::Training => {
+                        wrong += 1;
+                        "WRONG"
+                    }
+                    Use::Nothing => {
+                        wrong_unused += 1;
+                        "wrong, unused by training:"
+                    }
+                };
+                println!("  {what} {} ({}): {:.3e}", finding.kernel, finding.case, finding.error);
             }
             let share = if finding.error == 0.0 { 0.0 } else { finding.error / finding.tolerance };
             largest = largest.max(share);
             let Finding { kernel, case, error, tolerance } = &finding;
             let [kernel, case] = [kernel, case].map(|text| text.replace('"', "'"));
             if written.is_ok() {
-                written = self.table.line(&format!("\"{kernel}\",\"{case}\",{error:e},{tolerance:e}"));
+                let used = if used == Use::Training { "yes" } else { "no" };
+                written = self.table.line(&format!("\"{kernel}\",\"{case}\",{error:e},{tolerance:e},{used}"));
             }
         });
         self.wrong += wrong;
+        self.wrong_unused += wrong_unused;
         println!("{name:28} {count:11} {wrong:6}   {largest:.3}");
         written
     }

@@ -1,6 +1,6 @@
 //! Launches of activation.cu.
 
-use super::launch::{Address, Launch, Number, rows, strided, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, rows, whole_warps};
 
 const FILE: &str = "activation";
 
@@ -62,18 +62,30 @@ pub struct Activation {
 
 impl Activation {
     /// All versions that can do it, the fastest last.
-    pub fn ladder(&self, function: Function, direction: Direction, number: Number) -> Vec<Launch> {
+    pub fn ladder(
+        &self,
+        function: Function,
+        direction: Direction,
+        number: Number,
+        gpu: Multiprocessors,
+    ) -> Vec<Launch> {
         let way = match direction {
             Direction::Forward => "forward",
             Direction::Backward => "backward",
         };
         let name = |version: &str| format!("{}_{way}_{version}_{}", function.name(), number.suffix());
-        ladder(name, [self.rows, self.width], number, self)
+        ladder(name, [self.rows, self.width], (number, gpu), self)
     }
 
     /// The fastest version.
-    pub fn launch(&self, function: Function, direction: Direction, number: Number) -> Launch {
-        self.ladder(function, direction, number).pop().expect("the simple version does all")
+    pub fn launch(
+        &self,
+        function: Function,
+        direction: Direction,
+        number: Number,
+        gpu: Multiprocessors,
+    ) -> Launch {
+        self.ladder(function, direction, number, gpu).pop().expect("the simple version does all")
     }
 }
 
@@ -97,24 +109,24 @@ pub struct Residual {
 
 impl Residual {
     /// All versions that can do it, the fastest last.
-    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+    pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let name = |version: &str| format!("residual_{version}_{}", number.suffix());
-        ladder(name, [self.rows, self.width], number, self)
+        ladder(name, [self.rows, self.width], (number, gpu), self)
     }
 
     /// The fastest version.
-    pub fn launch(&self, number: Number) -> Launch {
-        self.ladder(number).pop().expect("the simple version does all")
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        self.ladder(number, gpu).pop().expect("the simple version does all")
     }
 }
 
 fn ladder<A: Copy + PartialEq + 'static>(
     name: impl Fn(&str) -> String,
     [count, width]: [i32; 2],
-    number: Number,
+    (number, gpu): (Number, Multiprocessors),
     arguments: &A,
 ) -> Vec<Launch> {
-    let blocks = strided(i64::from(count) * i64::from(width), 256);
+    let blocks = gpu.strided(i64::from(count) * i64::from(width), 256);
     let mut ladder = vec![Launch::new(FILE, name("simple"), [blocks, 1, 1], 256, arguments)];
     if width % number.pack() == 0 {
         let threads = whole_warps(width / number.pack(), 256);

@@ -73,8 +73,20 @@ pub struct Attention {
 pub enum Pass {
     /// Outputs and L.
     Forward,
-    /// Gradients from those.
+    /// Gradients from those. A library may add to dQ in any order, so that bits differ from run to run.
     Backward,
+    /// Gradients with the same bits in every run.
+    DeterministicBackward,
+}
+
+impl Pass {
+    /// All of them.
+    pub const ALL: [Pass; 3] = [Pass::Forward, Pass::Backward, Pass::DeterministicBackward];
+
+    /// Whether it makes gradients.
+    pub fn is_backward(self) -> bool {
+        self != Pass::Forward
+    }
 }
 
 impl Attention {

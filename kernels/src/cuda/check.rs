@@ -10,9 +10,10 @@ mod grouped;
 mod losses;
 mod optimizers;
 mod rows;
+mod tails;
 
 use super::emulator::bf16_bits;
-use super::launch::{Address, Device, DeviceError, Launch, Number};
+use super::launch::{Address, Device, DeviceError, Launch, Multiprocessors, Number};
 
 /// One comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +44,7 @@ pub struct Check {
 }
 
 /// All checks.
-pub const CHECKS: [Check; 21] = [
+pub const CHECKS: [Check; 23] = [
     Check { name: "look-up", run: rows::look_up },
     Check { name: "table gradient", run: rows::table_gradient },
     Check { name: "norm", run: rows::norm },
@@ -54,10 +55,12 @@ pub const CHECKS: [Check; 21] = [
     Check { name: "columns", run: rows::columns },
     Check { name: "dropout", run: rows::drop_out },
     Check { name: "sums", run: losses::sums },
+    Check { name: "norm of gradients", run: losses::squares },
     Check { name: "casts", run: losses::casts },
     Check { name: "numbers of 8 bits", run: eight::narrow },
     Check { name: "products of 8 bits", run: eight::product },
     Check { name: "cross entropy", run: losses::cross_entropy },
+    Check { name: "behind products", run: tails::tails },
     Check { name: "optimizers", run: optimizers::optimizers },
     Check { name: "routing", run: experts::routing },
     Check { name: "permutation", run: experts::permutation },
@@ -70,7 +73,8 @@ pub const CHECKS: [Check; 21] = [
 impl Check {
     /// Runs it with inputs of that seed.
     pub fn run(&self, device: &mut dyn Device, seed: u64) -> Result<Vec<Finding>, DeviceError> {
-        let mut bench = Bench { device, state: seed, findings: Vec::new() };
+        let gpu = Multiprocessors::of(device);
+        let mut bench = Bench { device, gpu, state: seed, findings: Vec::new() };
         (self.run)(&mut bench)?;
         bench.device.clear()?;
         Ok(bench.findings)
@@ -87,6 +91,7 @@ struct Array {
 /// A device with random inputs for it, and what was found.
 struct Bench<'a> {
     device: &'a mut dyn Device,
+    gpu: Multiprocessors,
     state: u64,
     findings: Vec<Finding>,
 }

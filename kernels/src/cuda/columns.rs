@@ -1,6 +1,6 @@
 //! Launches of columns.cu.
 
-use super::launch::{Address, Launch, Number, strided};
+use super::launch::{Address, Launch, Multiprocessors, Number};
 
 const FILE: &str = "columns";
 
@@ -24,12 +24,12 @@ pub struct Columns {
 
 impl Columns {
     /// All versions that can do it, the fastest last.
-    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+    pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let pack = number.pack();
         let launch = |version: &str, size: i32| {
             let count = i64::from(self.rows) * i64::from(self.width / size);
             let kernel = format!("copy_columns_{version}_{}", number.suffix());
-            Launch::new(FILE, kernel, [strided(count, 256), 1, 1], 256, self)
+            Launch::new(FILE, kernel, [gpu.strided(count, 256), 1, 1], 256, self)
         };
         let mut ladder = vec![launch("simple", 1)];
         let fits = [self.width, self.from_row, self.to_row].iter().all(|width| width % pack == 0)
@@ -41,7 +41,7 @@ impl Columns {
     }
 
     /// The fastest version.
-    pub fn launch(&self, number: Number) -> Launch {
-        self.ladder(number).pop().expect("the simple version does all")
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        self.ladder(number, gpu).pop().expect("the simple version does all")
     }
 }

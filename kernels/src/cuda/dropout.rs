@@ -1,6 +1,6 @@
 //! Launches of dropout.cu, and what attention drops of its probabilities.
 
-use super::launch::{Address, Launch, Number, strided};
+use super::launch::{Address, Launch, Multiprocessors, Number};
 use crate::dropout::Dropout;
 
 const FILE: &str = "dropout";
@@ -51,11 +51,11 @@ pub struct DropOut {
 
 impl DropOut {
     /// All versions that can do it, the fastest last.
-    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+    pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let launch = |version: &str, size: i32| {
             let count = i64::from(self.rows) * i64::from(self.width / size);
             let kernel = format!("drop_out_{version}_{}", number.suffix());
-            Launch::new(FILE, kernel, [strided(count, 256), 1, 1], 256, self)
+            Launch::new(FILE, kernel, [gpu.strided(count, 256), 1, 1], 256, self)
         };
         let mut ladder = vec![launch("simple", 1)];
         if self.width % number.pack() == 0 && self.x.0.is_multiple_of(16) {
@@ -65,7 +65,7 @@ impl DropOut {
     }
 
     /// The fastest version.
-    pub fn launch(&self, number: Number) -> Launch {
-        self.ladder(number).pop().expect("the simple version does all")
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        self.ladder(number, gpu).pop().expect("the simple version does all")
     }
 }

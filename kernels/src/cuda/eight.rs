@@ -1,6 +1,6 @@
 //! Numbers of 8 bits: launches of eight.cu, and products of them, whose sums are f32.
 
-use super::launch::{Address, ENOUGH, Launch, Number, strided};
+use super::launch::{Address, Launch, Multiprocessors, Number};
 use crate::eight::Eight;
 
 const FILE: &str = "eight";
@@ -29,18 +29,18 @@ pub struct NarrowEight {
 
 impl NarrowEight {
     /// How many numbers `largest` has.
-    pub fn blocks(&self) -> i32 {
-        strided(i64::from(self.rows) * i64::from(self.width), 256)
+    pub fn blocks(&self, gpu: Multiprocessors) -> i32 {
+        gpu.strided(i64::from(self.rows) * i64::from(self.width), 256)
     }
 
     /// Both launches.
-    pub fn launches(&self, from: Number, to: Eight) -> [Launch; 2] {
-        let own = NarrowEight { blocks: self.blocks(), ..*self };
+    pub fn launches(&self, from: Number, to: Eight, gpu: Multiprocessors) -> [Launch; 2] {
+        let own = NarrowEight { blocks: self.blocks(gpu), ..*self };
         let largest = format!("largest_{}", from.suffix());
         let narrow = format!("narrow_{}_{}", to.name(), from.suffix());
-        // Each block reads what all blocks of the first launch have found: not more of them than fill any GPU.
+        // Each block reads what all blocks of the first launch have found: not more of them than two waves.
         let columns = (self.width + 31) / 32;
-        let tiles = [columns, ((self.rows + 31) / 32).clamp(1, (ENOUGH / columns).max(1)), 1];
+        let tiles = [columns, ((self.rows + 31) / 32).clamp(1, (gpu.two_waves() / columns).max(1)), 1];
         [
             Launch::new(FILE, largest, [own.blocks, 1, 1], 256, &own),
             Launch::new(FILE, narrow, tiles, 256, &own),

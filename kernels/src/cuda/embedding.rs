@@ -1,6 +1,6 @@
 //! Launches of embedding.cu.
 
-use super::launch::{Address, Launch, Number, strided, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, whole_warps};
 
 const FILE: &str = "embedding";
 
@@ -32,13 +32,13 @@ pub struct LookUp {
 
 impl LookUp {
     /// All versions that can do it, the fastest last.
-    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+    pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let numbers = i64::from(self.tokens) * i64::from(self.width);
         let end = number.suffix();
         let mut ladder = vec![Launch::new(
             FILE,
             format!("look_up_simple_{end}"),
-            [strided(numbers, 256), 1, 1],
+            [gpu.strided(numbers, 256), 1, 1],
             256,
             self,
         )];
@@ -50,8 +50,8 @@ impl LookUp {
     }
 
     /// The fastest version.
-    pub fn launch(&self, number: Number) -> Launch {
-        self.ladder(number).pop().expect("the simple version does all")
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        self.ladder(number, gpu).pop().expect("the simple version does all")
     }
 }
 
@@ -81,10 +81,10 @@ pub struct TableGradient {
 
 impl TableGradient {
     /// All versions, the fastest last. The first needs no order.
-    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+    pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let numbers = i64::from(self.tokens) * i64::from(self.width);
         let end = number.suffix();
-        let (blocks, threads) = (strided(numbers, 256), whole_warps(self.width, 256));
+        let (blocks, threads) = (gpu.strided(numbers, 256), whole_warps(self.width, 256));
         let mut ladder = vec![
             Launch::new(FILE, format!("table_gradient_atomic_{end}"), [blocks, 1, 1], 256, self),
             Launch::new(FILE, format!("table_gradient_sorted_{end}"), [self.rows, 1, 1], threads, self),
@@ -99,7 +99,7 @@ impl TableGradient {
     }
 
     /// The fastest version, whose sums have one order.
-    pub fn launch(&self, number: Number) -> Launch {
-        self.ladder(number).pop().expect("two do all")
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        self.ladder(number, gpu).pop().expect("two do all")
     }
 }

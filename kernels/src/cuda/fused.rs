@@ -37,6 +37,8 @@ pub(super) enum Part {
     QueryGradient,
     KeyGradient,
     ValueGradient,
+    /// f32, in the workspace: dQ while keys add to it.
+    QuerySums,
     /// Numbers of the host from here on: what scores are multiplied by.
     Scale,
     /// The score of a key that is not seen.
@@ -46,8 +48,8 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// Where it is, if it is in the device's memory.
-    pub fn address(self, of: &Attention) -> Address {
+    /// Where it is, if it is in the device's memory. The workspace begins with the sums.
+    pub fn address(self, of: &Attention, workspace: Address) -> Address {
         match self {
             Part::Queries => of.q,
             Part::Keys => of.k,
@@ -59,6 +61,7 @@ impl Part {
             Part::QueryGradient => of.q_gradient,
             Part::KeyGradient => of.k_gradient,
             Part::ValueGradient => of.v_gradient,
+            Part::QuerySums => workspace,
             Part::Scale | Part::Unseen | Part::One => Address::NULL,
         }
     }
@@ -73,6 +76,9 @@ impl Part {
         }
     }
 }
+
+/// Bytes at a multiple of which an engine's part of a workspace begins.
+const WORKSPACE_ALIGNMENT: usize = 256;
 
 impl Shape {
     /// That of an attention in bf16, or why no library is asked for it.
@@ -115,9 +121,15 @@ impl Shape {
         let mut graph = Graph::default();
         match self.pass {
             Pass::Forward => self.forward(&mut graph),
-            Pass::Backward => self.backward(&mut graph),
+            Pass::Backward | Pass::DeterministicBackward => self.backward(&mut graph),
         }
         graph
+    }
+
+    /// Bytes of the workspace that the graph names. What an engine needs for itself lies behind them.
+    pub fn own_workspace(&self) -> usize {
+        let sums = self.batch * self.heads * self.queries * self.width * size_of::<f32>() as i64;
+        if self.pass == Pass::Backward { (sums as usize).next_multiple_of(WORKSPACE_ALIGNMENT) } else { 0 }
     }
 
     /// Heads in rows of tokens: row = position · batch + sequence.
@@ -184,8 +196,9 @@ impl Shape {
 
     /// D = Σ dO · O, P = exp(scale · Q Kᵀ − L), dV = Pᵀ dO, dS = scale · P · (dO Vᵀ − D), dK = dSᵀ Q, dQ = dS K.
     ///
-    /// dQ is a product of its own rather than a sum in memory to which keys add as they come: NVIDIA's frontend asks so for the
-    /// same bits in every run. It costs a workspace of two bytes for each score.
+    /// dQ is a sum in memory to which keys add as they come: four bytes of workspace for each number of dQ, which cuDNN sets
+    /// to zero itself from 9.6 on. For the same bits in every run it is a product of its own instead, as NVIDIA's frontend asks
+    /// for that: two bytes of workspace for each score, written and read again.
     fn backward(&self, graph: &mut Graph) {
         let q = self.rows_in(graph, Part::Queries);
         let k = self.turned_in(graph, Part::Keys);
@@ -219,7 +232,13 @@ impl Shape {
 
         let k = graph.turn(k);
         let q_gradient = self.rows_in(graph, Part::QueryGradient);
-        graph.product_to(to_scores, k, q_gradient);
+        if self.pass == Pass::DeterministicBackward {
+            return graph.product_to(to_scores, k, q_gradient);
+        }
+        let sums = Layout::packed([self.batch, self.heads, self.queries, self.width]);
+        let sums = graph.given(Part::QuerySums, Data::F32, sums);
+        graph.product_to(to_scores, k, sums);
+        graph.pointwise_to(Function::Identity, &[sums], q_gradient);
     }
 
     /// A product for each query head, summed over those that share a key head.
@@ -274,5 +293,27 @@ mod tests {
         check(Attention { o_row: 66, ..own }, "16 bytes");
         check(Attention { v: Address(8), ..own }, "16 bytes");
         assert!(Shape::of(&Attention { keys: 6, causal: 0, ..own }, Pass::Backward).is_ok());
+    }
+
+    #[test]
+    fn only_sums_in_any_order_are_in_the_workspace() {
+        let own = Attention {
+            batch: 3,
+            heads: 4,
+            kv_heads: 2,
+            queries: 5,
+            keys: 5,
+            head_dim: 16,
+            value_head_dim: 16,
+            ..Attention::default()
+        };
+        let workspace = Pass::ALL.map(|pass| Shape::of(&own, pass).unwrap().own_workspace());
+        // 3 · 4 · 5 · 16 sums of 4 bytes, up to a multiple of 256.
+        assert_eq!(workspace, [0, 3840, 0]);
+        let names = |pass| {
+            let graph = Shape::of(&own, pass).unwrap().graph();
+            graph.tensors.iter().any(|tensor| tensor.place == graph::Place::Given(Part::QuerySums))
+        };
+        assert_eq!(Pass::ALL.map(names), [false, true, false]);
     }
 }

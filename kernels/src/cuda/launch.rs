@@ -182,12 +182,30 @@ impl Launch {
     }
 }
 
-/// Blocks of 256 threads that fill any GPU: 132 multiprocessors of an H100 hold 8 each; twice as many even out the last ones.
-pub(super) const ENOUGH: i32 = 2 * 8 * 132;
+/// How many multiprocessors a GPU has: the grid of a kernel that walks over its work is sized by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Multiprocessors(pub i32);
 
-/// Blocks of `block` threads for `count` threads that walk on by the grid's size: not more than fill any GPU.
-pub(super) fn strided(count: i64, block: i32) -> i32 {
-    ((count + i64::from(block) - 1) / i64::from(block)).clamp(1, i64::from(ENOUGH)) as i32
+impl Multiprocessors {
+    /// The number that a device states.
+    pub fn of(device: &dyn Device) -> Self {
+        Self(device.about().multiprocessors as i32)
+    }
+
+    /// Blocks of 256 threads that are resident at a time: a multiprocessor holds 2,048 threads.
+    pub fn resident(self) -> i32 {
+        8 * self.0
+    }
+
+    /// Blocks of 256 threads that fill the GPU twice: the second half evens out blocks that end late.
+    pub(super) fn two_waves(self) -> i32 {
+        2 * self.resident()
+    }
+
+    /// Blocks of `block` threads for `count` threads that walk on by the grid's size: at most two waves.
+    pub(super) fn strided(self, count: i64, block: i32) -> i32 {
+        ((count + i64::from(block) - 1) / i64::from(block)).clamp(1, i64::from(self.two_waves())) as i32
+    }
 }
 
 /// Blocks for rows in a grid's second direction, over which the kernel walks.
@@ -447,8 +465,12 @@ mod tests {
 
     #[test]
     fn grids_fit_the_work() {
-        // 1000 threads in blocks of 256: 4 blocks. Half a million blocks are more than any GPU runs at a time.
-        assert_eq!([strided(1000, 256), strided(1 << 27, 256), strided(0, 256)], [4, 2112, 1]);
+        // 1000 threads in blocks of 256: 4 blocks. Half a million blocks are more than two waves of 8 on each multiprocessor.
+        for (multiprocessors, most) in [(132, 2112), (108, 1728), (1, 16)] {
+            let gpu = Multiprocessors(multiprocessors);
+            let blocks = [1000, 1 << 27, 0].map(|count| gpu.strided(count, 256));
+            assert_eq!(blocks, [4, most, 1], "{multiprocessors} multiprocessors");
+        }
         assert_eq!([whole_warps(1, 256), whole_warps(33, 256), whole_warps(999, 256)], [32, 64, 256]);
     }
 }

@@ -1,6 +1,6 @@
 //! Launches of norm.cu.
 
-use super::launch::{Address, Launch, Number, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, whole_warps};
 
 const FILE: &str = "norm";
 /// As in norm.cu.
@@ -96,33 +96,33 @@ pub struct NormBackward {
 
 impl NormBackward {
     /// How many rows of partial sums there are.
-    pub fn blocks(&self) -> i32 {
-        // Two blocks on each of an H100's 132 multiprocessors.
-        self.rows.clamp(1, 264)
+    pub fn blocks(&self, gpu: Multiprocessors) -> i32 {
+        // One wave: a multiprocessor holds two blocks of the packed version.
+        self.rows.clamp(1, 2 * gpu.0)
     }
 
     /// The gradients of gain and bias alone.
-    pub fn vectors(&self, number: Number) -> Launch {
-        let columns = [(self.width + 255) / 256, self.blocks(), 1];
+    pub fn vectors(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        let columns = [(self.width + 255) / 256, self.blocks(gpu), 1];
         Launch::new(FILE, format!("norm_vectors_simple_{}", number.suffix()), columns, 256, self)
     }
 
     /// The gradient of the input, and what the fastest version makes beside it.
-    pub fn input(&self, number: Number) -> Launch {
-        self.launch(number).swap_remove(0)
+    pub fn input(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        self.launch(number, gpu).swap_remove(0)
     }
 
     /// All versions that can do it, the fastest last; each may be several launches.
-    pub fn ladder(&self, number: Number) -> Vec<Vec<Launch>> {
+    pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Vec<Launch>> {
         let end = number.suffix();
         let warps = (self.rows + 7) / 8;
         let simple = Launch::new(FILE, format!("norm_backward_simple_{end}"), [warps, 1, 1], 256, self);
-        let mut ladder = vec![vec![simple, self.vectors(number)]];
+        let mut ladder = vec![vec![simple, self.vectors(number, gpu)]];
         let packs = self.width / number.pack();
         if self.width % number.pack() == 0 && packs <= 512 * BACKWARD_PACKS {
             // One pack a thread as long as 256 threads do; then more threads, then two packs.
             let threads = whole_warps(packs, if packs <= 256 * BACKWARD_PACKS { 256 } else { 512 });
-            let blocks = [self.blocks(), 1, 1];
+            let blocks = [self.blocks(gpu), 1, 1];
             let packed = Launch::new(FILE, format!("norm_backward_packed_{end}"), blocks, threads, self);
             ladder.push(vec![packed]);
         }
@@ -130,8 +130,8 @@ impl NormBackward {
     }
 
     /// The fastest version.
-    pub fn launch(&self, number: Number) -> Vec<Launch> {
-        self.ladder(number).pop().expect("the simple version does all")
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
+        self.ladder(number, gpu).pop().expect("the simple version does all")
     }
 }
 

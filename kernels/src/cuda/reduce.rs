@@ -1,6 +1,6 @@
 //! Launches of reduce.cu.
 
-use super::launch::{Address, Launch, Number, Touch, strided};
+use super::launch::{Address, Launch, Multiprocessors, Number, Touch};
 
 const FILE: &str = "reduce";
 
@@ -20,7 +20,27 @@ pub struct ColumnSum {
     pub add: i32,
 }
 
+/// Rows of a share of a column's sum, at least.
+const SHARE_ROWS: i32 = 64;
+
 impl ColumnSum {
+    /// Shares of the rows: as many as fill the GPU once, since the second launch reads a row of each.
+    pub fn shares(&self, gpu: Multiprocessors) -> i32 {
+        let fill = gpu.resident() / ((self.width + 255) / 256);
+        ((self.rows + SHARE_ROWS - 1) / SHARE_ROWS).min(fill).max(1)
+    }
+
+    /// The sum of all rows: one launch, or two where `shares` are several, each of which has a row of f32 at `partial` then.
+    pub fn launches(&self, number: Number, partial: Address, gpu: Multiprocessors) -> Vec<Launch> {
+        let shares = self.shares(gpu);
+        if shares == 1 {
+            return vec![self.launch(number, 1)];
+        }
+        let first = ColumnSum { out: partial, add: 0, ..*self };
+        let second = ColumnSum { x: partial, rows: shares, ..*self };
+        vec![first.launch(number, shares), second.launch(Number::F32, 1)]
+    }
+
     /// With the rows in that many shares, each of which has a row of `out`.
     pub fn launch(&self, number: Number, shares: i32) -> Launch {
         let columns = (self.width + 255) / 256;
@@ -28,49 +48,71 @@ impl ColumnSum {
     }
 }
 
-/// Σ x² times a scale, one part per block.
+/// Numbers of a `SquaresPiece`, as in reduce.cu.
+pub const SQUARES_PIECE: usize = 16_384;
+
+/// At most `SQUARES_PIECE` numbers of one tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
-pub struct SquareSum {
-    /// count.
+pub struct SquaresPiece {
+    /// f32: count, from a multiple of 16 bytes on.
     pub x: Address,
-    /// f64 per block.
-    pub partial: Address,
     /// How many.
-    pub count: i64,
-    /// The scale.
+    pub count: i32,
+    /// What the piece's sum is multiplied by.
     pub scale: f32,
 }
 
-impl SquareSum {
-    /// Blocks, and so numbers in `partial`.
-    pub fn blocks(&self, number: Number) -> i32 {
-        strided(self.count / i64::from(number.pack()), 256)
+impl SquaresPiece {
+    /// A tensor of `count` numbers at `x` in pieces.
+    pub fn cut(x: Address, count: usize, scale: f32) -> impl Iterator<Item = SquaresPiece> {
+        (0..count).step_by(SQUARES_PIECE).map(move |first| SquaresPiece {
+            x: x.after(first * size_of::<f32>()),
+            count: SQUARES_PIECE.min(count - first) as i32,
+            scale,
+        })
     }
 
-    /// The launch.
-    pub fn launch(&self, number: Number) -> Launch {
-        let kernel = format!("square_sum_{}", number.suffix());
-        Launch::new(FILE, kernel, [self.blocks(number), 1, 1], 256, self)
+    /// As it lies in the device's memory.
+    pub fn bytes(&self) -> [u8; size_of::<SquaresPiece>()] {
+        // SAFETY: its fields fill it, so each of its bytes is one.
+        unsafe { std::mem::transmute(*self) }
     }
 }
 
-/// The sum of parts.
+/// Σ x² of each piece times its scale, of any number of tensors in one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
-pub struct PartSum {
-    /// f64: the parts.
+pub struct SquareSums {
+    /// `SquaresPiece`s.
+    pub pieces: Address,
+    /// f64 per piece.
     pub partial: Address,
-    /// One f32.
-    pub sum: Address,
-    /// How many parts.
-    pub count: i32,
 }
 
-impl PartSum {
+impl SquareSums {
+    /// The launch over that many pieces, at least one.
+    pub fn launch(&self, pieces: usize) -> Launch {
+        Launch::new(FILE, "square_sums", [pieces as i32, 1, 1], 256, self)
+    }
+}
+
+/// Two sums of parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
+pub struct PartSums {
+    /// f64: the parts.
+    pub partial: Address,
+    /// Two f32.
+    pub sums: Address,
+    /// Sum i is that of the parts from `starts[i]` to `starts[i + 1]`.
+    pub starts: [i32; 3],
+}
+
+impl PartSums {
     /// The launch.
     pub fn launch(&self) -> Launch {
-        Launch::new(FILE, "part_sum", [1, 1, 1], 1024, self)
+        Launch::new(FILE, "part_sums", [2, 1, 1], 1024, self)
     }
 }
 
@@ -124,8 +166,8 @@ impl SumBuffers {
     }
 
     /// The launch.
-    pub fn launch(&self, number: Number) -> Launch {
-        let blocks = strided(self.count / i64::from(number.pack()), 256);
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        let blocks = gpu.strided(self.count / i64::from(number.pack()), 256);
         let kernel = format!("sum_buffers_{}", number.suffix());
         let bytes = self.count as usize * number.size();
         let read = self.from[..self.buffers as usize].iter().map(|at| (*at, false));
@@ -148,11 +190,36 @@ pub struct Cast {
 
 impl Cast {
     /// From `number` to the other kind.
-    pub fn launch(&self, number: Number) -> Launch {
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
         let kernel = match number {
             Number::F32 => "cast_f32_bf16",
             Number::Bf16 => "cast_bf16_f32",
         };
-        Launch::new(FILE, kernel, [strided(self.count / 4, 256), 1, 1], 256, self)
+        Launch::new(FILE, kernel, [gpu.strided(self.count / 4, 256), 1, 1], 256, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_rows_fill_a_gpu_once() {
+        let of = |rows, width, multiprocessors| {
+            ColumnSum { rows, width, ..ColumnSum::default() }.shares(Multiprocessors(multiprocessors))
+        };
+        // 1600 columns are 7 blocks; 132 multiprocessors hold 1056 of them and 108 hold 864.
+        assert_eq!([of(16_384, 1600, 132), of(16_384, 1600, 108)], [150, 123]);
+        // A share has at least 64 rows; wide matrices fill the GPU with one.
+        assert_eq!([of(200, 1600, 132), of(64, 1600, 132), of(16_384, 50_304, 3)], [4, 1, 1]);
+    }
+
+    #[test]
+    fn pieces_cover_a_tensor() {
+        let pieces: Vec<_> = SquaresPiece::cut(Address(256), SQUARES_PIECE + 3, 0.5).collect();
+        // 16,384 f32 are 65,536 bytes.
+        let of = |x, count| SquaresPiece { x: Address(x), count, scale: 0.5 };
+        assert_eq!(pieces, [of(256, 16_384), of(256 + 65_536, 3)]);
+        assert_eq!(SquaresPiece::cut(Address(256), 0, 1.0).count(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Launches of rotary.cu.
 
-use super::launch::{Address, Launch, Number, strided, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, whole_warps};
 
 const FILE: &str = "rotary";
 
@@ -36,11 +36,16 @@ pub struct Rotary {
 
 impl Rotary {
     /// All versions that can do it, the fastest last.
-    pub fn ladder(&self, number: Number) -> Vec<Launch> {
+    pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let end = number.suffix();
         let pairs = i64::from(self.tokens) * i64::from(self.heads) * i64::from(self.half);
-        let mut ladder =
-            vec![Launch::new(FILE, format!("rotary_simple_{end}"), [strided(pairs, 256), 1, 1], 256, self)];
+        let mut ladder = vec![Launch::new(
+            FILE,
+            format!("rotary_simple_{end}"),
+            [gpu.strided(pairs, 256), 1, 1],
+            256,
+            self,
+        )];
         if [self.half, self.row, self.first, self.head_dim].iter().all(|width| width % number.pack() == 0) {
             let threads = whole_warps(self.heads * self.half / number.pack(), 256);
             ladder.push(Launch::new(
@@ -55,7 +60,7 @@ impl Rotary {
     }
 
     /// The fastest version.
-    pub fn launch(&self, number: Number) -> Launch {
-        self.ladder(number).pop().expect("the simple version does all")
+    pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
+        self.ladder(number, gpu).pop().expect("the simple version does all")
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use trainwright_kernels::cuda::check::CHECKS;
 use trainwright_kernels::cuda::reduce::Cast;
 use trainwright_kernels::cuda::{
-    Compute, Device, DeviceError, Emulator, Epilogue, Number, Operands, Product, Told, Turns,
+    Compute, Device, DeviceError, Emulator, Epilogue, Multiprocessors, Number, Operands, Product, Told, Turns,
 };
 
 #[test]
@@ -40,13 +40,14 @@ fn every_kernel_gives_what_plain_loops_give() {
 /// What a kernel made on one stream is there for another one, or another device, only once that has waited.
 fn check_order(emulator: impl Fn() -> Emulator) {
     let [mut one, mut other] = [emulator(), emulator()];
+    let gpu = Multiprocessors::of(&one);
     let x = one.upload(&[0x3f; 4 * 100]).unwrap();
     let [rounded, wide] = [200, 400].map(|bytes| one.allocate(bytes).unwrap());
     let copy = other.allocate(200).unwrap();
-    one.launch(&Cast { from: x, to: rounded, count: 100 }.launch(Number::F32)).unwrap();
+    one.launch(&Cast { from: x, to: rounded, count: 100 }.launch(Number::F32, gpu)).unwrap();
     let made = one.moment().unwrap();
     one.select(1).unwrap();
-    let back = Cast { from: rounded, to: wide, count: 100 }.launch(Number::Bf16);
+    let back = Cast { from: rounded, to: wide, count: 100 }.launch(Number::Bf16, gpu);
     assert!(fails(|| one.launch(&back)));
     assert!(fails(|| other.copy(copy, rounded, 200)));
     one.wait(&made).unwrap();

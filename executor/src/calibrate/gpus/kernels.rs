@@ -5,7 +5,9 @@ use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::eight::{EightOperands, EightProduct};
 use trainwright_kernels::cuda::measure::{Bench, Effort};
 use trainwright_kernels::cuda::norm::NormForward;
-use trainwright_kernels::cuda::{Address, Compute, DeviceError, Epilogue, Number, Operands, Product};
+use trainwright_kernels::cuda::{
+    Address, Compute, DeviceError, Epilogue, Multiprocessors, Number, Operands, Product,
+};
 use trainwright_kernels::eight::Eight;
 use trainwright_spec::cluster::MeasuredKernel;
 use trainwright_spec::model::Mask;
@@ -68,10 +70,15 @@ const PRODUCTS: [(Precision, Number, Compute); 3] = [
 ///
 /// # Errors
 /// Of the device; a shape for which a library has no algorithm is left out.
-pub(super) fn measure(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, DeviceError> {
+pub(super) fn measure(
+    bench: &mut Bench,
+    shapes: &Shapes,
+    deterministic: bool,
+) -> Result<Vec<MeasuredKernel>, DeviceError> {
     let mut rows = products(bench, shapes)?;
     bench.device.clear()?;
-    rows.extend(attention(bench, shapes)?);
+    let backward = if deterministic { Pass::DeterministicBackward } else { Pass::Backward };
+    rows.extend(attention(bench, shapes, backward)?);
     rows.extend(streaming(bench, shapes)?);
     bench.device.clear()?;
     Ok(rows)
@@ -183,7 +190,7 @@ fn products(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, D
 }
 
 /// Causal attention of bf16 over packed rows, as the executor has it: by a library where it can.
-fn attention(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, DeviceError> {
+fn attention(bench: &mut Bench, shapes: &Shapes, backward: Pass) -> Result<Vec<MeasuredKernel>, DeviceError> {
     let [batches, heads, shared, widths, positions] = shapes.attention;
     let mut rows = Vec::new();
     for batch in batches {
@@ -194,6 +201,7 @@ fn attention(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, 
                         rows.extend(one_attention(
                             bench,
                             [*batch, *heads, heads / shared, *width, *positions],
+                            backward,
                         )?);
                     }
                 }
@@ -203,7 +211,11 @@ fn attention(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, 
     Ok(rows)
 }
 
-fn one_attention(bench: &mut Bench, sizes: [usize; 5]) -> Result<[MeasuredKernel; 2], DeviceError> {
+fn one_attention(
+    bench: &mut Bench,
+    sizes: [usize; 5],
+    backward: Pass,
+) -> Result<[MeasuredKernel; 2], DeviceError> {
     let [batch, heads, kv_heads, head_dim, positions] = sizes;
     bench.device.clear()?;
     let columns = (heads + 2 * kv_heads) * head_dim;
@@ -233,7 +245,7 @@ fn one_attention(bench: &mut Bench, sizes: [usize; 5]) -> Result<[MeasuredKernel
     };
     let mut timed = |pass, direction| Ok(row(kernel(direction), time_attention(bench, &own, pass)?));
     // Backward reads what forward has left.
-    Ok([timed(Pass::Forward, Direction::Forward)?, timed(Pass::Backward, Direction::Backward)?])
+    Ok([timed(Pass::Forward, Direction::Forward)?, timed(backward, Direction::Backward)?])
 }
 
 fn time_attention(bench: &mut Bench, own: &Attention, pass: Pass) -> Result<f64, DeviceError> {
@@ -243,7 +255,7 @@ fn time_attention(bench: &mut Bench, own: &Attention, pass: Pass) -> Result<f64,
     }
     let launches = match pass {
         Pass::Forward => own.forward(Number::Bf16).pop().into_iter().collect(),
-        Pass::Backward => own.backward(Number::Bf16).pop().unwrap_or_default(),
+        Pass::Backward | Pass::DeterministicBackward => own.backward(Number::Bf16).pop().unwrap_or_default(),
     };
     let all = bench.time(|device| launches.iter().try_for_each(|launch| device.launch(launch)))?;
     Ok(all.seconds)
@@ -255,6 +267,7 @@ fn streaming(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, 
     let (width, most) = (shapes.width, shapes.rows.iter().max().copied().unwrap_or(1));
     let mut matrix = || bench.random(Number::Bf16, most * width);
     let [x, residual, out] = [matrix()?, matrix()?, matrix()?];
+    let gpu = Multiprocessors::of(bench.device);
     let gain = bench.random(Number::Bf16, width)?;
     let mean = bench.device.allocate(most * size_of::<f32>())?;
     let scale = bench.device.allocate(most * size_of::<f32>())?;
@@ -277,7 +290,7 @@ fn streaming(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, 
             ..NormForward::default()
         };
         for (access, read, launch) in [
-            (Access::Elementwise, 2.0 * bytes, sum.launch(Number::Bf16)),
+            (Access::Elementwise, 2.0 * bytes, sum.launch(Number::Bf16, gpu)),
             (Access::Reduction, bytes, norm.launch(Number::Bf16)),
         ] {
             let seconds = bench.time(|device| device.launch(&launch))?.seconds;

@@ -1,6 +1,6 @@
 //! The host sees everything when it is made: nothing is kept until a step's end.
 
-use super::super::{Numbers, Slice, SliceMut, StepBegin, StepNumbers, StepOps, Words, each_token};
+use super::super::{HostWords, Numbers, Slice, SliceMut, StepBegin, StepNumbers, StepOps, Words, each_token};
 use super::Cpu;
 use trainwright_kernels::cuda::DeviceError;
 
@@ -11,8 +11,12 @@ impl StepOps for Cpu {
         false
     }
 
-    fn bring(&self, all: Vec<Vec<u32>>) -> Vec<Words> {
-        all.into_iter().map(Words::on_host).collect()
+    fn sums_by_entry(&self) -> bool {
+        false
+    }
+
+    fn bring(&self, all: Vec<HostWords>) -> Vec<Words> {
+        all.into_iter().map(|words| Words::on_host(words.numbers)).collect()
     }
 
     fn begin_step(&self, _: StepBegin) {}

@@ -14,6 +14,10 @@ pub(super) struct Attending {
     fused: [bool; 2],
     /// Why it did not do some: the first reason.
     refused: [Option<String>; 2],
+    /// Whether gradients are to have the same bits in every run.
+    deterministic: bool,
+    /// Whether some may not have.
+    any_order: bool,
 }
 
 /// Whether a library is asked for attention.
@@ -26,13 +30,23 @@ enum Asked {
 
 impl Attending {
     /// Of a plan in such numbers.
-    pub fn new(by: AttentionBy, number: Number) -> Self {
+    pub fn new(by: AttentionBy, number: Number, deterministic: bool) -> Self {
         let asked = match (by, number) {
             (AttentionBy::Own, _) => Asked::NobodyWants,
             (AttentionBy::Cudnn, Number::F32) => Asked::NotInF32,
             (AttentionBy::Cudnn, Number::Bf16) => Asked::Yes,
         };
-        Self { asked, fused: [false; 2], refused: [None, None] }
+        Self { asked, fused: [false; 2], refused: [None, None], deterministic, any_order: false }
+    }
+
+    /// The pass that makes gradients.
+    fn backward(&self) -> Pass {
+        if self.deterministic { Pass::DeterministicBackward } else { Pass::Backward }
+    }
+
+    /// Whether all that was done so far has the same bits in every run.
+    pub fn is_deterministic(&self) -> bool {
+        !self.any_order
     }
 
     /// Whose, and why not a library's of that name.
@@ -77,11 +91,12 @@ impl Cuda {
             Ok(bytes) => {
                 let (_workspace, at) = self.scratch(bytes.div_ceil(size_of::<f32>()));
                 self.run(|memory| memory.device.attend(own, pass, at));
-                attending.fused[pass as usize] = true;
+                attending.fused[usize::from(pass.is_backward())] = true;
+                attending.any_order |= pass == Pass::Backward;
                 true
             }
             Err(reason) => {
-                attending.refused[pass as usize].get_or_insert(reason);
+                attending.refused[usize::from(pass.is_backward())].get_or_insert(reason);
                 false
             }
         }
@@ -111,7 +126,8 @@ impl Cuda {
             v_gradient,
             ..own
         };
-        if self.fused(&own, Pass::Backward) {
+        let pass = self.attending.borrow().backward();
+        if self.fused(&own, pass) {
             return;
         }
         let fastest = own.backward(self.number).pop().expect("the simple version does all");
@@ -167,7 +183,7 @@ mod tests {
     fn whose_kernels_is_told_with_the_first_reason() {
         let check = |by, number, fused, refused: [Option<&str>; 2], expected| {
             let refused = refused.map(|reason| reason.map(String::from));
-            let own = Attending { fused, refused, ..Attending::new(by, number) };
+            let own = Attending { fused, refused, ..Attending::new(by, number, false) };
             assert_eq!(own.told("cuDNN 9.10.2"), expected);
         };
         let (cudnn, bf16) = (AttentionBy::Cudnn, Number::Bf16);

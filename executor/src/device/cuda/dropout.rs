@@ -24,7 +24,7 @@ impl DropoutOps for Cuda {
             width: int(width),
             batch: int(positions.batch),
         };
-        self.launch(&own.launch(x.number));
+        self.launch(&own.launch(x.number, self.gpu));
     }
 
     fn attention_dropping(&self, layer: &Attention, drops: ScoreDropout, qkv: Slice) -> [Numbers; 2] {

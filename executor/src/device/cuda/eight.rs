@@ -57,8 +57,8 @@ impl Cuda {
             width: int(matrix.width),
             ..NarrowEight::default()
         };
-        let (_largest, largest) = self.scratch(own.blocks() as usize);
-        let launches = NarrowEight { largest, ..own }.launches(x.number, to);
+        let (_largest, largest) = self.scratch(own.blocks(self.gpu) as usize);
+        let launches = NarrowEight { largest, ..own }.launches(x.number, to, self.gpu);
         launches.iter().for_each(|launch| self.launch(launch));
         side
     }

@@ -4,17 +4,15 @@
 //! as cublasLt's, one by one, which has instructions that the launch has not; so are those in f32.
 
 use super::super::{Device, ExpertOps, ExpertPass, ExpertProducts, Numbers, Slice, SliceMut, Visits};
-use super::Cuda;
 use super::structs::int;
+use super::{Cuda, Multiprocessors};
 use trainwright_kernels::cuda::Address;
 use trainwright_kernels::cuda::experts::{Permutation, Routing};
 use trainwright_kernels::cuda::grouped::{GroupedProduct, TILE};
 
-/// Tiles of a result, each a block, that keep a GPU busy: as many as an H100 has multiprocessors.
-const BUSY: usize = 132;
-
-/// Whether one expert's product is enough for a GPU, if all have as many rows.
-fn fills_a_gpu(products: &ExpertProducts) -> bool {
+/// Whether one expert's product is enough for a GPU, if all have as many rows: it has a tile, a block each, for every
+/// multiprocessor.
+fn fills_a_gpu(products: &ExpertProducts, gpu: Multiprocessors) -> bool {
     let ExpertProducts { pass, starts, inputs, outputs, .. } = *products;
     let rows = starts[starts.len() - 1] / (starts.len() - 1);
     let [rows, columns] = match pass {
@@ -23,7 +21,7 @@ fn fills_a_gpu(products: &ExpertProducts) -> bool {
         ExpertPass::Weights => [outputs, inputs],
     };
     let tiles = |lines: usize| lines.div_ceil(TILE as usize);
-    tiles(rows) * tiles(columns) >= BUSY
+    tiles(rows) * tiles(columns) >= gpu.0 as usize
 }
 
 impl Cuda {
@@ -120,7 +118,7 @@ impl ExpertOps for Cuda {
             inputs: int(inputs),
             outputs: int(outputs),
         };
-        if !own.fits(left.number) || fills_a_gpu(&products) {
+        if !own.fits(left.number) || fills_a_gpu(&products, self.gpu) {
             return products.one_by_one(self, out);
         }
         let starts: Vec<u32> = starts.iter().map(|row| *row as u32).collect();
@@ -171,7 +169,13 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::Bf16, attention: None };
+        let opening = Opening {
+            local: 0,
+            threads: Threads::ONE,
+            number: Number::Bf16,
+            attention: None,
+            deterministic: false,
+        };
         let device = (kind.open)(opening).unwrap();
         let _here = Here::is(Rc::clone(&device));
         // None, one, more than a tile of rows.
@@ -205,7 +209,8 @@ mod tests {
         let of = |pass, rows| {
             let (left, right) = (Slice::Host(&[]), Slice::Host(&[]));
             let starts = [0, rows / 2, rows];
-            fills_a_gpu(&ExpertProducts { pass, left, right, starts: &starts, inputs: 1024, outputs: 4096 })
+            let products = ExpertProducts { pass, left, right, starts: &starts, inputs: 1024, outputs: 4096 };
+            fills_a_gpu(&products, Multiprocessors(132))
         };
         // 4 tiles of rows by 32 of columns are 128 blocks, 5 are 160; the matrix alone has 8 x 32.
         assert_eq!([1024, 1280].map(|rows| of(ExpertPass::Forward, rows)), [false, true]);

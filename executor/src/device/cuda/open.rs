@@ -2,6 +2,7 @@
 
 use super::super::{Device, GpuName, Opening};
 use super::Cuda;
+use super::attention::Attending;
 use crate::error::{Fault, RunError};
 use crate::settings::AttentionBy;
 use std::rc::Rc;
@@ -16,8 +17,9 @@ fn opened(
     opening: Opening,
     unless_said: AttentionBy,
 ) -> Result<Rc<dyn Device>, Fault> {
-    let attention = opening.attention.unwrap_or(unless_said);
-    Ok(Rc::new(Cuda::new(device.map_err(Fault::Device)?, opening.number, attention)))
+    let Opening { number, attention, deterministic, .. } = opening;
+    let attending = Attending::new(attention.unwrap_or(unless_said), number, deterministic);
+    Ok(Rc::new(Cuda::new(device.map_err(Fault::Device)?, number, attending)))
 }
 
 /// Whether there are a GPU, its driver and the libraries that a run needs.

@@ -11,11 +11,6 @@ use trainwright_kernels::cuda::rotary::Rotary;
 use trainwright_kernels::norm::Norm;
 use trainwright_kernels::rotary::Turn;
 
-/// Rows of a matrix that are summed by one share of a column's sum.
-const SHARE_ROWS: usize = 64;
-/// At most so many shares.
-const SHARES: usize = 256;
-
 impl Cuda {
     pub(super) fn residual(&self, x: Far, [bias, residual]: [Option<Slice>; 2], width: usize) {
         let rows = int(x.length / width);
@@ -23,7 +18,11 @@ impl Cuda {
         let own = Residual { x: x.at, bias, residual, out: x.at, rows, width: int(width) };
         // Parts of rows may begin anywhere.
         let aligned = [x.at, bias, residual].iter().all(|address| address.0 % 16 == 0);
-        let version = if aligned { own.launch(x.number) } else { own.ladder(x.number).swap_remove(0) };
+        let version = if aligned {
+            own.launch(x.number, self.gpu)
+        } else {
+            own.ladder(x.number, self.gpu).swap_remove(0)
+        };
         self.launch(&version);
     }
 
@@ -63,7 +62,7 @@ impl Cuda {
         vectors: [Option<SliceMut>; 2],
         launch: impl FnOnce(NormBackward),
     ) {
-        let length = own.blocks() as usize * own.width as usize;
+        let length = own.blocks(self.gpu) as usize * own.width as usize;
         let sums = vectors.map(|to| to.map(|to| (self.scratch(length), to.device())));
         let [partial_gain, partial_bias] =
             sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
@@ -75,17 +74,11 @@ impl Cuda {
 
     /// Adds the sum of rows to f32.
     fn column_sum(&self, x: Far, out: Far) {
-        let (rows, width) = (x.length / out.length, int(out.length));
-        let shares = rows.div_ceil(SHARE_ROWS).min(SHARES);
-        if shares <= 1 {
-            let all = ColumnSum { x: x.at, out: out.at, rows: int(rows), width, add: 1 };
-            return self.launch(&all.launch(x.number, 1));
-        }
-        let (_partial, at) = self.scratch(shares * out.length);
-        let first = ColumnSum { x: x.at, out: at, rows: int(rows), width, add: 0 };
-        self.launch(&first.launch(x.number, int(shares)));
-        let second = ColumnSum { x: at, out: out.at, rows: int(shares), width, add: 1 };
-        self.launch(&second.launch(Number::F32, 1));
+        let (rows, width) = (int(x.length / out.length), int(out.length));
+        let own = ColumnSum { x: x.at, out: out.at, rows, width, add: 1 };
+        let shares = own.shares(self.gpu) as usize;
+        let (_partial, partial) = self.scratch(if shares > 1 { shares * out.length } else { 0 });
+        own.launches(x.number, partial, self.gpu).iter().for_each(|launch| self.launch(launch));
     }
 }
 
@@ -126,17 +119,17 @@ impl RowOps for Cuda {
 
     fn norm_gradient(&self, norm: &Norm, gradient: NormGradient, to_input: SliceMut) {
         let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
-        self.launch(&own.input(self.number));
+        self.launch(&own.input(self.number, self.gpu));
     }
 
     fn norm_vectors(&self, norm: &Norm, gradient: NormGradient, vectors: [Option<SliceMut>; 2]) {
         let own = norm_backward(norm, gradient);
-        self.with_vectors(own, vectors, |own| self.launch(&own.vectors(self.number)));
+        self.with_vectors(own, vectors, |own| self.launch(&own.vectors(self.number, self.gpu)));
     }
 
     fn makes_norm_gradients_at_once(&self, norm: &Norm) -> bool {
         let own = NormBackward { width: int(norm.width), ..NormBackward::default() };
-        own.launch(self.number).len() == 1
+        own.launch(self.number, self.gpu).len() == 1
     }
 
     fn norm_gradients(
@@ -148,7 +141,7 @@ impl RowOps for Cuda {
     ) {
         let own = NormBackward { gradient: to_input.device().at, ..norm_backward(norm, gradient) };
         self.with_vectors(own, vectors, |own| {
-            own.launch(self.number).iter().for_each(|launch| self.launch(launch));
+            own.launch(self.number, self.gpu).iter().for_each(|launch| self.launch(launch));
         });
     }
 
@@ -174,7 +167,7 @@ impl RowOps for Cuda {
                 direction: if turn == Turn::There { 1.0 } else { -1.0 },
             };
             at = at.after(tokens * heads.row * x.number.size());
-            self.launch(&own.launch(x.number));
+            self.launch(&own.launch(x.number, self.gpu));
         }
     }
 
@@ -182,7 +175,7 @@ impl RowOps for Cuda {
         let (out, (function, gated)) = (out.device(), activation(layer));
         let (rows, width) = (int(out.length / layer.width), int(layer.width));
         let own = Activation { x: x.device().at, out: out.at, rows, width, gated, ..Activation::default() };
-        self.launch(&own.launch(function, Direction::Forward, out.number));
+        self.launch(&own.launch(function, Direction::Forward, out.number, self.gpu));
     }
 
     fn activation_gradient(&self, layer: &FeedForward, x: Slice, gradient: Slice, to_input: SliceMut) {
@@ -196,6 +189,6 @@ impl RowOps for Cuda {
             width: int(layer.width),
             gated,
         };
-        self.launch(&own.launch(function, Direction::Backward, gradient.number));
+        self.launch(&own.launch(function, Direction::Backward, gradient.number, self.gpu));
     }
 }

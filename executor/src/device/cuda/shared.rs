@@ -9,9 +9,9 @@ use trainwright_kernels::cuda::reduce::{SUMMED, SumBuffers};
 pub(super) fn sum(device: &Cuda, to: Far, all: &[Slice]) {
     let addresses: Vec<Address> = all.iter().map(|own| own.device().at).collect();
     let (first, rest) = addresses.split_at(addresses.len().min(SUMMED));
-    device.launch(&SumBuffers::of(first, to.at, to.length).launch(to.number));
+    device.launch(&SumBuffers::of(first, to.at, to.length).launch(to.number, device.gpu));
     for more in rest.chunks(SUMMED - 1) {
         let more: Vec<Address> = [to.at].iter().chain(more).copied().collect();
-        device.launch(&SumBuffers::of(&more, to.at, to.length).launch(to.number));
+        device.launch(&SumBuffers::of(&more, to.at, to.length).launch(to.number, device.gpu));
     }
 }

@@ -5,12 +5,14 @@
 //! └─────────── read once behind a step ──────────────────┘└──────── written once before it ──────┘
 //! ```
 
-use super::super::{Numbers, Rule, Slice, SliceMut, StepBegin, StepNumbers, StepOps, Words};
+use super::super::{
+    HostWords, Numbers, Rule, Slice, SliceMut, SortedThere, StepBegin, StepNumbers, StepOps, Words,
+};
 use super::structs::int;
 use super::{Cuda, Number};
 use trainwright_kernels::cuda::cross_entropy::{JoinMaxima, LossSum};
 use trainwright_kernels::cuda::optimizer::Now;
-use trainwright_kernels::cuda::reduce::{ClipFactor, PartSum, SquareSum};
+use trainwright_kernels::cuda::reduce::{ClipFactor, PartSums, SquareSums};
 use trainwright_kernels::cuda::{Address, DeviceError, Graph, Recording, Told};
 use trainwright_kernels::optimizer::{AdamW, Lamb};
 
@@ -57,33 +59,70 @@ impl Cuda {
     }
 }
 
+impl Cuda {
+    /// Σ x² of each piece of some tensors and of others, times its tensor's scale, by one launch: f64, those of the first ones
+    /// before those of the others. The memory that holds them, where they are in it, and how many each has.
+    pub(super) fn square_parts(&self, all: [&[(Slice, f32)]; 2]) -> (Numbers, Address, [usize; 2]) {
+        let squared = |(own, scale): &(Slice, f32)| {
+            let far = own.device();
+            assert_eq!(far.number, Number::F32, "gradients of weights are f32");
+            (far.at, far.length, *scale)
+        };
+        let wholes = all.map(|all| all.iter().map(squared).collect());
+        let (pieces, counts) = self.tables.borrow_mut().squared(self, wholes);
+        let count = counts[0] + counts[1];
+        let (parts, partial) = self.scratch(2 * count);
+        if count > 0 {
+            self.launch(&SquareSums { pieces, partial }.launch(count));
+        }
+        (parts, partial, counts)
+    }
+}
+
 impl StepOps for Cuda {
     fn keeps(&self) -> bool {
         true
     }
 
-    fn bring(&self, all: Vec<Vec<u32>>) -> Vec<Words> {
-        // Each begins where 16 bytes do.
-        let room = |words: &Vec<u32>| words.len().next_multiple_of(4);
-        let count: usize = all.iter().map(room).sum();
+    fn sums_by_entry(&self) -> bool {
+        true
+    }
+
+    fn bring(&self, all: Vec<HostWords>) -> Vec<Words> {
+        // Each part begins where 16 bytes do.
+        let mut together: Vec<u32> = Vec::new();
+        let mut put = |words: &[u32]| {
+            let first = together.len();
+            together.extend(words);
+            together.resize(together.len().next_multiple_of(4), 0);
+            first
+        };
+        let places: Vec<(usize, Option<[usize; 2]>)> = all
+            .iter()
+            .map(|HostWords { numbers, sorted }| {
+                let own = put(numbers);
+                (own, sorted.as_ref().map(|sorted| [put(&sorted.order), put(&sorted.starts)]))
+            })
+            .collect();
+        let count = together.len();
         let known = self.tokens.get().filter(|(_, known)| *known >= count).map(|(at, _)| at);
         let at = known.unwrap_or_else(|| self.far(count, Number::F32).at);
         if known.is_none() {
             self.tokens.set(Some((at, count)));
         }
-        let mut together = vec![0u32; count];
-        let mut first = 0;
-        let brought = all.into_iter().map(|words| {
-            together[first..first + words.len()].copy_from_slice(&words);
-            let at = at.after(4 * first);
-            first += room(&words);
-            Words::there(words, at)
-        });
-        let brought = brought.collect();
         if count > 0 {
             self.run(|memory| memory.device.write(at, bytemuck::cast_slice(&together)));
         }
-        brought
+        let there = |first: usize| at.after(4 * first);
+        let brought = all.into_iter().zip(places).map(|(HostWords { numbers, sorted }, (own, of_sorted))| {
+            let sorted = sorted.zip(of_sorted).map(|(sorted, [order, starts])| SortedThere {
+                order: there(order),
+                starts: there(starts),
+                rows: sorted.starts.len() - 1,
+            });
+            Words::there(numbers, there(own), sorted)
+        });
+        brought.collect()
     }
 
     fn begin_step(&self, begin: StepBegin) {
@@ -122,28 +161,10 @@ impl StepOps for Cuda {
     }
 
     fn square_sums(&self, all: [&[(Slice, f32)]; 2]) -> Numbers {
-        let own = all.map(|all| {
-            let each = all.iter().map(|(own, scale)| {
-                let far = own.device();
-                let sum =
-                    SquareSum { x: far.at, count: far.length as i64, scale: *scale, ..SquareSum::default() };
-                (sum, far.number, sum.blocks(far.number))
-            });
-            each.collect::<Vec<_>>()
-        });
-        let counts = own.each_ref().map(|own| own.iter().map(|(.., blocks)| blocks).sum::<i32>());
-        let (_partial, partial) = self.scratch(2 * (counts[0] + counts[1]) as usize);
+        let (_parts, partial, counts) = self.square_parts(all);
         let (sums, at) = self.scratch(2);
-        let mut first = 0;
-        for (sum, number, blocks) in own.into_iter().flatten() {
-            let sum = SquareSum { partial: partial.after(8 * first), ..sum };
-            self.launch(&sum.launch(number));
-            first += blocks as usize;
-        }
-        let parts = [partial, partial.after(8 * counts[0] as usize)];
-        for (which, (partial, count)) in parts.into_iter().zip(counts).enumerate() {
-            self.launch(&PartSum { partial, sum: at.after(4 * which), count }.launch());
-        }
+        let [first, all] = [counts[0], counts[0] + counts[1]].map(int);
+        self.launch(&PartSums { partial, sums: at, starts: [0, first, all] }.launch());
         sums
     }
 
@@ -210,7 +231,13 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None };
+        let opening = Opening {
+            local: 0,
+            threads: Threads::ONE,
+            number: Number::F32,
+            attention: None,
+            deterministic: false,
+        };
         let device = (kind.open)(opening).unwrap();
         let _here = Here::is(Rc::clone(&device));
         let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));

@@ -5,6 +5,7 @@ use super::Cuda;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use trainwright_kernels::cuda::optimizer::{Piece, TrustRatios};
+use trainwright_kernels::cuda::reduce::SquaresPiece;
 use trainwright_kernels::cuda::{Address, Number};
 
 /// Positions and sequences of a rank's tokens.
@@ -19,6 +20,21 @@ pub(super) struct Tables {
     sorted: BTreeMap<(Places, usize), [Address; 2]>,
     /// By the first one's address: tensors that are updated together, and what was made of them.
     together: BTreeMap<u64, (Vec<Whole>, Together)>,
+    /// Tensors whose squares were summed last.
+    squared: Option<Squared>,
+}
+
+/// Tensors of two sums with their scales: where each is, and how many numbers it has.
+type Scaled = [Vec<(Address, usize, f32)>; 2];
+
+/// What was made of some.
+struct Squared {
+    of: Scaled,
+    /// `SquaresPiece`s, and room for how many of them.
+    pieces: Address,
+    room: usize,
+    /// How many pieces each sum has.
+    counts: [usize; 2],
 }
 
 /// A tensor, how many numbers it has and whether LAMB and LARS scale its step.
@@ -93,6 +109,30 @@ impl Tables {
             let order: Vec<u32> = (0..below(rows)).collect();
             [put(device, bytemuck::cast_slice(&order)), put(device, bytemuck::cast_slice(&starts))]
         })
+    }
+
+    /// The pieces of tensors whose squares are summed, and how many of them either sum has. The list is written anew only when
+    /// tensors or their places have changed.
+    pub fn squared(&mut self, device: &Cuda, of: Scaled) -> (Address, [usize; 2]) {
+        if let Some(known) = self.squared.as_ref().filter(|known| known.of == of) {
+            return (known.pieces, known.counts);
+        }
+        let cut = |all: &Vec<(Address, usize, f32)>| -> Vec<SquaresPiece> {
+            all.iter().flat_map(|(at, count, scale)| SquaresPiece::cut(*at, *count, *scale)).collect()
+        };
+        let both = of.each_ref().map(cut);
+        let counts = both.each_ref().map(Vec::len);
+        let bytes: Vec<u8> = both.iter().flatten().flat_map(SquaresPiece::bytes).collect();
+        let count = counts[0] + counts[1];
+        let (pieces, room) = match self.squared.as_ref().filter(|known| known.room >= count) {
+            Some(known) => {
+                device.run(|memory| memory.device.write(known.pieces, &bytes));
+                (known.pieces, known.room)
+            }
+            None => (put(device, &bytes), count),
+        };
+        self.squared = Some(Squared { of, pieces, room, counts });
+        (pieces, counts)
     }
 
     /// Tensors in pieces.

@@ -1,16 +1,12 @@
 //! Tables of vectors by entry and by position, and the loss.
 
-use super::super::{Device, LossTokens, Numbers, Positions, Slice, SliceMut, TokenOps, Words};
+use super::super::{Device, LossTokens, Numbers, Positions, Slice, SliceMut, SortedThere, TokenOps, Words};
 use super::Cuda;
 use super::structs::{cross_entropy_of, int};
 use trainwright_kernels::cross_entropy;
 use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
-use trainwright_kernels::cuda::experts::Sort;
 use trainwright_kernels::embedding::Rows;
-
-/// Tokens of a block that sorts them.
-const SORTED: i32 = 2048;
 
 impl TokenOps for Cuda {
     fn look_up(&self, rows: Rows, table: Slice, entries: &Words, out: SliceMut) {
@@ -26,36 +22,25 @@ impl TokenOps for Cuda {
             batch: 1,
             ..LookUp::default()
         };
-        self.launch(&own.launch(table.number));
+        self.launch(&own.launch(table.number, self.gpu));
     }
 
     fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice) {
-        let (table, gradient, keys) = (table.device(), gradient.device(), entries.device());
-        let (tokens, buckets) = (entries.len(), table.length / rows.width);
-        let sort = Sort {
-            keys,
-            count: int(tokens),
-            buckets: int(buckets),
-            first: int(rows.first),
-            share: SORTED,
-            ..Sort::default()
-        };
-        let (_counts, counts) = self.scratch(sort.blocks() as usize * buckets);
-        let (_starts, starts) = self.scratch(buckets + 1);
-        let (_order, order) = self.scratch(tokens);
-        Sort { counts, starts, order, ..sort }.launches().iter().for_each(|launch| self.launch(launch));
+        let (table, gradient) = (table.device(), gradient.device());
+        let SortedThere { order, starts, rows: of_table } = entries.sorted();
+        assert_eq!(of_table, table.length / rows.width, "tokens were sorted for this table");
         let own = TableGradient {
             gradient: gradient.at,
-            entries: keys,
+            entries: entries.device(),
             order,
             starts,
             table: table.at,
-            tokens: int(tokens),
+            tokens: int(entries.len()),
             width: int(rows.width),
             first: int(rows.first),
-            rows: int(buckets),
+            rows: int(of_table),
         };
-        self.launch(&own.launch(gradient.number));
+        self.launch(&own.launch(gradient.number, self.gpu));
     }
 
     /// Positions are looked up as entries of their table.
@@ -74,7 +59,7 @@ impl TokenOps for Cuda {
             batch: 1,
             ..LookUp::default()
         };
-        self.launch(&own.launch(table.number));
+        self.launch(&own.launch(table.number, self.gpu));
         self.residual(x, [None, Some(looked_up.slice())], width);
     }
 
@@ -96,7 +81,7 @@ impl TokenOps for Cuda {
             first: 0,
             rows: int(rows),
         };
-        self.launch(&own.launch(gradient.number));
+        self.launch(&own.launch(gradient.number, self.gpu));
     }
 
     fn loss(&self, columns: &cross_entropy::Columns, logits: Slice, targets: &Words) -> Numbers {

@@ -3,7 +3,7 @@
 //! A device with memory of its own keeps both there: what changes is written once before a step, and losses and norm are read
 //! once behind it. So all between are launches that are the same in every step.
 
-use super::super::{Numbers, Rule, Slice, SliceMut, Words};
+use super::super::{HostWords, Numbers, Rule, Slice, SliceMut, Words};
 use trainwright_kernels::cross_entropy::Statistics;
 use trainwright_kernels::cuda::DeviceError;
 
@@ -33,8 +33,11 @@ pub(crate) trait StepOps {
     /// Whether losses and the gradients' norm stay on the device until a step's end.
     fn keeps(&self) -> bool;
 
+    /// Whether tokens that look up a table are brought with their order by entry, in which the table's gradient is summed.
+    fn sums_by_entry(&self) -> bool;
+
     /// Tokens of a step, for the device to read: from the same place in every step.
-    fn bring(&self, all: Vec<Vec<u32>>) -> Vec<Words>;
+    fn bring(&self, all: Vec<HostWords>) -> Vec<Words>;
 
     /// Before the first op of a step.
     fn begin_step(&self, begin: StepBegin);

@@ -254,7 +254,14 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
         (bench.array(number, &expected.o)?, bench.array(Number::F32, &expected.logarithms)?);
     let dots = bench.blank(Number::F32, expected.logarithms.len())?;
     (attention.o, attention.logarithms, attention.dots) = (o.at, logarithms.at, dots.at);
-    for way in ways(bench, &attention, number, Pass::Backward) {
+    let passes = [Pass::Backward, Pass::DeterministicBackward].map(|pass| {
+        let own = ways(bench, &attention, number, pass);
+        // Ours are the same in both.
+        own.into_iter()
+            .filter(move |way| pass == Pass::Backward || matches!(way, Way::Library(_)))
+            .map(move |way| (pass, way))
+    });
+    for (pass, way) in passes.into_iter().flatten() {
         let gradients: Vec<(Array, Vec<f64>)> = if packed {
             let rows = bench.array(number, &joined([&blank_q, &blank_k, &blank_v]))?;
             attention.q_gradient = rows.at;
@@ -272,7 +279,7 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
             let expected = [&expected.q_gradient, &expected.k_gradient, &expected.v_gradient];
             made.into_iter().zip(expected).map(|(made, expected)| (made, expected.clone())).collect()
         };
-        let kernels = run(bench, &attention, number, Pass::Backward, way)?;
+        let kernels = run(bench, &attention, number, pass, way)?;
         for (index, (made, expected)) in gradients.iter().enumerate() {
             let kernel = &kernels[2 - index.min(1)];
             bench.compare_within(kernel, &format!("{case}: gradient {index}"), made, expected, tolerance)?;
@@ -293,7 +300,7 @@ enum Way {
 fn ways(bench: &mut Bench, attention: &Attention, number: Number, pass: Pass) -> Vec<Way> {
     let versions = match pass {
         Pass::Forward => attention.forward(number).len(),
-        Pass::Backward => attention.backward(number).len(),
+        Pass::Backward | Pass::DeterministicBackward => attention.backward(number).len(),
     };
     let fused = if number == Number::Bf16 { bench.device.fuses(attention, pass).ok() } else { None };
     (0..versions).map(Way::Own).chain(fused.map(Way::Library)).collect()
@@ -309,7 +316,9 @@ fn run(
 ) -> Result<[String; 3], DeviceError> {
     let launches = match (way, pass) {
         (Way::Own(version), Pass::Forward) => vec![attention.forward(number).swap_remove(version)],
-        (Way::Own(version), Pass::Backward) => attention.backward(number).swap_remove(version),
+        (Way::Own(version), Pass::Backward | Pass::DeterministicBackward) => {
+            attention.backward(number).swap_remove(version)
+        }
         (Way::Library(bytes), _) => {
             let workspace = bench.device.allocate(bytes)?;
             bench.device.attend(attention, pass, workspace)?;

@@ -59,9 +59,9 @@ pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
                 false => Ok(Address::NULL),
             };
             let [out, transposed] = [room(copies[0])?, room(copies[1])?];
-            let largest = bench.blank(Number::F32, own.blocks() as usize)?.at;
+            let largest = bench.blank(Number::F32, own.blocks(bench.gpu) as usize)?.at;
             let own = NarrowEight { largest, scale: scale_found.at, out, transposed, ..own };
-            let launches = own.launches(number, to);
+            let launches = own.launches(number, to, bench.gpu);
             for launch in &launches {
                 bench.run(launch)?;
             }

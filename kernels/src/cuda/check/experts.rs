@@ -59,34 +59,44 @@ fn no_numbers(bench: &mut Bench) -> Result<(), DeviceError> {
     bench.compare_words("route", "no numbers: experts", routing.experts, &[0, 1])
 }
 
+/// Keys sorted by blocks of so many, and the order that is right.
+fn sorted(
+    bench: &mut Bench,
+    keys: &[u32],
+    [first, buckets]: [u32; 2],
+    share: i32,
+) -> Result<(Sort, Vec<u32>), DeviceError> {
+    let key = |choice: &u32| keys[*choice as usize];
+    let mut order: Vec<u32> =
+        (0..keys.len() as u32).filter(|choice| key(choice).wrapping_sub(first) < buckets).collect();
+    order.sort_by_key(key);
+    let below = |bucket: u32| order.iter().filter(|choice| key(choice) < first + bucket).count() as u32;
+    let starts: Vec<u32> = (0..=buckets).map(below).collect();
+    let count = keys.len() as i32;
+    let mut sort = Sort { count, buckets: buckets as i32, first: first as i32, share, ..Sort::default() };
+    sort.keys = bench.words(keys)?;
+    sort.counts = bench.words(&vec![9; sort.blocks() as usize * buckets as usize])?;
+    sort.starts = bench.words(&vec![9; buckets as usize + 1])?;
+    sort.order = bench.words(&vec![9; keys.len()])?;
+    for launch in sort.launches() {
+        bench.run(&launch)?;
+    }
+    let case = format!("{buckets} buckets");
+    bench.compare_words("sort_scan", &format!("{case}: starts"), sort.starts, &starts)?;
+    bench.compare_words("sort_place", &format!("{case}: order"), sort.order, &order)?;
+    Ok((sort, order))
+}
+
 pub(super) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
+    // More buckets than a block has threads.
+    let keys = bench.indices(50, 2509);
+    sorted(bench, &keys, [5, 2500], 16)?;
     // Experts 2 to 4 of 7 are here, so some choices are dropped. A row has more packs than a block has threads.
     let (tokens, chosen, width, buckets, first) = (70usize, 2usize, 2056usize, 3usize, 2u32);
     let choices = tokens * chosen;
     for number in Number::ALL {
         let keys = bench.indices(choices, 7);
-        let mut order: Vec<u32> = (0..choices as u32)
-            .filter(|choice| keys[*choice as usize].wrapping_sub(first) < buckets as u32)
-            .collect();
-        order.sort_by_key(|choice| keys[*choice as usize]);
-        let starts: Vec<u32> = (0..=buckets as u32)
-            .map(|bucket| {
-                order.iter().filter(|choice| keys[**choice as usize] < first + bucket).count() as u32
-            })
-            .collect();
-        let mut sort =
-            Sort { count: choices as i32, buckets: buckets as i32, first: first as i32, ..Sort::default() };
-        sort.share = 50;
-        sort.keys = bench.words(&keys)?;
-        sort.counts = bench.words(&vec![9; sort.blocks() as usize * buckets])?;
-        sort.starts = bench.words(&vec![9; buckets + 1])?;
-        sort.order = bench.words(&vec![9; choices])?;
-        for launch in sort.launches() {
-            bench.run(&launch)?;
-        }
-        bench.compare_words("sort_scan", "starts", sort.starts, &starts)?;
-        bench.compare_words("sort_place", "order", sort.order, &order)?;
-
+        let (sort, order) = sorted(bench, &keys, [first, buckets as u32], 50)?;
         let mut places = vec![u32::MAX; choices];
         order.iter().enumerate().for_each(|(place, choice)| places[*choice as usize] = place as u32);
         let own_places = bench.words(&vec![u32::MAX; choices])?;

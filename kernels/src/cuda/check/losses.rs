@@ -2,7 +2,9 @@
 
 use super::super::cross_entropy::{CrossEntropy, JoinMaxima, LossSum};
 use super::super::launch::Launch;
-use super::super::reduce::{Cast, ClipFactor, ColumnSum, PartSum, SquareSum, SumBuffers};
+use super::super::reduce::{
+    Cast, ClipFactor, ColumnSum, PartSums, SQUARES_PIECE, SquareSums, SquaresPiece, SumBuffers,
+};
 use super::{Address, Array, Bench, DeviceError, Number};
 
 pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
@@ -21,47 +23,12 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
         bench.run(&second.launch(Number::F32, 1))?;
         bench.compare(&launch.kernel, "in shares", &before, &expected)?;
 
-        // An odd count leaves numbers that fill no pack. Two ranks hold them, each of which counts half.
-        let count = 10_003usize;
-        let x = bench.random(number, count)?;
-        let half = x.values.iter().map(|x| x * x).sum::<f64>() / 2.0;
-        let mut squares = SquareSum { x: x.at, count: count as i64, scale: 0.5, ..SquareSum::default() };
-        // Fewer blocks than it would take, so that each thread does several packs.
-        let blocks = squares.blocks(number) / 3;
-        // Parts of other tensors are behind them, more than a block has threads.
-        let others: Vec<f64> = (0..5003).map(|_| bench.next().abs()).collect();
-        let parts = vec![f64::NAN; blocks as usize].into_iter().chain(others.iter().copied());
-        let bytes: Vec<u8> = parts.flat_map(f64::to_le_bytes).collect();
-        squares.partial = bench.device.upload(&bytes)?;
-        let launch = Launch { grid: [blocks as u32, 1, 1], ..squares.launch(number) };
-        bench.run(&launch)?;
-        let sums = bench.blank(Number::F32, 2)?;
-        let mut of_parts = |partial, sum, count| {
-            let own = PartSum { partial, sum, count }.launch();
-            bench.run(&own).map(|()| own.kernel)
-        };
-        of_parts(squares.partial, sums.at, blocks)?;
-        let behind = squares.partial.after(8 * blocks as usize);
-        let kernel = of_parts(behind, sums.at.after(4), others.len() as i32)?;
-        let others: f64 = others.iter().sum();
-        bench.compare(&launch.kernel, "two sums", &sums, &[half, others])?;
-        bench.compare(&kernel, "two sums", &sums, &[half, others])?;
-        // The norm is above its bound, and it is not.
-        let norm = (half + others).sqrt();
-        for bound in [norm / 8.0, norm * 2.0] {
-            let factor = bench.blank(Number::F32, 2)?;
-            let clip =
-                ClipFactor { squares: sums.at, factor: factor.at, count: 2, bound: bound as f32 }.launch();
-            bench.run(&clip)?;
-            bench.compare(&clip.kernel, "clipping", &factor, &[(bound / norm).min(1.0), norm])?;
-        }
-
         let buffers = [bench.random(number, 5003)?, bench.random(number, 5003)?, bench.random(number, 5003)?];
         let expected: Vec<f64> =
             (0..5003).map(|at| buffers.iter().map(|buffer| buffer.values[at]).sum()).collect();
         // In place, into the second.
         let sum = SumBuffers::of(&buffers.each_ref().map(|buffer| buffer.at), buffers[1].at, 5003);
-        let launch = Launch { grid: [2, 1, 1], ..sum.launch(number) };
+        let launch = Launch { grid: [2, 1, 1], ..sum.launch(number, bench.gpu) };
         bench.run(&launch)?;
         bench.compare(&launch.kernel, "three", &buffers[1], &expected)?;
 
@@ -70,9 +37,61 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
         let expected: Vec<f64> = (0..699).map(|at| first.values[at + 1] + second.values[at + 1]).collect();
         let out = bench.blank(number, 699)?;
         let from = [first.at, second.at].map(|at| at.after(number.size()));
-        let launch = SumBuffers::of(&from, out.at, 699).launch(number);
+        let launch = SumBuffers::of(&from, out.at, 699).launch(number, bench.gpu);
         bench.run(&launch)?;
         bench.compare(&launch.kernel, "unaligned", &out, &expected)?;
+    }
+    Ok(())
+}
+
+/// The norm of gradients by one launch over all of them: of some tensors and of others, as experts' are summed apart.
+pub(super) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
+    // More than a piece with a rest, whole packs, less than a pack; then so many that a block of parts has several a thread.
+    let few = [SQUARES_PIECE + 1003, 256, 3];
+    let many = vec![5usize; 5003];
+    let (mut pieces, mut expected, mut starts) = (Vec::new(), Vec::new(), [0; 3]);
+    for (which, lengths) in [&few[..], &many].into_iter().enumerate() {
+        // Each begins at a multiple of 16 bytes.
+        let room = |length: &usize| length.next_multiple_of(4);
+        let x = bench.random(Number::F32, lengths.iter().map(room).sum())?;
+        let (mut sum, mut first) = (0.0, 0);
+        for (at, length) in lengths.iter().enumerate() {
+            // What several ranks hold counts once.
+            let scale = [1.0, 0.5, 0.25][at % 3];
+            pieces.extend(SquaresPiece::cut(x.at.after(4 * first), *length, scale));
+            let own = &x.values[first..first + length];
+            sum += f64::from(scale) * own.iter().map(|x| x * x).sum::<f64>();
+            first += room(length);
+        }
+        starts[which + 1] = pieces.len() as i32;
+        expected.push(sum);
+    }
+    let bytes: Vec<u8> = pieces.iter().flat_map(SquaresPiece::bytes).collect();
+    let squares = SquareSums {
+        pieces: bench.device.upload(&bytes)?,
+        partial: bench.words(&vec![u32::MAX; 2 * pieces.len()])?,
+    };
+    let sums = bench.blank(Number::F32, 2)?;
+    let first = squares.launch(pieces.len());
+    let second = PartSums { partial: squares.partial, sums: sums.at, starts }.launch();
+    bench.run(&first)?;
+    bench.run(&second)?;
+    for launch in [first, second] {
+        bench.compare(&launch.kernel, "two sums", &sums, &expected)?;
+    }
+    // No tensors of one kind: its sum is 0.
+    let none = bench.blank(Number::F32, 2)?;
+    let launch =
+        PartSums { partial: squares.partial, sums: none.at, starts: [0, starts[1], starts[1]] }.launch();
+    bench.run(&launch)?;
+    bench.compare(&launch.kernel, "one sum of nothing", &none, &[expected[0], 0.0])?;
+    // The norm is above its bound, and it is not.
+    let norm = expected.iter().sum::<f64>().sqrt();
+    for bound in [norm / 8.0, norm * 2.0] {
+        let factor = bench.blank(Number::F32, 2)?;
+        let clip = ClipFactor { squares: sums.at, factor: factor.at, count: 2, bound: bound as f32 }.launch();
+        bench.run(&clip)?;
+        bench.compare(&clip.kernel, "clipping", &factor, &[(bound / norm).min(1.0), norm])?;
     }
     Ok(())
 }
@@ -82,7 +101,7 @@ pub(super) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
     for (from, to) in [(Number::F32, Number::Bf16), (Number::Bf16, Number::F32)] {
         let x = bench.random(from, count)?;
         let out = bench.blank(to, count)?;
-        let launch = Cast { from: x.at, to: out.at, count: count as i64 }.launch(from);
+        let launch = Cast { from: x.at, to: out.at, count: count as i64 }.launch(from, bench.gpu);
         let launch = Launch { grid: [2, 1, 1], ..launch };
         bench.run(&launch)?;
         // The nearest number: nothing is left of the error.

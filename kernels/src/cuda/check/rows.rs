@@ -4,7 +4,6 @@ use super::super::activation::{Activation, Direction, Function, Residual};
 use super::super::columns::Columns;
 use super::super::dropout::{DropOut, Drops};
 use super::super::embedding::{LookUp, TableGradient};
-use super::super::experts::Sort;
 use super::super::norm::{NormBackward, NormForward, NormPart};
 use super::super::reduce::ColumnSum;
 use super::super::rotary::Rotary;
@@ -40,10 +39,10 @@ pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
                 first_position: 2,
                 ..LookUp::default()
             };
-            for version in 0..look_up.ladder(number).len() {
+            for version in 0..look_up.ladder(number, bench.gpu).len() {
                 let out = bench.blank(number, tokens * width)?;
                 look_up.out = out.at;
-                let launch = look_up.ladder(number).swap_remove(version);
+                let launch = look_up.ladder(number, bench.gpu).swap_remove(version);
                 bench.run(&launch)?;
                 bench.compare(&launch.kernel, &format!("width {width}"), &out, &expected)?;
             }
@@ -53,7 +52,7 @@ pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 pub(super) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
-    // More columns than threads, one at a time and by packs; rows of odd length; more rows than the sort has threads.
+    // More columns than threads, one at a time and by packs; rows of odd length; many more rows than tokens.
     for (width, rows) in [(300, 11), (2056, 11), (301, 11), (24, 2500)] {
         one_table_gradient(bench, width, rows)?;
     }
@@ -73,29 +72,29 @@ fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<()
                 expected[row * width + column] += gradient.values[token * width + column];
             }
         }
+        let mut order: Vec<u32> = (0..tokens as u32)
+            .filter(|token| (entries[*token as usize].wrapping_sub(first) as usize) < rows)
+            .collect();
+        order.sort_by_key(|token| entries[*token as usize]);
+        let behind = |row: u32| order.iter().filter(|token| entries[**token as usize] < first + row).count();
+        let starts: Vec<u32> = (0..=rows as u32).map(|row| behind(row) as u32).collect();
         let entries = bench.words(&entries)?;
-        let mut sort = Sort { keys: entries, count: tokens as i32, buckets: rows as i32, ..Sort::default() };
-        (sort.first, sort.share) = (first as i32, 16);
-        sort.counts = bench.words(&vec![9; sort.blocks() as usize * rows])?;
-        sort.starts = bench.words(&vec![9; rows + 1])?;
-        sort.order = bench.words(&vec![9; tokens])?;
-        for launch in sort.launches() {
-            bench.run(&launch)?;
-        }
+        let (order, starts) = (bench.words(&order)?, bench.words(&starts)?);
         let own = TableGradient {
             gradient: gradient.at,
             entries,
-            order: sort.order,
-            starts: sort.starts,
+            order,
+            starts,
             table: before.at,
             tokens: tokens as i32,
             width: width as i32,
             first: first as i32,
             rows: rows as i32,
         };
-        for version in 0..own.ladder(number).len() {
+        for version in 0..own.ladder(number, bench.gpu).len() {
             let table = bench.array(Number::F32, &before.values)?;
-            let launch = TableGradient { table: table.at, ..own }.ladder(number).swap_remove(version);
+            let launch =
+                TableGradient { table: table.at, ..own }.ladder(number, bench.gpu).swap_remove(version);
             bench.run(&launch)?;
             let case = format!("{rows} rows of {width}");
             bench.compare(&launch.kernel, &case, &table, &expected)?;
@@ -211,14 +210,14 @@ fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> R
         centred: i32::from(centred),
         ..NormBackward::default()
     };
-    for version in 0..backward.ladder(number).len() {
-        let blocks = backward.blocks();
+    for version in 0..backward.ladder(number, bench.gpu).len() {
+        let blocks = backward.blocks(bench.gpu);
         let gradient = bench.array(number, &past.values)?;
         let partial_gain = bench.blank(Number::F32, blocks as usize * width)?;
         let partial_bias = bench.blank(Number::F32, blocks as usize * width)?;
         backward.gradient = gradient.at;
         (backward.partial_gain, backward.partial_bias) = (partial_gain.at, partial_bias.at);
-        let launches = backward.ladder(number).swap_remove(version);
+        let launches = backward.ladder(number, bench.gpu).swap_remove(version);
         for launch in &launches {
             bench.run(launch)?;
         }
@@ -284,10 +283,10 @@ pub(super) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
                     direction,
                     ..Rotary::default()
                 };
-                for version in 0..rotary.ladder(number).len() {
+                for version in 0..rotary.ladder(number, bench.gpu).len() {
                     let own = bench.array(number, &x.values)?;
                     rotary.x = own.at;
-                    let launch = rotary.ladder(number).swap_remove(version);
+                    let launch = rotary.ladder(number, bench.gpu).swap_remove(version);
                     bench.run(&launch)?;
                     let case = format!("{head_dim} wide, {half} pairs, {direction}");
                     bench.compare(&launch.kernel, &case, &own, &expected)?;
@@ -350,10 +349,10 @@ pub(super) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
                     ..Activation::default()
                 };
                 for (direction, expected) in [(Direction::Forward, &y), (Direction::Backward, &dx)] {
-                    for version in 0..activation.ladder(of, direction, number).len() {
+                    for version in 0..activation.ladder(of, direction, number, bench.gpu).len() {
                         let out = bench.blank(number, expected.len())?;
                         activation.out = out.at;
-                        let launch = activation.ladder(of, direction, number).swap_remove(version);
+                        let launch = activation.ladder(of, direction, number, bench.gpu).swap_remove(version);
                         bench.run(&launch)?;
                         bench.compare(&launch.kernel, &format!("{width} gated {gated}"), &out, expected)?;
                     }
@@ -379,11 +378,11 @@ pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
                 width: width as i32,
                 ..Residual::default()
             };
-            for version in 0..residual.ladder(number).len() {
+            for version in 0..residual.ladder(number, bench.gpu).len() {
                 // In place: the sum replaces what came past.
                 let out = bench.array(number, &past.values)?;
                 (residual.residual, residual.out) = (out.at, out.at);
-                let launch = residual.ladder(number).swap_remove(version);
+                let launch = residual.ladder(number, bench.gpu).swap_remove(version);
                 bench.run(&launch)?;
                 bench.compare(&launch.kernel, &format!("width {width}"), &out, &expected)?;
             }
@@ -414,9 +413,9 @@ pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
                 width: width as i32,
                 batch: batch as i32,
             };
-            for version in 0..own.ladder(number).len() {
+            for version in 0..own.ladder(number, bench.gpu).len() {
                 let x = bench.array(number, &x.values)?;
-                let launch = DropOut { x: x.at, ..own }.ladder(number).swap_remove(version);
+                let launch = DropOut { x: x.at, ..own }.ladder(number, bench.gpu).swap_remove(version);
                 bench.run(&launch)?;
                 bench.compare(&launch.kernel, &format!("{width} columns"), &x, &expected)?;
             }
@@ -445,10 +444,10 @@ pub(super) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
                 ..Columns::default()
             };
             columns.to = before.at.after(to_first * number.size());
-            for version in 0..columns.ladder(number).len() {
+            for version in 0..columns.ladder(number, bench.gpu).len() {
                 let to = bench.array(number, &before.values)?;
                 columns.to = to.at.after(to_first * number.size());
-                let launch = columns.ladder(number).swap_remove(version);
+                let launch = columns.ladder(number, bench.gpu).swap_remove(version);
                 bench.run(&launch)?;
                 bench.compare(&launch.kernel, &format!("{width} columns"), &to, &expected)?;
             }

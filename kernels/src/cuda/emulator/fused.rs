@@ -12,19 +12,23 @@ use crate::cuda::launch::Address;
 type Values = Vec<f64>;
 
 /// What a graph reads and writes: from where, how many bytes, whether they are written.
-pub(super) fn touched(graph: &Graph, attention: &Attention) -> Vec<(Address, usize, bool)> {
+pub(super) fn touched(
+    graph: &Graph,
+    attention: &Attention,
+    workspace: Address,
+) -> Vec<(Address, usize, bool)> {
     let written: Vec<usize> = graph.operations.iter().map(|operation| out_of(operation).0).collect();
     let each = graph.tensors.iter().enumerate().filter_map(|(index, tensor)| {
-        let at = given(tensor, attention)?;
+        let at = given(tensor, attention, workspace)?;
         Some((at, bytes(tensor), written.contains(&index)))
     });
     each.collect()
 }
 
 /// Does all operations.
-pub(super) fn run(graph: &Graph, attention: &Attention, memory: &mut Memory) {
+pub(super) fn run(graph: &Graph, attention: &Attention, workspace: Address, memory: &mut Memory) {
     let mut values: Vec<Values> =
-        graph.tensors.iter().map(|tensor| first_values(tensor, attention, memory)).collect();
+        graph.tensors.iter().map(|tensor| first_values(tensor, attention, workspace, memory)).collect();
     for operation in &graph.operations {
         let out = out_of(operation);
         let tensor = &graph.tensors[out.0];
@@ -32,7 +36,7 @@ pub(super) fn run(graph: &Graph, attention: &Attention, memory: &mut Memory) {
         if tensor.data == Data::Bf16 {
             made.iter_mut().for_each(|x| *x = f64::from(rounded(*x)));
         }
-        if let Some(at) = given(tensor, attention) {
+        if let Some(at) = given(tensor, attention, workspace) {
             write(tensor, at, &made, memory);
         }
         values[out.0] = made;
@@ -48,9 +52,9 @@ fn out_of(operation: &Operation) -> TensorId {
     }
 }
 
-fn given(tensor: &Tensor, attention: &Attention) -> Option<Address> {
+fn given(tensor: &Tensor, attention: &Attention, workspace: Address) -> Option<Address> {
     match tensor.place {
-        Place::Given(part) => Some(part.address(attention)),
+        Place::Given(part) => Some(part.address(attention, workspace)),
         _ => None,
     }
 }
@@ -92,12 +96,12 @@ fn offset(tensor: &Tensor, place: [i64; 4]) -> usize {
 }
 
 /// What is there before any operation; of what is made later, what is there by accident.
-fn first_values(tensor: &Tensor, attention: &Attention, memory: &Memory) -> Values {
+fn first_values(tensor: &Tensor, attention: &Attention, workspace: Address, memory: &Memory) -> Values {
     match tensor.place {
         Place::Between => Vec::new(),
         Place::Scalar(part) => vec![f64::from(part.value(attention).expect("it is the host's"))],
         Place::Given(part) => {
-            let all = inside(memory, part.address(attention), bytes(tensor));
+            let all = inside(memory, part.address(attention, workspace), bytes(tensor));
             let read = |place| {
                 let from = offset(tensor, place);
                 let word = |at: usize| u32::from(u16::from_le_bytes([all[from + at], all[from + at + 1]]));
@@ -150,6 +154,7 @@ fn done(graph: &Graph, operation: &Operation, values: &[Values]) -> Values {
                     Function::AtLeast => f64::from(x(0) >= x(1)),
                     Function::Select if x(2) == 1.0 => x(0),
                     Function::Select => x(1),
+                    Function::Identity => x(0),
                 }
             };
             places(of).map(one).collect()

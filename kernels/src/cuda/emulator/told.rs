@@ -15,6 +15,8 @@ use std::time::Instant;
 
 /// Bytes of memory that an emulated GPU says it has: buffers take the host's, as much as there is.
 const MEMORY_SAID: usize = 1 << 30;
+/// Multiprocessors that an emulated GPU says it has: few, so that kernels walk over small work too, and as no real GPU has.
+const MULTIPROCESSORS_SAID: usize = 3;
 
 impl Device for Emulator {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
@@ -228,20 +230,22 @@ impl Device for Emulator {
         Ok(())
     }
 
-    /// As much in backward as on a GPU: bf16 for each score.
+    /// As much as on a GPU: the sums of dQ, or, where they have one order, bf16 for each score.
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
-        let Shape { batch, heads, queries, keys, .. } = Shape::of(attention, pass)?;
-        Ok(if pass == Pass::Backward { (2 * batch * heads * queries * keys) as usize } else { 0 })
+        let shape = Shape::of(attention, pass)?;
+        let scores = shape.batch * shape.heads * shape.queries * shape.keys;
+        let of_scores = if pass == Pass::DeterministicBackward { 2 * scores as usize } else { 0 };
+        Ok(shape.own_workspace() + of_scores)
     }
 
     fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
         let bytes = self.fuses(attention, pass).map_err(DeviceError::NoAlgorithm)?;
         let graph = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?.graph();
         let memory = &mut *memory();
-        let mut touched = fused::touched(&graph, attention);
+        let mut touched = fused::touched(&graph, attention, workspace);
         touched.push((workspace, bytes, true));
         self.touch(memory, "attention", &touched);
-        fused::run(&graph, attention, memory);
+        fused::run(&graph, attention, workspace, memory);
         Ok(())
     }
 
@@ -272,7 +276,7 @@ impl Device for Emulator {
             summary: "an emulated GPU".into(),
             versions: "no driver".into(),
             capability: (9, 0),
-            multiprocessors: 1,
+            multiprocessors: MULTIPROCESSORS_SAID,
             memory: MEMORY_SAID,
         }
     }

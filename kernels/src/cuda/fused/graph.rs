@@ -70,6 +70,8 @@ pub enum Function {
     AtLeast,
     /// The first where the third is true, else the second.
     Select,
+    /// The same number.
+    Identity,
 }
 
 /// Of many numbers to one.

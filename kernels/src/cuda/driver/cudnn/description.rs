@@ -138,5 +138,6 @@ fn mode(function: Function) -> cudnnPointwiseMode_t {
         Function::Index(_) => CUDNN_POINTWISE_GEN_INDEX,
         Function::AtLeast => CUDNN_POINTWISE_CMP_GE,
         Function::Select => CUDNN_POINTWISE_BINARY_SELECT,
+        Function::Identity => CUDNN_POINTWISE_IDENTITY,
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Plan {
     descriptor: Descriptor,
     /// Bytes that it needs for a while.
     pub workspace: usize,
+    /// How many of them, the first ones, are parts of the graph.
+    named: usize,
     /// What it reads and writes.
     parts: Vec<Part>,
 }
@@ -52,7 +54,7 @@ impl Target {
     pub fn plan(&self, shape: &Shape, version: usize, most: usize) -> Result<Plan, DeviceError> {
         let none = |reason: String| DeviceError::NoAlgorithm(format!("attention by cuDNN: {reason}"));
         let (last, tile) = LAST_WITHOUT_REST;
-        if shape.pass == Pass::Backward && version <= last && shape.keys % tile != 0 {
+        if shape.pass.is_backward() && version <= last && shape.keys % tile != 0 {
             return Err(none(format!("version {version} needs a multiple of {tile} keys")));
         }
         let graph = shape.graph();
@@ -64,11 +66,13 @@ impl Target {
         };
         let mut refusal = none("it has no engine for this shape".into());
         for engine in self.engines(&operations.finalize()?)? {
-            if is_random(&engine)? {
+            // Where dQ's sums may have any order, other bits in every run are what was asked for.
+            if shape.pass != Pass::Backward && is_random(&engine)? {
                 refusal = none("its engines give other bits in every run".into());
                 continue;
             }
-            match self.ready(&engine) {
+            let ready = self.ready(&engine).map(|(plan, bytes)| (plan, shape.own_workspace() + bytes));
+            match ready {
                 Ok((_, workspace)) if workspace > most => {
                     refusal =
                         none(format!("it wants a workspace of {workspace} bytes, and {most} are granted"));
@@ -78,7 +82,8 @@ impl Target {
                         Place::Given(part) | Place::Scalar(part) => Some(part),
                         Place::Between => None,
                     });
-                    return Ok(Plan { descriptor, workspace, parts: parts.collect() });
+                    let parts = parts.collect();
+                    return Ok(Plan { descriptor, workspace, named: shape.own_workspace(), parts });
                 }
                 Err(error) => refusal = error,
             }
@@ -130,14 +135,14 @@ impl Plan {
         let mut values: Vec<Option<f32>> = self.parts.iter().map(|part| part.value(attention)).collect();
         let pointers = self.parts.iter().zip(&mut values).map(|(part, value)| match value {
             Some(value) => std::ptr::from_mut(value).cast::<c_void>(),
-            None => part.address(attention).0 as *mut c_void,
+            None => part.address(attention, workspace).0 as *mut c_void,
         });
         let pointers: Vec<*mut c_void> = pointers.collect();
         let numbers: Vec<i64> = self.parts.iter().map(|part| *part as i64).collect();
         let pack = Descriptor::new(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
             .with(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &numbers)?
             .with(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers)?
-            .with(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace.0 as *mut c_void])?
+            .with(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace.after(self.named).0 as *mut c_void])?
             .finalize()?;
         // SAFETY: the caller's addresses have the sizes of its attention, as for any kernel, and the workspace that of this plan;
         // the host's numbers are read before the call returns.
