@@ -1,8 +1,8 @@
 //! Checks every kernel on the GPU of this machine and measures the versions of those that have several.
 //!
-//! `gpu-check FOLDER` writes checks.csv and versions.csv there, row by row, and prints a short table; `gpu-check FOLDER checks` leaves
-//! the measurements out, and `gpu-check FOLDER about` does nothing but to say what GPU there is. It exits with 2 if there is none to
-//! use, with 1 if a kernel is wrong.
+//! `gpu-check FOLDER checks` compares and writes checks.csv there, `gpu-check FOLDER versions` measures and writes versions.csv, both
+//! row by row; `gpu-check FOLDER` does one after the other, and `gpu-check FOLDER about` only says what GPU there is. It exits with 2
+//! if there is no GPU to use, with 1 if a kernel is wrong.
 
 mod memory_bound;
 mod products;
@@ -23,12 +23,13 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (folder, depth) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [folder] => (folder, Depth::Measurements),
-        [folder, "checks"] => (folder, Depth::Checks),
-        [folder, "about"] => (folder, Depth::About),
+    let (folder, parts) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [folder] => (folder, &[Part::Checks, Part::Versions][..]),
+        [folder, "checks"] => (folder, &[Part::Checks][..]),
+        [folder, "versions"] => (folder, &[Part::Versions][..]),
+        [folder, "about"] => (folder, &[][..]),
         _ => {
-            eprintln!("usage: gpu-check FOLDER [checks|about]");
+            eprintln!("usage: gpu-check FOLDER [checks|versions|about]");
             return ExitCode::from(1);
         }
     };
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&mut gpu, Path::new(folder), depth) {
+    match run(&mut gpu, Path::new(folder), parts) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(wrong) => {
             eprintln!("{wrong} comparisons are wrong");
@@ -52,15 +53,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// How much is done.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-enum Depth {
-    About,
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Part {
     Checks,
-    Measurements,
+    Versions,
 }
 
-fn run(gpu: &mut Gpu, folder: &Path, depth: Depth) -> Result<usize, Failure> {
+/// The number of comparisons that are wrong.
+fn run(gpu: &mut Gpu, folder: &Path, parts: &[Part]) -> Result<usize, Failure> {
     let about = gpu.description().clone();
     println!(
         "{}: compute capability {}.{}, {} multiprocessors, {:.1} GiB; driver for CUDA {}.{}, NVRTC {}.{}",
@@ -74,13 +75,24 @@ fn run(gpu: &mut Gpu, folder: &Path, depth: Depth) -> Result<usize, Failure> {
         about.compiler.0,
         about.compiler.1
     );
-    if depth == Depth::About {
+    if parts.is_empty() {
         return Ok(0);
     }
     let start = std::time::Instant::now();
     gpu.compile()?;
     println!("all kernels compiled in {:.1} s", start.elapsed().as_secs_f64());
+    let mut wrong = 0;
+    for part in parts {
+        match part {
+            Part::Checks => wrong += check(gpu, folder)?,
+            Part::Versions => measure(gpu, folder)?,
+        }
+    }
+    Ok(wrong)
+}
 
+/// Every kernel and product against plain loops. The number of comparisons that are wrong.
+fn check(gpu: &mut Gpu, folder: &Path) -> Result<usize, Failure> {
     let mut findings = Findings::new(folder)?;
     for check in CHECKS {
         findings.group(check.name, |note| {
@@ -103,20 +115,21 @@ fn run(gpu: &mut Gpu, folder: &Path, depth: Depth) -> Result<usize, Failure> {
         Err(error) => println!("matrix products are left out: {error}"),
         Ok(()) => findings.group("matrix products", |note| products::check(gpu, note))?,
     }
-
-    if depth == Depth::Measurements {
-        gpu.clear()?;
-        let mut rows = Rows::new(folder)?;
-        let mut bench = Bench::new(gpu, Effort::OF_GPU);
-        memory_bound::measure(&mut bench, &mut rows);
-        if Library::CublasLt.is_there() {
-            let end = products::measure(&mut bench, &mut rows);
-            rows.ended("matrix products", end);
-        }
-        rows.end()?;
-    }
     if findings.wrong_unused > 0 {
         println!("{} comparisons of what training does not use are wrong too", findings.wrong_unused);
     }
     Ok(findings.wrong)
+}
+
+/// How long each version of a kernel and each product takes.
+fn measure(gpu: &mut Gpu, folder: &Path) -> Result<(), Failure> {
+    gpu.clear()?;
+    let mut rows = Rows::new(folder)?;
+    let mut bench = Bench::new(gpu, Effort::OF_GPU);
+    memory_bound::measure(&mut bench, &mut rows);
+    if Library::CublasLt.is_there() {
+        let end = products::measure(&mut bench, &mut rows);
+        rows.ended("matrix products", end);
+    }
+    rows.end()
 }

@@ -21,7 +21,11 @@ TOYS = {
                 "tie_word_embeddings": False, "max_position_embeddings": 64, "num_local_experts": 4,
                 "num_experts_per_tok": 2, "sliding_window": None},
 }
-# Those of measurements: name, model, sequences of 1024 tokens, all in one microbatch.
+# Of the same on an emulated GPU, which takes tenths of a second for a step of 32 tokens.
+SMALLER = {"gpt": {"n_embd": 32, "n_positions": 16, "vocab_size": 128},
+           "llama": {"hidden_size": 32, "intermediate_size": 32, "vocab_size": 128, "max_position_embeddings": 16},
+           "mixtral": {"hidden_size": 32, "intermediate_size": 32, "vocab_size": 128, "max_position_embeddings": 16}}
+# The measured models: name, configuration, sequences of 1024 tokens, all of them in one microbatch. The first one is small.
 SHAPES = [
     ("gpt-2 124M", {**GPT, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50304}, 16),
     ("gpt-2 1.5B", {**GPT, "n_embd": 1600, "n_head": 25, "n_layer": 48, "n_positions": 1024, "vocab_size": 50304}, 8),
@@ -138,16 +142,46 @@ def gpu():
     return next((known[name] for name in of_driver("name") if name in known), "h100-80gb-sxm")
 
 
-def multiplies_eight():
-    """Whether all GPUs multiply numbers of 8 bits: from compute capability 8.9 on."""
+def multiplies_fp8():
+    """Whether all GPUs multiply fp8: from compute capability 8.9 on."""
     return all(tuple(map(int, own.split("."))) >= (8, 9) for own in of_driver("compute_cap"))
 
 
+class Case(typing.NamedTuple):
+    """A model and the tokens of a step, all of which are one microbatch."""
+    name: str
+    config: dict
+    sequences: int
+    length: int
+
+    def tokens(self):
+        return self.sequences * self.length
+
+    def __str__(self):
+        return f"{self.name}, {self.sequences} x {self.length} tokens"
+
+    def make(self, args, folder, clock, precision="bf16"):
+        """The path of its plan for one GPU. Raises Failed or Stopped."""
+        shape = MEASURED._replace(precision=precision)
+        return make(args.trainwright, folder, self.config, shape, self.length, self.sequences, self.sequences, clock)
+
+
+def toys(device):
+    """The models of parity by name."""
+    return TOYS if device == "cuda" else {name: {**config, **SMALLER[name]} for name, config in TOYS.items()}
+
+
 def measured(device):
-    """Name, model, sequences and their length of what is measured; toys where GPUs are emulated."""
+    """The measured cases, the small one first; stand-ins if the GPU is emulated."""
     if device == "cuda":
-        return [(name, config, batch, 1024) for name, config, batch in SHAPES]
-    return [(f"{name} toy", TOYS[name], 2, 64) for name in ("gpt", "llama")]
+        return [Case(name, config, sequences, 1024) for name, config, sequences in SHAPES]
+    return [Case(f"{name} stand-in", toys(device)[name], 2, 16) for name in ("gpt", "llama")]
+
+
+def compared(device):
+    """The small model with so few tokens in a step that a CPU can train it too."""
+    first = measured(device)[0]
+    return first._replace(sequences=2, length=256) if device == "cuda" else first
 
 
 def make(trainwright, folder, config, shape, sequence, batch, micro_batch, clock):

@@ -1,60 +1,71 @@
-"""Tokens per second of the measured shapes beside PyTorch's, one program after the other on the same GPU."""
+"""Tokens per second of the large models, and PyTorch's of all measured models on the same GPU, one program after the other."""
 
 import concurrent.futures
 import csv
+import importlib.util
 import json
 import pathlib
-import re
 import statistics
 import sys
 import tempfile
 
-from gpu import plans
-from gpu.work import Clock, Failed, NotDone, Stopped, Table, call, foreign_environment
+from gpu import plans, training
+from gpu.training import spread
+from gpu.work import Clock, NotDone, Stopped, Table, follow, foreign_environment
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "gpu_run.py"
-HEAD = ["model", "sequences", "program", "result", "seconds", "spread", "tokens/s", "MFU", "memory bytes", "attention", "how",
+HEAD = ["model", "sequences", "result", "seconds", "spread", "tokens/s", "MFU", "memory bytes", "attention", "how",
         "trainwright's tokens/s over these", "words"]
-# Parity's is too much for large models without a warm-up: it can end in numbers that are none.
-LEARNING_RATE = 1e-4
-# Weights of a large model are made before the first op.
-PATIENCE = 120
-# Before a graph tells the steps, or where none does.
-WARM_UP = 3
 # Seconds in which PyTorch surely compiles single blocks and trains some steps.
-BLOCKS = 50
-# Seconds within which the whole of a large model may be compiled without anything in the caches.
+BLOCKS = 40
+# Seconds within which the whole of a large model may be compiled with empty caches.
 WHOLE = 100
 # What fills PyTorch's caches, one list beside the other: the small model as a whole, the large ones first by their blocks.
 WARM = [[("gpt-2 124M", "whole")],
-        [("gpt-2 1.5B", "blocks"), ("llama 1B", "blocks"), ("llama 1B", "whole"), ("gpt-2 1.5B", "whole")]]
-CACHES = "torch.csv"
+        [("llama 1B", "blocks"), ("gpt-2 1.5B", "blocks"), ("llama 1B", "whole"), ("gpt-2 1.5B", "whole")]]
+CACHES = "torch-caches.csv"
+# The tables of our own runs, by `first` and `large`.
+OURS = ["first.csv", "large.csv"]
 
 
-def spread(seconds):
-    """The middle half of the steps lies within this share of the median."""
-    ordered = sorted(seconds)
-    return (ordered[3 * len(ordered) // 4] - ordered[len(ordered) // 4]) / statistics.median(ordered)
+def large(args, clock):
+    """Our runs of the large models. How many are wrong."""
+    wrong, table = 0, Table(args.folder / "large.csv", training.HEAD)
+    # From the end: LLaMA 1B says something earlier than the largest one.
+    cases = plans.measured(args.device)[:0:-1]
+    with tempfile.TemporaryDirectory() as folder:
+        for index, case in enumerate(cases):
+            own = clock.within(clock.left() / (len(cases) - index))
+            try:
+                path = case.make(args, pathlib.Path(folder) / case.name, own)
+            except (NotDone, OSError) as error:
+                print(f"{case}: no plan: {error}", flush=True)
+                wrong += not isinstance(error, Stopped)
+                continue
+            wrong += training.measure(args, table, case, path, "a graph", own)
+    return wrong
 
 
-def own_run(args, path, clock):
-    """Seconds of our steps, and what a run says beside them."""
-    ran = json.loads(call([args.trainwright, "run", path, "--device", args.device, "--steps", args.steps, "--json",
-                           "--learning-rate", LEARNING_RATE, "--patience", PATIENCE], clock))
-    graph = re.fullmatch(r"from step (\d+)", ran.get("graph", ""))
-    first = int(graph[1]) if graph else WARM_UP
-    # The last step is told op by op, which waits for each.
-    ran["seconds"] = [step["seconds"] for step in ran["steps"] if first < step["step"] < args.steps]
-    return ran
+def is_missing():
+    """Whether PyTorch cannot be imported; says so."""
+    missing = importlib.util.find_spec("torch") is None
+    if missing:
+        print("PyTorch is left out: Python finds no package `torch`", flush=True)
+    return missing
 
 
 def rival(args, name, compiled, steps, clock):
-    """What PyTorch says of each variant of attention that it has trained with; more than one, or Failed or Stopped."""
+    """What PyTorch says of each variant of attention that it has trained with; at least one, or it raises Failed or Stopped."""
     # It begins no second variant when less is left than the first one took.
-    command = [sys.executable, PROGRAM, "torch", args.folder, "--model", name, "--compile", compiled, "--steps", steps,
+    command = [sys.executable, PROGRAM, "rival", args.folder, "--model", name, "--compile", compiled, "--steps", steps,
                "--device", args.device, "--seconds", clock.left()]
+    def hear(line):
+        # What is no result yet.
+        if line and not line.startswith("{"):
+            print(f"{name:12} PyTorch: {line}", flush=True)
+
     try:
-        printed = call(command, clock, foreign_environment())
+        printed = follow(command, clock, hear, foreign_environment())
     except NotDone as error:
         found = variants(error.printed)
         if not found:
@@ -65,7 +76,7 @@ def rival(args, name, compiled, steps, clock):
 
 
 def variants(printed):
-    """The lines of a rival that are whole."""
+    """The complete lines that a rival printed."""
     found = []
     for line in printed.splitlines():
         try:
@@ -76,7 +87,9 @@ def variants(printed):
 
 
 def warm(args, clock):
-    """Fills PyTorch's caches of what it compiles, so that `part` waits less; says what was done in time."""
+    """Fills PyTorch's caches of compiled kernels, so that `part` waits less; says what was done in time."""
+    if is_missing():
+        return 0
     table = Table(args.folder / CACHES, ["model", "compiled", "result", "seconds", "words"])
 
     def lane(each):
@@ -91,81 +104,67 @@ def warm(args, clock):
             table.add([name, compiled, result, f"{took:.1f}", words],
                       f"PyTorch's caches: {name}, {compiled}: {result} in {took:.0f} s {words}")
 
-    lanes = WARM if args.device == "cuda" else [[(name, "whole") for name, _, _, _ in plans.measured(args.device)]]
+    lanes = WARM if args.device == "cuda" else [[(case.name, "whole") for case in plans.measured(args.device)]]
     with concurrent.futures.ThreadPoolExecutor(len(lanes)) as pool:
         list(pool.map(lane, lanes))
     return 0
 
 
 def ways_to_compile(args, name, room):
-    """Whole models where that has been done in less than the room there is, or may have time; blocks always have."""
-    try:
-        with open(args.folder / CACHES, newline="") as file:
-            done = {(row["model"], row["compiled"]): float(row["seconds"]) for row in csv.DictReader(file) if row["result"] == "done"}
-    except OSError:
-        done = {}
+    """`whole` where that was done before in less than the seconds there are, or may have time; `blocks` always has."""
+    done = {(row["model"], row["compiled"]): float(row["seconds"]) for row in rows(args.folder / CACHES) if row["result"] == "done"}
     return ["whole", "blocks"] if done.get((name, "whole"), WHOLE + BLOCKS) <= room else ["blocks"]
 
 
+def rows(path):
+    """The rows of a table; none if it is not there."""
+    try:
+        with open(path, newline="") as file:
+            return list(csv.DictReader(file))
+    except OSError:
+        return []
+
+
 def part(args, clock):
-    """Each shape by both programs. How many of our runs fail."""
-    wrong, table = 0, Table(args.folder / "speed.csv", HEAD)
-    shapes = plans.measured(args.device)
-    with tempfile.TemporaryDirectory() as folder:
-        for index, shape in enumerate(shapes):
-            share = clock.within(clock.left() / (len(shapes) - index))
-            wrong += compare(args, pathlib.Path(folder), table, shape, share)
-    return wrong
+    """PyTorch's runs of every model beside ours, which were written before. Nothing of it makes our programs wrong."""
+    if is_missing():
+        return 0
+    table = Table(args.folder / "torch.csv", HEAD)
+    ours = [row for name in OURS for row in rows(args.folder / name) if row["result"] == "measured"]
+    cases = plans.measured(args.device)
+    for index, case in enumerate(cases):
+        share = clock.within(clock.left() / (len(cases) - index))
+        compare(args, table, case, [row for row in ours if row["model"] == case.name], share)
+    return 0
 
 
-def compare(args, folder, table, shape, clock):
-    """One shape. Whether our run failed."""
-    name, config, batch, sequence = shape
-    tokens, rate, wrong = batch * sequence, None, False
+def compare(args, table, case, ours, clock):
+    """One model by PyTorch, beside our fastest run of it."""
+    best = max(ours, key=lambda row: float(row["tokens/s"]), default=None)
 
-    def note(program, seconds, memory, attention, how):
-        median = statistics.median(seconds)
-        own = tokens / median
-        over = f"{rate / own:.3f}" if rate and program != "trainwright" else ""
-        mfu = f"{flops / median / peak:.4f}"
-        table.add([name, batch, program, "measured", median, f"{spread(seconds):.4f}", f"{own:.1f}", mfu, memory, attention, how, over, ""],
-                  f"{name:12} {batch} x {sequence} tokens: {program} {own:,.0f} tokens/s, {1e3 * median:.2f} ms, MFU {100 * float(mfu):.1f} % "
-                  f"(attention: {attention}; {how})")
-        return own
+    def note(each, how):
+        median = statistics.median(each["seconds"])
+        rate = case.tokens() / median
+        mfu = f"{float(best['flops']) / median / float(best['peak']):.4f}" if best else ""
+        over = f"{float(best['tokens/s']) / rate:.3f}" if best else ""
+        table.add([case.name, case.sequences, "measured", f"{median:.6g}", f"{spread(each['seconds']):.4f}", f"{rate:.1f}", mfu,
+                   each["memory"], each["attention"], how, over, ""],
+                  f"{case}: PyTorch {rate:,.0f} tokens/s, {1e3 * median:.2f} ms, MFU {mfu}, {each['memory'] / 2**30:.2f} GiB "
+                  f"(attention: {each['attention']}; {how})")
+        return rate
 
-    def lack(program, how, error):
-        result = "stopped" if isinstance(error, Stopped) else "failed"
-        table.add([name, batch, program, result, *[""] * 6, how, "", error], f"{name:12} {program} {how}: {result}: {error}")
-
-    try:
-        path = plans.make(args.trainwright, folder / name, config, plans.MEASURED, sequence, batch, batch, clock)
-        forecast = json.loads(call([args.trainwright, "simulate", path, "--json"], clock))["forecast"]
-        # Model FLOP of a step with half of attention's under the mask, and the dense peak that this forecast divides by.
-        flops = forecast["model_flops_causal_attention"]
-        peak = flops / forecast["step_time_s"] / forecast["mfu_causal_attention"]
-    except (NotDone, ValueError, KeyError) as error:
-        lack("trainwright", "plan", error)
-        return True
-    try:
-        ran = own_run(args, path, clock)
-        rate = note("trainwright", ran["seconds"], ran.get("device_memory_bytes", ""), ran.get("attention", ""),
-                    f"graph: {ran.get('graph', 'none')}")
-    except (NotDone, ValueError, KeyError) as error:
-        lack("trainwright", "run", error)
-        wrong = not isinstance(error, Stopped)
-
-    ways, found = ways_to_compile(args, name, clock.left()), []
+    ways = ways_to_compile(args, case.name, clock.left())
     for at, compiled in enumerate(ways):
         room = clock.left()
         limit = room if at == len(ways) - 1 else max(room - BLOCKS, 0.75 * room)
         try:
-            found = rival(args, name, compiled, args.steps, Clock(limit))
+            found = rival(args, case.name, compiled, args.steps, Clock(limit))
         except NotDone as error:
-            lack("PyTorch", f"{compiled} compiled", error)
+            result = "stopped" if isinstance(error, Stopped) else "failed"
+            table.add([case.name, case.sequences, result, *[""] * 6, f"{compiled} compiled", "", error],
+                      f"{case}: PyTorch, {compiled} compiled: {result}: {error}")
             continue
-        best = max(note("PyTorch", each["seconds"], each["memory"], each["attention"],
-                        f"{compiled} compiled in {each['compile_s']:.0f} s") for each in found)
-        if rate:
-            print(f"{name:12} trainwright's tokens/s are {rate / best:.3f} of PyTorch's best", flush=True)
-        break
-    return wrong
+        rate = max(note(each, f"{compiled} compiled in {each['compile_s']:.0f} s") for each in found)
+        if best:
+            print(f"{case}: trainwright's tokens/s ({best['run']}) are {float(best['tokens/s']) / rate:.3f} of PyTorch's best", flush=True)
+        return

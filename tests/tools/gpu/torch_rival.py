@@ -1,4 +1,4 @@
-"""PyTorch's side of `speed`: the same models in bf16 autocast with f32 weights, as its own users would train them.
+"""PyTorch's side of the part `torch`: the same models in bf16 autocast with f32 weights, as its own users would train them.
 
 Compiled (the whole model, or each block and both ends by themselves), with its fused attention, fused AdamW and the gradients'
 norm clipped. The residual stream is bf16, as ours is. On the CPU (where GPUs are emulated) it only shows that it runs.
@@ -17,8 +17,8 @@ WARM_UP = 3
 
 
 def shape(name, device):
-    """Model and sequences of that name."""
-    return next(each[1:] for each in plans.measured(device) if each[0] == name)
+    """Model, sequences and their length of the measured case of that name."""
+    return next(case[1:] for case in plans.measured(device) if case.name == name)
 
 
 def build(torch, config, sequence, device):
@@ -168,7 +168,7 @@ def kernels_alone(torch, config, batch, sequence, contexts):
 
 
 def train(args, clock):
-    """Prints a line of JSON for each choice of attention: its kernels, seconds and memory."""
+    """Prints a line of JSON for each choice of attention: its kernels, seconds and memory; before it what attention takes alone."""
     import torch
     from torch import nn
 
@@ -179,7 +179,9 @@ def train(args, clock):
     kernels = {"default": ("", 0.0)}
     if device == "cuda":
         kernels = kernels_alone(torch, config, batch, sequence, contexts)
-    alone = ", ".join(f"{name} {1e3 * seconds:.2f} ms alone" for name, (_, seconds) in kernels.items())
+    alone = ", ".join(f"{name} {1e3 * seconds:.2f} ms alone" for name, (_, seconds) in kernels.items() if seconds)
+    if alone:
+        print(f"attention, forward and backward of a layer: {alone}", flush=True)
     model = build(torch, config, sequence, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=device == "cuda")
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None

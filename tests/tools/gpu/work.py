@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -58,9 +59,52 @@ def call(command, clock, environment=None):
     except OSError as error:
         raise Failed(str(error))
     if ran.returncode != 0:
-        keep(command, ran)
-        raise Failed(last_words(ran.stderr) or last_words(ran.stdout) or f"exit code {ran.returncode}", ran.stdout)
+        raise failure(command, ran)
     return ran.stdout
+
+
+def follow(command, clock, hear, environment=None):
+    """What a program prints, as `call`; `hear` gets each line as soon as it is written."""
+    left = clock.left()
+    if left <= 0:
+        raise Stopped("no time was left to begin")
+    lines, expired = [], threading.Event()
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        try:
+            ran = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=errors, text=True,
+                                   env=environment)
+        except OSError as error:
+            raise Failed(str(error))
+
+        def expire():
+            expired.set()
+            ran.kill()
+
+        timer = threading.Timer(left, expire)
+        timer.start()
+        try:
+            for line in ran.stdout:
+                lines.append(line)
+                hear(line.rstrip("\n"))
+            ran.wait()
+        finally:
+            timer.cancel()
+            ran.kill()
+            ran.stdout.close()
+            ran.wait()
+        printed = "".join(lines)
+        if ran.returncode != 0:
+            if expired.is_set():
+                raise Stopped(f"after {left:.0f} s", printed)
+            errors.seek(0)
+            raise failure(command, subprocess.CompletedProcess(command, ran.returncode, printed, errors.read()))
+    return printed
+
+
+def failure(command, ran):
+    """The error of a program that failed; all of its output goes into the log."""
+    keep(command, ran)
+    return Failed(last_words(ran.stderr) or last_words(ran.stdout) or f"exit code {ran.returncode}", ran.stdout)
 
 
 def last_words(said):
