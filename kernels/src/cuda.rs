@@ -48,7 +48,9 @@ pub mod source;
 pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
 pub use emulator::{Emulator, Turns};
-pub use launch::{About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number, Touch};
+pub use launch::{
+    About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number, StopFlag, Touch,
+};
 pub use product::{Compute, Epilogue, Operands, Product};
 pub use queues::ask_for_queues;
 pub use recorder::{Notes, Recorder, Recording, Told};

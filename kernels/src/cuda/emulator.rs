@@ -13,7 +13,7 @@ mod run;
 mod told;
 
 use super::collective::Membership;
-use super::launch::{Device, DeviceError};
+use super::launch::{Device, DeviceError, StopFlag};
 use super::source::FILES;
 use compile::compiled;
 use order::Order;
@@ -44,6 +44,7 @@ pub struct Emulator {
     groups: BTreeMap<usize, (Membership, u64)>,
     ran: BTreeSet<String>,
     marks: Vec<Instant>,
+    stop: StopFlag,
 }
 
 impl Emulator {
@@ -86,6 +87,7 @@ impl Emulator {
             groups: BTreeMap::new(),
             ran: BTreeSet::new(),
             marks: Vec::new(),
+            stop: StopFlag::default(),
         })
     }
 

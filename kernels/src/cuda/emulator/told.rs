@@ -7,7 +7,7 @@ use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::fused::Shape;
-use crate::cuda::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number};
+use crate::cuda::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number, StopFlag};
 use crate::cuda::product::{Epilogue, Operands, Product};
 use crate::cuda::recorder::{Told, tell};
 use crate::eight::Eight;
@@ -249,6 +249,10 @@ impl Device for Emulator {
         "cuDNN, emulated".into()
     }
 
+    fn stop_when(&mut self, flag: StopFlag) {
+        self.stop = flag;
+    }
+
     fn finish(&mut self) -> Result<(), DeviceError> {
         self.order.finish_all();
         group::check_received(self.order.host());
@@ -282,7 +286,7 @@ impl Device for Emulator {
     }
 
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
-        group::enter(&membership)?;
+        group::enter(&membership, &self.stop)?;
         self.groups.insert(group, (membership, 0));
         Ok(())
     }
@@ -305,7 +309,7 @@ impl Device for Emulator {
                 return group::send(&membership, done, (own, known.clone()), by);
             }
             Collective::Receive { x, count } => {
-                let (numbers, sent) = group::receive(&membership, done)?;
+                let (numbers, sent) = group::receive(&membership, done, &self.stop)?;
                 assert_eq!(numbers.len(), count, "a message is as long as its receiver expects");
                 self.order.wait(&sent);
                 self.put(x, &numbers, number, "a message that is received");
@@ -313,7 +317,7 @@ impl Device for Emulator {
             }
         };
         let own = self.brought(from, brings, number, "a collective");
-        let all = group::meet(&membership, done, (own, self.order.moment()))?;
+        let all = group::meet(&membership, done, (own, self.order.moment()), &self.stop)?;
         all.iter().for_each(|brought| self.order.wait(&brought.1));
         let made: Vec<f32> = match summed {
             Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),
