@@ -47,7 +47,7 @@ pub mod source;
 
 pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
-pub use emulator::{Emulator, Turns};
+pub use emulator::{AttentionFault, AttentionFaultKind, Emulator, Turns};
 pub use launch::{
     About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number, StopFlag, Touch,
 };

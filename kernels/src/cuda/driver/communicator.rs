@@ -5,8 +5,9 @@ use super::library::Library;
 use super::nccl::Nccl;
 use crate::cuda::launch::{Address, DeviceError, Number};
 use cudarc::nccl::sys;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::thread::JoinHandle;
 
 /// What the ranks of a communicator know each other by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Communicator {
     nccl: &'static Nccl,
     /// Null once it was aborted.
     raw: Cell<sys::ncclComm_t>,
+    /// The thread that aborts it.
+    aborting: RefCell<Option<JoinHandle<()>>>,
     /// This one.
     rank: usize,
     /// Ranks.
@@ -49,7 +52,7 @@ impl Communicator {
         // SAFETY: it writes one pointer.
         let answer = unsafe { (nccl.comm_init_rank)(&mut raw, size as i32, id, rank as i32) };
         nccl.done(&format!("ncclCommInitRank of rank {rank} of {size}"), answer)?;
-        Ok(Self { nccl, raw: Cell::new(raw), rank, size })
+        Ok(Self { nccl, raw: Cell::new(raw), aborting: RefCell::default(), rank, size })
     }
 
     /// Its handle.
@@ -173,12 +176,20 @@ impl Communicator {
 
 impl Communicator {
     /// Ends what is under way without waiting for ranks that do not come. Nothing can be done with it after that.
+    ///
+    /// On a thread of its own: the call tells the GPU to stop at once, but from NCCL 2.26 on returns only when no CUDA graph with
+    /// this communicator's collectives is left, and the caller still holds those.
     pub fn abort(&self) {
         let raw = self.raw.replace(std::ptr::null_mut());
-        if !raw.is_null() {
-            // SAFETY: it is given up here alone: nobody finds it any more.
-            let _ = unsafe { (self.nccl.comm_abort)(raw) };
+        if raw.is_null() {
+            return;
         }
+        let (abort, raw) = (self.nccl.comm_abort, raw as usize);
+        // SAFETY: it is given up here alone: nobody finds it any more. Any thread may do that.
+        let give_up = move || drop(unsafe { abort(raw as sys::ncclComm_t) });
+        // Without a thread it is never given up, and its stream does not come to rest: whoever waits for that has an end of its own.
+        let thread = std::thread::Builder::new().name("ncclCommAbort".into()).spawn(give_up);
+        self.aborting.replace(thread.ok());
     }
 }
 
@@ -188,6 +199,10 @@ impl Drop for Communicator {
         if !raw.is_null() {
             // SAFETY: it is destroyed here alone; what is under way on it is waited for.
             let _ = unsafe { (self.nccl.comm_destroy)(raw) };
+        }
+        // Its graphs are gone by now: they go before the GPU.
+        if let Some(aborting) = self.aborting.take() {
+            let _ = aborting.join();
         }
     }
 }

@@ -133,14 +133,15 @@ impl Library {
         }
         let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         let path = if path.is_empty() { "LD_LIBRARY_PATH, which is empty,".into() } else { path };
-        let beside = match self {
-            Library::Driver => "and the system's library folders".into(),
-            _ => format!("the system's library folders, {}", places().written()),
+        let path_of_several = path.trim_end_matches(',');
+        let places = match self {
+            Library::Driver => format!("{path} and the system's library folders"),
+            _ => format!("{path_of_several}, the system's library folders, {}", places().written()),
         };
         Err(DeviceError::Missing {
             library: self.name(),
             names: self.files().join(", "),
-            places: format!("{path} {beside}"),
+            places,
             remedy: self.remedy(),
         })
     }

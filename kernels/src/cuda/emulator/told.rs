@@ -2,7 +2,7 @@
 
 use super::memory::{Buffer, FENCE, Line, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::{Clock, History};
-use super::{Emulator, Turns, bf16_bits, fused, group};
+use super::{AttentionFaultKind, Emulator, Turns, bf16_bits, fused, group};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
@@ -241,7 +241,15 @@ impl Device for Emulator {
         let mut touched = fused::touched(&graph, attention);
         touched.push((workspace, bytes, true));
         self.touch(memory, "attention", &touched);
-        fused::run(&graph, attention, memory);
+        let scale = match self.attention_fault_in(pass) {
+            None => attention.scale,
+            Some(AttentionFaultKind::WrongNumbers) => 2.0 * attention.scale,
+            Some(AttentionFaultKind::Fails) => {
+                let (call, message) = ("cudnnBackendExecute".into(), "it fails as a test wants it".into());
+                return Err(DeviceError::Call { call, message });
+            }
+        };
+        fused::run(&graph, &Attention { scale, ..*attention }, memory);
         Ok(())
     }
 
