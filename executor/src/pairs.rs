@@ -244,8 +244,8 @@ mod tests {
         if !is_there() {
             return;
         }
-        let mut plan = plan([1, 1], "1f1b");
-        (plan.mesh, plan.cluster.node.gpus.value) = (Mesh::new(2, 1, 1), 2);
+        let stages = vec![StageBlocks(vec![Recompute::None; 4])];
+        let plan = Plan { mesh: Mesh::new(2, 1, 1), stages, ..plan([2, 1], "1f1b") };
         let run = |graph| by_processes(&plan, Settings { steps: 7, graph, ..settings(gpus()) });
         let [with, without] = [true, false].map(run);
         assert_eq!(with.ways[&Axis::Tensor], Way::Nccl);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::driver::{Gpu, Library};
-use trainwright_kernels::cuda::{Address, Collective, Device, DeviceError, Membership, Number};
+use trainwright_kernels::cuda::{Address, Collective, Device, DeviceError, Membership, Number, Told};
 
 /// A library that stands in for another one.
 struct StandIn(libloading::Library);
@@ -100,10 +100,11 @@ fn main() {
     let (nccl, cudnn) = (open("nccl", "libnccl.so.2"), open("cudnn", "libcudnn.so.9"));
     streams_that_communicate_have_a_higher_priority(&cuda);
     events_are_used_again(&cuda);
+    events_of_a_graph_are_not_used_again(&cuda);
     descriptors_of_cudnn_outlive_what_was_made_of_them(&cudnn);
     a_failure_of_nccl_ends_a_wait(&cuda, &nccl);
     a_run_that_ends_ends_a_wait(&cuda, &nccl);
-    println!("5 checks of the driver's calls passed");
+    println!("7 checks of the driver's calls passed");
 }
 
 fn libraries_in_python_s_packages_are_found() {
@@ -141,6 +142,25 @@ fn events_are_used_again(cuda: &StandIn) {
     assert_eq!(made(), 2);
     drop(held);
     assert_eq!(made(), 0);
+}
+
+fn events_of_a_graph_are_not_used_again(cuda: &StandIn) {
+    let mut gpu = Gpu::open(0).unwrap();
+    drop(gpu.moment().unwrap());
+    let made = || ["cuEventCreate", "cuEventDestroy_v2"].map(|name| cuda.count(name));
+    let [before, gone] = made();
+    let at = gpu.allocate(64).unwrap();
+    let told = [Told::Select(1), Told::Zero { at, bytes: 64 }, Told::Moment, Told::Select(0), Told::Wait(0)];
+    let graph = gpu.make_ready(&told).unwrap();
+    // At the beginning, for the second stream; the one that was recorded; at the end of that stream.
+    let [after, gone_after] = made();
+    assert_eq!([after - before, gone_after - gone], [3, 3]);
+    gpu.replay(&graph).unwrap();
+    assert_eq!(cuda.count("cuGraphLaunch"), 1);
+    drop(gpu.moment().unwrap());
+    assert_eq!(made()[0], after, "the one from before the graph");
+    drop((graph, gpu));
+    assert_eq!(["cuGraphExecDestroy", "cuGraphDestroy"].map(|name| cuda.count(name)), [1, 1]);
 }
 
 /// Causal attention of 4 heads of 64.

@@ -185,8 +185,10 @@ impl Communicator {
             return;
         }
         let (abort, raw) = (self.nccl.comm_abort, raw as usize);
-        // SAFETY: it is given up here alone: nobody finds it any more. Any thread may do that.
-        let give_up = move || drop(unsafe { abort(raw as sys::ncclComm_t) });
+        let give_up = move || {
+            // SAFETY: it is given up here alone: nobody finds it any more. Any thread may do that.
+            let _ = unsafe { abort(raw as sys::ncclComm_t) };
+        };
         // Without a thread it is never given up, and its stream does not come to rest: whoever waits for that has an end of its own.
         let thread = std::thread::Builder::new().name("ncclCommAbort".into()).spawn(give_up);
         self.aborting.replace(thread.ok());

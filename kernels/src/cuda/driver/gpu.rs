@@ -176,6 +176,15 @@ impl Gpu {
         self.groups.values().for_each(Communicator::abort);
     }
 
+    /// Does work whose events nobody uses again: one that was recorded into a graph stands for nothing outside of that.
+    pub(super) fn with_events_of_its_own<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let events = Events::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let before = std::mem::replace(&mut self.events, events);
+        let done = work(self);
+        self.events = before;
+        done
+    }
+
     /// New host memory that copies use without a detour.
     pub fn pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
         // Flags 0: not write-combined, which would make reading it slow.
