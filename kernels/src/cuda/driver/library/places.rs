@@ -101,8 +101,8 @@ mod tests {
         let lib = |prefix: &str, package: &str| own.0.join(prefix).join("nvidia").join(package).join("lib");
         let expected = [
             lib("venv/lib/python3.12/site-packages", "nccl"),
-            lib("system/lib/python3/dist-packages", "cublas"),
             lib("system/lib/python3/dist-packages", "cu13"),
+            lib("system/lib/python3/dist-packages", "cublas"),
             lib("home/.local/lib/python3.11/site-packages", "cudnn"),
         ];
         expected.iter().for_each(|folder| create_dir_all(folder).unwrap());
