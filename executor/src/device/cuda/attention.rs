@@ -119,11 +119,13 @@ impl Cuda {
     }
 }
 
+/// Where the gradients of queries, keys and values begin in some buffers.
+type Parts<'a> = Box<dyn Fn(&[Address]) -> [Address; 3] + 'a>;
+
 /// The gradients that backward writes.
 pub(super) struct Gradients<'a> {
     buffers: Vec<Far>,
-    /// Where those of queries, keys and values begin in such buffers.
-    parts: Box<dyn Fn(&[Address]) -> [Address; 3] + 'a>,
+    parts: Parts<'a>,
     arrays: Vec<Array>,
 }
 

@@ -211,13 +211,16 @@ mod tests {
         Attention { batch: 2, heads: 4, kv_heads: 2, head_dim: 16, value_head_dim: 16, mask: Mask::Causal };
     const POSITIONS: usize = 12;
 
+    /// Outputs, logarithms and gradients, of the first time and of the second one.
+    type Twice = [[Vec<f32>; 3]; 2];
+
     /// Numbers around 0 that repeat late.
     fn numbers(count: usize, seed: usize) -> Vec<f32> {
         (0..count).map(|at| (((at + seed) * 7919 % 1013) as f32 / 506.0 - 1.0) * 1.5).collect()
     }
 
-    /// Outputs, logarithms and gradients of an attention, twice; `between` is called before the second time.
-    fn twice(device: &Rc<Cuda>, between: impl FnOnce()) -> [[Vec<f32>; 3]; 2] {
+    /// What an attention leaves; `between` is called before the second time.
+    fn twice(device: &Rc<Cuda>, between: impl FnOnce()) -> Twice {
         let tokens = POSITIONS * LAYER.batch;
         let take = |row, seed| device.take(numbers(tokens * row, seed), Number::Bf16);
         let (qkv, gradient) = (take(LAYER.row(), 1), take(LAYER.output_row(), 500));
@@ -236,7 +239,7 @@ mod tests {
     fn run(
         by: AttentionBy,
         faults: [Option<(Pass, AttentionFaultKind)>; 2],
-    ) -> Option<([[Vec<f32>; 3]; 2], String, Vec<(Pass, bool)>)> {
+    ) -> Option<(Twice, String, Vec<(Pass, bool)>)> {
         let mut own = match emulator() {
             Ok(own) => own,
             Err(error) => {
