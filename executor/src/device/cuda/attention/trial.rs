@@ -214,6 +214,9 @@ mod tests {
     /// Outputs, logarithms and gradients, of the first time and of the second one.
     type Twice = [[Vec<f32>; 3]; 2];
 
+    /// These, what is said of the library, and whether it does either pass.
+    type Ran = (Twice, String, Vec<(Pass, bool)>);
+
     /// Numbers around 0 that repeat late.
     fn numbers(count: usize, seed: usize) -> Vec<f32> {
         (0..count).map(|at| (((at + seed) * 7919 % 1013) as f32 / 506.0 - 1.0) * 1.5).collect()
@@ -235,11 +238,8 @@ mod tests {
         [first, once()]
     }
 
-    /// The same by a library with a fault from the beginning, or after the first time; what is said of it, and of the device.
-    fn run(
-        by: AttentionBy,
-        faults: [Option<(Pass, AttentionFaultKind)>; 2],
-    ) -> Option<(Twice, String, Vec<(Pass, bool)>)> {
+    /// The same by a library with a fault from the beginning, or after the first time; `None` without a C++ compiler.
+    fn run(by: AttentionBy, faults: [Option<(Pass, AttentionFaultKind)>; 2]) -> Option<Ran> {
         let mut own = match emulator() {
             Ok(own) => own,
             Err(error) => {
