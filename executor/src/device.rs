@@ -31,7 +31,7 @@ pub(crate) use words::{HostWords, Sorted, SortedThere, Words};
 use crate::error::Fault;
 use std::borrow::Cow;
 use trainwright_kernels::Onto;
-use trainwright_kernels::cuda::{Collective, GroupName, InUse, Membership, Moment, Number};
+use trainwright_kernels::cuda::{Collective, GroupName, InUse, Membership, Moment, Number, StopFlag};
 use trainwright_kernels::eight::Eight;
 
 /// Rows of numbers as one side of a product.
@@ -125,6 +125,10 @@ pub(crate) trait Device:
 
     /// Zeros.
     fn zero(&self, to: SliceMut);
+
+    /// Gives up every wait of the host for this device once the flag is set: `check` says then that the rank is to stop. Of no
+    /// effect on a device for which the host never waits.
+    fn stop_when(&self, flag: StopFlag);
 
     /// Waits until all is done.
     fn finish(&self);

@@ -144,6 +144,7 @@ mod tests {
     use crate::device::{DeviceKind, Here, Opening, Place};
     use crate::reach::Way;
     use crate::settings::Settings;
+    use crate::steady::GraphUse;
     use crate::tokens::Tokens;
     use crate::train::Outcome;
     use crate::train_in_processes;
@@ -152,6 +153,7 @@ mod tests {
     use std::time::Duration;
     use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
+    use trainwright_spec::mesh::Mesh;
     use trainwright_spec::model::hf::from_hugging_face;
     use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
     use trainwright_spec::program::{Axis, Channel};
@@ -198,10 +200,10 @@ mod tests {
     }
 
     /// What rank 0 tells of a run whose ranks meet as processes do.
-    fn by_processes(plan: &Plan, device: DeviceKind) -> Outcome {
+    fn by_processes(plan: &Plan, settings: Settings) -> Outcome {
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
         let world = plan.mesh.ranks();
-        let (tokens, settings, free) = (Tokens::synthetic(20, 500, 3), settings(device), &free);
+        let (tokens, free) = (Tokens::synthetic(20, 500, 3), &free);
         let run = |rank| {
             let patience = Duration::from_secs(60);
             let place = Rendezvous { rank, world, local: None, meets: Meets::At(free.clone()), patience };
@@ -228,12 +230,28 @@ mod tests {
             [([4, 1], "1f1b"), ([2, 2], "interleaved"), ([4, 1], "zb-h1"), ([2, 2], "dualpipev")]
         {
             let plan = plan(shape, schedule);
-            let by_nccl = by_processes(&plan, gpus());
+            let by_nccl = by_processes(&plan, settings(gpus()));
             assert_eq!(by_nccl.ways[&Axis::Pipeline], Way::Nccl, "{schedule}");
-            let by_host = by_processes(&plan, DeviceKind::from_name("emulated").unwrap());
+            let by_host = by_processes(&plan, settings(DeviceKind::from_name("emulated").unwrap()));
             assert!(by_host.ways.is_empty(), "{schedule}: {:?}", by_host.ways);
             assert_eq!(losses(&by_nccl), losses(&by_host), "{schedule}");
         }
+    }
+
+    /// A graph holds the collectives of ranks that have a process and a GPU each: the bits are those of ops told one by one.
+    #[test]
+    fn a_graph_holds_the_collectives_of_processes() {
+        if !is_there() {
+            return;
+        }
+        let stages = vec![StageBlocks(vec![Recompute::None; 4])];
+        let plan = Plan { mesh: Mesh::new(2, 1, 1), stages, ..plan([2, 1], "1f1b") };
+        let run = |graph| by_processes(&plan, Settings { steps: 7, graph, ..settings(gpus()) });
+        let [with, without] = [true, false].map(run);
+        assert_eq!(with.ways[&Axis::Tensor], Way::Nccl);
+        assert!(matches!(with.graph, Some(GraphUse::From(4 | 5))), "{:?}", with.graph);
+        assert_eq!(without.graph, Some(GraphUse::No("it was turned off".into())));
+        assert_eq!(losses(&with), losses(&without));
     }
 
     /// What each of two ranks makes of the pair that they are, on an emulated GPU of its own.

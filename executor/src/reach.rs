@@ -155,6 +155,17 @@ impl Reach {
         ways
     }
 
+    /// Whether a process has ranks on several GPUs.
+    pub fn has_several_gpus_in_a_process(&self) -> bool {
+        let pairs = self
+            .seats
+            .iter()
+            .enumerate()
+            .flat_map(|(index, own)| self.seats[..index].iter().map(move |other| (own, other)));
+        let mut on_gpus = pairs.filter(|(own, other)| own.gpu.is_some() && other.gpu.is_some());
+        on_gpus.any(|(own, other)| own.process == other.process && own.gpu != other.gpu)
+    }
+
     /// How the members of a group communicate.
     pub fn group(&self, ranks: &[usize]) -> Way {
         let seats = || ranks.iter().map(|rank| &self.seats[*rank]);
@@ -247,6 +258,12 @@ mod tests {
         }
         let messages = [(0, 1), (0, 2), (0, 3), (0, 4), (5, 0)].map(|(from, to)| reach.message(from, to));
         assert_eq!(messages, [Way::Device, Way::Device, Way::Nccl, Way::Host, Way::Host]);
+        assert!(reach.has_several_gpus_in_a_process());
+        let of = |seats: &[Seat]| Reach { seats: seats.to_vec(), shared_by_nccl: false };
+        // Two ranks on one GPU, a process for each GPU, no GPU at all.
+        for seats in [[(0, Some(1)), (0, Some(1))], [(0, Some(1)), (1, Some(2))], [(0, None), (0, Some(1))]] {
+            assert!(!of(&seats.map(|(process, gpu)| seat(process, gpu))).has_several_gpus_in_a_process());
+        }
         // Where NCCL lets ranks share a GPU, it joins whoever has one and does not meet there anyway.
         reach.shared_by_nccl = true;
         for (ranks, way) in groups {

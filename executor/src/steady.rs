@@ -144,6 +144,12 @@ fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
         (plan.stages.len() > 1, "stages wait for each other's messages"),
         (among(Way::Device), "ranks share a GPU and wait for each other there"),
         (among(Way::Host), "ranks communicate through the host"),
+        // The launch of a graph may block until another GPU's is done, whose collectives wait for this one's: NVIDIA recommends one
+        // GPU per process. Source: NCCL user guide, "Using NCCL with CUDA Graphs", requirements and limitations.
+        (
+            among(Way::Nccl) && reach.has_several_gpus_in_a_process(),
+            "several GPUs of one process communicate by NCCL: start a process for each GPU (`--transport tcp`)",
+        ),
     ];
     obstacles.into_iter().find(|(is_there, _)| *is_there).map(|(_, obstacle)| obstacle)
 }

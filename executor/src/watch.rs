@@ -6,6 +6,7 @@ use crate::transport::{Route, Transport};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use trainwright_kernels::cuda::StopFlag;
 
 /// The pulse of every rank.
 #[derive(Debug)]
@@ -24,8 +25,8 @@ pub(crate) struct Pulse {
     beats: AtomicU64,
     /// Whether it waits for a message.
     waits: AtomicBool,
-    /// Whether it must stop.
-    stops: AtomicBool,
+    /// Whether it must stop. Its device knows this too.
+    stops: StopFlag,
     /// Whether it has ended.
     ended: AtomicBool,
     drill: Option<Drill>,
@@ -158,6 +159,11 @@ impl Pulse {
         self.waits.store(false, Ordering::Relaxed);
         self.beat();
         come
+    }
+
+    /// Whether it must stop, for whoever waits on its behalf.
+    pub fn stop_flag(&self) -> StopFlag {
+        StopFlag::clone(&self.stops)
     }
 
     /// The rank has ended.

@@ -48,9 +48,10 @@ pub mod tail;
 
 pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
-pub use emulator::{Emulator, Turns};
+pub use emulator::{AttentionFault, AttentionFaultKind, Emulator, Turns};
 pub use launch::{
-    About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Multiprocessors, Number, Touch,
+    About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Multiprocessors, Number, StopFlag,
+    Touch,
 };
 pub use product::{Compute, Epilogue, Operands, Product};
 pub use queues::ask_for_queues;

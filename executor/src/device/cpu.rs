@@ -13,7 +13,7 @@ use super::{Columns, Device, Far, Matrix, Numbers, Product, Slice, SliceMut};
 use crate::error::Fault;
 use crate::tensor::take_buffer;
 use std::borrow::Cow;
-use trainwright_kernels::cuda::Number;
+use trainwright_kernels::cuda::{Number, StopFlag};
 use trainwright_kernels::norm::sum_of_squares;
 use trainwright_kernels::{self as kernels, Threads, elementwise, multiply};
 
@@ -72,6 +72,8 @@ impl Device for Cpu {
     fn zero(&self, to: SliceMut) {
         to.host().fill(0.0);
     }
+
+    fn stop_when(&self, _: StopFlag) {}
 
     fn finish(&self) {}
 

@@ -42,7 +42,7 @@ use trainwright_kernels::cuda::reduce::{Cast, SQUARES_PIECE};
 use trainwright_kernels::cuda::tail::{Tail, TailOperands};
 use trainwright_kernels::cuda::{
     self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment,
-    Multiprocessors, Number, Operands, columns,
+    Multiprocessors, Number, Operands, StopFlag, columns,
 };
 
 /// A rank's own stream on a GPU, with its memory.
@@ -216,6 +216,10 @@ impl Device for Cuda {
         Some(self.attending.borrow().is_deterministic())
     }
 
+    fn stop_when(&self, flag: StopFlag) {
+        self.memory.borrow_mut().device.stop_when(flag);
+    }
+
     fn finish(&self) {
         self.run(|memory| memory.device.finish());
     }
@@ -243,7 +247,11 @@ impl Device for Cuda {
     }
 
     fn check(&self) -> Result<(), Fault> {
-        self.memory.borrow().fault.clone().map_or(Ok(()), |fault| Err(Fault::Device(fault)))
+        match self.memory.borrow().fault.clone() {
+            None => Ok(()),
+            Some(DeviceError::Stopped) => Err(Fault::Aborted),
+            Some(fault) => Err(Fault::Device(fault)),
+        }
     }
 
     fn multiply(&self, out: SliceMut, product: Product) {

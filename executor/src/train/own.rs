@@ -66,6 +66,7 @@ impl Run {
         let Settings { attention, deterministic, .. } = self.settings;
         let opening = Opening { local, threads, number, attention, deterministic };
         let device = (self.settings.device.open)(opening)?;
+        device.stop_when(pulse.stop_flag());
         let _here = Here::is(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
         let mut own = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;

@@ -17,6 +17,7 @@ use crate::watch::{Patience, Watch};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use trainwright_kernels::cuda::DeviceError;
 use trainwright_spec::lower::lower_every_rank;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -175,18 +176,51 @@ pub(super) fn loader<'a>(
 /// What the ranks leave, or why the first of them stopped that was not stopped by another.
 pub(super) fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
     let mut own = Vec::new();
-    let mut follows = None;
+    let mut cause: Option<RunError> = None;
     for end in ends {
         match end {
             Ok(end) => own.push(end),
-            Err(error @ RunError::Rank { fault: Fault::Aborted | Fault::Lost { .. }, .. }) => {
-                // Who is lost says more than who was only told to stop.
-                if follows.is_none() || matches!(error, RunError::Rank { fault: Fault::Lost { .. }, .. }) {
-                    follows = Some(error);
+            Err(error) => {
+                let said = cause.as_ref().map_or(0, weight);
+                if weight(&error) > said {
+                    cause = Some(error);
                 }
             }
-            Err(error) => return Err(error),
         }
     }
-    follows.map_or(Ok(own), Err)
+    cause.map_or(Ok(own), Err)
+}
+
+/// How much an error says of why a run ends: a rank that only stopped because of another one says the least.
+fn weight(error: &RunError) -> u8 {
+    match error {
+        RunError::Rank { fault: Fault::Aborted, .. } => 1,
+        // NCCL on other ranks notices a rank that fails, maybe before that one has said why.
+        RunError::Rank { fault: Fault::Device(DeviceError::Communicator(_)), .. } => 2,
+        RunError::Rank { fault: Fault::Lost { .. }, .. } => 3,
+        _ => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_that_says_the_most_of_the_cause_is_the_run_s() {
+        let of =
+            |fault: &Fault| RunError::Rank { rank: 1, step: 2, op: "start".into(), fault: fault.clone() };
+        let (aborted, lost) = (Fault::Aborted, Fault::Lost { rank: 0, how: "closed".into() });
+        let by_nccl = Fault::Device(DeviceError::Communicator("remote process exited".into()));
+        let [panic, other_panic] = ["first", "second"].map(|text| Fault::Panic(text.into()));
+        let check = |faults: [&Fault; 3], expected: &Fault| {
+            let ends = faults.map(|fault| Err(of(fault)));
+            assert_eq!(first_cause(ends.into()).err(), Some(of(expected)));
+        };
+        check([&aborted, &by_nccl, &panic], &panic);
+        check([&by_nccl, &lost, &aborted], &lost);
+        check([&aborted, &aborted, &by_nccl], &by_nccl);
+        check([&panic, &aborted, &other_panic], &panic);
+        assert!(first_cause(Vec::new()).is_ok());
+    }
 }

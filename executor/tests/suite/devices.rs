@@ -152,7 +152,7 @@ fn a_graph_tells_what_ops_would() {
     let two =
         Draft { mesh: [2, 1, 1], sequence_parallel: true, device: "emulated-gpus", ..emulated("llama") };
     let eight = Draft { precision: Precision::Fp8, ..one.clone() };
-    for draft in [one, Draft { micro_batch: 8, ..two.clone() }, eight] {
+    for draft in [one, eight] {
         // The first ones are told op by op until one is as the one before it, and so is the last one.
         let [with, without] = [true, false].map(|graph| run(&draft, graph, 7));
         assert!(matches!(with.graph, Some(GraphUse::From(4 | 5))), "{draft:?}: {:?}", with.graph);
@@ -167,8 +167,12 @@ fn a_graph_tells_what_ops_would() {
         assert_eq!(memory.len(), draft.mesh.iter().product::<usize>());
         assert!(memory.iter().all(|own| own.peak > 0 && own.in_use.is_none()), "{memory:?}");
     }
-    let shared = run(&Draft { micro_batch: 8, device: "emulated", ..two }, true, 1).graph.unwrap();
-    assert_eq!(shared.to_string(), "no, because ranks share a GPU and wait for each other there");
+    let refused =
+        |device| run(&Draft { micro_batch: 8, device, ..two.clone() }, true, 1).graph.unwrap().to_string();
+    assert_eq!(refused("emulated"), "no, because ranks share a GPU and wait for each other there");
+    // Those of processes are tested where ranks meet as processes do.
+    let expected = "no, because several GPUs of one process communicate by NCCL: start a process for each GPU (`--transport tcp`)";
+    assert_eq!(refused("emulated-gpus"), expected);
 }
 
 /// Each of the other optimizers, also on a part of every tensor.

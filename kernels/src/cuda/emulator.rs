@@ -12,8 +12,9 @@ mod order;
 mod run;
 mod told;
 
+use super::attention::Pass;
 use super::collective::Membership;
-use super::launch::{Device, DeviceError};
+use super::launch::{Device, DeviceError, StopFlag};
 use super::source::FILES;
 use compile::compiled;
 use order::Order;
@@ -22,6 +23,7 @@ use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// In which orders threads take turns.
@@ -44,6 +46,20 @@ pub struct Emulator {
     groups: BTreeMap<usize, (Membership, u64)>,
     ran: BTreeSet<String>,
     marks: Vec<Instant>,
+    stop: StopFlag,
+    attention_fault: AttentionFault,
+}
+
+/// What goes wrong when the library does attention, for tests of whoever leaves it to that. Tests change it between calls.
+pub type AttentionFault = Arc<Mutex<Option<(Pass, AttentionFaultKind)>>>;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionFaultKind {
+    /// Scores are twice as large as they should be.
+    WrongNumbers,
+    /// The library fails when it is to run.
+    Fails,
 }
 
 impl Emulator {
@@ -86,7 +102,19 @@ impl Emulator {
             groups: BTreeMap::new(),
             ran: BTreeSet::new(),
             marks: Vec::new(),
+            stop: StopFlag::default(),
+            attention_fault: AttentionFault::default(),
         })
+    }
+
+    /// Lets its library for attention have such faults.
+    pub fn set_attention_fault(&mut self, fault: AttentionFault) {
+        self.attention_fault = fault;
+    }
+
+    fn attention_fault_in(&self, pass: Pass) -> Option<AttentionFaultKind> {
+        let fault = *self.attention_fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.filter(|(own, _)| *own == pass).map(|(_, kind)| kind)
     }
 
     /// Names of all kernels that ran.

@@ -8,6 +8,7 @@ use super::recorder::Told;
 use std::any::Any;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Where something is in the device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -286,6 +287,12 @@ pub enum DeviceError {
         /// What it answered.
         message: String,
     },
+    /// A communicator of NCCL failed behind a call that had returned: a connection broke, or a rank is gone.
+    #[error("NCCL: {0}")]
+    Communicator(String),
+    /// The run ended while the host waited for the device.
+    #[error("the wait for the device was given up, because the run ends")]
+    Stopped,
     /// No algorithm for a matrix product.
     #[error("there is no algorithm for {0}")]
     NoAlgorithm(String),
@@ -321,11 +328,15 @@ pub struct InUse {
     pub on_gpu: usize,
 }
 
+/// Whether a run is over for all its ranks: another thread sets it.
+pub type StopFlag = Arc<AtomicBool>;
+
 /// What has memory and runs kernels and matrix products. It has streams: what one of them is told it does in the order of the
 /// calls; between streams there is no order but by moments. What it is told may still be under way when a call returns, except
 /// for `read`, which waits for its stream, and `finish`.
 pub trait Device {
-    /// Lets that stream do what is told from now on; at first it is stream 0.
+    /// Lets that stream do what is told from now on; at first it is stream 0. That one computes, and a GPU begins kernels of the
+    /// others, which communicate, before its.
     fn select(&mut self, stream: usize) -> Result<(), DeviceError>;
 
     /// The moment when all is done that the selected stream was told so far.
@@ -384,6 +395,10 @@ pub trait Device {
 
     /// Which library that is, for people.
     fn fuser(&self) -> String;
+
+    /// From now on every wait of the host for this device ends with `Stopped` once the flag is set, whether or not the device is
+    /// done: it may be waiting for another rank, which failed.
+    fn stop_when(&mut self, flag: StopFlag);
 
     /// Waits until all streams have done all.
     fn finish(&mut self) -> Result<(), DeviceError>;

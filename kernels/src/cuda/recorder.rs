@@ -7,7 +7,7 @@
 use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
 use super::eight::{EightOperands, EightProduct};
-use super::launch::{About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number};
+use super::launch::{About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number, StopFlag};
 use super::product::{Operands, Product};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -249,6 +249,10 @@ impl Device for Recorder {
 
     fn fuser(&self) -> String {
         self.inner.fuser()
+    }
+
+    fn stop_when(&mut self, flag: StopFlag) {
+        self.inner.stop_when(flag);
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {

@@ -1,11 +1,14 @@
 //! Attention of packed rows, and of rows that came apart.
 
-use super::super::{AttentionGradient, AttentionOps, AttentionTile, Met, Numbers, Slice, SliceMut};
+mod trial;
+
+use super::super::{AttentionGradient, AttentionOps, AttentionTile, Far, Met, Numbers, Slice, SliceMut};
 use super::structs::{attention_between, attention_of, int, parts};
 use super::{Address, Cuda, Number};
 use crate::settings::AttentionBy;
 use trainwright_kernels::attention::Attention;
 use trainwright_kernels::cuda::attention::{self, Join, Pass};
+use trial::{Array, Tried, Written};
 
 /// Whose kernels have done attention so far.
 pub(super) struct Attending {
@@ -18,6 +21,8 @@ pub(super) struct Attending {
     deterministic: bool,
     /// Whether some may not have.
     any_order: bool,
+    /// The attentions that it was asked for so far.
+    tried: Vec<Tried>,
 }
 
 /// Whether a library is asked for attention.
@@ -36,7 +41,14 @@ impl Attending {
             (AttentionBy::Cudnn, Number::F32) => Asked::NotInF32,
             (AttentionBy::Cudnn, Number::Bf16) => Asked::Yes,
         };
-        Self { asked, fused: [false; 2], refused: [None, None], deterministic, any_order: false }
+        Self {
+            asked,
+            fused: [false; 2],
+            refused: [None, None],
+            tried: Vec::new(),
+            deterministic,
+            any_order: false,
+        }
     }
 
     /// The pass that makes gradients.
@@ -80,58 +92,91 @@ impl Cuda {
         attention::Attention { q, k, v, ..attention_between(layer, rows, met) }
     }
 
-    /// Lets a library do it, if it is asked and can; whether it did.
-    fn fused(&self, own: &attention::Attention, pass: Pass) -> bool {
-        let mut attending = self.attending.borrow_mut();
-        if attending.asked != Asked::Yes {
-            return false;
-        }
-        let found = self.memory.borrow_mut().device.fuses(own, pass);
-        match found {
-            Ok(bytes) => {
-                let (_workspace, at) = self.scratch(bytes.div_ceil(size_of::<f32>()));
-                self.run(|memory| memory.device.attend(own, pass, at));
-                attending.fused[usize::from(pass.is_backward())] = true;
-                attending.any_order |= pass == Pass::Backward;
-                true
-            }
-            Err(reason) => {
-                attending.refused[usize::from(pass.is_backward())].get_or_insert(reason);
-                false
-            }
-        }
-    }
-
     pub(super) fn forward(&self, layer: &Attention, own: attention::Attention) -> [Numbers; 2] {
         let tokens = own.queries as usize * layer.batch;
-        let heads = self.far(tokens * layer.output_row(), self.number);
-        let (logarithms, at) = self.scratch(tokens * layer.heads);
-        let own = attention::Attention { o: heads.at, logarithms: at, ..own };
-        if !self.fused(&own, Pass::Forward) {
-            self.launch(own.forward(self.number).last().expect("the simple version does all"));
+        let row = layer.output_row();
+        let heads = self.far(tokens * row, self.number);
+        let logarithms = self.far(tokens * layer.heads, Number::F32);
+        let into = |at: &[Address]| attention::Attention { o: at[0], logarithms: at[1], ..own };
+        let written = Written {
+            buffers: vec![heads, logarithms],
+            into: &into,
+            arrays: vec![Array::outputs("outputs", 0, row, 0..row), Array::logarithms(1)],
+        };
+        if !self.fused(Pass::Forward, &written) {
+            self.own_attention(&written.attention(), Pass::Forward);
         }
-        [Numbers::far(heads), logarithms]
+        [heads, logarithms].map(Numbers::far)
     }
 
-    pub(super) fn backward(&self, own: attention::Attention, met: Met, gradients: [Address; 3]) {
+    pub(super) fn backward(&self, own: attention::Attention, met: Met, written: Gradients) {
         let (_dots, dots) = self.scratch(met.left.len());
-        let [q_gradient, k_gradient, v_gradient] = gradients;
-        let own = attention::Attention {
-            o: met.heads.device().at,
-            logarithms: met.left.device().at,
-            o_gradient: met.gradient.device().at,
-            dots,
-            q_gradient,
-            k_gradient,
-            v_gradient,
-            ..own
+        let into = |at: &[Address]| {
+            let [q_gradient, k_gradient, v_gradient] = (written.parts)(at);
+            attention::Attention {
+                o: met.heads.device().at,
+                logarithms: met.left.device().at,
+                o_gradient: met.gradient.device().at,
+                dots,
+                q_gradient,
+                k_gradient,
+                v_gradient,
+                ..own
+            }
         };
+        let written = Written { buffers: written.buffers, into: &into, arrays: written.arrays };
         let pass = self.attending.borrow().backward();
-        if self.fused(&own, pass) {
-            return;
+        if !self.fused(pass, &written) {
+            self.own_attention(&written.attention(), pass);
         }
-        let fastest = own.backward(self.number).pop().expect("the simple version does all");
-        fastest.iter().for_each(|launch| self.launch(launch));
+    }
+
+    /// Does it by our fastest kernels.
+    fn own_attention(&self, own: &attention::Attention, pass: Pass) {
+        let launches = match pass {
+            Pass::Forward => own.forward(self.number).pop().into_iter().collect(),
+            Pass::Backward | Pass::DeterministicBackward => {
+                own.backward(self.number).pop().expect("the simple version does all")
+            }
+        };
+        launches.iter().for_each(|launch| self.launch(launch));
+    }
+}
+
+/// Where the gradients of queries, keys and values begin in some buffers.
+type Parts<'a> = Box<dyn Fn(&[Address]) -> [Address; 3] + 'a>;
+
+/// The gradients that backward writes.
+pub(super) struct Gradients<'a> {
+    buffers: Vec<Far>,
+    parts: Parts<'a>,
+    arrays: Vec<Array>,
+}
+
+/// What these arrays are called.
+const GRADIENTS: [&str; 3] = ["gradients of queries", "gradients of keys", "gradients of values"];
+
+impl<'a> Gradients<'a> {
+    /// Side by side in the rows of a buffer.
+    pub fn packed(layer: &'a Attention, to_qkv: Far) -> Self {
+        let [queries, keys, values] = layer.columns();
+        let columns = [0..queries, queries..queries + keys, queries + keys..queries + keys + values];
+        let arrays = GRADIENTS.into_iter().zip(columns);
+        Self {
+            buffers: vec![to_qkv],
+            parts: Box::new(move |at| parts(layer, Far { at: at[0], ..to_qkv })),
+            arrays: arrays.map(|(name, columns)| Array::outputs(name, 0, layer.row(), columns)).collect(),
+        }
+    }
+
+    /// Each in a buffer of its own.
+    pub fn apart(layer: &Attention, made: [Far; 3]) -> Self {
+        let arrays = GRADIENTS.into_iter().zip(layer.columns()).enumerate();
+        Self {
+            buffers: made.to_vec(),
+            parts: Box::new(|at| [at[0], at[1], at[2]]),
+            arrays: arrays.map(|(own, (name, row))| Array::outputs(name, own, row, 0..row)).collect(),
+        }
     }
 }
 
@@ -143,7 +188,7 @@ impl AttentionOps for Cuda {
     fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
         let AttentionGradient { qkv, met } = gradient;
         let to_qkv = self.far(qkv.len(), self.number);
-        self.backward(attention_of(layer, qkv.device()), met, parts(layer, to_qkv));
+        self.backward(attention_of(layer, qkv.device()), met, Gradients::packed(layer, to_qkv));
         Numbers::far(to_qkv)
     }
 
@@ -153,7 +198,7 @@ impl AttentionOps for Cuda {
 
     fn attend_gradient(&self, layer: &Attention, tile: AttentionTile, met: Met) -> [Numbers; 3] {
         let made = [tile.queries, tile.keys, tile.values].map(|slice| self.far(slice.len(), self.number));
-        self.backward(Self::tile_of(layer, tile), met, made.map(|far| far.at));
+        self.backward(Self::tile_of(layer, tile), met, Gradients::apart(layer, made));
         made.map(Numbers::far)
     }
 

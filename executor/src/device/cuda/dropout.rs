@@ -2,7 +2,8 @@
 
 use super::super::{AttentionGradient, AttentionTile, DropoutOps, Met, Numbers, Positions, Slice, SliceMut};
 use super::Cuda;
-use super::structs::{attention_of, int, parts};
+use super::attention::Gradients;
+use super::structs::{attention_of, int};
 use trainwright_kernels::attention::{Attention, ScoreDropout};
 use trainwright_kernels::cuda::attention;
 use trainwright_kernels::cuda::dropout::{DropOut, Drops};
@@ -39,7 +40,11 @@ impl DropoutOps for Cuda {
     ) -> Numbers {
         let AttentionGradient { qkv, met } = gradient;
         let to_qkv = self.far(qkv.len(), self.number);
-        self.backward(dropping(attention_of(layer, qkv.device()), drops), met, parts(layer, to_qkv));
+        self.backward(
+            dropping(attention_of(layer, qkv.device()), drops),
+            met,
+            Gradients::packed(layer, to_qkv),
+        );
         Numbers::far(to_qkv)
     }
 
@@ -54,7 +59,7 @@ impl DropoutOps for Cuda {
         (tile, met): (AttentionTile, Met),
     ) -> [Numbers; 3] {
         let made = [tile.queries, tile.keys, tile.values].map(|slice| self.far(slice.len(), self.number));
-        self.backward(dropping(Self::tile_of(layer, tile), drops), met, made.map(|far| far.at));
+        self.backward(dropping(Self::tile_of(layer, tile), drops), met, Gradients::apart(layer, made));
         made.map(Numbers::far)
     }
 }

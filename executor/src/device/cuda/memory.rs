@@ -116,23 +116,35 @@ impl Memory {
 
     /// Room for that many bytes; nowhere after a fault.
     pub fn allocate(&mut self, bytes: usize) -> Address {
+        match self.try_allocate(bytes) {
+            Ok(at) => at,
+            Err(fault) => {
+                self.fault.get_or_insert(fault);
+                Address::NULL
+            }
+        }
+    }
+
+    /// Room for that many bytes, for one who can do without.
+    pub fn try_allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
         let bytes = bytes.next_multiple_of(ROUNDED);
         let stream = self.selected;
-        let known = self.free.get_mut(&(stream, bytes)).and_then(VecDeque::pop_back);
-        let mut made = Address::NULL;
-        match known {
+        let at = match self.free.get_mut(&(stream, bytes)).and_then(VecDeque::pop_back) {
             Some(Free { at, after, until }) => {
-                made = at;
                 after.iter().chain(&until).for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+                at
             }
-            None => self.run(|memory| {
-                made = memory.device.allocate(bytes)?;
-                memory.peak += bytes;
-                Ok(())
-            }),
-        }
-        self.given.insert(made.0, Given { stream, until: Vec::new() });
-        made
+            None => {
+                let made = self.device.allocate(bytes)?;
+                self.peak += bytes;
+                made
+            }
+        };
+        self.given.insert(at.0, Given { stream, until: Vec::new() });
+        Ok(at)
     }
 
     /// Other ranks read what is there until that moment.

@@ -147,7 +147,7 @@ pub(crate) fn open_bare_emulator(_: usize) -> Result<Box<dyn cuda::Device>, Devi
     Ok(Box::new(emulator()?))
 }
 
-fn emulator() -> Result<Emulator, DeviceError> {
+pub(super) fn emulator() -> Result<Emulator, DeviceError> {
     let none = || {
         let reason = "neither XDG_CACHE_HOME nor HOME names a folder for what it compiles";
         DeviceError::Emulator(reason.into())

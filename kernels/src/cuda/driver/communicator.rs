@@ -1,11 +1,13 @@
 //! Collectives and messages among GPUs by NCCL. A communicator belongs to the thread that made it.
 
-use super::failed;
 use super::handles::Stream;
 use super::library::Library;
+use super::nccl::Nccl;
 use crate::cuda::launch::{Address, DeviceError, Number};
-use cudarc::nccl::{result, sys};
+use cudarc::nccl::sys;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::thread::JoinHandle;
 
 /// What the ranks of a communicator know each other by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,16 +16,27 @@ pub struct Id(pub [u8; 128]);
 impl Id {
     /// A new one; rank 0 makes it and sends it to the others.
     pub fn new() -> Result<Self, DeviceError> {
-        Library::Nccl.require()?;
-        let made = result::get_uniqueid().map_err(|error| failed("ncclGetUniqueId", error))?;
-        Ok(Self(made.internal.map(|byte| byte as u8)))
+        let nccl = loaded()?;
+        let mut id = sys::ncclUniqueId { internal: [0; 128] };
+        // SAFETY: it writes one of these.
+        nccl.done("ncclGetUniqueId", unsafe { (nccl.get_unique_id)(&mut id) })?;
+        Ok(Self(id.internal.map(|byte| byte as u8)))
     }
+}
+
+fn loaded() -> Result<&'static Nccl, DeviceError> {
+    Library::Nccl.require()?;
+    Nccl::get().expect("it is there")
 }
 
 /// One rank of a group.
 #[derive(Debug)]
 pub struct Communicator {
-    raw: sys::ncclComm_t,
+    nccl: &'static Nccl,
+    /// Null once it was aborted.
+    raw: Cell<sys::ncclComm_t>,
+    /// The thread that aborts it.
+    aborting: RefCell<Option<JoinHandle<()>>>,
     /// This one.
     rank: usize,
     /// Ranks.
@@ -33,13 +46,34 @@ pub struct Communicator {
 impl Communicator {
     /// Joins a group; returns when all its ranks have.
     pub fn join(id: Id, rank: usize, size: usize) -> Result<Self, DeviceError> {
-        Library::Nccl.require()?;
+        let nccl = loaded()?;
         let id = sys::ncclUniqueId { internal: id.0.map(|byte| byte as std::ffi::c_char) };
         let mut raw = std::ptr::null_mut();
         // SAFETY: it writes one pointer.
-        unsafe { result::comm_init_rank(&mut raw, size as i32, id, rank as i32) }
-            .map_err(|error| failed(&format!("ncclCommInitRank of rank {rank} of {size}"), error))?;
-        Ok(Self { raw, rank, size })
+        let answer = unsafe { (nccl.comm_init_rank)(&mut raw, size as i32, id, rank as i32) };
+        nccl.done(&format!("ncclCommInitRank of rank {rank} of {size}"), answer)?;
+        Ok(Self { nccl, raw: Cell::new(raw), aborting: RefCell::default(), rank, size })
+    }
+
+    /// Its handle.
+    ///
+    /// # Errors
+    /// `Communicator` if it was aborted.
+    fn raw(&self) -> Result<sys::ncclComm_t, DeviceError> {
+        match self.raw.get() {
+            raw if raw.is_null() => Err(DeviceError::Communicator("the communicator was aborted".into())),
+            raw => Ok(raw),
+        }
+    }
+
+    /// What went wrong on it since the last call: a connection that broke, a rank that is gone.
+    ///
+    /// # Errors
+    /// `Communicator`, if anything did or it was aborted.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        let raw = self.raw()?;
+        // SAFETY: it was neither aborted nor destroyed.
+        unsafe { self.nccl.check(raw) }
     }
 
     /// Lets all ranks meet once, with two f32 of memory, since NCCL connects them only when they first communicate: inside that
@@ -47,10 +81,12 @@ impl Communicator {
     /// does otherwise for many numbers than for one may still be connected in a later collective, which all members come to.
     pub fn connect(&self, x: Address, on: &Stream) -> Result<(), DeviceError> {
         if self.size == 2 {
-            done("ncclGroupStart", result::group_start())?;
+            // SAFETY: it takes nothing.
+            self.nccl.done("ncclGroupStart", unsafe { (self.nccl.group_start)() })?;
             self.send(x, 1, Number::F32, self.other(), on)?;
             self.receive(x.after(Number::F32.size()), 1, Number::F32, self.other(), on)?;
-            done("ncclGroupEnd", result::group_end())?;
+            // SAFETY: as above.
+            self.nccl.done("ncclGroupEnd", unsafe { (self.nccl.group_end)() })?;
         }
         self.all_reduce(x, 1, Number::F32, on)
     }
@@ -68,10 +104,10 @@ impl Communicator {
         number: Number,
         on: &Stream,
     ) -> Result<(), DeviceError> {
-        let sum = sys::ncclRedOp_t::ncclSum;
-        // SAFETY: the caller's address has that many numbers, here and below.
-        done("ncclAllReduce", unsafe {
-            result::all_reduce(pointer(x), pointer(x), count, kind(number), sum, self.raw, on.0.cast())
+        let (raw, sum, number) = (self.raw()?, sys::ncclRedOp_t::ncclSum, kind(number));
+        // SAFETY: the caller's address has that many numbers, here and below; the communicator and the stream are alive.
+        self.nccl.done("ncclAllReduce", unsafe {
+            (self.nccl.all_reduce)(pointer(x), pointer(x), count, number, sum, raw, on.0.cast())
         })
     }
 
@@ -83,18 +119,10 @@ impl Communicator {
         number: Number,
         on: &Stream,
     ) -> Result<(), DeviceError> {
-        let sum = sys::ncclRedOp_t::ncclSum;
+        let (raw, sum, number) = (self.raw()?, sys::ncclRedOp_t::ncclSum, kind(number));
         // SAFETY: as above.
-        done("ncclReduceScatter", unsafe {
-            result::reduce_scatter(
-                pointer(from),
-                pointer(to),
-                count,
-                kind(number),
-                sum,
-                self.raw,
-                on.0.cast(),
-            )
+        self.nccl.done("ncclReduceScatter", unsafe {
+            (self.nccl.reduce_scatter)(pointer(from), pointer(to), count, number, sum, raw, on.0.cast())
         })
     }
 
@@ -106,9 +134,10 @@ impl Communicator {
         number: Number,
         on: &Stream,
     ) -> Result<(), DeviceError> {
+        let (raw, number) = (self.raw()?, kind(number));
         // SAFETY: as above.
-        done("ncclAllGather", unsafe {
-            result::all_gather(pointer(from), pointer(to), count, kind(number), self.raw, on.0.cast())
+        self.nccl.done("ncclAllGather", unsafe {
+            (self.nccl.all_gather)(pointer(from), pointer(to), count, number, raw, on.0.cast())
         })
     }
 
@@ -121,9 +150,10 @@ impl Communicator {
         to: usize,
         on: &Stream,
     ) -> Result<(), DeviceError> {
+        let (raw, number) = (self.raw()?, kind(number));
         // SAFETY: as above.
-        done("ncclSend", unsafe {
-            result::send(pointer(x), count, kind(number), to as i32, self.raw, on.0.cast())
+        self.nccl.done("ncclSend", unsafe {
+            (self.nccl.send)(pointer(x), count, number, to as i32, raw, on.0.cast())
         })
     }
 
@@ -136,26 +166,46 @@ impl Communicator {
         from: usize,
         on: &Stream,
     ) -> Result<(), DeviceError> {
+        let (raw, number) = (self.raw()?, kind(number));
         // SAFETY: as above.
-        done("ncclRecv", unsafe {
-            result::recv(pointer(x), count, kind(number), from as i32, self.raw, on.0.cast())
+        self.nccl.done("ncclRecv", unsafe {
+            (self.nccl.receive)(pointer(x), count, number, from as i32, raw, on.0.cast())
         })
     }
 }
 
 impl Communicator {
-    /// Ends what is under way without waiting for members that do not come.
-    pub fn abort(self) {
-        let raw = std::mem::ManuallyDrop::new(self).raw;
-        // SAFETY: it is given up here alone.
-        let _ = unsafe { result::comm_abort(raw) };
+    /// Ends what is under way without waiting for ranks that do not come. Nothing can be done with it after that.
+    ///
+    /// On a thread of its own: the call tells the GPU to stop at once, but from NCCL 2.26 on returns only when no CUDA graph with
+    /// this communicator's collectives is left, and the caller still holds those.
+    pub fn abort(&self) {
+        let raw = self.raw.replace(std::ptr::null_mut());
+        if raw.is_null() {
+            return;
+        }
+        let (abort, raw) = (self.nccl.comm_abort, raw as usize);
+        let give_up = move || {
+            // SAFETY: it is given up here alone: nobody finds it any more. Any thread may do that.
+            let _ = unsafe { abort(raw as sys::ncclComm_t) };
+        };
+        // Without a thread it is never given up, and its stream does not come to rest: whoever waits for that has an end of its own.
+        let thread = std::thread::Builder::new().name("ncclCommAbort".into()).spawn(give_up);
+        self.aborting.replace(thread.ok());
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        // SAFETY: it is destroyed here alone; what is under way on it is waited for.
-        let _ = unsafe { result::comm_destroy(self.raw) };
+        let raw = self.raw.replace(std::ptr::null_mut());
+        if !raw.is_null() {
+            // SAFETY: it is destroyed here alone; what is under way on it is waited for.
+            let _ = unsafe { (self.nccl.comm_destroy)(raw) };
+        }
+        // Its graphs are gone by now: they go before the GPU.
+        if let Some(aborting) = self.aborting.take() {
+            let _ = aborting.join();
+        }
     }
 }
 
@@ -168,8 +218,4 @@ fn kind(number: Number) -> sys::ncclDataType_t {
         Number::F32 => sys::ncclDataType_t::ncclFloat32,
         Number::Bf16 => sys::ncclDataType_t::ncclBfloat16,
     }
-}
-
-fn done(call: &str, answer: Result<result::NcclStatus, result::NcclError>) -> Result<(), DeviceError> {
-    answer.map(drop).map_err(|error| failed(call, error.0))
 }

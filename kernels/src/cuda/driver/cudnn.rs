@@ -9,7 +9,7 @@ mod plan;
 
 use super::failed;
 use super::handles::Stream;
-use super::library::Library;
+use super::library::{self, Library};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::fused::Shape;
 use crate::cuda::launch::{Address, DeviceError};
@@ -106,10 +106,13 @@ fn version() -> Result<usize, DeviceError> {
     // SAFETY: it gives a constant.
     let cuda = unsafe { sys::cudnnGetCudartVersion() } / 1000;
     let needed = format!("libcublasLt.so.{cuda}");
-    // SAFETY: as for its use.
-    match unsafe { libloading::Library::new(&needed) } {
-        Ok(_) => Ok(version),
-        Err(_) => Err(failed("cuDNN", format_args!("{needed}, which it needs, is not there"))),
+    match library::open(&[&needed]) {
+        Some(loaded) => {
+            // cuDNN opens it by name, later.
+            std::mem::forget(loaded);
+            Ok(version)
+        }
+        None => Err(failed("cuDNN", format_args!("{needed}, which it needs, is not there"))),
     }
 }
 

@@ -7,21 +7,25 @@ mod told;
 
 use super::communicator::Communicator;
 use super::cudnn::Cudnn;
+use super::events::{Event, Events};
 use super::failed;
-use super::handles::{Event, Pinned, Stream};
+use super::handles::{Pinned, Priority, Stream};
 use super::image::compiled;
 use super::library::Library;
 use super::product::Products;
+use super::wait::poll;
 use crate::cuda::arena::Arena;
 use crate::cuda::attention::{Attention, Pass};
-use crate::cuda::launch::{Address, Device, DeviceError, Launch};
+use crate::cuda::launch::{Address, Device, DeviceError, Launch, StopFlag};
 use crate::cuda::source::FILES;
-use cudarc::driver::result::{self, function, module, stream};
+use cudarc::driver::result::{self, function, module};
 use cudarc::driver::sys;
 use description::{agree, capability, compiler_version, describe, driver_version, name, written};
 use staging::Staging;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_void};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 pub use description::Description;
 
@@ -52,8 +56,16 @@ pub struct Gpu {
     staging: Option<Staging>,
     /// By number.
     groups: BTreeMap<usize, Communicator>,
+    events: Events,
+    /// Those of marks, which have times.
+    timed_events: Events,
     marks: Vec<Event>,
+    /// Whether the host is to wait no longer.
+    stop: Option<StopFlag>,
 }
+
+/// For how long a GPU may go on with what it has begun when it is given up.
+const GRACE: Duration = Duration::from_secs(5);
 
 impl Gpu {
     /// How many there are; an error that says what is missing if there is none.
@@ -104,7 +116,7 @@ impl Gpu {
         let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
         context::enter(device)?;
         let description = describe(device)?;
-        let streams = vec![new_stream()?];
+        let streams = vec![Stream::new(Priority::Computes)?];
         let (functions, modules, arena) = (HashMap::new(), Vec::new(), Arena::default());
         Ok(Self {
             description,
@@ -118,7 +130,10 @@ impl Gpu {
             cudnn: None,
             staging: None,
             groups: BTreeMap::new(),
+            events: Events::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
+            timed_events: Events::new(sys::CUevent_flags::CU_EVENT_DEFAULT),
             marks: Vec::new(),
+            stop: None,
         })
     }
 
@@ -132,33 +147,42 @@ impl Gpu {
         &self.streams[self.selected]
     }
 
-    /// Another stream.
+    /// Another stream that computes.
     pub fn stream(&self) -> Result<Stream, DeviceError> {
-        new_stream()
-    }
-
-    /// The moment when all is done that is on a stream now, with its time.
-    pub fn event(&self, on: &Stream) -> Result<Event, DeviceError> {
-        self.event_with(sys::CUevent_flags::CU_EVENT_DEFAULT, on)
-    }
-
-    fn event_with(&self, flags: sys::CUevent_flags, on: &Stream) -> Result<Event, DeviceError> {
-        let made = Event::new(flags)?;
-        made.record(on)?;
-        Ok(made)
-    }
-
-    /// Lets what comes next on a stream wait for a moment of another one.
-    pub fn wait(&self, on: &Stream, event: &Event) -> Result<(), DeviceError> {
-        // SAFETY: both are alive; the driver keeps what it needs of the event.
-        unsafe { stream::wait_event(on.0, event.0, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
-            .map_err(|error| failed("cuStreamWaitEvent", error))
+        Stream::new(Priority::Computes)
     }
 
     /// Waits for all that is on a stream.
     pub fn finish_stream(&self, on: &Stream) -> Result<(), DeviceError> {
-        // SAFETY: it is alive.
-        unsafe { stream::synchronize(on.0) }.map_err(|error| failed("cuStreamSynchronize", error))
+        self.wait_until(|| on.is_idle())
+    }
+
+    /// Lets the host wait. An error gives up all communicators: the other ranks' kernels wait for this one's no longer.
+    ///
+    /// # Errors
+    /// `Stopped` if the run ends meanwhile; `Communicator` if NCCL reports a failure, be it behind the wait.
+    fn wait_until(&self, is_over: impl FnMut() -> Result<bool, DeviceError>) -> Result<(), DeviceError> {
+        let stops = || self.stop.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
+        let check = || if stops() { Err(DeviceError::Stopped) } else { self.check_groups() };
+        poll(is_over, check).and_then(|()| self.check_groups()).inspect_err(|_| self.abort())
+    }
+
+    fn check_groups(&self) -> Result<(), DeviceError> {
+        self.groups.values().try_for_each(Communicator::check)
+    }
+
+    /// Ends what is under way on all communicators.
+    fn abort(&self) {
+        self.groups.values().for_each(Communicator::abort);
+    }
+
+    /// Does work whose events nobody uses again: one that was recorded into a graph stands for nothing outside of that.
+    pub(super) fn with_events_of_its_own<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let events = Events::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let before = std::mem::replace(&mut self.events, events);
+        let done = work(self);
+        self.events = before;
+        done
     }
 
     /// New host memory that copies use without a detour.
@@ -242,18 +266,32 @@ impl Gpu {
     }
 }
 
+impl Gpu {
+    /// Waits until nothing runs any more, or for as long as it is given; whether nothing does.
+    fn comes_to_rest(&self) -> bool {
+        let is_idle = || self.streams.iter().try_fold(true, |all, stream| Ok(all && stream.is_idle()?));
+        // A collective that a member has not come to would run without end.
+        if !self.groups.is_empty() && is_idle() != Ok(true) {
+            self.abort();
+        }
+        let until = Instant::now() + GRACE;
+        let check = || if Instant::now() > until { Err(DeviceError::Stopped) } else { Ok(()) };
+        poll(is_idle, check).is_ok()
+    }
+}
+
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // A collective that a member has not come to would be waited for without end.
-        // SAFETY: the streams are alive.
-        let is_idle =
-            |stream: &Stream| unsafe { sys::cuStreamQuery(stream.0) } == sys::CUresult::CUDA_SUCCESS;
-        if !self.groups.is_empty() && !self.streams.iter().all(is_idle) {
-            std::mem::take(&mut self.groups).into_values().for_each(Communicator::abort);
+        if !self.comes_to_rest() {
+            // What still runs may use all of it, and the driver would wait for that: it goes with the process.
+            std::mem::forget(std::mem::take(&mut self.pinned));
+            std::mem::forget((self.staging.take(), self.products.take(), self.cudnn.take()));
+            std::mem::forget(std::mem::take(&mut self.groups));
+            return;
         }
+        self.groups.clear();
         let _ = self.clear();
         self.cudnn = None;
-        self.groups.clear();
         self.marks.clear();
         self.streams.clear();
         self.staging = None;
@@ -262,13 +300,6 @@ impl Drop for Gpu {
             let _ = unsafe { module::unload(*loaded) };
         }
     }
-}
-
-fn new_stream() -> Result<Stream, DeviceError> {
-    // It does not wait for the default stream, nor that for it.
-    let made =
-        stream::create(stream::StreamKind::NonBlocking).map_err(|error| failed("cuStreamCreate", error))?;
-    Ok(Stream(made))
 }
 
 /// Loads all kernels of a module, which the driver otherwise does when each is launched first.

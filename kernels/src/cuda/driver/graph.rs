@@ -29,7 +29,7 @@ impl Graph {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
         unsafe { stream::begin_capture(on, mode) }.map_err(|error| failed("cuStreamBeginCapture", error))?;
-        let worked = work(gpu);
+        let worked = gpu.with_events_of_its_own(work);
         // SAFETY: recording began above; it ends also where the work failed.
         let recorded = unsafe { stream::end_capture(on) }.map(Recorded);
         worked?;

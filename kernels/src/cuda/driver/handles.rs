@@ -1,8 +1,9 @@
-//! What the driver hands out beside memory of the GPU: streams, events, pinned memory of the host.
+//! What the driver hands out beside memory of the GPU and events: streams, pinned memory of the host.
 
+use super::events::answered;
 use super::failed;
 use crate::cuda::launch::DeviceError;
-use cudarc::driver::result::{self, event, stream};
+use cudarc::driver::result::{self, stream};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 
@@ -10,54 +11,47 @@ use std::ffi::c_void;
 #[derive(Debug)]
 pub struct Stream(pub(super) sys::CUstream);
 
+/// Whose kernels a GPU begins first where several streams have some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Priority {
+    /// Those of streams that compute come last.
+    Computes,
+    /// A collective that has begun on other GPUs should not wait behind a kernel that fills this one.
+    Communicates,
+}
+
+impl Stream {
+    /// A new one, on the GPU of this thread.
+    pub(super) fn new(priority: Priority) -> Result<Self, DeviceError> {
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: it writes two numbers. Greater priorities are smaller numbers; without any, both are 0.
+        unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
+            .result()
+            .map_err(|error| failed("cuCtxGetStreamPriorityRange", error))?;
+        let number = if priority == Priority::Computes { least } else { greatest };
+        // It does not wait for the default stream, nor that for it.
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        let mut made = std::ptr::null_mut();
+        // SAFETY: it writes one pointer.
+        unsafe { sys::cuStreamCreateWithPriority(&mut made, flags, number) }
+            .result()
+            .map_err(|error| failed("cuStreamCreateWithPriority", error))?;
+        Ok(Self(made))
+    }
+
+    /// Whether all is done that is on it.
+    pub(super) fn is_idle(&self) -> Result<bool, DeviceError> {
+        // SAFETY: it is alive.
+        answered("cuStreamQuery", unsafe { sys::cuStreamQuery(self.0) })
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: it is destroyed here alone. Work on it goes on.
         let _ = unsafe { stream::destroy(self.0) };
     }
 }
-
-/// A moment on a stream.
-#[derive(Debug)]
-pub struct Event(pub(super) sys::CUevent);
-
-impl Event {
-    /// On no stream yet: whoever waits for it goes on.
-    pub(super) fn new(flags: sys::CUevent_flags) -> Result<Self, DeviceError> {
-        event::create(flags).map(Self).map_err(|error| failed("cuEventCreate", error))
-    }
-
-    /// Makes it the moment when all is done that is on a stream now.
-    pub(super) fn record(&self, on: &Stream) -> Result<(), DeviceError> {
-        // SAFETY: both are alive.
-        unsafe { event::record(self.0, on.0) }.map_err(|error| failed("cuEventRecord", error))
-    }
-
-    /// Waits for it.
-    pub(super) fn wait(&self) -> Result<(), DeviceError> {
-        // SAFETY: it is alive.
-        unsafe { event::synchronize(self.0) }.map_err(|error| failed("cuEventSynchronize", error))
-    }
-
-    /// Milliseconds from an earlier one to this one, both of which are waited for.
-    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, DeviceError> {
-        self.wait()?;
-        // SAFETY: both are events that nobody destroyed.
-        unsafe { event::elapsed(earlier.0, self.0) }.map_err(|error| failed("cuEventElapsedTime", error))
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        // SAFETY: it is destroyed here alone.
-        let _ = unsafe { event::destroy(self.0) };
-    }
-}
-
-// SAFETY: events are the driver's, whose functions any thread may call.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
 
 /// Host memory that the GPU copies from and to by itself.
 #[derive(Debug)]

@@ -1,6 +1,16 @@
 //! Which of NVIDIA's libraries are there. cudarc panics where one is missing, so each is asked for before its first use.
+//!
+//! The system's loader comes first: `LD_LIBRARY_PATH` and its own folders. What it does not find is loaded from the folders in
+//! `places` by its full path. cudarc, which opens libraries by name, then gets the loaded one: the loader compares names with those
+//! that loaded libraries call themselves (`DT_SONAME`). NCCL's only name is none that cudarc tries, so `nccl` opens it itself.
 
+mod places;
+
+use super::nccl::{self, Nccl};
 use crate::cuda::launch::DeviceError;
+use places::Places;
+use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// One of them.
@@ -33,13 +43,14 @@ impl Library {
         }
     }
 
-    fn file(self) -> &'static str {
+    /// The names under which it is looked for, the first one first.
+    fn files(self) -> &'static [&'static str] {
         match self {
-            Library::Driver => "cuda",
-            Library::Nvrtc => "nvrtc",
-            Library::CublasLt => "cublasLt",
-            Library::Cudnn => "cudnn",
-            Library::Nccl => "nccl",
+            Library::Driver => &["libcuda.so", "libcuda.so.1"],
+            Library::Nvrtc => &["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"],
+            Library::CublasLt => &["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"],
+            Library::Cudnn => &["libcudnn.so", "libcudnn.so.9"],
+            Library::Nccl => &nccl::FILES,
         }
     }
 
@@ -47,30 +58,46 @@ impl Library {
         match self {
             Library::Driver => "install the driver of the GPU",
             Library::Nvrtc | Library::CublasLt => {
-                "install the CUDA toolkit, or its Python packages and put their lib folders into LD_LIBRARY_PATH"
+                "install the CUDA toolkit or its Python packages, or put their folder into LD_LIBRARY_PATH"
             }
-            Library::Cudnn => {
-                "install cuDNN 9, or its Python package and put its lib folder into LD_LIBRARY_PATH"
-            }
-            Library::Nccl => {
-                "install NCCL and put its folder into LD_LIBRARY_PATH; where it has libnccl.so.2 alone, link libnccl.so to it"
-            }
+            Library::Cudnn => "install cuDNN 9 or its Python package, or put its folder into LD_LIBRARY_PATH",
+            Library::Nccl => "install NCCL or its Python package, or put its folder into LD_LIBRARY_PATH",
         }
     }
 
     /// Whether it is there; asked once.
     pub fn is_there(self) -> bool {
         static FOUND: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
+        *FOUND[self as usize].get_or_init(|| match self {
+            // The driver is the system's alone.
+            Library::Driver => self.is_found(),
+            Library::Nccl => Nccl::get().is_some_and(|loaded| loaded.is_ok()),
+            _ => self.is_found() || self.load_from(places()) && self.is_found(),
+        })
+    }
+
+    /// Whether cudarc finds it.
+    fn is_found(self) -> bool {
         // SAFETY: loading one of NVIDIA's libraries runs its initialisers, which is what its use does anyway.
-        *FOUND[self as usize].get_or_init(|| unsafe {
+        unsafe {
             match self {
                 Library::Driver => cudarc::driver::sys::is_culib_present(),
                 Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
                 Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
                 Library::Cudnn => cudarc::cudnn::sys::is_culib_present(),
-                Library::Nccl => cudarc::nccl::sys::is_culib_present(),
+                Library::Nccl => false,
             }
-        })
+        }
+    }
+
+    /// Loads it for the rest of the process, and what it looks for by name itself; whether it was in one of the folders.
+    fn load_from(self, places: &Places) -> bool {
+        let Some(library) = open_in(self.files(), places) else { return false };
+        if self == Library::Nvrtc {
+            load_builtins(places);
+        }
+        std::mem::forget(library);
+        true
     }
 
     /// Its name and version as people write them, if it is there and tells.
@@ -90,11 +117,7 @@ impl Library {
                 Library::Driver | Library::Nvrtc => None,
                 Library::CublasLt => Some(parts(cudarc::cublaslt::sys::cublasLtGetVersion())),
                 Library::Cudnn => Some(parts(cudarc::cudnn::sys::cudnnGetVersion())),
-                Library::Nccl => {
-                    let mut version = 0;
-                    cudarc::nccl::sys::ncclGetVersion(&mut version).result().ok()?;
-                    Some(parts(version as usize))
-                }
+                Library::Nccl => Some(parts(Nccl::get()?.ok()?.version()?)),
             }
         }
     }
@@ -104,23 +127,51 @@ impl Library {
         if self.is_there() {
             return Ok(());
         }
-        let mut names = cudarc::get_lib_name_candidates(self.file());
-        // The driver's version is not CUDA's; of the others the old ones would not do.
-        let plain = format!("lib{}.so", self.file());
-        let wanted: &[&str] = match self {
-            Library::Driver => &["", ".1"],
-            Library::Cudnn => &["", ".9"],
-            _ => &["", ".13", ".12"],
-        };
-        names.retain(|name| name.strip_prefix(&plain).is_some_and(|end| wanted.contains(&end)));
+        // A library without a function that is needed is there, and is of no use.
+        if let (Library::Nccl, Some(Err(error))) = (self, Nccl::get()) {
+            return Err(error);
+        }
         let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         let path = if path.is_empty() { "LD_LIBRARY_PATH, which is empty,".into() } else { path };
+        let path_of_several = path.trim_end_matches(',');
+        let places = match self {
+            Library::Driver => format!("{path} and the system's library folders"),
+            _ => format!("{path_of_several}, the system's library folders, {}", places().written()),
+        };
         Err(DeviceError::Missing {
             library: self.name(),
-            names: names.join(", "),
-            places: format!("{path} and the system's library folders"),
+            names: self.files().join(", "),
+            places,
             remedy: self.remedy(),
         })
+    }
+}
+
+/// The folders beside those of the system's loader, looked up once.
+fn places() -> &'static Places {
+    static PLACES: OnceLock<Places> = OnceLock::new();
+    PLACES.get_or_init(|| Places::of(&|name| std::env::var_os(name)))
+}
+
+/// The first library of such names that the system's loader finds, or else the first one in a folder beside.
+pub(super) fn open(names: &[&str]) -> Option<libloading::Library> {
+    open_in(names, places())
+}
+
+fn open_in(names: &[&str], places: &Places) -> Option<libloading::Library> {
+    let of_folders = places.folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    let all = names.iter().map(PathBuf::from).chain(of_folders);
+    // SAFETY: loading one of NVIDIA's libraries runs its initialisers, which is what its use does anyway.
+    all.map(|path| unsafe { libloading::Library::new(path) }).find_map(Result::ok)
+}
+
+/// Loads what NVRTC opens by name when it compiles: a library whose name ends with its own version.
+fn load_builtins(places: &Places) {
+    let entries = places.folders.iter().flat_map(std::fs::read_dir).flatten().flatten();
+    let is_one = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("libnvrtc-builtins.so."));
+    for entry in entries.filter(|entry| is_one(&entry.file_name())) {
+        // SAFETY: as for NVRTC. One that cannot be loaded is missing then.
+        unsafe { libloading::Library::new(entry.path()) }.map(std::mem::forget).unwrap_or_default();
     }
 }
 
@@ -147,13 +198,30 @@ mod tests {
                 Ok(()) => assert!(library.is_there()),
                 Err(error) => {
                     let text = error.to_string();
-                    let file = format!("lib{}.so", library.file());
-                    assert!(
-                        text.contains(&file) && text.contains("library folders") && !text.contains('\n'),
-                        "{text}"
-                    );
+                    let names = library.files().iter().all(|file| text.contains(file));
+                    assert!(names && text.contains("library folders") && !text.contains('\n'), "{text}");
+                    let in_packages = text.contains("nvidia/*/lib");
+                    assert_eq!(in_packages, library != Library::Driver, "{text}");
                 }
             }
+        }
+    }
+
+    /// A folder that goes with this.
+    pub(in crate::cuda::driver) struct Temporary(pub PathBuf);
+
+    impl Temporary {
+        /// An empty one.
+        pub fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("trainwright-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Self(folder.canonicalize().unwrap())
+        }
+    }
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 }

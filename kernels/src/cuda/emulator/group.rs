@@ -3,11 +3,11 @@
 
 use super::order::{Clock, Name};
 use crate::cuda::collective::{GroupName, Membership};
-use crate::cuda::launch::DeviceError;
+use crate::cuda::launch::{DeviceError, StopFlag};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What one member brings, and what its stream knew then.
 pub(super) type Brought = (Vec<f32>, Clock);
@@ -33,18 +33,40 @@ pub(super) fn new_name() -> GroupName {
 static ENTERED: Mutex<BTreeMap<GroupName, usize>> = Mutex::new(BTreeMap::new());
 static ENTERS: Condvar = Condvar::new();
 
-/// Waits until all members are in a group, as they are connected on a GPU.
-pub(super) fn enter(group: &Membership) -> Result<(), DeviceError> {
-    enter_within(group, PATIENCE)
+/// How often a member that waits looks whether the run has ended.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// Waits while something is missing, and gives up when the run ends or after so long. The lock, and whether it came.
+fn wait_while<'a, T>(
+    (changed, mut lock): (&Condvar, MutexGuard<'a, T>),
+    (patience, stop): (Duration, &StopFlag),
+    is_missing: impl Fn(&T) -> bool,
+) -> Result<(MutexGuard<'a, T>, bool), DeviceError> {
+    let until = Instant::now() + patience;
+    while is_missing(&lock) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(DeviceError::Stopped);
+        }
+        if Instant::now() >= until {
+            return Ok((lock, false));
+        }
+        let pause = LOOKS_EVERY.min(patience);
+        lock = changed.wait_timeout(lock, pause).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    Ok((lock, true))
 }
 
-fn enter_within(group: &Membership, patience: Duration) -> Result<(), DeviceError> {
+/// Waits until all members are in a group, as they are connected on a GPU.
+pub(super) fn enter(group: &Membership, stop: &StopFlag) -> Result<(), DeviceError> {
+    enter_within(group, (PATIENCE, stop))
+}
+
+fn enter_within(group: &Membership, patience: (Duration, &StopFlag)) -> Result<(), DeviceError> {
     let mut entered = ENTERED.lock().unwrap_or_else(PoisonError::into_inner);
     *entered.entry(group.name).or_default() += 1;
     ENTERS.notify_all();
-    let is_short = |entered: &mut BTreeMap<GroupName, usize>| entered[&group.name] < group.size;
-    let (entered, _) =
-        ENTERS.wait_timeout_while(entered, patience, is_short).unwrap_or_else(PoisonError::into_inner);
+    let is_short = |entered: &BTreeMap<GroupName, usize>| entered[&group.name] < group.size;
+    let (entered, _) = wait_while((&ENTERS, entered), patience, is_short)?;
     match entered[&group.name] {
         came if came < group.size => {
             Err(DeviceError::Emulator(format!("{came} of {} members entered a group", group.size)))
@@ -64,16 +86,20 @@ fn require_entered(group: &Membership) -> Result<(), DeviceError> {
 }
 
 /// What all members brought to a group's collective of that number.
-pub(super) fn meet(group: &Membership, number: u64, own: Brought) -> Result<Vec<Arc<Brought>>, DeviceError> {
+pub(super) fn meet(
+    group: &Membership,
+    number: u64,
+    own: Brought,
+    stop: &StopFlag,
+) -> Result<Vec<Arc<Brought>>, DeviceError> {
     require_entered(group)?;
     let key = (group.name, number);
     let mut meetings = MEETINGS.lock().unwrap_or_else(PoisonError::into_inner);
     meetings.entry(key).or_insert_with(|| (vec![None; group.size], 0)).0[group.place] = Some(Arc::new(own));
     CHANGED.notify_all();
-    let is_short = |meetings: &mut Meetings| meetings[&key].0.iter().any(Option::is_none);
-    let (mut meetings, waited) =
-        CHANGED.wait_timeout_while(meetings, PATIENCE, is_short).unwrap_or_else(PoisonError::into_inner);
-    if waited.timed_out() {
+    let is_short = |meetings: &Meetings| meetings[&key].0.iter().any(Option::is_none);
+    let (mut meetings, came) = wait_while((&CHANGED, meetings), (PATIENCE, stop), is_short)?;
+    if !came {
         return Err(DeviceError::Emulator(format!("not all {} members came to a collective", group.size)));
     }
     let (brought, left) = meetings.get_mut(&key).expect("nobody takes it away before all have left");
@@ -104,12 +130,11 @@ pub(super) fn send(pair: &Membership, number: u64, own: Brought, by: (Name, u64)
 }
 
 /// Receives what the other one of a pair has sent.
-pub(super) fn receive(pair: &Membership, number: u64) -> Result<Brought, DeviceError> {
+pub(super) fn receive(pair: &Membership, number: u64, stop: &StopFlag) -> Result<Brought, DeviceError> {
     require_entered(pair)?;
     let key = (pair.name, number);
-    let is_missing = |messages: &mut Messages| !messages.contains_key(&key);
-    let (mut messages, _) =
-        SENT.wait_timeout_while(messages(), PATIENCE, is_missing).unwrap_or_else(PoisonError::into_inner);
+    let is_missing = |messages: &Messages| !messages.contains_key(&key);
+    let (mut messages, _) = wait_while((&SENT, messages()), (PATIENCE, stop), is_missing)?;
     let sent = messages.remove(&key).map(|(brought, _)| brought);
     sent.ok_or_else(|| DeviceError::Emulator("nobody sent what was to be received".into()))
 }
@@ -140,7 +165,10 @@ mod tests {
 
     /// What two members say of groups that each enters in its order.
     fn enter_both(orders: [[Membership; 2]; 2], patience: Duration) -> [Result<(), DeviceError>; 2] {
-        let enter = |groups: [Membership; 2]| groups.iter().try_for_each(|own| enter_within(own, patience));
+        let enter = |groups: [Membership; 2]| {
+            let stop = StopFlag::default();
+            groups.iter().try_for_each(|own| enter_within(own, (patience, &stop)))
+        };
         std::thread::scope(|scope| {
             orders
                 .map(|groups| scope.spawn(move || enter(groups)))
@@ -150,19 +178,31 @@ mod tests {
 
     #[test]
     fn nobody_uses_a_group_that_not_all_have_entered() {
-        let [own, other] = pair();
+        let ([own, other], stop) = (pair(), StopFlag::default());
         let work = || Order::new(1).work().0;
         let brought = || (vec![1.0], Clock::default());
         let refused = |used: Result<(), DeviceError>| used.unwrap_err().to_string();
         assert!(refused(send(&own, 0, brought(), work())).contains("not all members have entered"));
-        assert!(refused(receive(&other, 0).map(drop)).contains("not all members have entered"));
-        assert!(refused(meet(&own, 0, brought()).map(drop)).contains("not all members have entered"));
-        let alone = enter_within(&own, Duration::ZERO).unwrap_err().to_string();
+        assert!(refused(receive(&other, 0, &stop).map(drop)).contains("not all members have entered"));
+        assert!(refused(meet(&own, 0, brought(), &stop).map(drop)).contains("not all members have entered"));
+        let alone = enter_within(&own, (Duration::ZERO, &stop)).unwrap_err().to_string();
         assert!(alone.contains("1 of 2 members"), "{alone}");
         assert!(send(&own, 0, brought(), work()).is_err());
-        enter_within(&other, Duration::ZERO).unwrap();
+        enter_within(&other, (Duration::ZERO, &stop)).unwrap();
         send(&own, 0, brought(), work()).unwrap();
-        assert_eq!(receive(&other, 0).unwrap().0, [1.0]);
+        assert_eq!(receive(&other, 0, &stop).unwrap().0, [1.0]);
+    }
+
+    #[test]
+    fn who_waits_for_others_when_the_run_ends_waits_no_longer() {
+        let ([own, other], stop) = (pair(), StopFlag::default());
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(enter(&own, &stop), Err(DeviceError::Stopped));
+        // All have entered then, and the other one comes to no collective.
+        enter(&other, &stop).unwrap();
+        let met = meet(&own, 0, (vec![1.0], Clock::default()), &stop);
+        assert_eq!(met.map(drop), Err(DeviceError::Stopped));
+        assert_eq!(receive(&own, 1, &stop).map(drop), Err(DeviceError::Stopped));
     }
 
     #[test]

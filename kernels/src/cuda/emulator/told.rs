@@ -2,12 +2,12 @@
 
 use super::memory::{Buffer, FENCE, Line, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::{Clock, History};
-use super::{Emulator, Turns, bf16_bits, fused, group};
+use super::{AttentionFaultKind, Emulator, Turns, bf16_bits, fused, group};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
 use crate::cuda::fused::Shape;
-use crate::cuda::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number};
+use crate::cuda::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number, StopFlag};
 use crate::cuda::product::{Epilogue, Operands, Product};
 use crate::cuda::recorder::{Told, tell};
 use crate::eight::Eight;
@@ -245,12 +245,24 @@ impl Device for Emulator {
         let mut touched = fused::touched(&graph, attention, workspace);
         touched.push((workspace, bytes, true));
         self.touch(memory, "attention", &touched);
-        fused::run(&graph, attention, workspace, memory);
+        let scale = match self.attention_fault_in(pass) {
+            None => attention.scale,
+            Some(AttentionFaultKind::WrongNumbers) => 2.0 * attention.scale,
+            Some(AttentionFaultKind::Fails) => {
+                let (call, message) = ("cudnnBackendExecute".into(), "it fails as a test wants it".into());
+                return Err(DeviceError::Call { call, message });
+            }
+        };
+        fused::run(&graph, &Attention { scale, ..*attention }, workspace, memory);
         Ok(())
     }
 
     fn fuser(&self) -> String {
         "cuDNN, emulated".into()
+    }
+
+    fn stop_when(&mut self, flag: StopFlag) {
+        self.stop = flag;
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
@@ -286,7 +298,7 @@ impl Device for Emulator {
     }
 
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError> {
-        group::enter(&membership)?;
+        group::enter(&membership, &self.stop)?;
         self.groups.insert(group, (membership, 0));
         Ok(())
     }
@@ -309,7 +321,7 @@ impl Device for Emulator {
                 return group::send(&membership, done, (own, known.clone()), by);
             }
             Collective::Receive { x, count } => {
-                let (numbers, sent) = group::receive(&membership, done)?;
+                let (numbers, sent) = group::receive(&membership, done, &self.stop)?;
                 assert_eq!(numbers.len(), count, "a message is as long as its receiver expects");
                 self.order.wait(&sent);
                 self.put(x, &numbers, number, "a message that is received");
@@ -317,7 +329,7 @@ impl Device for Emulator {
             }
         };
         let own = self.brought(from, brings, number, "a collective");
-        let all = group::meet(&membership, done, (own, self.order.moment()))?;
+        let all = group::meet(&membership, done, (own, self.order.moment()), &self.stop)?;
         all.iter().for_each(|brought| self.order.wait(&brought.1));
         let made: Vec<f32> = match summed {
             Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),

@@ -1,6 +1,6 @@
 //! A graph in cuDNN's words.
 
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, Draft};
 use crate::cuda::fused::graph::{Data, Function, Graph, Operation, Place, Reduction, Tensor, TensorId};
 use crate::cuda::launch::DeviceError;
 use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
@@ -31,10 +31,10 @@ impl Description {
         Ok(own)
     }
 
-    /// As an operation graph that is still open. It goes on if this ends.
-    pub fn graph(&self) -> Result<Descriptor, DeviceError> {
+    /// As an operation graph that is still open.
+    pub fn graph(&self) -> Result<Draft, DeviceError> {
         let operations: Vec<&Descriptor> = self.operations.iter().collect();
-        Descriptor::new(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
+        Draft::new(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .with_parts(CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)
     }
 
@@ -42,13 +42,13 @@ impl Description {
         [&self.tensors[tensor.0]]
     }
 
-    fn operation(&self, operation: &Operation) -> Result<Descriptor, DeviceError> {
+    fn operation(&self, operation: &Operation) -> Result<Draft, DeviceError> {
         match operation {
             Operation::Product { left, right, out } => {
-                let how = Descriptor::new(CUDNN_BACKEND_MATMUL_DESCRIPTOR)?
+                let how = Draft::new(CUDNN_BACKEND_MATMUL_DESCRIPTOR)?
                     .with(CUDNN_ATTR_MATMUL_COMP_TYPE, &[CUDNN_DATA_FLOAT])?
                     .finalize()?;
-                Descriptor::new(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)?
+                Draft::new(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)?
                     .with_parts(CUDNN_ATTR_OPERATION_MATMUL_ADESC, &self.of(*left))?
                     .with_parts(CUDNN_ATTR_OPERATION_MATMUL_BDESC, &self.of(*right))?
                     .with_parts(CUDNN_ATTR_OPERATION_MATMUL_CDESC, &self.of(*out))?
@@ -60,35 +60,30 @@ impl Description {
                     Reduction::Sum => CUDNN_REDUCE_TENSOR_ADD,
                     Reduction::Largest => CUDNN_REDUCE_TENSOR_MAX,
                 };
-                let how = Descriptor::new(CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?
+                let how = Draft::new(CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?
                     .with(CUDNN_ATTR_REDUCTION_OPERATOR, &[how])?
                     .with(CUDNN_ATTR_REDUCTION_COMP_TYPE, &[CUDNN_DATA_FLOAT])?
                     .finalize()?;
-                Descriptor::new(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)?
+                Draft::new(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)?
                     .with_parts(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, &self.of(*x))?
                     .with_parts(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, &self.of(*out))?
                     .with_parts(CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[&how])
             }
-            Operation::Turn { x, out } => Descriptor::new(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
+            Operation::Turn { x, out } => Draft::new(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
                 .with_parts(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &self.of(*x))?
                 .with_parts(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, &self.of(*out)),
         }
     }
 
-    fn pointwise(
-        &self,
-        function: Function,
-        read: &[TensorId],
-        out: TensorId,
-    ) -> Result<Descriptor, DeviceError> {
+    fn pointwise(&self, function: Function, read: &[TensorId], out: TensorId) -> Result<Draft, DeviceError> {
         let computes = if function == Function::AtLeast { CUDNN_DATA_BOOLEAN } else { CUDNN_DATA_FLOAT };
-        let mut how = Descriptor::new(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
+        let mut how = Draft::new(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
             .with(CUDNN_ATTR_POINTWISE_MODE, &[mode(function)])?
             .with(CUDNN_ATTR_POINTWISE_MATH_PREC, &[computes])?;
         if let Function::Index(direction) = function {
             how = how.with(CUDNN_ATTR_POINTWISE_AXIS, &[direction])?;
         }
-        let mut made = Descriptor::new(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
+        let mut made = Draft::new(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
             .with_parts(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&how.finalize()?])?;
         let names = [
             CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
@@ -107,7 +102,7 @@ fn tensor(index: usize, tensor: &Tensor) -> Result<Descriptor, DeviceError> {
         Place::Given(part) | Place::Scalar(part) => part as i64,
         Place::Between => FIRST_BETWEEN + index as i64,
     };
-    Descriptor::new(CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
+    Draft::new(CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
         .with(CUDNN_ATTR_TENSOR_UNIQUE_ID, &[number])?
         .with(CUDNN_ATTR_TENSOR_DATA_TYPE, &[data(tensor.data)])?
         .with(CUDNN_ATTR_TENSOR_DIMENSIONS, &tensor.layout.sizes)?

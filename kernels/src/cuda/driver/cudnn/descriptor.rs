@@ -4,10 +4,20 @@ use super::done;
 use crate::cuda::launch::DeviceError;
 use cudarc::cudnn::sys::{self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Kind};
 use std::ffi::c_void;
+use std::rc::Rc;
 
-/// A descriptor that is destroyed when this is dropped. Those that were made of it live on.
+/// A descriptor whose attributes are still set. It is destroyed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Descriptor(sys::cudnnBackendDescriptor_t);
+pub(super) struct Draft {
+    raw: sys::cudnnBackendDescriptor_t,
+    /// The descriptors among its attributes, and the one that it came from. cuDNN does not say that it copies them, so they are
+    /// destroyed after it.
+    needs: Vec<Descriptor>,
+}
+
+/// A finalised descriptor, destroyed when nothing made of it is left.
+#[derive(Debug, Clone)]
+pub(super) struct Descriptor(Rc<Draft>);
 
 /// What an attribute may be an array of.
 pub(super) trait Value: Copy {
@@ -31,14 +41,14 @@ values! {
     sys::cudnnBackendHeurMode_t: CUDNN_TYPE_HEUR_MODE,
 }
 
-impl Descriptor {
+impl Draft {
     /// An empty one.
     pub fn new(kind: sys::cudnnBackendDescriptorType_t) -> Result<Self, DeviceError> {
-        let mut made = std::ptr::null_mut();
+        let mut raw = std::ptr::null_mut();
         // SAFETY: it writes one pointer.
-        let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut made) };
+        let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) };
         done(&format!("cudnnBackendCreateDescriptor of {kind:?}"), status)?;
-        Ok(Self(made))
+        Ok(Self { raw, needs: Vec::new() })
     }
 
     /// Sets an attribute.
@@ -48,8 +58,9 @@ impl Descriptor {
     }
 
     /// Sets an attribute to other descriptors.
-    pub fn with_parts(self, name: Name, parts: &[&Descriptor]) -> Result<Self, DeviceError> {
-        let parts: Vec<_> = parts.iter().map(|part| part.0).collect();
+    pub fn with_parts(mut self, name: Name, parts: &[&Descriptor]) -> Result<Self, DeviceError> {
+        self.needs.extend(parts.iter().copied().cloned());
+        let parts: Vec<_> = parts.iter().map(|part| part.raw()).collect();
         // SAFETY: there are so many descriptors, all alive.
         unsafe { self.set(name, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &parts) }
     }
@@ -58,15 +69,21 @@ impl Descriptor {
     unsafe fn set<T>(self, name: Name, kind: Kind, values: &[T]) -> Result<Self, DeviceError> {
         let (count, first) = (values.len() as i64, values.as_ptr().cast());
         // SAFETY: the caller's promise; cuDNN copies the values.
-        let status = unsafe { sys::cudnnBackendSetAttribute(self.0, name, kind, count, first) };
+        let status = unsafe { sys::cudnnBackendSetAttribute(self.raw, name, kind, count, first) };
         done(&format!("cudnnBackendSetAttribute of {name:?}"), status).map(|()| self)
     }
 
     /// Ends it: cuDNN judges what was set.
-    pub fn finalize(self) -> Result<Self, DeviceError> {
+    pub fn finalize(self) -> Result<Descriptor, DeviceError> {
         // SAFETY: it is alive.
-        let status = unsafe { sys::cudnnBackendFinalize(self.0) };
-        done("cudnnBackendFinalize", status).map(|()| self)
+        let status = unsafe { sys::cudnnBackendFinalize(self.raw) };
+        done("cudnnBackendFinalize", status).map(|()| Descriptor(Rc::new(self)))
+    }
+}
+
+impl Descriptor {
+    fn raw(&self) -> sys::cudnnBackendDescriptor_t {
+        self.0.raw
     }
 
     /// A number.
@@ -74,7 +91,7 @@ impl Descriptor {
         let (mut count, mut value) = (0, 0i64);
         let to = (&raw mut value).cast();
         // SAFETY: there is room for one.
-        let status = unsafe { sys::cudnnBackendGetAttribute(self.0, name, i64::KIND, 1, &mut count, to) };
+        let status = unsafe { sys::cudnnBackendGetAttribute(self.raw(), name, i64::KIND, 1, &mut count, to) };
         done(&format!("cudnnBackendGetAttribute of {name:?}"), status).map(|()| value)
     }
 
@@ -84,29 +101,33 @@ impl Descriptor {
         let to = values.as_mut_ptr().cast();
         // SAFETY: there is room for so many; constants are C's integers.
         let status =
-            unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, room as i64, &mut count, to) };
+            unsafe { sys::cudnnBackendGetAttribute(self.raw(), name, kind, room as i64, &mut count, to) };
         done(&format!("cudnnBackendGetAttribute of {name:?}"), status)?;
         values.truncate(count as usize);
         Ok(values)
     }
 
-    /// Copies of the descriptors in an array, at most `room` of them.
+    /// The descriptors in an array, at most `room` of them. cuDNN fills in ones that were made for that, already finalised.
     pub fn parts(
         &self,
         name: Name,
         kind: sys::cudnnBackendDescriptorType_t,
         room: usize,
     ) -> Result<Vec<Descriptor>, DeviceError> {
-        let mut made = (0..room).map(|_| Self::new(kind)).collect::<Result<Vec<_>, _>>()?;
-        let mut pointers: Vec<_> = made.iter().map(|made| made.0).collect();
+        let mut made = (0..room).map(|_| Draft::new(kind)).collect::<Result<Vec<_>, _>>()?;
+        let mut pointers: Vec<_> = made.iter().map(|made| made.raw).collect();
         let (to, mut count) = (pointers.as_mut_ptr().cast(), 0);
         let kind = Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR;
         // SAFETY: there is room for so many, each of them a descriptor of that kind to be filled in.
         let status =
-            unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, room as i64, &mut count, to) };
+            unsafe { sys::cudnnBackendGetAttribute(self.raw(), name, kind, room as i64, &mut count, to) };
         done(&format!("cudnnBackendGetAttribute of {name:?}"), status)?;
         made.truncate(count as usize);
-        Ok(made)
+        let of_this = |mut made: Draft| {
+            made.needs.push(self.clone());
+            Descriptor(Rc::new(made))
+        };
+        Ok(made.into_iter().map(of_this).collect())
     }
 
     /// Puts an execution plan on the handle's stream.
@@ -114,13 +135,13 @@ impl Descriptor {
     /// SAFETY: the handle is alive, and what the pack points to is as large as the plan takes it to be.
     pub unsafe fn execute(&self, handle: sys::cudnnHandle_t, pack: &Descriptor) -> sys::cudnnStatus_t {
         // SAFETY: the caller's promise.
-        unsafe { sys::cudnnBackendExecute(handle, self.0, pack.0) }
+        unsafe { sys::cudnnBackendExecute(handle, self.raw(), pack.raw()) }
     }
 }
 
-impl Drop for Descriptor {
+impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: it is destroyed here alone.
-        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
+        // SAFETY: it is destroyed here alone; what it needs goes after this.
+        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.raw) };
     }
 }

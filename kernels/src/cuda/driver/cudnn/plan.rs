@@ -1,7 +1,7 @@
 //! An engine of cuDNN for a shape, chosen once.
 
 use super::description::Description;
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, Draft};
 use super::done;
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::fused::graph::Place;
@@ -45,7 +45,7 @@ const LAST_WITHOUT_REST: (usize, i64) = (91_500, 128);
 impl Target {
     /// A GPU by its properties, as cuDNN writes them down itself.
     pub fn properties(json: &str) -> Result<Self, DeviceError> {
-        let made = Descriptor::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?
+        let made = Draft::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?
             .with(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json.as_bytes())?;
         Ok(Target::Properties(made.finalize()?))
     }
@@ -92,7 +92,7 @@ impl Target {
     }
 
     fn engines(&self, operations: &Descriptor) -> Result<Vec<Descriptor>, DeviceError> {
-        let asked = Descriptor::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
+        let asked = Draft::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
             .with_parts(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[operations])?
             .with(CUDNN_ATTR_ENGINEHEUR_MODE, &[CUDNN_HEUR_MODE_A])?;
         let asked = match self {
@@ -103,7 +103,7 @@ impl Target {
     }
 
     fn ready(&self, engine: &Descriptor) -> Result<(Descriptor, usize), DeviceError> {
-        let made = Descriptor::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        let made = Draft::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         let made = match self {
             Target::Handle(handle) => made.with(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[*handle])?,
             Target::Properties(own) => made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[own])?,
@@ -139,7 +139,7 @@ impl Plan {
         });
         let pointers: Vec<*mut c_void> = pointers.collect();
         let numbers: Vec<i64> = self.parts.iter().map(|part| *part as i64).collect();
-        let pack = Descriptor::new(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
+        let pack = Draft::new(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
             .with(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &numbers)?
             .with(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers)?
             .with(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace.after(self.named).0 as *mut c_void])?

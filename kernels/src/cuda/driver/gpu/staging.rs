@@ -1,12 +1,12 @@
 //! What the host writes to a GPU or reads there passes through pinned memory, which the GPU copies by itself: other streams go on
 //! meanwhile, and what the host has may change as soon as a call returns.
 
+use super::super::events::Event;
 use super::super::failed;
-use super::super::handles::{Event, Pinned, Stream};
+use super::super::handles::Pinned;
 use super::Gpu;
 use crate::cuda::launch::{Address, DeviceError};
 use cudarc::driver::result;
-use cudarc::driver::sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
 
 /// Bytes that are copied at a time.
 const STAGED: usize = 4 << 20;
@@ -22,52 +22,53 @@ pub(super) struct Staging {
 #[derive(Debug)]
 struct Piece {
     memory: Pinned,
-    /// When the GPU has read it.
-    copied: Event,
+    /// When the GPU has copied it; `None` before its first use.
+    copied: Option<Event>,
 }
 
 impl Staging {
     /// For that GPU.
     pub fn new(gpu: &Gpu) -> Result<Self, DeviceError> {
-        let piece =
-            || Ok(Piece { memory: gpu.pinned(STAGED)?, copied: Event::new(CU_EVENT_DISABLE_TIMING)? });
+        let piece = || Ok(Piece { memory: gpu.pinned(STAGED)?, copied: None });
         Ok(Self { pieces: [piece()?, piece()?], next: 0 })
     }
 
-    /// Copies the host's bytes to the GPU behind what is on a stream. They have been read when it returns.
-    pub fn write(&mut self, to: Address, bytes: &[u8], on: &Stream) -> Result<(), DeviceError> {
+    /// Copies the host's bytes to the GPU behind what is on its selected stream. They have been read when it returns.
+    pub fn write(&mut self, gpu: &Gpu, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         for (part, from) in bytes.chunks(STAGED).enumerate() {
-            let Piece { memory, copied } = self.take()?;
+            let Piece { memory, copied } = self.take(gpu)?;
             let staged = &mut memory.bytes()[..from.len()];
             staged.copy_from_slice(from);
             // SAFETY: the caller's address has that many bytes, and these are not written again before they are copied.
-            unsafe { result::memcpy_htod_async(to.after(part * STAGED).0, staged, on.0) }
+            unsafe { result::memcpy_htod_async(to.after(part * STAGED).0, staged, gpu.selected().0) }
                 .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
-            copied.record(on)?;
+            *copied = Some(gpu.events.record(gpu.selected())?);
         }
         Ok(())
     }
 
-    /// Copies what is on the GPU behind what is on a stream, and waits for that.
-    pub fn read(&mut self, from: Address, bytes: &mut [u8], on: &Stream) -> Result<(), DeviceError> {
+    /// Copies what is on the GPU behind what is on its selected stream, and waits for that.
+    pub fn read(&mut self, gpu: &Gpu, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
         for (part, to) in bytes.chunks_mut(STAGED).enumerate() {
-            let Piece { memory, copied } = self.take()?;
+            let Piece { memory, copied } = self.take(gpu)?;
             let staged = &mut memory.bytes()[..to.len()];
             // SAFETY: the caller's address has that many bytes, and the copy is waited for before anyone looks.
-            unsafe { result::memcpy_dtoh_async(staged, from.after(part * STAGED).0, on.0) }
+            unsafe { result::memcpy_dtoh_async(staged, from.after(part * STAGED).0, gpu.selected().0) }
                 .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
-            copied.record(on)?;
-            copied.wait()?;
+            let done = copied.insert(gpu.events.record(gpu.selected())?);
+            gpu.wait_until(|| done.is_over())?;
             to.copy_from_slice(staged);
         }
         Ok(())
     }
 
     /// The next piece, once nobody copies there any more.
-    fn take(&mut self) -> Result<&mut Piece, DeviceError> {
+    fn take(&mut self, gpu: &Gpu) -> Result<&mut Piece, DeviceError> {
         let piece = &mut self.pieces[self.next];
         self.next = 1 - self.next;
-        piece.copied.wait()?;
+        if let Some(copied) = &piece.copied {
+            gpu.wait_until(|| copied.is_over())?;
+        }
         Ok(piece)
     }
 }

@@ -2,17 +2,20 @@
 
 use super::super::communicator::{Communicator, Id};
 use super::super::cudnn::Cudnn;
+use super::super::events::Event;
 use super::super::failed;
 use super::super::graph::Graph;
-use super::super::handles::{Event, Pinned, Stream};
+use super::super::handles::{Pinned, Priority, Stream};
 use super::super::library::Library;
 use super::super::product::Products;
 use super::staging::Staging;
-use super::{Description, EIGHT_SINCE, Gpu, new_stream};
+use super::{Description, EIGHT_SINCE, Gpu};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::{self, About, Address, Device, DeviceError, InUse, Launch, Moment, Number};
+use crate::cuda::launch::{
+    self, About, Address, Device, DeviceError, InUse, Launch, Moment, Number, StopFlag,
+};
 use crate::cuda::product::{Operands, Product};
 use crate::cuda::recorder::{Told, tell};
 use cudarc::driver::result;
@@ -39,13 +42,13 @@ impl Gpu {
     /// Lets the host read or write behind what is on the selected stream.
     fn with_staging(
         &mut self,
-        copy: impl FnOnce(&mut Staging, &Stream) -> Result<(), DeviceError>,
+        copy: impl FnOnce(&mut Staging, &Gpu) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         let mut staging = match self.staging.take() {
             Some(staging) => staging,
             None => Staging::new(self)?,
         };
-        let done = copy(&mut staging, self.selected());
+        let done = copy(&mut staging, self);
         self.staging = Some(staging);
         done
     }
@@ -54,18 +57,19 @@ impl Gpu {
 impl Device for Gpu {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
         while self.streams.len() <= stream {
-            self.streams.push(new_stream()?);
+            // All but the first one, which computes, are for messages, collectives and copies.
+            self.streams.push(Stream::new(Priority::Communicates)?);
         }
         self.selected = stream;
         Ok(())
     }
 
     fn moment(&mut self) -> Result<Moment, DeviceError> {
-        Ok(Moment::new(self.event_with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING, self.selected())?))
+        Ok(Moment::new(self.events.record(self.selected())?))
     }
 
     fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        Gpu::wait(self, self.selected(), moment.of())
+        moment.of::<Event>().hold_back(self.selected())
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
@@ -84,7 +88,7 @@ impl Device for Gpu {
     }
 
     fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        moment.of::<Event>().wait()
+        self.wait_until(|| moment.of::<Event>().is_over())
     }
 
     fn on_host(
@@ -101,11 +105,11 @@ impl Device for Gpu {
     }
 
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.with_staging(|staging, on| staging.write(to, bytes, on))
+        self.with_staging(|staging, gpu| staging.write(gpu, to, bytes))
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.with_staging(|staging, on| staging.read(from, bytes, on))
+        self.with_staging(|staging, gpu| staging.read(gpu, from, bytes))
     }
 
     /// Addresses tell where they are: those of pinned memory are of the same space.
@@ -157,12 +161,16 @@ impl Device for Gpu {
         self.cudnn.as_ref().and_then(|cudnn| cudnn.as_ref().ok()).map(Cudnn::name).unwrap_or_default()
     }
 
+    fn stop_when(&mut self, flag: StopFlag) {
+        self.stop = Some(flag);
+    }
+
     fn finish(&mut self) -> Result<(), DeviceError> {
         self.streams.iter().try_for_each(|stream| self.finish_stream(stream))
     }
 
     fn mark(&mut self) -> Result<(), DeviceError> {
-        let now = self.event(self.selected())?;
+        let now = self.timed_events.record(self.selected())?;
         self.marks.push(now);
         Ok(())
     }
@@ -170,6 +178,7 @@ impl Device for Gpu {
     fn marks(&mut self) -> Result<Vec<f64>, DeviceError> {
         let marks = std::mem::take(&mut self.marks);
         let Some(first) = marks.first() else { return Ok(Vec::new()) };
+        marks.iter().try_for_each(|mark| self.wait_until(|| mark.is_over()))?;
         marks.iter().map(|mark| Ok(f64::from(mark.milliseconds_since(first)?) * 1e-3)).collect()
     }
 
@@ -211,17 +220,12 @@ impl Device for Gpu {
         if self.groups.is_empty() {
             self.compile()?;
         }
-        let joined = Communicator::join(Id(name), place, size)?;
         let x = self.upload(&[0; 8])?;
+        // Among the others before it is waited for, so that its errors are seen.
+        self.groups.insert(group, Communicator::join(Id(name), place, size)?);
         let on = self.selected();
-        match joined.connect(x, on).and_then(|()| self.finish_stream(on)) {
-            Ok(()) => drop(self.groups.insert(group, joined)),
-            Err(error) => {
-                joined.abort();
-                return Err(error);
-            }
-        }
-        Ok(())
+        let connected = self.groups[&group].connect(x, on).and_then(|()| self.finish_stream(on));
+        connected.inspect_err(|_| self.abort())
     }
 
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {

@@ -1,0 +1,135 @@
+//! Folders with NVIDIA's libraries that the system's loader does not search: those of the Python packages, and the toolkit's.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// A variable of the environment by its name.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// Where the toolkit's installer puts its libraries.
+const TOOLKIT: &str = "/usr/local/cuda/lib64";
+
+/// Where libraries may be beside the loader's own folders.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Folders of Python packages, whether or not they hold packages of NVIDIA's.
+    pub site_packages: Vec<PathBuf>,
+    /// Folders that may hold libraries.
+    pub folders: Vec<PathBuf>,
+}
+
+impl Places {
+    /// Those of an environment. Python itself is not asked: starting it takes longer than to look into its folders.
+    pub fn of(environment: Environment) -> Self {
+        let mut site_packages = Vec::new();
+        for prefix in prefixes(environment) {
+            for lib in ["lib", "lib64"] {
+                let versions = entries(&prefix.join(lib), |name| name.starts_with("python3"));
+                let packages =
+                    |version: &PathBuf| ["site-packages", "dist-packages"].map(|own| version.join(own));
+                let found = versions.iter().flat_map(packages).filter(|folder| folder.is_dir());
+                found.for_each(|folder| add(&mut site_packages, folder));
+            }
+        }
+        let mut folders = Vec::new();
+        for package in site_packages.iter().flat_map(|own| entries(&own.join("nvidia"), |_| true)) {
+            Some(package.join("lib"))
+                .filter(|lib| lib.is_dir())
+                .into_iter()
+                .for_each(|lib| add(&mut folders, lib));
+        }
+        folders.extend(Some(PathBuf::from(TOOLKIT)).filter(|folder| folder.is_dir()));
+        Self { site_packages, folders }
+    }
+
+    /// For the line that says where a library was looked for.
+    pub fn written(&self) -> String {
+        let all: Vec<String> = self.site_packages.iter().map(|own| own.display().to_string()).collect();
+        match all.is_empty() {
+            true => format!("{TOOLKIT} and nvidia/*/lib of Python's packages, of which there is no folder"),
+            false => format!("{TOOLKIT} and nvidia/*/lib in {}", all.join(", ")),
+        }
+    }
+}
+
+/// Folders that contain a `lib` with Python's packages: of the active virtual environment, of each `python3` on the search path
+/// and of what it is a link to, of Debian's pip, and of the user.
+fn prefixes(environment: Environment) -> Vec<PathBuf> {
+    let mut prefixes: Vec<PathBuf> = Vec::new();
+    for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
+        environment(name).into_iter().for_each(|folder| add(&mut prefixes, folder.into()));
+    }
+    let path = environment("PATH").unwrap_or_default();
+    let pythons = std::env::split_paths(&path).map(|folder| folder.join("python3"));
+    for python in pythons.filter(|python| python.is_file()) {
+        let target = python.canonicalize().ok();
+        for own in [Some(python), target].into_iter().flatten() {
+            // PREFIX/bin/python3
+            own.parent().and_then(Path::parent).into_iter().for_each(|own| add(&mut prefixes, own.into()));
+        }
+    }
+    add(&mut prefixes, "/usr/local".into());
+    environment("HOME").into_iter().for_each(|home| add(&mut prefixes, Path::new(&home).join(".local")));
+    prefixes.retain(|prefix| prefix.is_absolute());
+    prefixes
+}
+
+fn add(all: &mut Vec<PathBuf>, one: PathBuf) {
+    if !all.contains(&one) {
+        all.push(one);
+    }
+}
+
+/// What is in a folder under such names, in their order; nothing if it cannot be read.
+fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(&wanted));
+    let mut found: Vec<PathBuf> = named.map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Temporary;
+    use super::*;
+    use std::fs::{create_dir_all, write};
+
+    #[test]
+    fn folders_of_nvidia_s_packages_are_found_without_python() {
+        let own = Temporary::new("places");
+        let lib = |prefix: &str, package: &str| own.0.join(prefix).join("nvidia").join(package).join("lib");
+        let expected = [
+            lib("venv/lib/python3.12/site-packages", "nccl"),
+            lib("system/lib/python3/dist-packages", "cu13"),
+            lib("system/lib/python3/dist-packages", "cublas"),
+            lib("home/.local/lib/python3.11/site-packages", "cudnn"),
+        ];
+        expected.iter().for_each(|folder| create_dir_all(folder).unwrap());
+        // A package without libraries, and a folder of no Python.
+        create_dir_all(own.0.join("venv/lib/python3.12/site-packages/nvidia/nothing")).unwrap();
+        create_dir_all(own.0.join("venv/lib/perl/site-packages/nvidia/nccl/lib")).unwrap();
+        create_dir_all(own.0.join("system/bin")).unwrap();
+        write(own.0.join("system/bin/python3"), "").unwrap();
+        // As an environment of its own whose Python is a link to the system's.
+        create_dir_all(own.0.join("bin")).unwrap();
+        std::os::unix::fs::symlink(own.0.join("system/bin/python3"), own.0.join("bin/python3")).unwrap();
+        let environment = |name: &str| match name {
+            "VIRTUAL_ENV" => Some(own.0.join("venv").into()),
+            "PATH" => Some(own.0.join("bin").into()),
+            "HOME" => Some(own.0.join("home").into()),
+            _ => None,
+        };
+        let places = Places::of(&environment);
+        let inside = |folder: &&PathBuf| folder.starts_with(&own.0);
+        assert_eq!(
+            places.folders.iter().filter(inside).collect::<Vec<_>>(),
+            expected.iter().collect::<Vec<_>>()
+        );
+        let written = places.written();
+        assert!(written.contains("venv/lib/python3.12/site-packages, "), "{written}");
+        assert!(written.contains("home/.local/lib/python3.11/site-packages"), "{written}");
+        // Nothing is looked for relative to where the program runs.
+        assert!(Places::of(&|_| Some("relative".into())).site_packages.iter().all(|own| own.is_absolute()));
+    }
+}
