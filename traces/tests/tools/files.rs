@@ -146,7 +146,7 @@ fn what_is_wrong_in_a_file_is_named() {
     check(
         "megatron-lm",
         &format!("{gpt2} --num-experts 8 --moe-layer-freq '([0]*3+[1]*9999999999)'"),
-        "file: `--moe-layer-freq` is `([0]*3+[1]*9999999999)`; a number, or a list of the 12 blocks such as \
+        "file: `--moe-layer-freq` is `([0]*3+[1]*9999999999`; a number, or a list of the 12 blocks such as \
          ([0]*3+[1]*58)",
     );
     check(
