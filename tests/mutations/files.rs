@@ -143,7 +143,7 @@ pub const CALIBRATION: &str = "source = \"own\"\nband = { low = 0.9, high = 1.15
 of = \"ampere\"\nfactor = 0.94\n";
 
 /// Tokens by expert.
-pub const LOAD: &str = "layer,expert,tokens\n0,0,50\n0,1,40\n0,3,50\n1,0,7\n1,1,9\n1,3,9\n";
+pub const LOAD: &str = "layer,expert,tokens\n0,0,50\n0,1,40\n0,3,50\n1,0,50\n1,1,40\n1,3,50\n2,0,50\n2,1,40\n2,3,50\n3,0,50\n3,1,40\n3,3,50\n";
 
 /// Pins of the planner.
 pub const CHOICES: &str = "[pin]\nmicro-batch = [1, 2]\nschedule = \"1f1b\"\n\n[forbid]\ntensor = [4, 8]\n";

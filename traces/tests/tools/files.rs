@@ -165,7 +165,7 @@ fn what_is_wrong_in_a_file_is_named() {
     check(
         "deepspeed",
         r#"{"train_micro_batch_size_per_gpu": 1e18}"#,
-        &format!("file: `train_micro_batch_size_per_gpu` is `1e18`; {sequences}"),
+        &format!("file: `train_micro_batch_size_per_gpu` is `1e+18`; {sequences}"),
     );
     check(
         "torchtitan",
