@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Mutations of each file.
-const COUNT: u64 = 12;
+const COUNT: u64 = 24;
 
 /// What a command may take: KiB of addresses, and seconds of a processor. The largest answer to these small files needs a
 /// hundredth of either.

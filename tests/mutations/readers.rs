@@ -18,7 +18,7 @@ use trainwright_traces::training::Table;
 use trainwright_traces::{kineto, nccl_tests, nsight};
 
 /// Mutations of each file.
-const COUNT: u64 = 150;
+const COUNT: u64 = 300;
 
 /// Lets a reader have a file whole, and then damaged. The reader says what it refuses; whole files it must not refuse.
 fn check(name: &str, whole: &Content, read: impl Fn(&[u8]) -> Result<(), String>) {
@@ -120,6 +120,16 @@ fn files_of_other_tools() {
         let plans = table.runs().map(|run| fate(run.and_then(|run| run.plan())));
         plans.collect::<Vec<_>>().into_iter().collect()
     });
+}
+
+/// A number that random damage seldom hits: as many stages on each rank as no list has room for.
+#[test]
+fn a_row_with_more_stages_than_blocks_is_refused_before_they_are_listed() {
+    let (was, is) = (",2,2,1,,2,1,,full,", ",2,2,1,,2,1000000000,,full,");
+    assert!(files::RUNS.contains(was));
+    let table = Table::read(files::RUNS.replace(was, is).as_bytes()).unwrap();
+    let refused = table.runs().next().unwrap().unwrap().plan().unwrap_err().to_string();
+    assert!(refused.contains("`pp` x `vp` is 2000000000 stages of 24 `layers`"), "{refused}");
 }
 
 #[test]
