@@ -30,7 +30,9 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             output::end_if_interrupted();
-            output::say(&format!("error: {error}"));
+            // One line, whatever a file has in what is quoted of it.
+            let line = error.to_string().replace(['\n', '\r'], " ");
+            output::say(&format!("error: {line}"));
             error.outcome()
         }
     };

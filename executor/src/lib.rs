@@ -74,8 +74,8 @@ mod update;
 mod watch;
 
 pub use calibrate::{
-    Calibrated, Grid, Link, LinkKind, MeasuredGpus, Measuring, Over, calibrate, measure_gpus, network_work,
-    on_machine, shared_gpus,
+    Calibrated, Grid, Link, LinkKind, MeasuredGpus, Measuring, Over, Refused, calibrate, measure_gpus,
+    network_work, on_machine, shared_gpus,
 };
 pub use checkpoint::{CheckpointError, abandon_checkpoints};
 pub use device::{DEVICES, DeviceKind, DeviceMemory, MeasuredDevice, measure_ops};

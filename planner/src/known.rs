@@ -44,7 +44,7 @@ impl<'a> KnownCosts<'a> {
 }
 
 /// The cost that is known, or that `find` finds.
-fn known<Outer, Borrowed: ?Sized, Inner>(
+fn known<Outer, Borrowed, Inner>(
     known: &Known<Outer, Inner>,
     outer: &Borrowed,
     inner: Inner,
@@ -52,7 +52,7 @@ fn known<Outer, Borrowed: ?Sized, Inner>(
 ) -> Cost
 where
     Outer: std::borrow::Borrow<Borrowed> + std::hash::Hash + Eq,
-    Borrowed: ToOwned<Owned = Outer> + std::hash::Hash + Eq,
+    Borrowed: ToOwned<Owned = Outer> + std::hash::Hash + Eq + ?Sized,
     Inner: std::hash::Hash + Eq,
 {
     let all = known.read().expect("no holder of the lock panics");

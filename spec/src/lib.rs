@@ -42,6 +42,7 @@ pub mod data;
 pub mod error;
 pub mod experts;
 pub mod job;
+pub mod limits;
 pub mod lower;
 pub mod memory;
 pub mod mesh;

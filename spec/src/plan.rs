@@ -7,7 +7,8 @@ mod offload;
 mod recompute;
 mod schedule_choice;
 
-pub use check::{MOST, pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
+pub use crate::limits::MOST;
+pub use check::{pieces_allowed, pipeline_allowed, sequence_allowed, tensor_degree_allowed};
 pub use offload::Offload;
 pub use recompute::{Piece, Pieces, Recompute, StageBlocks};
 pub use schedule_choice::ScheduleChoice;

@@ -6,7 +6,7 @@ use crate::progress::Bar;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
 use std::path::Path;
-use trainwright_executor::{Calibrated, DEVICES, Grid, Measuring, Over, calibrate};
+use trainwright_executor::{Calibrated, DEVICES, Grid, Measuring, Over, Refused, calibrate};
 use trainwright_spec::plan::Plan;
 
 /// The table of ops in a profile's folder.
@@ -39,6 +39,7 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
         bar.above(|| output::print(&said(last)))?;
     }
     drop(bar);
+    remark_refused(all.iter().flat_map(|one| &one.refused));
     // Everything at the end: whoever interrupts this before leaves nothing behind.
     make(folder, arguments)?;
     let mut table = String::new();
@@ -49,6 +50,14 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     write(folder, TABLE, &table)?;
     output::print(&format!("{}: {} measured ops\n", folder.display(), table.lines().count() - 1))?;
     Ok(Outcome::Done)
+}
+
+/// One line on samples that were refused, if any were.
+pub fn remark_refused<'a>(refused: impl Iterator<Item = &'a Refused>) {
+    let refused: Vec<Refused> = refused.cloned().collect();
+    if let Some(line) = Refused::line(&refused) {
+        output::remark(&line);
+    }
 }
 
 /// Makes the folder for a profile.

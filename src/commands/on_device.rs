@@ -1,7 +1,7 @@
 //! `calibrate` and `validate` where ranks do not compute on the cores: the plan's cluster says what the device is, runs say
 //! what its ops take.
 
-use super::calibrate::{TABLE, make, write};
+use super::calibrate::{TABLE, make, remark_refused, write};
 use crate::arguments::{CalibrateArguments, ValidateArguments};
 use crate::error::{CliError, Outcome};
 use crate::progress::Bar;
@@ -40,12 +40,15 @@ pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outco
     let about = [machine.date.as_str(), &program];
     let gpu = &machine.cluster.node.gpu.name;
     let mut table = machine.kernels.to_csv(gpu, about);
+    let mut refused = Vec::new();
     for plan in plans {
         let measured = measure_ops(std::slice::from_ref(plan), arguments.device, arguments.deterministic)?;
+        refused.extend(measured.refused);
         let text = measured.profile.to_csv(&plan.cluster.node.gpu.name, about);
         table += text.split_once('\n').map_or("", |(_, rows)| rows);
     }
     drop(bar);
+    remark_refused(refused.iter());
     // Everything at the end: what ends before this leaves nothing behind.
     let folder = Path::new(&arguments.out);
     make(folder, arguments)?;
@@ -123,6 +126,7 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
         None => {
             let measured =
                 measure_ops(std::slice::from_ref(&plan), arguments.device, arguments.deterministic)?;
+            remark_refused(measured.refused.iter());
             plan.cluster.node.gpu.profile = Some(measured.profile);
         }
     }

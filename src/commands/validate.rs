@@ -1,6 +1,6 @@
 //! `validate`: a plan's forecast for this machine beside what it does.
 
-use super::calibrate::{TABLE, cluster_file, threads};
+use super::calibrate::{TABLE, cluster_file, remark_refused, threads};
 use crate::arguments::{TransportChoice, ValidateArguments};
 use crate::error::{CliError, Outcome};
 use crate::render::validate::{Validated, line, markdown, page, report, summary};
@@ -81,8 +81,8 @@ fn name(path: &str) -> String {
     Path::new(path).file_stem().map_or_else(|| path.into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Measures the machine and the plan in turn, some rounds, and puts the forecast from the mean of the first beside all of the
-/// second: what others do on the machine meanwhile is in both. None in a process that only takes part.
+/// Measures the machine and the plan in turn, some rounds, and puts the forecast from the medians of the first beside the
+/// second, so that both see what others do on the machine meanwhile. `None` in a process that only takes part.
 fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validated>, CliError> {
     if arguments.device != DEVICES[0] {
         return super::on_device::validate(arguments, plan).map(Some);
@@ -108,8 +108,9 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
     if !leads {
         return Ok(None);
     }
-    let cluster = match (Calibrated::mean(&machines), &arguments.profile) {
-        (Some(mean), _) => mean.cluster,
+    remark_refused(machines.iter().flat_map(|machine| &machine.refused));
+    let cluster = match (Calibrated::median(&machines), &arguments.profile) {
+        (Some(machine), _) => machine.cluster,
         (None, folder) => profile(folder.as_deref().unwrap_or_default(), plan)?,
     };
     let mut joined = joined(arguments, plan, cluster);

@@ -3,7 +3,7 @@
 use crate::run::{losses, tiny_plan};
 use crate::{Folder, Ran, program};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TEXT: &str = "the quick brown fox jumps over the lazy dog; ";
 
@@ -122,12 +122,11 @@ fn a_damaged_checkpoint_is_one_line() {
 #[test]
 fn a_rank_that_hangs_or_dies_ends_the_program() {
     let folder = prepared();
-    let run = |rest: &str| folder.run(&format!("run plan.toml --patience 3 {rest}"));
-    let began = Instant::now();
-    check_error(&run("--drill stall:1:2:20"), 1, "rank 1 stopped in step 2 at `");
+    let run = |rest: &str| folder.run(&format!("run plan.toml {rest}"));
+    // Short where a rank hangs; a machine that is busy with other things must not look like one elsewhere.
+    check_error(&run("--patience 3 --drill stall:1:2:20"), 1, "rank 1 stopped in step 2 at `");
     check_error(&run("--drill death:0:3:7"), 1, "rank 0 stopped in step 3 at `");
     check_error(&run("--drill nan:0:2"), 1, "is not a finite number");
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     check_error(&run("--drill fire:1"), 2, "it must be like `death:1:3:20`");
 }
 

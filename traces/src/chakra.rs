@@ -326,7 +326,7 @@ fn node(
         (CORES, cores),
         (CROWDING, crowding),
     ] {
-        if part > 0.0 {
+        if part != 0.0 {
             set(name, Value::Double(part));
         }
     }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use thiserror::Error;
+use trainwright_spec::limits;
 use trainwright_spec::program::Kernel;
 use trainwright_spec::units::Seconds;
 
@@ -111,6 +112,11 @@ pub fn read(text: &str, origin: &str) -> Result<MeasuredStep, KinetoError> {
     let mut events = serde_json::from_str::<Trace>(text).map_err(syntax)?.events;
     events
         .retain(|event| event.ph == "X" && event.dur.is_finite() && event.ts.is_finite() && event.dur >= 0.0);
+    let longest = limits::LONGEST.get() / MICROSECONDS;
+    if let Some(Event { name, dur, .. }) = events.iter().find(|event| event.dur > longest) {
+        let message = format!("`dur` of the event `{name}` is {dur}; at most {longest} microseconds, a day");
+        return Err(KinetoError::Syntax { origin: origin.into(), message });
+    }
     let of_gpu = |event: &&Event| matches!(event.cat.as_str(), "kernel" | "gpu_memcpy" | "gpu_memset");
     let device = if events.iter().any(|event| of_gpu(&event)) { Device::Gpu } else { Device::Cpu };
     let timed: Vec<(&Event, f64)> = match device {

@@ -102,8 +102,9 @@ impl Recording {
 }
 
 impl MeasuredStep {
-    /// The profile of a GPU: each shape once, with the median of its calls. None if no shape is known.
+    /// The profile of a GPU: each shape once, with the median of its calls. `None` if no shape is known.
     pub fn profile(&self, source: &str) -> Option<DeviceProfile> {
-        (!self.kernels.is_empty()).then(|| DeviceProfile::of_calls(&self.kernels, source))
+        let profile = DeviceProfile::of_calls(&self.kernels, source);
+        (!profile.kernels.is_empty()).then_some(profile)
     }
 }

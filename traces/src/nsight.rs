@@ -119,11 +119,13 @@ fn is_step(text: &str) -> bool {
     numbered && known.contains(&name.to_lowercase().as_str())
 }
 
+/// In one line: SQLite quotes what it could not parse as it stands there.
 fn message(error: &rusqlite::Error) -> String {
-    match error {
+    let text = match error {
         rusqlite::Error::SqliteFailure(_, Some(text)) => text.clone(),
         other => other.to_string(),
-    }
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Something that ran on a GPU.
@@ -138,7 +140,7 @@ struct Ran {
 
 impl Ran {
     fn time(&self) -> Seconds {
-        Seconds::new((self.end - self.start).max(0) as f64 * NANOSECONDS)
+        Seconds::new(self.end.saturating_sub(self.start).max(0) as f64 * NANOSECONDS)
     }
 }
 

@@ -1,6 +1,6 @@
 //! This machine as a node that a simulator knows: each rank a device of a few threads, all sharing the cores.
 
-use super::median;
+use super::robust::median;
 use crate::error::RunError;
 use crate::supported;
 use std::num::NonZeroUsize;
@@ -65,12 +65,14 @@ impl Figures {
         let threads = Threads::new(threading.threads);
         let operands = [vec![1.0f32; SIDE * SIDE], vec![1.0f32; SIDE * SIDE]];
         let mut product = vec![0.0f32; SIDE * SIDE];
-        let product_time = median_of(|| {
-            let [a, b] = [0, 1].map(|at| Matrix::rows(&operands[at], SIDE));
-            multiply(&mut product, Onto::Replace, a, b, threads);
-        });
         let (mut sum, summand) = (vec![1.0f32; ELEMENTS], vec![1.0f32; ELEMENTS]);
-        let sum_time = median_of(|| elementwise::add(&mut sum, &summand));
+        let [product_time, sum_time] = medians_of([
+            &mut || {
+                let [a, b] = [0, 1].map(|at| Matrix::rows(&operands[at], SIDE));
+                multiply(&mut product, Onto::Replace, a, b, threads);
+            },
+            &mut || elementwise::add(&mut sum, &summand),
+        ]);
         let rate = |kernel: &Kernel, seconds: f64| kernel.flops().get() / seconds;
         let products = profile.ops.iter().filter(|row| matches!(row.measured.kernel, Kernel::Gemm { .. }));
         let in_steps = products.map(|row| rate(&row.measured.kernel, row.measured.time.get()));
@@ -87,13 +89,17 @@ impl Figures {
     }
 }
 
-fn median_of(mut work: impl FnMut()) -> f64 {
-    let time = |_| {
-        let start = Instant::now();
-        work();
-        start.elapsed().as_secs_f64()
-    };
-    median((0..TIMES).map(time).collect())
+/// Median seconds of several things, done in turn.
+fn medians_of<const N: usize>(mut work: [&mut dyn FnMut(); N]) -> [f64; N] {
+    let mut samples = [const { Vec::new() }; N];
+    for _ in 0..TIMES {
+        for (work, samples) in work.iter_mut().zip(&mut samples) {
+            let start = Instant::now();
+            work();
+            samples.push(start.elapsed().as_secs_f64());
+        }
+    }
+    samples.map(median)
 }
 
 /// Bytes/s of host memory that a large sum reads and writes, and those that a step of AdamW does, which has 28 for each parameter;
@@ -101,10 +107,12 @@ fn median_of(mut work: impl FnMut()) -> f64 {
 pub(super) fn host_update() -> [f64; 2] {
     let mut tensors = [0; 4].map(|_| vec![1.0f32; ELEMENTS]);
     let [weights, gradients, first, second] = &mut tensors;
-    let sum = median_of(|| elementwise::add(weights, gradients));
+    let (mut sums, summands) = (vec![1.0f32; ELEMENTS], vec![1.0f32; ELEMENTS]);
     let adam = AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8 };
     let size = StepSize { rate: 0.0, decay: 0.0, gradient_scale: 1.0, step: 1 };
-    let step = median_of(|| adam.update(weights, gradients, [first, second], size, Threads::ONE));
+    let [sum, step] = medians_of([&mut || elementwise::add(&mut sums, &summands), &mut || {
+        adam.update(weights, gradients, [first, second], size, Threads::ONE)
+    }]);
     [12.0 / sum, 28.0 / step].map(|rate| rate * ELEMENTS as f64)
 }
 

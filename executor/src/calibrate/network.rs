@@ -8,6 +8,7 @@
 //! The other ranks meet these two, as they must, and do nothing.
 
 use super::machine::source;
+use super::robust::median;
 use crate::error::{Fault, RunError};
 use crate::tensor::give_back;
 use crate::transport::{Connections, Meets, Rendezvous, Route, Tag, Transport};
@@ -154,16 +155,17 @@ fn measured(bytes: f64, seconds: f64) -> MeasuredTime {
     MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(seconds) }
 }
 
-/// What the batches took of a node's cores.
+/// What the batches took of a node's cores, in the median over them: one that another program disturbed says nothing.
 ///
-/// T = c Σ t_i (1 − r_i / r), at least 0
+/// T = c Σ n_i med (t_i − a_i / r) / n_i, at least 0; r = med r_i
 ///
-/// c cores, t_i the time of a batch, r_i and r the rates of additions in it and in all pauses.
+/// c cores; t_i the time of a batch of n_i bytes, a_i the additions in it, r_i the rate of additions in the pause before it.
 fn work(turns: &[Turn], cores: usize) -> MeasuredTime {
-    let sum = |part: fn(&Turn) -> f64| turns.iter().map(part).sum::<f64>();
-    let rate = sum(|turn| turn.alone[0]) / sum(|turn| turn.alone[1]).max(1e-9);
-    let lost = sum(|turn| turn.beside[1]) - sum(|turn| turn.beside[0]) / rate.max(1e-9);
-    measured(sum(|turn| turn.bytes), (cores as f64 * lost).max(0.0))
+    let of = |part: &dyn Fn(&Turn) -> f64| -> Vec<f64> { turns.iter().map(part).collect() };
+    let rate = median(of(&|turn| turn.alone[0] / turn.alone[1].max(1e-9))).max(1e-9);
+    let lost = median(of(&|turn| (turn.beside[1] - turn.beside[0] / rate) / turn.bytes.max(1.0)));
+    let bytes: f64 = of(&|turn| turn.bytes).iter().sum();
+    measured(bytes, (cores as f64 * bytes * lost).max(0.0))
 }
 
 /// Threads on all cores of this machine that add numbers until it is dropped.
@@ -229,6 +231,10 @@ mod tests {
         let turn = |done| Turn { beside: [done, 2.0], alone: [10.0, 1.0], bytes: 50.0 };
         assert_eq!(work(&[turn(15.0), turn(5.0)], 3), measured(100.0, 6.0));
         assert_eq!(work(&[turn(25.0)], 3), measured(50.0, 0.0), "more than alone is chance");
+        // Of three batches one was held up for an hour, and the pause before it too.
+        let held_up = Turn { beside: [0.0, 3600.0], alone: [0.0, 3600.0], bytes: 50.0 };
+        assert_eq!(work(&[turn(10.0), held_up, turn(10.0)], 3), measured(150.0, 9.0));
+        assert_eq!(work(&[], 3), measured(0.0, 0.0));
     }
 
     #[test]

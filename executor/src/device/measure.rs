@@ -1,20 +1,18 @@
 //! What ops take on a device: runs of plans, timed op by op.
 
 use super::{DeviceKind, Opening};
-use crate::calibrate::{alone, shared_gpus, today};
+use crate::calibrate::{Refused, Times, alone, shared_gpus, today};
 use crate::error::RunError;
 use crate::record::Record;
 use crate::settings::{LearningRate, Records, Settings};
 use crate::timeline::met_ops;
 use crate::tokens::Tokens;
 use crate::train::run_plan;
-use std::collections::BTreeMap;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::Number;
-use trainwright_spec::cluster::{DeviceProfile, MeasuredKernel, MeasuredOp};
+use trainwright_spec::cluster::DeviceProfile;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Kernel, Work};
-use trainwright_spec::units::Seconds;
+use trainwright_spec::program::Work;
 
 /// What was measured, and on what.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +23,8 @@ pub struct MeasuredDevice {
     pub date: String,
     /// Versions of what drives it.
     pub versions: String,
+    /// Samples that other programs disturbed, and that are not in the profile.
+    pub refused: Vec<Refused>,
 }
 
 /// Steps of a run, of which the first ones warm up.
@@ -49,7 +49,7 @@ pub fn measure_ops(
         .map_err(|fault| RunError::Device { name: device.name, reason: fault.to_string() })?;
     let [name, versions] = opened.about();
     drop(opened);
-    let mut times: BTreeMap<(String, String), (Kernel, Vec<f64>)> = BTreeMap::new();
+    let mut times = Times::default();
     for plan in plans {
         match shared_gpus(plan, device)? {
             None => measure(plan, (device, deterministic), &mut times)?,
@@ -60,20 +60,16 @@ pub fn measure_ops(
             }
         }
     }
-    let ops = times.into_iter().map(|((op, _), (kernel, seconds))| {
-        let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
-        // No op takes less than a nanosecond, the unit in which they are timed.
-        MeasuredOp { op, measured: MeasuredKernel { kernel, time: Seconds::new(mean.max(1e-9)) } }
-    });
+    let refused = times.refuse();
     let source = format!("trainwright {} on {name}", env!("CARGO_PKG_VERSION"));
-    let profile = DeviceProfile { source, kernels: Vec::new(), ops: ops.collect() };
-    Ok(MeasuredDevice { profile, date: today(), versions })
+    let profile = DeviceProfile { source, kernels: Vec::new(), ops: times.ops() };
+    Ok(MeasuredDevice { profile, date: today(), versions, refused })
 }
 
 fn measure(
     plan: &Plan,
     (device, deterministic): (DeviceKind, bool),
-    times: &mut BTreeMap<(String, String), (Kernel, Vec<f64>)>,
+    times: &mut Times,
 ) -> Result<(), RunError> {
     let settings = Settings {
         steps: STEPS,
@@ -90,8 +86,7 @@ fn measure(
         let records: Vec<Record> = ran.ends.iter().map(|end| end.records[step].clone()).collect();
         for met in met_ops(&ran.program, &records) {
             if let Work::Compute(kernel) = met.op.work {
-                let key = (met.op.kind(), format!("{kernel:?}"));
-                times.entry(key).or_insert((kernel, Vec::new())).1.push(met.seconds);
+                times.add_op(met.op.kind(), kernel, met.seconds);
             }
         }
     }

@@ -14,7 +14,7 @@ fn measured(ranks: usize, over: Over, plan: &Plan) -> Calibrated {
     let mut parts = Vec::new();
     let measuring = Measuring { ranks, over, grid: Grid::None, plans };
     let measured = calibrate(measuring, &mut |done, all| parts.push((done, all))).unwrap();
-    assert_eq!(parts, [(0, 2), (1, 2)], "a run of the plan's layers, and the rest");
+    assert_eq!(parts, [0, 1, 2, 3].map(|done| (done, 4)), "three rounds of the plan's layers, and the rest");
     measured
 }
 

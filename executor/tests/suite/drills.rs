@@ -3,7 +3,7 @@
 use crate::drafts::{Draft, settings, tokens};
 use std::fs;
 use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use trainwright_executor::{Drill, DrillKind, Fault, RunError, Saving, Settings, Start, train};
 
 /// Five drills; `TRAINWRIGHT_DRILLS` asks for another number.
@@ -15,7 +15,6 @@ fn drills() -> u64 {
 fn whatever_happens_to_a_rank_the_run_ends_and_can_be_resumed() {
     let plan = Draft { mesh: [2, 2, 1], optimizer: "adamw", ..Draft::of("gpt") }.plan();
     let whole = train(&plan, &tokens(), &settings(4), &mut |_| {}).unwrap();
-    let mut longest = Duration::ZERO;
     for number in 0..drills() {
         // Anything that spreads well over ranks and ops will do.
         let random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
@@ -29,7 +28,6 @@ fn whatever_happens_to_a_rank_the_run_ends_and_can_be_resumed() {
         // Short where it is waited for; elsewhere a machine that is busy with other things must not look like a stall.
         let patience = Duration::from_secs(if kind == DrillKind::Stall { 3 } else { 60 });
         let ill = Settings { fault: Some(drill), patience, saving: Some(saving), ..settings(4) };
-        let began = Instant::now();
         let error = train(&plan, &tokens(), &ill, &mut |_| {}).unwrap_err();
         match (&error, kind) {
             (RunError::Rank { rank: named, step: 3, op, fault }, DrillKind::Death) => {
@@ -42,10 +40,6 @@ fn whatever_happens_to_a_rank_the_run_ends_and_can_be_resumed() {
             (RunError::Rank { step: 3, fault: Fault::NotFinite { .. }, .. }, DrillKind::NotANumber) => {}
             _ => panic!("{drill:?}: {error}"),
         }
-        // Beyond the patience it takes next to nothing; the bound is far above that, for a busy machine.
-        let took = began.elapsed();
-        longest = longest.max(if kind == DrillKind::Stall { took - patience } else { took });
-        assert!(took < Duration::from_secs(60), "{drill:?} took {took:?}");
         let names: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["step-00000002"], "{drill:?}");
@@ -53,5 +47,4 @@ fn whatever_happens_to_a_rank_the_run_ends_and_can_be_resumed() {
         let rest = train(&plan, &tokens(), &rest, &mut |_| {}).unwrap();
         assert_eq!(rest.weights, whole.weights, "{drill:?}");
     }
-    println!("{} drills, the longest run of them {longest:.1?}, patience aside", drills());
 }

@@ -149,7 +149,8 @@ impl DeviceProfile {
         let mut profile = Self { source, kernels: Vec::new(), ops: Vec::new() };
         for ((op, kind, shape, precision), times) in times {
             let written = Written(kind, shape, precision, median(times));
-            let measured = MeasuredKernel::try_from(written).expect("it was read before");
+            let measured =
+                MeasuredKernel::try_from(written).expect("the median of readable times is readable");
             match op.is_empty() {
                 true => profile.kernels.push(measured),
                 false => profile.ops.push(MeasuredOp { op, measured }),
@@ -176,12 +177,16 @@ impl DeviceProfile {
         String::from_utf8(bytes).expect("cells are text")
     }
 
-    /// The profile of a GPU whose kernels were timed call by call.
+    /// The profile of a GPU whose kernels were timed call by call. Calls that `from_csv` would refuse are left out: those of
+    /// empty tensors, and those that took less than a picosecond or more than an hour.
     pub fn of_calls(calls: &[MeasuredKernel], source: &str) -> Self {
         let mut times: BTreeMap<(String, String, Precision), Vec<f64>> = BTreeMap::new();
         for call in calls {
-            let Written(kind, shape, precision, microseconds) = (*call).into();
-            times.entry((kind, shape, precision)).or_default().push(microseconds);
+            let written = Written::from(*call);
+            if MeasuredKernel::try_from(written.clone()).is_ok() {
+                let Written(kind, shape, precision, microseconds) = written;
+                times.entry((kind, shape, precision)).or_default().push(microseconds);
+            }
         }
         Self { source: source.into(), kernels: medians(times), ops: Vec::new() }
     }
@@ -191,7 +196,7 @@ impl DeviceProfile {
 fn medians(times: BTreeMap<(String, String, Precision), Vec<f64>>) -> Vec<MeasuredKernel> {
     let of_shape = |((kind, shape, precision), times)| {
         let written = Written(kind, shape, precision, median(times));
-        MeasuredKernel::try_from(written).expect("it was read before")
+        MeasuredKernel::try_from(written).expect("the median of readable times is readable")
     };
     times.into_iter().map(of_shape).collect()
 }
@@ -278,5 +283,16 @@ mod tests {
         );
         check("gb200,gemm,m=1 n=2 k=3,bf16", "own.csv:2: 4 cells where the header has 8");
         check("h20,gemm,m=1 n=2 k=3,bf16,1,,,", "own.csv: `gpu` is gb200; the file has rows of h20 only");
+    }
+
+    #[test]
+    fn calls_that_no_profile_may_have_are_left_out() {
+        let gemm = |k: usize, seconds: f64| MeasuredKernel {
+            kernel: Kernel::Gemm { count: 1, m: 8, n: 8, k, precision: Precision::Bf16 },
+            time: Seconds::new(seconds),
+        };
+        let calls = [gemm(8, 2e-6), gemm(8, 1e-15), gemm(8, 1e9), gemm(0, 2e-6), gemm(8, 4e-6)];
+        let profile = DeviceProfile::of_calls(&calls, "a trace");
+        assert_eq!(profile.kernels, [gemm(8, 3e-6)]);
     }
 }

@@ -8,6 +8,7 @@ use super::{Piece, Plan, Recompute, ScheduleChoice};
 use crate::cluster::{self, Fault, Node};
 use crate::context::{CONTEXT_SCHEMES, Refusal, context_scheme};
 use crate::error::SpecError;
+use crate::limits::MOST;
 use crate::lower::part::Shape;
 use crate::mesh::Mesh;
 use crate::model::{Attention, FeedForward, Mlp, Model};
@@ -15,9 +16,6 @@ use crate::optimizer::{OPTIMIZERS, optimizer};
 use crate::program::FlashVersion;
 use crate::schedule::{SCHEDULES, schedule};
 use crate::units::FlopsPerSecond;
-
-/// The most of anything a plan may count; beyond it a number is a slip of the pen.
-pub const MOST: usize = 10_000_000;
 
 impl Plan {
     /// Whether the choices fit each other, the model and the cluster. `origin` names the file in messages.

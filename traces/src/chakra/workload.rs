@@ -12,8 +12,9 @@ use super::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::limits;
 use trainwright_spec::program::{Pass, Stream};
-use trainwright_spec::units::{Bytes, Flops, Picoseconds};
+use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
 
 /// What some ranks do.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,6 +68,9 @@ pub enum Queue {
     /// As soon as what it waits for has ended.
     Free(Stream),
 }
+
+/// The most operations, and bytes, of one node whose time is not told: what the fastest GPU does in a day, ten times over.
+const OPERATIONS: f64 = 1e21;
 
 /// What a task does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -150,11 +154,18 @@ fn text<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
 }
 
 fn part(attributes: &[Attribute], name: &str) -> f64 {
+    signed(attributes, name).max(0.0)
+}
+
+fn signed(attributes: &[Attribute], name: &str) -> f64 {
     match value(attributes, name) {
-        Some(Value::Double(part)) => *part,
+        Some(Value::Double(number)) if number.is_finite() => *number,
         _ => 0.0,
     }
 }
+
+/// The largest crowding that makes sense: an op that takes a hundred times longer for each further thread on its core.
+const MOST_CROWDING: f64 = 100.0;
 
 fn op_name(attributes: &[Attribute]) -> Option<OpName> {
     let pass = text(attributes, PASS)?;
@@ -239,11 +250,13 @@ impl Reader<'_> {
         let size = || -> Result<Bytes, ChakraError> {
             let exact = part(own, BYTES);
             let told = number(own, "comm_size").filter(|size| *size >= 0);
-            match told {
-                Some(_) if exact > 0.0 => Ok(Bytes::new(exact)),
-                Some(size) => Ok(Bytes::new(size as f64)),
-                None => Err(self.refuse(node, "has no `comm_size`")),
+            let told = told.ok_or_else(|| self.refuse(node, "has no `comm_size`"))? as f64;
+            let bytes = if exact > 0.0 { exact } else { told };
+            if bytes > limits::BYTES {
+                let problem = format!("has the `comm_size` {bytes}; at most {} bytes", limits::BYTES);
+                return Err(self.refuse(node, &problem));
             }
+            Ok(Bytes::new(bytes))
         };
         let end = |name: &str| -> Result<usize, ChakraError> {
             let rank = number(own, name).and_then(|rank| usize::try_from(rank).ok());
@@ -252,14 +265,19 @@ impl Reader<'_> {
         let tag = number(own, "comm_tag").unwrap_or(0);
         let told = number(own, PICOSECONDS).map(|time| Picoseconds(time.max(0) as u64));
         let time = told
-            .or_else(|| number(own, "duration_ns").map(|time| Picoseconds(time.max(0) as u64 * 1000)))
+            .or_else(|| {
+                number(own, "duration_ns").map(|time| Picoseconds((time.max(0) as u64).saturating_mul(1000)))
+            })
             .unwrap_or(Picoseconds(node.duration_micros.saturating_mul(1_000_000)));
+        if Seconds::from(time) > limits::LONGEST {
+            return Err(self.refuse(node, &format!("takes {time}; at most {}, a day", limits::LONGEST)));
+        }
         let need = Need {
-            multiprocessor_bound: part(own, MULTIPROCESSOR_BOUND),
-            memory_bound: part(own, MEMORY_BOUND),
-            memory_traffic: part(own, MEMORY_TRAFFIC),
-            cores: part(own, CORES),
-            crowding: part(own, CROWDING),
+            multiprocessor_bound: part(own, MULTIPROCESSOR_BOUND).min(1.0),
+            memory_bound: part(own, MEMORY_BOUND).min(1.0),
+            memory_traffic: part(own, MEMORY_TRAFFIC).min(1.0),
+            cores: part(own, CORES).min(1.0),
+            crowding: signed(own, CROWDING).clamp(-1.0, MOST_CROWDING),
         };
         let cost = Cost { time, need };
         let of_host = matches!(value(own, "is_cpu_op"), Some(Value::Bool(true) | Value::Int32(1)));
@@ -272,6 +290,12 @@ impl Reader<'_> {
             Ok(NodeType::Compute) => {
                 let operations = number(own, "num_ops").unwrap_or(0).max(0) as f64;
                 let memory = number(own, "tensor_size").unwrap_or(0).max(0) as f64;
+                if operations.max(memory) > OPERATIONS {
+                    let problem = format!(
+                        "has the `num_ops` {operations} and the `tensor_size` {memory}; at most {OPERATIONS} each"
+                    );
+                    return Err(self.refuse(node, &problem));
+                }
                 match time == Picoseconds::ZERO && operations + memory > 0.0 {
                     true => Does::Operations(Flops::new(operations), Bytes::new(memory)),
                     false => Does::Compute(cost),

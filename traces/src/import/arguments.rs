@@ -3,8 +3,8 @@
 use super::Request;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::Count;
 
 /// Flags with their values. Of a flag that stands there twice the last counts, as in Python's argparse.
 pub struct Arguments<'a> {
@@ -18,7 +18,7 @@ impl<'a> Arguments<'a> {
     /// the brackets of shell arrays are skipped; `$NAME` stands for what `NAME=` says before it.
     ///
     /// # Errors
-    /// `Syntax` if a quote is not closed.
+    /// `Syntax` if a quote is not closed, or a variable stands for more than `LONGEST_WORD` letters.
     pub fn read(request: &'a Request<'a>) -> Result<Self, SpecError> {
         let text = request.text.replace("\\\r\n", " ").replace("\\\n", " ");
         let words = shlex::split(&text).ok_or_else(|| SpecError::Syntax {
@@ -29,7 +29,10 @@ impl<'a> Arguments<'a> {
         let mut flags = BTreeMap::new();
         let mut open: Option<String> = None;
         for word in words {
-            let word = substituted(&word, &variables);
+            let word = substituted(&word, &variables).ok_or_else(|| SpecError::Syntax {
+                origin: request.origin.into(),
+                message: format!("a word with its variables has more than {LONGEST_WORD} letters"),
+            })?;
             let word = word.trim_end_matches(')');
             if let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) {
                 let (name, value) =
@@ -66,38 +69,50 @@ impl<'a> Arguments<'a> {
         self.list(flag)?.first().map(String::as_str)
     }
 
-    /// The value of a flag as a number of any type.
+    /// The value of a flag as a finite number.
     ///
     /// # Errors
     /// `BadValue` if it is none.
-    pub fn number<T: FromStr>(&self, flag: &str) -> Result<Option<T>, SpecError> {
-        let Some(values) = self.list(flag) else { return Ok(None) };
-        let text = values.first().map_or("", String::as_str);
-        let number =
-            text.parse().map_err(|_| self.request.bad(flag, quoted(text), "a number should stand here"));
-        number.map(Some)
+    pub fn number(&self, flag: &str) -> Result<Option<f64>, SpecError> {
+        let finite = |text: &str| text.parse().ok().filter(|number: &f64| number.is_finite());
+        self.parsed(flag, "a number should stand here", finite)
     }
 
-    /// The value of a flag as a number of things, `missing` if it is not given.
+    /// The value of a flag as a number that counts something.
     ///
     /// # Errors
-    /// `BadValue` if it is no number from 1 on.
-    pub fn count_or(&self, flag: &str, missing: usize) -> Result<usize, SpecError> {
-        match self.number(flag)? {
-            Some(0) => Err(self.request.bad(flag, 0, "it must be at least 1")),
-            number => Ok(number.unwrap_or(missing)),
-        }
+    /// `BadValue` if it is none, or not between the limits.
+    pub fn optional_count(&self, flag: &str, count: Count) -> Result<Option<usize>, SpecError> {
+        let allowed = |text: &str| text.parse().ok().filter(|number| count.allows(*number));
+        Ok(self.parsed(flag, &count.expected(), allowed)?.map(|number| number as usize))
+    }
+
+    fn parsed<T>(
+        &self,
+        flag: &str,
+        allowed: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, SpecError> {
+        let Some(values) = self.list(flag) else { return Ok(None) };
+        let text = values.first().map_or("", String::as_str);
+        parse(text).map(Some).ok_or_else(|| self.request.bad(flag, quoted(text), allowed))
+    }
+
+    /// The same, `missing` if it is not given.
+    ///
+    /// # Errors
+    /// As `optional_count`.
+    pub fn count_or(&self, flag: &str, missing: usize, count: Count) -> Result<usize, SpecError> {
+        Ok(self.optional_count(flag, count)?.unwrap_or(missing))
     }
 
     /// The value of a flag that must be given.
     ///
     /// # Errors
-    /// `MissingKey` and `BadValue`.
-    pub fn count(&self, flag: &str) -> Result<usize, SpecError> {
-        match self.has(flag) {
-            true => self.count_or(flag, 1),
-            false => Err(self.request.missing(flag, "a number should stand there")),
-        }
+    /// `MissingKey`, and as `optional_count`.
+    pub fn count(&self, flag: &str, count: Count) -> Result<usize, SpecError> {
+        let given = self.optional_count(flag, count)?;
+        given.ok_or_else(|| self.request.missing(flag, count.expected()))
     }
 
     /// Flags that nobody asked for.
@@ -120,12 +135,22 @@ fn assignment(word: &str) -> Option<(String, String)> {
     is_name.then(|| (name.into(), value.into()))
 }
 
-/// A word with the variables in it replaced; one that nobody set stays.
-fn substituted(word: &str, variables: &BTreeMap<String, String>) -> String {
+/// Letters of a word once its variables are replaced: variables that stand for two of the one before would double it
+/// without end.
+const LONGEST_WORD: usize = 1 << 16;
+
+/// A word with the variables in it replaced; one that nobody set stays. `None` if it becomes longer than `LONGEST_WORD`.
+fn substituted(word: &str, variables: &BTreeMap<String, String>) -> Option<String> {
     let mut text = word.to_string();
     // The longest names first: $GPUS is not the beginning of $GPUS_PER_NODE.
     for (name, value) in variables.iter().rev() {
-        text = text.replace(&format!("${{{name}}}"), value).replace(&format!("${name}"), value);
+        for written in [format!("${{{name}}}"), format!("${name}")] {
+            let longer = text.matches(&written).count().saturating_mul(value.len());
+            if longer > LONGEST_WORD {
+                return None;
+            }
+            text = text.replace(&written, value);
+        }
     }
-    text
+    Some(text)
 }

@@ -4,6 +4,7 @@ use super::arguments::quoted;
 use super::tables::Tables;
 use super::{Imported, Importer, Request, stages};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::{BUCKET, LAYERS, RANKS, SEQUENCES};
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
@@ -44,7 +45,9 @@ impl Importer for DeepSpeed {
 }
 
 fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let ranks = |path: &str| Ok::<usize, SpecError>(tables.count(path)?.filter(|n| *n > 0).unwrap_or(1));
+    let ranks = |path: &str| {
+        Ok::<usize, SpecError>(tables.count(path, RANKS.or_zero())?.filter(|n| *n > 0).unwrap_or(1))
+    };
     let mesh = &mut plan.mesh;
     mesh.tensor = ranks("tensor_parallel.autotp_size")?;
     mesh.context = ranks("sequence_parallel_size")?;
@@ -60,7 +63,7 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
     let counts: Vec<usize> = (0..p).map(|stage| blocks / p + usize::from(stage < blocks % p)).collect();
     tables.flag("activation_checkpointing.partition_activations")?;
     let again = tables.get("activation_checkpointing").is_some()
-        && tables.count("activation_checkpointing.number_checkpoints")? != Some(0);
+        && tables.count("activation_checkpointing.number_checkpoints", LAYERS.or_zero())? != Some(0);
     plan.stages = stages(&counts, if again { Recompute::Full } else { Recompute::None });
     if tables.flag("activation_checkpointing.cpu_checkpointing")? {
         plan.offload.activations = Some(Place::Host);
@@ -70,18 +73,20 @@ fn parallel(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), S
 
 /// Two of the three numbers say the third.
 fn batch(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let whole = tables.count("train_batch_size")?;
-    let micro = tables.count("train_micro_batch_size_per_gpu")?;
-    let steps = tables.count("gradient_accumulation_steps")?;
+    let whole = tables.count("train_batch_size", SEQUENCES)?;
+    let micro = tables.count("train_micro_batch_size_per_gpu", SEQUENCES)?;
+    let steps = tables.count("gradient_accumulation_steps", SEQUENCES)?;
     let data = plan.mesh.data;
     let (whole, micro) = match (whole, micro, steps) {
-        (Some(whole), Some(micro), Some(steps)) if whole != micro * steps * data => {
+        (Some(whole), Some(micro), Some(steps))
+            if whole != micro.saturating_mul(steps).saturating_mul(data) =>
+        {
             let allowed = format!("micro-batch {micro} x steps {steps} x {data} data ranks");
             return Err(request.bad("train_batch_size", whole, allowed));
         }
         (Some(whole), Some(micro), _) => (whole, micro),
         (Some(whole), None, steps) => (whole, whole / data / steps.unwrap_or(1).max(1)),
-        (None, Some(micro), steps) => (micro * data * steps.unwrap_or(1), micro),
+        (None, Some(micro), steps) => (micro.saturating_mul(data).saturating_mul(steps.unwrap_or(1)), micro),
         (None, None, _) => {
             let expected = "or `train_micro_batch_size_per_gpu`: sequences in a step";
             return Err(request.missing("train_batch_size", expected));
@@ -125,8 +130,9 @@ fn state(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), Spec
 
 fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
     let key = |name: &str| format!("zero_optimization.{name}");
-    let stage = tables.count(&key("stage"))?.unwrap_or(0);
-    let groups = tables.count(&key("mics_shard_size"))?.filter(|size| *size < plan.mesh.weight_copies());
+    let stage = tables.count(&key("stage"), RANKS.or_zero())?.unwrap_or(0);
+    let groups =
+        tables.count(&key("mics_shard_size"), RANKS)?.filter(|size| *size < plan.mesh.weight_copies());
     let scheme = match stage {
         0 => "none",
         1 => "zero1",
@@ -147,7 +153,7 @@ fn zero(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
         plan.stack.overlap_gradient_reduction = tables.flag(&key("overlap_comm"))?;
     }
     if let Some(size) =
-        tables.count(&key("reduce_bucket_size"))?.filter(|size| *size != plan.bucket_parameters())
+        tables.count(&key("reduce_bucket_size"), BUCKET)?.filter(|size| *size != plan.bucket_parameters())
     {
         let said = |value: usize| Sourced { value, source: "reduce_bucket_size".into() };
         plan.stack.bucket_parameters = said(size);

@@ -8,6 +8,7 @@ use super::arguments::{Arguments, quoted};
 use super::{Imported, Importer, Request};
 use crate::export::fields::has_experts;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::{BUCKET, LAYERS, MULTIPLE, RANKS, SEQUENCES, TOKENS};
 use trainwright_spec::mesh::RankOrder;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -33,7 +34,7 @@ impl Importer for MegatronLm {
     fn read(&self, request: &Request) -> Result<Imported, SpecError> {
         let given = Arguments::read(request)?;
         let model = model::read(request, &given)?;
-        let said = given.number("--seq-length")?;
+        let said = given.optional_count("--seq-length", TOKENS)?;
         let sequence = request.sequence.or(said);
         let sequence = sequence.ok_or_else(|| request.missing("--seq-length", "tokens in a sequence"))?;
         let mut plan = request.blank(model, sequence);
@@ -50,13 +51,14 @@ impl Importer for MegatronLm {
 
 fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
     let mesh = &mut plan.mesh;
-    mesh.tensor = given.count_or("--tensor-model-parallel-size", 1)?;
-    mesh.pipeline = given.count_or("--pipeline-model-parallel-size", 1)?;
-    mesh.context = given.count_or("--context-parallel-size", 1)?;
+    mesh.tensor = given.count_or("--tensor-model-parallel-size", 1, RANKS)?;
+    mesh.pipeline = given.count_or("--pipeline-model-parallel-size", 1, RANKS)?;
+    mesh.context = given.count_or("--context-parallel-size", 1, RANKS)?;
     let others = mesh.tensor.saturating_mul(mesh.pipeline).saturating_mul(mesh.context);
     mesh.data = request.data_ranks(others, "tensor x pipeline x context parallel size")?;
-    mesh.expert = given.count_or("--expert-model-parallel-size", 1)?;
-    mesh.expert_tensor = given.number("--expert-tensor-parallel-size")?.filter(|own| *own != mesh.tensor);
+    mesh.expert = given.count_or("--expert-model-parallel-size", 1, RANKS)?;
+    let expert_tensor = given.optional_count("--expert-tensor-parallel-size", RANKS)?;
+    mesh.expert_tensor = expert_tensor.filter(|own| *own != mesh.tensor);
     if given.has("--use-tp-pp-dp-mapping") {
         mesh.order = RankOrder::DataLast;
     }
@@ -74,8 +76,8 @@ fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spe
     };
     plan.context_scheme = scheme.into();
     if let Some(sizes) = given.list("--hierarchical-context-parallel-sizes") {
-        let inner = sizes.first().and_then(|size| size.parse().ok());
-        plan.mesh.context_inner = inner.ok_or_else(|| {
+        let inner = sizes.first().and_then(|size| size.parse().ok()).filter(|size| RANKS.allows(*size));
+        plan.mesh.context_inner = inner.map(|size| size as usize).ok_or_else(|| {
             let value = quoted(&sizes.join(" "));
             request.bad("--hierarchical-context-parallel-sizes", value, "two numbers should stand here")
         })?;
@@ -84,9 +86,9 @@ fn mesh(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spe
 }
 
 fn job(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    plan.micro_batch = given.count("--micro-batch-size")?;
+    plan.micro_batch = given.count("--micro-batch-size", SEQUENCES)?;
     let least = plan.micro_batch.saturating_mul(plan.mesh.data);
-    plan.job.global_batch = given.count_or("--global-batch-size", least)?;
+    plan.job.global_batch = given.count_or("--global-batch-size", least, SEQUENCES)?;
     let base = match (given.has("--bf16"), given.has("--fp16")) {
         (true, _) => Precision::Bf16,
         (_, true) => Precision::Fp16,
@@ -105,7 +107,7 @@ fn job(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Spec
         }
     };
     given.has("--fp4-recipe");
-    let momentum: f64 = given.number("--sgd-momentum")?.unwrap_or(0.9);
+    let momentum = given.number("--sgd-momentum")?.unwrap_or(0.9);
     plan.job.optimizer = match given.text("--optimizer").unwrap_or("adam") {
         "adam" => "adamw".into(),
         "sgd" if momentum == 0.0 => "sgd".into(),
@@ -120,6 +122,13 @@ fn experts(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), 
     let kind = given.text("--moe-token-dispatcher-type").unwrap_or("allgather");
     given.has("--moe-flex-dispatcher-backend");
     let capacity = given.number("--moe-expert-capacity-factor")?;
+    if let Some(capacity) = capacity.filter(|capacity| *capacity <= 0.0) {
+        return Err(request.bad(
+            "--moe-expert-capacity-factor",
+            capacity,
+            "a number above 0 should stand here",
+        ));
+    }
     if !has_experts(plan) {
         return Ok(());
     }
@@ -153,16 +162,17 @@ fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Sp
     stack.overlap_tensor_pieces = given.has("--tp-comm-overlap");
     stack.overlap_gradient_reduction = given.has("--overlap-grad-reduce");
     stack.overlap_weight_gather = given.has("--overlap-param-gather");
-    if let Some(size) = given.number("--ddp-bucket-size")? {
+    if let Some(size) = given.optional_count("--ddp-bucket-size", BUCKET)? {
         stack.bucket_parameters = said(size, "--ddp-bucket-size");
         stack.bucket_parameters_per_data_rank = said(0, "--ddp-bucket-size");
     }
-    let multiple = given.count_or("--make-vocab-size-divisible-by", 128)?;
+    let multiple = given.count_or("--make-vocab-size-divisible-by", 128, MULTIPLE)?;
     if multiple != stack.vocabulary_multiple.value {
         stack.vocabulary_multiple = said(multiple, "--make-vocab-size-divisible-by");
     }
     let ends = ["--num-layers-at-start-in-bf16", "--num-layers-at-end-in-bf16"];
-    let [first, last] = [given.number(ends[0])?.unwrap_or(1), given.number(ends[1])?.unwrap_or(1)];
+    let blocks = |flag: &str| given.count_or(flag, 1, LAYERS.or_zero());
+    let [first, last] = [blocks(ends[0])?, blocks(ends[1])?];
     let own = stack.base_blocks.take().filter(|own| (own.first.value, own.last.value) == (first, last));
     stack.base_blocks = given.has("--first-last-layers-bf16").then(|| {
         own.unwrap_or_else(|| BaseBlocks { first: said(first, ends[0]), last: said(last, ends[1]) })
@@ -176,14 +186,14 @@ fn stack(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), Sp
 
 fn attention(given: &Arguments, request: &Request, stack: &Stack) -> Result<AttentionKernel, SpecError> {
     let backend = given.text("--attention-backend").unwrap_or("auto");
-    let version: Option<usize> = given.number("--flash-attention-version")?;
+    let version = given.number("--flash-attention-version")?;
     let together = !given.has("--no-masked-softmax-fusion");
     given.has("--use-flash-attn");
     Ok(match (backend, version) {
         ("unfused" | "local", _) if together => AttentionKernel::FusedSoftmax,
         ("unfused" | "local", _) => AttentionKernel::Unfused,
-        (_, Some(2)) => AttentionKernel::Flash2,
-        (_, Some(3)) => AttentionKernel::Flash3,
+        (_, Some(2.0)) => AttentionKernel::Flash2,
+        (_, Some(3.0)) => AttentionKernel::Flash3,
         ("auto", None) if stack.attention.version().is_some() => stack.attention,
         ("flash" | "fused" | "auto", _) => AttentionKernel::Flash,
         (other, _) => {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::Count;
 
 /// A file's tables; keys are named by their path, `zero_optimization.stage`.
 pub struct Tables<'a> {
@@ -48,17 +49,18 @@ impl<'a> Tables<'a> {
         (!found.is_null() && found != "auto").then_some(found)
     }
 
-    /// A number of things.
+    /// A number of things, between the limits of `count`.
     ///
     /// # Errors
-    /// `BadValue` if it is no whole number from 0 on.
-    pub fn count(&self, path: &str) -> Result<Option<usize>, SpecError> {
+    /// `BadValue` if it is no whole number, or beyond the limits.
+    pub fn count(&self, path: &str, count: Count) -> Result<Option<usize>, SpecError> {
         let whole = |value: &Value| {
-            let number =
+            // What JSON and TOML write as 1e6 or 8.0 is whole too.
+            let whole =
                 value.as_u64().or(value.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64));
-            number.map(|number| number as usize)
+            whole.filter(|number| count.allows(*number)).map(|number| number as usize)
         };
-        self.read(path, "a whole number", whole)
+        self.read(path, &count.expected(), whole)
     }
 
     /// A number.
@@ -66,7 +68,7 @@ impl<'a> Tables<'a> {
     /// # Errors
     /// `BadValue` if it is none.
     pub fn number(&self, path: &str) -> Result<Option<f64>, SpecError> {
-        self.read(path, "a number", Value::as_f64)
+        self.read(path, "a number should stand here", Value::as_f64)
     }
 
     /// Yes or no, no where it is not given.
@@ -74,7 +76,7 @@ impl<'a> Tables<'a> {
     /// # Errors
     /// `BadValue` if it is neither.
     pub fn flag(&self, path: &str) -> Result<bool, SpecError> {
-        Ok(self.read(path, "true or false", Value::as_bool)?.unwrap_or(false))
+        Ok(self.read(path, "true or false should stand here", Value::as_bool)?.unwrap_or(false))
     }
 
     /// A text.
@@ -82,17 +84,17 @@ impl<'a> Tables<'a> {
     /// # Errors
     /// `BadValue` if it is none.
     pub fn text(&self, path: &str) -> Result<Option<String>, SpecError> {
-        self.read(path, "a text", |value| value.as_str().map(str::to_string))
+        self.read(path, "a text should stand here", |value| value.as_str().map(str::to_string))
     }
 
     fn read<T>(
         &self,
         path: &str,
-        what: &str,
+        allowed: &str,
         as_type: impl Fn(&Value) -> Option<T>,
     ) -> Result<Option<T>, SpecError> {
         let Some(value) = self.get(path) else { return Ok(None) };
-        let bad = || self.request.bad(path, quoted(&value.to_string()), format!("{what} should stand here"));
+        let bad = || self.request.bad(path, quoted(&value.to_string()), allowed);
         as_type(value).map(Some).ok_or_else(bad)
     }
 

@@ -6,6 +6,7 @@ use super::{Imported, Importer, Request, stages};
 use crate::export::{FLAVORS, NO_LIMIT, SCHEDULES as NAMES};
 use serde_json::Value;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::{LAYERS, RANKS, SEQUENCES, TOKENS};
 use trainwright_spec::model::{Model, preset};
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::precision::Precision;
@@ -32,7 +33,7 @@ impl Importer for TorchTitan {
     fn read(&self, request: &Request) -> Result<Imported, SpecError> {
         let tables = Tables::from_toml(request)?;
         let model = model(&tables, request)?;
-        let said = tables.count("training.seq_len")?;
+        let said = tables.count("training.seq_len", TOKENS)?;
         let mut plan = request.blank(model, request.sequence.or(said).unwrap_or(2048));
         mesh(&tables, request, &mut plan)?;
         data(&tables, request, &mut plan)?;
@@ -63,7 +64,7 @@ fn model(tables: &Tables, request: &Request) -> Result<Model, SpecError> {
 
 fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
     let ranks = |name: &str| -> Result<usize, SpecError> {
-        Ok(tables.count(&format!("parallelism.{name}"))?.filter(|n| *n > 0).unwrap_or(1))
+        Ok(tables.count(&format!("parallelism.{name}"), RANKS.or_zero())?.filter(|n| *n > 0).unwrap_or(1))
     };
     let mesh = &mut plan.mesh;
     mesh.tensor = ranks("tensor_parallel_degree")?;
@@ -94,7 +95,8 @@ fn mesh(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
 }
 
 fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let copies = tables.count("parallelism.data_parallel_replicate_degree")?.unwrap_or(1).max(1);
+    let copies =
+        tables.count("parallelism.data_parallel_replicate_degree", RANKS.or_zero())?.unwrap_or(1).max(1);
     let key = "parallelism.data_parallel_shard_degree";
     let shard = match tables.number(key)? {
         Some(shard) if shard > 0.0 => shard as usize,
@@ -130,10 +132,10 @@ fn data(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecE
 }
 
 fn job(tables: &Tables, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let local = tables.count("training.local_batch_size")?.unwrap_or(8);
+    let local = tables.count("training.local_batch_size", SEQUENCES)?.unwrap_or(8);
     let whole = tables.number("training.global_batch_size")?.filter(|whole| *whole > 0.0);
     plan.job.global_batch = whole.map_or(local * plan.mesh.data, |whole| whole as usize);
-    let cut = tables.count("parallelism.pipeline_parallel_microbatch_size")?.unwrap_or(1);
+    let cut = tables.count("parallelism.pipeline_parallel_microbatch_size", SEQUENCES)?.unwrap_or(1);
     plan.micro_batch = if plan.mesh.pipeline > 1 { cut } else { local };
     let limit = tables.number("training.max_norm")?.unwrap_or(1.0);
     plan.job.gradient_clipping = limit > 0.0 && limit < NO_LIMIT;
@@ -241,9 +243,9 @@ fn blocks_of(names: &Value) -> usize {
 /// The blocks of each stage where no list says them: embedding and output weigh as much as some blocks.
 fn shares(tables: &Tables, request: &Request, plan: &Plan, blocks: usize) -> Result<Vec<usize>, SpecError> {
     let key = |name: &str| format!("parallelism.pipeline_parallel_{name}");
-    let first = tables.count(&key("first_stage_less_layers"))?.unwrap_or(1);
-    let last = tables.count(&key("last_stage_less_layers"))?.unwrap_or(1);
-    let of_stage = tables.count(&key("layers_per_stage"))?;
+    let first = tables.count(&key("first_stage_less_layers"), LAYERS.or_zero())?.unwrap_or(1);
+    let last = tables.count(&key("last_stage_less_layers"), LAYERS.or_zero())?.unwrap_or(1);
+    let of_stage = tables.count(&key("layers_per_stage"), LAYERS.or_zero())?;
     let p = plan.mesh.pipeline;
     if p == 1 {
         return Ok(vec![blocks]);
@@ -272,8 +274,8 @@ fn shares(tables: &Tables, request: &Request, plan: &Plan, blocks: usize) -> Res
 }
 
 fn experts(tables: &Tables, plan: &mut Plan) -> Result<(), SpecError> {
-    let own = tables.count("parallelism.expert_parallel_degree")?.unwrap_or(1).max(1);
-    let tensor = tables.count("parallelism.expert_tensor_parallel_degree")?.unwrap_or(1);
+    let own = tables.count("parallelism.expert_parallel_degree", RANKS.or_zero())?.unwrap_or(1).max(1);
+    let tensor = tables.count("parallelism.expert_tensor_parallel_degree", RANKS)?.unwrap_or(1);
     let backend = tables.text("parallelism.expert_parallel_comm_backend")?;
     if !crate::export::fields::has_experts(plan) {
         return Ok(());

@@ -3,6 +3,7 @@
 //! Operators are those of PyTorch (`aten/src/ATen/native/native_functions.yaml`) and of flash-attn. Where two sizes do not
 //! fit together, or a rule does not know the operator, there is no shape, and no guess.
 
+use trainwright_spec::limits;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
@@ -131,9 +132,13 @@ const REDUCTION: &[&str] = &[
 ];
 
 impl Call {
-    /// The kernel that it calls, if its shape is known. `otherwise` is the precision where the profiler wrote none down.
+    /// The kernel that it calls, if its shape is known; `None` also for tensors of more than `limits::BYTES` elements, which
+    /// no GPU holds. `otherwise` is the precision where the profiler wrote none down.
     pub fn kernel(&self, otherwise: Option<Precision>) -> Option<Kernel> {
         let precision = self.precision.or(otherwise)?;
+        if self.sizes.iter().any(|sizes| elements(sizes) > limits::BYTES) {
+            return None;
+        }
         match self.name.as_str() {
             "aten::mm" => self.gemm(0, precision),
             "aten::addmm" => self.gemm(1, precision),
@@ -197,16 +202,19 @@ impl Call {
             _ if REDUCTION.contains(&name) => Access::Reduction,
             _ => return None,
         };
-        let elements =
-            |sizes: &Vec<usize>| if sizes.is_empty() { 0.0 } else { sizes.iter().product::<usize>() as f64 };
-        let read: f64 = self.sizes.iter().map(elements).sum();
-        let largest = self.sizes.iter().map(elements).fold(0.0, f64::max);
+        let read: f64 = self.sizes.iter().map(|sizes| elements(sizes)).sum();
+        let largest = self.sizes.iter().map(|sizes| elements(sizes)).fold(0.0, f64::max);
         // A copy's first input is where it goes.
         let read = if name == "copy" { read - largest } else { read };
         let element = precision.base().storage_bytes();
         let (read, written) = (element * read, element * largest);
         (largest > 0.0).then_some(Kernel::Streaming { access, read, written })
     }
+}
+
+/// Elements of a tensor of these sizes, none where there are no sizes.
+fn elements(sizes: &[usize]) -> f64 {
+    if sizes.is_empty() { 0.0 } else { sizes.iter().map(|size| *size as f64).product() }
 }
 
 /// The sizes in the text of a range: `[[4096, 1024], [], [1024, 512]]`.
@@ -254,6 +262,9 @@ mod tests {
         check("aten::mm", "[[16, 8], [4, 8]]", None);
         check("aten::mm", "[[16, 8]]", None);
         check("aten::linear", "[[2, 16, 8], [4, 8], [4]]", None);
+        let most = usize::MAX;
+        check("aten::mm", &format!("[[{most}, {most}], [{most}, {most}]]"), None);
+        check("aten::add", &format!("[[{most}, 2], []]"), None);
     }
 
     #[test]

@@ -180,7 +180,11 @@ impl Table {
             Some(missing) if missing == half => half,
             _ => return refuse(format!("{} columns, not {}", columns.cells(), cells.len())),
         };
-        let cell = |index: usize| cells[if index < columns.time { index } else { index - skipped }];
+        // Names that stand there twice make a half as long as they like: what a row has not is empty.
+        let cell = |index: usize| {
+            let at = if index < columns.time { index } else { index - skipped };
+            cells.get(at).copied().unwrap_or_default()
+        };
         if let Some(named) = columns.at("type").filter(|named| cell(*named).parse::<f64>().is_ok()) {
             return refuse(format!("the name of a type in column {}", named + 1));
         }

@@ -2,6 +2,9 @@
 
 use super::{NoPlan, Run};
 use std::sync::LazyLock;
+use trainwright_spec::limits::{
+    EXPERTS, EXPERTS_PER_TOKEN, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, TOKENS, VOCAB,
+};
 use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{
     Activation, Attention, Block, BlockRun, Embedding, Experts, FeedForward, Head, Mask, Mlp, Model, Norm,
@@ -24,6 +27,23 @@ impl Run {
     pub fn model(&self, stack: &Stack) -> Result<Model, NoPlan> {
         let layers = self.layers.ok_or_else(|| NoPlan::missing("layers"))?;
         let hidden = self.hidden.ok_or_else(|| NoPlan::missing("hidden"))?;
+        let sizes = [
+            ("layers", self.layers, LAYERS),
+            ("hidden", self.hidden, HIDDEN),
+            ("heads", self.heads, HEADS),
+            ("kv_heads", self.kv_heads, KV_HEADS),
+            ("ffn_hidden", self.ffn_hidden, INNER),
+            ("vocab", self.vocab, VOCAB),
+            ("seq_len", self.seq_len, TOKENS),
+            ("num_experts", self.num_experts, EXPERTS),
+            ("top_k", self.top_k, EXPERTS_PER_TOKEN),
+            ("moe_ffn_hidden", self.moe_ffn_hidden, INNER),
+        ];
+        let given = sizes.iter().filter_map(|(column, size, limit)| Some((column, (*size)?, limit)));
+        let mut beyond = given.filter(|(_, size, limit)| !limit.allows(*size as u64));
+        if let Some((column, size, limit)) = beyond.next() {
+            return Err(NoPlan::Invalid(format!("`{column}` is {size}; {}", limit.expected())));
+        }
         let heads = self.heads.unwrap_or_else(|| default_heads(hidden, self.tp.unwrap_or(1)));
         if !hidden.is_multiple_of(heads) && self.num_experts.is_none() {
             return Err(NoPlan::Invalid(format!("`heads` is {heads}; it must divide `hidden` = {hidden}")));
@@ -150,6 +170,7 @@ fn fitting_width(model: &Model, parameters: f64) -> usize {
     let matrices = if mlp.gated { 3 } else { 2 };
     let of_width = (matrices * count * model.hidden) as f64;
     let missing = (parameters - model.parameters() as f64) / of_width;
-    let width = (mlp.width as f64 + missing).max(256.0);
+    // A number of parameters that no width gives leaves the widest.
+    let width = (mlp.width as f64 + missing).clamp(256.0, INNER.most as f64);
     (width / 256.0).round() as usize * 256
 }

@@ -42,16 +42,14 @@ impl Run {
         stack.attention = Self::known_attention(stack.attention, &cluster.node.gpu);
         let gpus = cluster.gpus();
         let [tensor, pipeline, context] = [self.tp, self.pp, self.cp].map(|size| size.unwrap_or(1));
-        let ranks = tensor * pipeline * context;
+        let ranks = tensor.saturating_mul(pipeline).saturating_mul(context);
         if !gpus.is_multiple_of(ranks) {
             return invalid(format!("`tp` x `pp` x `cp` is {ranks}, which does not divide {gpus} GPUs"));
         }
         let data = self.dp.unwrap_or(gpus / ranks);
-        if data * ranks != gpus {
-            return invalid(format!(
-                "`tp` x `pp` x `cp` x `dp` is {}, and there are {gpus} GPUs",
-                data * ranks
-            ));
+        let all = data.saturating_mul(ranks);
+        if all != gpus {
+            return invalid(format!("`tp` x `pp` x `cp` x `dp` is {all}, and there are {gpus} GPUs"));
         }
         let micro_batch = self.micro_batch.unwrap_or(1);
         let global_batch = self.global_batch.ok_or_else(|| NoPlan::missing("global_batch"))?;
@@ -71,6 +69,11 @@ impl Run {
             ScheduleChoice::Named(name) if name == "zb-v" => 2,
             _ => virtual_stages,
         };
+        let stages_in_all = pipeline.saturating_mul(schedule_stages);
+        let layers = self.layers.ok_or_else(|| NoPlan::missing("layers"))?;
+        if stages_in_all > layers {
+            return invalid(format!("`pp` x `vp` is {stages_in_all} stages of {layers} `layers`"));
+        }
         let sharding = self.sharding(&mut stack)?;
         let recompute = self.recompute(&mut stack)?;
         let sequence_parallel = tensor > 1 && self.sequence_parallel.unwrap_or(stack.sequence_parallel);
@@ -91,7 +94,7 @@ impl Run {
             tensor_scheme: "1d".into(),
             context_scheme: "ring".into(),
             data_sharding: sharding.scheme,
-            stages: stages(&model, pipeline * schedule_stages, stack.cut, |index| recompute.of(index)),
+            stages: stages(&model, stages_in_all, stack.cut, |index| recompute.of(index)),
             state: Default::default(),
             offload: self.offload()?,
             data: Default::default(),

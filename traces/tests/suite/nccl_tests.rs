@@ -242,3 +242,12 @@ fn a_forecast_is_written_as_nccl_tests_would_and_read_back() {
                15.93     N/A";
     assert!(text.lines().any(|line| line == row), "{text}");
 }
+
+/// The row has cells for one half, and the second half alone has a bus bandwidth: there is none to read.
+#[test]
+fn a_bandwidth_that_a_row_does_not_have_is_none() {
+    let text = NEW.replacen("busbw", "other", 1);
+    let (head, _) = text.split_once("       0    24.00").unwrap();
+    let sweep = one(&format!("{head}       0\n"));
+    assert_eq!(times(&sweep), [(1024.0, 25.0)]);
+}

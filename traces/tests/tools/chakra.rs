@@ -3,7 +3,7 @@
 use super::drafts::plain;
 use std::collections::BTreeMap;
 use trainwright_spec::lower::lower_every_rank;
-use trainwright_spec::program::{Op, Program, RankProgram, Work};
+use trainwright_spec::program::{Op, Program, RankProgram};
 use trainwright_spec::units::Picoseconds;
 use trainwright_traces::chakra::{Cost, Node, NodeType, Value, groups, read, write_rank};
 

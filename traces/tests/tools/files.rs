@@ -120,8 +120,16 @@ fn what_is_wrong_in_a_file_is_named() {
         let error = importer(tool).unwrap().read(&request).unwrap_err().to_string();
         assert_eq!(error, expected);
     };
-    check("megatron-lm", "--num-layers 12", "file: `--hidden-size` is missing; a number should stand there");
-    check("megatron-lm", "--num-layers many", "file: `--num-layers` is `many`; a number should stand here");
+    check(
+        "megatron-lm",
+        "--num-layers 12",
+        "file: `--hidden-size` is missing; it holds the width of the residual stream, a whole number from 1 to 1000000",
+    );
+    let blocks = "it holds the number of blocks, a whole number from 1 to 2000";
+    for layers in ["many", "0", "-1", "2001", "99999999999999", "1e18"] {
+        let expected = format!("file: `--num-layers` is `{layers}`; {blocks}");
+        check("megatron-lm", &format!("--num-layers {layers}"), &expected);
+    }
     check("megatron-lm", "--num-layers 'many", "file: a quote is not closed");
     let gpt2 =
         "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --vocab-size 50257 --micro-batch-size 1";
@@ -135,7 +143,37 @@ fn what_is_wrong_in_a_file_is_named() {
         &format!("{gpt2} --pipeline-model-parallel-size 8"),
         "file: `--num-layers` is of 12 blocks; 8 stages have equal shares: --pipeline-model-parallel-layout has others",
     );
+    check(
+        "megatron-lm",
+        &format!("{gpt2} --num-experts 8 --moe-layer-freq '([0]*3+[1]*9999999999)'"),
+        "file: `--moe-layer-freq` is `([0]*3+[1]*9999999999`; a number, or a list of the 12 blocks such as \
+         ([0]*3+[1]*58)",
+    );
+    check(
+        "megatron-lm",
+        &format!("{gpt2} --norm-epsilon nan"),
+        "file: `--norm-epsilon` is `nan`; a number should stand here",
+    );
+    // Each line doubles what the variable stands for.
+    check(
+        "megatron-lm",
+        &format!("A=12{}\n--num-layers $A", "\nA=$A$A".repeat(60)),
+        "file: a word with its variables has more than 65536 letters",
+    );
     check("deepspeed", "[]", "file: a table should stand here");
+    let sequences = "it holds the number of sequences, a whole number from 1 to 10000000";
+    check(
+        "deepspeed",
+        r#"{"train_micro_batch_size_per_gpu": 1e18}"#,
+        &format!("file: `train_micro_batch_size_per_gpu` is `1e+18`; {sequences}"),
+    );
+    check(
+        "torchtitan",
+        "[parallelism]\npipeline_parallel_degree = 2\n\
+         pipeline_parallel_first_stage_less_layers = 1000000000000000000\n[model]\nflavor = \"8B\"",
+        "file: `parallelism.pipeline_parallel_first_stage_less_layers` is `1000000000000000000`; it holds the number of \
+         blocks, a whole number from 0 to 2000",
+    );
     check(
         "deepspeed",
         r#"{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 4}}"#,

@@ -4,9 +4,10 @@
 //! head, anything else the masked-language head, since that is what pretraining trains. The head of two outputs for
 //! next-sentence prediction is left out.
 
-use super::config::{Config, HEADS, HIDDEN, INNER, LAYERS, POSITIONS, TOKEN_TYPES, VOCAB};
+use super::config::Config;
 use super::parts::{head, head_dim, multi_head, repeat};
 use crate::error::SpecError;
+use crate::limits::{HEADS, HIDDEN, INNER, LAYERS, POSITIONS, TOKEN_TYPES, VOCAB};
 use crate::model::{
     Activation, Attention, Block, Embedding, FeedForward, Head, Mask, Mlp, Model, Norm, Position,
 };

@@ -1,8 +1,9 @@
 //! BLOOM (arXiv 2211.05100): positions by ALiBi, a norm after the embedding.
 
-use super::config::{Config, HEADS, HIDDEN, LAYERS, VOCAB};
+use super::config::Config;
 use super::parts::{embedding, head, head_dim, multi_head, repeat};
 use crate::error::SpecError;
+use crate::limits::{HEADS, HIDDEN, LAYERS, VOCAB};
 use crate::model::{Activation, Block, Embedding, FeedForward, Mlp, Model, Norm, Position};
 
 /// Reads a `bloom` configuration.

@@ -1,6 +1,7 @@
 //! The keys of a `config.json`, read with messages that name file, key, value and what is allowed.
 
 use crate::error::SpecError;
+use crate::limits::Count;
 use crate::model::Activation;
 use serde_json::{Map, Value};
 
@@ -11,62 +12,6 @@ pub struct Config<'a> {
     /// The file's name, for messages.
     pub origin: &'a str,
 }
-
-/// What a whole number counts and between which limits it makes sense.
-///
-/// The upper limits are far above any model and small enough that a typing error does not pass as one.
-#[derive(Clone, Copy)]
-pub struct Count {
-    meaning: &'static str,
-    least: u64,
-    most: u64,
-}
-
-impl Count {
-    /// The same count, where none at all is sensible too.
-    pub const fn or_zero(self) -> Self {
-        Self { least: 0, ..self }
-    }
-}
-
-const fn count(meaning: &'static str, most: u64) -> Count {
-    Count { meaning, least: 1, most }
-}
-
-/// Width of the residual stream.
-pub const HIDDEN: Count = count("the width of the residual stream", 1_000_000);
-/// Blocks. DeepNet has 1,000 (arXiv 2203.00555), and planning time grows with the square of them.
-pub const LAYERS: Count = count("the number of blocks", 2_000);
-/// Query heads.
-pub const HEADS: Count = count("the number of attention heads", 1_000_000);
-/// Key and value heads.
-pub const KV_HEADS: Count = count("the number of key and value heads", 1_000_000);
-/// Width of a head, or of a part of it.
-pub const HEAD_DIM: Count = count("the width of a head or of a part of it", 100_000);
-/// Rank of a low-rank projection.
-pub const RANK: Count = count("the rank of a compression", 1_000_000);
-/// Inner width of a feed-forward layer.
-pub const INNER: Count = count("the inner width of a feed-forward layer", 10_000_000);
-/// Vocabulary.
-pub const VOCAB: Count = count("the number of entries of the vocabulary", 100_000_000);
-/// Positions with an embedding of their own.
-pub const POSITIONS: Count = count("the number of positions", 1_000_000_000);
-/// Width of an embedding that is not the residual stream's.
-pub const EMBEDDING: Count = count("the width of the token embedding", 1_000_000);
-/// Sentence types.
-pub const TOKEN_TYPES: Count = count("the number of sentence types", 1_000_000);
-/// Keys that a query sees.
-pub const WINDOW: Count = count("the number of keys that a query sees", 1_000_000_000);
-/// Routed or shared experts.
-pub const EXPERTS: Count = count("the number of experts", 100_000);
-/// Routed experts of a token.
-pub const EXPERTS_PER_TOKEN: Count = count("the number of experts that a token visits", 100_000);
-/// An index of a block or a distance between blocks.
-pub const BLOCK: Count = count("a number of blocks", 1_000_000);
-/// Norms of a block.
-pub const NORMS: Count = Count { meaning: "the number of norms in a parallel block", least: 1, most: 2 };
-/// Buckets of distance.
-pub const BUCKETS: Count = count("the number of buckets of distance", 1_000_000);
 
 impl Config<'_> {
     /// Whichever of several spellings of a key stands in the file; the first if none does.
@@ -88,7 +33,7 @@ impl Config<'_> {
     pub fn optional_count(&self, key: &str, count: Count) -> Result<Option<usize>, SpecError> {
         self.value(key)
             .map(|value| match value.as_u64() {
-                Some(number) if (count.least..=count.most).contains(&number) => Ok(number as usize),
+                Some(number) if count.allows(number) => Ok(number as usize),
                 _ => Err(self.bad(key, &count.expected())),
             })
             .transpose()
@@ -180,12 +125,6 @@ impl Config<'_> {
 
     fn value(&self, key: &str) -> Option<&Value> {
         self.keys.get(key).filter(|value| !value.is_null())
-    }
-}
-
-impl Count {
-    fn expected(&self) -> String {
-        format!("it holds {}, a whole number from {} to {}", self.meaning, self.least, self.most)
     }
 }
 

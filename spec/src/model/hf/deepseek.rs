@@ -3,9 +3,10 @@
 //! V3's multi-token prediction modules (`num_nextn_predict_layers`) are not read: the model is the main model, whose
 //! size the paper prints.
 
-use super::config::{BLOCK, Config, EXPERTS, HEAD_DIM, HEADS, HIDDEN, LAYERS, RANK, VOCAB};
+use super::config::Config;
 use super::parts::{embedding, gated_mlp, head, multi_head, routed, runs};
 use crate::error::SpecError;
+use crate::limits::{BLOCK, EXPERTS, HEAD_DIM, HEADS, HIDDEN, LAYERS, RANK, VOCAB};
 use crate::model::{Attention, Block, Experts, FeedForward, GroupLimit, Latent, Mlp, Model, Norm, Position};
 
 /// Reads a `deepseek_v2` or `deepseek_v3` configuration.

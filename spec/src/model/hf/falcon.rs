@@ -8,9 +8,10 @@
 //! falcon-11b             grouped               1, shared             yes
 //! ```
 
-use super::config::{Config, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, NORMS, VOCAB};
+use super::config::Config;
 use super::parts::{attention, embedding, head, head_dim, repeat};
 use crate::error::SpecError;
+use crate::limits::{HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, NORMS, VOCAB};
 use crate::model::{Activation, Attention, Block, FeedForward, Mlp, Model, Norm, Position};
 
 /// Reads a `falcon` or `RefinedWebModel` configuration.

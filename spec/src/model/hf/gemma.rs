@@ -1,8 +1,9 @@
 //! Gemma 1 to 3 (arXiv 2403.08295, 2408.00118, 2503.19786), text only.
 
-use super::config::{BLOCK, Config, INNER, WINDOW};
+use super::config::Config;
 use super::parts::{Decoder, Missing, head, masks, repeat, runs};
 use crate::error::SpecError;
+use crate::limits::{BLOCK, INNER, WINDOW};
 use crate::model::{Activation, Attention, Block, FeedForward, Mlp, Model};
 
 const MISSING: Missing = Missing { kv_heads: None, head_dim: Some(256) };

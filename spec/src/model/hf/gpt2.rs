@@ -1,8 +1,9 @@
 //! GPT-2, whose shape GPT-3 and Megatron's models share (OpenAI 2019; arXiv 2005.14165; arXiv 1909.08053).
 
-use super::config::{Config, HEADS, HIDDEN, INNER, LAYERS, POSITIONS, VOCAB};
+use super::config::Config;
 use super::parts::{embedding, head, head_dim, multi_head, repeat};
 use crate::error::SpecError;
+use crate::limits::{HEADS, HIDDEN, INNER, LAYERS, POSITIONS, VOCAB};
 use crate::model::{Activation, Block, DropoutRates, FeedForward, Mlp, Model, Norm, Position};
 
 /// Reads a `gpt2` configuration.

@@ -1,8 +1,9 @@
 //! GPT-NeoX and Pythia: attention and MLP in parallel (arXiv 2204.06745).
 
-use super::config::{Config, HEADS, HIDDEN, INNER, LAYERS, VOCAB};
+use super::config::Config;
 use super::parts::{embedding, head, head_dim, multi_head, repeat, rotary_head_dim};
 use crate::error::SpecError;
+use crate::limits::{HEADS, HIDDEN, INNER, LAYERS, VOCAB};
 use crate::model::{Activation, Attention, Block, FeedForward, Mlp, Model, Norm, Position};
 
 /// Reads a `gpt_neox` configuration.

@@ -1,8 +1,9 @@
 //! LLaMA 1 to 3 (arXiv 2302.13971, 2307.09288, 2407.21783) and Mistral (arXiv 2310.06825).
 
-use super::config::{Config, WINDOW};
+use super::config::Config;
 use super::parts::{Decoder, Missing, gated_mlp, head, repeat};
 use crate::error::SpecError;
+use crate::limits::WINDOW;
 use crate::model::{Attention, FeedForward, Mask, Mlp, Model};
 
 /// Reads a `llama` configuration.

@@ -1,8 +1,9 @@
 //! Mixtral: Mistral with a mixture of experts in every block (arXiv 2401.04088).
 
-use super::config::{Config, WINDOW};
+use super::config::Config;
 use super::parts::{Decoder, Missing, gated_mlp, head, repeat, routed};
 use crate::error::SpecError;
+use crate::limits::WINDOW;
 use crate::model::{Attention, Mask, Mlp, Model};
 
 /// Reads a `mixtral` configuration.

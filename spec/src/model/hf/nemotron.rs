@@ -1,8 +1,9 @@
 //! Nemotron-4 and Minitron: squared ReLU without a gate, LayerNorm (arXiv 2402.16819, 2406.11704).
 
-use super::config::{Config, INNER};
+use super::config::Config;
 use super::parts::{Decoder, Missing, head, repeat, rotary_head_dim};
 use crate::error::SpecError;
+use crate::limits::INNER;
 use crate::model::{Activation, Attention, Block, FeedForward, Mlp, Model, Norm};
 
 /// Reads a `nemotron` configuration.

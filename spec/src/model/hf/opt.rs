@@ -1,8 +1,9 @@
 //! OPT (arXiv 2205.01068).
 
-use super::config::{Config, EMBEDDING, HEADS, HIDDEN, INNER, LAYERS, POSITIONS, VOCAB};
+use super::config::Config;
 use super::parts::{head, head_dim, multi_head, repeat};
 use crate::error::SpecError;
+use crate::limits::{EMBEDDING, HEADS, HIDDEN, INNER, LAYERS, POSITIONS, VOCAB};
 use crate::model::{Activation, Block, DropoutRates, Embedding, FeedForward, Mlp, Model, Norm, Position};
 
 /// Positions that the embedding holds beyond those in use: the table starts at an offset of 2.

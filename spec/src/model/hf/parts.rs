@@ -1,9 +1,8 @@
 //! The parts that families build their models from.
 
-use super::config::{
-    Config, EXPERTS, EXPERTS_PER_TOKEN, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, VOCAB,
-};
+use super::config::Config;
 use crate::error::SpecError;
+use crate::limits::{EXPERTS, EXPERTS_PER_TOKEN, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, VOCAB};
 use crate::model::{
     Activation, Attention, Block, BlockRun, DropoutRates, Embedding, Experts, FeedForward, Head, Mask, Mlp,
     Model, Norm, Position,

@@ -1,8 +1,9 @@
 //! Qwen 2 and 2.5 (arXiv 2407.10671, 2412.15115) and Qwen 3 (arXiv 2505.09388), dense and with experts.
 
-use super::config::{BLOCK, Config, INNER, WINDOW};
+use super::config::Config;
 use super::parts::{Decoder, Missing, gated_mlp, head, masks, routed, runs};
 use crate::error::SpecError;
+use crate::limits::{BLOCK, INNER, WINDOW};
 use crate::model::{Attention, Experts, FeedForward, Mask, Mlp, Model};
 
 /// Reads a `qwen2` configuration.

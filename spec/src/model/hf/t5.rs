@@ -1,10 +1,9 @@
 //! T5 (arXiv 1910.10683): an encoder, then a decoder with cross-attention; positions as biases per head.
 
-use super::config::{
-    BUCKETS, Config, HEAD_DIM, HEADS, HIDDEN, INNER, LAYERS, VOCAB, activation, known_activations,
-};
+use super::config::{Config, activation, known_activations};
 use super::parts::{embedding, head, multi_head};
 use crate::error::SpecError;
+use crate::limits::{BUCKETS, HEAD_DIM, HEADS, HIDDEN, INNER, LAYERS, VOCAB};
 use crate::model::{Activation, Attention, Block, BlockRun, FeedForward, Mask, Mlp, Model, Norm, Position};
 
 /// Reads a `t5` configuration.

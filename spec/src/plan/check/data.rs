@@ -1,8 +1,9 @@
 //! Which data-parallel choices are legal.
 
-use super::{MOST, bad};
+use super::bad;
 use crate::cluster::Fault;
 use crate::data::{DATA_SCHEMES, DataChoices, Divided, Reshard, data_scheme};
+use crate::limits::MOST;
 use crate::plan::Plan;
 use crate::schedule::{ActionKind, peak_in_flight};
 

@@ -3,6 +3,10 @@
 use super::super::arguments::{Arguments, quoted};
 use super::super::{Request, named};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::{
+    EXPERTS, EXPERTS_PER_TOKEN, HEAD_DIM, HEADS, HIDDEN, INNER, KV_HEADS, LAYERS, POSITIONS, RANK, TOKENS,
+    VOCAB, WINDOW,
+};
 use trainwright_spec::model::{
     Activation, Attention, Block, BlockRun, DropoutRates, Embedding, Experts, FeedForward, GroupLimit, Head,
     Latent, Mask, Mlp, Model, Norm, Position,
@@ -21,8 +25,8 @@ pub fn read(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
 }
 
 fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
-    let layers = given.count("--num-layers")?;
-    let hidden = given.count("--hidden-size")?;
+    let layers = given.count("--num-layers", LAYERS)?;
+    let hidden = given.count("--hidden-size", HIDDEN)?;
     let attention = attention(request, given, hidden)?;
     let norm = match given.text("--normalization").unwrap_or("LayerNorm") {
         "LayerNorm" => Norm::LayerNorm,
@@ -50,16 +54,21 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
             }
         }
     }
-    let positions = given.number("--max-position-embeddings")?;
+    let positions = given.optional_count("--max-position-embeddings", POSITIONS)?;
     let position = match (attention.rotary, positions) {
         (true, _) => Position::Rotary,
         (false, Some(positions)) => Position::Learned(positions),
         (false, None) => Position::Learned(match request.sequence {
             Some(sequence) => sequence,
-            None => given.count("--seq-length")?,
+            None => given.count("--seq-length", TOKENS)?,
         }),
     };
-    let dropout = |flag: &str| given.number(flag).map(|part| part.unwrap_or(0.1));
+    let dropout = |flag: &str| match given.number(flag)? {
+        Some(part) if !(0.0..=1.0).contains(&part) => {
+            Err(request.bad(flag, part, "a probability from 0 to 1"))
+        }
+        part => Ok(part.unwrap_or(0.1)),
+    };
     let [attention, residual] = [dropout("--attention-dropout")?, dropout("--hidden-dropout")?];
     let rates = DropoutRates { attention, ..DropoutRates::all(residual) };
     Ok(Model {
@@ -71,7 +80,7 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
             .filter(|rates| ![DropoutRates::all(0.0), DropoutRates::all(0.1)].contains(rates)),
         embedding: Embedding { position, width: None, token_types: 0, norm: None },
         final_norm: Some(norm),
-        norm_epsilon: given.number("--norm-epsilon")?,
+        norm_epsilon: above_zero(request, given, "--norm-epsilon")?,
         head: Head {
             tied: !given.has("--untie-embeddings-and-output-weights"),
             bias: false,
@@ -82,26 +91,36 @@ fn described(request: &Request, given: &Arguments) -> Result<Model, SpecError> {
     })
 }
 
+fn above_zero(request: &Request, given: &Arguments, flag: &str) -> Result<Option<f64>, SpecError> {
+    match given.number(flag)? {
+        Some(number) if number <= 0.0 => Err(request.bad(flag, number, "a number above 0 should stand here")),
+        number => Ok(number),
+    }
+}
+
 fn vocabulary(given: &Arguments) -> Result<usize, SpecError> {
-    match given.number("--vocab-size")? {
+    match given.optional_count("--vocab-size", VOCAB)? {
         Some(size) => Ok(size),
-        None => given.count("--padded-vocab-size"),
+        None => given.count("--padded-vocab-size", VOCAB),
     }
 }
 
 fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Attention, SpecError> {
-    let heads = given.count("--num-attention-heads")?;
+    let heads = given.count("--num-attention-heads", HEADS)?;
     let kind = given.text("--position-embedding-type").unwrap_or("learned_absolute");
     let rotary = matches!(kind, "rope" | "yarn") || given.has("--use-rotary-position-embeddings");
     let grouped = given.has("--group-query-attention");
-    let groups = given.count_or("--num-query-groups", 1)?;
+    let groups = given.count_or("--num-query-groups", 1, KV_HEADS)?;
     let kv_heads = if grouped { groups } else { heads };
-    let head_dim = given.count_or("--kv-channels", hidden / heads)?;
+    let head_dim = given.count_or("--kv-channels", hidden / heads, HEAD_DIM)?;
     let output_bias = !given.has("--disable-bias-linear");
     let qkv_bias = given.has("--add-qkv-bias") || output_bias;
     let norms = given.has("--qk-layernorm");
     let mask = mask(request, given)?;
-    let part: f64 = given.number("--rotary-percent")?.unwrap_or(1.0);
+    let part = given.number("--rotary-percent")?.unwrap_or(1.0);
+    if !(part > 0.0 && part <= 1.0) {
+        return Err(request.bad("--rotary-percent", part, "a part of a head's width above 0 and up to 1"));
+    }
     let rotated = (part * head_dim as f64).round() as usize;
     let plain = Attention {
         heads,
@@ -111,20 +130,20 @@ fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Atte
         mask,
         rotary,
         rotary_head_dim: (rotary && rotated < head_dim).then_some(rotated),
-        rotary_base: if rotary { given.number("--rotary-base")? } else { None },
+        rotary_base: if rotary { above_zero(request, given, "--rotary-base")? } else { None },
         qkv_bias,
         output_bias,
         qk_norm: norms,
         latent: None,
     };
-    let rotary_head_dim = given.count_or("--qk-pos-emb-head-dim", 64)?;
+    let rotary_head_dim = given.count_or("--qk-pos-emb-head-dim", 64, HEAD_DIM)?;
     let latent = Latent {
-        query_rank: given.number("--q-lora-rank")?,
-        kv_rank: given.count_or("--kv-lora-rank", 32)?,
+        query_rank: given.optional_count("--q-lora-rank", RANK)?,
+        kv_rank: given.count_or("--kv-lora-rank", 32, RANK)?,
         rotary_head_dim,
     };
-    let own_width = given.count_or("--qk-head-dim", 128)?;
-    let value_head_dim = given.count_or("--v-head-dim", 128)?;
+    let own_width = given.count_or("--qk-head-dim", 128, HEAD_DIM)?;
+    let value_head_dim = given.count_or("--v-head-dim", 128, HEAD_DIM)?;
     if !given.has("--multi-latent-attention") {
         return Ok(plain);
     }
@@ -143,9 +162,10 @@ fn attention(request: &Request, given: &Arguments, hidden: usize) -> Result<Atte
 fn mask(request: &Request, given: &Arguments) -> Result<Mask, SpecError> {
     let Some(text) = given.text("--window-size") else { return Ok(Mask::Causal) };
     let inside = text.trim_matches(|letter| "()".contains(letter));
-    match inside.split(',').next().and_then(|left| left.trim().parse::<usize>().ok()) {
-        Some(left) => Ok(Mask::Window(left + 1)),
-        None => Err(request.bad("--window-size", quoted(text), "two numbers with a comma, such as 4095,0")),
+    match inside.split(',').next().and_then(|left| left.trim().parse::<u64>().ok()) {
+        // The query's own key is not counted there.
+        Some(left) if WINDOW.allows(left.saturating_add(1)) => Ok(Mask::Window(left as usize + 1)),
+        _ => Err(request.bad("--window-size", quoted(text), "two numbers with a comma, such as 4095,0")),
     }
 }
 
@@ -160,19 +180,20 @@ fn feed_forward(given: &Arguments, hidden: usize) -> Result<(FeedForward, Option
     };
     // SwiGLU's three matrices have as many weights as two of four times the width.
     let usual = if gated { (4 * hidden * 2 / 3).div_ceil(64) * 64 } else { 4 * hidden };
-    let width = given.count_or("--ffn-hidden-size", usual)?;
+    let width = given.count_or("--ffn-hidden-size", usual, INNER)?;
     let bias = !given.has("--disable-bias-linear");
     let dense = FeedForward { width, gated, activation, bias };
-    let per_token = given.count_or("--moe-router-topk", 2)?;
-    let expert = FeedForward { width: given.count_or("--moe-ffn-hidden-size", width)?, ..dense.clone() };
-    let shared: Option<usize> = given.number("--moe-shared-expert-intermediate-size")?;
+    let per_token = given.count_or("--moe-router-topk", 2, EXPERTS_PER_TOKEN)?;
+    let expert =
+        FeedForward { width: given.count_or("--moe-ffn-hidden-size", width, INNER)?, ..dense.clone() };
+    let shared = given.optional_count("--moe-shared-expert-intermediate-size", INNER)?;
     let shared_gate = given.has("--moe-shared-expert-gate");
     let router_bias = given.has("--moe-router-enable-expert-bias");
     given.has("--moe-router-score-function");
     given.has("--moe-grouped-gemm");
-    let groups: Option<usize> = given.number("--moe-router-num-groups")?;
-    let of_token: Option<usize> = given.number("--moe-router-group-topk")?;
-    let count: Option<usize> = given.number("--num-experts")?;
+    let groups = given.optional_count("--moe-router-num-groups", EXPERTS)?;
+    let of_token = given.optional_count("--moe-router-group-topk", EXPERTS)?;
+    let count = given.optional_count("--num-experts", EXPERTS)?;
     let experts = count.map(|count| Experts {
         count,
         per_token,
@@ -206,7 +227,7 @@ fn pattern(request: &Request, given: &Arguments, layers: usize) -> Result<Vec<bo
     let mut once = Vec::new();
     for part in inside.trim_matches(|letter| "()".contains(letter)).split('+') {
         let (list, times) = part.split_once('*').unwrap_or((part, "1"));
-        let times = times.parse::<usize>().ok().filter(|times| *times <= layers).ok_or_else(bad)?;
+        let times = times.parse::<usize>().map_err(|_| bad())?;
         let list = list.trim_matches(|letter| "[]".contains(letter)).split(',');
         let list: Option<Vec<bool>> = list
             .map(|entry| match entry.trim() {
@@ -215,8 +236,15 @@ fn pattern(request: &Request, given: &Arguments, layers: usize) -> Result<Vec<bo
                 _ => None,
             })
             .collect();
-        once.extend(list.ok_or_else(bad)?.repeat(times));
+        let list = list.ok_or_else(bad)?;
+        // Never more than there are blocks, whatever the numbers say.
+        if list.len().saturating_mul(times).saturating_add(once.len()) > layers {
+            return Err(bad());
+        }
+        once.extend(list.repeat(times));
     }
-    let all = if outer <= layers { once.repeat(outer) } else { Vec::new() };
-    if all.len() == layers { Ok(all) } else { Err(bad()) }
+    match once.len().checked_mul(outer) == Some(layers) {
+        true => Ok(once.repeat(outer)),
+        false => Err(bad()),
+    }
 }

@@ -3,6 +3,7 @@
 use super::super::arguments::{Arguments, quoted};
 use super::super::{Request, stages};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::{LAYERS, SEQUENCES};
 use trainwright_spec::plan::{Piece, Plan, Recompute, StageBlocks};
 
 /// Reads the arguments of pipeline and recomputation.
@@ -10,12 +11,12 @@ pub fn read(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
     let counts = counts(given, request, plan)?;
     let p = plan.mesh.pipeline;
     plan.virtual_stages = counts.len() / p;
-    let group: Option<usize> = given.number("--microbatch-group-size-per-virtual-pipeline-stage")?;
+    let group = given.optional_count("--microbatch-group-size-per-virtual-pipeline-stage", SEQUENCES)?;
     plan.schedule = match (plan.virtual_stages, group) {
         (1, _) => "1f1b".into(),
         (_, Some(group)) if group != p => {
             let m = plan.microbatches();
-            let same = group > 0 && (m / p).max(1) * group == m;
+            let same = (m / p).max(1).saturating_mul(group) == m;
             if !same {
                 let flag = "--microbatch-group-size-per-virtual-pipeline-stage";
                 let allowed = format!("{p}, or equal groups of the {m} microbatches, as small as can be");
@@ -45,12 +46,13 @@ fn counts(given: &Arguments, request: &Request, plan: &Plan) -> Result<Vec<usize
     }
     let number = "--num-virtual-stages-per-pipeline-rank";
     let size = "--num-layers-per-virtual-pipeline-stage";
-    let v = match given.number::<usize>(size)? {
+    let v = match given.optional_count(size, LAYERS.or_zero())? {
         Some(size) if size > 0 => blocks / p / size,
-        _ => given.count_or(number, 1)?,
+        _ => given.count_or(number, 1, LAYERS)?,
     };
     let ends = ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"];
-    let [first, last] = [given.number::<usize>(ends[0])?, given.number::<usize>(ends[1])?];
+    let block_count = |flag: &str| given.optional_count(flag, LAYERS.or_zero());
+    let [first, last] = [block_count(ends[0])?, block_count(ends[1])?];
     let account = ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"];
     let [embedding, loss] = account.map(|flag| usize::from(given.has(flag)));
     let stages = p * v.max(1);
@@ -133,7 +135,7 @@ fn repeated(text: &str) -> Result<String, String> {
 }
 
 fn recompute(given: &Arguments, request: &Request, counts: &[usize]) -> Result<Vec<StageBlocks>, SpecError> {
-    let blocks: usize = given.number("--recompute-num-layers")?.unwrap_or(1);
+    let blocks = given.count_or("--recompute-num-layers", 1, LAYERS.or_zero())?;
     let method = given.text("--recompute-method").unwrap_or("uniform");
     let modules = given.list("--recompute-modules");
     let selective = given.has("--recompute-activations");

@@ -3,6 +3,7 @@
 use super::super::Request;
 use super::super::arguments::{Arguments, quoted};
 use trainwright_spec::error::SpecError;
+use trainwright_spec::limits::{LAYERS, RANKS};
 use trainwright_spec::optimizer::{MasterWeights, Moments};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
@@ -16,7 +17,7 @@ pub fn read(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(),
 }
 
 fn sharding(given: &Arguments, request: &Request, plan: &mut Plan) -> Result<(), SpecError> {
-    let sets = given.count_or("--num-distributed-optimizer-instances", 1)?;
+    let sets = given.count_or("--num-distributed-optimizer-instances", 1, RANKS)?;
     let copies = plan.mesh.weight_copies();
     if !copies.is_multiple_of(sets) {
         let allowed = format!("it must divide the {copies} ranks with the same weights");
@@ -87,7 +88,7 @@ fn offload(given: &Arguments, plan: &mut Plan) -> Result<(), SpecError> {
         plan.offload.optimizer = Some(Place::Host);
         plan.offload.optimizer_fraction = part;
     }
-    let blocks: usize = given.number("--cpu-offloading-num-layers")?.unwrap_or(0);
+    let blocks = given.count_or("--cpu-offloading-num-layers", 0, LAYERS.or_zero())?;
     if blocks > 0 {
         plan.offload.activations = Some(Place::Host);
         plan.offload.activation_blocks = Some(blocks);
