@@ -4,7 +4,7 @@ use trainwright_sim::network::{
     ALGORITHMS, Algorithm, Call, Direct, Forced, Nvls, NvlsTree, Placement, Protocol, Ring, Tree,
     collective_time, message_time,
 };
-use trainwright_spec::cluster::{Cluster, Rings, Wiring};
+use trainwright_spec::cluster::{Cluster, Generation, Rings, Wiring};
 use trainwright_spec::collective::CollectiveKind::{
     self, AllGather, AllReduce, AllToAll, Barrier, Broadcast, Reduce, ReduceScatter, SendReceive,
 };
@@ -58,7 +58,7 @@ fn sourced<T>(value: T) -> Sourced<T> {
 /// Microseconds before the first step: NCCL's base latency of rings and trees with Simple.
 const START: f64 = 8.4;
 
-/// Microseconds of a step between nodes with Simple: NCCL's 14 and twice the 10 of the NICs.
+/// Microseconds of a step between nodes with Simple on GPUs that flush: NCCL's 14 and twice the 10 of the NICs.
 const CROSSING: f64 = 34.0;
 
 #[test]
@@ -225,22 +225,50 @@ fn trees_by_hand() {
         }
     };
     let two_nodes: Vec<usize> = (0..8).collect();
-    // Two nodes: D = 2 (3 · 4/3.4 + 34); V = 2 · 1.3 MB / 40 GB/s = 65 µs; D + V + 2 √(D V).
-    let depth = 2.0 * (3.0 * 4.0 / 3.4 + CROSSING);
-    check(&Tree, 1.3, &two_nodes, Some(START + depth + 65.0 + 2.0 * (depth * 65.0).sqrt()));
-    check(&Tree, 0.0, &two_nodes, Some(START + depth));
-    // One rank on each of two nodes: D = 68, V = 2 · 1 MB / 10 GB/s = 200.
-    check(&Tree, 1.0, &[0, 4], Some(START + 268.0 + 2.0 * 13_600.0f64.sqrt()));
+    // Two nodes: B = 2 (3 · 4/3.4 + 14), W = 2 · 20; V = 2 · 1.3 MB / 40 GB/s = 65 µs; W + B + V + 2 √(B V).
+    let busy = 2.0 * (3.0 * 4.0 / 3.4 + 14.0);
+    check(&Tree, 1.3, &two_nodes, Some(START + 40.0 + busy + 65.0 + 2.0 * (busy * 65.0).sqrt()));
+    check(&Tree, 0.0, &two_nodes, Some(START + 40.0 + busy));
+    // One rank on each of two nodes: B = 28, W = 40, V = 2 · 1 MB / 10 GB/s = 200.
+    check(&Tree, 1.0, &[0, 4], Some(START + 268.0 + 2.0 * 5600.0f64.sqrt()));
     // In the switches: 50 MB / 50 GB/s = 1000 µs; (√20 + √1000)².
     check(&Nvls, 50.0, &[0, 1, 2, 3], Some(1020.0 + 2.0 * 20_000.0f64.sqrt()));
     check(&Nvls, 50.0, &two_nodes, None);
     check(&Nvls, 50.0, &[0, 1], None);
-    // Two nodes exchange sums once: D = 20 + 2 · 1 · (5 + 10) = 50; V = 4 MB / 40 GB/s = 100.
-    check(&NvlsTree, 4.0, &two_nodes, Some(150.0 + 2.0 * 5000.0f64.sqrt()));
-    // Four nodes, two in each pod: 2/4 of 40 GB/s, twice: V = 2 · 4 MB / 20 GB/s = 400; D = 20 + 2 · 2 · 15 = 80.
-    check(&NvlsTree, 4.0, &(0..16).collect::<Vec<_>>(), Some(480.0 + 2.0 * 32_000.0f64.sqrt()));
+    // Two nodes exchange sums once: B = 20 + 2 · 14 = 48, W = 2 · 20 = 40; V = 4 MB / 40 GB/s = 100.
+    check(&NvlsTree, 4.0, &two_nodes, Some(188.0 + 2.0 * 4800.0f64.sqrt()));
+    // Four nodes, two in each pod: 2/4 of 40 GB/s, twice: V = 2 · 4 MB / 20 GB/s = 400; B = 20 + 4 · 14 = 76, W = 80.
+    check(&NvlsTree, 4.0, &(0..16).collect::<Vec<_>>(), Some(556.0 + 2.0 * 30_400.0f64.sqrt()));
     check(&NvlsTree, 1.0, &[0, 4], None);
     check(&NvlsTree, 1.0, &[0, 1, 2, 3], None);
+}
+
+/// From Hopper on the receiver does not flush, so that the NICs' 10 µs count once with Simple too: 14 + 10 µs a step.
+#[test]
+fn only_old_gpus_flush() {
+    let mut cluster = four_nodes();
+    let two_nodes: Vec<usize> = (0..8).collect();
+    for (generation, crossing) in [
+        (Generation::Volta, 34.0),
+        (Generation::Ampere, 34.0),
+        (Generation::Hopper, 24.0),
+        (Generation::Blackwell, 24.0),
+    ] {
+        cluster.node.gpu.generation = generation;
+        let placement = Placement::new(&two_nodes, &cluster);
+        let time = |algorithm: &dyn Algorithm, kind, protocol| {
+            algorithm.time(&call(kind, 0.0, protocol), &placement).unwrap()
+        };
+        let case = format!("{generation:?}");
+        // Two of the 7 steps of an all-gather cross; up and down a tree cross one each.
+        close(time(&Ring, AllGather, Protocol::Simple), START + 5.0 + 2.0 * crossing, &case);
+        close(time(&NvlsTree, AllReduce, Protocol::Simple), 20.0 + 2.0 * crossing, &case);
+        let chain = 3.0 * 4.0 / 3.4;
+        close(time(&Tree, AllReduce, Protocol::Simple), START + 2.0 * (chain + crossing), &case);
+        // NCCL 2.30's 6.8 and 5 µs; LL has no flush to lose.
+        let chain = 3.0 * 0.6 / 3.4;
+        close(time(&Tree, AllReduce, Protocol::LowLatency), 6.8 + 2.0 * (chain + 15.0), &case);
+    }
 }
 
 /// Microseconds before the first byte of a message: `start` of NCCL's direct messages.
@@ -350,6 +378,7 @@ fn the_choice_is_the_known_one() {
     // Medium: LL128, but not on PCIe nor over NICs that lose the order.
     check("dgx-a100", 8, AllReduce, 4e6, ("ring", "LL128"));
     check("dgx-a100:4", 32, AllReduce, 2e6, ("tree", "LL128"));
+    check("aws-p5:16", 128, AllReduce, 2e6, ("tree", "LL128"));
     // Large: all of the bandwidth.
     check("dgx-a100", 8, AllReduce, 4e9, ("ring", "Simple"));
     check("dgx-a100:4", 32, AllReduce, 4e9, ("ring", "Simple"));
@@ -419,7 +448,8 @@ fn what_is_forced_is_done_or_refused() {
     check(&h100, AllReduce, Forced { protocol: Some(Protocol::LowLatency), ..algorithm("nvls") }, None);
     check(&h100, AllReduce, algorithm("butterfly"), None);
     check(&placement("aws-g6"), AllReduce, protocol(Protocol::LowLatency128), None);
-    check(&placement("aws-p5:2"), AllReduce, protocol(Protocol::LowLatency128), None);
+    check(&placement("aws-p4d:2"), AllReduce, protocol(Protocol::LowLatency128), None);
+    check(&placement("aws-p5:2"), AllReduce, protocol(Protocol::LowLatency128), Some(("ring", "LL128", 24)));
 }
 
 /// With nothing to do what is forced is still what is named, or refused where it does not exist.

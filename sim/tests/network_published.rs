@@ -1,8 +1,10 @@
 //! Collectives against what others measured: the error of each machine and collective, as it is today.
 
 use std::collections::{BTreeMap, BTreeSet};
-use trainwright_sim::network::{Algorithm, Choice, Forced, Placement, Ring};
+use trainwright_sim::network::{ALGORITHMS, Choice, Forced, Placement};
+use trainwright_spec::catalog;
 use trainwright_spec::cluster::Cluster;
+use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_traces::published::{self, MeasuredCall, PublishedTime};
 
@@ -34,8 +36,7 @@ fn ratio(row: &PublishedTime, methods: Methods) -> f64 {
     let ranks: Vec<usize> =
         (0..row.nodes).flat_map(|node| (0..here).map(move |rank| apart * node + rank)).collect();
     let placement = Placement::new(&ranks, &cluster);
-    let ring = row.forced.as_deref() == Some(Ring.name());
-    let forced = Forced { algorithm: ring.then_some(Ring.name()), ..Forced::default() };
+    let forced = Forced { algorithm: row.forced.as_deref().map(algorithm_named), ..Forced::default() };
     let Choice { time, .. } = placement.choose(row.collective, row.bytes, &forced).unwrap();
     let Placement { start, memory, .. } = placement;
     let call = MeasuredCall { collective: row.collective, bytes: row.bytes, ranks: row.ranks, start, memory };
@@ -44,6 +45,11 @@ fn ratio(row: &PublishedTime, methods: Methods) -> f64 {
         _ => Seconds::ZERO,
     };
     (time + added) / row.time
+}
+
+fn algorithm_named(name: &str) -> &'static str {
+    let mut names = ALGORITHMS.iter().map(|algorithm| algorithm.name());
+    names.find(|known| *known == name).unwrap_or_else(|| panic!("no algorithm {name}"))
 }
 
 /// Machine, size of the group and collective.
@@ -108,17 +114,17 @@ const TODAY: [(&str, f64, f64); 69] = [
     ("aws-p4d, 4 GPUs, all-gather", 2.3, 5.7),
     ("aws-p4d, 8 GPUs, all-gather", 2.4, 5.5),
     ("aws-p5, 2 GPUs, send-receive", 7.0, 10.9),
-    ("aws-p5, 2 nodes, all-reduce", 5.7, 25.5),
-    ("aws-p5, 3 nodes, send-receive", 1.4, 15.9),
-    ("aws-p5, 4 nodes, all-to-all", 12.9, 20.4),
-    ("aws-p5, 4 nodes, send-receive", 1.9, 17.7),
-    ("aws-p5, 5 and more nodes, all-reduce", 8.9, 18.0),
+    ("aws-p5, 2 nodes, all-reduce", 5.4, 34.2),
+    ("aws-p5, 3 nodes, send-receive", 1.5, 20.0),
+    ("aws-p5, 4 nodes, all-to-all", 12.8, 19.9),
+    ("aws-p5, 4 nodes, send-receive", 1.9, 21.7),
+    ("aws-p5, 5 and more nodes, all-reduce", 7.0, 18.9),
     ("aws-p5, 5 and more nodes, all-to-all", 5.6, 14.6),
-    ("aws-p5, 5 and more nodes, send-receive", 1.1, 9.7),
+    ("aws-p5, 5 and more nodes, send-receive", 1.0, 12.2),
     ("aws-p5, 8 GPUs, all-reduce", 3.8, 10.3),
     ("aws-p5, 8 GPUs, all-to-all", 3.0, 7.0),
     ("aws-p6-b200, 4 GPUs, all-reduce", 0.3, 0.3),
-    ("aws-p6-b200, 4 nodes, all-reduce", 6.0, 20.1),
+    ("aws-p6-b200, 4 nodes, all-reduce", 3.1, 13.6),
     ("aws-p6-b200, 5 GPUs, all-reduce", 0.0, 0.0),
     ("aws-p6-b200, 6 GPUs, all-reduce", 1.3, 1.3),
     ("aws-p6-b200, 7 GPUs, all-reduce", 0.5, 0.5),
@@ -142,7 +148,7 @@ const TODAY: [(&str, f64, f64); 69] = [
     ("dgx-a100, 2 nodes, all-reduce", 3.8, 6.8),
     ("dgx-a100, 3 GPUs, all-reduce", 3.6, 7.9),
     ("dgx-a100, 4 GPUs, all-reduce", 2.1, 9.0),
-    ("dgx-a100, 4 nodes, all-reduce", 8.2, 20.4),
+    ("dgx-a100, 4 nodes, all-reduce", 7.2, 18.7),
     ("dgx-a100, 5 GPUs, all-reduce", 2.2, 13.4),
     ("dgx-a100, 6 GPUs, all-reduce", 2.4, 10.8),
     ("dgx-a100, 7 GPUs, all-reduce", 2.4, 10.3),
@@ -153,17 +159,17 @@ const TODAY: [(&str, f64, f64); 69] = [
     ("dgx-a100-40gb, 8 GPUs, reduce", 2.1, 12.0),
     ("dgx-b200, 8 GPUs, all-reduce", 0.2, 0.2),
     ("dgx-h100, 8 GPUs, all-reduce", 3.5, 9.6),
-    ("gcp-a3-mega, 2 nodes, all-gather", 2.9, 11.6),
-    ("gcp-a3-ultra, 2 nodes, all-gather", 3.1, 6.9),
-    ("gcp-a3-ultra, 5 and more nodes, all-reduce", 3.9, 24.5),
+    ("gcp-a3-mega, 2 nodes, all-gather", 2.8, 8.2),
+    ("gcp-a3-ultra, 2 nodes, all-gather", 4.1, 16.0),
+    ("gcp-a3-ultra, 5 and more nodes, all-reduce", 2.9, 25.2),
     ("gtx-1080-ti-4, 2 GPUs, all-reduce", 6.8, 7.0),
     ("gtx-1080-ti-4, 4 GPUs, all-reduce", 4.6, 5.1),
     ("h100-pcie-pair, 2 GPUs, all-reduce", 3.4, 3.4),
     ("hgx-a100-4nic, 3 nodes, all-reduce", 9.5, 10.0),
     ("mi300x-8, 2 GPUs, all-reduce", 5.6, 5.6),
-    ("mi300x-8, 2 nodes, all-reduce", 0.9, 2.5),
+    ("mi300x-8, 2 nodes, all-reduce", 0.8, 2.0),
     ("mi300x-8, 8 GPUs, all-reduce", 10.9, 10.9),
-    ("oci-bm-gpu-h100, 2 nodes, all-reduce", 3.2, 7.2),
+    ("oci-bm-gpu-h100, 2 nodes, all-reduce", 3.3, 7.4),
     ("p100-pcie-8, 2 GPUs, all-reduce", 5.5, 15.7),
     ("p100-pcie-8, 4 GPUs, all-reduce", 1.3, 20.3),
     ("p100-pcie-8, 8 GPUs, all-reduce", 1.5, 19.8),
@@ -176,24 +182,29 @@ const MISSED: [(&str, f64, f64); 2] = [("aws-p3", 27.9, 37.6), ("dgx-1v", 7.0, 3
 /// Judged rows of 1 MB and more: how many, and the median and 90th percentile of their error today. What methods add
 /// is known from the rows of one source each, so the figures are also there without them, and without those rows.
 const OVERALL: [(&str, usize, f64, f64); 3] = [
-    ("all", 1396, 4.4, 18.7),
-    ("all, without what their methods add", 1396, 5.9, 33.0),
-    ("those whose method adds nothing", 907, 4.3, 14.7),
+    ("all", 1396, 4.3, 18.9),
+    ("all, without what their methods add", 1396, 5.8, 32.6),
+    ("those whose method adds nothing", 907, 4.2, 15.2),
 ];
 
 /// Judged rows below 64 KiB on each machine: how many of them are within a factor of 1.5 today.
-const SMALL_TODAY: [(&str, usize, usize); 10] = [
+const SMALL_TODAY: [(&str, usize, usize); 11] = [
     ("aws-g4dn", 14, 14),
-    ("aws-p3dn", 4, 10),
-    ("aws-p5", 361, 381),
+    ("aws-p3dn", 3, 10),
+    ("aws-p5", 359, 381),
     ("azure-nd-h100-v5", 4, 6),
     ("dgx-1v-roce", 8, 13),
     ("dgx-a100", 13, 13),
     ("dgx-h100", 11, 13),
     ("gcp-a3-mega", 8, 8),
     ("gcp-a3-ultra", 6, 6),
-    ("all", 429, 464),
+    ("hgx-h20", 8, 8),
+    ("all", 434, 472),
 ];
+
+/// Judged rows from 64 KiB to 1 MB, where NCCL changes algorithm and protocol: how many, and the median and 90th
+/// percentile of their error today.
+const MEDIUM_TODAY: (usize, f64, f64) = (189, 12.5, 27.1);
 
 /// Percent of small messages that have to be within that factor.
 const SMALL_TARGET: usize = 75;
@@ -279,6 +290,71 @@ fn small_messages_are_within_a_factor_of_one_and_a_half() {
     assert!(within * 100 >= all * SMALL_TARGET, "{within} of {all}");
 }
 
+#[test]
+fn medium_messages_are_met_as_well_as_today() {
+    let medium = || published::collectives().filter(|row| (SMALL..LARGE).contains(&row.bytes));
+    print("machine, 64 KiB to 1 MB", &errors(medium(), |row| row.cluster.clone()));
+    let all = &errors(medium(), |_| "all".into())["all"];
+    let (median, p90) = summary(all);
+    println!("{:<50} {:>4} {median:>6.1}% {p90:>6.1}%", "all", all.len());
+    let (rows, m, p) = MEDIUM_TODAY;
+    assert_eq!(all.len(), rows);
+    assert!(median <= m + SLACK && p90 <= p + SLACK, "{median:.1} {p90:.1}");
+}
+
+/// Nodes where a forecast falls by more: to which part, today. Nothing of that size was measured there
+/// (docs/network.md).
+const FALLS: [(&str, f64); 5] = [
+    ("aws-p6-b200", 0.77),
+    ("aws-p6-b300", 0.75),
+    ("gb200-nvl36", 0.66),
+    ("gb200-nvl72", 0.67),
+    ("gb300-nvl72", 0.67),
+];
+
+/// NCCL chooses by its own expectations, so that where it changes the algorithm twice the bytes may take less time. No
+/// forecast falls by more there than measured times did: on 2 aws-p5, from 64 to 128 KiB, 135.1 to 108.9 µs.
+#[test]
+fn twice_the_bytes_take_less_time_only_as_far_as_measured() {
+    let measured = |kibibytes: f64| {
+        let bytes = Bytes::new(kibibytes * 1024.0);
+        let row = published::collectives().find(|row| row.sweep == "aws-p5-2n-ar" && row.bytes == bytes);
+        row.unwrap().time
+    };
+    let allowed = measured(128.0) / measured(64.0);
+    assert!((0.80..0.81).contains(&allowed), "{allowed}");
+    let mut least: BTreeMap<&str, f64> = BTreeMap::new();
+    for name in catalog::names("nodes").into_iter().chain(catalog::names("clusters")) {
+        for nodes in [2, 3, 4, 8, 16, 64] {
+            let Ok(cluster) = Cluster::from_name(&format!("{name}:{nodes}")) else { continue };
+            if cluster.node.interconnect.in_switch.is_none() {
+                continue;
+            }
+            let placement = Placement::new(&(0..cluster.gpus()).collect::<Vec<_>>(), &cluster);
+            let choose = |power: i32| {
+                let bytes = Bytes::new(2f64.powi(power));
+                placement.choose(CollectiveKind::AllReduce, bytes, &Forced::default()).unwrap()
+            };
+            for (once, twice) in (3..33).map(|power| (choose(power), choose(power + 1))) {
+                let part = twice.time / once.time;
+                let least = least.entry(name).or_insert(1.0);
+                *least = least.min(part);
+                if part < allowed {
+                    println!("{part:.2} {}: {once:?} then {twice:?}", cluster.name);
+                }
+            }
+        }
+    }
+    println!("{least:#.2?}");
+    assert!(least.len() > 15, "{least:?}");
+    for (name, part) in least {
+        let known = FALLS.iter().find(|(known, _)| *known == name);
+        let least = known.map_or(allowed, |(_, part)| part - 0.01);
+        assert!(part >= least, "{name}: {part}, not below {least}");
+        assert!(known.is_none() || part < allowed, "{name} is not to be listed any more");
+    }
+}
+
 /// The figures of the README are those that these tests hold.
 #[test]
 fn the_readme_says_what_is_held_here() {
@@ -294,6 +370,8 @@ fn the_readme_says_what_is_held_here() {
         let name = if name == "all" { "1 MB and more".into() } else { name.replace("all, ", "the same, ") };
         says(&format!("| {name} | {} | median {median:.1} %, 90th percentile {p90:.1} % |", thousands(rows)));
     }
+    let (rows, median, p90) = MEDIUM_TODAY;
+    says(&format!("| 64 KiB to 1 MB | {rows} | median {median:.1} %, 90th percentile {p90:.1} % |"));
     let (_, within, all) = SMALL_TODAY[SMALL_TODAY.len() - 1];
     says(&format!("| below 64 KiB | {all} | {} % within a factor of 1.5 |", 100 * within / all));
     says(&format!("why {} other\nrows are not judged", ROWS.lines().count() - 1 - judged.len()));
@@ -315,7 +393,7 @@ fn each_method_is_of_one_source() {
 #[test]
 fn what_is_not_judged_says_why() {
     let lines = ROWS.lines().skip(1).count();
-    assert_eq!(lines, 2639);
+    assert_eq!(lines, 2647);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for line in ROWS.lines().skip(1) {
         *reasons.entry(line.split(',').nth(12).unwrap().into()).or_default() += 1;

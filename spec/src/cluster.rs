@@ -179,7 +179,7 @@ pub struct Nics {
     /// The part of it that large collectives reach, 0 to 1.
     pub efficiency: Sourced<f64>,
     /// What NICs and fabric add to each step of a collective beside the library's own part; twice with the Simple
-    /// protocol, whose receiver also flushes.
+    /// protocol on Ampere and older GPUs, whose receiver also flushes.
     pub latency: Sourced<Seconds>,
     /// The latency that their driver tells NCCL, which counts with it when it chooses; left out: it tells none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -42,7 +42,7 @@ impl Algorithm for Nvls {
     /// Source: the pipeline of `Tree`, whose depth is one reduction.
     fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
         let (latency, bandwidth) = can(call, placement, 1)?;
-        Some(pipelined(latency, call.bytes, bandwidth))
+        Some(pipelined(latency, Seconds::ZERO, call.bytes, bandwidth))
     }
 }
 
@@ -67,18 +67,22 @@ impl Algorithm for NvlsTree {
         Some(latency + call.bytes / (efficiency(nvls, placement) * bandwidth))
     }
 
-    /// T = (√D + √(n / β))², D = α_switch + 2 ⌈log₂ N⌉ α_between, β = min(β_switch, β_between / v)
+    /// T = W + (√B + √(n / β))², B = α_switch + 2 ⌈log₂ N⌉ α_between, W = 2 ⌈log₂ N⌉ ω, β = min(β_switch, β_between / v)
     ///
     /// n bytes on N nodes; v = 1 for two nodes, which exchange their sums, and 2 for more, where a node of the
-    /// double tree sends and receives twice the tensor; α_between is a step of a tree with LL, whose flags the
-    /// network part uses.
+    /// double tree sends and receives twice the tensor. α_between is NCCL's own part of a step with the call's
+    /// protocol, Simple, in a ring: the entry of trees differs between versions of NCCL and is twice that of rings in
+    /// 2.21, with which two nodes of 8 H20s took 46 to 48 µs for 4 to 512 bytes (traces/published/collectives.csv). ω
+    /// is what the network adds to a step (`pipelined`).
     /// Source: as `Nvls`, and `Tree` between the nodes.
     fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
         let (latency, bandwidth) = can(call, placement, 2)?;
         let between = placement.between?;
-        let step = placement.tree_crossing(Protocol::LowLatency, between.latency);
-        let depth = latency + 2.0 * placement.tree_depth() * step;
-        Some(pipelined(depth, call.bytes, bandwidth.min(between.bandwidth / visits(placement))))
+        let steps = 2.0 * placement.tree_depth();
+        let busy = latency + steps * placement.ring_crossing(call.protocol);
+        let delay = steps * placement.wire(call.protocol);
+        let bandwidth = bandwidth.min(between.bandwidth / visits(placement));
+        Some(pipelined(busy, delay, call.bytes, bandwidth))
     }
 }
 

@@ -179,17 +179,32 @@ impl Placement {
         self.inside_step(protocol, |table| &table.tree)
     }
 
-    /// Time of a ring's step between nodes: NCCL's own part and what the network adds, twice with Simple, whose
-    /// receiver also flushes. With one rank in each node NCCL counts the steps of a tree.
-    pub(super) fn ring_crossing(&self, protocol: Protocol, latency: Seconds) -> Seconds {
+    /// NCCL's own part of a ring's step between nodes. With one rank in each node NCCL counts the steps of a tree.
+    pub(super) fn ring_crossing(&self, protocol: Protocol) -> Seconds {
         let network = &self.nccl.steps.network;
-        let table = if self.ranks == self.nodes { &network.tree } else { &network.ring };
-        crossing(protocol.time(table), protocol, latency)
+        protocol.time(if self.ranks == self.nodes { &network.tree } else { &network.ring })
     }
 
-    /// Time of a tree's step between nodes.
-    pub(super) fn tree_crossing(&self, protocol: Protocol, latency: Seconds) -> Seconds {
-        crossing(protocol.time(&self.nccl.steps.network.tree), protocol, latency)
+    /// NCCL's own part of a tree's step between nodes.
+    pub(super) fn tree_crossing(&self, protocol: Protocol) -> Seconds {
+        protocol.time(&self.nccl.steps.network.tree)
+    }
+
+    /// What the network adds to a step between nodes: its latency, twice where the receiver also flushes what came,
+    /// as it does with Simple on Ampere and older GPUs.
+    ///
+    /// Source: ncclTopoNeedFlush in NCCL's src/graph/paths.cc.
+    pub(super) fn wire(&self, protocol: Protocol) -> Seconds {
+        let latency = self.between.map_or(Seconds::ZERO, |between| between.latency);
+        let flushes = protocol == Protocol::Simple && self.generation <= Generation::Ampere;
+        if flushes { 2.0 * latency } else { latency }
+    }
+
+    /// What NCCL expects the network to add: the latency that its driver reports, twice with Simple on any GPU.
+    ///
+    /// Source: ncclTopoTuneModel in NCCL's src/graph/tuning.cc.
+    pub(super) fn expected_wire(&self, protocol: Protocol) -> Seconds {
+        if protocol == Protocol::Simple { 2.0 * self.reported } else { self.reported }
     }
 
     /// How deep NCCL's trees over N nodes are: ⌈log₂ N⌉. Of 14 nodes the longest way to the root, 1 > 2 > 4 > 8 > 0,
@@ -205,11 +220,6 @@ impl Placement {
     /// Source: log2i(nNodes) in NCCL's src/graph/tuning.cc.
     pub(super) fn expected_tree_depth(&self) -> f64 {
         f64::from(self.nodes.ilog2())
-    }
-
-    /// What the network adds to a step.
-    pub(super) fn latency(&self) -> Seconds {
-        self.between.map_or(Seconds::ZERO, |between| between.latency)
     }
 
     /// A cap for these GPUs on this many nodes.
@@ -253,21 +263,19 @@ impl Placement {
     }
 }
 
-fn crossing(own: Seconds, protocol: Protocol, latency: Seconds) -> Seconds {
-    match protocol {
-        Protocol::Simple => own + 2.0 * latency,
-        _ => own + latency,
-    }
-}
-
-/// Time to send `amount` along a path of latency `depth` in pieces of the best size.
+/// Time to send `amount` in pieces of the best size along a path whose hops are busy for `busy` in all with each piece,
+/// and whose wires delay it by `delay`.
 ///
-/// T = (√D + √V)², the minimum over pieces of (d + pieces − 1) (D/d + V/pieces) for a path of many hops d
+/// T = W + (√B + √V)² = W + B + V + 2 √(B V), the minimum over pieces of W + (d + pieces − 1) (B/d + V/pieces) for a
+/// path of many hops d
 ///
-/// D the path's latency, V = amount / bandwidth.
-/// Source: Sanders, Speck & Träff 2009, Parallel Computing 35(12), 581–594, equation for pipelined trees.
-pub(super) fn pipelined(depth: Seconds, amount: Bytes, bandwidth: BytesPerSecond) -> Seconds {
-    depth + ramped(amount / bandwidth, depth)
+/// W the delay of all wires, B the time that all hops together spend on a piece beside its bytes, V = amount /
+/// bandwidth. A wire holds the next pieces while the first is still under way (NCCL lets 8 of them be), so its delay
+/// counts once, not for each piece.
+/// Source: Sanders, Speck & Träff 2009, Parallel Computing 35(12), 581–594, equation for pipelined trees; delay apart
+/// from busy time as in Culler et al. 1993, LogP, PPoPP '93, 1–12.
+pub(super) fn pipelined(busy: Seconds, delay: Seconds, amount: Bytes, bandwidth: BytesPerSecond) -> Seconds {
+    delay + busy + ramped(amount / bandwidth, busy)
 }
 
 /// Time of a transfer whose pieces, the larger the message the larger, have to fill the links first: V + 2 √(d V).

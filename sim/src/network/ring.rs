@@ -32,7 +32,7 @@ impl Algorithm for Ring {
             Protocol::Simple => link,
         };
         let inside = placement.ring_step(protocol);
-        let between = placement.ring_crossing(protocol, placement.reported);
+        let between = placement.ring_crossing(protocol) + placement.expected_wire(protocol);
         let mut latency = protocol.time(&constants.base.ring);
         if shape.chain {
             let table = if protocol == Protocol::Simple { placement.tree_step(protocol) } else { inside };
@@ -75,7 +75,7 @@ impl Algorithm for Ring {
         let steps = placement.ranks.saturating_sub(1);
         let crossings = if placement.nodes > 1 { placement.nodes.min(steps) } else { 0 };
         let inside = placement.ring_step(call.protocol);
-        let between = placement.ring_crossing(call.protocol, placement.latency());
+        let between = placement.ring_crossing(call.protocol) + placement.wire(call.protocol);
         let latency = crossings as f64 * between + (steps - crossings) as f64 * inside;
         let transfer =
             shape.volume(call.bytes, placement.ranks) / placement.reached(placement.ring_bandwidth(), call);

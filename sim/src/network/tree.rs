@@ -47,17 +47,18 @@ impl Algorithm for Tree {
             units => corrections.get(units.log2() as usize).copied().unwrap_or(1.0),
         };
         let inside = placement.tree_step(call.protocol);
-        let between = placement.tree_crossing(call.protocol, placement.reported);
+        let between = placement.tree_crossing(call.protocol) + placement.expected_wire(call.protocol);
         let depth = 2.0 * (chain(placement) * inside + placement.expected_tree_depth() * between);
         let latency = call.protocol.time(&constants.base.tree) + depth;
         Some(latency + 2.0 * call.bytes / (unbalanced * correction * bandwidth))
     }
 
-    /// T = T₀ + (√D + √(2 n / β))², D = 2 [(k − 1) α_inside + ⌈log₂ N⌉ α_between]
+    /// T = T₀ + W + (√B + √(2 n / β))², B = 2 [(k − 1) α_inside + ⌈log₂ N⌉ α_between], W = 2 ⌈log₂ N⌉ ω
     ///
-    /// k ranks on each of N nodes, n bytes, α latency of a step, β what the protocol reaches of the narrowest link
-    /// in one direction, ⌈log₂ N⌉ the depth of NCCL's trees. Each of two trees carries half of the tensor up and down; a node is inner in one and a leaf
-    /// in the other, so it sends and receives 2 n in all. T₀ as for the ring.
+    /// k ranks on each of N nodes, n bytes; α NCCL's own part of a step, ω what the network adds to one between nodes
+    /// (`pipelined`); β what the protocol reaches of the narrowest link in one direction, ⌈log₂ N⌉ the depth of NCCL's
+    /// trees. Each of two trees carries half of the tensor up and down; a node is inner in one and a leaf in the
+    /// other, so it sends and receives 2 n in all. T₀ as for the ring.
     /// Source: Sanders, Speck & Träff 2009, Parallel Computing 35(12), 581–594; the chain as in NCCL's
     /// src/graph/tuning.cc.
     fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds> {
@@ -65,10 +66,12 @@ impl Algorithm for Tree {
             return None;
         }
         let inside = placement.tree_step(call.protocol);
-        let between = placement.tree_crossing(call.protocol, placement.latency());
-        let depth = 2.0 * (chain(placement) * inside + placement.tree_depth() * between);
+        let between = placement.tree_crossing(call.protocol);
+        let busy = 2.0 * (chain(placement) * inside + placement.tree_depth() * between);
+        let delay = 2.0 * placement.tree_depth() * placement.wire(call.protocol);
         let start = placement.start + call.protocol.time(&placement.nccl.base.tree);
-        Some(start + pipelined(depth, 2.0 * call.bytes, placement.reached(placement.ring_bandwidth(), call)))
+        let bandwidth = placement.reached(placement.ring_bandwidth(), call);
+        Some(start + pipelined(busy, delay, 2.0 * call.bytes, bandwidth))
     }
 }
 
