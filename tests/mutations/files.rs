@@ -10,7 +10,7 @@ use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Work;
+use trainwright_spec::program::{Op, RankProgram};
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Picoseconds;
 use trainwright_traces::chakra::{self, Cost};
@@ -165,7 +165,7 @@ pub fn fixture(name: &str) -> Content {
 /// The trace of the plan's first rank as Chakra has it, and the groups that it names.
 pub fn chakra() -> (Vec<u8>, BTreeMap<String, Vec<usize>>) {
     let program = lower(&plan());
-    let cost = |_: &Work| Cost { time: Picoseconds(1_000_000), ..Cost::default() };
+    let cost = |_: &RankProgram, _: &Op| Cost { time: Picoseconds(1_000_000), ..Cost::default() };
     let mut bytes = Vec::new();
     chakra::write_rank(&program, 0, &cost, &mut bytes).unwrap();
     (bytes, serde_json::from_str(&chakra::groups(&program)).unwrap())
