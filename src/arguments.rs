@@ -254,6 +254,9 @@ pub struct SimulateArguments {
     /// Software to run the plan instead of the plan's own: what other kernels would bring (see `show stacks`)
     #[arg(long, value_parser = stacks())]
     pub stack: Option<String>,
+    /// List the ops of the first rank by their time, too
+    #[arg(long, conflicts_with = "json")]
+    pub ops: bool,
     /// Write a trace for ui.perfetto.dev; `-` is standard output, which then carries nothing else
     #[arg(long, value_name = "FILE")]
     pub trace: Option<String>,

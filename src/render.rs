@@ -7,6 +7,7 @@ pub mod forecast;
 pub mod goodput;
 pub mod json;
 pub mod network;
+pub mod ops;
 pub mod plans;
 pub mod refusal;
 pub mod replay;

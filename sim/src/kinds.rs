@@ -1,8 +1,9 @@
 //! The time of a step's ops by their kind, to be put beside a measured step.
 
 use crate::costs::{Costs, Query};
-use trainwright_spec::program::{Op, Program, RankProgram};
-use trainwright_spec::units::Seconds;
+use std::collections::BTreeMap;
+use trainwright_spec::program::{Op, Program, RankProgram, Work};
+use trainwright_spec::units::{Flops, Seconds};
 use trainwright_traces::kinds::{KindTimes, OpKind};
 
 /// How often a rank of `program` runs ops of each kind in a step, and how long they take, each alone. `rank` is an
@@ -20,6 +21,39 @@ pub fn time_by_kind(program: &Program, rank: usize, costs: &impl Costs) -> KindT
         }
     }
     kinds
+}
+
+/// How often a rank runs an op in a step, and how long that takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpTime {
+    /// What the op is: `Op::kind`.
+    pub op: String,
+    /// What it does.
+    pub work: OpKind,
+    /// How often.
+    pub calls: u64,
+    /// All calls together, each alone.
+    pub time: Seconds,
+    /// Floating-point operations of all calls.
+    pub flops: Flops,
+}
+
+/// The ops of a rank of `program` in a step, those that take the most time first. `rank` is an index into `Program::ranks`.
+pub fn time_by_op(program: &Program, rank: usize, costs: &impl Costs) -> Vec<OpTime> {
+    let rank = &program.ranks[rank];
+    let mut ops: BTreeMap<(String, OpKind), OpTime> = BTreeMap::new();
+    for op in rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops) {
+        let Some(work) = OpKind::of(&op.work) else { continue };
+        let flops = if let Work::Compute(kernel) = &op.work { kernel.flops() } else { Flops::ZERO };
+        let none = || OpTime { op: op.kind(), work, calls: 0, time: Seconds::ZERO, flops: Flops::ZERO };
+        let known = ops.entry((op.kind(), work)).or_insert_with(none);
+        known.calls += 1;
+        known.time += time(program, rank, op, costs);
+        known.flops += flops;
+    }
+    let mut ops: Vec<OpTime> = ops.into_values().collect();
+    ops.sort_by(|a, b| b.time.get().total_cmp(&a.time.get()));
+    ops
 }
 
 fn time(program: &Program, rank: &RankProgram, op: &Op, costs: &impl Costs) -> Seconds {

@@ -52,7 +52,7 @@ pub use engine::Deadlock;
 pub use forecast::{
     Forecast, QuickForecast, forecast, fullest, quick_forecast, step_program, step_time_for_ranking,
 };
-pub use kinds::time_by_kind;
+pub use kinds::{OpTime, time_by_kind, time_by_op};
 pub use repeated::{Kind, Piece, Repeated, Waiting};
 pub use simulate::{hardware_flops, simulate, step_time};
 pub use template::Detail;

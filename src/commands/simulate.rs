@@ -3,7 +3,7 @@
 use super::pictures;
 use crate::arguments::SimulateArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::{forecast as page, json, report, words};
+use crate::render::{forecast as page, json, ops, report, words};
 use crate::{inputs, output};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
@@ -43,7 +43,8 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     if arguments.json {
         output::print(&json::forecast(&plan, &forecast))?;
     } else if !alone {
-        output::print(&page::page(&plan, &forecast, &timeline, columns))?;
+        let ops = if arguments.ops { ops::ops(&plan, &forecast) } else { String::new() };
+        output::print(&(page::page(&plan, &forecast, &timeline, columns) + &ops))?;
     } else if !forecast.fits {
         output::say(&format!("the plan {}", words::fit(&plan, &forecast)));
     }

@@ -1,4 +1,4 @@
-//! What `docs/parallelism.md` and the README say of the plans in `examples/plans` is what the program says.
+//! What `docs/parallelism.md`, `docs/gpu.md` and the README say of the plans in `examples/plans` is what the program says.
 //!
 //! A table of a page whose first column is `change` belongs to the plan named above it. A row's changes are lines of
 //! the plan's file; its `step time` and `GiB`, or its `refused`, are what `simulate` answers to the plan with these lines.
@@ -16,7 +16,7 @@ use trainwright_spec::units::Seconds;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-const PAGES: [&str; 2] = ["README.md", "docs/parallelism.md"];
+const PAGES: [&str; 3] = ["README.md", "docs/parallelism.md", "docs/gpu.md"];
 
 /// A row of a table: the plan it is about, its cells by column.
 struct Row {
@@ -93,6 +93,7 @@ fn figures(forecast: &Value, fits: &str) -> Vec<(&'static str, String)> {
         ("bubble %", format!("{:.1}", 100.0 * bubbles.fold(0.0, f64::max))),
         ("exposed %", format!("{:.1}", 100.0 * number(&mean["exposed_s"]) / step)),
         ("tokens/s", thousands(number(&forecast["tokens_per_s"]))),
+        ("MFU %", format!("{:.1}", 100.0 * number(&forecast["mfu_causal_attention"]))),
         ("HFU %", format!("{:.1}", 100.0 * number(&forecast["hfu"]))),
         ("activations GiB", most("activations")),
         ("host GiB", most("host")),
@@ -200,7 +201,10 @@ fn the_pages_about_parallelism_say_what_the_program_says() {
     let wrong = each(&rows, Row::wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 
-    let commands = commands(&pages[1]);
+    let commands: Vec<(String, String)> = pages[1..].iter().flat_map(|page| commands(page)).collect();
+    let commands: Vec<_> =
+        commands.into_iter().filter(|(command, _)| command.starts_with("trainwright ")).collect();
+    assert!(commands.iter().any(|(command, _)| command.ends_with("--ops")), "both pages have commands");
     let wrong = each(&commands, |(command, printed)| {
         let stdout = self::printed(command);
         (stdout != *printed).then(|| format!("{command} prints\n{stdout}"))

@@ -238,8 +238,8 @@ fn check(question: &Question, candidate: &Candidate, microbatches: usize) -> Res
 /// follow each other, and outside of grids no rule depends on it.
 ///
 /// # Errors
-/// The first refusal if none is legal.
-fn check_layouts(question: &Question, drafts: &[Candidate]) -> Result<Vec<Candidate>, String> {
+/// The refusal if none is legal.
+fn check_layouts(question: &Question, drafts: &[Candidate]) -> Result<Vec<Candidate>, Refusal> {
     let alike = |a: &Candidate, b: &Candidate| {
         a.mesh.tensor_rows == 1 && Candidate { micro_batch: b.micro_batch, ..*a } == *b
     };
@@ -258,20 +258,31 @@ fn check_layouts(question: &Question, drafts: &[Candidate]) -> Result<Vec<Candid
         .collect();
     let legal = groups.iter().zip(&judged).filter(|(_, verdict)| verdict.is_ok());
     let found: Vec<Candidate> = legal.flat_map(|(group, _)| group.iter().copied()).collect();
-    match judged.into_iter().find_map(Result::err) {
-        Some(reason) if found.is_empty() => Err(reason),
+    let mut refusals = judged.into_iter().filter_map(Result::err);
+    match refusals.next() {
+        Some(first) if found.is_empty() => {
+            let same = refusals.all(|other| other == first);
+            Err(Refusal { first, same })
+        }
         _ => Ok(found),
     }
 }
 
-/// Why no layout is legal, where `refusal` is what `Plan::check` says of the first one; with the nearest smaller number of nodes
-/// that has one, if pins don't forbid it.
-fn no_legal_layout(question: &Question, refusal: String) -> String {
+/// Why `Plan::check` takes no layout.
+struct Refusal {
+    /// What it says of the first one.
+    first: String,
+    /// Whether it says the same of all: then it is not the mesh.
+    same: bool,
+}
+
+/// Why no layout is legal; where no single rule and no pin is the reason, with the nearest smaller number of nodes that has one.
+fn no_legal_layout(question: &Question, refusal: Refusal) -> String {
     if let Some(reason) = why::no_mesh(question) {
         return reason;
     }
-    if question.pins != (Pins { breadth: question.pins.breadth, ..Pins::default() }) {
-        return refusal;
+    if refusal.same || question.pins != (Pins { breadth: question.pins.breadth, ..Pins::default() }) {
+        return refusal.first;
     }
     let fewer = fewer_nodes(question).map_or_else(String::new, |nodes| {
         let gpus = nodes * question.cluster.node.gpus.value;
