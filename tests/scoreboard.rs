@@ -11,7 +11,7 @@ use trainwright_traces::training::{Outcome, Run, Table};
 const EVERY: usize = 16;
 
 /// The errors of quality A that we have today, in percent, with a margin.
-const MEDIAN: f64 = 5.0;
+const MEDIAN: f64 = 5.1;
 const MEAN: f64 = 12.2;
 const MEMORY: f64 = 8.3;
 const OUTCOMES_WRONG: f64 = 4.5;
