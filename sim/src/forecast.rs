@@ -121,19 +121,20 @@ fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
     other
 }
 
-/// Microbatches, in pipelines, beyond which a step is extrapolated: the three shorter ones have up to eighteen.
-const MANY_PIPELINES: usize = 18;
+/// Microbatches, in pipelines, beyond which a step is extrapolated: the three shorter ones have up to fifteen.
+const MANY_PIPELINES: usize = 15;
 
 /// The part by which two rounds of a step may differ that is extrapolated.
 const UNEVEN: f64 = 1e-6;
 
 /// Times of a step of m microbatches, from three shorter steps if it is long:
-/// T(m) = T(a + 2 p) + (m − a − 2 p) / p · (T(a + 2 p) − T(a + p)).
+/// T(m) = T(a + p) + (m − a − p) / p · (T(a + p) − T(a)).
 ///
 /// p pipeline ranks, a the microbatches of `shorter_step`. Once a pipeline is full, most schedules repeat, so that each p more
 /// microbatches, a round, take the same time; filling and draining take the same time however many there are. The whole step is
-/// simulated where the second round does not take what the first did, as with schedules that repeat after more than p, and where
-/// the data axis communicates in every microbatch: its queue may grow for many rounds before kernels wait for it.
+/// simulated where that round does not take what the one before it did, T(a) − T(a − p), as with schedules that repeat after more
+/// than p, and where the data axis of a pipeline communicates in every microbatch: its queue may grow for many rounds before kernels
+/// wait for it.
 /// Tests hold it to the whole step.
 fn extrapolated<const N: usize>(
     plan: &Plan,
@@ -143,10 +144,13 @@ fn extrapolated<const N: usize>(
     let (p, m) = (shape.ranks, shape.microbatches);
     let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
     let whole = own_actions || communicates_in_every_microbatch(plan) || m <= MANY_PIPELINES * p;
-    let shorter = shorter_step(plan.schedule(), shape).filter(|_| !whole);
-    let Some(PipelineShape { microbatches: few, .. }) = shorter else { return times(&lower(plan)) };
+    let exists = |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
+    let shorter = shorter_step(plan.schedule(), shape).map(|shorter| shorter.microbatches);
+    let Some(few) = shorter.filter(|few| !whole && exists(few - p) && exists(few + p)) else {
+        return times(&lower(plan));
+    };
     let with = |microbatches: usize| times(&lower(&with_microbatches(plan, microbatches)));
-    let (first, second, third) = (with(few)?, with(few + p)?, with(few + 2 * p)?);
+    let (first, second, third) = (with(few - p)?, with(few)?, with(few + p)?);
     let more = |to: &[Picoseconds; N], from: &[Picoseconds; N], index: usize| {
         to[index].0.saturating_sub(from[index].0)
     };
@@ -154,14 +158,14 @@ fn extrapolated<const N: usize>(
     if (rounds[1] - rounds[0]).abs() > UNEVEN * rounds[1] {
         return times(&lower(plan));
     }
-    let left = ((m - few - 2 * p) / p) as u64;
+    let left = ((m - few - p) / p) as u64;
     Ok(std::array::from_fn(|index| Picoseconds(third[index].0 + left * more(&third, &second, index))))
 }
 
-/// Whether weights are gathered or gradients reduced in every microbatch.
+/// Whether weights are gathered or gradients reduced in every microbatch of a pipeline.
 fn communicates_in_every_microbatch(plan: &Plan) -> bool {
     let gathers = plan.divides(Divided::Weights) && plan.reshard() != Reshard::AfterStep;
-    plan.mesh.data > 1 && (gathers || plan.reduction() == Reduction::EveryMicrobatch)
+    plan.mesh.data > 1 && plan.mesh.pipeline > 1 && (gathers || plan.reduction() == Reduction::EveryMicrobatch)
 }
 
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.

@@ -47,6 +47,11 @@ fn write_scoreboard(
     summary: &Summary,
     calibration: &Calibration,
 ) -> Result<(), CliError> {
+    std::fs::create_dir_all(folder).map_err(|source| CliError::Writing {
+        argument: "--scoreboard",
+        path: folder.to_string(),
+        source,
+    })?;
     let page = ("page.md", scoreboard::page(rows, summary, calibration));
     for (name, content) in std::iter::once(page).chain(scoreboard::pictures(rows)) {
         let path = format!("{}/{name}", folder.trim_end_matches('/'));
