@@ -11,6 +11,7 @@
 
 mod memory;
 pub(crate) mod order;
+pub(crate) mod state;
 
 use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
@@ -18,14 +19,13 @@ use crate::space::recompute_choices;
 use crate::verdict::Question;
 use memory::memory_pipeline_bound;
 use order::{Blocks, Line};
+use state::sent_bound;
+pub(crate) use state::update_bound;
 use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::data::{Divided, Reduction, Reshard};
-use trainwright_spec::job::Job;
-use trainwright_spec::memory::{fixed_overhead, state_per_parameter};
+use trainwright_spec::memory::{fixed_overhead, gpu_state_per_parameter};
 use trainwright_spec::plan::{Plan, StageBlocks};
-use trainwright_spec::program::{Access, Axis, CopyDirection, Group, HostUpdate, Kernel};
+use trainwright_spec::program::{Axis, CopyDirection};
 use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
 use trainwright_spec::schedule::{PipelineShape, shorter_step};
 use trainwright_spec::units::{Bytes, Seconds};
@@ -73,7 +73,7 @@ pub(crate) fn tight_bound(
     let update = update_bound(plan, cost.parameters(question), costs);
     let whole = |time: Seconds| (time + update) * (1.0 - ROUNDING);
     let enough = |time: Seconds| most.is_some_and(|most| whole(time) >= most);
-    let sent = data_bound(question, candidate, plan, layers, costs)
+    let sent = sent_bound(question, candidate, plan, layers, costs)
         .max(copy_bound(question, candidate, plan, layers, costs));
     if enough(sent) {
         return whole(sent);
@@ -239,81 +239,6 @@ fn ramped(work: Seconds, ranks: usize, microbatches: usize, before: f64) -> Seco
     }
 }
 
-/// The least time that a step takes for what its data axis sends, but for the update behind it.
-///
-/// State divided in every microbatch: T = max(m (g G(n̄) + R(n̄)), F + m R(n̄)) on the rank with the mean n̄ or more of all
-/// parameters; nothing is reduced before a microbatch has gone forward through all stages. Else, with
-/// one stage per rank, T = ((m − 1) W + F + C(n)) / p: the last backward begins after all other passes, and the reduction
-/// does not end before it has begun and all its gradients are sent; without overlap ((m W) + C(n)) / p.
-///
-/// G, R, C times of gather, reduce-scatter and reduction, which many small parts do not make shorter than one large one;
-/// g gathers in a microbatch.
-fn data_bound(
-    question: &Question,
-    candidate: &Candidate,
-    plan: &Plan,
-    layers: &LayerCosts,
-    costs: &impl Costs,
-) -> Seconds {
-    let (cost, kind) = (layers.of(candidate), layers.kind(candidate));
-    let shape = candidate.shape(question.job.global_batch);
-    let (p, m) = (shape.ranks as f64, shape.microbatches as f64);
-    let axis = if plan.mesh.shard.is_some() { Axis::Shard } else { Axis::Data };
-    if plan.mesh.size(axis) < 2 || plan.servers().is_some() {
-        return Seconds::ZERO;
-    }
-    // Of the nodes on which it is fastest.
-    let firsts = (0..=plan.cluster.others.len()).map(|kind| plan.cluster.first_of(kind));
-    let group = |rank| Group { axis, ranks: plan.mesh.group(rank, axis), members: vec![0] };
-    let groups: Vec<Group> = firsts.map(group).collect();
-    let time = |kind, bytes: Bytes| {
-        let on = groups.iter().map(|group| {
-            let work = QueryWork::Collective { kind, bytes, group };
-            costs.cost(&Query { rank: group.ranks[0], op: None, work }).time
-        });
-        on.reduce(Seconds::min).unwrap_or(Seconds::ZERO)
-    };
-    let (weight, gradient) = (plan.job.precision.storage_bytes(), plan.state_bytes().gradient);
-    let all = cost.parameters(question).dense;
-    let mean = all * kind.copies as f64 / p;
-    // What leaves the GPU leaves it reduced; tied embeddings leave later.
-    let leaves = plan.offload.gradients.is_some() && plan.stack.overlap_gradient_reduction;
-    let every = plan.reduction() == Reduction::EveryMicrobatch || leaves;
-    let reduced_bytes = match leaves {
-        true => gradient * (cost.block_parameters(question) * kind.copies as f64 / p),
-        false => gradient * mean,
-    };
-    let divides = |what| plan.divides(what);
-    if divides(Divided::Weights) || every {
-        let gathers = match (divides(Divided::Weights), plan.reshard()) {
-            (false, _) | (_, Reshard::AfterStep) => 0.0,
-            (true, Reshard::AfterForward) => 2.0,
-            (true, Reshard::AfterBackward) => 1.0,
-        };
-        let reduction = match divides(Divided::Optimizer) || divides(Divided::Weights) {
-            true => CollectiveKind::ReduceScatter,
-            false => CollectiveKind::AllReduce,
-        };
-        let reduced = if every { time(reduction, reduced_bytes) } else { Seconds::ZERO };
-        let gathered = time(CollectiveKind::AllGather, weight * mean) * gathers;
-        let each = m / kind.copies as f64;
-        return ((gathered + reduced) * each).max(reduced * each + cost.forward_time(question));
-    }
-    if shape.virtual_stages > 1 || !kind.ramps {
-        return Seconds::ZERO;
-    }
-    let reduction = match divides(Divided::Optimizer) {
-        true => CollectiveKind::ReduceScatter,
-        false => CollectiveKind::AllReduce,
-    };
-    let work = cost.least_time(question);
-    let before = match plan.stack.overlap_gradient_reduction {
-        true => work * (m - 1.0) + cost.forward_time(question),
-        false => work * m,
-    };
-    (before + time(reduction, gradient * all)) / p
-}
-
 /// The least time of a step whose activations leave the GPUs and come back.
 ///
 /// T = m / p max_{λ, μ ∈ {0, ½, 1}} ( L min_c (λ f_c + (1 − λ) o_c + μ b_c + (1 − μ) i_c) + S (λ o + (1 − λ) f + μ i + (1 − μ) b) )
@@ -402,52 +327,6 @@ pub(crate) fn plan_bound(
     (passes + update_bound(plan, cost.parameters(question), costs)) * (1.0 - ROUNDING)
 }
 
-/// The least time of gradient norm, clipping and optimizer after the last backward, `parameters` those of all
-/// pipeline ranks.
-///
-/// With gradient clipping all pipeline ranks wait for each other before it, so that the one with the most parameters
-/// adds its whole update, and it has at least the mean. Without, a rank may update while others still run.
-pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Costs) -> Seconds {
-    let Job { gradient_clipping, .. } = plan.job;
-    let schedule = plan.schedule();
-    if !schedule.flushes() || !gradient_clipping && plan.mesh.pipeline > 1 {
-        return Seconds::ZERO;
-    }
-    let shards = |axis| match (plan.shards_optimizer(), plan.servers()) {
-        (false, _) => 1.0,
-        (true, Some(servers)) => servers as f64,
-        (true, None) if axis == Axis::Data => plan.mesh.shard() as f64,
-        (true, None) => plan.mesh.size(axis) as f64,
-    };
-    // Of a rank with the mean of the dense ones or more, and of one with the mean of the experts'.
-    let own = (parameters.dense / shards(Axis::Data)).max(parameters.apart / shards(Axis::ExpertData));
-    let updated = own * schedule.copies() as f64 / plan.mesh.pipeline as f64;
-    let by_host = plan.offload.updated_by_host();
-    let by_gpu = updated * (1.0 - by_host);
-    let gradient = plan.state_bytes().gradient;
-    let (read, written) = plan.state_bytes().update_traffic();
-    let streaming = |access, read: Bytes, written: Bytes| {
-        let kernel = Kernel::Streaming { access, read, written };
-        least_on_any(&plan.cluster, costs, QueryWork::Kernel(&kernel))
-    };
-    let mut time = Seconds::ZERO;
-    if by_gpu > 0.0 {
-        time += streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
-        if gradient_clipping {
-            time += streaming(Access::Elementwise, gradient * by_gpu, gradient * by_gpu);
-        }
-    }
-    if gradient_clipping && plan.offload.gradients.is_none() {
-        time += streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
-    }
-    if by_host > 0.0 && !plan.offload.delayed_update {
-        let memory = (read + written) * (updated * by_host);
-        let update = HostUpdate { memory, ..HostUpdate::default() };
-        time = time.max(least_on_any(&plan.cluster, costs, QueryWork::HostUpdate(&update)));
-    }
-    time
-}
-
 /// The least time of some work over the kinds of nodes.
 fn least_on_any(cluster: &Cluster, costs: &impl Costs, work: QueryWork) -> Seconds {
     let firsts = (0..=cluster.others.len()).map(|kind| cluster.first_of(kind));
@@ -465,16 +344,11 @@ pub(crate) fn memory_bound(plan: &Plan, parameters: Parameters) -> Bytes {
 
 /// What stays on the GPU of the state of so many parameters.
 pub(crate) fn gpu_state(plan: &Plan, parameters: Parameters) -> Bytes {
-    let offload = &plan.offload;
-    let of = |axis| {
-        let state = state_per_parameter(plan, axis);
-        let unless = |place: bool, bytes: Bytes| if place { Bytes::ZERO } else { bytes };
-        unless(offload.parameters.is_some(), state.weights)
-            + unless(offload.gradients.is_some(), state.gradients)
-            + state.optimizer * (1.0 - offload.updated_by_host())
+    let of = |axis, count: f64| match count > 0.0 {
+        true => gpu_state_per_parameter(plan, axis).total() * count,
+        false => Bytes::ZERO,
     };
-    let apart = if parameters.apart > 0.0 { of(Axis::ExpertData) * parameters.apart } else { Bytes::ZERO };
-    of(Axis::Data) * parameters.dense + apart
+    of(Axis::Data, parameters.dense) + of(Axis::ExpertData, parameters.apart)
 }
 
 #[cfg(test)]

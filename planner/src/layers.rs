@@ -2,12 +2,13 @@
 
 use crate::bound::enough_microbatches;
 use crate::bound::order::{Blocks, OrderBound, Parts};
+use crate::bound::state::{Sent, SentKey};
 use crate::candidate::Candidate;
 use crate::space::recompute_choices;
 use crate::stages::InFlight;
 use crate::verdict::Question;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use trainwright_sim::costs::Costs;
 use trainwright_sim::{Deadlock, step_time};
@@ -115,12 +116,6 @@ impl ModelCost {
         }
     }
 
-    /// Dense parameters of all blocks together.
-    pub fn block_parameters(&self, question: &Question) -> f64 {
-        let runs = question.model.blocks.iter().zip(&self.blocks);
-        runs.map(|(run, costs)| run.count as f64 * Parameters::of(&costs[0]).dense).sum()
-    }
-
     /// Parameters of all layers together, a tied embedding once.
     pub fn parameters(&self, question: &Question) -> Parameters {
         let runs = question.model.blocks.iter().zip(&self.blocks);
@@ -216,6 +211,7 @@ pub(crate) struct LayerCosts {
     in_flight: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<InFlight>>>,
     lists: Mutex<BTreeMap<(&'static str, PipelineShape), Arc<ActionLists>>>,
     orders: Mutex<BTreeMap<OrderKey, Arc<OrderBound>>>,
+    sent: Mutex<HashMap<SentKey, Sent>>,
     kinds: BTreeMap<&'static str, Kind>,
     global_batch: usize,
 }
@@ -261,7 +257,7 @@ impl LayerCosts {
         let global_batch = question.job.global_batch;
         let kinds = SCHEDULES.iter().map(|schedule| (schedule.name(), Kind::of(*schedule))).collect();
         let (in_flight, lists, orders) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Some(Self { models, in_flight, lists, orders, kinds, global_batch }))
+        Ok(Some(Self { models, in_flight, lists, orders, sent: Mutex::default(), kinds, global_batch }))
     }
 
     /// Whether two candidates have the same costs.
@@ -326,6 +322,17 @@ impl LayerCosts {
         let on_each = blocks.count() as f64 / stages as f64;
         let found = Arc::new(OrderBound::of(&self.lists(name, shape), stages, on_each, parts));
         known().insert((name, shape, parts), found.clone());
+        found
+    }
+
+    /// What candidates send for their state that have a key in common.
+    pub fn sent(&self, key: SentKey, find: impl FnOnce() -> Sent) -> Sent {
+        let known = || self.sent.lock().expect("no holder of the lock panics");
+        if let Some(found) = known().get(&key) {
+            return *found;
+        }
+        let found = find();
+        known().insert(key, found);
         found
     }
 

@@ -6,7 +6,7 @@ mod tests;
 
 use crate::bound::{gpu_state, update_bound};
 use crate::candidate::Candidate;
-use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
+use crate::layers::{Kind, LayerCost, LayerCosts, ModelCost, Parameters};
 use crate::partition::{self, Choice, LayerClass, Outcome, Problem, Run, Solution, Stage};
 use crate::space::recompute_choices;
 use crate::verdict::Question;
@@ -15,7 +15,6 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 use trainwright_sim::costs::{Costs, Query, QueryWork};
-use trainwright_spec::data::Divided;
 use trainwright_spec::lower::messages_in_line;
 use trainwright_spec::memory::{
     fixed_overhead, node_memory, plan_memory, plan_memory_with, rank_memory_with,
@@ -29,6 +28,9 @@ const TIME_LIMIT: Seconds = Seconds::new(10.0);
 
 /// The part of a GPU's memory that partitions leave free, so that rounding cannot set them at odds with `plan_memory`.
 const ROUNDING: f64 = 1e-8;
+
+/// How far two counts of a rank's memory may differ by rounding.
+const AGREEMENT: f64 = 1e-9;
 
 /// What came of a candidate.
 #[derive(Debug, Clone)]
@@ -58,7 +60,6 @@ pub(crate) fn stage(
 ) -> Staged {
     let cost = layers.of(candidate);
     let empty = candidate.plan(question, Vec::new());
-    let exact = is_exact(candidate, &empty, layers);
     let fitting = |plan: Plan, objective: Seconds| {
         let update = update_bound(&plan, cost.parameters(question), costs);
         match beside(&plan) {
@@ -68,7 +69,6 @@ pub(crate) fn stage(
     };
     let peaks = || cost.blocks.iter().flatten().map(|block| block.peak);
     let least = peaks().reduce(Bytes::min).unwrap_or(Bytes::ZERO);
-    let shared = if exact { None } else { Some(least) };
     let shape = empty.pipeline_shape();
     let whole = Measure::of(&empty, shape);
     let shorter = layers.shorter(candidate).map(|microbatches| {
@@ -77,6 +77,10 @@ pub(crate) fn stage(
         Measure { lists: layers.lists(candidate.schedule, shape).into(), ..Measure::of(&empty, shape) }
     });
     let measure = shorter.as_ref().unwrap_or(&whole);
+    let by_stage =
+        problem(question, candidate, &empty, layers, costs, Room { shared: None, reserve: Bytes::ZERO });
+    let exact = is_exact(question, candidate, &by_stage, measure, layers.kind(candidate));
+    let shared = if exact { None } else { Some(least) };
     let mut reserve = Bytes::ZERO;
     for _ in 0..=TIGHTENINGS {
         let room = Room { shared, reserve };
@@ -112,12 +116,46 @@ pub(crate) fn stage(
     }
 }
 
-/// Whether the partition problem of a candidate counts what `plan_memory` does.
-fn is_exact(candidate: &Candidate, plan: &Plan, layers: &LayerCosts) -> bool {
-    let kind = layers.kind(candidate);
-    let moving = plan.divides(Divided::Weights) || plan.shards_gradients() || !plan.offload.is_none();
-    let plain = kind.ramps && !kind.halves && plan.virtual_stages == 1;
-    plain && !moving && plan.job.precision.quantisation().is_none()
+/// Whether the partition problem counts what `plan_memory` does: on each rank the same bytes for even stages that keep everything,
+/// that compute everything again, and whose first or last half does. Never with several stages on a rank, or halves of backward,
+/// whose peaks depend on more than the stage's own blocks.
+fn is_exact(
+    question: &Question,
+    candidate: &Candidate,
+    problem: &Problem,
+    measure: &Measure,
+    kind: Kind,
+) -> bool {
+    if !kind.ramps || kind.halves || candidate.virtual_stages > 1 {
+        return false;
+    }
+    let options = recompute_choices(question);
+    let classes: Vec<usize> =
+        problem.runs.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count)).collect();
+    let even = candidate.even_stages(question.model.layers());
+    // The first half of each stage's blocks by one choice, the others by another.
+    let agrees = |[first, second]: [usize; 2]| {
+        let choice = |block: usize, blocks: usize| if block < blocks / 2 { first } else { second };
+        let stage = |stage: &StageBlocks| {
+            let blocks = stage.0.len();
+            StageBlocks((0..blocks).map(|block| options[choice(block, blocks)]).collect())
+        };
+        let plan = candidate.plan(question, even.iter().map(stage).collect());
+        let held = measure.held(&measure.measured(plan));
+        let mut next = classes.iter();
+        problem.stages.iter().zip(&even).zip(&held).all(|((stage, blocks), held)| {
+            let (mut counted, mut peak) = (stage.memory, stage.peak);
+            for (block, class) in next.by_ref().take(blocks.0.len()).enumerate() {
+                let class = &problem.classes[stage.device][*class];
+                let choice = &class.choices[choice(block, blocks.0.len())];
+                counted += class.state + choice.kept * stage.in_flight;
+                peak = peak.max(choice.peak);
+            }
+            ((counted + peak) / held.needs - 1.0).abs() < AGREEMENT
+        })
+    };
+    let last = options.len() - 1;
+    [[0, 0], [last, last], [0, last], [last, 0]].into_iter().all(agrees)
 }
 
 /// What a node would hold beside its GPUs and what it can, if that is less.

@@ -165,7 +165,9 @@ fn extrapolated<const N: usize>(
 /// Whether weights are gathered or gradients reduced in every microbatch of a pipeline.
 fn communicates_in_every_microbatch(plan: &Plan) -> bool {
     let gathers = plan.divides(Divided::Weights) && plan.reshard() != Reshard::AfterStep;
-    plan.mesh.data > 1 && plan.mesh.pipeline > 1 && (gathers || plan.reduction() == Reduction::EveryMicrobatch)
+    plan.mesh.data > 1
+        && plan.mesh.pipeline > 1
+        && (gathers || plan.reduction() == Reduction::EveryMicrobatch)
 }
 
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.

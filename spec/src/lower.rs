@@ -17,10 +17,12 @@ pub(crate) mod offload;
 pub(crate) mod part;
 mod process;
 mod stage;
+mod state;
 mod update;
 
 pub(crate) use stage::{Layer, Stage};
 pub use stage::{StageCost, messages_in_line};
+pub use state::{LayerParameters, StateSegments, update_segment};
 pub(crate) use update::own_stages;
 
 use crate::memory::stages_memory;

@@ -9,7 +9,7 @@ use crate::data::Divided;
 use crate::lower::data::{Copies, divisor};
 use crate::lower::{Stage, own_stages};
 use crate::plan::Plan;
-use crate::program::{Allocation, Axis, MemoryKind};
+use crate::program::{Allocation, Axis, MemoryKind, Place};
 use crate::schedule::{Action, ActionKind, ActionLists};
 use crate::stack::MemoryReport;
 use crate::units::Bytes;
@@ -132,6 +132,17 @@ pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     }
 }
 
+/// The same as far as it stays in the GPU's memory for the whole step.
+pub fn gpu_state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
+    let (offload, state) = (&plan.offload, state_per_parameter(plan, axis));
+    let unless = |place: Option<Place>, bytes| if place.is_some() { Bytes::ZERO } else { bytes };
+    ParameterBytes {
+        weights: unless(offload.parameters, state.weights),
+        gradients: unless(offload.gradients, state.gradients),
+        optimizer: state.optimizer * (1.0 - offload.updated_by_host()),
+    }
+}
+
 /// Bytes of the copies of a weight that products below 16 bits read, beside it or instead of it.
 fn quantised_bytes(plan: &Plan) -> Bytes {
     let precision = plan.job.precision;
@@ -251,7 +262,10 @@ fn rank_memory(
     let own = || own_stages(plan, stages, pipeline_rank);
     let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
         let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
-        copies.iter().map(|(axis, parameters)| of(&state_per_parameter(plan, axis)) * parameters as f64).sum()
+        copies
+            .iter()
+            .map(|(axis, parameters)| of(&gpu_state_per_parameter(plan, axis)) * parameters as f64)
+            .sum()
     };
     let levels = actions.iter().scan(Bytes::ZERO, |level, action| {
         *level += held[action.stage].change(action.kind);

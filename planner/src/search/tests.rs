@@ -4,12 +4,15 @@ use super::*;
 use crate::bound::tight_bound;
 use crate::verdict::Pins;
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_spec::cluster::{Cluster, Node, Others};
+use trainwright_spec::cluster::{
+    Cluster, DeviceProfile, MeasuredKernel, MeasuredOp, NetworkProfile, Node, Others,
+};
 use trainwright_spec::job::Job;
 use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Access, Kernel};
 use trainwright_spec::stack::Stack;
 
 /// How many small questions are compared with simulating every plan.
@@ -75,6 +78,15 @@ fn questions() -> Vec<(&'static str, Question)> {
         ("mixtral-8x7b", question("mixtral-8x7b", 6, "dgx-h100:2", 24.0, [4096, 16], core)),
         ("experts after dense", experts_after_dense),
         (
+            "measured all-reduces",
+            measured("all-reduce", question("gpt2", 12, "dgx-a100:2", 79.0, [1024, 16], core)),
+        ),
+        (
+            "measured reduce-scatters",
+            measured("reduce-scatter", question("gpt2-xl", 12, "dgx-a100:1", 79.0, [1024, 16], core)),
+        ),
+        ("measured updates", measured_update(question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 16], core))),
+        (
             "two kinds",
             beside(
                 "dgx-a100",
@@ -91,6 +103,46 @@ fn questions() -> Vec<(&'static str, Question)> {
             ),
         ),
     ]
+}
+
+/// A question whose collectives were measured and grow faster than their sizes from 1 MB on: half a tensor takes less than half
+/// the time. From 100 MB on they take less again.
+fn measured(collective: &str, mut question: Question) -> Question {
+    let rows = "[[1024, 20], [1000000, 60], [4000000, 900], [90000000, 90000], [100000000, 20000]]";
+    let sweep = |(nodes, ranks): (usize, usize)| {
+        format!(
+            "[[sweeps]]\ncollective = \"{collective}\"\nnodes = {nodes}\nranks_per_node = {ranks}\n\
+             groups = {}\nbytes_and_us = {rows}\n",
+            if nodes == 1 { 1 } else { 8 / ranks }
+        )
+    };
+    let shapes = [(1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4), (2, 8)];
+    let text = format!(
+        "kind = \"network\"\ncluster = \"c\"\ngpus_per_node = 8\nsource = \"s\"\n{}",
+        shapes.map(sweep).concat()
+    );
+    let profile = NetworkProfile::from_toml(&text, "p").unwrap();
+    question.cluster = question.cluster.with_profile(profile, "p").unwrap();
+    question
+}
+
+/// A question whose optimizer was measured, and takes less for many parameters than for few.
+fn measured_update(mut question: Question) -> Question {
+    let row = |elements: f64, us: f64| MeasuredOp {
+        op: "optimizer update".into(),
+        measured: MeasuredKernel {
+            kernel: Kernel::Streaming {
+                access: Access::Elementwise,
+                read: Bytes::new(20.0 * elements),
+                written: Bytes::new(14.0 * elements),
+            },
+            time: Seconds::new(us * 1e-6),
+        },
+    };
+    let ops = vec![row(1e6, 1e4), row(3e7, 2e5), row(6e7, 100.0), row(2e8, 300.0)];
+    let profile = DeviceProfile { source: "a test".into(), kernels: Vec::new(), ops };
+    question.cluster.node.gpu.profile = Some(profile);
+    question
 }
 
 /// Small questions about the whole space: grids, contexts, experts, halves of backward, copies of the stages, divided
@@ -113,6 +165,7 @@ fn whole_questions() -> Vec<(&'static str, Question)> {
     let mut latent = question("deepseek-v3", 1, "dgx-h100:1", 400.0, [1024, 8], core);
     latent.model.blocks[1].count = 3;
     let sharded = question("gpt2", 6, "dgx-a100:1", 79.0, [1024, 8], "pytorch-eager");
+    let slow = question("gpt2", 4, "l40s-8-ethernet:2", 40.0, [512, 8], "pytorch-eager");
     let deepspeed = question("gpt2", 6, "dgx-a100:1", 3.0, [1024, 8], "deepspeed");
     let no_offload =
         [("offload", "activations"), ("offload", "optimizer"), ("offload", "optimizer+gradients")];
@@ -122,6 +175,7 @@ fn whole_questions() -> Vec<(&'static str, Question)> {
         ("mixture", forbid(whole(mixture, 2, 2), &no_offload)),
         ("latent", forbid(whole(latent, 1, 4), &no_offload)),
         ("sharded", whole(sharded, 2, 2)),
+        ("sharded, slow network", forbid(whole(slow, 2, 2), &no_offload)),
         ("deepspeed", whole(deepspeed, 1, 4)),
     ]
 }

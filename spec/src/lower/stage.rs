@@ -270,6 +270,11 @@ impl Stage {
         blocks.iter().enumerate().filter(|(index, _)| has(*index)).map(stage).collect()
     }
 
+    /// All of a pipeline, without embedding and head.
+    pub fn of_blocks(blocks: Vec<Layer>) -> Self {
+        Stage { index: 0, number: 0, embedding: None, blocks, head: None, stages: 1 }
+    }
+
     /// Its layers in the order of forward.
     pub fn layers(&self) -> impl DoubleEndedIterator<Item = &Layer> + Clone {
         self.embedding.iter().chain(&self.blocks).chain(&self.head)

@@ -85,7 +85,7 @@ fn rank_with_offload(
     let mut memory = RankMemory {
         weights: resident_weights + held.weights,
         gradients: late + held.gradients,
-        optimizer: all.optimizer * (1.0 - by_host),
+        optimizer: all.optimizer,
         activations,
         temporaries: held.temporaries,
         overhead: fixed_overhead(plan) + lost,
