@@ -5,6 +5,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use std::sync::LazyLock;
+use trainwright_lower::lower;
 use trainwright_planner::{Pins, Question, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::engine::{Graph, Timing};
@@ -12,7 +13,6 @@ use trainwright_sim::{Detail, forecast, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
-use trainwright_spec::lower::lower;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
@@ -20,7 +20,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Program;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Picoseconds;
-use trainwright_traces::report::Report;
+use trainwright_timeline::report::Report;
 
 fn main() {
     let costs = ClusterCosts::new(&GPT3.cluster);

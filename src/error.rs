@@ -5,16 +5,16 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
+use trainwright_evidence::training::TableError;
 use trainwright_executor::RunError;
+use trainwright_formats::chakra::ChakraError;
+use trainwright_formats::kineto::KinetoError;
+use trainwright_formats::nccl_tests::LogError;
+use trainwright_formats::nsight::NsightError;
 use trainwright_planner::PlannerError;
 use trainwright_sim::Deadlock;
 use trainwright_sim::replay::ReplayError;
 use trainwright_spec::error::SpecError;
-use trainwright_traces::chakra::ChakraError;
-use trainwright_traces::kineto::KinetoError;
-use trainwright_traces::nccl_tests::LogError;
-use trainwright_traces::nsight::NsightError;
-use trainwright_traces::training::TableError;
 use trainwright_whatif::stragglers::StragglerError;
 
 /// How the program ends; the number is its exit code.

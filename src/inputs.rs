@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
+use trainwright_evidence::training::Table;
 use trainwright_planner::{Breadth, Pins, Question};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};
@@ -27,7 +28,6 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::text::read_csv;
 use trainwright_spec::schedule::{Custom, PipelineShape, schedule};
 use trainwright_spec::stack::Stack;
-use trainwright_traces::training::Table;
 
 /// Larger than any configuration or plan; it keeps a device file from filling the memory.
 const MOST_BYTES: u64 = 64 << 20;

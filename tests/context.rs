@@ -7,19 +7,19 @@ mod common;
 
 use common::Draft;
 use std::collections::BTreeMap;
+use trainwright_lower::memory::plan_memory;
+use trainwright_lower::{lower, lower_every_rank};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, hardware_flops, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind::{
     self, AllGather, AllReduce, AllToAll, ReduceScatter, SendReceive,
 };
 use trainwright_spec::context::CONTEXT_SCHEMES;
-use trainwright_spec::lower::{lower, lower_every_rank};
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::model::Mask;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{Axis, MemoryKind, Op, Pass, Work};
 use trainwright_spec::units::Bytes;
-use trainwright_traces::report::Report;
+use trainwright_timeline::report::Report;
 
 /// Axes of the context.
 const CONTEXT: [Axis; 3] = [Axis::Context, Axis::ContextInner, Axis::ContextOuter];

@@ -4,17 +4,17 @@ mod common;
 
 use common::Draft;
 use std::collections::BTreeMap;
+use trainwright_lower::memory::{plan_memory, state_per_parameter};
+use trainwright_lower::{lower, lower_every_rank};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{DATA_SCHEMES, DataOptions, Divided, Reduction, Reshard, data_scheme};
-use trainwright_spec::lower::{lower, lower_every_rank};
-use trainwright_spec::memory::{plan_memory, state_per_parameter};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, MemoryKind, Program, RankProgram, Stream, Work};
 use trainwright_spec::units::{Bytes, Picoseconds};
-use trainwright_traces::report::Report;
-use trainwright_traces::timeline::{Activity, Timeline};
+use trainwright_timeline::report::Report;
+use trainwright_timeline::timeline::{Activity, Timeline};
 
 const AXES: [Axis; 3] = [Axis::Data, Axis::Shard, Axis::Replica];
 

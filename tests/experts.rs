@@ -6,20 +6,20 @@ mod common;
 
 use common::Draft;
 use std::collections::BTreeMap;
+use trainwright_lower::memory::plan_memory;
+use trainwright_lower::{lower, lower_every_rank};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::experts::{DISPATCHERS, Gate, Load, Routing, nodes_of_a_token};
-use trainwright_spec::lower::{lower, lower_every_rank};
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::{Experts, GroupLimit, Mlp};
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Kernel, MemoryKind, Op, Pass, Work};
 use trainwright_spec::stack::Stack;
-use trainwright_traces::report::Report;
+use trainwright_timeline::report::Report;
 
 /// Mixtral 8x7B (h = 4096, 8 experts, k = 2), its experts spread over `expert` ranks with `expert_tensor` each.
 fn mixtral(mesh: [usize; 3], [expert, expert_tensor]: [usize; 2]) -> Plan {

@@ -3,15 +3,15 @@
 mod common;
 
 use common::Draft;
+use trainwright_lower::memory::{plan_memory, state_per_parameter};
+use trainwright_lower::{StageCost, lower};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, hardware_flops, simulate};
-use trainwright_spec::lower::{StageCost, lower};
-use trainwright_spec::memory::{plan_memory, state_per_parameter};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{Axis, MemoryKind, Program};
 use trainwright_spec::units::{Bytes, Flops, FlopsPerSecond, Seconds};
-use trainwright_traces::report::Report;
+use trainwright_timeline::report::Report;
 
 const DAY: Seconds = Seconds::new(86_400.0);
 

@@ -8,10 +8,10 @@ use common::Draft;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{RngSeed, TestRunner};
+use trainwright_lower::lower;
 use trainwright_sim::costs::{ClusterCosts, Conditions, Cost, Costs, Query, QueryWork};
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::lower::lower;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{
     Access, Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Task, Work,

@@ -3,15 +3,15 @@
 mod common;
 
 use common::Draft;
+use trainwright_lower::lower;
+use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate};
-use trainwright_spec::lower::lower;
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::MemoryKind;
 use trainwright_spec::units::Bytes;
-use trainwright_traces::report::Report;
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::report::Report;
+use trainwright_timeline::timeline::Timeline;
 
 fn timeline(plan: &Plan) -> Timeline {
     simulate(&lower(plan), &ClusterCosts::new(&plan.cluster), Detail::Ops).unwrap()

@@ -6,18 +6,18 @@ mod undisturbed;
 
 use common::Draft;
 use std::collections::BTreeMap;
+use trainwright_lower::memory::{node_memory, plan_memory};
+use trainwright_lower::{lower, lower_every_rank};
 use trainwright_sim::costs::{ClusterCosts, Costs, Query};
 use trainwright_sim::{Detail, forecast, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::{DataOptions, Reduction};
-use trainwright_spec::lower::{lower, lower_every_rank};
-use trainwright_spec::memory::{node_memory, plan_memory};
 use trainwright_spec::optimizer::{MasterWeights, Moments, StatePrecision};
 use trainwright_spec::plan::{Offload, Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{CopyDirection, MemoryKind, Op, Place, Program, Work};
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
-use trainwright_traces::report::Report;
+use trainwright_timeline::report::Report;
 use undisturbed::Undisturbed;
 
 /// The optimizer on the host.

@@ -3,12 +3,12 @@
 mod common;
 
 use common::Draft;
+use trainwright_lower::memory::plan_memory;
+use trainwright_lower::{StageCost, lower};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
-use trainwright_spec::lower::{StageCost, lower};
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Kernel, Op, Work};

@@ -7,16 +7,16 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{RngSeed, TestRunner};
 use std::collections::BTreeMap;
+use trainwright_lower::lower;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::catalog;
-use trainwright_spec::lower::lower;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::{MemoryKind, Program, Stream, Work};
 use trainwright_spec::schedule::{Action, ActionKind};
 use trainwright_spec::units::{Bytes, Picoseconds};
-use trainwright_traces::report::{Report, TimeShares};
-use trainwright_traces::timeline::{Activity, Span, Timeline};
+use trainwright_timeline::report::{Report, TimeShares};
+use trainwright_timeline::timeline::{Activity, Span, Timeline};
 
 /// A few blocks of small models on up to 96 ranks, in nodes of any size that divides them.
 fn drafts() -> impl Strategy<Value = Draft> {

@@ -5,15 +5,15 @@
 mod common;
 
 use common::Draft;
+use trainwright_lower::memory::plan_memory;
+use trainwright_lower::{StageCost, lower};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::lower::{StageCost, lower};
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::plan::{Piece, Plan, Recompute};
 use trainwright_spec::program::{Axis, Call, Group, Kernel, Op, Pass, Program, RankProgram, Segment, Work};
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::report::Report;
+use trainwright_timeline::report::Report;
 
 const SELECTIVE: Recompute = Recompute::Selective;
 

@@ -11,6 +11,10 @@ use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use trainwright_formats::chakra::workload::workload;
+use trainwright_formats::chakra::{read, write_rank};
+use trainwright_lower::lower_every_rank;
+use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::replay::{replay, traced_cost};
 use trainwright_sim::{Detail, forecast, quick_forecast, simulate, step_program, step_time_for_ranking};
@@ -18,16 +22,12 @@ use trainwright_spec::cluster::{
     Cluster, CoreTurns, Cores, MeasuredExchange, MeasuredTime, NetworkWork, Others, StepTimes,
 };
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::lower::lower_every_rank;
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::schedule::SCHEDULES;
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
-use trainwright_traces::chakra::workload::workload;
-use trainwright_traces::chakra::{read, write_rank};
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::timeline::Timeline;
 
 /// Joined ops take at most this part of a step more or less than single ones.
 const JOINED: f64 = 0.01;

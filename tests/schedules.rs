@@ -5,9 +5,9 @@ mod common;
 use common::Draft;
 use trainwright_sim::costs::ClusterCosts;
 
+use trainwright_lower::memory::plan_memory;
+use trainwright_lower::{lower, lower_steps};
 use trainwright_sim::{Detail, forecast, simulate, step_time, step_time_for_ranking};
-use trainwright_spec::lower::{lower, lower_steps};
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::plan::{Plan, ScheduleChoice};
 use trainwright_spec::program::{Axis, Program, Work};
 use trainwright_spec::schedule::{ActionKind, Custom, SCHEDULES, Schedule, schedule};

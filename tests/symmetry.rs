@@ -6,17 +6,17 @@ mod common;
 mod undisturbed;
 
 use common::Draft;
+use trainwright_lower::{lower, lower_every_rank};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, hardware_flops, simulate, step_time, step_time_for_ranking};
 use trainwright_spec::catalog;
-use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::mesh::{Coordinates, RankOrder};
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::program::Axis;
 use trainwright_spec::units::{Bytes, Picoseconds};
-use trainwright_traces::chrome::write_chrome;
-use trainwright_traces::report::{RankReport, Report, TimeShares};
-use trainwright_traces::timeline::{Span, Timeline};
+use trainwright_timeline::chrome::write_chrome;
+use trainwright_timeline::report::{RankReport, Report, TimeShares};
+use trainwright_timeline::timeline::{Span, Timeline};
 use undisturbed::Undisturbed;
 
 /// Small plans that differ in what decides who waits for whom.

@@ -6,18 +6,18 @@
 mod common;
 
 use common::Draft;
+use trainwright_lower::lower;
+use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate, step_time};
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::lower::lower;
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::model::{Mlp, Model, Position};
 use trainwright_spec::plan::{Piece, Plan, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Kernel, Op, Pass, Work};
 use trainwright_spec::tensor::{Input, LayerStep, Linear, Output, Role, TENSOR_SCHEMES, tensor_scheme};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
-use trainwright_traces::report::Report;
+use trainwright_timeline::report::Report;
 
 /// Scheme, tensor ranks, rows of the grid, its depth.
 const GRIDS: [(&str, usize, usize, usize); 7] = [
@@ -312,8 +312,7 @@ fn grids_share_a_cluster_with_pipelines_and_divided_state() {
                     }
                 }
                 let every =
-                    trainwright_sim::step_time(&trainwright_spec::lower::lower_every_rank(&plan), &costs)
-                        .unwrap();
+                    trainwright_sim::step_time(&trainwright_lower::lower_every_rank(&plan), &costs).unwrap();
                 let alike = step_time(&lower(&plan), &costs).unwrap();
                 if every != alike {
                     println!("DIFF {grid:?} {schedule} {data_sharding} {every} {alike}");

@@ -7,8 +7,8 @@ mod common;
 
 use common::Draft;
 use std::collections::BTreeMap;
+use trainwright_lower::lower;
 use trainwright_spec::collective::CollectiveKind;
-use trainwright_spec::lower::lower;
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{Axis, Channel, Op, Pass, Program, RankProgram, Work};
 
@@ -336,7 +336,7 @@ fn decoder_stages_keep_the_encoder_output_once() {
     let draft = |pipeline| Draft { sequence: 512, ..Draft::of("t5-base", [1, pipeline, 1]) };
     let kept = |pipeline| -> f64 {
         let plan = Draft { microbatches: 1, ..draft(pipeline) }.plan();
-        trainwright_spec::memory::plan_memory(&plan).iter().map(|rank| rank.activations.get()).sum()
+        trainwright_lower::memory::plan_memory(&plan).iter().map(|rank| rank.activations.get()).sum()
     };
     assert_eq!(kept(6) - kept(1), (3.0 - 1.0) * 512.0 * 768.0 * 2.0);
 }

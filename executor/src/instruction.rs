@@ -204,7 +204,7 @@ impl StageFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trainwright_spec::lower::lower_every_rank;
+    use trainwright_lower::lower_every_rank;
     use trainwright_spec::plan::Plan;
 
     /// Additions that norms do, forward and where forward runs again, in GPT-2 on two data ranks: of 12 blocks with two additions

@@ -6,7 +6,7 @@ use crate::record::{Held, Record, Recorded};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work};
 use trainwright_spec::units::{Bytes, Picoseconds};
-use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
+use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
 /// When what several ranks take part in can begin.
 #[derive(Default)]

@@ -34,7 +34,7 @@ use std::time::Instant;
 use steps::Steps;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, MemoryKind, Program};
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::timeline::Timeline;
 
 /// What is known of a step once all ranks have done it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -14,11 +14,11 @@ use repair::repair;
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
-use trainwright_sim::costs::{Costs, Query, QueryWork};
-use trainwright_spec::lower::messages_in_line;
-use trainwright_spec::memory::{
+use trainwright_lower::memory::{
     fixed_overhead, node_memory, plan_memory, plan_memory_with, rank_memory_with,
 };
+use trainwright_lower::messages_in_line;
+use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::schedule::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
 use trainwright_spec::units::{Bytes, Seconds};

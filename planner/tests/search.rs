@@ -2,12 +2,12 @@
 //! question without an answer.
 
 use rayon::ThreadPoolBuilder;
+use trainwright_lower::memory::plan_memory;
 use trainwright_planner::{Found, Infeasible, Pins, PlannerError, Question, Ranked, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::model::hf::from_hugging_face;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Plan, Recompute};

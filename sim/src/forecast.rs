@@ -4,16 +4,16 @@ use crate::costs::{Costs, Query};
 use crate::{Deadlock, Detail, hardware_flops, simulate, step_time};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use trainwright_lower::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
+use trainwright_lower::{lower, lower_every_rank, lower_steps};
 use trainwright_spec::data::{Divided, Reduction, Reshard};
-use trainwright_spec::lower::{lower, lower_every_rank, lower_steps};
-use trainwright_spec::memory::{NodeMemory, RankMemory, node_memory, plan_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::{Plan, ScheduleChoice};
 use trainwright_spec::program::{Call, Op, Pass, Program, RankProgram, Work};
 use trainwright_spec::schedule::{PipelineShape, shorter_step};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
-use trainwright_traces::report::Report;
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::report::Report;
+use trainwright_timeline::timeline::Timeline;
 
 /// The forecast of one training step.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -4,7 +4,7 @@ use crate::costs::{Costs, Query};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Op, Program, RankProgram, Work};
 use trainwright_spec::units::{Flops, Seconds};
-use trainwright_traces::kinds::{KindTimes, OpKind};
+use trainwright_timeline::kinds::{KindTimes, OpKind};
 
 /// How often a rank of `program` runs ops of each kind in a step, and how long they take, each alone. `rank` is an
 /// index into `Program::ranks`.

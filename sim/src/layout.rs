@@ -6,7 +6,7 @@ use crate::costs::{Conditions, Costs, Delivery};
 use crate::engine::{Graph, Load, OpId, Timing, Traffic, Use, UseRange};
 use crate::mix::{mixed, spread};
 use trainwright_spec::units::Picoseconds;
-use trainwright_traces::timeline::Activity;
+use trainwright_timeline::timeline::Activity;
 
 /// A graph to which the ops of some ranks are added.
 ///

@@ -5,7 +5,7 @@
 //! ```
 //! use trainwright_sim::{costs::ClusterCosts, forecast};
 //! use trainwright_spec::plan::Plan;
-//! use trainwright_traces::picture::svg;
+//! use trainwright_timeline::draw::{Style, draw};
 //!
 //! let text = r#"
 //! model = "gpt2"
@@ -28,7 +28,7 @@
 //! assert!(timeline.spans.iter().all(|span| span.end <= timeline.duration));
 //! let share = &forecast.report.ranks[0].time;
 //! assert_eq!(share.compute + share.exposed + share.bubble, timeline.duration);
-//! assert!(svg(&timeline, "GPT-2").starts_with("<svg"));
+//! assert!(draw(&timeline, &Style::default()).starts_with("rank 0 |"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -9,7 +9,7 @@ use crate::template::{Detail, NodeAction};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Program, Stream};
 use trainwright_spec::units::Picoseconds;
-use trainwright_traces::timeline::Activity;
+use trainwright_timeline::timeline::Activity;
 
 /// A program with its durations.
 pub struct Repeated {

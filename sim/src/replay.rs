@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
 use trainwright_spec::program::{Axis, CopyDirection, Group, Op, Pass, Program, RankProgram, Stream};
 use trainwright_spec::units::{Bytes, Flops, Picoseconds, Seconds};
-use trainwright_traces::chakra::workload::{Does, Queue, Task, Workload};
-use trainwright_traces::chakra::{self, Need};
-use trainwright_traces::timeline::{Activity, CallTrack, RankTrack, Span, Timeline};
+use trainwright_timeline::timeline::{Activity, CallTrack, RankTrack, Span, Timeline};
+use trainwright_timeline::workload::{self, Does, Need, Queue, Task, Workload};
 
 /// Why a workload cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -274,7 +273,7 @@ fn load(need: Need) -> Load {
 }
 
 /// What a trace says of an op of a program's rank: `load` makes the same load of it.
-pub fn traced_cost(program: &Program, rank: &RankProgram, op: &Op, costs: &impl Costs) -> chakra::Cost {
+pub fn traced_cost(program: &Program, rank: &RankProgram, op: &Op, costs: &impl Costs) -> workload::Cost {
     let cost = Query::of(program, rank, op).map_or_else(Cost::default, |query| costs.cost(&query));
     let Cost { time, load, .. } = cost;
     let need = Need {
@@ -284,7 +283,7 @@ pub fn traced_cost(program: &Program, rank: &RankProgram, op: &Op, costs: &impl 
         cores: load.cores,
         crowding: load.crowding,
     };
-    chakra::Cost { time: time.into(), need }
+    workload::Cost { time: time.into(), need }
 }
 
 fn stream(task: &Task) -> Stream {

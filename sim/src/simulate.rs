@@ -9,7 +9,7 @@ use trainwright_spec::program::{
     Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
 };
 use trainwright_spec::units::{Bytes, Flops, Picoseconds};
-use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
+use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
 /// What a program does in time.
 ///

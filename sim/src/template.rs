@@ -9,7 +9,7 @@ use trainwright_spec::program::{
     Axis, Channel, Kernel, Op, Pass, Program, RankProgram, Segment, Stream, Work,
 };
 use trainwright_spec::units::{Bytes, Picoseconds};
-use trainwright_traces::timeline::Activity;
+use trainwright_timeline::timeline::Activity;
 
 /// How finely a simulation looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

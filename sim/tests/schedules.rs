@@ -13,9 +13,9 @@ use trainwright_spec::schedule::{
     Action, ActionKind, ActionLists, PipelineShape, SCHEDULES, Schedule, schedule,
 };
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
-use trainwright_traces::draw::{Style, draw};
-use trainwright_traces::report::Report;
-use trainwright_traces::timeline::{Activity, Timeline};
+use trainwright_timeline::draw::{Style, draw};
+use trainwright_timeline::report::Report;
+use trainwright_timeline::timeline::{Activity, Timeline};
 
 /// Seconds of a kernel for each byte that it reads, and of each collective and message; what ranks share.
 #[derive(Default)]

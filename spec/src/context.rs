@@ -33,9 +33,11 @@ mod ulysses;
 use crate::catalog::nearest;
 use crate::collective::CollectiveKind;
 use crate::error::SpecError;
-use crate::model::Mask;
+use crate::mesh::Mesh;
+use crate::model::{Attention, Mask};
 use crate::program::{Axis, Travels};
 use crate::stack::AttentionKernel;
+use crate::tensor::Parts;
 use std::fmt;
 use std::ops::Range;
 
@@ -60,6 +62,28 @@ pub struct SharedAttention {
     pub ranks: usize,
     /// Neighbouring ones of them that exchange heads, in hybrids.
     pub inner: usize,
+}
+
+impl SharedAttention {
+    /// An attention layer of a mesh whose tensor axis cuts what is on a rank in some parts.
+    pub fn of(
+        attention: &Attention,
+        parts: &Parts,
+        mesh: &Mesh,
+        [batch, sequence]: [usize; 2],
+    ) -> SharedAttention {
+        SharedAttention {
+            batch,
+            sequence,
+            heads: attention.heads.div_ceil(parts.width),
+            kv_heads: attention.kv_heads.div_ceil(parts.width),
+            head_dim: attention.head_dim,
+            value_head_dim: attention.value_head_dim,
+            mask: attention.mask,
+            ranks: mesh.context,
+            inner: mesh.context_inner,
+        }
+    }
 }
 
 /// One thing a rank does between having its own queries, keys and values and having its own outputs; in backward,

@@ -22,6 +22,7 @@ use crate::job::Job;
 use crate::mesh::Mesh;
 use crate::model::{Block, Model};
 use crate::optimizer::{StateBytes, StatePrecision};
+use crate::program::Axis;
 use crate::schedule::{PipelineShape, Schedule, schedule};
 use crate::stack::Stack;
 use crate::tensor::{Between, Overlap, TensorGrid, TensorScheme, tensor_scheme};
@@ -147,6 +148,16 @@ impl Plan {
     /// If the name is unknown, which `check` has excluded.
     pub fn tensor_scheme(&self) -> &'static dyn TensorScheme {
         tensor_scheme(&self.tensor_scheme).expect("a checked plan has a known tensor scheme")
+    }
+
+    /// The pipeline rank that has a stage, by its number in actions.
+    pub fn pipeline_rank_of(&self, stage: usize) -> usize {
+        self.schedule().rank_of(stage, self.pipeline_shape())
+    }
+
+    /// Whether other ranks have some of the same weights.
+    pub fn replicates_weights(&self) -> bool {
+        [Axis::Data, Axis::ExpertData].iter().any(|axis| self.mesh.size(*axis) > 1)
     }
 
     /// The ranks of the tensor axis.

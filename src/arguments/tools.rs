@@ -3,8 +3,8 @@
 use super::{count, stacks};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use trainwright_traces::export::EXPORTERS;
-use trainwright_traces::import::IMPORTERS;
+use trainwright_formats::export::EXPORTERS;
+use trainwright_formats::import::IMPORTERS;
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]

@@ -3,12 +3,12 @@
 use crate::error::CliError;
 use crate::output;
 use std::path::Path;
+use trainwright_formats::chakra::{groups, write_rank};
+use trainwright_lower::{lower, lower_every_rank};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::replay::traced_cost;
-use trainwright_spec::lower::{lower, lower_every_rank};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Op, RankProgram};
-use trainwright_traces::chakra::{groups, write_rank};
 
 /// Up to so many ranks each has a file of its own: a replay needs all of them.
 const MOST_FILES: usize = 256;

@@ -5,9 +5,9 @@ use crate::error::{CliError, Outcome};
 use crate::render::compare::{Comparison, page};
 use crate::render::report;
 use crate::{inputs, output};
+use trainwright_lower::lower;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{forecast, time_by_kind};
-use trainwright_spec::lower::lower;
 
 /// Runs the command.
 ///

@@ -4,7 +4,7 @@ use crate::arguments::ExportArguments;
 use crate::error::{CliError, Outcome};
 use crate::{inputs, output};
 use std::path::Path;
-use trainwright_traces::export::{ExportedFile, export, exporter};
+use trainwright_formats::export::{ExportedFile, export, exporter};
 
 /// Runs the command.
 ///

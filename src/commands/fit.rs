@@ -6,14 +6,14 @@ use crate::render::fit::{self as page, Fit, Source};
 use crate::{inputs, output};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use trainwright_evidence::training::Run;
+use trainwright_evidence::training::robust::{self, Residual};
+use trainwright_evidence::training::statistics::quantile;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::calibration::{Band, Calibration, Factor, Parameter};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::training::Run;
-use trainwright_traces::training::robust::{self, Residual};
-use trainwright_traces::training::statistics::quantile;
 
 /// By how much a factor is changed to see what a step time makes of it.
 const PROBE: f64 = 1.1;

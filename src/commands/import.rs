@@ -3,8 +3,8 @@
 use crate::arguments::ImportArguments;
 use crate::error::{CliError, Outcome};
 use crate::{inputs, output};
+use trainwright_formats::import::{Request, importer};
 use trainwright_spec::stack::Stack;
-use trainwright_traces::import::{Request, importer};
 
 /// Runs the command.
 ///

@@ -8,15 +8,15 @@ use crate::inputs::network::{self as inputs, Measured, Question, Sweep};
 use crate::output;
 use crate::render::{json, network as page};
 use page::{Comparison, How, Row, Table};
+use trainwright_evidence::published::MeasuredCall;
+use trainwright_formats::nccl_tests;
+use trainwright_pictures::plot::{Curve, Mark, SweepPlot, png, svg};
 use trainwright_sim::costs::{measured_sweep, measured_time};
 use trainwright_sim::network::topology::Topology;
 use trainwright_sim::network::{ALGORITHMS, Forced, Placement, Protocol};
 use trainwright_spec::cluster::{Cluster, MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 use trainwright_spec::nccl::Nccl;
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::nccl_tests;
-use trainwright_traces::plot::{Curve, Mark, SweepPlot, png, svg};
-use trainwright_traces::published::MeasuredCall;
 
 /// Runs the command.
 ///

@@ -17,7 +17,7 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::comparison::Comparison;
+use trainwright_timeline::comparison::Comparison;
 
 /// Launches and copies in a profile's folder.
 const LINKS: &str = "links.csv";

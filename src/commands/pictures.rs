@@ -4,9 +4,9 @@ use crate::arguments::PictureArguments;
 use crate::error::CliError;
 use crate::output;
 use crate::render::words;
+use trainwright_pictures::picture::{png, svg};
 use trainwright_spec::plan::Plan;
-use trainwright_traces::picture::{png, svg};
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::timeline::Timeline;
 
 /// The files that are asked for, by argument.
 pub fn files(arguments: &PictureArguments) -> [(&'static str, &Option<String>); 3] {

@@ -5,14 +5,14 @@ use crate::error::{CliError, Outcome};
 use crate::render::{run_errors as page, scoreboard};
 use crate::{inputs, output};
 use rayon::prelude::*;
+use trainwright_evidence::training::{NoPlan, Outcome as Fate, Prediction, Run, Summary};
+use trainwright_lower::memory::{node_memory, plan_memory, reported_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{fullest, quick_forecast};
 use trainwright_spec::calibration::Calibration;
-use trainwright_spec::memory::{node_memory, plan_memory, reported_memory};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::training::{NoPlan, Outcome as Fate, Prediction, Run, Summary};
 
 /// Runs the command.
 ///

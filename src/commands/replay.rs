@@ -6,12 +6,12 @@ use crate::render::replay::{json, page};
 use crate::{inputs, output};
 use std::collections::BTreeMap;
 use std::path::Path;
+use trainwright_formats::chakra::{self, workload};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::replay::replay;
 use trainwright_spec::error::SpecError;
-use trainwright_traces::chakra::{self, workload};
-use trainwright_traces::chrome::write_chrome;
-use trainwright_traces::report::Report;
+use trainwright_timeline::chrome::write_chrome;
+use trainwright_timeline::report::Report;
 
 /// Runs the command.
 ///

@@ -11,7 +11,7 @@ use trainwright_executor::{
     AttentionBy, LearningRate, Saving, Settings, Start, StepReport, Tokens, train, train_in_processes,
 };
 use trainwright_spec::plan::Plan;
-use trainwright_traces::chrome::write_chrome;
+use trainwright_timeline::chrome::write_chrome;
 
 /// Runs the command.
 ///

@@ -6,6 +6,8 @@ use crate::output;
 use crate::render::catalog::{
     self as lists, choices, context, data, dispatchers, network, optimizers, schedules, tensor, tools,
 };
+use trainwright_formats::export::exporter;
+use trainwright_formats::import::importer;
 use trainwright_spec::catalog;
 use trainwright_spec::context::context_scheme;
 use trainwright_spec::data::data_scheme;
@@ -14,8 +16,6 @@ use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
 use trainwright_spec::tensor::tensor_scheme;
-use trainwright_traces::export::exporter;
-use trainwright_traces::import::importer;
 
 /// Runs the command.
 ///

@@ -9,8 +9,8 @@ use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::stack::Stack;
-use trainwright_traces::chrome::write_chrome;
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::chrome::write_chrome;
+use trainwright_timeline::timeline::Timeline;
 
 /// Runs the command.
 ///

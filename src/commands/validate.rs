@@ -16,8 +16,8 @@ use trainwright_sim::forecast;
 use trainwright_spec::cluster::{Cluster, NetworkWork};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::comparison::Comparison;
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::comparison::Comparison;
+use trainwright_timeline::timeline::Timeline;
 
 /// Steps before those that are measured.
 const WARM_UP: usize = 3;

@@ -11,12 +11,12 @@ use crate::error::CliError;
 use group::{group, ranks_of, shape};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use trainwright_evidence::published::{self, Method};
+use trainwright_formats::nccl_tests::{self, LoggedGroup, LoggedSweep};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::nccl::Nccl;
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::nccl_tests::{self, LoggedGroup, LoggedSweep};
-use trainwright_traces::published::{self, Method};
 
 /// What `network` is asked.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use crate::arguments::TraceArguments;
 use crate::error::CliError;
 use flate2::read::MultiGzDecoder;
 use std::io::{self, Read};
-use trainwright_traces::measured::MeasuredStep;
-use trainwright_traces::nsight::{Choice, MAGIC};
-use trainwright_traces::{kineto, nsight};
+use trainwright_formats::measured::MeasuredStep;
+use trainwright_formats::nsight::{Choice, MAGIC};
+use trainwright_formats::{kineto, nsight};
 
 /// Larger than any trace of a few steps.
 const MOST_BYTES: u64 = 4 << 30;

@@ -3,10 +3,10 @@
 use super::table::{Column, table};
 use Column::{Left, Right};
 use std::collections::BTreeSet;
+use trainwright_formats::measured::{Device, MeasuredStep};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::kinds::{KindTimes, OpKind};
-use trainwright_traces::measured::{Device, MeasuredStep};
+use trainwright_timeline::kinds::{KindTimes, OpKind};
 
 /// What is compared.
 pub struct Comparison<'a> {

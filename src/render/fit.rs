@@ -2,8 +2,8 @@
 
 use super::table::{Column, table};
 use super::words::heading;
+use trainwright_evidence::training::statistics::{mean, median, quantile};
 use trainwright_spec::calibration::{Calibration, Figures, Parameter, SourceErrors};
-use trainwright_traces::training::statistics::{mean, median, quantile};
 
 /// A calibration and how free it was.
 pub struct Fit {

@@ -10,8 +10,8 @@ use trainwright_sim::{Detail, Forecast};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, Stream};
 use trainwright_spec::units::{Picoseconds, Seconds};
-use trainwright_traces::draw::{Style, draw};
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::draw::{Style, draw};
+use trainwright_timeline::timeline::Timeline;
 
 /// Everything that a person wants to know of a plan; the drawing fills `columns`.
 pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usize) -> String {

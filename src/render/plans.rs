@@ -9,7 +9,7 @@ use super::words::{
 };
 use Column::{Left, Right};
 use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::timeline::Timeline;
 
 /// Everything that a person wants to know; `timeline` is the best plan's. `found` has at least one plan.
 pub fn page(

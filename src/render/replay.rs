@@ -3,8 +3,8 @@
 use super::table::{Column, table};
 use super::words;
 use Column::Right;
-use trainwright_traces::chakra::workload::Workload;
-use trainwright_traces::report::{RankReport, Report};
+use trainwright_timeline::report::{RankReport, Report};
+use trainwright_timeline::workload::Workload;
 
 /// So many ranks are listed.
 const LISTED: usize = 16;

@@ -4,15 +4,15 @@ use super::compare::{self, Comparison};
 use super::forecast::{hfu, mfu};
 use super::what_if::{Page, cells};
 use super::words::{choices, fit, gib, grouped, percent, question as asked, recompute_cell, share};
+use trainwright_lower::memory::RankMemory;
+use trainwright_pictures::html::{Bar, BarScale, Part, Section, TimelineData, page};
+use trainwright_pictures::plot::{Chart, chart_svg};
 use trainwright_planner::{Found, Question, Ranked};
 use trainwright_sim::Forecast;
-use trainwright_spec::memory::RankMemory;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::html::{Bar, BarScale, Part, Section, TimelineData, page};
-use trainwright_traces::kinds::OpKind;
-use trainwright_traces::plot::{Chart, chart_svg};
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::kinds::OpKind;
+use trainwright_timeline::timeline::Timeline;
 use trainwright_whatif::answer::Answer;
 
 /// What `simulate` found.

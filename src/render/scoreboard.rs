@@ -1,9 +1,9 @@
 //! The scoreboard: a page on how forecasts compare with measurements, with its pictures and the forecasts behind it.
 
 use std::collections::BTreeMap;
+use trainwright_evidence::training::{Group, NoPlan, Outcomes, Prediction, Run, SWEEP, Summary, TimeErrors};
+use trainwright_pictures::scatter::{self, Scatter};
 use trainwright_spec::calibration::{Calibration, Figures};
-use trainwright_traces::training::scatter::{self, Scatter};
-use trainwright_traces::training::{Group, NoPlan, Outcomes, Prediction, Run, SWEEP, Summary, TimeErrors};
 
 /// Runs and their forecasts.
 pub type Rows<'a> = &'a [(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)];

@@ -3,12 +3,12 @@
 use super::table::{Column, merge_ranks, table};
 use super::words::{gib, recompute_cell};
 use Column::{Left, Right};
+use trainwright_lower::memory::RankMemory;
 use trainwright_sim::Forecast;
-use trainwright_spec::memory::RankMemory;
 use trainwright_spec::plan::{Plan, StageBlocks};
 use trainwright_spec::program::MemoryKind;
 use trainwright_spec::units::Bytes;
-use trainwright_traces::report::RankReport;
+use trainwright_timeline::report::RankReport;
 
 /// The blocks of each pipeline rank and its memory in closed form, in GiB.
 pub fn stages(plan: &Plan, forecast: &Forecast) -> String {

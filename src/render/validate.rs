@@ -4,14 +4,14 @@ use super::table::{Column, table};
 use super::words;
 use Column::{Left, Right};
 use trainwright_executor::{DeviceMemory, GraphUse, InUse, recording_cost};
+use trainwright_pictures::html::page as html_page;
+use trainwright_pictures::html::{Bar, BarScale, Section};
+use trainwright_pictures::picture::svg;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::comparison::{Comparison, Pair};
-use trainwright_traces::html::page as html_page;
-use trainwright_traces::html::{Bar, BarScale, Section};
-use trainwright_traces::picture::svg;
-use trainwright_traces::report::Report;
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::comparison::{Comparison, Pair};
+use trainwright_timeline::report::Report;
+use trainwright_timeline::timeline::Timeline;
 
 /// A plan's forecast and what it did.
 pub struct Validated {
@@ -253,7 +253,7 @@ fn figures(compared: &Comparison) -> Vec<Vec<String>> {
 }
 
 fn ops(compared: &Comparison) -> Vec<Vec<String>> {
-    let row = |kind: &trainwright_traces::comparison::KindPair| {
+    let row = |kind: &trainwright_timeline::comparison::KindPair| {
         let milliseconds = |time: Seconds| format!("{:.3}", time.get() * 1e3);
         let error = percent(kind.time.error());
         let count = format!("{:.0}", kind.count);

@@ -1,9 +1,9 @@
 //! Plans, jobs and quantities in words. Every page uses these, so that they all say it alike.
 
+use trainwright_lower::memory::NodeMemory;
 use trainwright_sim::{Forecast, fullest};
 use trainwright_spec::cluster::{Cluster, Node};
 use trainwright_spec::job::Job;
-use trainwright_spec::memory::NodeMemory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};

@@ -27,7 +27,7 @@ fn reports_open_in_a_browser() {
         eprintln!("skipped: no chromium that starts; install the package chromium");
         return;
     }
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/tests/tools/data/two-steps.sqlite");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/formats/tests/data/two-steps.sqlite");
     for (command, parts) in [
         ("simulate plan.toml", ["Timeline of a step", "What each pipeline rank holds"]),
         (&format!("compare {trace} --plan plan.toml"), ["Times of ops by kind", "send and receive"]),

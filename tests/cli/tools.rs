@@ -49,7 +49,7 @@ fn traces_of_chakra_have_a_file_for_each_rank() {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     for rank in 0..8 {
         let bytes = std::fs::read(folder.path(&format!("traces/trainwright.{rank}.et"))).unwrap();
-        let (_, nodes) = trainwright_traces::chakra::read(&bytes, "trace").unwrap();
+        let (_, nodes) = trainwright_formats::chakra::read(&bytes, "trace").unwrap();
         assert!(nodes.len() > 1000, "{}", nodes.len());
     }
     assert!(folder.read("traces/groups.json").starts_with("{\n  \"0\": ["));
@@ -108,7 +108,7 @@ fn schedules_go_to_pytorch_and_come_from_it() {
 #[test]
 fn a_trace_is_a_profile_that_a_forecast_uses() {
     let folder = folder();
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/tests/tools/data");
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/formats/tests/data");
     let nsight =
         format!("profile {fixtures}/two-steps.sqlite --precision bf16 --gpu a100-80gb-sxm --out own.csv");
     let ran = folder.run(&nsight);
@@ -229,7 +229,7 @@ fn a_trace_of_pytorch_stands_beside_the_forecast_of_the_same_training() {
     let folder = Folder::new();
     let root = env!("CARGO_MANIFEST_DIR");
     let ran = folder.run(&format!(
-        "compare {root}/traces/tests/tools/data/gpt-2-ranks.json.gz --plan {root}/examples/measured/gpt-2-ranks.toml \
+        "compare {root}/traces/formats/tests/data/gpt-2-ranks.json.gz --plan {root}/examples/measured/gpt-2-ranks.toml \
          --report page.html"
     ));
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -252,7 +252,7 @@ fn a_trace_of_pytorch_stands_beside_the_forecast_of_the_same_training() {
         assert!(page.contains(part), "{part}");
     }
     let alone = folder.run(&format!(
-        "compare {root}/traces/tests/tools/data/gpt-2-ranks.json.gz --plan {root}/examples/measured/gpt-2-ranks.toml \
+        "compare {root}/traces/formats/tests/data/gpt-2-ranks.json.gz --plan {root}/examples/measured/gpt-2-ranks.toml \
          --report -"
     ));
     assert_eq!(alone.stdout, page);

@@ -2,10 +2,12 @@
 
 use crate::Content;
 use std::collections::BTreeMap;
+use trainwright_formats::chakra;
+use trainwright_formats::export::{export, exporter};
+use trainwright_lower::lower;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
-use trainwright_spec::lower::lower;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::hf::from_hugging_face;
 use trainwright_spec::plan::Plan;
@@ -13,8 +15,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Op, RankProgram};
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::Picoseconds;
-use trainwright_traces::chakra::{self, Cost};
-use trainwright_traces::export::{export, exporter};
+use trainwright_timeline::workload::Cost;
 
 /// A small configuration of GPT-2's family.
 pub const CONFIG: &str = r#"{"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": 64,
@@ -158,7 +159,7 @@ pub fn cluster() -> String {
 
 /// A file beside the tests of the readers.
 pub fn fixture(name: &str) -> Content {
-    let path = format!("{}/traces/tests/tools/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/traces/formats/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
     Content::Bytes(std::fs::read(path).unwrap())
 }
 

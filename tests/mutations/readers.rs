@@ -3,6 +3,10 @@
 use crate::{Content, files, seeds};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use trainwright_evidence::training::Table;
+use trainwright_formats::chakra::{self, workload};
+use trainwright_formats::import::{Request, importer};
+use trainwright_formats::{kineto, nccl_tests, nsight};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, NetworkProfile};
@@ -12,10 +16,6 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::schedule::text::read_csv;
 use trainwright_spec::schedule::{Custom, PipelineShape, Schedule};
 use trainwright_spec::stack::Stack;
-use trainwright_traces::chakra::{self, workload};
-use trainwright_traces::import::{Request, importer};
-use trainwright_traces::training::Table;
-use trainwright_traces::{kineto, nccl_tests, nsight};
 
 /// Mutations of each file.
 const COUNT: u64 = 300;

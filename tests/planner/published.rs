@@ -2,14 +2,14 @@
 //! choices the published plan makes beside the core of the space.
 
 use rayon::prelude::*;
+use trainwright_evidence::training::statistics::{mean, median};
+use trainwright_evidence::training::{Outcome, Run};
+use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_planner::{Pins, Question, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
-use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::plan::{Plan, Recompute, ScheduleChoice};
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_traces::training::statistics::{mean, median};
-use trainwright_traces::training::{Outcome, Run};
 
 /// A published run whose plan fits by its forecast.
 pub struct Compared {

@@ -1,7 +1,7 @@
 """Makes a small trace of PyTorch's profiler on CPUs: two data-parallel ranks train a GPT for two steps.
 
     pip install torch
-    python tests/tools/make_kineto_trace.py traces/tests/tools/data/gpt-2-ranks.json.gz
+    python tests/tools/make_kineto_trace.py traces/formats/tests/data/gpt-2-ranks.json.gz
 
 Each rank has one thread. The ranks train some times over, and the trace of rank 0 with the shortest steps is kept: what else
 the machine did meanwhile is in it the least. It is written without the call stacks and addresses that nobody reads. The

@@ -1,6 +1,6 @@
 """Makes a small database as Nsight Systems exports it: two steps of one rank, with the tables and columns that are read.
 
-    python tests/tools/make_nsight_export.py traces/tests/tools/data/two-steps.sqlite
+    python tests/tools/make_nsight_export.py traces/formats/tests/data/two-steps.sqlite
 
 Nothing was run: times are made up, so that a test can add them up in its head. Tables and columns are those of
 `nsys export --type sqlite` 2024.6 as far as they have to do with kernels, and PyTorch's ranges look as emit_nvtx

@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use trainwright_spec::plan::Plan;
-//! use trainwright_traces::export::{export, exporter};
+//! use trainwright_formats::export::{export, exporter};
 //!
 //! let text = r#"
 //! model = "gpt2"

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::pareto::{Cost, front};
 use crate::sweep::Axis;
-use trainwright_traces::plot::{Chart, ChartCurve, ChartPanel, Mark};
+use trainwright_pictures::plot::{Chart, ChartCurve, ChartPanel, Mark};
 
 /// What is drawn of a sweep.
 ///

@@ -18,13 +18,13 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use trainwright_evidence::training::statistics::{mean, quantile};
+use trainwright_lower::lower_every_copy;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Deadlock, Detail, Repeated, Waiting};
-use trainwright_spec::lower::lower_every_copy;
 use trainwright_spec::mesh::Coordinates;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::training::statistics::{mean, quantile};
 
 /// The most ops of a step that is simulated so often: each takes some 200 bytes for each thread.
 pub const MOST_OPS: usize = 4_000_000;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use trainwright_kernels::cuda::DeviceError;
-use trainwright_spec::lower::lower_every_rank;
+use trainwright_lower::lower_every_rank;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Program;

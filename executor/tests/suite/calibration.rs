@@ -2,8 +2,8 @@
 
 use crate::drafts::Draft;
 use trainwright_executor::{Calibrated, Grid, Measuring, Over, calibrate, on_machine};
+use trainwright_lower::lower_every_rank;
 use trainwright_spec::cluster::Cluster;
-use trainwright_spec::lower::lower_every_rank;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Kernel, Work};
 use trainwright_spec::units::Seconds;

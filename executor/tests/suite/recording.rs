@@ -3,7 +3,7 @@
 use crate::drafts::{Draft, settings, tokens};
 use trainwright_executor::{LearningRate, Settings, train};
 use trainwright_spec::program::Stream;
-use trainwright_traces::timeline::{Activity, Timeline};
+use trainwright_timeline::timeline::{Activity, Timeline};
 
 #[test]
 fn the_loss_falls() {

@@ -5,8 +5,8 @@ use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, Parameters};
 use crate::stages::Moment;
 use crate::verdict::Question;
+use trainwright_lower::memory::fixed_overhead;
 use trainwright_spec::data::Divided;
-use trainwright_spec::memory::fixed_overhead;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
 

@@ -3,12 +3,12 @@
 use super::*;
 use crate::bound::tight_bound;
 use crate::verdict::Pins;
+use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_spec::cluster::{
     Cluster, DeviceProfile, MeasuredKernel, MeasuredOp, NetworkProfile, Node, Others,
 };
 use trainwright_spec::job::Job;
-use trainwright_spec::memory::{RankMemory, plan_memory};
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::plan::{Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;

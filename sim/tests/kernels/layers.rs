@@ -2,11 +2,11 @@
 
 use super::{Measured, read};
 use serde::Deserialize;
+use trainwright_lower::lower;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Detail, simulate};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
-use trainwright_spec::lower::lower;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::model::{BlockRun, FeedForward, Mlp, Model, Position};
@@ -15,7 +15,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Pass;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Picoseconds, Seconds};
-use trainwright_traces::timeline::Timeline;
+use trainwright_timeline::timeline::Timeline;
 
 #[derive(Deserialize)]
 struct Row {

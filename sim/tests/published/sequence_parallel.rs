@@ -2,12 +2,12 @@
 //! README says what is known of model and machine).
 
 use serde::Deserialize;
+use trainwright_lower::memory::plan_memory;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::data::DataOptions;
 use trainwright_spec::job::Job;
-use trainwright_spec::memory::plan_memory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::model::Position;
 use trainwright_spec::model::preset::preset;
@@ -84,7 +84,7 @@ fn cells() -> Vec<Cell> {
     let cell = |row: Row| {
         let plan = plan(&row);
         let memory = plan_memory(&plan);
-        let most = |of: &dyn Fn(&trainwright_spec::memory::RankMemory) -> Bytes| {
+        let most = |of: &dyn Fn(&trainwright_lower::memory::RankMemory) -> Bytes| {
             memory.iter().map(of).fold(Bytes::ZERO, Bytes::max)
         };
         let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();

@@ -6,10 +6,9 @@ mod tensor;
 
 use super::{Piece, Plan, Recompute, ScheduleChoice};
 use crate::cluster::{self, Fault, Node};
-use crate::context::{CONTEXT_SCHEMES, Refusal, context_scheme};
+use crate::context::{CONTEXT_SCHEMES, Refusal, SharedAttention, context_scheme};
 use crate::error::SpecError;
 use crate::limits::MOST;
-use crate::lower::part::Shape;
 use crate::mesh::Mesh;
 use crate::model::{Attention, FeedForward, Mlp, Model};
 use crate::optimizer::{OPTIMIZERS, optimizer};
@@ -220,9 +219,11 @@ impl Plan {
             let allowed = format!("known are {}", known.join(", "));
             return bad("context_scheme", format!("`{}`", self.context_scheme), allowed);
         };
+        let parts = self.tensor_scheme().parts(&self.tensor_grid());
         for block in self.model.blocks.iter().map(|run| &run.block) {
             for attention in std::iter::once(&block.attention).chain(&block.cross_attention) {
-                let layer = Shape::of(self).shared_attention(attention);
+                let sizes = [self.micro_batch / parts.batch, self.job.sequence];
+                let layer = SharedAttention::of(attention, &parts, &self.mesh, sizes);
                 scheme.check(&layer, self.stack.attention).or_else(|Refusal { key, allowed }| {
                     let value = match key {
                         "mesh.context" => self.mesh.context.to_string(),

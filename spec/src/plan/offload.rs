@@ -14,7 +14,6 @@ use super::Plan;
 use super::check::bad;
 use crate::cluster::Fault;
 use crate::data::Divided;
-use crate::lower::data::held_again;
 use crate::precision::Precision;
 use crate::program::Place;
 use crate::schedule::ActionKind;
@@ -166,7 +165,7 @@ impl Plan {
                 return bad(key, format!("`{}`", place.name()), allowed);
             }
         }
-        if let (Some(place), true) = (offload.gradients, held_again(self))
+        if let (Some(place), true) = (offload.gradients, self.replicates_weights())
             && !self.stack.overlap_gradient_reduction
         {
             let allowed = format!(

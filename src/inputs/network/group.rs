@@ -4,8 +4,8 @@ use super::super::refuse;
 use crate::arguments::GroupArguments;
 use crate::error::CliError;
 use crate::render::words::count;
+use trainwright_formats::nccl_tests::LoggedGroup;
 use trainwright_spec::cluster::Cluster;
-use trainwright_traces::nccl_tests::LoggedGroup;
 
 /// The ranks that the arguments name.
 pub(super) fn group(arguments: &GroupArguments, cluster: &Cluster) -> Result<Vec<usize>, CliError> {

@@ -2,12 +2,12 @@
 
 use super::super::table::{Column, wrapped_table};
 use Column::{Left, Right};
+use trainwright_formats::export::{EXPORTERS, Exporter};
+use trainwright_formats::import::{IMPORTERS, Importer};
 use trainwright_spec::catalog;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::reliability::Reliability;
 use trainwright_spec::units::Seconds;
-use trainwright_traces::export::{EXPORTERS, Exporter};
-use trainwright_traces::import::{IMPORTERS, Importer};
 
 /// Every tool that `export` writes for.
 pub fn exporters() -> String {

@@ -1,0 +1,112 @@
+//! Attention: projections, and DeepSeek's latent form of them, around the core.
+
+use crate::attention_core::core;
+use crate::elementwise::norm;
+use crate::part::{Input, Part, Role, Shape, Step, column, replicated, replicated_beside, row};
+use trainwright_spec::model::{Attention, Latent};
+use trainwright_spec::plan::Piece;
+use trainwright_spec::program::Module;
+use trainwright_spec::units::Bytes;
+
+/// What one rank holds of an attention layer.
+struct Own {
+    heads: usize,
+    kv_heads: usize,
+    query: usize,
+    key: usize,
+    value: usize,
+}
+
+impl Own {
+    /// Heads are dealt to the tensor ranks; with fewer key-value heads than ranks, several ranks hold the same one.
+    fn of(shape: &Shape, attention: &Attention) -> Self {
+        let heads = shape.share(attention.heads);
+        let kv_heads = shape.share(attention.kv_heads);
+        let key = kv_heads * attention.head_dim;
+        let value = kv_heads * attention.value_head_dim;
+        Own { heads, kv_heads, query: heads * attention.head_dim, key, value }
+    }
+}
+
+/// All parts of an attention layer, from its norm's output to its output. `leaves` as for `row`.
+pub(crate) fn attention(shape: &Shape, attention: &Attention, input: Input, leaves: bool) -> Vec<Part> {
+    let own = Own::of(shape, attention);
+    let mut parts = match &attention.latent {
+        None => vec![
+            column(shape, "qkv", input, [shape.hidden, own.query + own.key + own.value], attention.qkv_bias)
+                .named(Module::Qkv),
+        ],
+        Some(latent) => latent_projections(shape, attention, latent, &own),
+    };
+    let normed = shape.activations(shape.tokens() * (own.query + own.key));
+    if attention.qk_norm {
+        parts.push(Part {
+            forward: vec![Step::reduction("qk norm", normed, normed)],
+            backward: vec![Step::reduction("qk norm", 2.0 * normed, normed)],
+            kept: normed,
+            ..Part::default()
+        });
+    }
+    if attention.rotary {
+        let rotated = shape.activations(shape.tokens() * rotated_width(attention, &own));
+        let rotate = vec![Step::streaming("rotary", rotated, rotated)];
+        let mut part = Part { forward: rotate.clone(), backward: rotate, ..Part::default() };
+        if attention.latent.is_some() {
+            part.join(Piece::UpProjection, Role::Runs, Bytes::ZERO);
+        }
+        parts.push(part.named(Module::Rotary));
+    }
+    let mut core = core(shape, attention);
+    if attention.latent.is_some() {
+        core.join(Piece::UpProjection, Role::Reads, core_inputs(shape, &own));
+    }
+    parts.push(core);
+    let joined = row(shape, "projection", leaves, own.heads * attention.value_head_dim, shape.hidden);
+    parts.push(joined.named(Module::Projection));
+    parts
+}
+
+/// Columns of queries and keys that are rotated by position.
+///
+/// (a + k) r, with a query and k key heads on this rank and r rotated columns of each. With latent attention the keys
+/// have one rotary part for all heads, which every rank has: (a + 1) r (arXiv 2405.04434, section 2.1.3).
+fn rotated_width(attention: &Attention, own: &Own) -> usize {
+    match &attention.latent {
+        Some(latent) => (own.heads + 1) * latent.rotary_head_dim,
+        None => (own.heads + own.kv_heads) * attention.rotary_head_dim.unwrap_or(attention.head_dim),
+    }
+}
+
+/// Queries, keys and values of this rank's heads.
+fn core_inputs(shape: &Shape, own: &Own) -> Bytes {
+    shape.activations(shape.tokens() * (own.query + own.key + own.value))
+}
+
+/// Queries through a low rank if there is one, keys and values through another; the down-projections are on every
+/// rank (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own: &Own) -> Vec<Part> {
+    let tokens = shape.own_tokens();
+    let mut parts = Vec::new();
+    match latent.query_rank {
+        Some(rank) => {
+            parts.push(replicated(shape, "q down", shape.hidden, rank));
+            parts.push(norm(shape, tokens, rank));
+            let mut up = column(shape, "q up", Input::Region, [rank, own.query], false);
+            up.join(Piece::UpProjection, Role::First, Bytes::ZERO);
+            parts.push(up);
+        }
+        None => parts.push(column(shape, "q", Input::Region, [shape.hidden, own.query], false)),
+    }
+    let width = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
+    // Its input is that of the queries' projection, which keeps it.
+    let compressed = latent.kv_rank + latent.rotary_head_dim;
+    let mut down = replicated_beside(shape, "kv down", shape.hidden, compressed);
+    down.join(Piece::Norm, Role::Reads, Bytes::ZERO);
+    parts.push(down);
+    parts.push(norm(shape, tokens, latent.kv_rank));
+    let mut up = column(shape, "kv up", Input::Region, [latent.kv_rank, width], false);
+    let role = if latent.query_rank.is_some() { Role::Runs } else { Role::First };
+    up.join(Piece::UpProjection, role, Bytes::ZERO);
+    parts.push(up);
+    parts
+}

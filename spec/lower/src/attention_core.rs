@@ -1,0 +1,191 @@
+//! The attention core: what its context scheme says, in kernels of the stack.
+
+use crate::part::{Again, Half, Part, Role, Shape, Step};
+use trainwright_spec::context::{SharedAttention, Step as Shared, Tile};
+use trainwright_spec::model::{Attention, Mask};
+use trainwright_spec::plan::Piece;
+use trainwright_spec::program::{Direction, Does, FlashVersion, Kernel, Module, Share};
+use trainwright_spec::stack::AttentionKernel;
+use trainwright_spec::units::Bytes;
+
+/// From queries, keys and values to the heads' outputs, which are the projection's input and kept there.
+///
+/// A fused kernel keeps queries, keys, values and fp32 softmax statistics. Else the scores are in memory: Q Kᵀ, softmax,
+/// dropout, P V keep the s/c × s tensors, which with dropout and one rank are 5 a s² b bytes in 16 bits (Korthikanti et
+/// al. 2022, arXiv 2205.05198, section 4.1). Computed again, the core begins with the rank's own queries, keys and
+/// values.
+pub(crate) fn core(shape: &Shape, attention: &Attention) -> Part {
+    let layer = SharedAttention::of(attention, &shape.parts, shape.mesh, [shape.batch, shape.sequence]);
+    let scheme = shape.context_scheme;
+    let lowered = |direction, steps: Vec<Shared>| -> Vec<Step> {
+        let kernels = Kernels { shape, layer: &layer, direction };
+        steps.into_iter().flat_map(|step| kernels.step(step)).collect()
+    };
+    let steps = scheme.forward(&layer);
+    let stores_scores = steps.iter().any(|step| match step {
+        Shared::Attend(_) => shape.stack.attention.version().is_none(),
+        step => matches!(step, Shared::Softmax { .. }),
+    });
+    let mut forward = lowered(Direction::Forward, steps);
+    if stores_scores {
+        // The heads' outputs are brought into one row per token.
+        let output = shape.activations(layer.output());
+        forward.push(Step::streaming("join heads", output, output).doing(Does::Arrange));
+    }
+    let mut backward = lowered(Direction::Backward, scheme.backward(&layer));
+    // The gradients of queries, keys and values are copied into one tensor, the output's gradient of their projection.
+    let inputs = shape.activations(layer.inputs());
+    backward.push(Step::streaming("join gradients", inputs, inputs).doing(Does::Arrange));
+
+    let kept = shape.activations(scheme.kept(&layer));
+    let inner = match stores_scores {
+        true => {
+            let (scores, mask) = scores(shape, layer.scores());
+            scores + if shape.dropout { scores + mask } else { Bytes::ZERO }
+        }
+        false => {
+            // The projection keeps the output only quantised.
+            let quantised = shape.precision.quantisation().is_some();
+            let output = if quantised { shape.activations(layer.output()) } else { Bytes::ZERO };
+            Bytes::new(4.0 * layer.rows() as f64) + output
+        }
+    };
+    let again = Again { piece: Piece::Core, role: Role::First, dropped: kept - inputs + inner };
+    let part = Part { forward, backward, kept: kept + inner, again: vec![again], ..Part::default() };
+    part.named(Module::Attention)
+}
+
+/// Bytes of that many scores, and of the mask of their dropout.
+fn scores(shape: &Shape, elements: usize) -> (Bytes, Bytes) {
+    let mask = if shape.dropout { Bytes::new(elements as f64) } else { Bytes::ZERO };
+    (shape.activations(elements), mask)
+}
+
+/// What the steps of a scheme run in one direction.
+struct Kernels<'a> {
+    shape: &'a Shape<'a>,
+    layer: &'a SharedAttention,
+    direction: Direction,
+}
+
+impl Kernels<'_> {
+    fn step(&self, step: Shared) -> Vec<Step> {
+        let bytes = |elements| self.shape.activations(elements);
+        match step {
+            Shared::Exchange(exchange) => vec![Step::Collective {
+                module: exchange.what,
+                kind: exchange.kind,
+                axis: exchange.axis,
+                bytes: bytes(exchange.elements),
+                beside_next: exchange.beside_next,
+                does: Some(Does::Share(Share::Exchange(exchange.travels))),
+            }],
+            Shared::Attend(tile) => match self.shape.stack.attention.version() {
+                Some(version) => vec![self.fused(&tile, version)],
+                None => self.unfused(&tile),
+            },
+            Shared::Product { with, size, held } => {
+                let module = if with == "keys" { "scores" } else { "values" };
+                vec![self.product(module, self.layer.heads, size).holding(bytes(held))]
+            }
+            Shared::Softmax { queries, keys } => {
+                let visible = self.layer.mask.visible_pairs(queries, keys) / (queries * keys) as f64;
+                self.softmax(self.layer.batch * self.layer.heads * queries * keys, visible)
+            }
+            Shared::Add { elements } => {
+                let add = Step::streaming("add partial results", 2.0 * bytes(elements), bytes(elements));
+                vec![add.doing(Does::Share(Share::Add))]
+            }
+            Shared::Reorder { elements } => {
+                vec![Step::streaming("reorder", bytes(elements), bytes(elements)).doing(Does::Arrange)]
+            }
+        }
+    }
+
+    /// One kernel that never stores the scores.
+    fn fused(&self, tile: &Tile, version: FlashVersion) -> Step {
+        let layer = self.layer;
+        let kernel = Kernel::FusedAttention {
+            direction: self.direction,
+            batch: layer.batch,
+            heads: tile.heads,
+            kv_heads: tile.kv_heads,
+            queries: tile.queries,
+            keys: tile.keys,
+            head_dim: layer.head_dim,
+            value_head_dim: layer.value_head_dim,
+            mask: tile.mask,
+            precision: self.shape.precision.base(),
+            version,
+        };
+        let result = match self.direction {
+            Direction::Forward => tile.heads * tile.queries * layer.value_head_dim,
+            Direction::Backward => {
+                tile.heads * tile.queries * layer.head_dim
+                    + tile.kv_heads * tile.keys * (layer.head_dim + layer.value_head_dim)
+            }
+        };
+        let working = self.shape.activations(layer.batch * result + tile.held);
+        let does = if layer.ranks > 1 { Does::Share(Share::Attend) } else { Does::Run };
+        Step::Kernel { module: "attention", kernel, working, half: Half::Input, does }
+    }
+
+    /// Several kernels with the scores in memory between them.
+    fn unfused(&self, tile: &Tile) -> Vec<Step> {
+        let Tile { queries: q, keys: k, heads, mask, .. } = *tile;
+        let (d, dv) = (self.layer.head_dim, self.layer.value_head_dim);
+        let held = self.shape.activations(tile.held);
+        let gemm = |module, size| self.product(module, heads, size);
+        let softmax =
+            self.softmax(self.layer.batch * heads * q * k, mask.visible_pairs(q, k) / (q * k) as f64);
+        let (mut steps, last) = match self.direction {
+            Direction::Forward => (vec![gemm("scores", [q, k, d])], vec![gemm("values", [q, dv, k])]),
+            Direction::Backward => (
+                vec![gemm("values", [q, k, dv]), gemm("values", [k, dv, q])],
+                vec![gemm("scores", [q, d, k]), gemm("scores", [k, d, q])],
+            ),
+        };
+        steps.extend(softmax);
+        steps.extend(last);
+        steps.into_iter().map(|step| step.holding(held)).collect()
+    }
+
+    fn product(&self, module: &'static str, heads: usize, size: [usize; 3]) -> Step {
+        Step::gemm(module, self.layer.batch * heads, size, self.shape.precision.base())
+    }
+
+    /// All between the two products over that many scores, of which a part is visible.
+    ///
+    /// One kernel reads what is visible once, both ways, and writes zeros elsewhere (Megatron-LM's
+    /// scaled_upper_triang_masked_softmax). A softmax alone has rows too long to keep, and goes over all of them twice
+    /// (PyTorch's for more than 1,024 columns: for its sum, and to write).
+    fn softmax(&self, elements: usize, visible: f64) -> Vec<Step> {
+        let (scores, mask) = scores(self.shape, elements);
+        let mut steps = Vec::new();
+        if self.direction == Direction::Backward {
+            if self.shape.dropout {
+                steps.push(Step::streaming("score dropout", scores + mask, scores));
+            }
+            let read = match self.shape.stack.attention {
+                AttentionKernel::FusedSoftmax => 2.0 * visible,
+                _ => 4.0,
+            };
+            steps.push(Step::reduction("softmax", read * scores, scores));
+            return steps;
+        }
+        match self.shape.stack.attention {
+            AttentionKernel::FusedSoftmax => steps.push(Step::reduction("softmax", visible * scores, scores)),
+            _ => {
+                steps.push(Step::streaming("scale", scores, scores));
+                if self.layer.mask != Mask::Full {
+                    steps.push(Step::streaming("mask", scores, scores));
+                }
+                steps.push(Step::reduction("softmax", 2.0 * scores, scores));
+            }
+        }
+        if self.shape.dropout {
+            steps.push(Step::streaming("score dropout", scores, scores + mask));
+        }
+        steps
+    }
+}

@@ -1,0 +1,404 @@
+//! What the data axis sends in the passes of a stage: weights before they are used, gradients when they are complete.
+//!
+//! ```text
+//! weights divided, 1 unit gathered ahead          gradients divided
+//! data     gather 0  gather 1  gather 2 …         data                reduce 3  gather 1  reduce 2 …
+//! compute            unit 0    unit 1   …         compute   unit 3    unit 2    unit 1
+//! ```
+//!
+//! A gather waits until the unit that was in use before those gathered ahead is given up, and backward of a unit for the
+//! reduction of the last but one: no more units than that are held whole.
+
+use crate::emit::Emitter;
+use crate::stage::{Layer, Variant};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::data::{Divided, Reduction, Reshard};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::{Axis, LayerSpan, MemoryKind, Pass, State, Stream, Task, Work};
+use trainwright_spec::units::Bytes;
+
+/// Parameters of a rank by the axis whose ranks hold the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Copies(Vec<(Axis, u64)>);
+
+impl Copies {
+    /// Those of a layer: routed experts' weights are on other ranks than the dense ones unless their ranks are those of
+    /// the tensor axis.
+    pub fn of(plan: &Plan, layer: &Layer) -> Self {
+        let apart = if plan.mesh.experts_apart() { layer.routed } else { 0 };
+        let pairs = [(Axis::Data, layer.parameters - apart), (Axis::ExpertData, apart)];
+        Self(pairs.into_iter().filter(|(_, parameters)| *parameters > 0).collect())
+    }
+
+    /// Of dense weights.
+    pub fn dense(parameters: u64) -> Self {
+        Self(vec![(Axis::Data, parameters)])
+    }
+
+    /// Those of several layers.
+    pub fn of_all<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) -> Self {
+        layers.fold(Self::default(), |mut all, layer| {
+            all.add(&Self::of(plan, layer));
+            all
+        })
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (axis, parameters) in &other.0 {
+            match self.0.iter_mut().find(|(own, _)| own == axis) {
+                Some((_, own)) => *own += parameters,
+                None => self.0.push((*axis, *parameters)),
+            }
+        }
+    }
+
+    /// Each axis and its parameters.
+    pub fn iter(&self) -> impl Iterator<Item = (Axis, u64)> {
+        self.0.iter().copied()
+    }
+
+    /// Parameters on every axis.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, parameters)| parameters).sum()
+    }
+
+    /// Parameters that this rank updates: its part of each where the optimizer is divided.
+    pub fn updated(&self, plan: &Plan) -> u64 {
+        let divided = |(axis, parameters): &(Axis, u64)| match plan.data_scheme().divides() {
+            Divided::Nothing => *parameters,
+            _ => parameters.div_ceil(divisor(plan, *axis) as u64),
+        };
+        self.0.iter().map(divided).sum()
+    }
+
+    /// The same without rounding up: the mean over those who divide them.
+    pub fn own(&self, plan: &Plan) -> f64 {
+        let divided = |(axis, parameters): &(Axis, u64)| match plan.shards_optimizer() {
+            true => *parameters as f64 / divisor(plan, *axis) as f64,
+            false => *parameters as f64,
+        };
+        self.0.iter().map(divided).sum()
+    }
+
+    fn on_several(&self, plan: &Plan) -> impl Iterator<Item = (Sharing, f64)> {
+        let shared = self.0.iter().map(|(axis, parameters)| (Sharing::of(plan, *axis), *parameters as f64));
+        shared.filter(|(sharing, parameters)| sharing.shard * sharing.replicas > 1 && *parameters > 0.0)
+    }
+}
+
+/// How the ranks of an axis divide what they hold.
+#[derive(Debug, Clone, Copy)]
+struct Sharing {
+    shard_axis: Axis,
+    /// Ranks that divide it.
+    shard: usize,
+    /// Sets of them.
+    replicas: usize,
+}
+
+impl Sharing {
+    fn of(plan: &Plan, axis: Axis) -> Self {
+        let mesh = &plan.mesh;
+        match (axis, mesh.shard) {
+            (Axis::Data, Some(shard)) => {
+                Self { shard_axis: Axis::Shard, shard, replicas: mesh.weight_copies() / shard }
+            }
+            _ => {
+                let ranks = mesh.size(axis);
+                Self { shard_axis: axis, shard: ranks, replicas: 1 }
+            }
+        }
+    }
+}
+
+/// Among how many ranks of an axis divided state is divided: all that share it, or the servers.
+pub(crate) fn divisor(plan: &Plan, axis: Axis) -> usize {
+    plan.servers().unwrap_or(Sharing::of(plan, axis).shard)
+}
+
+/// The axis over which divided parameters are pieced together.
+pub(crate) fn shard_axis(plan: &Plan) -> Axis {
+    Sharing::of(plan, Axis::Data).shard_axis
+}
+
+/// The sum of gradients over all ranks that have the same parameters: to all, or to each its part.
+pub(crate) fn reductions(plan: &Plan, copies: &Copies) -> Vec<Work> {
+    let gradient = plan.state_bytes().gradient;
+    let mut works = Vec::new();
+    for (Sharing { shard_axis, shard, replicas }, parameters) in copies.on_several(plan) {
+        let bytes = gradient * parameters;
+        if plan.servers().is_some() {
+            works.push(served(plan, shard_axis, shard, bytes));
+            continue;
+        }
+        let kind = match plan.data_scheme().divides() {
+            Divided::Nothing => CollectiveKind::AllReduce,
+            _ => CollectiveKind::ReduceScatter,
+        };
+        if shard > 1 {
+            works.push(Work::Collective { kind, axis: shard_axis, bytes });
+        }
+        if replicas > 1 {
+            let bytes = bytes / shard as f64;
+            works.push(Work::Collective { kind: CollectiveKind::AllReduce, axis: Axis::Replica, bytes });
+        }
+    }
+    works
+}
+
+/// The weights from those who have or have updated a part of them.
+pub(crate) fn gathers(plan: &Plan, copies: &Copies) -> Vec<Work> {
+    let weight = plan.job.precision.storage_bytes();
+    let divided = copies.on_several(plan).filter(|(sharing, _)| sharing.shard > 1);
+    let work = |(Sharing { shard_axis, shard, .. }, parameters): (Sharing, f64)| match plan.servers() {
+        Some(_) => served(plan, shard_axis, shard, weight * parameters),
+        None => {
+            let kind = CollectiveKind::AllGather;
+            Work::Collective { kind, axis: shard_axis, bytes: weight * parameters }
+        }
+    };
+    divided.map(work).collect()
+}
+
+/// `bytes` of every rank to the servers, or back: (d − 1) n / S through each server's link, as through every link in an
+/// all-to-all of d n / S.
+fn served(plan: &Plan, axis: Axis, ranks: usize, bytes: Bytes) -> Work {
+    let servers = plan.servers().unwrap_or(1) as f64;
+    let kind = CollectiveKind::AllToAll;
+    Work::Collective { kind, axis, bytes: bytes * (ranks as f64 / servers) }
+}
+
+/// Whether weights that all hold whole are gathered bucket by bucket in the first forward pass.
+pub(crate) fn gathers_updated(plan: &Plan) -> bool {
+    plan.shards_optimizer() && !plan.divides(Divided::Weights) && plan.stack.overlap_weight_gather
+}
+
+/// Whether a backward pass reduces gradients. What leaves the GPU leaves it reduced.
+fn reduces(plan: &Plan, variant: Variant) -> bool {
+    plan.replicates_weights()
+        && match plan.reduction() {
+            Reduction::EveryMicrobatch => true,
+            Reduction::LastMicrobatch => {
+                let leaves = variant == Variant::Data || plan.offload.gradients.is_some();
+                leaves && plan.stack.overlap_gradient_reduction
+            }
+        }
+}
+
+/// Whether a pass gathers divided weights.
+fn gathers_divided(plan: &Plan, pass: Pass, variant: Variant) -> bool {
+    plan.divides(Divided::Weights)
+        && match (plan.reshard(), pass) {
+            (Reshard::AfterForward, _) => true,
+            (Reshard::AfterBackward, pass) => pass == Pass::Forward,
+            (Reshard::AfterStep, pass) => pass == Pass::Forward && variant == Variant::Data,
+        }
+}
+
+/// Whether a pass gives up gathered weights after each unit.
+fn gives_up(plan: &Plan, pass: Pass, variant: Variant) -> bool {
+    plan.divides(Divided::Weights)
+        && match (plan.reshard(), pass) {
+            (Reshard::AfterForward, _) => true,
+            (Reshard::AfterBackward, pass) => pass == Pass::Backward,
+            (Reshard::AfterStep, pass) => pass == Pass::Backward && variant == Variant::Data,
+        }
+}
+
+/// Whether the first forward pass is another than the rest.
+pub(crate) fn first_forward_differs(plan: &Plan) -> bool {
+    gathers_updated(plan) || plan.divides(Divided::Weights) && plan.reshard() == Reshard::AfterStep
+}
+
+/// Whether the last backward pass is another than the rest.
+pub(crate) fn last_backward_differs(plan: &Plan) -> bool {
+    let keeps = plan.divides(Divided::Weights) && plan.reshard() == Reshard::AfterStep;
+    reduces(plan, Variant::Data) && plan.reduction() == Reduction::LastMicrobatch || keeps
+}
+
+/// The buckets whose gradients are reduced together, of layers in the order of their backward: their first layers' numbers
+/// and what is in them.
+///
+/// Divided weights: each layer. Fusion: as many layers as fit its buffer. Else: layers until there are as many parameters
+/// as the stack wants.
+pub(crate) fn buckets<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) -> Vec<(usize, Copies)> {
+    let gradient = plan.state_bytes().gradient;
+    let mut buckets: Vec<(usize, Copies)> = Vec::new();
+    for (number, layer) in layers.enumerate() {
+        let own = Copies::of(plan, layer);
+        let has_room = |bucket: &Copies| match plan.data_scheme().fusion() {
+            _ if plan.divides(Divided::Weights) => false,
+            Some(fusion) => gradient * (bucket.total() + own.total()) as f64 <= fusion.threshold,
+            None => bucket.total() < plan.bucket_parameters() as u64,
+        };
+        match buckets.last_mut().filter(|(_, bucket)| has_room(bucket)) {
+            Some((_, bucket)) => bucket.add(&own),
+            None => buckets.push((number, own)),
+        }
+    }
+    buckets
+}
+
+/// The gathers of divided weights in one pass of a stage.
+pub(crate) struct Gathers {
+    pass: Pass,
+    /// By unit: bytes beside the rank's own part, and who brings them. Empty if the pass gathers nothing.
+    units: Vec<(Bytes, Vec<Work>)>,
+    /// The last op of each unit's gather.
+    done: Vec<Option<usize>>,
+    gives_up: bool,
+}
+
+impl Gathers {
+    /// Those of a pass over `layers`, each a unit, and the first of them in `emitter`.
+    pub fn begin<'a>(
+        plan: &Plan,
+        (pass, variant): (Pass, Variant),
+        layers: impl Iterator<Item = &'a Layer>,
+        emitter: &mut Emitter,
+    ) -> Self {
+        let units = layers.map(|layer| {
+            let copies = Copies::of(plan, layer);
+            (whole_weights(plan, &copies), gathers(plan, &copies))
+        });
+        let gathering = gathers_divided(plan, pass, variant);
+        let units: Vec<_> =
+            units.map(|(bytes, works)| (bytes, if gathering { works } else { Vec::new() })).collect();
+        let mut own = Self { pass, units, done: Vec::new(), gives_up: gives_up(plan, pass, variant) };
+        if gathering {
+            // The pass before has given up its units when this is reached.
+            emitter.in_line("pass begins", pass, Work::Join);
+            (0..=plan.prefetch()).for_each(|_| own.next(emitter));
+        }
+        own
+    }
+
+    /// Before the ops of a unit.
+    pub fn enter(&self, unit: usize, emitter: &mut Emitter) {
+        if let Some(gathered) = self.done.get(unit).copied().flatten() {
+            emitter.wait_for(gathered);
+        }
+    }
+
+    /// After them.
+    pub fn leave(&mut self, unit: usize, emitter: &mut Emitter) {
+        if self.gives_up {
+            let last = emitter.last_kernel().expect("a unit has a kernel");
+            emitter.free(last, MemoryKind::Weights, self.units[unit].0);
+        }
+        if !self.done.is_empty() {
+            self.next(emitter);
+        }
+    }
+
+    /// The gather of the next unit, if there is one.
+    fn next(&mut self, emitter: &mut Emitter) {
+        let Some((bytes, works)) = self.units.get(self.done.len()) else { return };
+        let mut last = None;
+        for work in works {
+            let after = if last.is_none() { emitter.frontier() } else { Vec::new() };
+            let op = emitter.push("gather weights", self.pass, Stream::Data, *work, after);
+            let unit = self.done.len();
+            let span = LayerSpan::of_pass(self.pass, unit, unit + 1, self.units.len());
+            emitter.ops[op].task = Task::Layers(State::Weights, span);
+            if last.is_none() {
+                emitter.allocate(op, MemoryKind::Weights, *bytes);
+            }
+            last = Some(op);
+        }
+        self.done.push(last);
+    }
+}
+
+/// The reductions of gradients in one backward pass of a stage.
+pub(crate) struct Reductions<'a> {
+    plan: &'a Plan,
+    buckets: Vec<(usize, Copies)>,
+    /// The last op of each bucket's reduction so far.
+    done: Vec<Option<usize>>,
+    layers: usize,
+}
+
+impl<'a> Reductions<'a> {
+    /// None at all.
+    pub fn none(plan: &'a Plan) -> Self {
+        Self { plan, buckets: Vec::new(), done: Vec::new(), layers: 0 }
+    }
+
+    /// Those of a pass over `layers`, the last first.
+    pub fn of<'b>(plan: &'a Plan, variant: Variant, layers: impl Iterator<Item = &'b Layer> + Clone) -> Self {
+        let count = layers.clone().count();
+        let buckets = match reduces(plan, variant) {
+            true if plan.stack.overlap_gradient_reduction || plan.shards_gradients() => buckets(plan, layers),
+            true => vec![(0, Copies::of_all(plan, layers))],
+            false => Vec::new(),
+        };
+        Self { plan, buckets, done: Vec::new(), layers: count }
+    }
+
+    /// Before the ops of a layer: what must wait until there is room for its gradients.
+    pub fn enter(&self, layer: usize, emitter: &mut Emitter) {
+        let begins = self.buckets.get(self.done.len()).is_some_and(|(first, _)| *first == layer);
+        if let (true, Some(before)) = (begins && self.plan.shards_gradients(), self.done.len().checked_sub(2))
+            && let Some(reduced) = self.done[before]
+        {
+            emitter.wait_for(reduced);
+        }
+    }
+
+    /// After them, the first of them op number `first`; returns the last op of a reduction that follows.
+    pub fn leave(&mut self, layer: usize, first: usize, emitter: &mut Emitter) -> Option<usize> {
+        let (begins, copies) = self.buckets.get(self.done.len())?;
+        let bytes = match self.plan.shards_gradients() {
+            true => whole_gradients(self.plan, copies),
+            false => Bytes::ZERO,
+        };
+        if *begins == layer {
+            emitter.allocate(first, MemoryKind::Gradients, bytes);
+        }
+        let end = self.buckets.get(self.done.len() + 1).map_or(self.layers, |(next, _)| *next);
+        if layer + 1 < end {
+            return None;
+        }
+        let mut last = None;
+        for work in reductions(self.plan, copies) {
+            let op = match self.plan.stack.overlap_gradient_reduction {
+                true => {
+                    let after = emitter.frontier();
+                    emitter.push("reduce gradients", Pass::Backward, Stream::Data, work, after)
+                }
+                false => emitter.in_line("reduce gradients", Pass::Backward, work),
+            };
+            let span = LayerSpan::of_pass(Pass::Backward, *begins, end, self.layers);
+            emitter.ops[op].task = Task::Layers(State::Gradients, span);
+            last = Some(op);
+        }
+        if let Some(op) = last {
+            emitter.free(op, MemoryKind::Gradients, bytes);
+        }
+        self.done.push(last);
+        last
+    }
+
+    /// At the end of the pass: where each reduces its gradients, the next one does not begin before that is done.
+    pub fn end(&self, emitter: &mut Emitter) {
+        let every = self.plan.reduction() == Reduction::EveryMicrobatch;
+        if every && self.plan.stack.overlap_gradient_reduction && !self.done.is_empty() {
+            self.done.iter().flatten().for_each(|op| emitter.wait_for(*op));
+            emitter.in_line("gradients reduced", Pass::Backward, Work::Join);
+        }
+    }
+}
+
+/// What gathering `copies` takes: the whole of all that is divided; nothing where weights are not.
+pub(crate) fn whole_weights(plan: &Plan, copies: &Copies) -> Bytes {
+    let gathered = plan.divides(Divided::Weights);
+    let divided = copies.on_several(plan).filter(|(sharing, _)| gathered && sharing.shard > 1);
+    divided.map(|(_, parameters)| plan.job.precision.storage_bytes() * parameters).sum()
+}
+
+/// What the gradients of `copies` take before they are reduced.
+pub(crate) fn whole_gradients(plan: &Plan, copies: &Copies) -> Bytes {
+    let gradient = plan.state_bytes().gradient;
+    gradient * copies.total() as f64
+}

@@ -1,0 +1,203 @@
+//! Mixtures of experts: router, dispatch, the experts' matrices as grouped products, combination.
+
+use crate::elementwise::activation;
+use crate::feed_forward::{columns, feed_forward};
+use crate::part::{Input, Part, Role, Shape, Step, grouped, leave, replicated};
+use trainwright_spec::collective::CollectiveKind;
+use trainwright_spec::experts::{Gate, Move, Visits, nodes_of_a_token};
+use trainwright_spec::model::Experts;
+use trainwright_spec::plan::Piece;
+use trainwright_spec::program::{Axis, Does, Module};
+use trainwright_spec::units::Bytes;
+
+/// The parts of a mixture of experts.
+///
+/// Of F · E neighbouring ranks each holds 1/F of 1/E of the experts. Where the expert-tensor ranks are the tensor axis's
+/// and have the same tokens (they always do without sequence parallelism; with it they gather them if the experts
+/// are not spread), the layer is one region of the tensor axis, left by summing the ranks' outputs. Elsewhere every rank
+/// dispatches tokens of its own, and shared experts are a region by themselves.
+pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
+    let region = is_region(shape);
+    let visits = visits(shape, experts, region);
+    let moves = shape.routing.dispatcher().moves(&visits);
+    let whole = shape.activations(shape.tokens() * shape.hidden);
+    let own = experts.expert.width.div_ceil(shape.mesh.expert_tensor());
+
+    let mut parts = router(shape, experts);
+    let mut dispatch = Part::default();
+    let mut enter = Part::default();
+    if region {
+        leave(shape, whole, &mut enter);
+    }
+    dispatch.forward = [enter.backward, there(shape, "dispatch", &moves, Weighed::No)].concat();
+    dispatch.backward = [back("dispatch", &moves), enter.forward].concat();
+    parts.push(dispatch.named(Module::Dispatch));
+
+    let count = experts.count / visits.expert;
+    let rows = visits.rows.div_ceil(count);
+    let grouped = |module, inner: usize, outer: usize| {
+        let mut part = grouped(shape, module, count, rows, [inner, outer]);
+        part.kept = shape.operands(visits.rows * inner);
+        part
+    };
+    parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own).named(Module::ExpertFc1));
+    parts.push(activation(shape, &experts.expert, visits.rows, own).named(Module::ExpertActivation));
+    let mut second = grouped("expert fc2", own, shape.hidden);
+    second.join(Piece::Activation, Role::Reads, second.kept);
+    parts.push(second.named(Module::ExpertFc2));
+    if let Some(shared) = &experts.shared {
+        let input = if region { Input::Shared } else { Input::Region };
+        let mut shared = feed_forward(shape, shared, input, !region);
+        let kept = shared[0].kept;
+        shared[0].join(Piece::Norm, Role::Reads, kept);
+        parts.extend(shared);
+    }
+    let mut combine = Part { forward: back("combine", &moves), kept: weighed(&moves), ..Part::default() };
+    if region {
+        leave(shape, whole, &mut combine);
+    }
+    combine.backward.extend(there(shape, "combine", &moves, Weighed::Yes));
+    parts.push(combine.named(Module::Combine));
+    parts
+}
+
+/// Whether the layer is one region of the tensor axis.
+fn is_region(shape: &Shape) -> bool {
+    let mesh = shape.mesh;
+    mesh.expert_tensor() == mesh.tensor && (mesh.expert == 1 || !shape.sequence_parallel)
+}
+
+/// Where a microbatch's tokens go.
+fn visits(shape: &Shape, experts: &Experts, region: bool) -> Visits {
+    let (mesh, routing) = (shape.mesh, shape.routing);
+    let own = if region { shape.tokens() } else { shape.own_tokens() };
+    let expert_tensor = if region { 1 } else { mesh.expert_tensor() };
+    let copies = (own * experts.per_token) as f64;
+    let of_ranks = routing.spread(experts, shape.layer, mesh.expert);
+    let nodes = mesh.expert / mesh.expert_inner;
+    let of_nodes = routing.spread(experts, shape.layer, nodes);
+    // What is sent to the same experts together: tokens, or what the group has of a sentence.
+    let together = match routing.gate {
+        Gate::Token => 1,
+        Gate::Sentence => {
+            let sharing = if region { mesh.context } else { mesh.tensor * mesh.context };
+            own.div_ceil(shape.batch) * sharing.min(mesh.expert * expert_tensor)
+        }
+    };
+    let rows = (copies * expert_tensor as f64 * of_ranks.busiest).ceil() as usize;
+    // A node gets a token once at most.
+    let once = (nodes_of_a_token(experts, nodes) * of_nodes.busiest).min(nodes as f64);
+    Visits {
+        token: shape.activations(shape.hidden),
+        own,
+        sent: (copies * of_ranks.mean).ceil() as usize,
+        rows: rows.next_multiple_of(together),
+        node_rows: own as f64 * once,
+        expert: mesh.expert,
+        inner: mesh.expert_inner,
+        expert_tensor,
+    }
+}
+
+/// The router's product, and its softmax and choice of experts in fp32: over tokens, or over the means of sentences.
+fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
+    let scores_of = |rows: usize| {
+        let scores = Bytes::new(4.0 * (rows * experts.count) as f64);
+        let step = vec![Step::reduction("top-k", 2.0 * scores, scores)];
+        Part { forward: step.clone(), backward: step, kept: scores, ..Part::default() }
+    };
+    match shape.routing.gate {
+        Gate::Token => {
+            vec![
+                replicated(&shape.base(), "router", shape.hidden, experts.count).named(Module::Router),
+                scores_of(shape.own_tokens()).named(Module::TopK),
+            ]
+        }
+        Gate::Sentence => {
+            let means = Shape { sequence: 1, context: 1, sequence_parallel: false, ..*shape };
+            vec![
+                mean_of_tokens(shape),
+                replicated(&means.base(), "router", shape.hidden, experts.count),
+                scores_of(shape.batch),
+            ]
+        }
+    }
+}
+
+/// The mean of each sentence's tokens, summed over the ranks that have parts of it.
+fn mean_of_tokens(shape: &Shape) -> Part {
+    let tokens = shape.activations(shape.own_tokens() * shape.hidden);
+    let means = shape.activations(shape.batch * shape.hidden);
+    let sum = |axis| Step::Collective {
+        module: "sum of tokens",
+        kind: CollectiveKind::AllReduce,
+        axis,
+        bytes: means,
+        beside_next: false,
+        does: None,
+    };
+    let parts = [(Axis::Tensor, shape.sequence_parallel), (Axis::Context, shape.mesh.context > 1)];
+    let sums = parts.into_iter().filter(|(_, divided)| *divided).map(|(axis, _)| sum(axis));
+    Part {
+        forward: std::iter::once(Step::reduction("mean of tokens", tokens, means)).chain(sums).collect(),
+        backward: vec![Step::streaming("mean of tokens", means, tokens)],
+        ..Part::default()
+    }
+}
+
+/// Whether copies are those of outputs, whose gradients and those of the gates both come from them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weighed {
+    Yes,
+    No,
+}
+
+/// From own tokens to the experts' rows, in the precision that the software sends them in.
+fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) -> Vec<Step> {
+    let element = shape.activations(1);
+    let sent = shape.stack.dispatch_element.as_ref().map_or(element, |size| size.value) / element;
+    let mut gathered = Bytes::ZERO;
+    let step = |each: &Move| match *each {
+        Move::Copy { tokens, copies } => {
+            let outputs = if weighed == Weighed::Yes { tokens } else { Bytes::ZERO };
+            let copy = Step::streaming(module, outputs + copies, copies).doing(Does::Arrange);
+            copy.holding(std::mem::take(&mut gathered))
+        }
+        Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
+        Move::Exchange { kind, axis, bytes } => {
+            gathered = bytes;
+            Step::Collective {
+                module,
+                kind,
+                axis,
+                bytes: sent * bytes,
+                beside_next: false,
+                does: Some(Does::Route),
+            }
+        }
+    };
+    moves.iter().map(step).collect()
+}
+
+/// The same moves back.
+fn back(module: &'static str, moves: &[Move]) -> Vec<Step> {
+    let step = |each: &Move| match *each {
+        Move::Copy { tokens, copies } => Step::streaming(module, copies, tokens).doing(Does::Arrange),
+        Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
+        Move::Exchange { kind, axis, bytes } => Step::Collective {
+            module,
+            kind: Move::reversed(kind),
+            axis,
+            bytes,
+            beside_next: false,
+            does: Some(Does::Route),
+        },
+    };
+    moves.iter().rev().map(step).collect()
+}
+
+/// The experts' outputs as they are weighed, kept for the gradient of the gates.
+fn weighed(moves: &[Move]) -> Bytes {
+    let copies = |each: &Move| if let Move::Copy { copies, .. } = each { *copies } else { Bytes::ZERO };
+    moves.iter().map(copies).sum()
+}

@@ -1,0 +1,296 @@
+//! Memory of a rank in closed form, and of its node beside the GPUs.
+
+mod divided;
+mod offloaded;
+
+pub use offloaded::{NodeMemory, node_memory};
+
+use crate::data::{Copies, divisor};
+use crate::stage::{Stage, own_stages};
+use divided::Whole;
+use offloaded::with_offload;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use trainwright_spec::data::Divided;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::{Allocation, Axis, MemoryKind, Place};
+use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
+use trainwright_spec::stack::MemoryReport;
+use trainwright_spec::units::Bytes;
+
+/// The peak memory of one rank by kind.
+///
+/// Weights, gradients and optimizer state stay for the whole step; activations are those of the microbatches in
+/// flight at the schedule's peak; buffers hold what backward computes again, the largest temporary, communicators,
+/// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
+/// from the first one to it.
+///
+/// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the fullest moment of a backward
+/// pass.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct RankMemory {
+    /// Weights in the precision of the matrix products.
+    pub weights: Bytes,
+    /// Accumulated gradients.
+    pub gradients: Bytes,
+    /// Master weights and moments.
+    pub optimizer: Bytes,
+    /// Activations kept between forward and backward.
+    pub activations: Bytes,
+    /// Temporaries at the peak.
+    pub temporaries: Bytes,
+    /// Libraries, communicators, fragmentation: held all the time.
+    pub overhead: Bytes,
+    /// Whole weights that are gathered from parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gathered: Bytes,
+    /// Whole gradients before they are reduced to parts, at their peak.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreduced: Bytes,
+    /// By how much activations, temporaries and these two at their peaks are more than the most of them together.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart: Bytes,
+    /// Of `weights`, those that are fetched and dropped again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fetched_weights: Bytes,
+    /// Of `gradients`, those that are on their way out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub leaving_gradients: Bytes,
+    /// In the memory of the node's processors, not on the GPU.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub host: Bytes,
+    /// On the node's drives.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nvme: Bytes,
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
+}
+
+impl RankMemory {
+    /// Everything.
+    pub fn total(&self) -> Bytes {
+        let state = self.weights + self.gradients + self.optimizer;
+        state
+            + self.activations
+            + self.temporaries
+            + self.overhead
+            + (self.gathered + self.unreduced - self.apart)
+    }
+
+    /// What is held during the whole step.
+    pub fn resident(&self) -> Vec<Allocation> {
+        let held = [
+            (MemoryKind::Weights, self.weights - self.fetched_weights),
+            (MemoryKind::Gradients, self.gradients - self.leaving_gradients),
+            (MemoryKind::Optimizer, self.optimizer),
+            (MemoryKind::Buffers, self.overhead),
+        ];
+        held.into_iter().map(|(kind, bytes)| Allocation { kind, bytes }).collect()
+    }
+}
+
+/// What each parameter on a rank takes during the whole step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ParameterBytes {
+    /// Its weight.
+    pub weights: Bytes,
+    /// Its accumulated gradient.
+    pub gradients: Bytes,
+    /// Its master weight and moments.
+    pub optimizer: Bytes,
+}
+
+impl ParameterBytes {
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.weights + self.gradients + self.optimizer
+    }
+}
+
+/// Bytes of weights, gradients and optimizer state for each parameter that the ranks of `axis` have in common.
+///
+/// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
+/// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
+/// in every microbatch they stay whole until the last. What the stack holds beside that counts as gradients.
+pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
+    let ranks = divisor(plan, axis) as f64;
+    let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
+    let state = plan.state_bytes();
+    let beside = plan.stack.extra_state.as_ref().map_or(Bytes::ZERO, |extra| {
+        let divided = match plan.shards_optimizer() {
+            true => extra.divided_whole.value + extra.divided_part.value / ranks,
+            false => Bytes::ZERO,
+        };
+        extra.always.value + divided
+    });
+    ParameterBytes {
+        weights: part(plan.divides(Divided::Weights), state.weight),
+        gradients: part(plan.shards_gradients(), state.gradient) + beside,
+        optimizer: part(plan.shards_optimizer(), state.optimizer()),
+    }
+}
+
+/// The same as far as it stays in the GPU's memory for the whole step.
+pub fn gpu_state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
+    let (offload, state) = (&plan.offload, state_per_parameter(plan, axis));
+    let unless = |place: Option<Place>, bytes| if place.is_some() { Bytes::ZERO } else { bytes };
+    ParameterBytes {
+        weights: unless(offload.parameters, state.weights),
+        gradients: unless(offload.gradients, state.gradients),
+        optimizer: state.optimizer * (1.0 - offload.updated_by_host()),
+    }
+}
+
+/// Bytes of the copies of a weight that products below 16 bits read, beside it or instead of it.
+fn quantised_bytes(plan: &Plan) -> Bytes {
+    let precision = plan.job.precision;
+    precision.quantisation().map_or(Bytes::ZERO, |quantisation| {
+        let copies = quantisation.copies as f64 * precision.operand_bytes();
+        let instead = plan.stack.quantised_weights_only && !plan.divides(Divided::Weights);
+        if instead { copies - plan.state_bytes().weight } else { copies }
+    })
+}
+
+/// Memory that libraries, communicators and buffers of a fixed size take.
+pub fn fixed_overhead(plan: &Plan) -> Bytes {
+    let [shard, replica] = match plan.mesh.shard {
+        Some(shard) => [shard, plan.mesh.weight_copies() / shard],
+        None => [plan.mesh.weight_copies(), 1],
+    };
+    let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
+    let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
+    let own = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline, plan.mesh.context];
+    let grid = [Axis::TensorRow, Axis::TensorColumn, Axis::TensorDepth];
+    let grid = grid.map(|axis| if plan.mesh.tensor_rows > 1 { plan.mesh.size(axis) } else { 1 });
+    let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
+    let communicators =
+        (own.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
+    let extra = plan.stack.extra_state.as_ref().filter(|_| plan.shards_optimizer());
+    let buffers =
+        extra.and_then(|extra| extra.divided_buffers.as_ref()).map_or(Bytes::ZERO, |bytes| bytes.value);
+    plan.stack.context_memory.value + plan.stack.communicator_memory.value * communicators + buffers
+}
+
+/// What the plan's software prints as its memory, given that of its pipeline ranks.
+pub fn reported_memory(plan: &Plan, ranks: &[RankMemory]) -> Bytes {
+    let most = |of: fn(&RankMemory) -> Bytes| ranks.iter().map(of).fold(Bytes::ZERO, Bytes::max);
+    match &plan.stack.memory_report {
+        MemoryReport::Peak => most(RankMemory::total),
+        MemoryReport::PeakOfTensors => most(|rank| rank.total() - rank.overhead),
+        MemoryReport::BetweenSteps { left } => {
+            let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
+            let state = ranks[0].weights + ranks[0].gradients + ranks[0].optimizer;
+            state + left.value * (tokens * plan.model.hidden) as f64
+        }
+    }
+}
+
+/// The closed form for every pipeline rank of a plan.
+pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
+    stages_memory(plan, &Stage::all(plan))
+}
+
+/// The same where the lists of the plan's schedule are at hand: for many plans that differ in their stages alone.
+pub fn plan_memory_with(plan: &Plan, lists: &ActionLists) -> Vec<RankMemory> {
+    memory_with(plan, &Stage::all(plan), lists)
+}
+
+/// The same for one pipeline rank.
+pub fn rank_memory_with(plan: &Plan, lists: &ActionLists, rank: usize) -> RankMemory {
+    let stages = Stage::of_rank(plan, rank);
+    let one = ranks_memory(plan, &stages, lists, rank..rank + 1);
+    one.into_iter().next().expect("a rank was asked for")
+}
+
+/// The closed form for every pipeline rank of a plan with these stages.
+pub(crate) fn stages_memory(plan: &Plan, stages: &[Stage]) -> Vec<RankMemory> {
+    memory_with(plan, stages, &plan.schedule().lists(plan.pipeline_shape()))
+}
+
+fn memory_with(plan: &Plan, stages: &[Stage], lists: &ActionLists) -> Vec<RankMemory> {
+    ranks_memory(plan, stages, lists, 0..lists.ranks.len())
+}
+
+/// Of some ranks, all of whose stages are given.
+fn ranks_memory(plan: &Plan, stages: &[Stage], lists: &ActionLists, ranks: Range<usize>) -> Vec<RankMemory> {
+    let held = by_number(plan, stages, Held::of);
+    let own = lists.ranks[ranks.clone()].iter();
+    let memory = ranks.clone().zip(own).map(|rank| rank_memory(plan, stages, &held, rank)).collect();
+    if plan.offload.is_none() { memory } else { with_offload(plan, stages, lists, (ranks, memory)) }
+}
+
+/// Something of each stage by its number in actions, and its default for stages that are not given.
+fn by_number<T: Default + Clone>(plan: &Plan, stages: &[Stage], of: impl Fn(&Stage) -> T) -> Vec<T> {
+    let mut all = vec![T::default(); plan.stages.len() * plan.schedule().copies()];
+    stages.iter().for_each(|stage| all[stage.number] = of(stage));
+    all
+}
+
+/// What one microbatch holds of a stage.
+#[derive(Clone, Default)]
+struct Held {
+    /// From forward to backward, or to its first half.
+    kept: Bytes,
+    /// Between the halves of backward.
+    between: Bytes,
+}
+
+impl Held {
+    fn of(stage: &Stage) -> Self {
+        Held { kept: stage.kept(), between: stage.held_between() }
+    }
+
+    /// What an action adds to it.
+    fn change(&self, kind: ActionKind) -> Bytes {
+        match kind {
+            ActionKind::Forward => self.kept,
+            ActionKind::Backward => Bytes::ZERO - self.kept,
+            ActionKind::Input => self.between - self.kept,
+            ActionKind::Weight => Bytes::ZERO - self.between,
+        }
+    }
+}
+
+fn rank_memory(
+    plan: &Plan,
+    stages: &[Stage],
+    held: &[Held],
+    (pipeline_rank, actions): (usize, &Vec<Action>),
+) -> RankMemory {
+    let own = || own_stages(plan, stages, pipeline_rank);
+    let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
+        let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
+        copies
+            .iter()
+            .map(|(axis, parameters)| of(&gpu_state_per_parameter(plan, axis)) * parameters as f64)
+            .sum()
+    };
+    let levels = actions.iter().scan(Bytes::ZERO, |level, action| {
+        *level += held[action.stage].change(action.kind);
+        Some(*level)
+    });
+    let activations = levels.fold(Bytes::ZERO, Bytes::max);
+    let runs = |kind| actions.iter().any(|action| action.kind == kind);
+    let most = |of: fn(&Stage) -> Bytes| own().map(of).fold(Bytes::ZERO, Bytes::max);
+    let whole = if runs(ActionKind::Backward) { most(Stage::backward_peak) } else { Bytes::ZERO };
+    let halves = if runs(ActionKind::Input) { most(Stage::halves_peak) } else { Bytes::ZERO };
+    let temporaries = whole.max(halves);
+    let Whole { gathered, unreduced, apart } = Whole::of(plan, own(), temporaries);
+    let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
+    let quantised = own().map(Stage::quantised).sum::<u64>() as f64;
+    RankMemory {
+        weights: (state(|state| state.weights) + quantised_bytes(plan) * quantised)
+            * plan.schedule().weight_versions() as f64,
+        gradients: state(|state| state.gradients),
+        optimizer: state(|state| state.optimizer),
+        activations,
+        temporaries,
+        overhead: fixed_overhead(plan) + lost,
+        gathered,
+        unreduced,
+        apart,
+        ..RankMemory::default()
+    }
+}

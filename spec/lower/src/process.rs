@@ -1,0 +1,64 @@
+//! What software adds to the kernels of a pass, where the stack says how much: the work of a rank's own process beside
+//! its GPU, and passes over memory.
+
+use crate::emit::Emitter;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::{Axis, Kernel, Op, Pass, Segment, Stream, Work};
+use trainwright_spec::stack::HostTimes;
+use trainwright_spec::units::Seconds;
+
+/// Launches the ops of a pass, which ends when all are launched and done.
+///
+/// T = n l + c t κ: n ops of the pass so far, l the time to launch one; if the pipeline crosses nodes, c collectives of a tensor
+/// group of t ranks, κ what one more rank adds. It runs ahead of the GPU from pass to pass unless it waits for the pass's message.
+pub(crate) fn launch(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
+    let Some(host) = &plan.stack.host else { return };
+    let message = emitter.ops.iter().position(|op| matches!(op.work, Work::Receive { .. }));
+    let after = message.filter(|_| host.waits_for_messages).into_iter().collect();
+    let ops = emitter.ops.len() as f64 * host.launch.value;
+    let work = Work::Process(ops + collectives(plan, host, &emitter.ops));
+    let launched = emitter.push("launch", pass, Stream::Host, work, after);
+    emitter.wait_for(launched);
+    emitter.in_line("launched", pass, Work::Join);
+}
+
+/// What launching the tensor group's collectives takes longer beside a pipeline's messages over the network.
+fn collectives(plan: &Plan, host: &HostTimes, ops: &[Op]) -> Seconds {
+    let crosses_nodes = plan.mesh.pipeline > 1 && plan.mesh.ranks() > plan.cluster.node.gpus.value;
+    let Some(of_a_rank) = host.collective.as_ref().filter(|_| crosses_nodes) else { return Seconds::ZERO };
+    let of_tensor = |op: &&Op| matches!(op.work, Work::Collective { axis: Axis::Tensor, .. });
+    (ops.iter().filter(of_tensor).count() * plan.mesh.tensor) as f64 * of_a_rank.value
+}
+
+/// Makes streaming kernels move what the software moves beside what they must.
+pub(crate) fn add_traffic(plan: &Plan, segment: &mut Segment) {
+    let Some(traffic) = &plan.stack.traffic else { return };
+    for op in &mut segment.ops {
+        if let Work::Compute(Kernel::Streaming { read, written, .. }) = &mut op.work {
+            *read = traffic.value * *read;
+            *written = traffic.value * *written;
+        }
+    }
+}
+
+/// Prepares a message between stages.
+pub(crate) fn message(plan: &Plan, pass: Pass, emitter: &mut Emitter) {
+    in_line(plan, pass, "prepare message", |host| Work::Process(host.message.value), emitter);
+}
+
+/// Closes a step.
+pub(crate) fn close_step(plan: &Plan, emitter: &mut Emitter) {
+    in_line(plan, Pass::Update, "close step", |host| Work::Process(host.step.value), emitter);
+}
+
+fn in_line(
+    plan: &Plan,
+    pass: Pass,
+    module: &'static str,
+    work: fn(&HostTimes) -> Work,
+    emitter: &mut Emitter,
+) {
+    if let Some(host) = &plan.stack.host {
+        emitter.in_line(module, pass, work(host));
+    }
+}

@@ -1,0 +1,154 @@
+//! What a page holds of a timeline: every action, as many spans as a browser draws easily, and the memory of each rank.
+//!
+//! ```json
+//! { "duration", "unit_s": 1e-9, "limit_bytes", "complete_until",
+//!   "labels": [ text ], "streams": [ text ], "kinds": [ text ],
+//!   "ranks": [ { "name",
+//!                "actions": [ start, length, letter, stage, microbatch, … ],
+//!                "lanes": { stream: [ start since the one before, length, label, kind, … ] },
+//!                "memory": [ time, MiB, … ] } ] }
+//! ```
+//!
+//! Times are whole nanoseconds.
+
+use super::TimelineData;
+use serde_json::{Map, Value, json};
+use trainwright_spec::program::{Axis, CopyDirection, Pass, Stream};
+use trainwright_spec::units::{Bytes, Picoseconds};
+use trainwright_timeline::actions::{extents, rows};
+use trainwright_timeline::memory::{changes_of, levels};
+use trainwright_timeline::sweep::spans_of;
+use trainwright_timeline::timeline::{Activity, Span, Timeline};
+
+/// The most spans of ops: some three megabytes, which every browser draws without waiting.
+const MOST_SPANS: usize = 150_000;
+
+/// The most steps of a rank's memory curve; of those that fall together the highest is kept.
+const MOST_LEVELS: usize = 4_000;
+
+/// The most ranks that are drawn.
+const MOST_RANKS: usize = 64;
+
+pub(super) fn collect(timeline: &Timeline, limit: Bytes) -> TimelineData {
+    let mut rows = rows(timeline);
+    let ranks = rows.len();
+    rows.truncate(MOST_RANKS);
+    let until = complete_until(timeline, &rows);
+    let mut kinds: Vec<String> = Vec::new();
+    let drawn: Vec<Value> = rows.iter().map(|&rank| rank_data(timeline, rank, until, &mut kinds)).collect();
+    let streams: Vec<&str> = Stream::ALL.iter().map(|stream| stream.name()).collect();
+    let json = json!({
+        "duration": nanoseconds(timeline.duration),
+        "limit_bytes": limit.get(),
+        "complete_until": until.map(nanoseconds),
+        "labels": timeline.labels,
+        "streams": streams,
+        "kinds": kinds,
+        "ranks": drawn,
+    });
+    let mut note =
+        "Wheel or buttons zoom, dragging moves, a double click shows all; point at a box for what it is. \
+                    A rank's upper row has its actions, those below its streams."
+            .to_string();
+    if let Some(until) = until {
+        note.push_str(&format!(" Ops are shown of the first {until}, actions of all of the step."));
+    }
+    if ranks > MOST_RANKS {
+        note.push_str(&format!(" {MOST_RANKS} of {ranks} rows are shown."));
+    }
+    TimelineData { json: json.to_string(), note }
+}
+
+fn rank_data(timeline: &Timeline, rank: usize, until: Option<Picoseconds>, kinds: &mut Vec<String>) -> Value {
+    let track = &timeline.ranks[rank];
+    let mut actions: Vec<u64> = Vec::new();
+    let extents = extents(timeline, rank);
+    for (extent, action) in extents.iter().filter_map(|extent| Some((extent, extent.action?))) {
+        let (start, length) = (nanoseconds(extent.start), nanoseconds(extent.length()));
+        actions.extend([
+            start,
+            length,
+            action.kind.letter() as u64,
+            action.stage as u64,
+            action.microbatch as u64,
+        ]);
+    }
+    let mut lanes = Map::new();
+    let shown = |span: &&Span| span.start < span.end && until.is_none_or(|until| span.start < until);
+    for stream in Stream::ALL {
+        let mut lane: Vec<u64> = Vec::new();
+        let mut before = 0;
+        for span in spans_of(timeline, rank).iter().filter(|span| span.stream == stream).filter(shown) {
+            let start = nanoseconds(span.start);
+            let name = kind(span);
+            let kind = kinds.iter().position(|known| *known == name).unwrap_or_else(|| {
+                kinds.push(name);
+                kinds.len() - 1
+            });
+            lane.extend([start - before, nanoseconds(span.end) - start, span.label as u64, kind as u64]);
+            before = start;
+        }
+        if !lane.is_empty() {
+            lanes.insert(stream.name().into(), lane.into());
+        }
+    }
+    let name = match track.stands_for {
+        1 => format!("rank {}", track.rank),
+        count => format!("rank {} ×{count}", track.rank),
+    };
+    json!({
+        "name": name,
+        "pipeline_rank": track.pipeline_rank,
+        "actions": actions,
+        "lanes": lanes,
+        "memory": memory(timeline, rank),
+    })
+}
+
+/// Times and whole MiB, in steps.
+fn memory(timeline: &Timeline, rank: usize) -> Vec<u64> {
+    let bucket = timeline.duration.0 / MOST_LEVELS as u64 + 1;
+    let mut steps: Vec<(u64, u64, f64)> = Vec::new();
+    for level in levels(changes_of(timeline, rank)) {
+        let (place, total) = (level.time.0 / bucket, level.total().get());
+        match steps.last_mut() {
+            Some((last, _, highest)) if *last == place => *highest = highest.max(total),
+            _ => steps.push((place, nanoseconds(level.time), total)),
+        }
+    }
+    steps.into_iter().flat_map(|(_, time, total)| [time, (total / 1_048_576.0).round() as u64]).collect()
+}
+
+/// The time before which few enough spans start; none if all may be shown.
+fn complete_until(timeline: &Timeline, rows: &[usize]) -> Option<Picoseconds> {
+    let mut starts: Vec<Picoseconds> =
+        rows.iter().flat_map(|rank| spans_of(timeline, *rank)).map(|span| span.start).collect();
+    if starts.len() <= MOST_SPANS {
+        return None;
+    }
+    starts.sort_unstable();
+    Some(starts[MOST_SPANS])
+}
+
+/// By what a span is coloured.
+fn kind(span: &Span) -> String {
+    match (span.activity, span.pass) {
+        (Activity::Compute, Pass::Forward) => "forward".into(),
+        (Activity::Compute, Pass::Recompute) => "recompute".into(),
+        (Activity::Compute, Pass::Backward) => "backward".into(),
+        (Activity::Compute, Pass::Update) => "update".into(),
+        (Activity::Communication(axis), _) => communication(axis),
+        (Activity::Copy(CopyDirection::ToHost), _) => "to host".into(),
+        (Activity::Copy(CopyDirection::FromHost), _) => "from host".into(),
+        (Activity::Host, _) => "host".into(),
+        (Activity::Wait, _) => "wait".into(),
+    }
+}
+
+fn communication(axis: Axis) -> String {
+    format!("{} communication", axis.name())
+}
+
+fn nanoseconds(time: Picoseconds) -> u64 {
+    time.0 / 1_000
+}

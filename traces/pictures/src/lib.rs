@@ -1,0 +1,15 @@
+//! Pictures and pages: a timeline as SVG, PNG or HTML, curves of collectives and sweeps, forecasts against measurements.
+//!
+//! ```text
+//! Timeline ─┬─► picture  the pipeline and its memory, as SVG or PNG
+//!           └─► html     a page with all of it, to be zoomed
+//! curves   ───► plot     times and bandwidths by size, what-if sweeps
+//! points   ───► scatter  forecast against measured
+//! ```
+//!
+//! The same input always gives the same bytes. Nothing here touches a terminal or a file.
+
+pub mod html;
+pub mod picture;
+pub mod plot;
+pub mod scatter;

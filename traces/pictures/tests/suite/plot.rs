@@ -1,0 +1,105 @@
+//! Plots of collectives by size.
+
+use trainwright_pictures::plot::{Curve, Mark, SweepPlot, png as draw, svg};
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// A forecast of 1 KiB to 1 MiB in 10 to 1000 µs, and two measurements.
+fn plot() -> SweepPlot {
+    let points = |times: &[(f64, f64)]| {
+        times.iter().map(|(bytes, time)| (Bytes::new(*bytes), Seconds::new(time * 1e-6))).collect()
+    };
+    let curve = |name: &str, mark: Mark, times: &[(f64, f64)]| Curve {
+        name: name.into(),
+        mark,
+        points: points(times),
+    };
+    SweepPlot {
+        title: "all-reduce over 8 GPUs <of one node>".into(),
+        bus_factor: 1.75,
+        curves: vec![
+            curve("forecast", Mark::Line, &[(1024.0, 10.0), (32768.0, 100.0), (1048576.0, 1000.0)]),
+            curve("measured", Mark::Points, &[(1024.0, 12.0), (1048576.0, 900.0)]),
+        ],
+    }
+}
+
+#[test]
+fn the_picture_has_its_words_and_marks() {
+    let text = svg(&plot());
+    for word in
+        ["over 8 GPUs &lt;of one node&gt;", "bus bandwidth (GB/s)", "time", "size", "forecast", "measured"]
+    {
+        assert!(text.contains(&format!("{word}\n</text>")), "no `{word}` in\n{text}");
+    }
+    for tick in ["1 KiB", "64 KiB", "1 MiB", "10 µs", "100 µs", "1 ms", "0.2", "0.5", "1", "2"] {
+        assert!(text.contains(&format!(">\n{tick}\n</text>")), "no tick `{tick}` in\n{text}");
+    }
+    // Two points in each panel and one in the legend; one line each besides the grid.
+    let forecast = |element: &str| element.contains("stroke=\"#005AAA\"");
+    assert_eq!(text.matches("<circle").count(), 2 * 2 + 1);
+    assert_eq!(
+        text.split('<').filter(|element| element.starts_with("polyline") && forecast(element)).count(),
+        3
+    );
+    assert_eq!(svg(&plot()), text);
+}
+
+/// A 10th of the way up in the logarithm is a 10th of the way up in the picture.
+#[test]
+fn both_axes_are_logarithmic() {
+    let text = svg(&plot());
+    let lines: Vec<Vec<(f64, f64)>> = text
+        .split("<polyline")
+        .filter(|element| element.contains("#005AAA"))
+        .map(|element| {
+            let points = element.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+            let place = |point: &str| {
+                let (x, y) = point.split_once(',').unwrap();
+                (x.parse().unwrap(), y.parse().unwrap())
+            };
+            points.split_whitespace().map(place).collect()
+        })
+        .collect();
+    // 32 KiB is half of the way from 1 KiB to 1 MiB, and 100 µs from 10 to 1000 µs.
+    let time = &lines[2];
+    assert_eq!(time.len(), 3, "{time:?}");
+    assert!((time[1].0 - (time[0].0 + time[2].0) / 2.0).abs() <= 1.0, "{time:?}");
+    assert!((time[1].1 - (time[0].1 + time[2].1) / 2.0).abs() <= 1.0, "{time:?}");
+    assert!(time[2].0 > time[0].0 && time[2].1 < time[0].1, "{time:?}");
+}
+
+#[test]
+fn the_png_is_the_same_picture() {
+    let file = draw(&plot());
+    let mut reader = png::Decoder::new(std::io::Cursor::new(&file)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    let size = format!("width=\"{}\" height=\"{}\"", info.width, info.height);
+    assert!(svg(&plot()).contains(&size), "{size}");
+    let has = |colour: [u8; 3]| pixels.chunks_exact(3).any(|pixel| pixel == colour);
+    assert!(has([255, 255, 255]) && has([0, 90, 170]) && has([217, 95, 2]));
+    assert_eq!(draw(&plot()), file);
+}
+
+#[test]
+fn a_single_size_and_no_curve_are_drawn_too() {
+    let mut one = plot();
+    one.curves.truncate(1);
+    one.curves[0].points.truncate(1);
+    assert!(svg(&one).contains(">\n1 KiB\n</text>"));
+    one.curves.clear();
+    assert!(svg(&one).contains("bus bandwidth"));
+}
+
+#[test]
+fn a_long_legend_gets_more_lines() {
+    let mut long = plot();
+    for index in 0..9 {
+        let name = format!("measured on a machine with a long name, {index}");
+        long.curves.push(Curve { name, mark: Mark::Points, points: Vec::new() });
+    }
+    let height = |text: String| -> u32 {
+        text.split("height=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+    };
+    assert!(height(svg(&long)) > height(svg(&plot())) + 50);
+}

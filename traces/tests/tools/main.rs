@@ -1,8 +1,0 @@
-//! Tests of what goes out to other tools and comes in from them.
-
-mod chakra;
-mod drafts;
-mod files;
-mod kineto;
-mod nsight;
-mod round_trips;

@@ -1,0 +1,46 @@
+//! How much memory a rank holds from one instant to the next.
+
+use crate::timeline::{MemoryChange, Timeline};
+use trainwright_spec::program::MemoryKind;
+use trainwright_spec::units::{Bytes, Picoseconds};
+
+/// What a rank holds of each kind, in the order of `MemoryKind::ALL`.
+pub type Held = [Bytes; MemoryKind::ALL.len()];
+
+/// What a rank holds from an instant until the next change.
+#[derive(Debug, Clone, Copy)]
+pub struct Level {
+    /// From the start of the step.
+    pub time: Picoseconds,
+    /// By kind.
+    pub held: Held,
+}
+
+impl Level {
+    /// Of all kinds.
+    pub fn total(&self) -> Bytes {
+        self.held.into_iter().sum()
+    }
+}
+
+/// The memory changes of one rank, by time.
+pub fn changes_of(timeline: &Timeline, rank: usize) -> &[MemoryChange] {
+    let first = timeline.memory.partition_point(|change| (change.rank as usize) < rank);
+    let count = timeline.memory[first..].partition_point(|change| change.rank as usize == rank);
+    &timeline.memory[first..first + count]
+}
+
+/// The levels of one rank's memory, by time.
+///
+/// The changes of one instant count together: what ends there gives its memory to what starts there, in whichever
+/// order they are listed. Levels are whole bytes, so that what sums of fractions leave over is no change.
+pub fn levels(changes: &[MemoryChange]) -> impl Iterator<Item = Level> {
+    let mut held = Held::default();
+    changes.chunk_by(|a, b| a.time == b.time).map(move |instant| {
+        for change in instant {
+            held[change.kind as usize] += change.bytes;
+        }
+        // Adding zero turns a rounded -0.0 into 0.0.
+        Level { time: instant[0].time, held: held.map(|bytes| Bytes::new(bytes.get().round() + 0.0)) }
+    })
+}

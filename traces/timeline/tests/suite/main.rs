@@ -1,0 +1,6 @@
+//! What reads a timeline, on timelines made by hand.
+
+mod chrome;
+mod draft;
+mod draw;
+mod report;
