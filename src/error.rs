@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use std::io;
 use thiserror::Error;
-use trainwright_evidence::training::TableError;
+use trainwright_evidence::runs::TableError;
 use trainwright_executor::RunError;
 use trainwright_formats::chakra::ChakraError;
 use trainwright_formats::kineto::KinetoError;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
-use trainwright_evidence::training::Table;
+use trainwright_evidence::runs::Table;
 use trainwright_planner::{Breadth, Pins, Question};
 use trainwright_spec::calibration::Calibration;
 use trainwright_spec::cluster::{Cluster, Gpu, NetworkProfile};

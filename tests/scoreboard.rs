@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use trainwright_evidence::training::statistics::{mean, median};
-use trainwright_evidence::training::{Outcome, Run, Table};
+use trainwright_evidence::runs::{Outcome, Run, Table};
+use trainwright_evidence::statistics::{mean, median};
 
 /// Every such row is forecast again.
 const EVERY: usize = 16;

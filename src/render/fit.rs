@@ -2,60 +2,8 @@
 
 use super::table::{Column, table};
 use super::words::heading;
-use trainwright_evidence::training::statistics::{mean, median, quantile};
-use trainwright_spec::calibration::{Calibration, Figures, Parameter, SourceErrors};
-
-/// A calibration and how free it was.
-pub struct Fit {
-    /// The calibration.
-    pub calibration: Calibration,
-    /// Factors that were free.
-    pub unknowns: usize,
-}
-
-/// Errors of a source's runs: forecast over measured, less one.
-pub struct Source {
-    /// Its name.
-    pub name: String,
-    /// With the catalog as it is.
-    pub before: Vec<f64>,
-    /// With factors from the other sources.
-    pub left_out: Vec<f64>,
-    /// With factors from all.
-    pub in_sample: Vec<f64>,
-}
-
-/// The figures of each source, and of all.
-pub fn sources(sources: &[Source]) -> Vec<SourceErrors> {
-    let all =
-        |of: fn(&Source) -> &Vec<f64>| figures(&sources.iter().flat_map(of).copied().collect::<Vec<f64>>());
-    let every = SourceErrors {
-        name: "all".into(),
-        rows: sources.iter().map(|source| source.before.len()).sum(),
-        catalog: all(|source| &source.before),
-        left_out: all(|source| &source.left_out),
-        in_sample: all(|source| &source.in_sample),
-    };
-    let own = sources.iter().map(|source| SourceErrors {
-        name: source.name.clone(),
-        rows: source.before.len(),
-        catalog: figures(&source.before),
-        left_out: figures(&source.left_out),
-        in_sample: figures(&source.in_sample),
-    });
-    own.chain([every]).collect()
-}
-
-fn figures(errors: &[f64]) -> Figures {
-    let sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
-    let tenths = |part: f64| (1000.0 * part).round() / 10.0;
-    Figures {
-        median: tenths(median(&sizes)),
-        mean: tenths(mean(&sizes)),
-        signed: tenths(mean(errors)),
-        p90: tenths(quantile(&sizes, 0.9)),
-    }
-}
+use trainwright_evidence::fit::Fit;
+use trainwright_spec::calibration::{Figures, Parameter};
 
 /// The page.
 pub fn page(fit: &Fit) -> String {

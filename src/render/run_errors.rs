@@ -2,7 +2,7 @@
 
 use super::table::{Column, table};
 use super::words::heading;
-use trainwright_evidence::training::{Group, Outcomes, Summary, TimeErrors};
+use trainwright_evidence::summary::{Group, Outcomes, Summary, TimeErrors};
 
 /// The page.
 pub fn summary(summary: &Summary) -> String {

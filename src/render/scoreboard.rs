@@ -1,7 +1,8 @@
 //! The scoreboard: a page on how forecasts compare with measurements, with its pictures and the forecasts behind it.
 
 use std::collections::BTreeMap;
-use trainwright_evidence::training::{Group, NoPlan, Outcomes, Prediction, Run, SWEEP, Summary, TimeErrors};
+use trainwright_evidence::runs::{NoPlan, Prediction, Run};
+use trainwright_evidence::summary::{Group, Outcomes, SWEEP, Summary, TimeErrors};
 use trainwright_pictures::scatter::{self, Scatter};
 use trainwright_spec::calibration::{Calibration, Figures};
 

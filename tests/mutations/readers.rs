@@ -3,7 +3,7 @@
 use crate::{Content, files, seeds};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use trainwright_evidence::training::Table;
+use trainwright_evidence::runs::Table;
 use trainwright_formats::chakra::{self, workload};
 use trainwright_formats::import::{Request, importer};
 use trainwright_formats::{kineto, nccl_tests, nsight};

@@ -7,7 +7,7 @@ mod sweeps;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use trainwright_evidence::training::{Run, Table};
+use trainwright_evidence::runs::{Run, Table};
 
 /// Every so many published runs are planned again, unless the variable says otherwise.
 const EVERY: usize = 97;

@@ -2,8 +2,8 @@
 //! choices the published plan makes beside the core of the space.
 
 use rayon::prelude::*;
-use trainwright_evidence::training::statistics::{mean, median};
-use trainwright_evidence::training::{Outcome, Run};
+use trainwright_evidence::runs::{Outcome, Run};
+use trainwright_evidence::statistics::{mean, median};
 use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_planner::{Pins, Question, Verdict, plan};
 use trainwright_sim::costs::ClusterCosts;

@@ -1,8 +1,8 @@
 //! Published sweeps of one model over many layouts: what the forecasts would have picked among the measured ones.
 
 use std::collections::BTreeMap;
-use trainwright_evidence::training::Run;
-use trainwright_evidence::training::statistics::mean;
+use trainwright_evidence::runs::Run;
+use trainwright_evidence::statistics::mean;
 
 /// Layouts of one model, batch and sequence on one number of GPUs, all measured.
 pub struct Sweep {

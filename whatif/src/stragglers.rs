@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use trainwright_evidence::training::statistics::{mean, quantile};
+use trainwright_evidence::statistics::{mean, quantile};
 use trainwright_lower::lower_every_copy;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::{Deadlock, Detail, Repeated, Waiting};

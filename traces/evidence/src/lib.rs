@@ -1,7 +1,14 @@
-//! What was measured elsewhere: published collectives (`published`) and tables of training runs (`training`), each row with its
-//! source.
+//! What is known of measured runs, and how well: published collectives (`published`), tables of training runs (`runs`), what the
+//! model forecasts of them (`forecasts`), the errors (`summary`), and calibrations that make them smaller (`fit`).
 //!
-//! Nothing here knows what a forecast says of a row.
+//! ```text
+//! CSV ─► runs: Run ─► Plan ─► forecasts ─► summary, by source, GPU, stack …
+//!                        └──► fit ─► Calibration, judged by sources left out
+//! ```
 
+pub mod fit;
+pub mod forecasts;
 pub mod published;
-pub mod training;
+pub mod runs;
+pub mod statistics;
+pub mod summary;

@@ -10,15 +10,11 @@
 mod cluster;
 mod model;
 mod plan;
-pub mod robust;
 mod row;
 mod stages;
-pub mod statistics;
-mod summary;
 mod table;
 
 pub use row::{Outcome, Run};
-pub use summary::{Group, MemoryErrors, Outcomes, SWEEP, Summary, TimeErrors};
 pub use table::{FORECAST_COLUMNS, Prediction, Table, TableError};
 
 use thiserror::Error;

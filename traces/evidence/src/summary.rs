@@ -1,7 +1,7 @@
 //! How forecasts compare with measurements: errors by source, GPU, precision, stack and quality.
 
-use super::statistics::{kendall, mean, median, quantile};
-use super::{NoPlan, Outcome, Prediction, Run};
+use crate::runs::{NoPlan, Outcome, Prediction, Run};
+use crate::statistics::{kendall, mean, median, quantile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

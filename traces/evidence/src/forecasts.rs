@@ -1,0 +1,58 @@
+//! Forecasts of the runs of a table.
+
+use crate::runs::{NoPlan, Outcome, Prediction, Run};
+use rayon::prelude::*;
+use trainwright_lower::memory::{node_memory, plan_memory, reported_memory};
+use trainwright_sim::costs::ClusterCosts;
+use trainwright_sim::{fullest, quick_forecast};
+use trainwright_spec::calibration::Calibration;
+use trainwright_spec::model::flops::AttentionCount;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::Seconds;
+
+/// A forecast, or a refusal, for each run, in order.
+pub fn forecasts(runs: &[Result<Run, NoPlan>], calibration: &Calibration) -> Vec<Result<Prediction, NoPlan>> {
+    let predict = |run: &Run| {
+        let mut plan = run.plan()?;
+        calibration.apply(&mut plan.cluster, &mut plan.stack);
+        Ok(Prediction { band: calibration.band.map(|band| (band.low, band.high)), ..predict(&plan)? })
+    };
+    runs.par_iter().map(|run| run.as_ref().map_err(NoPlan::clone).and_then(predict)).collect()
+}
+
+fn predict(plan: &Plan) -> Result<Prediction, NoPlan> {
+    let costs = ClusterCosts::new(&plan.cluster);
+    let forecast = quick_forecast(plan, &costs).map_err(|deadlock| NoPlan::Invalid(deadlock.to_string()))?;
+    let step = Seconds::from(forecast.step_time);
+    let percent = |part| 100.0 * (Seconds::from(part) / step);
+    let memory = plan_memory(plan);
+    let full = fullest(plan, &memory);
+    let used = memory[full].total();
+    let beside = node_memory(plan, &memory);
+    let fits = used <= plan.node(full).gpu.memory.value && beside.is_none_or(|beside| beside.fits());
+    let at_peak = at_peak(plan);
+    let printed = reported_memory(plan, &memory);
+    Ok(Prediction {
+        stack: plan.stack.name.clone(),
+        band: None,
+        step_seconds: step.get(),
+        ideal_seconds: at_peak.get() * (1.0 + bubble(plan)),
+        mfu_percent: 100.0 * (at_peak / step),
+        peak_memory_gb: if plan.stack.prints_gib { printed.as_gib() } else { printed.get() / 1e9 },
+        used_memory_gb: used.get() / 1e9,
+        outcome: if fits { Outcome::Fits } else { Outcome::OutOfMemory },
+        bubble_percent: percent(forecast.bubble),
+        exposed_percent: percent(forecast.exposed),
+    })
+}
+
+/// The model's FLOPs, every attention score counted, at the peak of all GPUs.
+fn at_peak(plan: &Plan) -> Seconds {
+    let flops = plan.model.training_flops(plan.job.sequence, AttentionCount::Full);
+    plan.job.global_batch as f64 * flops / plan.peak()
+}
+
+/// The bubble of 1F1B over the work: (p − 1) / (v m), p pipeline ranks with v stages each, m microbatches.
+fn bubble(plan: &Plan) -> f64 {
+    (plan.mesh.pipeline as f64 - 1.0) / (plan.virtual_stages * plan.microbatches()) as f64
+}
