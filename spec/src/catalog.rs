@@ -3,23 +3,14 @@
 //!
 //! A new entry is a new file in `spec/catalog`; no Rust is touched.
 
+pub(crate) mod files;
+
+pub use files::names;
+
 use crate::error::SpecError;
-use include_dir::{Dir, include_dir};
+use files::{CATALOG, folder};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-
-static CATALOG: Dir = include_dir!("$CARGO_MANIFEST_DIR/catalog");
-
-/// The names in a folder of the catalog (`gpus`, `interconnects`, `nics`, `nodes`, …), in alphabetical order.
-pub fn names(folder: &str) -> Vec<&'static str> {
-    let files = CATALOG.get_dir(folder).into_iter().flat_map(|dir| dir.files());
-    let mut names: Vec<&str> = files
-        .filter(|file| file.path().extension().is_some_and(|extension| extension == "toml"))
-        .filter_map(|file| file.path().file_stem()?.to_str())
-        .collect();
-    names.sort_unstable();
-    names
-}
 
 /// The text of a catalog file.
 ///
@@ -40,11 +31,6 @@ pub fn gpu_of_driver(name: &str) -> Option<&'static str> {
         toml::from_str(text.unwrap_or_default()).expect("the catalog's table is one of names")
     });
     NAMES.get(name).map(String::as_str)
-}
-
-/// The word for all entries, by the word for one.
-pub(crate) fn folder(kind: &str) -> String {
-    if CATALOG.get_dir(kind).is_some() { kind.into() } else { format!("{kind}s") }
 }
 
 /// Up to three of `names` that are spelt most like `name`, the closest first.

@@ -15,6 +15,7 @@ mod cores;
 mod device;
 mod document;
 mod fabric;
+mod generation;
 mod kinds;
 mod processors;
 mod profile;
@@ -27,6 +28,7 @@ pub use device::{DeviceProfile, MeasuredKernel, MeasuredOp};
 pub use fabric::{
     Cable, Dragonfly, End, Fabric, FatTree, Level, RailOptimised, Routing, Shape, Taper, Torus,
 };
+pub use generation::Generation;
 pub use processors::{Drives, Processors};
 pub use profile::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 pub use wiring::{Bridges, Pairs, Rings, Wiring};
@@ -285,32 +287,6 @@ pub struct AttentionReached {
     pub forward: Sourced<f64>,
     /// Backward.
     pub backward: Sourced<f64>,
-}
-
-/// A GPU's generation, as far as NCCL tells them apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Generation {
-    /// Volta, Turing and all before.
-    Volta,
-    /// Ampere.
-    Ampere,
-    /// Ada Lovelace and Hopper.
-    Hopper,
-    /// Blackwell.
-    Blackwell,
-}
-
-impl Generation {
-    /// The name in the catalog.
-    pub fn name(self) -> &'static str {
-        match self {
-            Generation::Volta => "volta",
-            Generation::Ampere => "ampere",
-            Generation::Hopper => "hopper",
-            Generation::Blackwell => "blackwell",
-        }
-    }
 }
 
 impl Interconnect {

@@ -1,6 +1,6 @@
 //! Everything that can be wrong with what a person hands in.
 
-use crate::catalog::folder;
+use crate::catalog::files::folder;
 use std::path::PathBuf;
 use thiserror::Error;
 

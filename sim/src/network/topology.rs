@@ -13,91 +13,24 @@
 mod cables;
 mod dragonfly;
 mod fat_tree;
+mod graph;
 mod inside;
 mod node;
 mod rail_optimised;
 mod rings;
+mod site;
 mod torus;
 
 pub use crate::flow::LinkId;
+pub use graph::{Link, LinkKind, Rings, Vertex};
 
 use crate::flow;
-use crate::mix::{mixed, spread};
+use graph::Routes;
 use node::Nodes;
-use std::fmt;
+use site::Site;
 use std::sync::Arc;
 use trainwright_spec::cluster::{Cluster, Shape};
 use trainwright_spec::units::{BytesPerSecond, Seconds};
-
-/// One channel in one direction.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Link {
-    /// What large messages reach on it.
-    pub bandwidth: BytesPerSecond,
-    /// Time that it adds to a path.
-    pub latency: Seconds,
-    /// What it is made of.
-    pub kind: LinkKind,
-    /// Where it starts.
-    pub from: Vertex,
-    /// Where it ends.
-    pub to: Vertex,
-}
-
-/// What a link is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkKind {
-    /// The GPUs' own: NVLink, Infinity Fabric, a TPU's links.
-    Interconnect,
-    /// PCIe lanes and what joins the processors' sockets.
-    Host,
-    /// From or to a network card.
-    Nic,
-    /// Between switches of the fabric.
-    Fabric,
-}
-
-/// An end of a link.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Vertex {
-    /// A GPU, by its global rank.
-    Gpu(usize),
-    /// The switches between the GPUs of a node, as one.
-    GpuSwitch {
-        /// Which node.
-        node: usize,
-    },
-    /// A PCIe switch of a node.
-    PcieSwitch {
-        /// Which node.
-        node: usize,
-        /// Which of the node's.
-        index: usize,
-    },
-    /// A processor of a node.
-    Socket {
-        /// Which node.
-        node: usize,
-        /// Which of the node's.
-        index: usize,
-    },
-    /// A NIC of a node, or all those of one GPU.
-    Nic {
-        /// Which node.
-        node: usize,
-        /// Which of the node's.
-        index: usize,
-    },
-    /// A switch of the fabric, or several that act as one.
-    Switch {
-        /// 0 at the nodes.
-        level: usize,
-        /// Which of its level.
-        index: usize,
-    },
-    /// A switch that a person named.
-    Named(Arc<str>),
-}
 
 /// Directed graph of links; its vertices are GPUs, switches, host bridges and NICs.
 ///
@@ -120,28 +53,6 @@ pub struct Topology {
     nodes: Option<Arc<Nodes>>,
     /// None where there is one node.
     fabric: Option<Box<dyn Routes>>,
-}
-
-/// The ways through a fabric; one file for each shape of fabric.
-trait Routes: Send + Sync + fmt::Debug {
-    /// Appends the links from GPU `from` to GPU `to` of another node.
-    fn route(&self, from: usize, to: usize, path: &mut Vec<LinkId>);
-
-    /// Links of the GPUs' own from one GPU to another, and the bandwidth of each; none where NICs join them.
-    fn direct(&self, _from: usize, _to: usize) -> (usize, BytesPerSecond) {
-        (0, BytesPerSecond::new(0.0))
-    }
-}
-
-/// Ways around a group of GPUs that share no link.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rings {
-    /// The GPUs of the group in the order of each ring.
-    pub cycles: Vec<Vec<usize>>,
-    /// What each ring can carry.
-    pub bandwidth: BytesPerSecond,
-    /// What the rings run over.
-    pub kind: LinkKind,
 }
 
 impl Topology {
@@ -274,57 +185,5 @@ impl Topology {
         let share = |links: &[LinkId]| self.link(links[0]).bandwidth / links.len() as f64;
         let bandwidth = path.chunk_by(|a, b| a == b).map(share).reduce(BytesPerSecond::min)?;
         Some(Rings { cycles: vec![group.to_vec()], bandwidth, kind: self.link(path[0]).kind })
-    }
-}
-
-/// What the file of a fabric builds with.
-struct Site<'a> {
-    cluster: &'a Cluster,
-    nodes: Arc<Nodes>,
-    links: &'a mut Vec<Link>,
-}
-
-impl Site<'_> {
-    /// Two links of the fabric between `low` and `high`, up first.
-    fn join(&mut self, low: Vertex, high: Vertex, bandwidth: BytesPerSecond) -> [LinkId; 2] {
-        let latency = self.cluster.fabric.hop_latency.as_ref().map_or(Seconds::ZERO, |latency| latency.value);
-        let link = |from, to| Link { bandwidth, latency, kind: LinkKind::Fabric, from, to };
-        [add(self.links, link(low.clone(), high.clone())), add(self.links, link(high, low))]
-    }
-
-    /// What the NICs of `nodes` nodes send together.
-    fn injection(&self, nodes: usize) -> BytesPerSecond {
-        self.nodes.injection() * nodes as f64
-    }
-
-    /// Nodes of group `index` when groups hold `size` nodes; the last may be smaller.
-    fn members(&self, index: usize, size: usize) -> usize {
-        size.min(self.cluster.nodes - index * size)
-    }
-}
-
-fn add(links: &mut Vec<Link>, link: Link) -> LinkId {
-    let id =
-        u32::try_from(links.len()).expect("`Cluster` refuses what has more links than that when it is read");
-    links.push(link);
-    LinkId(id)
-}
-
-/// A number that depends on both ends and on `salt` as if drawn at random, the same in every run.
-fn hash(from: usize, to: usize, salt: usize) -> usize {
-    mixed((from as u64) << 32 ^ (to as u64) ^ spread(salt as u64)) as usize
-}
-
-impl fmt::Display for Vertex {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Vertex::Gpu(rank) => write!(f, "gpu{rank}"),
-            Vertex::GpuSwitch { node } => write!(f, "node{node}.switch"),
-            Vertex::PcieSwitch { node, index } => write!(f, "node{node}.pcie{index}"),
-            Vertex::Socket { node, index } => write!(f, "node{node}.socket{index}"),
-            Vertex::Nic { node, index } => write!(f, "node{node}.nic{index}"),
-            Vertex::Switch { level, index } => write!(f, "switch{level}.{index}"),
-            Vertex::Named(name) => f.write_str(name),
-        }
     }
 }

@@ -1,7 +1,9 @@
 //! Fabrics that a person wrote down link by link: flows take ways with the fewest links.
 
+use super::graph::{Link, LinkKind, Routes, Vertex, add, hash};
 use super::node::Nodes;
-use super::{Link, LinkId, LinkKind, Routes, Site, Vertex, add, hash};
+use super::site::Site;
+use crate::flow::LinkId;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 use trainwright_spec::cluster::{Cable, End};

@@ -14,8 +14,10 @@
 //! NIC ─ router ─ local ─ gateway ─ global ─ gateway ─ local ─ router ─ NIC
 //! ```
 
+use super::graph::{Routes, Vertex};
 use super::node::Nodes;
-use super::{LinkId, Routes, Site, Vertex};
+use super::site::Site;
+use crate::flow::LinkId;
 use std::sync::Arc;
 use trainwright_spec::cluster::{Dragonfly, Routing};
 

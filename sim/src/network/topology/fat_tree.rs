@@ -9,8 +9,10 @@
 //! NICs     NICs
 //! ```
 
+use super::graph::{Routes, Vertex, hash};
 use super::node::Nodes;
-use super::{LinkId, Routes, Site, Vertex, hash};
+use super::site::Site;
+use crate::flow::LinkId;
 use std::sync::Arc;
 use trainwright_spec::cluster::FatTree;
 

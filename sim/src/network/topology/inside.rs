@@ -1,6 +1,7 @@
 //! The links of one node over one medium, and the ways between its GPUs, found once for all nodes.
 
-use super::{Link, LinkId, LinkKind, Vertex};
+use super::graph::{Link, LinkKind, Vertex};
+use crate::flow::LinkId;
 use trainwright_spec::cluster::{Bridges, Interconnect, Pairs, Wiring};
 use trainwright_spec::units::{BytesPerSecond, Seconds};
 

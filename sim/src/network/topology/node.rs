@@ -1,7 +1,9 @@
 //! The links inside the nodes and their NICs: equal in every node, so that routes are found once.
 
+use super::graph::{Link, LinkKind, Rings, Vertex, add};
 use super::inside::{Graph, split};
-use super::{Link, LinkId, LinkKind, Rings, Vertex, add, rings};
+use super::rings;
+use crate::flow::LinkId;
 use trainwright_spec::cluster::{Cluster, Interconnect, Wiring};
 use trainwright_spec::units::{BytesPerSecond, Seconds};
 

@@ -10,8 +10,10 @@
 //! What is meant for another rail first goes over the GPUs' own links to the GPU of its node that is on that rail
 //! (NCCL's PXN), so that within a pod it stays off the spines.
 
+use super::graph::{Routes, Vertex};
 use super::node::Nodes;
-use super::{LinkId, Routes, Site, Vertex};
+use super::site::Site;
+use crate::flow::LinkId;
 use std::sync::Arc;
 use trainwright_spec::cluster::RailOptimised;
 

@@ -1,6 +1,6 @@
 //! Rings through a group of GPUs that share no link: edge-disjoint directed Hamiltonian cycles.
 
-use super::{LinkKind, Rings};
+use super::graph::{LinkKind, Rings};
 use trainwright_spec::units::BytesPerSecond;
 
 /// Steps of the search for one number of rings; the groups of 2 to 8 GPUs of every known node need far fewer.

@@ -1,6 +1,7 @@
 //! Tori: every GPU joined to its two neighbours in each dim, routed dim by dim the shorter way.
 
-use super::{Link, LinkId, LinkKind, Routes, Vertex, add};
+use super::graph::{Link, LinkKind, Routes, Vertex, add};
+use crate::flow::LinkId;
 use trainwright_spec::cluster::{Cluster, Torus};
 use trainwright_spec::units::BytesPerSecond;
 
