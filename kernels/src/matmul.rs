@@ -1,4 +1,4 @@
-//! Matrix products, by the `gemm` crate.
+//! Matrix products, by the kernels of the `gemm` crates.
 
 use crate::real::Real;
 use crate::threads::Threads;
@@ -81,17 +81,24 @@ pub fn multiply_into<T: Real>(
         out.len()
     );
     let kept = if onto == Onto::Add { T::ONE } else { T::ZERO };
+    // The kernels prefer columns of the result whose elements lie one after the other: here that is the transposed product.
+    let (m, n, out_strides, a, b) = if stride > 1 {
+        (n, m, [stride, 1], b.transposed(), a.transposed())
+    } else {
+        (m, n, [1, stride], a, b)
+    };
+    let [out_column_stride, out_row_stride] = out_strides;
     // SAFETY: the three matrices lie inside their slices: `out` by the assertion above, `a` and `b` by that of
     // `Matrix::strided`, which is the only way to make one, and a transposition leaves the elements the same. `out` is
     // borrowed mutably, so it overlaps neither.
     unsafe {
-        gemm::gemm(
+        T::product()(
             m,
             n,
             k,
             out.as_mut_ptr(),
-            1,
-            stride as isize,
+            out_column_stride as isize,
+            out_row_stride as isize,
             onto == Onto::Add,
             a.data.as_ptr(),
             a.column_stride as isize,

@@ -4,6 +4,31 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
+/// A kernel of the `gemm` crates: `dst` ← `alpha` · `dst` + `beta` · `a` · `b`. Its arguments are m, n and k; `dst` with the
+/// stride of its columns and that of its rows, in elements, and whether it is read; `a` and `b` with theirs; `alpha` and
+/// `beta`; three flags for complex numbers; how many threads.
+pub(crate) type Product<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    gemm_common::Parallelism,
+);
+
 /// f32, or f64 for checks.
 pub trait Real:
     Copy
@@ -46,6 +71,10 @@ pub trait Real:
     /// The larger one.
     fn larger(self, other: Self) -> Self;
 
+    /// The kernel of its matrix products that is fastest on this processor.
+    #[doc(hidden)]
+    fn product() -> Product<Self>;
+
     /// tanh x = 1 − 2 / (e²ˣ + 1).
     #[inline(always)]
     fn tanh(self) -> Self {
@@ -86,6 +115,10 @@ impl Real for f64 {
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }
+    }
+
+    fn product() -> Product<Self> {
+        gemm_f64::gemm::f64::get_gemm_fn()
     }
 }
 
@@ -133,6 +166,10 @@ impl Real for f32 {
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }
+    }
+
+    fn product() -> Product<Self> {
+        gemm_f32::gemm::f32::get_gemm_fn()
     }
 }
 

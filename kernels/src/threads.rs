@@ -19,10 +19,10 @@ impl Threads {
     }
 
     /// As the matrix products want it.
-    pub(crate) fn parallelism(self) -> gemm::Parallelism {
+    pub(crate) fn parallelism(self) -> gemm_common::Parallelism {
         match self.0 {
-            1 => gemm::Parallelism::None,
-            count => gemm::Parallelism::Rayon(count),
+            1 => gemm_common::Parallelism::None,
+            count => gemm_common::Parallelism::Rayon(count),
         }
     }
 

@@ -50,6 +50,7 @@ pub mod schedule;
 pub mod sourced;
 pub mod stack;
 pub mod tensor;
+pub mod toml_text;
 pub mod units;
 
 /// The page about new schedules: its example is a test.

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use trainwright_executor::{Calibrated, DEVICES, Grid, Measuring, Over, Refused, calibrate};
 use trainwright_spec::plan::Plan;
+use trainwright_spec::toml_text::TomlText;
 
 /// The table of ops in a profile's folder.
 pub const TABLE: &str = "kernels.csv";
@@ -106,7 +107,7 @@ fn rows(measured: &Calibrated, first: bool) -> String {
 fn without_ops(measured: &Calibrated) -> String {
     let mut cluster = measured.cluster.clone();
     cluster.node.gpu.profile = None;
-    toml::to_string(&cluster).expect("a cluster has only tables, text and numbers")
+    cluster.write()
 }
 
 fn said(measured: &Calibrated) -> String {

@@ -16,6 +16,7 @@ use trainwright_executor::{
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::forecast;
 use trainwright_spec::plan::Plan;
+use trainwright_spec::toml_text::TomlText;
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_timeline::comparison::Comparison;
 
@@ -54,11 +55,7 @@ pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outco
     make(folder, arguments)?;
     write(folder, TABLE, &table)?;
     write(folder, LINKS, &links(&machine.links, gpu, about))?;
-    write(
-        folder,
-        CLUSTER,
-        &toml::to_string(&machine.cluster).expect("a cluster has only tables, text and numbers"),
-    )?;
+    write(folder, CLUSTER, &machine.cluster.write())?;
     if let Some(network) = &machine.network {
         write(folder, NETWORK, &network.to_toml())?;
     }

@@ -21,6 +21,7 @@ use trainwright_spec::model::preset::{preset, presets};
 use trainwright_spec::model::{Mlp, Model};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
+use trainwright_spec::toml_text::TomlText;
 use trainwright_spec::units::Bytes;
 
 /// Every preset.
@@ -101,7 +102,7 @@ pub fn gpus() -> Result<String, SpecError> {
 }
 
 fn gpu(name: &str) -> Result<Gpu, SpecError> {
-    toml::from_str(catalog::text("gpu", name)?)
+    Gpu::read(catalog::text("gpu", name)?)
         .map_err(|error| SpecError::Syntax { origin: name.into(), message: error.message().into() })
 }
 

@@ -1,5 +1,6 @@
 //! `run` with checkpoints: stopped and killed at any moment, on a full disk, with what does not suit.
 
+use crate::long::cases;
 use crate::run::{losses, tiny_plan};
 use crate::{Folder, Ran, program};
 use std::process::Command;
@@ -130,10 +131,10 @@ fn a_rank_that_hangs_or_dies_ends_the_program() {
     check_error(&run("--drill fire:1"), 2, "it must be like `death:1:3:20`");
 }
 
-/// Three kills; `TRAINWRIGHT_DRILLS` asks for another number.
+/// A kill, three in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
 #[test]
 fn after_a_kill_the_last_complete_checkpoint_is_there() {
-    let drills = std::env::var("TRAINWRIGHT_DRILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let drills = cases("TRAINWRIGHT_DRILLS", 1, 3) as u64;
     let folder = prepared();
     let run = "run plan.toml --data text --save ck --save-every 1 --steps";
     assert_eq!(folder.run(&format!("{run} 1")).code, 0);

@@ -10,6 +10,8 @@ mod examples;
 mod gpu_script;
 #[cfg(unix)]
 mod interrupts;
+#[path = "../common/long.rs"]
+mod long;
 mod network;
 #[cfg(unix)]
 mod pages;

@@ -1,6 +1,7 @@
 //! `run` with a process for each rank: how launchers are understood, and what becomes of the others when one is killed or
 //! hangs.
 
+use crate::long::cases;
 use crate::run::{ended, launched, losses, tiny_plan};
 use crate::{Folder, Ran, program};
 use std::process::{Child, Command};
@@ -53,10 +54,10 @@ fn what_mpi_starts_are_ranks_unasked() {
     check(["SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_TASKS_PER_NODE"], "--transport tcp");
 }
 
-/// Three kills; `TRAINWRIGHT_DRILLS` asks for another number.
+/// A kill, three in long tests; `TRAINWRIGHT_DRILLS` asks for another number.
 #[test]
 fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
-    let drills = std::env::var("TRAINWRIGHT_DRILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let drills = cases("TRAINWRIGHT_DRILLS", 1, 3) as u64;
     let folder = prepared();
     for number in 0..drills {
         let resume = if number == 0 { "" } else { "--resume ck" };

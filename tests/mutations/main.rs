@@ -6,13 +6,16 @@
 //!                               └─► a command, with limits on its memory and processor time
 //! ```
 //!
-//! Seeds are fixed. `TRAINWRIGHT_MUTATIONS=n` makes n times as many, with other seeds.
+//! Seeds are fixed. `TRAINWRIGHT_MUTATIONS=n` makes n times as many, with more seeds.
 
 mod commands;
 mod files;
+#[path = "../common/long.rs"]
+mod long;
 mod mutate;
 mod readers;
 
+use long::cases;
 use mutate::Draws;
 
 /// The content of a file.
@@ -43,7 +46,7 @@ impl Content {
 
 /// Seeds of `count` mutations of something, and of more if that is asked for.
 fn seeds(name: &str, count: u64) -> impl Iterator<Item = u64> {
-    let times = std::env::var("TRAINWRIGHT_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let times = cases("TRAINWRIGHT_MUTATIONS", 1, 2) as u64;
     // FNV-1a, so that two formats are not damaged alike.
     let first = name
         .bytes()

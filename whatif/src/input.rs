@@ -23,6 +23,7 @@ use trainwright_spec::cluster::{Cluster, Gpu, Shape, Wiring};
 use trainwright_spec::model::preset::preset;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
+use trainwright_spec::toml_text::TomlText;
 use trainwright_spec::units::DollarsPerHour;
 
 /// An input with a name of its own.
@@ -194,7 +195,7 @@ fn node(scenario: &mut Scenario, value: &str) -> Result<(), String> {
 
 fn gpu(scenario: &mut Scenario, value: &str) -> Result<(), String> {
     let text = catalog::text("gpu", value).map_err(|error| error.to_string())?;
-    let gpu: Gpu = toml::from_str(text).map_err(|error| error.message().to_string())?;
+    let gpu = Gpu::read(text).map_err(|error| error.message().to_string())?;
     scenario.cluster_mut().node.gpu = gpu;
     path::check_cluster(scenario)
 }

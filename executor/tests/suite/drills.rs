@@ -1,21 +1,18 @@
 //! Ranks that die, hang and meet numbers that are none: the run ends soon, says who it was, and can go on afterwards.
 
 use crate::drafts::{Draft, settings, tokens};
+use crate::long::cases;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 use trainwright_executor::{Drill, DrillKind, Fault, RunError, Saving, Settings, Start, train};
 
-/// Five drills; `TRAINWRIGHT_DRILLS` asks for another number.
-fn drills() -> u64 {
-    std::env::var("TRAINWRIGHT_DRILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
-}
-
 #[test]
 fn whatever_happens_to_a_rank_the_run_ends_and_can_be_resumed() {
     let plan = Draft { mesh: [2, 2, 1], optimizer: "adamw", ..Draft::of("gpt") }.plan();
     let whole = train(&plan, &tokens(), &settings(4), &mut |_| {}).unwrap();
-    for number in 0..drills() {
+    // Each kind at least once.
+    for number in 0..cases("TRAINWRIGHT_DRILLS", 3, 5) as u64 {
         // Anything that spreads well over ranks and ops will do.
         let random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
         let kinds = [DrillKind::Death, DrillKind::Stall, DrillKind::NotANumber];

@@ -1,8 +1,9 @@
-//! Plans of every axis, of pairs, triples and more of them, and of every schedule, on up to 16 ranks. By default some of
-//! them run for three steps; with `TRAINWRIGHT_FULL_GRID=n` every n-th for ten.
+//! Plans of every axis, of pairs, triples and more of them, and of every schedule, on up to 16 ranks. Every 307th runs for three
+//! steps, every 101st in long tests; with `TRAINWRIGHT_FULL_GRID=n` every n-th, for ten steps below 101.
 
 use crate::drafts::{Draft, model};
-use crate::parity::check;
+use crate::long::cases;
+use crate::parity::check_all;
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::schedule::SCHEDULES;
 
@@ -87,14 +88,10 @@ fn every_axis_with_every_other() {
     let all: Vec<Draft> = ["gpt", "llama", "mixtral"].into_iter().flat_map(drafts).collect();
     assert!(all.len() > 300 && all.iter().any(|draft| ranks(draft) == 16), "{}", all.len());
     assert_eq!(model("mixtral").blocks.len(), 1);
-    match std::env::var("TRAINWRIGHT_FULL_GRID").ok().and_then(|text| text.parse().ok()) {
-        Some(every) => {
-            let long = |draft| Draft { steps: 10, ..draft };
-            let chosen: Vec<Draft> = all.into_iter().step_by(every).map(long).collect();
-            // Some at a time, so that one sees how far it is.
-            chosen.chunks(200).for_each(check);
-        }
-        // A step that no number of choices on an axis divides.
-        None => check(&all.into_iter().step_by(101).collect::<Vec<_>>()),
-    }
+    // Steps that no number of choices on an axis divides.
+    let every = cases("TRAINWRIGHT_FULL_GRID", 307, 101);
+    let steps = if every < 101 { 10 } else { 3 };
+    let chosen: Vec<Draft> = all.into_iter().step_by(every).map(|draft| Draft { steps, ..draft }).collect();
+    // Some at a time, so that one sees how far it is.
+    chosen.chunks(200).for_each(check_all);
 }

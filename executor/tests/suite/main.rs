@@ -9,6 +9,8 @@ mod dropout;
 mod experts;
 mod faults;
 mod grid;
+#[path = "../../../tests/common/long.rs"]
+mod long;
 mod parity;
 mod recording;
 mod sequences;

@@ -1,6 +1,7 @@
 //! Any plan gives the losses and weights of one rank, up to rounding, and always the same ones.
 
 use crate::drafts::{BATCH, Draft};
+use crate::long::cases;
 use trainwright_executor::{Outcome, Way};
 use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
@@ -47,7 +48,9 @@ fn check_equal(name: &str, own: &Outcome, reference: &Outcome, tolerance: Tolera
     largest
 }
 
-/// Every draft against one rank with the same model and optimizer, twice.
+/// Drafts against one rank with the same model and optimizer, twice: all of them in long tests, else two of five, or the
+/// percentage that `TRAINWRIGHT_PARITY` says, the first among them. They are spread by the golden section, so that no period of a
+/// table hides a choice.
 pub fn check(drafts: &[Draft]) {
     check_within(drafts, 1e-4);
 }
@@ -59,6 +62,18 @@ pub fn check_within(drafts: &[Draft], tolerance: f64) {
 
 /// The same with several.
 pub fn check_apart(drafts: &[Draft], tolerance: Tolerance) {
+    let part = cases("TRAINWRIGHT_PARITY", 40, 100) as f64 / 100.0;
+    let runs = |index: usize| (0.618_034 * index as f64).fract() < part;
+    let chosen = drafts.iter().enumerate().filter(|(index, _)| runs(*index));
+    check_each(&chosen.map(|(_, draft)| draft.clone()).collect::<Vec<_>>(), tolerance);
+}
+
+/// The same, all of them in any case.
+pub fn check_all(drafts: &[Draft]) {
+    check_each(drafts, Tolerance { losses: 1e-4, weights: 1e-4, biases: 1e-4 });
+}
+
+fn check_each(drafts: &[Draft], tolerance: Tolerance) {
     let mut references: Vec<(String, Outcome)> = Vec::new();
     let mut largest = [0.0f64; 2];
     for draft in drafts {

@@ -4,13 +4,13 @@ use super::{list, print};
 use crate::render::table::{Column, wrapped_table};
 use Column::{Left, Right};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use trainwright_sim::network::{self, Call, Placement, Protocol};
 use trainwright_spec::catalog::{self, nearest};
 use trainwright_spec::cluster::{Cluster, Fabric, Interconnect, Nics};
 use trainwright_spec::collective::{self, CollectiveKind, Layout};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::nccl::Nccl;
+use trainwright_spec::toml_text::TomlText;
 use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 
 /// Every interconnect.
@@ -67,13 +67,13 @@ pub fn nics() -> Result<String, SpecError> {
 }
 
 /// A file of the catalog that leaves out its own name and what stands where it is used.
-fn file<T: DeserializeOwned>(kind: &'static str, name: &str, counts: &[(&str, i64)]) -> Result<T, SpecError> {
+fn file<T: TomlText>(kind: &'static str, name: &str, counts: &[(&str, i64)]) -> Result<T, SpecError> {
     let syntax =
         |error: toml::de::Error| SpecError::Syntax { origin: name.into(), message: error.message().into() };
     let mut table: toml::Table = catalog::text(kind, name)?.parse().map_err(syntax)?;
     table.insert("kind".into(), name.into());
     table.extend(counts.iter().map(|(key, count)| (key.to_string(), (*count).into())));
-    table.try_into().map_err(syntax)
+    T::read(&table.to_string()).map_err(syntax)
 }
 
 /// Every version of NCCL.

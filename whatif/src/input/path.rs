@@ -1,11 +1,10 @@
 //! Sets a key of the question or the plan by its path, as it stands in a plan's TOML file.
 
 use crate::scenario::{Base, Scenario};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use toml::Value;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::error::SpecError;
+use trainwright_spec::toml_text::TomlText;
 
 /// What becomes of a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,24 +70,19 @@ fn changed_cluster(cluster: &Cluster, rest: &str, path: &str, change: &Change) -
     Cluster::from_toml(&toml_text(&table), "cluster").map_err(words)
 }
 
-fn changed<T: Serialize + DeserializeOwned>(
-    part: &T,
-    rest: &str,
-    path: &str,
-    change: &Change,
-) -> Result<T, String> {
+fn changed<T: TomlText>(part: &T, rest: &str, path: &str, change: &Change) -> Result<T, String> {
     let mut table = table(part);
     change_at(&mut table, rest, path, change)?;
     read(table, path)
 }
 
-fn read<T: DeserializeOwned>(table: Value, path: &str) -> Result<T, String> {
+fn read<T: TomlText>(table: Value, path: &str) -> Result<T, String> {
     let unreadable = |error: toml::de::Error| format!("`{path}`: {}", error.message().replace('\n', " "));
-    table.try_into().map_err(unreadable)
+    T::read(&toml_text(&table)).map_err(unreadable)
 }
 
-fn table(part: &impl Serialize) -> Value {
-    Value::try_from(part).expect("questions and plans have only tables, text and numbers")
+fn table(part: &impl TomlText) -> Value {
+    Value::Table(part.write().parse().expect("what was written can be read"))
 }
 
 fn toml_text(value: &Value) -> String {

@@ -7,6 +7,7 @@ use crate::scenario::Scenario;
 use crate::sweep::{Watch, answers};
 use trainwright_spec::catalog;
 use trainwright_spec::cluster::{Cluster, Gpu};
+use trainwright_spec::toml_text::TomlText;
 
 /// One thing at a time that could be better, as it stands after `--vary`.
 const BETTER: [(&str, &str); 7] = [
@@ -57,7 +58,7 @@ fn next_gpus(base: &Scenario) -> Vec<String> {
     let Some(mine) = measures(own) else { return Vec::new() };
     let mut better: Vec<(f64, String)> = catalog::names("gpus")
         .into_iter()
-        .filter_map(|name| toml::from_str::<Gpu>(catalog::text("gpu", name).ok()?).ok())
+        .filter_map(|name| Gpu::read(catalog::text("gpu", name).ok()?).ok())
         .filter(|gpu| gpu.library == own.library && gpu.name != own.name)
         .filter_map(|gpu| {
             let ratios: Vec<f64> =
