@@ -9,16 +9,15 @@
 mod cpu;
 mod cuda;
 mod kinds;
-mod measure;
 mod numbers;
 mod ops;
 mod streams;
+pub(crate) mod tensor;
 mod words;
 
 pub(crate) use cpu::Cpu;
 pub(crate) use kinds::{BareDevices, GpuName, Here, Opening, Place};
 pub use kinds::{DEVICES, DeviceKind};
-pub use measure::{MeasuredDevice, measure_ops};
 pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, ExpertPass, ExpertProducts,

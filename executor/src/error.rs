@@ -1,6 +1,9 @@
 //! Why a run does not begin, or ends early.
 
-use crate::checkpoint::CheckpointError;
+mod checkpoint;
+
+pub use checkpoint::CheckpointError;
+
 use std::time::Duration;
 use thiserror::Error;
 use trainwright_kernels::cuda::DeviceError;

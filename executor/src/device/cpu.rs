@@ -10,8 +10,8 @@ mod step;
 mod tokens;
 
 use super::{Columns, Device, Far, Matrix, Numbers, Product, Slice, SliceMut};
+use crate::device::tensor::take_buffer;
 use crate::error::Fault;
-use crate::tensor::take_buffer;
 use std::borrow::Cow;
 use trainwright_kernels::cuda::{Number, StopFlag};
 use trainwright_kernels::norm::sum_of_squares;

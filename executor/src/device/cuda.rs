@@ -135,7 +135,7 @@ impl Device for Cuda {
             true => self.zero(numbers.slice_mut()),
             false => self.write(numbers.slice_mut(), &data),
         }
-        crate::tensor::give_back(data);
+        crate::device::tensor::give_back(data);
         numbers
     }
 

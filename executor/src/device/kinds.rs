@@ -1,10 +1,10 @@
 //! The kinds of devices there are, and the one of a rank's thread.
 
 use super::{Cpu, Device, Far, cuda};
-use crate::calibrate::{FULL, SMALL, Shapes};
 use crate::error::{Fault, RunError};
-use crate::settings::AttentionBy;
-use crate::supported::{check_on_cuda, checked, own_stack};
+use crate::measure::calibrate::{FULL, SMALL, Shapes};
+use crate::train::settings::AttentionBy;
+use crate::train::supported::{check_on_cuda, checked, own_stack};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;

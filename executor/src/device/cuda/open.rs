@@ -4,7 +4,7 @@ use super::super::{Device, GpuName, Opening};
 use super::Cuda;
 use super::attention::Attending;
 use crate::error::{Fault, RunError};
-use crate::settings::AttentionBy;
+use crate::train::settings::AttentionBy;
 use std::rc::Rc;
 use trainwright_kernels::cuda::{self, DeviceError, Emulator, Turns};
 

@@ -206,7 +206,7 @@ mod tests {
     use super::super::Attending;
     use super::*;
     use crate::device::{AttentionGradient, AttentionOps, Device, Here, Met};
-    use crate::settings::AttentionBy;
+    use crate::train::settings::AttentionBy;
     use std::rc::Rc;
     use trainwright_kernels::attention::{Attention, Mask};
     use trainwright_kernels::cuda::{AttentionFault, AttentionFaultKind, Number};

@@ -1,0 +1,233 @@
+//! Collectives over numbers on devices. Where the members meet on a GPU they read each other's buffers, and sums are those of
+//! `sum_buffers`, in the order of the members: the same bits in every run and on every member. Where each has a GPU of its own
+//! NCCL does them. Elsewhere the host's collectives are used.
+
+use super::{Combine, Communicator, Members, OnGpu};
+use crate::comm::nccl_pairs::Ends;
+use crate::comm::routes::Way;
+use crate::comm::transport::{Route, Tag};
+use crate::device::tensor::Tensor;
+use crate::device::{Device, Far, Numbers, Slice, SliceMut, on_host};
+use crate::error::Fault;
+use std::ops::Range;
+use trainwright_kernels::cuda::{Collective, Membership};
+
+/// Where parts of sums end: kernels read so many numbers at a time.
+const PACK: usize = 8;
+
+impl Communicator<'_> {
+    /// How the members of a group communicate.
+    pub fn way(&self, members: &Members) -> Way {
+        self.on_gpu.as_ref().map_or(Way::Host, |own| own.reach.group(&members.ranks))
+    }
+
+    /// Enters a group whose members have a GPU each: the first of them makes its name, and the transport carries it.
+    pub fn enter(&mut self, device: &dyn Device, members: &Members) -> Result<(), Fault> {
+        let (own, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let first = members.ranks[0];
+        let name = match members.place {
+            0 => {
+                let name = device.new_group();
+                device.check()?;
+                for to in &members.ranks[1..] {
+                    self.transport.send(Route { from: own, to: *to, tag }, name.map(f32::from).to_vec());
+                }
+                name
+            }
+            _ => {
+                let said = self.transport.receive(Route { from: first, to: own, tag })?;
+                let bytes: Vec<u8> = said.iter().map(|byte| *byte as u8).collect();
+                bytes.try_into().map_err(|_| Fault::Lost {
+                    rank: first,
+                    how: "the group's name that came from it is none".into(),
+                })?
+            }
+        };
+        device.enter(members.group, Membership { name, place: members.place, size: members.ranks.len() });
+        device.check()
+    }
+
+    /// Every member's numbers together, in every member's.
+    pub fn sum(&mut self, device: &dyn Device, members: &Members, numbers: SliceMut) -> Result<(), Fault> {
+        let way = self.way(members);
+        // What is offloaded is on no member's device.
+        if way == Way::Host || matches!(numbers, SliceMut::Host(_)) {
+            return on_host(device, numbers, |data| self.all_reduce(members, data, Combine::Sum));
+        }
+        let own = numbers.device();
+        if way == Way::Nccl {
+            let sum = Collective::AllReduce { x: own.at, count: own.length };
+            device.collective(members.group, sum, own.number);
+            return Ok(());
+        }
+        let all = self.meet(device, members, own)?;
+        // Each sums its part into its own numbers, where nobody else reads that part, ...
+        let part = |place| part(own.length, members.ranks.len(), place);
+        let summed = part(members.place);
+        if !summed.is_empty() {
+            device.sum(SliceMut::Far(own).part(summed.clone()), &parts(&all, &summed));
+        }
+        // ... and takes the others' sums when all are there, which says that all have read, too.
+        self.meet(device, members, own)?;
+        for (place, other) in all.iter().enumerate().filter(|(place, _)| *place != members.place) {
+            let range = part(place);
+            if !range.is_empty() {
+                device.copy(SliceMut::Far(own).part(range.clone()), Slice::Far(*other).part(range));
+            }
+        }
+        self.meet(device, members, own)?;
+        Ok(())
+    }
+
+    /// The sums over all members of this member's pieces of their numbers, one behind the other. `pieces` are those of each
+    /// member, as long as each other's.
+    pub fn sum_pieces(
+        &mut self,
+        device: &dyn Device,
+        members: &Members,
+        numbers: Slice,
+        pieces: impl Fn(usize) -> Vec<Range<usize>>,
+    ) -> Result<Numbers, Fault> {
+        let (own, mine) = (numbers.device(), pieces(members.place));
+        let count = mine.iter().map(Range::len).sum();
+        let mut sums = device.any(count, own.number);
+        if self.way(members) == Way::Nccl {
+            let all: Vec<Range<usize>> = (0..members.ranks.len()).flat_map(pieces).collect();
+            let message = together(device, own, &all);
+            let from = message.as_ref().map_or(own, |message| message.slice().device()).at;
+            let sum = Collective::ReduceScatter { from, to: sums.slice().device().at, count };
+            device.collective(members.group, sum, own.number);
+            return Ok(sums);
+        }
+        let all = self.meet(device, members, own)?;
+        let mut at = 0;
+        for piece in &mine {
+            let range = at..at + piece.len();
+            at = range.end;
+            device.sum(sums.slice_mut().part(range), &parts(&all, piece));
+        }
+        self.meet(device, members, own)?;
+        Ok(sums)
+    }
+
+    /// Every member's numbers, one behind the other.
+    pub fn gather(&mut self, device: &dyn Device, members: &Members, own: Slice) -> Result<Numbers, Fault> {
+        let own = own.device();
+        let mut all = device.any(own.length * members.ranks.len(), own.number);
+        if self.way(members) == Way::Nccl {
+            let to = all.slice().device().at;
+            let gather = Collective::AllGather { from: own.at, to, count: own.length };
+            device.collective(members.group, gather, own.number);
+            return Ok(all);
+        }
+        for (place, other) in self.meet(device, members, own)?.into_iter().enumerate() {
+            let range = own.length * place..own.length * (place + 1);
+            device.copy(all.slice_mut().part(range), Slice::Far(other));
+        }
+        self.meet(device, members, own)?;
+        Ok(all)
+    }
+
+    /// Every member's numbers, for `take` to copy from. They stay as they are until all have.
+    pub fn see(
+        &mut self,
+        device: &dyn Device,
+        members: &Members,
+        own: Slice,
+        take: impl FnOnce(&[Slice]),
+    ) -> Result<(), Fault> {
+        if self.way(members) == Way::Nccl {
+            let all = self.gather(device, members, own)?;
+            let part = |place| all.slice().part(own.len() * place..own.len() * (place + 1));
+            take(&(0..members.ranks.len()).map(part).collect::<Vec<_>>());
+            return Ok(());
+        }
+        let own = own.device();
+        let all: Vec<Slice> = self.meet(device, members, own)?.into_iter().map(Slice::Far).collect();
+        take(&all);
+        self.meet(device, members, own)?;
+        Ok(())
+    }
+
+    fn meet(&mut self, device: &dyn Device, members: &Members, own: Far) -> Result<Vec<Far>, Fault> {
+        let on_gpu = self.on_gpu.as_mut().expect("who meets on a GPU has one");
+        on_gpu.near.meet(device, members, own)
+    }
+
+    /// Enters the pairs between which NCCL carries messages.
+    pub fn enter_pairs(&mut self, device: &dyn Device) -> Result<(), Fault> {
+        let pairs = self.on_gpu.as_ref().map_or(Vec::new(), |own| own.pairs.groups());
+        pairs.into_iter().try_for_each(|members| self.enter(device, &members))
+    }
+
+    /// The device's stream for messages from one rank to another, if it is not that of all messages.
+    pub fn stream(&self, ends: Ends) -> Option<usize> {
+        self.on_gpu.as_ref()?.pairs.stream(ends)
+    }
+
+    /// Sends a tensor.
+    pub fn send(&mut self, device: &dyn Device, route: Route, tensor: Tensor) {
+        let Some(on_gpu) = &mut self.on_gpu else { return self.transport.send(route, tensor.into_vec()) };
+        match on_gpu.reach.message(route.from, route.to) {
+            Way::Host => self.transport.send(route, tensor.into_vec()),
+            Way::Device => on_gpu.near.send(device, route, tensor),
+            Way::Nccl => on_gpu.pairs.send(device, route, tensor),
+        }
+    }
+
+    /// The next tensor on a route.
+    pub fn receive(&mut self, device: &dyn Device, route: Route, width: usize) -> Result<Tensor, Fault> {
+        let by_host = || Ok(Tensor::take_to(device, self.transport.receive(route)?, width));
+        let Some(on_gpu) = &mut self.on_gpu else { return by_host() };
+        match on_gpu.reach.message(route.from, route.to) {
+            Way::Host => by_host(),
+            Way::Device => on_gpu.near.receive(device, route, width),
+            Way::Nccl => on_gpu.pairs.receive(device, route, width),
+        }
+    }
+
+    /// At the end of a step: memory that others have read is this rank's again.
+    pub fn end_step(&mut self, device: &dyn Device) -> Result<(), Fault> {
+        let Some(OnGpu { near, pairs, .. }) = &mut self.on_gpu else { return Ok(()) };
+        near.take_all_back(device)?;
+        pairs.take_all_back(device)
+    }
+}
+
+/// Pieces one behind the other; none where they lie so.
+fn together(device: &dyn Device, numbers: Far, pieces: &[Range<usize>]) -> Option<Numbers> {
+    let ends = [0].into_iter().chain(pieces.iter().map(|piece| piece.end));
+    if pieces.iter().zip(ends).all(|(piece, end)| piece.start == end) {
+        return None;
+    }
+    let mut all = device.any(pieces.iter().map(Range::len).sum(), numbers.number);
+    let mut at = 0;
+    for piece in pieces {
+        let range = at..at + piece.len();
+        at = range.end;
+        device.copy(all.slice_mut().part(range), Slice::Far(numbers).part(piece.clone()));
+    }
+    Some(all)
+}
+
+/// A member's part of so many numbers.
+fn part(length: usize, members: usize, place: usize) -> Range<usize> {
+    let each = length.div_ceil(members).next_multiple_of(PACK);
+    (place * each).min(length)..((place + 1) * each).min(length)
+}
+
+fn parts<'a>(all: &[Far], range: &Range<usize>) -> Vec<Slice<'a>> {
+    all.iter().map(|own| Slice::Far(*own).part(range.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_whole_packs_and_all_of_it() {
+        // 20 numbers among 3: a third is 7, in packs 8.
+        assert_eq!([0, 1, 2].map(|place| part(20, 3, place)), [0..8, 8..16, 16..20]);
+        assert_eq!([0, 1, 2].map(|place| part(3, 3, place)), [0..3, 3..3, 3..3]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Steps that are the same again and again are told to a GPU by one call, from a graph.
+//!
+//! A step is recorded as it is told, and the next one too. Where both are the same, launch by launch with all arguments, a graph
+//! is made of them, which takes the place of the ops; where they are not, the run goes on without. Ranks that have collectives
+//! with each other do so together: NCCL wants a collective recorded by all its members or by none, so all ranks say first that their
+//! steps repeat. What cannot be the same is known before.
+
+use crate::comm::collective::{Combine, Communicator, Members};
+use crate::comm::routes::{Reach, Way};
+use crate::device::Device;
+use crate::error::Fault;
+use crate::train::rank::Shared;
+use crate::train::settings::Records;
+use std::fmt;
+use trainwright_spec::model::Mlp;
+use trainwright_spec::program::Axis;
+
+/// Whether a graph took the place of ops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GraphUse {
+    /// From that step on.
+    From(usize),
+    /// Why it did not.
+    No(String),
+}
+
+impl fmt::Display for GraphUse {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            GraphUse::From(step) => write!(formatter, "from step {step}"),
+            GraphUse::No(reason) => write!(formatter, "no, because {reason}"),
+        }
+    }
+}
+
+/// A rank's steps, as far as they repeat.
+pub(crate) struct Steady {
+    /// All ranks.
+    members: Members,
+    state: State,
+}
+
+enum State {
+    Never(String),
+    /// So many steps were recorded, and none was as the one before it.
+    Watches(usize),
+    /// The graph is ready; the first step that it told.
+    Ready(Option<usize>),
+}
+
+/// Steps that are recorded before a run goes on without a graph. The first ones may still ask for memory.
+const RECORDINGS: usize = 4;
+
+impl Steady {
+    /// Of a rank; none where it computes on no GPU.
+    pub fn of(shared: &Shared, reach: &Reach, rank: usize) -> Option<Self> {
+        reach.gpu(rank)?;
+        let ranks = shared.program.ranks.len();
+        // Behind the groups of the program, that of checkpoints and that of the GPUs' names.
+        let members =
+            Members { group: shared.program.groups.len() + 2, ranks: (0..ranks).collect(), place: rank };
+        let state =
+            obstacle(shared, reach).map_or(State::Watches(0), |obstacle| State::Never(obstacle.into()));
+        Some(Self { members, state })
+    }
+
+    /// Whether the next step is told by the graph.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// Whether a step is to be recorded. In the first one memory is asked for and tables are made.
+    pub fn watches(&self, is_first: bool) -> bool {
+        matches!(self.state, State::Watches(_)) && !is_first
+    }
+
+    /// The graph told a step.
+    pub fn told(&mut self, step: usize) {
+        if let State::Ready(first) = &mut self.state {
+            first.get_or_insert(step);
+        }
+    }
+
+    /// After a step that was recorded: makes a graph where it was as the one before, on all ranks.
+    pub fn judge(&mut self, device: &dyn Device, communicator: &mut Communicator) -> Result<(), Fault> {
+        let State::Watches(recordings) = &mut self.state else { return Ok(()) };
+        *recordings += 1;
+        let is_last = *recordings == RECORDINGS;
+        let repeats = match device.repeats() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("what the GPU is told differs from step to step".into()),
+            Err(obstacle) => Err(obstacle),
+        };
+        let other = "another rank has none";
+        if !all(&self.members, communicator, repeats.is_ok())? {
+            if is_last {
+                self.state = State::Never(repeats.err().unwrap_or_else(|| other.into()));
+            }
+            return Ok(());
+        }
+        let made = device.make_ready().map_err(|error| error.to_string());
+        self.state = match all(&self.members, communicator, made.is_ok())? {
+            true => State::Ready(None),
+            // It is not tried again: what failed may have left members of a group at different collectives.
+            false => State::Never(made.err().unwrap_or_else(|| other.into())),
+        };
+        Ok(())
+    }
+
+    /// What is told of it.
+    pub fn used(&self) -> GraphUse {
+        match &self.state {
+            State::Never(reason) => GraphUse::No(reason.clone()),
+            State::Ready(Some(step)) => GraphUse::From(*step),
+            _ => GraphUse::No("the run ends too soon: its last step is told op by op, too".into()),
+        }
+    }
+}
+
+/// Whether it is so on all ranks.
+fn all(members: &Members, communicator: &mut Communicator, own: bool) -> Result<bool, Fault> {
+    let mut yes = [f32::from(u8::from(own))];
+    if members.ranks.len() > 1 {
+        communicator.all_reduce(members, &mut yes, Combine::Sum)?;
+    }
+    Ok(yes[0] as usize == members.ranks.len())
+}
+
+/// Why no step of a plan can be told by a graph, if that is known before.
+fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
+    let (plan, settings) = (shared.plan, shared.settings);
+    let ways = reach.ways(shared.program);
+    let among = |way| ways.iter().any(|(axis, own)| *axis != Axis::Pipeline && *own == way);
+    let offload = &plan.offload;
+    let places = [offload.optimizer, offload.activations, offload.gradients, offload.parameters];
+    let has_experts = plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
+    let obstacles = [
+        (!settings.graph, "it was turned off"),
+        (settings.records == Records::EveryStep, "every step is told op by op"),
+        (places.iter().any(Option::is_some), "what is offloaded goes through the host"),
+        (plan.model.dropout, "each step drops out other elements"),
+        (has_experts, "the host reads which experts tokens visit"),
+        (shared.optimizer.is_layer_wise(), "the host reads the norms of tensors"),
+        (plan.stages.len() > 1, "stages wait for each other's messages"),
+        (among(Way::Device), "ranks share a GPU and wait for each other there"),
+        (among(Way::Host), "ranks communicate through the host"),
+        // The launch of a graph may block until another GPU's is done, whose collectives wait for this one's: NVIDIA recommends one
+        // GPU per process. Source: NCCL user guide, "Using NCCL with CUDA Graphs", requirements and limitations.
+        (
+            among(Way::Nccl) && reach.has_several_gpus_in_a_process(),
+            "several GPUs of one process communicate by NCCL: start a process for each GPU (`--transport tcp`)",
+        ),
+    ];
+    obstacles.into_iter().find(|(is_there, _)| *is_there).map(|(_, obstacle)| obstacle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::transport::Mailboxes;
+    use crate::device::{DeviceKind, Here, Opening};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
+    use trainwright_kernels::Threads;
+    use trainwright_kernels::cuda::Number;
+
+    /// Whether each of two ranks has a graph after each of its steps, which are so many copies.
+    fn graphs(copies: [&[usize]; 2]) -> [Vec<[bool; 2]>; 2] {
+        let mailboxes = Mailboxes::new(2);
+        let rank = |rank: usize| {
+            let opening = Opening {
+                local: rank,
+                threads: Threads::ONE,
+                number: Number::F32,
+                attention: None,
+                deterministic: false,
+            };
+            let device = (DeviceKind::from_name("emulated-gpus").unwrap().open)(opening).unwrap();
+            let _here = Here::is(Rc::clone(&device));
+            let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
+            let members = Members { group: 3, ranks: vec![0, 1], place: rank };
+            let mut steady = Steady { members, state: State::Watches(0) };
+            let mut communicator = Communicator::new(&mailboxes);
+            let step = |copies: &usize| {
+                device.record();
+                (0..*copies).for_each(|_| device.copy(to.slice_mut(), from.slice()));
+                steady.judge(&*device, &mut communicator).unwrap();
+                // Without a graph there is nothing to do again.
+                [catch_unwind(AssertUnwindSafe(|| device.replay())).is_ok(), steady.is_ready()]
+            };
+            copies[rank].iter().map(step).collect()
+        };
+        let rank = &rank;
+        std::thread::scope(|scope| {
+            [0, 1].map(|own| scope.spawn(move || rank(own))).map(|own| own.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn no_rank_records_a_graph_before_all_repeat() {
+        if let Err(error) = (DeviceKind::from_name("emulated-gpus").unwrap().require)() {
+            println!("skipped: {error}");
+            return;
+        }
+        // The first rank repeats from its second step on, the other one from its third.
+        let seen = graphs([&[1, 1, 1], &[1, 2, 2]]);
+        let [none, ready] = [[false; 2], [true; 2]];
+        assert_eq!(seen, [vec![none, none, ready], vec![none, none, ready]]);
+        let never = graphs([&[1, 1, 1, 1], &[1, 2, 1, 2]]);
+        assert_eq!(never, [vec![none; 4], vec![none; 4]]);
+    }
+}

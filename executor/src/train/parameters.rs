@@ -1,0 +1,473 @@
+//! The weights of each layer: their shapes, which part of them a rank holds, and how they begin.
+//!
+//! A matrix is (outputs × inputs), a vector has one column. Of each parameter a rank holds some ranges of rows or one of
+//! columns, row after row in one buffer of the layer. Where the optimizer's state is divided, so is every parameter: into
+//! equal pieces, so that what a rank owns of a weight does not depend on what lies beside it.
+
+mod initial;
+
+use crate::train::sizes::Sizes;
+use initial::Start;
+use std::fmt;
+use std::ops::Range;
+use trainwright_spec::model::{Attention, Block, Experts, FeedForward, Mlp, Model, Norm, Position};
+use trainwright_spec::program::Axis;
+
+/// A run of modules with weights of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// What stands before the first block.
+    Embedding,
+    /// The block of that index in the model.
+    Block(usize),
+    /// What stands after the last block.
+    Head,
+}
+
+/// A parameter of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ParameterName {
+    /// Rows of the vocabulary.
+    TokenEmbedding,
+    /// Rows of positions.
+    PositionEmbedding,
+    /// Gain of the norm of that index.
+    NormGain(usize),
+    /// Bias of the norm of that index.
+    NormBias(usize),
+    /// Query rows, then key rows, then value rows.
+    Qkv,
+    /// Its bias.
+    QkvBias,
+    /// The joining of the heads.
+    Projection,
+    /// Its bias.
+    ProjectionBias,
+    /// The first matrix of the feed-forward layer; a gate's rows first.
+    Fc1,
+    /// Its bias.
+    Fc1Bias,
+    /// The second one.
+    Fc2,
+    /// Its bias.
+    Fc2Bias,
+    /// Gain of the norm after the last block.
+    FinalNormGain,
+    /// Its bias.
+    FinalNormBias,
+    /// A row of scores for each expert.
+    Router,
+    /// The first matrices of all experts below each other.
+    ExpertFc1,
+    /// The second ones.
+    ExpertFc2,
+    /// The output embedding, where it is not the input's.
+    Head,
+    /// Its bias.
+    HeadBias,
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Layer::Embedding => f.write_str("embedding"),
+            Layer::Block(index) => write!(f, "block {index}"),
+            Layer::Head => f.write_str("head"),
+        }
+    }
+}
+
+/// Which ranks hold the same of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Those of the data axis.
+    Dense,
+    /// Those with the same experts, where they are others.
+    Routed,
+}
+
+impl Sharing {
+    /// Of what moves along an axis.
+    pub fn of(axis: Axis) -> Self {
+        if axis == Axis::ExpertData { Sharing::Routed } else { Sharing::Dense }
+    }
+}
+
+/// A parameter as a rank holds it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parameter {
+    pub name: ParameterName,
+    /// Rows and columns of the whole.
+    pub whole: [usize; 2],
+    /// The rows held.
+    rows: Vec<Range<usize>>,
+    /// The columns held.
+    columns: Range<usize>,
+    /// Where it begins in the layer's buffer.
+    pub offset: usize,
+    /// Elements held.
+    pub length: usize,
+    /// Pieces it is divided into; the last ones may reach beyond `length`.
+    pub shard: usize,
+    /// Of what a piece's length is a multiple.
+    alignment: usize,
+    /// Which of them is this rank's.
+    place: usize,
+    /// Which ranks have the same.
+    pub sharing: Sharing,
+    start: Start,
+    /// Whether every tensor rank holds all of it.
+    pub replicated: bool,
+    /// Whether it is a second copy of a parameter of another layer.
+    pub copied: bool,
+}
+
+impl Parameter {
+    /// Its elements in the layer's buffer.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.length
+    }
+
+    /// Elements of each piece.
+    pub fn piece_length(&self) -> usize {
+        self.length.div_ceil(self.shard).next_multiple_of(self.alignment)
+    }
+
+    /// This rank's piece in the layer's buffer.
+    pub fn own_piece(&self) -> Range<usize> {
+        self.piece(self.place)
+    }
+
+    /// A piece in the layer's buffer.
+    pub fn piece(&self, place: usize) -> Range<usize> {
+        let first = self.offset + place * self.piece_length();
+        first..first + self.piece_length()
+    }
+
+    /// Elements of all pieces.
+    pub fn padded_length(&self) -> usize {
+        self.piece_length() * self.shard
+    }
+
+    /// Whether weight decay applies: to matrices.
+    pub fn decays(&self) -> bool {
+        self.whole[1] > 1
+    }
+
+    /// The layer that it is a parameter of, all copies being one.
+    pub fn home(&self, layer: Layer) -> Layer {
+        if self.copied { Layer::Embedding } else { layer }
+    }
+
+    /// Calls `visit` for every run of elements that are neighbours in the layer's buffer and in the whole, with where it
+    /// begins in both and how long it is.
+    fn runs(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        let width = self.columns.len();
+        let mut at = self.offset;
+        for row in self.rows.iter().cloned().flatten() {
+            if row < self.whole[0] {
+                visit(at, row * self.whole[1] + self.columns.start, width);
+            }
+            at += width;
+        }
+    }
+
+    /// Calls `visit` with each element's place in the layer's buffer and in the whole.
+    fn elements(&self, mut visit: impl FnMut(usize, usize)) {
+        self.runs(|at, place, length| (0..length).for_each(|index| visit(at + index, place + index)));
+    }
+
+    /// Calls `visit` for every run of this rank's piece, with where it is in the piece and in the whole.
+    fn runs_of_own(&self, mut visit: impl FnMut(Range<usize>, Range<usize>)) {
+        let piece = self.own_piece();
+        self.runs(|at, place, length| {
+            let (first, end) = (at.max(piece.start), (at + length).min(piece.end));
+            if first < end {
+                let place = place + first - at;
+                visit(first - piece.start..end - piece.start, place..place + end - first);
+            }
+        });
+    }
+
+    /// Puts this rank's piece into the whole.
+    pub fn spread(&self, piece: &[f32], whole: &mut [f32]) {
+        self.runs_of_own(|own, of_whole| whole[of_whole].copy_from_slice(&piece[own]));
+    }
+
+    /// Takes this rank's piece out of the whole; what it has beyond the whole is left as it is.
+    pub fn collect(&self, whole: &[f32], piece: &mut [f32]) {
+        self.runs_of_own(|own, of_whole| piece[own].copy_from_slice(&whole[of_whole]));
+    }
+
+    /// Takes what is held out of the whole, into the layer's buffer.
+    pub fn fill(&self, whole: &[f32], buffer: &mut [f32]) {
+        self.runs(|at, place, length| {
+            buffer[at..at + length].copy_from_slice(&whole[place..place + length]);
+        });
+    }
+
+    /// Whether another one is of the same elements of the same whole.
+    pub fn same_part(&self, other: &Parameter) -> bool {
+        (&self.rows, &self.columns, self.place) == (&other.rows, &other.columns, other.place)
+    }
+
+    /// Copies what is held into the whole: the number at a place of the layer's buffer, where there is one.
+    pub fn put(&self, whole: &mut [f32], held: impl Fn(usize) -> Option<f32>) {
+        self.elements(|at, place| {
+            if let Some(number) = held(at) {
+                whole[place] = number;
+            }
+        });
+    }
+}
+
+impl ParameterName {
+    /// A number of its own below 64.
+    fn number(self) -> u64 {
+        match self {
+            ParameterName::TokenEmbedding => 0,
+            ParameterName::PositionEmbedding => 1,
+            ParameterName::Qkv => 2,
+            ParameterName::QkvBias => 3,
+            ParameterName::Projection => 4,
+            ParameterName::ProjectionBias => 5,
+            ParameterName::Fc1 => 6,
+            ParameterName::Fc1Bias => 7,
+            ParameterName::Fc2 => 8,
+            ParameterName::Fc2Bias => 9,
+            ParameterName::FinalNormGain => 10,
+            ParameterName::FinalNormBias => 11,
+            ParameterName::Head => 12,
+            ParameterName::HeadBias => 13,
+            ParameterName::Router => 60,
+            ParameterName::ExpertFc1 => 61,
+            ParameterName::ExpertFc2 => 62,
+            ParameterName::NormGain(index) => 14 + 2 * index as u64,
+            ParameterName::NormBias(index) => 15 + 2 * index as u64,
+        }
+    }
+}
+
+/// The parameters of a layer on a rank. `copies_embedding` says whether the head holds a tied embedding that is on another
+/// rank.
+pub(crate) fn parameters(
+    model: &Model,
+    layer: Layer,
+    sizes: &Sizes,
+    copies_embedding: bool,
+) -> Vec<Parameter> {
+    let mut list = List { sizes, parameters: Vec::new(), residual: residual_deviation(model) };
+    match layer {
+        Layer::Embedding => {
+            list.vocabulary(ParameterName::TokenEmbedding);
+            if let Position::Learned(positions) = model.embedding.position {
+                list.replicated(ParameterName::PositionEmbedding, [positions, sizes.whole_hidden], WEIGHTS);
+            }
+        }
+        Layer::Block(index) => {
+            let block = block(model, index);
+            (0..block.norms).for_each(|norm| {
+                list.norm(block.norm, ParameterName::NormGain(norm), ParameterName::NormBias(norm));
+            });
+            list.attention(&block.attention);
+            match &block.mlp {
+                Mlp::Dense(mlp) => list.feed_forward(mlp),
+                Mlp::Experts(experts) => list.experts(experts),
+            }
+        }
+        Layer::Head => {
+            if let Some(norm) = model.final_norm {
+                list.norm(norm, ParameterName::FinalNormGain, ParameterName::FinalNormBias);
+            }
+            match model.head.tied {
+                true if copies_embedding => {
+                    list.vocabulary(ParameterName::TokenEmbedding);
+                    list.parameters.last_mut().expect("it was just added").copied = true;
+                }
+                true => {}
+                false => list.vocabulary(ParameterName::Head),
+            }
+            if model.head.bias {
+                let own = list.own(sizes.own_vocabulary);
+                list.add(ParameterName::HeadBias, [sizes.vocabulary, 1], vec![own], 0..1, Start::Zeros);
+            }
+        }
+    }
+    list.parameters
+}
+
+/// The block of that index.
+pub(crate) fn block(model: &Model, index: usize) -> &Block {
+    let mut blocks = model.blocks.iter().flat_map(|run| std::iter::repeat_n(&run.block, run.count));
+    blocks.nth(index).expect("a layer's index is that of a block")
+}
+
+/// Weights begin with a deviation of 0.02, those that add to the residual stream with 0.02 / √(2 L) (Radford et al. 2019,
+/// section 2.3).
+const WEIGHTS: Start = Start::Normal(0.02);
+
+fn residual_deviation(model: &Model) -> Start {
+    Start::Normal(0.02 / (2.0 * model.layers() as f64).sqrt())
+}
+
+struct List<'a> {
+    sizes: &'a Sizes,
+    parameters: Vec<Parameter>,
+    residual: Start,
+}
+
+impl List<'_> {
+    /// This rank's part of the columns of a layer's output, of which it has that many.
+    fn own(&self, share: usize) -> Range<usize> {
+        let place = self.sizes.column();
+        place * share..(place + 1) * share
+    }
+
+    /// This rank's part of the columns of a layer's input, which only a grid cuts.
+    fn inputs(&self, whole: usize) -> Range<usize> {
+        if !self.sizes.is_grid() {
+            return 0..whole;
+        }
+        let share = whole / self.sizes.grid_rows();
+        self.sizes.row() * share..(self.sizes.row() + 1) * share
+    }
+
+    /// This rank's part of the residual stream's columns, which only a grid cuts.
+    fn hidden(&self) -> Range<usize> {
+        if self.sizes.is_grid() { self.own(self.sizes.hidden) } else { 0..self.sizes.hidden }
+    }
+
+    fn add(
+        &mut self,
+        name: ParameterName,
+        whole: [usize; 2],
+        rows: Vec<Range<usize>>,
+        columns: Range<usize>,
+        start: Start,
+    ) {
+        self.add_shared(name, whole, rows, columns, start, Sharing::Dense);
+    }
+
+    fn add_shared(
+        &mut self,
+        name: ParameterName,
+        whole: [usize; 2],
+        rows: Vec<Range<usize>>,
+        columns: Range<usize>,
+        start: Start,
+        sharing: Sharing,
+    ) {
+        let (shard, place) = match (sharing, self.sizes.shard) {
+            (Sharing::Routed, 2..) => (self.sizes.experts.copies, self.sizes.experts.copy),
+            (_, shard) => (shard, self.sizes.shard_place()),
+        };
+        let offset = self.parameters.last().map_or(0, |last| last.offset + last.padded_length());
+        let length = rows.iter().map(ExactSizeIterator::len).sum::<usize>() * columns.len();
+        let (replicated, copied) = (false, false);
+        self.parameters.push(Parameter {
+            name,
+            whole,
+            rows,
+            columns,
+            offset,
+            length,
+            shard,
+            alignment: self.sizes.alignment,
+            place,
+            sharing,
+            start,
+            replicated,
+            copied,
+        });
+    }
+
+    /// What every tensor rank holds, on a grid its part of the residual stream's columns.
+    fn replicated(&mut self, name: ParameterName, whole @ [rows, columns]: [usize; 2], start: Start) {
+        match columns {
+            1 => self.add(name, whole, vec![self.hidden()], 0..1, start),
+            _ => {
+                let all = 0..rows;
+                self.add(name, whole, vec![all], self.hidden(), start);
+            }
+        }
+        self.parameters.last_mut().expect("it was just added").replicated = true;
+    }
+
+    fn norm(&mut self, norm: Norm, gain: ParameterName, bias: ParameterName) {
+        let whole = [self.sizes.whole_hidden, 1];
+        if norm != Norm::LayerNormPlain {
+            self.replicated(gain, whole, Start::Ones);
+        }
+        if norm == Norm::LayerNorm {
+            self.replicated(bias, whole, Start::Zeros);
+        }
+    }
+
+    /// A matrix of a row for each entry.
+    fn vocabulary(&mut self, name: ParameterName) {
+        let (share, place) = (self.sizes.own_vocabulary, self.sizes.row());
+        let own = place * share..(place + 1) * share;
+        let whole = [self.sizes.vocabulary, self.sizes.whole_hidden];
+        self.add(name, whole, vec![own], self.hidden(), WEIGHTS);
+    }
+
+    /// A matrix cut by rows and its bias; `parts` are the heights of what stands below each other, each cut.
+    fn by_rows(&mut self, [name, bias]: [ParameterName; 2], parts: &[usize], has_bias: bool) {
+        let mut first = 0;
+        let mut rows = Vec::new();
+        for part in parts {
+            let own = self.own(part / self.sizes.parts);
+            rows.push(first + own.start..first + own.end);
+            first += part;
+        }
+        let inputs = self.inputs(self.sizes.whole_hidden);
+        self.add(name, [first, self.sizes.whole_hidden], rows.clone(), inputs, WEIGHTS);
+        if has_bias {
+            self.add(bias, [first, 1], rows, 0..1, Start::Zeros);
+            self.parameters.last_mut().expect("it was just added").replicated = self.sizes.is_grid();
+        }
+    }
+
+    /// A matrix cut by columns, and the bias of the sum.
+    fn by_columns(&mut self, [name, bias]: [ParameterName; 2], inputs: usize, has_bias: bool) {
+        let hidden = self.sizes.whole_hidden;
+        let own =
+            if self.sizes.is_grid() { self.inputs(inputs) } else { self.own(inputs / self.sizes.parts) };
+        self.add(name, [hidden, inputs], vec![self.hidden()], own, self.residual);
+        if has_bias {
+            self.replicated(bias, [hidden, 1], Start::Zeros);
+        }
+    }
+
+    fn attention(&mut self, attention: &Attention) {
+        let Attention { heads, kv_heads, head_dim, value_head_dim, .. } = *attention;
+        let parts = [heads * head_dim, kv_heads * head_dim, kv_heads * value_head_dim];
+        self.by_rows([ParameterName::Qkv, ParameterName::QkvBias], &parts, attention.qkv_bias);
+        let names = [ParameterName::Projection, ParameterName::ProjectionBias];
+        self.by_columns(names, heads * value_head_dim, attention.output_bias);
+    }
+
+    /// The router, and behind all else the matrices of this rank's experts, one expert behind the other.
+    fn experts(&mut self, experts: &Experts) {
+        let (sizes, hidden) = (self.sizes, self.sizes.hidden);
+        let own = sizes.experts_of(experts.count);
+        self.replicated(ParameterName::Router, [experts.count, hidden], WEIGHTS);
+        let sharing = if own.apart { Sharing::Routed } else { Sharing::Dense };
+        let (width, parts) = (experts.expert.width, if experts.expert.gated { 2 } else { 1 });
+        let share = width / own.tensor;
+        let columns = own.tensor_place * share..(own.tensor_place + 1) * share;
+        let rows = own.own().flat_map(|expert| (0..parts).map(move |part| (expert * parts + part) * width));
+        let rows = rows.map(|first| first + columns.start..first + columns.end).collect();
+        let whole = [experts.count * parts * width, hidden];
+        self.add_shared(ParameterName::ExpertFc1, whole, rows, 0..hidden, WEIGHTS, sharing);
+        let rows = own.own().start * hidden..own.own().end * hidden;
+        let whole = [experts.count * hidden, width];
+        self.add_shared(ParameterName::ExpertFc2, whole, vec![rows], columns, self.residual, sharing);
+    }
+
+    fn feed_forward(&mut self, mlp: &FeedForward) {
+        let parts = vec![mlp.width; if mlp.gated { 2 } else { 1 }];
+        self.by_rows([ParameterName::Fc1, ParameterName::Fc1Bias], &parts, mlp.bias);
+        self.by_columns([ParameterName::Fc2, ParameterName::Fc2Bias], mlp.width, mlp.bias);
+    }
+}

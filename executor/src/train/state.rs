@@ -1,0 +1,535 @@
+//! Weights, gradients and moments of the layers that a rank holds.
+//!
+//! Where they are divided a rank owns one piece of every parameter. The pieces that it owns of a layer stand behind each
+//! other in a buffer of their own; the whole is there only while it is gathered, or until it is reduced.
+
+use crate::comm::heartbeat::Pulse;
+use crate::device::tensor::give_back;
+use crate::device::{Device, Numbers, Slice, SliceMut};
+use crate::train::checkpoint::Loaded;
+use crate::train::offload_store::Stowed;
+use crate::train::parameters::{Layer, Parameter, ParameterName, Sharing, parameters};
+use crate::train::sizes::{Divides, Sizes};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use trainwright_kernels::cuda::Number;
+use trainwright_kernels::{Threads, elementwise};
+use trainwright_spec::model::Model;
+use trainwright_spec::plan::Offload;
+
+/// One layer.
+#[derive(Debug)]
+pub(crate) struct LayerState {
+    /// What is in the buffers.
+    pub parameters: Vec<Parameter>,
+    /// Every parameter's weights.
+    pub weights: Divisible,
+    /// Every parameter's gradients.
+    pub gradients: Divisible,
+    /// By parameter: moments of what this rank updates of it, and where weights are rounded what they are rounded from.
+    pub moments: Vec<Vec<Numbers>>,
+    /// Where the moments are while they are on a drive.
+    pub stowed: Vec<Stowed>,
+    /// Sums over a set of ranks that are still to be summed over all sets.
+    pub fresh: Option<Numbers>,
+    /// Whether there are several sets.
+    pub has_replicas: bool,
+    /// How many sums of gradients there have been since the whole was there, and how many there are.
+    reduced: [usize; 2],
+    /// Elements of the whole.
+    length: usize,
+}
+
+/// Numbers for every parameter of a layer.
+#[derive(Debug, Default)]
+pub(crate) struct Divisible {
+    /// Every parameter at its offset; empty while it is not there.
+    pub whole: Numbers,
+    /// The pieces that the rank owns, where only those are kept.
+    pub own: Option<Numbers>,
+}
+
+/// What numbers are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Weights,
+    Gradients,
+    Moments,
+}
+
+/// How layers are made at their start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Making<'a> {
+    /// From which weights follow.
+    pub seed: u64,
+    /// How many the optimizer has of each number.
+    pub moments: u64,
+    pub threads: Threads,
+    /// A layer may take a while: each of its parameters is a sign of life.
+    pub pulse: &'a Pulse,
+}
+
+/// All layers of a rank.
+#[derive(Debug)]
+pub(crate) struct State {
+    layers: BTreeMap<Layer, LayerState>,
+}
+
+impl Divisible {
+    /// Gives up the whole, if pieces are kept.
+    pub fn give_up_whole(&mut self) {
+        if self.own.is_some()
+            && let Numbers::Host(data) = std::mem::take(&mut self.whole)
+        {
+            give_back(data);
+        }
+    }
+
+    /// Bytes that are there.
+    pub fn bytes(&self) -> usize {
+        self.whole.bytes() + self.own.as_ref().map_or(0, Numbers::bytes)
+    }
+
+    /// The piece of each parameter that the rank owns.
+    fn pieces(&mut self, parameters: &[Parameter]) -> Vec<SliceMut<'_>> {
+        let mut at = 0;
+        let of_own = |parameter: &Parameter| {
+            let range = at..at + parameter.piece_length();
+            at = range.end;
+            range
+        };
+        match &mut self.own {
+            Some(pieces) => pieces.slice_mut().parts(parameters.iter().map(of_own)),
+            None => self.whole.slice_mut().parts(parameters.iter().map(Parameter::own_piece)),
+        }
+    }
+
+    /// The same to read.
+    fn read(&self, [piece, own]: [Range<usize>; 2]) -> Slice<'_> {
+        match &self.own {
+            Some(pieces) => pieces.slice().part(own),
+            None => self.whole.slice().part(piece),
+        }
+    }
+
+    fn each(&mut self, mut work: impl FnMut(&mut Numbers)) {
+        work(&mut self.whole);
+        self.own.iter_mut().for_each(work);
+    }
+}
+
+/// What the update of one parameter works on.
+pub(crate) struct Owned<'a> {
+    pub parameter: &'a Parameter,
+    pub weights: SliceMut<'a>,
+    pub gradients: SliceMut<'a>,
+    pub moments: &'a mut [Numbers],
+}
+
+impl LayerState {
+    /// Memory that is zeros is not touched: the system gives it so, and may never have to.
+    fn new(layer: Layer, parameters: Vec<Parameter>, sizes: &Sizes, making: Making) -> Self {
+        let length = parameters.last().map_or(0, |last| last.offset + last.padded_length());
+        let mut weights = vec![0.0; length];
+        for parameter in &parameters {
+            parameter.initialise(layer, making.seed, &mut weights, making.threads);
+            making.pulse.beat();
+        }
+        let of = |parameter: &Parameter| {
+            let zeros = (0..making.moments).map(|_| vec![0.0; parameter.piece_length()]);
+            // What the optimizer updates where weights are rounded.
+            let master = sizes.rounds.then(|| weights[parameter.own_piece()].to_vec());
+            zeros.chain(master).map(Numbers::Host).collect()
+        };
+        let moments = parameters.iter().map(of).collect();
+        if sizes.rounds {
+            elementwise::round_to_bf16(&mut weights);
+        }
+        let sums = |sharing| parameters.iter().any(|own| own.sharing == sharing && own.shard > 1);
+        let reduced = [0, [Sharing::Dense, Sharing::Routed].into_iter().filter(|own| sums(*own)).count()];
+        let has_replicas = sizes.replicas > 1;
+        let divided = |own: Vec<f32>| Divisible { own: Some(own.into()), whole: Numbers::default() };
+        let undivided = |whole: Vec<f32>| Divisible { own: None, whole: whole.into() };
+        let owned = parameters.iter().map(Parameter::piece_length).sum();
+        let gradients = match sizes.divides >= Divides::Gradients {
+            true => divided(vec![0.0; owned]),
+            false => undivided(vec![0.0; length]),
+        };
+        let weights = if sizes.divides >= Divides::Weights {
+            let mut own = Vec::with_capacity(owned);
+            parameters.iter().for_each(|parameter| own.extend_from_slice(&weights[parameter.own_piece()]));
+            divided(own)
+        } else {
+            undivided(weights)
+        };
+        Self {
+            moments,
+            gradients,
+            weights,
+            parameters,
+            stowed: Vec::new(),
+            fresh: None,
+            has_replicas,
+            reduced,
+            length,
+        }
+    }
+
+    fn parameter(&self, name: ParameterName) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+
+    /// The weights of a parameter that the layer has.
+    pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
+        Some(self.weights.whole.slice().part(self.parameter(name)?.range()))
+    }
+
+    /// The gradients of a parameter that the layer has, to add to.
+    pub fn write(&mut self, device: &dyn Device, name: ParameterName) -> Option<SliceMut<'_>> {
+        let range = self.parameter(name)?.range();
+        Some(self.whole_gradients(device).part(range))
+    }
+
+    /// Those of two parameters, of which the second one stands behind the first.
+    pub fn write_both(
+        &mut self,
+        device: &dyn Device,
+        names: [ParameterName; 2],
+    ) -> [Option<SliceMut<'_>>; 2] {
+        self.read_and_write_both(device, names).1
+    }
+
+    /// The same beside the weights of the first one.
+    pub fn read_and_write_both(
+        &mut self,
+        device: &dyn Device,
+        names: [ParameterName; 2],
+    ) -> (Option<Slice<'_>>, [Option<SliceMut<'_>>; 2]) {
+        let [first, second] = names.map(|name| self.parameter(name).map(Parameter::range));
+        self.whole_gradients(device);
+        let Self { weights, gradients, .. } = self;
+        let read = first.clone().map(|first| weights.whole.slice().part(first));
+        let whole = gradients.whole.slice_mut();
+        let Some(second) = second else {
+            return (read, [first.map(|first| whole.part(first)), None]);
+        };
+        let [before, behind] = whole.split_at(second.start);
+        (read, [first.map(|first| before.part(first)), Some(behind.part(0..second.len()))])
+    }
+
+    fn whole_gradients(&mut self, device: &dyn Device) -> SliceMut<'_> {
+        if self.gradients.whole.is_empty() {
+            self.gradients.whole = device.any(self.length, Number::F32);
+            device.zero(self.gradients.whole.slice_mut());
+        }
+        self.gradients.whole.slice_mut()
+    }
+
+    /// Where the parameters that some ranks share are in the whole.
+    pub fn range(&self, sharing: Sharing) -> Range<usize> {
+        let own = || self.parameters.iter().filter(|parameter| parameter.sharing == sharing);
+        match (own().next(), own().next_back()) {
+            (Some(first), Some(last)) => first.offset..last.offset + last.padded_length(),
+            _ => 0..0,
+        }
+    }
+
+    /// Takes in the sums of this rank's pieces of the gradients that some ranks share. The last of them gives up the
+    /// whole, where only pieces are kept.
+    pub fn take_in(&mut self, device: &dyn Device, sharing: Sharing, sums: Numbers) {
+        let (mut taken, mut at) = (0, 0);
+        let last = self.reduced[0] + 1 >= self.reduced[1];
+        for parameter in &self.parameters {
+            let (piece, own) = (parameter.own_piece(), at..at + parameter.piece_length());
+            at = own.end;
+            let Divisible { whole, own: kept } = &mut self.gradients;
+            if parameter.sharing == sharing {
+                let sum = sums.slice().part(taken..taken + piece.len());
+                taken += piece.len();
+                match kept {
+                    Some(kept) => device.add(kept.slice_mut().part(own), sum),
+                    None => device.copy(whole.slice_mut().part(piece), sum),
+                }
+            } else if let (true, 1, Some(kept)) = (last, parameter.shard, kept) {
+                device.add(kept.slice_mut().part(own), whole.slice().part(piece));
+            }
+        }
+        if let Numbers::Host(data) = sums {
+            give_back(data);
+        }
+        self.reduced[0] += 1;
+        if last {
+            self.reduced[0] = 0;
+            self.gradients.give_up_whole();
+        }
+    }
+
+    /// The whole of the weights, to be put together. What this rank has alone is there.
+    pub fn whole_weights(&mut self, device: &dyn Device) -> SliceMut<'_> {
+        let Divisible { whole, own } = &mut self.weights;
+        if whole.is_empty() {
+            *whole = device.any(self.length, device.number());
+            let mut at = 0;
+            for parameter in &self.parameters {
+                let own_range = at..at + parameter.piece_length();
+                at = own_range.end;
+                if let (1, Some(kept)) = (parameter.shard, &own) {
+                    device.copy(whole.slice_mut().part(parameter.own_piece()), kept.slice().part(own_range));
+                }
+            }
+        }
+        whole.slice_mut()
+    }
+
+    /// What this rank updates: each parameter with its gradients.
+    pub fn own_gradients(&self) -> impl Iterator<Item = (&Parameter, Slice<'_>)> {
+        let mut at = 0;
+        self.parameters.iter().map(move |parameter| {
+            let places = [parameter.own_piece(), at..at + parameter.piece_length()];
+            at = places[1].end;
+            (parameter, self.gradients.read(places))
+        })
+    }
+
+    /// Visits all numbers.
+    fn each(&mut self, mut work: impl FnMut(&mut Numbers, Kind)) {
+        self.weights.each(|numbers| work(numbers, Kind::Weights));
+        self.gradients.each(|numbers| work(numbers, Kind::Gradients));
+        self.moments.iter_mut().flatten().for_each(|numbers| work(numbers, Kind::Moments));
+    }
+
+    /// Visits what this rank updates, parameter by parameter.
+    pub fn owned(&mut self, visit: impl FnMut(Owned)) {
+        self.all_owned().for_each(visit);
+    }
+
+    /// The same all at a time.
+    pub fn all_owned(&mut self) -> impl Iterator<Item = Owned<'_>> {
+        let Self { parameters, weights, gradients, moments, .. } = self;
+        let (weights, gradients) = (weights.pieces(parameters), gradients.pieces(parameters));
+        let numbers = weights.into_iter().zip(gradients).zip(moments);
+        parameters.iter().zip(numbers).map(|(parameter, ((weights, gradients), moments))| Owned {
+            parameter,
+            weights,
+            gradients,
+            moments,
+        })
+    }
+
+    /// What this rank updates of a parameter: its weights, then each of its moments.
+    pub fn piece(&mut self, device: &dyn Device, name: ParameterName) -> Vec<f32> {
+        let mut piece = Vec::new();
+        self.owned(|owned| {
+            if owned.parameter.name == name {
+                piece.extend_from_slice(&device.read(owned.weights.as_slice()));
+                owned.moments.iter().for_each(|moment| piece.extend_from_slice(&device.read(moment.slice())));
+            }
+        });
+        piece
+    }
+
+    /// Takes over what `load` has of each parameter.
+    fn load<E>(&mut self, mut load: impl FnMut(&Parameter) -> Result<Option<Loaded>, E>) -> Result<(), E> {
+        let mut first = 0;
+        for (parameter, moments) in self.parameters.iter().zip(&mut self.moments) {
+            let own = first..first + parameter.piece_length();
+            first = own.end;
+            let Some(loaded) = load(parameter)? else { continue };
+            match &mut self.weights.own {
+                None => parameter.fill(&loaded.weights, self.weights.whole.host_mut()),
+                Some(pieces) => parameter.collect(&loaded.weights, &mut pieces.host_mut()[own]),
+            }
+            for (moment, loaded) in moments.iter_mut().zip(&loaded.moments) {
+                parameter.collect(loaded, moment.host_mut());
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what this rank has of the parameter of that index into the whole of all ranks.
+    pub fn put(&self, index: usize, into: &mut [f32]) {
+        let parameter = &self.parameters[index];
+        match &self.weights.own {
+            None => {
+                let whole = self.weights.whole.host();
+                parameter.put(into, |at| Some(whole[at]));
+            }
+            Some(own) => {
+                let own = own.host();
+                let first: usize = self.parameters[..index].iter().map(Parameter::piece_length).sum();
+                let piece = parameter.own_piece();
+                parameter.put(into, |at| piece.contains(&at).then(|| own[first + at - piece.start]));
+            }
+        }
+    }
+}
+
+impl State {
+    /// The layers at their start; `copies_embedding` as for `parameters`.
+    pub fn new(
+        model: &Model,
+        layers: impl Iterator<Item = Layer>,
+        sizes: &Sizes,
+        copies_embedding: bool,
+        making: Making,
+    ) -> Self {
+        let made = layers.map(|layer| {
+            let parameters = parameters(model, layer, sizes, copies_embedding);
+            (layer, LayerState::new(layer, parameters, sizes, making))
+        });
+        Self { layers: made.collect() }
+    }
+
+    /// Takes over what `load` has of each layer's parameters.
+    pub fn load<E>(
+        &mut self,
+        mut load: impl FnMut(Layer, &Parameter) -> Result<Option<Loaded>, E>,
+    ) -> Result<(), E> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|(layer, state)| state.load(|parameter| load(*layer, parameter)))
+    }
+
+    /// Takes everything from the host to a device but what is offloaded. All numbers of a layer are a sign of life.
+    pub fn bring_to(&mut self, device: &dyn Device, offload: &Offload, pulse: &Pulse) {
+        self.each(|numbers, kind| {
+            pulse.beat();
+            if kind == Kind::Moments && offload.optimizer.is_some() {
+                return;
+            }
+            if let Numbers::Host(data) = std::mem::take(numbers) {
+                let number = if kind == Kind::Weights { device.number() } else { Number::F32 };
+                *numbers = device.take(data, number);
+            }
+        });
+    }
+
+    /// Takes everything from a device to the host.
+    pub fn bring_back(&mut self, device: &dyn Device, pulse: &Pulse) {
+        self.each(|numbers, _| {
+            pulse.beat();
+            if let Slice::Far(_) = numbers.slice() {
+                *numbers = device.read(numbers.slice()).into_owned().into();
+            }
+        });
+    }
+
+    fn each(&mut self, mut work: impl FnMut(&mut Numbers, Kind)) {
+        self.layers.values_mut().for_each(|layer| layer.each(&mut work));
+    }
+
+    /// A layer that the rank holds.
+    pub fn layer(&self, layer: Layer) -> &LayerState {
+        self.layers.get(&layer).expect("a rank runs the layers that it holds")
+    }
+
+    /// The same to write.
+    pub fn layer_mut(&mut self, layer: Layer) -> &mut LayerState {
+        self.layers.get_mut(&layer).expect("a rank runs the layers that it holds")
+    }
+
+    /// All of them.
+    pub fn layers(&self) -> impl Iterator<Item = (Layer, &LayerState)> {
+        self.layers.iter().map(|(layer, state)| (*layer, state))
+    }
+
+    /// All of them to write.
+    pub fn layers_mut(&mut self) -> impl Iterator<Item = (Layer, &mut LayerState)> {
+        self.layers.iter_mut().map(|(layer, state)| (*layer, state))
+    }
+
+    /// The layers whose weights a layer reads: a head also those of the embedding, if it is tied to the one here.
+    pub fn read_by(&self, layer: Layer) -> impl Iterator<Item = Layer> + use<> {
+        let tied = layer == Layer::Head && self.output_embedding().0 == Layer::Embedding;
+        std::iter::once(layer).chain(tied.then_some(Layer::Embedding))
+    }
+
+    /// Where the output embedding is: beside the head, or with a tied embedding on the same rank there.
+    pub fn output_embedding(&self) -> (Layer, ParameterName) {
+        let head = self.layer(Layer::Head);
+        let own = [ParameterName::Head, ParameterName::TokenEmbedding];
+        match own.into_iter().find(|name| head.parameter(*name).is_some()) {
+            Some(name) => (Layer::Head, name),
+            None => (Layer::Embedding, ParameterName::TokenEmbedding),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Cpu;
+    use trainwright_spec::model::hf::from_hugging_face;
+    use trainwright_spec::plan::Plan;
+
+    /// GPT-2's architecture with a block of width 8, on one of two ranks.
+    fn state(data_sharding: &str, precision: &str, pulse: &Pulse) -> State {
+        let text = format!(
+            r#"model = "gpt2"
+cluster = "h100-pcie-pair"
+stack = "trainwright"
+job = {{ sequence = 16, global_batch = 2, precision = "{precision}", optimizer = "adamw", gradient_clipping = true }}
+mesh = {{ tensor = 1, pipeline = 1, data = 2 }}
+micro_batch = 1
+schedule = "1f1b"
+virtual_stages = 1
+sequence_parallel = false
+data_sharding = "{data_sharding}"
+stages = ["12 none"]"#
+        );
+        let small = r#"{"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 12, "n_positions": 16, "vocab_size": 67}"#;
+        let model = from_hugging_face(small, "config.json").unwrap();
+        let plan = Plan { model, ..Plan::from_toml(&text, "plan.toml").unwrap() };
+        let making = Making { seed: 3, moments: 2, threads: Threads::ONE, pulse };
+        let layers = [Layer::Embedding, Layer::Block(0)].into_iter();
+        State::new(&plan.model, layers, &Sizes::of(&plan, 1), false, making)
+    }
+
+    #[test]
+    fn all_that_is_not_a_weight_begins_as_zeros_of_the_length_of_what_is_owned() {
+        for (sharding, precision) in
+            [("none", "fp32"), ("zero1", "bf16"), ("zero2", "fp32"), ("zero3", "bf16")]
+        {
+            let mut state = state(sharding, precision, &Pulse::default());
+            for (_, layer) in state.layers_mut() {
+                layer.owned(|Owned { parameter, weights, gradients, moments }| {
+                    let [first, second, masters @ ..] = moments else { panic!("Adam has two moments") };
+                    let weights = weights.host();
+                    for zeros in [gradients.host(), first.host(), second.host()] {
+                        assert_eq!(zeros, vec![0.0; parameter.piece_length()], "{sharding}");
+                    }
+                    // The f32 weights that bf16 ones are rounded from.
+                    for master in masters.iter() {
+                        let mut rounded = master.host().to_vec();
+                        elementwise::round_to_bf16(&mut rounded);
+                        assert_eq!(rounded, weights, "{sharding}");
+                    }
+                    assert_eq!(masters.len(), usize::from(precision == "bf16"));
+                });
+                let [owned, whole] = [Parameter::piece_length, Parameter::padded_length]
+                    .map(|length| layer.parameters.iter().map(length).sum::<usize>());
+                let kept = if sharding == "zero1" { whole } else { owned };
+                assert_eq!(layer.gradients.bytes(), 4 * kept, "{sharding}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_takes_long_before_and_behind_a_run_is_a_sign_of_life() {
+        let pulse = Pulse::default();
+        // The lower half of the third word of what a rank says of itself.
+        let mut known = 0;
+        let mut beats = || {
+            let before = std::mem::replace(&mut known, pulse.sign()[5] as usize);
+            known - before
+        };
+        let mut state = state("none", "fp32", &pulse);
+        let parameters: usize = state.layers().map(|(_, layer)| layer.parameters.len()).sum();
+        assert_eq!(beats(), parameters);
+        let device = Cpu { threads: Threads::ONE };
+        // Each layer's weights and gradients, each parameter's moments.
+        state.bring_to(&device, &Offload::default(), &pulse);
+        assert_eq!(beats(), 2 * 2 + 2 * parameters);
+        state.bring_back(&device, &pulse);
+        assert_eq!(beats(), 2 * 2 + 2 * parameters);
+    }
+}

@@ -1,0 +1,199 @@
+//! Records of all ranks as one timeline, with the names of the simulator's.
+//!
+//! A collective runs from when its last member has come, and a message from when its sender has; what is before is waiting.
+
+use crate::train::record::{Held, Record, Recorded};
+use std::collections::BTreeMap;
+use trainwright_spec::program::{Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work};
+use trainwright_spec::units::{Bytes, Picoseconds};
+use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
+
+/// When what several ranks take part in can begin.
+#[derive(Default)]
+struct Meetings {
+    /// By group and number in the order of its collectives.
+    collectives: BTreeMap<(usize, usize), u64>,
+    /// By sender, channel and microbatch.
+    sends: BTreeMap<(usize, Channel, usize), u64>,
+}
+
+/// The timeline of one step; `records` are in the order of the program's ranks.
+pub(crate) fn timeline(
+    program: &Program,
+    records: &[Record],
+    resident: &[Vec<(MemoryKind, usize)>],
+) -> Timeline {
+    let first = records.iter().flat_map(|record| record.ops.first()).map(|op| op.start).min().unwrap_or(0);
+    let last = records.iter().flat_map(|record| record.ops.last()).map(|op| op.end).max().unwrap_or(first);
+    let at = |nanoseconds: u64| Picoseconds((nanoseconds.saturating_sub(first)).saturating_mul(1000));
+    let meetings = Meetings::of(program, records);
+    let mut labels = Vec::new();
+    let mut first_label = Vec::new();
+    for segment in &program.segments {
+        first_label.push(labels.len() as u32);
+        labels.extend(segment.ops.iter().map(label));
+    }
+    let mut timeline = Timeline { labels, duration: at(last), ..Timeline::default() };
+    for (index, (rank, record)) in program.ranks.iter().zip(records).enumerate() {
+        let RankProgram { rank: global, stands_for, pipeline_rank, .. } = *rank;
+        timeline.ranks.push(RankTrack { rank: global, stands_for, pipeline_rank });
+        let first_call = timeline.calls.len() as u32;
+        timeline.calls.extend(rank.calls.iter().map(|call| CallTrack { rank: index, action: call.action }));
+        let mut counted = BTreeMap::new();
+        let mut spans = Vec::new();
+        for recorded in &record.ops {
+            let (op, begins) = meetings.begins(program, rank, recorded, &mut counted);
+            let begins = begins.unwrap_or(recorded.start).clamp(recorded.start, recorded.end);
+            let segment = rank.calls[recorded.call as usize].segment;
+            let span = Span {
+                rank: index as u32,
+                label: first_label[segment] + recorded.op,
+                call: first_call + recorded.call,
+                stream: op.stream,
+                pass: op.pass,
+                activity: activity(op),
+                start: at(begins),
+                end: at(recorded.end),
+            };
+            if begins > recorded.start {
+                let wait =
+                    Span { activity: Activity::Wait, start: at(recorded.start), end: at(begins), ..span };
+                spans.push(wait);
+            }
+            spans.push(span);
+        }
+        spans.sort_by_key(|span| (Stream::ALL.iter().position(|stream| *stream == span.stream), span.start));
+        timeline.spans.extend(spans);
+        let change =
+            |kind, time, bytes| MemoryChange { rank: index as u32, kind, time, bytes: Bytes::new(bytes) };
+        let start =
+            resident[index].iter().map(|(kind, bytes)| change(*kind, Picoseconds::ZERO, *bytes as f64));
+        timeline.memory.extend(start);
+        let mut known =
+            Held { tensors: 0, state: record.memory.first().map_or([0, 0], |_| whole(&resident[index])) };
+        for (time, held) in &record.memory {
+            let kinds = [
+                (MemoryKind::Activations, held.tensors, known.tensors),
+                (MemoryKind::Weights, held.state[0], known.state[0]),
+                (MemoryKind::Gradients, held.state[1], known.state[1]),
+            ];
+            // Where nothing of the state is divided it stays as it is, and is not told.
+            let told = if held.state == [0, 0] { 1 } else { kinds.len() };
+            for (kind, now, before) in kinds.into_iter().take(told).filter(|(_, now, before)| now != before) {
+                timeline.memory.push(change(kind, at(*time), now as f64 - before as f64));
+            }
+            known = *held;
+        }
+    }
+    timeline
+}
+
+/// Weights and gradients at the start of a run.
+fn whole(resident: &[(MemoryKind, usize)]) -> [usize; 2] {
+    [MemoryKind::Weights, MemoryKind::Gradients]
+        .map(|kind| resident.iter().filter(|(own, _)| *own == kind).map(|(_, bytes)| bytes).sum())
+}
+
+/// An op and how long it took on a rank from when it could begin.
+pub(crate) struct Met<'a> {
+    pub op: &'a Op,
+    /// The group of a collective.
+    pub group: Option<usize>,
+    pub seconds: f64,
+}
+
+/// All ops of a step.
+pub(crate) fn met_ops<'a>(program: &'a Program, records: &[Record]) -> Vec<Met<'a>> {
+    let meetings = Meetings::of(program, records);
+    let mut all = Vec::new();
+    for (rank, record) in program.ranks.iter().zip(records) {
+        let mut counted = BTreeMap::new();
+        for recorded in &record.ops {
+            let (op, begins) = meetings.begins(program, rank, recorded, &mut counted);
+            let begins = begins.unwrap_or(recorded.start).clamp(recorded.start, recorded.end);
+            let group = match op.work {
+                Work::Collective { axis, .. } => group_of(rank, axis),
+                _ => None,
+            };
+            all.push(Met { op, group, seconds: (recorded.end - begins) as f64 * 1e-9 });
+        }
+    }
+    all
+}
+
+/// What an op is called: as in a simulated timeline.
+pub(crate) fn label(op: &Op) -> String {
+    match op.layer {
+        Some(layer) => format!("block {layer} {}", op.module),
+        None => op.module.to_string(),
+    }
+}
+
+fn activity(op: &Op) -> Activity {
+    match op.work {
+        Work::Collective { axis, .. } => Activity::Communication(axis),
+        Work::Send { .. } | Work::Receive { .. } => Activity::Communication(Axis::Pipeline),
+        Work::Copy { direction, .. } => Activity::Copy(direction),
+        Work::HostUpdate(_) | Work::Process(_) => Activity::Host,
+        Work::Compute(_) | Work::Join => Activity::Compute,
+    }
+}
+
+/// The group of a collective on a rank.
+fn group_of(rank: &RankProgram, axis: Axis) -> Option<usize> {
+    let at = Axis::ALL.iter().position(|other| *other == axis)?;
+    rank.groups[at]
+}
+
+impl Meetings {
+    fn of(program: &Program, records: &[Record]) -> Self {
+        let mut meetings = Self::default();
+        for (rank, record) in program.ranks.iter().zip(records) {
+            let mut counted: BTreeMap<usize, usize> = BTreeMap::new();
+            for recorded in &record.ops {
+                let call = &rank.calls[recorded.call as usize];
+                match program.segments[call.segment].ops[recorded.op as usize].work {
+                    Work::Collective { axis, .. } => {
+                        let Some(group) = group_of(rank, axis) else { continue };
+                        let number = counted.entry(group).or_default();
+                        let start = meetings.collectives.entry((group, *number)).or_default();
+                        *start = (*start).max(recorded.start);
+                        *number += 1;
+                    }
+                    Work::Send { channel, .. } => {
+                        let microbatch = call.action.map_or(0, |action| action.microbatch);
+                        meetings.sends.insert((rank.rank, channel, microbatch), recorded.start);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        meetings
+    }
+
+    /// The op, and when it can begin if that depends on others.
+    fn begins<'a>(
+        &self,
+        program: &'a Program,
+        rank: &RankProgram,
+        recorded: &Recorded,
+        counted: &mut BTreeMap<usize, usize>,
+    ) -> (&'a Op, Option<u64>) {
+        let call = &rank.calls[recorded.call as usize];
+        let op = &program.segments[call.segment].ops[recorded.op as usize];
+        let begins = match op.work {
+            Work::Collective { axis, .. } => group_of(rank, axis).and_then(|group| {
+                let number = counted.entry(group).or_default();
+                *number += 1;
+                self.collectives.get(&(group, *number - 1)).copied()
+            }),
+            Work::Receive { channel, from, .. } => {
+                let sender = program.ranks[rank.pipeline[from]].rank;
+                let microbatch = call.action.map_or(0, |action| action.microbatch);
+                self.sends.get(&(sender, channel, microbatch)).copied()
+            }
+            _ => None,
+        };
+        (op, begins)
+    }
+}
