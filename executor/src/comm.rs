@@ -11,6 +11,7 @@
 //! knows of layers, parameters or steps of training.
 
 pub(crate) mod collective;
+pub(crate) mod drill;
 pub(crate) mod heartbeat;
 pub(crate) mod local_peers;
 pub(crate) mod nccl_pairs;

@@ -8,6 +8,8 @@
 
 mod cpu;
 mod cuda;
+mod current;
+pub(crate) mod host_buffers;
 mod kinds;
 mod numbers;
 mod ops;
@@ -16,9 +18,10 @@ pub(crate) mod tensor;
 mod words;
 
 pub(crate) use cpu::Cpu;
-pub(crate) use kinds::{BareDevices, GpuName, Here, Opening, Place};
-pub use kinds::{DEVICES, DeviceKind};
-pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
+pub(crate) use current::CurrentDevice;
+pub use kinds::{AttentionBy, DEVICES, DeviceKind};
+pub(crate) use kinds::{BareDevices, GpuName, Opening, Place};
+pub(crate) use numbers::{Allocator, Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, ExpertPass, ExpertProducts,
     GridOps, LossTokens, Met, NOWHERE, NormGradient, OptimizerOps, OptimizerStep, Positions, Rotation,
@@ -88,7 +91,7 @@ pub struct DeviceMemory {
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
 pub(crate) trait Device:
-    AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + RowOps + StepOps + TokenOps
+    Allocator + AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + RowOps + StepOps + TokenOps
 {
     /// What numbers weights and activations are.
     fn number(&self) -> Number;
@@ -98,9 +101,6 @@ pub(crate) trait Device:
 
     /// The host's numbers, on the device.
     fn take(&self, data: Vec<f32>, number: Number) -> Numbers;
-
-    /// Takes memory back.
-    fn give_back(&self, far: Far);
 
     /// The numbers for the host to read, after all that was told before.
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]>;

@@ -46,9 +46,10 @@ mod measure;
 mod random;
 mod train;
 
+pub use comm::drill::{Drill, DrillKind};
 pub use comm::routes::Way;
 pub use comm::transport::{Meets, Rendezvous, leave_processes};
-pub use device::{DEVICES, DeviceKind, DeviceMemory};
+pub use device::{AttentionBy, DEVICES, DeviceKind, DeviceMemory};
 pub use error::{CheckpointError, Fault, RunError};
 pub use measure::calibrate::{
     Calibrated, Grid, Link, LinkKind, MeasuredGpus, Measuring, Over, Refused, calibrate, measure_gpus,
@@ -62,6 +63,6 @@ pub use train::parameters::{Layer, ParameterName};
 pub use train::record::recording_cost;
 pub use train::run::processes::train_in_processes;
 pub use train::run::{Outcome, StepReport, WholeWeights, train};
-pub use train::settings::{AttentionBy, Drill, DrillKind, LearningRate, Records, Saving, Settings, Start};
+pub use train::settings::{LearningRate, Records, Saving, Settings, Start};
 pub use train::supported::{check, own_stack};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};

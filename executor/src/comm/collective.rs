@@ -6,7 +6,7 @@ use crate::comm::local_peers::Near;
 use crate::comm::nccl_pairs::Pairs;
 use crate::comm::routes::Reach;
 use crate::comm::transport::{Route, Tag, Transport};
-use crate::device::tensor::{give_back, take_buffer};
+use crate::device::host_buffers::{return_buffer, take_buffer};
 use crate::error::Fault;
 use std::collections::BTreeMap;
 use trainwright_kernels::elementwise;
@@ -98,7 +98,7 @@ impl<'a> Communicator<'a> {
         let length = data.len() / members.ranks.len();
         let mut own = take_buffer(length);
         own.copy_from_slice(&data[length * members.place..][..length]);
-        give_back(data);
+        return_buffer(data);
         Ok(own)
     }
 
@@ -216,7 +216,7 @@ impl<'a> Communicator<'a> {
                         (Effect::Add, Combine::Maximum) => elementwise::maximum(&mut data[range], arrived),
                     }
                 }
-                give_back(message);
+                return_buffer(message);
             }
         }
         Ok(())

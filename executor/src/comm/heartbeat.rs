@@ -1,8 +1,8 @@
 //! Whether the ranks are alive: what each is doing, and an end for all if one of them cannot go on.
 
+use crate::comm::drill::{Drill, DrillKind};
 use crate::comm::transport::{Route, Transport};
 use crate::error::Fault;
-use crate::train::settings::{Drill, DrillKind};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -143,7 +143,7 @@ mod tests {
     use crate::comm::collective::Communicator;
     use crate::comm::routes::Way;
     use crate::comm::transport::{Mailboxes, Meets, Rendezvous};
-    use crate::device::{DeviceKind, Here, Opening, Place};
+    use crate::device::{CurrentDevice, DeviceKind, Opening, Place};
     use crate::train::data::tokens::Tokens;
     use crate::train::graph_capture::GraphUse;
     use crate::train::run::Outcome;
@@ -266,7 +266,7 @@ mod tests {
                 deterministic: false,
             };
             let device = (gpus().open)(opening).unwrap();
-            let _here = Here::is(Rc::clone(&device));
+            let _here = CurrentDevice::set(Rc::clone(&device));
             let mut pairs = Pairs::new(&mailboxes, &[(0, 1)], rank, 5);
             let mut communicator = Communicator::new(&mailboxes);
             pairs.groups().iter().for_each(|members| communicator.enter(&*device, members).unwrap());

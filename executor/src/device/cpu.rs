@@ -9,8 +9,8 @@ mod rows;
 mod step;
 mod tokens;
 
-use super::{Columns, Device, Far, Matrix, Numbers, Product, Slice, SliceMut};
-use crate::device::tensor::take_buffer;
+use super::{Allocator, Columns, Device, Far, Matrix, Numbers, Product, Slice, SliceMut};
+use crate::device::host_buffers::take_buffer;
 use crate::error::Fault;
 use std::borrow::Cow;
 use trainwright_kernels::cuda::{Number, StopFlag};
@@ -27,6 +27,12 @@ fn matrix(matrix: Matrix) -> kernels::Matrix<f32> {
     if matrix.transposed { rows.transposed() } else { rows }
 }
 
+impl Allocator for Cpu {
+    fn free(&self, memory: Far) {
+        unreachable!("{memory:?} is of no CPU");
+    }
+}
+
 impl Device for Cpu {
     /// Numbers of bf16 are kept as those of f32 that they are.
     fn number(&self) -> Number {
@@ -39,10 +45,6 @@ impl Device for Cpu {
 
     fn take(&self, data: Vec<f32>, _: Number) -> Numbers {
         Numbers::Host(data)
-    }
-
-    fn give_back(&self, far: Far) {
-        unreachable!("{far:?} is of no CPU");
     }
 
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {

@@ -27,7 +27,8 @@ pub(super) use open::{
     require_emulator, require_gpu, require_nccl, shares_by_nccl,
 };
 
-use super::{Columns, Device, DeviceMemory, Far, Numbers, Product, Slice, SliceMut};
+use super::{Allocator, Columns, Device, DeviceMemory, Far, Numbers, Product, Slice, SliceMut};
+use crate::device::host_buffers::return_buffer;
 use crate::error::Fault;
 use attention::Attending;
 use memory::Memory;
@@ -119,6 +120,15 @@ impl Cuda {
     }
 }
 
+impl Allocator for Cuda {
+    fn free(&self, memory: Far) {
+        let mut pinned = self.pinned.borrow_mut();
+        if !pinned.take_back(memory.at, room(memory.bytes()), || self.moment()) {
+            self.memory.borrow_mut().give_back(memory.at, room(memory.bytes()));
+        }
+    }
+}
+
 impl Device for Cuda {
     fn number(&self) -> Number {
         self.number
@@ -135,20 +145,13 @@ impl Device for Cuda {
             true => self.zero(numbers.slice_mut()),
             false => self.write(numbers.slice_mut(), &data),
         }
-        crate::device::tensor::give_back(data);
+        return_buffer(data);
         numbers
     }
 
     fn any_on_host(&self, length: usize, number: Number) -> Numbers {
         let at = self.pinned.borrow_mut().allocate(self, room(length * number.size()));
         Numbers::far(Far { at, length, number })
-    }
-
-    fn give_back(&self, far: Far) {
-        let mut pinned = self.pinned.borrow_mut();
-        if !pinned.take_back(far.at, room(far.bytes()), || self.moment()) {
-            self.memory.borrow_mut().give_back(far.at, room(far.bytes()));
-        }
     }
 
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {

@@ -1,7 +1,8 @@
 //! Numbers and parts of them, in the host's memory or in a device's.
 
-use super::Here;
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use trainwright_kernels::cuda::{Address, Number};
 
 /// Numbers that somebody owns.
@@ -37,12 +38,30 @@ pub(crate) enum SliceMut<'a> {
     Far(Far),
 }
 
+/// Frees memory that only a device reads.
+pub(crate) trait Allocator {
+    /// Nobody reads this memory any more.
+    fn free(&self, memory: Far);
+}
+
+thread_local! {
+    static ALLOCATOR: RefCell<Option<Rc<dyn Allocator>>> = const { RefCell::new(None) };
+}
+
+/// Sets where this thread's numbers are freed.
+pub(super) fn set_allocator(allocator: Option<Rc<dyn Allocator>>) {
+    ALLOCATOR.set(allocator);
+}
+
 const ON_HOST: &str = "what only the host can do is refused on other devices before a run";
 const ON_DEVICE: &str = "a device computes on its own numbers";
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        Here::give_back(self.0);
+        let allocator = ALLOCATOR.try_with(|allocator| allocator.borrow().clone());
+        if let Ok(Some(allocator)) = allocator {
+            allocator.free(self.0);
+        }
     }
 }
 

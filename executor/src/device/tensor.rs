@@ -1,31 +1,18 @@
 //! Rows of numbers that several places of a rank may hold at once, and the memory they take.
-//!
-//! Buffers of the host are kept by size when they are given up and handed out again, so that a training step asks the system
-//! for no memory after the first one. A rank is one thread, and has its own. A device keeps its own memory.
 
-use crate::device::{self, Cpu, Device, Here, Numbers, Slice, SliceMut};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use super::host_buffers::{return_buffer, take_buffer};
+use super::{self as device, Cpu, CurrentDevice, Device, Numbers, Slice, SliceMut};
+use std::cell::Cell;
 use std::rc::Rc;
 use trainwright_kernels::{Threads, elementwise};
 
-/// The buffers of one rank that nothing holds, and what is held.
-#[derive(Default)]
-struct Pool {
-    free: BTreeMap<usize, Vec<Vec<f32>>>,
-    /// How many of each length were handed out and have not come back.
-    out: BTreeMap<usize, usize>,
-    /// Bytes of tensors, wherever they are.
-    held: usize,
-}
-
 thread_local! {
-    static POOL: RefCell<Pool> = RefCell::default();
+    static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Bytes that this thread's tensors take.
 pub(crate) fn held_bytes() -> usize {
-    POOL.with_borrow(|pool| pool.held)
+    HELD.get()
 }
 
 #[derive(Debug)]
@@ -33,13 +20,13 @@ struct Buffer(Numbers);
 
 impl Buffer {
     fn new(numbers: Numbers) -> Self {
-        POOL.with_borrow_mut(|pool| pool.held += numbers.bytes());
+        HELD.set(HELD.get() + numbers.bytes());
         Self(numbers)
     }
 
     fn into_numbers(mut self) -> Numbers {
         let numbers = std::mem::take(&mut self.0);
-        POOL.with_borrow_mut(|pool| pool.held -= numbers.bytes());
+        HELD.set(HELD.get() - numbers.bytes());
         numbers
     }
 }
@@ -47,41 +34,18 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let numbers = std::mem::take(&mut self.0);
-        // A thread that ends may have lost its pool already.
-        let _ = POOL.try_with(|pool| pool.borrow_mut().held -= numbers.bytes());
+        HELD.set(HELD.get() - numbers.bytes());
         if let Numbers::Host(data) = numbers {
-            give_back(data);
+            return_buffer(data);
         }
     }
-}
-
-/// A buffer of that length with any content.
-pub(crate) fn take_buffer(length: usize) -> Vec<f32> {
-    let kept = POOL.with_borrow_mut(|pool| {
-        *pool.out.entry(length).or_default() += 1;
-        pool.free.get_mut(&length).and_then(Vec::pop)
-    });
-    kept.unwrap_or_else(|| vec![0.0; length])
-}
-
-/// Keeps a buffer for the next who needs one of its length. As many are kept as were handed out: what was made elsewhere
-/// must not pile up.
-pub(crate) fn give_back(data: Vec<f32>) {
-    let _ = POOL.try_with(|pool| {
-        let mut pool = pool.borrow_mut();
-        let out = pool.out.entry(data.len()).or_default();
-        if *out > 0 {
-            *out -= 1;
-            pool.free.entry(data.len()).or_default().push(data);
-        }
-    });
 }
 
 /// What computes on numbers where they are.
 fn device_of(slice: Slice) -> Rc<dyn Device> {
     match slice {
         Slice::Host(_) => Rc::new(Cpu { threads: Threads::ONE }),
-        Slice::Far(_) => Here::device(),
+        Slice::Far(_) => CurrentDevice::get(),
     }
 }
 
@@ -121,7 +85,7 @@ impl Tensor {
     pub fn on_host(&self) -> Self {
         match self.slice() {
             Slice::Host(_) => self.clone(),
-            Slice::Far(_) => Self::of(Here::device().read(self.slice()).into_owned(), self.width),
+            Slice::Far(_) => Self::of(CurrentDevice::get().read(self.slice()).into_owned(), self.width),
         }
     }
 
@@ -163,7 +127,7 @@ impl Tensor {
                 Self::of(data, self.width)
             }
             Slice::Far(far) => {
-                let device = Here::device();
+                let device = CurrentDevice::get();
                 let mut numbers = device.any(far.length, far.number);
                 device.copy(numbers.slice_mut(), self.slice());
                 Self::of(numbers, self.width)
@@ -245,7 +209,7 @@ impl Tensor {
     /// The numbers as a buffer of their own on the host.
     pub fn into_vec(self) -> Vec<f32> {
         if let Slice::Far(_) = self.slice() {
-            return Here::device().read(self.slice()).into_owned();
+            return CurrentDevice::get().read(self.slice()).into_owned();
         }
         match Rc::try_unwrap(self.data).map(Buffer::into_numbers) {
             Ok(Numbers::Host(data)) => data,
@@ -275,15 +239,5 @@ mod tests {
         drop(other);
         assert_eq!(one.into_vec(), [5.0, 2.0]);
         assert_eq!(held_bytes(), before);
-    }
-
-    #[test]
-    fn buffers_that_were_made_elsewhere_do_not_pile_up() {
-        for _ in 0..10 {
-            let taken = take_buffer(777);
-            drop(Tensor::of(vec![0.0; 777], 1));
-            give_back(taken);
-        }
-        assert_eq!(POOL.with_borrow(|pool| pool.free[&777].len()), 1);
     }
 }

@@ -21,7 +21,6 @@ mod slices;
 mod steps;
 mod times;
 
-pub(crate) use gpus::{FULL, SMALL, Shapes};
 pub use gpus::{Link, LinkKind, MeasuredGpus, measure_gpus, shared_gpus};
 pub use machine::on_machine;
 pub(crate) use machine::today;

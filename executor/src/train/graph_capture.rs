@@ -158,7 +158,7 @@ fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::comm::transport::Mailboxes;
-    use crate::device::{DeviceKind, Here, Opening};
+    use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::rc::Rc;
     use trainwright_kernels::Threads;
@@ -176,7 +176,7 @@ mod tests {
                 deterministic: false,
             };
             let device = (DeviceKind::from_name("emulated-gpus").unwrap().open)(opening).unwrap();
-            let _here = Here::is(Rc::clone(&device));
+            let _here = CurrentDevice::set(Rc::clone(&device));
             let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
             let members = Members { group: 3, ranks: vec![0, 1], place: rank };
             let mut steady = Steady { members, state: State::Watches(0) };

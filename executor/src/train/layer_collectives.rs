@@ -5,7 +5,7 @@
 
 use crate::comm::collective::{Communicator, Members};
 use crate::comm::routes::Way;
-use crate::device::tensor::{give_back, take_buffer};
+use crate::device::host_buffers::{return_buffer, take_buffer};
 use crate::device::{Device, Slice, SliceMut};
 use crate::error::Fault;
 use crate::train::parameters::{Parameter, Sharing};
@@ -95,7 +95,7 @@ pub(crate) fn gather_weights(
             at += length;
         }
     }
-    give_back(all);
+    return_buffer(all);
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! What does not stay in a rank's memory between its uses: a file stands for a drive. What goes to host memory is where it
 //! was if the rank computes on processors; a GPU copies it by itself, on the streams of such copies. Offloaded moments are the host's, where the update takes place.
 
-use crate::device::tensor::{Tensor, take_buffer};
-use crate::device::{Here, Numbers, Slice};
+use crate::device::host_buffers::take_buffer;
+use crate::device::tensor::Tensor;
+use crate::device::{CurrentDevice, Numbers, Slice};
 use crate::error::Fault;
 use crate::train::frame::Kept;
 use crate::train::state::LayerState;
@@ -76,11 +77,11 @@ impl Beside {
             let is_far = slot.as_ref().is_some_and(|tensor| matches!(tensor.slice(), Slice::Far(_)));
             let away = match (self.offload.activations, slot.as_ref()) {
                 (Some(Place::Nvme), Some(tensor)) => {
-                    let numbers = Here::device();
+                    let numbers = CurrentDevice::get();
                     Away::OnDrive(self.stow(&numbers.read(tensor.slice()), tensor.width())?)
                 }
                 (Some(Place::Host), Some(tensor)) if is_far => {
-                    let device = Here::device();
+                    let device = CurrentDevice::get();
                     Away::OnHost(tensor.copied_to_host(&*device), device.moment())
                 }
                 _ => continue,
@@ -94,7 +95,7 @@ impl Beside {
 
     /// Brings it back.
     pub fn bring_kept(&mut self, kept: &mut Kept) -> Result<(), Fault> {
-        let device = Here::device();
+        let device = CurrentDevice::get();
         for (index, away) in std::mem::take(&mut kept.away) {
             *kept.tensors()[index] = Some(match away {
                 Away::OnDrive(stowed) => Tensor::take_to(&*device, self.bring(stowed)?, stowed.width),

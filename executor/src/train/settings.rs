@@ -1,6 +1,7 @@
 //! What a run is given beside its plan.
 
-use crate::device::{DEVICES, DeviceKind};
+use crate::comm::drill::Drill;
+use crate::device::{AttentionBy, DEVICES, DeviceKind};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,15 +45,6 @@ pub struct Settings {
     pub records: Records,
 }
 
-/// Whose kernels do attention on GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttentionBy {
-    /// Ours.
-    Own,
-    /// cuDNN's fused ones for what they can do in a plan in bf16, and ours for the rest.
-    Cudnn,
-}
-
 /// Which steps of a run are recorded to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Records {
@@ -84,30 +76,6 @@ pub struct Saving {
     pub every: Option<NonZeroUsize>,
     /// How many of the last ones are kept.
     pub keep: NonZeroUsize,
-}
-
-/// A fault that is made on purpose, to see what becomes of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drill {
-    /// On which rank.
-    pub rank: usize,
-    /// In which step, from 1.
-    pub step: usize,
-    /// Before which op of the step, from 0; after the last one it does not come.
-    pub op: usize,
-    /// What happens.
-    pub kind: DrillKind,
-}
-
-/// What goes wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DrillKind {
-    /// The rank dies.
-    Death,
-    /// The rank does nothing any more.
-    Stall,
-    /// A weight is no number.
-    NotANumber,
 }
 
 impl Default for Settings {

@@ -4,7 +4,7 @@
 //! other in a buffer of their own; the whole is there only while it is gathered, or until it is reduced.
 
 use crate::comm::heartbeat::Pulse;
-use crate::device::tensor::give_back;
+use crate::device::host_buffers::return_buffer;
 use crate::device::{Device, Numbers, Slice, SliceMut};
 use crate::train::checkpoint::Loaded;
 use crate::train::offload_store::Stowed;
@@ -81,7 +81,7 @@ impl Divisible {
         if self.own.is_some()
             && let Numbers::Host(data) = std::mem::take(&mut self.whole)
         {
-            give_back(data);
+            return_buffer(data);
         }
     }
 
@@ -255,7 +255,7 @@ impl LayerState {
             }
         }
         if let Numbers::Host(data) = sums {
-            give_back(data);
+            return_buffer(data);
         }
         self.reduced[0] += 1;
         if last {

@@ -2,7 +2,7 @@
 
 mod on_cuda;
 
-pub use on_cuda::check_on_cuda;
+pub(crate) use on_cuda::check_on;
 
 use crate::error::RunError;
 use crate::train::modules::{is_stepwise, operator};
@@ -35,7 +35,7 @@ pub fn own_stack(plan: &Plan) -> Result<Plan, RunError> {
 ///
 /// # Errors
 /// `Refused` if it is none.
-pub(crate) fn checked(plan: Plan) -> Result<Plan, RunError> {
+fn checked(plan: Plan) -> Result<Plan, RunError> {
     match plan.check("plan") {
         Ok(()) => Ok(plan),
         Err(error) => Err(refuse("stack", STACK, error.to_string())),

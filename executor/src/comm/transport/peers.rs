@@ -9,7 +9,7 @@
 
 use super::inbox::{ABORT, FAREWELL, Inbox, Mark, SIGN, mark};
 use super::{Heard, Route, Tag, Transport};
-use crate::device::tensor::give_back;
+use crate::device::host_buffers::return_buffer;
 use crate::error::Fault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,7 @@ impl<W: Wire> Transport for Peers<W> {
             return;
         }
         self.wire.tell(route.to, mark(route.tag), &message);
-        give_back(message);
+        return_buffer(message);
     }
 
     fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {

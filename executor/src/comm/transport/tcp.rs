@@ -13,7 +13,7 @@ mod handshake;
 use super::Rendezvous;
 use super::inbox::{Inbox, Mark};
 use super::peers::{LAST_WORD, Peers, Wire};
-use crate::device::tensor::take_buffer;
+use crate::device::host_buffers::take_buffer;
 use crate::error::RunError;
 use handshake::REST;
 use std::io::{self, BufReader, Read, Write};

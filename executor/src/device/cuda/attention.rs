@@ -5,7 +5,7 @@ mod trial;
 use super::super::{AttentionGradient, AttentionOps, AttentionTile, Far, Met, Numbers, Slice, SliceMut};
 use super::structs::{attention_between, attention_of, int, parts};
 use super::{Address, Cuda, Number};
-use crate::train::settings::AttentionBy;
+use crate::device::AttentionBy;
 use trainwright_kernels::attention::Attention;
 use trainwright_kernels::cuda::attention::{self, Join, Pass};
 use trial::{Array, Tried, Written};

@@ -3,8 +3,8 @@
 use super::super::{Device, GpuName, Opening};
 use super::Cuda;
 use super::attention::Attending;
+use crate::device::AttentionBy;
 use crate::error::{Fault, RunError};
-use crate::train::settings::AttentionBy;
 use std::rc::Rc;
 use trainwright_kernels::cuda::{self, DeviceError, Emulator, Turns};
 

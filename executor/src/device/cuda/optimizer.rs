@@ -121,7 +121,7 @@ impl OptimizerOps for Cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Device, Here, Opening, StepBegin};
+    use crate::device::{CurrentDevice, Device, Opening, StepBegin};
     use crate::random::Stream;
     use std::rc::Rc;
     use trainwright_kernels::cuda::optimizer::PIECE;
@@ -203,7 +203,7 @@ mod tests {
             println!("skipped: no emulator");
             return;
         };
-        let _here = Here::is(Rc::clone(&device));
+        let _here = CurrentDevice::set(Rc::clone(&device));
         let adam = AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-6 };
         for rule in [
             Rule::AdamW(adam),

@@ -219,7 +219,7 @@ impl StepOps for Cuda {
 
 #[cfg(test)]
 mod tests {
-    use crate::device::{DeviceKind, Here, Opening};
+    use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::rc::Rc;
     use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
@@ -239,7 +239,7 @@ mod tests {
             deterministic: false,
         };
         let device = (kind.open)(opening).unwrap();
-        let _here = Here::is(Rc::clone(&device));
+        let _here = CurrentDevice::set(Rc::clone(&device));
         let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
         let mut step = |copies: usize| {
             device.record();

@@ -15,13 +15,13 @@ mod links;
 mod node;
 mod shared;
 
-pub(crate) use kernels::{FULL, SMALL, Shapes};
 pub use links::{Link, LinkKind};
 pub use shared::shared_gpus;
 
 use crate::device::DeviceKind;
 use crate::error::{Fault, RunError};
 use crate::measure::calibrate::today;
+use kernels::Shapes;
 use trainwright_kernels::cuda::About;
 use trainwright_kernels::cuda::measure::Bench;
 use trainwright_spec::catalog;
@@ -64,14 +64,15 @@ pub fn measure_gpus(
     let gpus = (bare.count)();
     let mut first = (bare.open)(0).map_err(fault)?;
     let about = first.about();
-    let mut bench = Bench::new(&mut *first, bare.shapes.effort);
-    let measured = kernels::measure(&mut bench, bare.shapes, deterministic).map_err(fault)?;
-    let seen = clocks::under_load(&mut bench, bare.shapes, (bare.name)(0)).map_err(fault)?;
+    let shapes = Shapes::of(&bare);
+    let mut bench = Bench::new(&mut *first, shapes.effort);
+    let measured = kernels::measure(&mut bench, shapes, deterministic).map_err(fault)?;
+    let seen = clocks::under_load(&mut bench, shapes, (bare.name)(0)).map_err(fault)?;
     progress(1, PARTS);
-    let mut measure_links = |peer| links::measure(&mut bench, peer, bare.shapes);
+    let mut measure_links = |peer| links::measure(&mut bench, peer, shapes);
     let links = match gpus {
         0 | 1 => measure_links(None),
-        _ => links::beside_peer(&bare, links::largest(bare.shapes), |peer| measure_links(Some(peer))),
+        _ => links::beside_peer(&bare, links::largest(shapes), |peer| measure_links(Some(peer))),
     };
     let links = links.map_err(fault)?;
     drop(first);

@@ -10,7 +10,7 @@
 use super::machine::source;
 use super::robust::median;
 use crate::comm::transport::{Connections, Meets, Rendezvous, Route, Tag, Transport};
-use crate::device::tensor::give_back;
+use crate::device::host_buffers::return_buffer;
 use crate::error::{Fault, RunError};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -135,7 +135,7 @@ fn follow(transport: &dyn Transport, own: usize, emulated: bool) -> Result<(), F
         let (mut message, mut beside) = (message, [0.0; 2]);
         while message[..] != [LAST] {
             bytes += 4.0 * message.len() as f64;
-            give_back(message);
+            return_buffer(message);
             let (more, done) = next()?;
             beside = [beside[0] + done[0], beside[1] + done[1]];
             message = more;

@@ -3,7 +3,7 @@
 use super::robust::{Refused, kept, median, sweep};
 use crate::comm::collective::{Communicator, Members};
 use crate::comm::transport::{Connections, Mailboxes, Meets, Rendezvous, Transport};
-use crate::device::tensor::{give_back, take_buffer};
+use crate::device::host_buffers::{return_buffer, take_buffer};
 use crate::error::RunError;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ fn of_rank(place: usize, transport: &dyn Transport, takes: Takes, began: Instant
         let end = began.elapsed().as_secs_f64();
         let moved = moved.expect("nobody ends these ranks");
         *whole = if takes == Takes::Adds { take_buffer(2 * own.len()) } else { Vec::new() };
-        give_back(moved);
+        return_buffer(moved);
         Window { start, end }
     };
     let mut windows = vec![Vec::new(); SIZES.len()];

@@ -6,7 +6,7 @@ use crate::comm::collective::{Communicator, Members, OnGpu};
 use crate::comm::heartbeat::Watched;
 use crate::comm::local_peers::{Near, Offers};
 use crate::comm::nccl_pairs::Pairs;
-use crate::device::{Device, Here, Numbers, Opening};
+use crate::device::{CurrentDevice, Device, Numbers, Opening};
 use crate::error::{Fault, RunError};
 use crate::train::checkpoint::Saver;
 use crate::train::graph_capture::Steady;
@@ -67,7 +67,7 @@ impl Run {
         let opening = Opening { local, threads, number, attention, deterministic };
         let device = (self.settings.device.open)(opening)?;
         device.stop_when(pulse.stop_flag());
-        let _here = Here::is(Rc::clone(&device));
+        let _here = CurrentDevice::set(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
         let mut own = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;
         let moments = self.optimizer.moments();

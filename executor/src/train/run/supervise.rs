@@ -44,7 +44,7 @@ pub(super) struct Run {
 impl Run {
     /// Refuses what cannot be run.
     pub fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: Ranks) -> Result<Self, RunError> {
-        (settings.device.check)(&plan)?;
+        supported::check_on(settings.device, &plan)?;
         (settings.device.require)()?;
         if plan.job.precision == Precision::Fp8 {
             let local = |rank: &usize| here.local.unwrap_or(*rank);

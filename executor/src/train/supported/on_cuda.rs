@@ -1,19 +1,53 @@
 //! What the executor runs on GPUs of what it runs on processors.
 
-use super::{all, is_dense, refuse};
+use super::{all, checked, is_dense, own_stack, refuse};
+use crate::device::DeviceKind;
 use crate::error::RunError;
 use trainwright_spec::model::{Block, Mlp};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
+use trainwright_spec::sourced::Sourced;
+use trainwright_spec::stack::{PipelineOverlap, Stack};
+
+/// Columns of a matrix that a tensor core's tile takes. Rows of logits are a multiple of it: then rows of bf16 are aligned to
+/// 128 bytes.
+const TILE: usize = 64;
 
 /// What divides the sides of products of numbers of 8 bits.
 const EIGHT_SIDES: usize = 16;
 
-/// Whether the executor runs on GPUs what it runs on processors.
+impl DeviceKind {
+    /// The plan with this executor on such devices as its software.
+    ///
+    /// # Errors
+    /// `Refused` if it has not what the plan asks of its software.
+    pub fn own_stack(self, plan: &Plan) -> Result<Plan, RunError> {
+        let plan = own_stack(plan)?;
+        if !self.runs_cuda_kernels {
+            return Ok(plan);
+        }
+        let stack = Stack {
+            vocabulary_multiple: Sourced {
+                value: TILE,
+                source: "executor: on a GPU each rank's rows of logits are whole tiles of a product".into(),
+            },
+            overlap_gradient_reduction: true,
+            overlap_tensor_backward: true,
+            overlap_pipeline: PipelineOverlap::Always,
+            ..plan.stack
+        };
+        checked(Plan { stack, ..plan })
+    }
+}
+
+/// Whether the executor runs a plan on such devices, if it runs it on processors.
 ///
 /// # Errors
 /// `Refused` with the first part that it has not there.
-pub fn check_on_cuda(plan: &Plan) -> Result<(), RunError> {
+pub(crate) fn check_on(device: DeviceKind, plan: &Plan) -> Result<(), RunError> {
+    if !device.runs_cuda_kernels {
+        return Ok(());
+    }
     let offload = &plan.offload;
     let blocks = || plan.model.blocks.iter().map(|run| &run.block);
     let widest = blocks().map(|block| block.attention.head_dim.max(block.attention.value_head_dim)).max();

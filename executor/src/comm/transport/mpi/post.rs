@@ -1,7 +1,7 @@
 //! What the thread that calls MPI does in a run.
 
 use crate::comm::transport::inbox::{Inbox, Mark};
-use crate::device::tensor::take_buffer;
+use crate::device::host_buffers::take_buffer;
 use ::mpi::datatype::Equivalence;
 use ::mpi::request::scope;
 use ::mpi::topology::SimpleCommunicator;

@@ -205,8 +205,8 @@ mod tests {
     use super::super::super::open::emulator;
     use super::super::Attending;
     use super::*;
-    use crate::device::{AttentionGradient, AttentionOps, Device, Here, Met};
-    use crate::train::settings::AttentionBy;
+    use crate::device::AttentionBy;
+    use crate::device::{AttentionGradient, AttentionOps, CurrentDevice, Device, Met};
     use std::rc::Rc;
     use trainwright_kernels::attention::{Attention, Mask};
     use trainwright_kernels::cuda::{AttentionFault, AttentionFaultKind, Number};
@@ -254,7 +254,7 @@ mod tests {
         let fault = AttentionFault::default();
         own.set_attention_fault(AttentionFault::clone(&fault));
         let device = Rc::new(Cuda::new(Box::new(own), Number::Bf16, Attending::new(by, Number::Bf16, false)));
-        let _here = Here::is(Rc::clone(&device) as Rc<dyn Device>);
+        let _here = CurrentDevice::set(Rc::clone(&device) as Rc<dyn Device>);
         *fault.lock().unwrap() = faults[0];
         let made = twice(&device, || *fault.lock().unwrap() = faults[1]);
         assert_eq!(device.check(), Ok(()));

@@ -1,5 +1,6 @@
 //! Kernels over a grid of shapes: those of a plan lie between them.
 
+use crate::device::BareDevices;
 use trainwright_kernels::cuda::activation::Residual;
 use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::eight::{EightOperands, EightProduct};
@@ -35,8 +36,15 @@ pub(crate) struct Shapes {
     pub bytes: &'static [usize],
 }
 
+impl Shapes {
+    /// Those that are measured of some GPUs.
+    pub fn of(devices: &BareDevices) -> &'static Self {
+        if devices.are_emulated { &SMALL } else { &FULL }
+    }
+}
+
 /// For a GPU: some seconds of each.
-pub(crate) const FULL: Shapes = Shapes {
+const FULL: Shapes = Shapes {
     effort: Effort::OF_GPU,
     products: &[512, 2048, 8192, 32_768, 131_072],
     matrix: 1 << 30,
@@ -48,7 +56,7 @@ pub(crate) const FULL: Shapes = Shapes {
 };
 
 /// For an emulator.
-pub(crate) const SMALL: Shapes = Shapes {
+const SMALL: Shapes = Shapes {
     effort: Effort::LEAST,
     products: &[16, 32],
     matrix: 1 << 11,

@@ -198,14 +198,15 @@ fn sweeps(
     for (group, (size, name)) in own() {
         device.enter(group, Membership { name: *name, place, size: *size })?;
     }
-    let most = largest(devices.shapes);
-    let mut bench = Bench::new(&mut *device, devices.shapes.effort);
+    let shapes = Shapes::of(devices);
+    let most = largest(shapes);
+    let mut bench = Bench::new(&mut *device, shapes.effort);
     let [from, to] = [bench.random(Number::Bf16, most / 2)?, bench.random(Number::Bf16, most / 2)?];
     let mut sweeps = Vec::new();
     for (group, (size, _)) in own() {
         for collective in COLLECTIVES {
             let mut rows = Vec::new();
-            for bytes in devices.shapes.bytes {
+            for bytes in shapes.bytes {
                 // Every rank's share is as long.
                 let share = bytes / Number::Bf16.size() / size;
                 let whole = share * size;

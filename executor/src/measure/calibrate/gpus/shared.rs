@@ -27,9 +27,9 @@ pub fn shared_gpus(plan: &Plan, device: DeviceKind) -> Result<Option<Cores>, Run
     let Some(bare) = device.bare.filter(|_| gpus.len() < ranks) else { return Ok(None) };
     let fault = |error| RunError::Device { name: device.name, reason: Fault::Device(error).to_string() };
     let mut first = (bare.open)(0).map_err(fault)?;
+    let shapes = Shapes::of(&bare);
     let source = super::source(&first.about(), "");
-    let steps =
-        steps(&mut Bench::new(&mut *first, bare.shapes.effort), bare.shapes, &source).map_err(fault)?;
+    let steps = steps(&mut Bench::new(&mut *first, shapes.effort), shapes, &source).map_err(fault)?;
     let sourced = |value| Sourced { value, source: source.clone() };
     Ok(Some(Cores {
         count: sourced(gpus.len().max(1)),
