@@ -14,6 +14,8 @@ pub(crate) mod collective;
 pub(crate) mod drill;
 pub(crate) mod heartbeat;
 pub(crate) mod local_peers;
+pub(crate) mod local_ranks;
+pub(crate) mod members;
 pub(crate) mod nccl_pairs;
 pub(crate) mod routes;
 pub(crate) mod transport;

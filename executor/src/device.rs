@@ -20,7 +20,7 @@ mod words;
 pub(crate) use cpu::Cpu;
 pub(crate) use current::CurrentDevice;
 pub use kinds::{AttentionBy, DEVICES, DeviceKind};
-pub(crate) use kinds::{BareDevices, GpuName, Opening, Place};
+pub(crate) use kinds::{BareDevices, GpuName, LocalRank, Opening};
 pub(crate) use numbers::{Allocator, Far, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
     AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, ExpertPass, ExpertProducts,

@@ -47,8 +47,8 @@ mod random;
 mod train;
 
 pub use comm::drill::{Drill, DrillKind};
-pub use comm::routes::Way;
-pub use comm::transport::{Meets, Rendezvous, leave_processes};
+pub use comm::routes::Route;
+pub use comm::transport::{Rendezvous, RendezvousVia, leave_processes};
 pub use device::{AttentionBy, DEVICES, DeviceKind, DeviceMemory};
 pub use error::{CheckpointError, Fault, RunError};
 pub use measure::calibrate::{

@@ -20,6 +20,7 @@ mod module_collectives;
 pub(crate) mod modules;
 mod offload_store;
 pub(crate) mod parameters;
+mod program_routes;
 mod rank;
 pub(crate) mod record;
 pub(crate) mod run;

@@ -2,26 +2,16 @@
 
 mod on_device;
 
-use crate::comm::local_peers::Near;
-use crate::comm::nccl_pairs::Pairs;
-use crate::comm::routes::Reach;
-use crate::comm::transport::{Route, Tag, Transport};
+use crate::comm::local_peers::LocalPeers;
+use crate::comm::members::Members;
+use crate::comm::nccl_pairs::NcclPairs;
+use crate::comm::routes::Routes;
+use crate::comm::transport::{Envelope, Tag, Transport};
 use crate::device::host_buffers::{return_buffer, take_buffer};
 use crate::error::Fault;
 use std::collections::BTreeMap;
 use trainwright_kernels::elementwise;
 use trainwright_spec::collective::{Algorithm, Chunks, CollectiveKind, Effect, Layout, Ring};
-
-/// The ranks of a collective as one of them sees them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Members {
-    /// Number of the group.
-    pub group: usize,
-    /// Global ranks.
-    pub ranks: Vec<usize>,
-    /// This rank's place among them.
-    pub place: usize,
-}
 
 /// What summands become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,11 +51,11 @@ pub(crate) struct Communicator<'a> {
 
 /// How a rank reaches others from its GPU.
 pub(crate) struct OnGpu<'a> {
-    pub reach: &'a Reach,
+    pub routes: &'a Routes,
     /// Those of its process.
-    pub near: Near<'a>,
+    pub near: LocalPeers<'a>,
     /// Those to which NCCL carries messages.
-    pub pairs: Pairs<'a>,
+    pub pairs: NcclPairs<'a>,
 }
 
 impl<'a> Communicator<'a> {
@@ -108,14 +98,14 @@ impl<'a> Communicator<'a> {
         members: &Members,
         mut messages: Vec<Vec<f32>>,
     ) -> Result<Vec<Vec<f32>>, Fault> {
-        let (own, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
         let mut received: Vec<Vec<f32>> = members.ranks.iter().map(|_| Vec::new()).collect();
         received[members.place] = std::mem::take(&mut messages[members.place]);
         for (member, message) in messages.into_iter().enumerate().filter(|(to, _)| *to != members.place) {
-            self.transport.send(Route { from: own, to: members.ranks[member], tag }, message);
+            self.transport.send(Envelope { from: own, to: members.ranks[member], tag }, message);
         }
         for (member, message) in received.iter_mut().enumerate().filter(|(from, _)| *from != members.place) {
-            *message = self.transport.receive(Route { from: members.ranks[member], to: own, tag })?;
+            *message = self.transport.receive(Envelope { from: members.ranks[member], to: own, tag })?;
         }
         Ok(received)
     }
@@ -127,12 +117,12 @@ impl<'a> Communicator<'a> {
         root: usize,
         own: Option<Vec<f32>>,
     ) -> Result<Vec<f32>, Fault> {
-        let (rank, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
         let Some(own) = own else {
-            return self.transport.receive(Route { from: members.ranks[root], to: rank, tag });
+            return self.transport.receive(Envelope { from: members.ranks[root], to: rank, tag });
         };
-        for to in members.ranks.iter().filter(|to| **to != rank) {
-            self.transport.send(Route { from: rank, to: *to, tag }, own.clone());
+        for to in members.others() {
+            self.transport.send(Envelope { from: rank, to, tag }, own.clone());
         }
         Ok(own)
     }
@@ -144,9 +134,9 @@ impl<'a> Communicator<'a> {
         root: usize,
         data: Vec<f32>,
     ) -> Result<Option<Vec<f32>>, Fault> {
-        let (rank, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
         if members.place != root {
-            self.transport.send(Route { from: rank, to: members.ranks[root], tag }, data);
+            self.transport.send(Envelope { from: rank, to: members.ranks[root], tag }, data);
             return Ok(None);
         }
         let mut own = Some(data);
@@ -154,7 +144,7 @@ impl<'a> Communicator<'a> {
         for from in &members.ranks {
             let summand = match *from == rank {
                 true => own.take().expect("a member is once in its group"),
-                false => self.transport.receive(Route { from: *from, to: rank, tag })?,
+                false => self.transport.receive(Envelope { from: *from, to: rank, tag })?,
             };
             match &mut sum {
                 Some(sum) => elementwise::add(sum, &summand),
@@ -162,6 +152,23 @@ impl<'a> Communicator<'a> {
             }
         }
         Ok(sum)
+    }
+
+    /// Whether `own` is true on every member: the first one collects the answers and sends the result.
+    pub fn all_agree(&self, members: &Members, own: bool) -> Result<bool, Fault> {
+        let (rank, first, tag) = (members.own_rank(), members.ranks[0], Tag::Group(members.group));
+        if members.place != 0 {
+            self.transport.send_bytes(Envelope { from: rank, to: first, tag }, vec![own.into()]);
+            return Ok(self.transport.receive_bytes(Envelope { from: first, to: rank, tag })? == [1]);
+        }
+        let mut all = own;
+        for from in members.others() {
+            all &= self.transport.receive_bytes(Envelope { from, to: rank, tag })? == [1];
+        }
+        for to in members.others() {
+            self.transport.send_bytes(Envelope { from: rank, to, tag }, vec![all.into()]);
+        }
+        Ok(all)
     }
 
     /// To a neighbour in the ring of the members; what came from the other one.
@@ -174,9 +181,9 @@ impl<'a> Communicator<'a> {
         let count = members.ranks.len();
         let [next, before] = [1, count - 1].map(|step| members.ranks[(members.place + step) % count]);
         let (to, from) = if to == Neighbour::Next { (next, before) } else { (before, next) };
-        let (own, tag) = (members.ranks[members.place], Tag::Group(members.group));
-        self.transport.send(Route { from: own, to, tag }, message);
-        self.transport.receive(Route { from, to: own, tag })
+        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
+        self.transport.send(Envelope { from: own, to, tag }, message);
+        self.transport.receive(Envelope { from, to: own, tag })
     }
 
     fn perform(
@@ -191,7 +198,7 @@ impl<'a> Communicator<'a> {
         let length = data.len().div_ceil(own.chunks);
         let whole = data.len();
         let range = |chunk: usize| (chunk * length).min(whole)..((chunk + 1) * length).min(whole);
-        let own_rank = members.ranks[members.place];
+        let own_rank = members.own_rank();
         let tag = Tag::Group(members.group);
         for step in &own.steps {
             for (to, chunks) in &step.sends {
@@ -201,11 +208,11 @@ impl<'a> Communicator<'a> {
                     message[at..at + range.len()].copy_from_slice(&data[range.clone()]);
                     at += range.len();
                 }
-                self.transport.send(Route { from: own_rank, to: members.ranks[*to], tag }, message);
+                self.transport.send(Envelope { from: own_rank, to: members.ranks[*to], tag }, message);
             }
             for (from, chunks, effect) in &step.receives {
                 let message =
-                    self.transport.receive(Route { from: members.ranks[*from], to: own_rank, tag })?;
+                    self.transport.receive(Envelope { from: members.ranks[*from], to: own_rank, tag })?;
                 let mut at = 0;
                 for range in chunks.iter().map(range) {
                     let arrived = &message[at..at + range.len()];

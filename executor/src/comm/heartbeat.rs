@@ -1,20 +1,20 @@
-//! Whether the ranks are alive: what each is doing, and an end for all if one of them cannot go on.
+//! Heartbeats: what each rank is doing, and an end for all if one of them cannot go on.
 
 use crate::comm::drill::{Drill, DrillKind};
-use crate::comm::transport::{Route, Transport};
+use crate::comm::transport::{Envelope, Payload, Transport};
 use crate::error::Fault;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use trainwright_kernels::cuda::StopFlag;
 
-/// The pulse of every rank.
+/// The heartbeat of every rank.
 #[derive(Debug)]
-pub(crate) struct Watch(Vec<Pulse>);
+pub(crate) struct Heartbeats(Vec<Heartbeat>);
 
 /// What one rank is doing.
 #[derive(Debug, Default)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     /// Call and op of the rank's program.
     at: AtomicU64,
     /// The step, from 1.
@@ -25,63 +25,66 @@ pub(crate) struct Pulse {
     beats: AtomicU64,
     /// Whether it waits for a message.
     waits: AtomicBool,
-    /// Whether it must stop. Its device knows this too.
+    /// Whether it must stop. Its device has this flag too.
     stops: StopFlag,
     /// Whether it has ended.
     ended: AtomicBool,
     drill: Option<Drill>,
 }
 
-impl Watch {
+impl Heartbeats {
     /// Over that many ranks.
     pub fn new(ranks: usize, drill: Option<Drill>) -> Self {
-        let pulse = |rank| Pulse { drill: drill.filter(|drill| drill.rank == rank), ..Pulse::default() };
-        Self((0..ranks).map(pulse).collect())
+        let heartbeat =
+            |rank| Heartbeat { drill: drill.filter(|drill| drill.rank == rank), ..Heartbeat::default() };
+        Self((0..ranks).map(heartbeat).collect())
     }
 
     /// That of a rank.
-    pub fn rank(&self, rank: usize) -> &Pulse {
+    pub fn rank(&self, rank: usize) -> &Heartbeat {
         &self.0[rank]
     }
 
     /// Stops all ranks before their next op.
     pub fn stop(&self) {
-        self.0.iter().for_each(|pulse| pulse.stops.store(true, Ordering::Relaxed));
+        self.0.iter().for_each(|heartbeat| heartbeat.stops.store(true, Ordering::Relaxed));
     }
 
     /// The rank that holds up all others: one that has not ended and does not wait for a message.
     pub fn culprit(&self) -> usize {
-        let of = |pulse: &Pulse| (pulse.ended.load(Ordering::Relaxed), pulse.waits.load(Ordering::Relaxed));
+        let of = |heartbeat: &Heartbeat| {
+            (heartbeat.ended.load(Ordering::Relaxed), heartbeat.waits.load(Ordering::Relaxed))
+        };
         let ranks = 0..self.0.len();
         ranks.min_by_key(|rank| of(&self.0[*rank])).expect("a run has ranks")
     }
 
-    /// The first rank of another process from which nothing has come for so long.
+    /// The first rank of another process from which nothing has come for longer than `limit`.
     pub fn silent(&self, transport: &dyn Transport, limit: Duration) -> Option<usize> {
-        let silence = |rank: usize| transport.heard(rank).and_then(|heard| heard.silence);
+        let silence = |rank: usize| transport.peer_status(rank).and_then(|peer| peer.silence);
         (0..self.0.len()).find(|rank| silence(*rank) > Some(limit))
     }
 
-    /// Takes over what ranks of other processes said of themselves.
-    pub fn hear(&self, transport: &dyn Transport) {
-        for (rank, pulse) in self.0.iter().enumerate() {
-            if let Some(sign) = transport.heard(rank).and_then(|heard| heard.sign) {
-                pulse.set(&sign);
+    /// Takes over the statuses that ranks of other processes have sent.
+    pub fn take_statuses(&self, transport: &dyn Transport) {
+        for (rank, heartbeat) in self.0.iter().enumerate() {
+            if let Some(status) = transport.peer_status(rank).and_then(|peer| peer.status) {
+                heartbeat.set(&status);
             }
         }
     }
 
-    /// What changes as long as anything happens.
-    fn signs(&self) -> Vec<[u64; 3]> {
-        let signs = |pulse: &Pulse| {
-            let ops = pulse.ops.load(Ordering::Relaxed) as u64;
-            [pulse.step.load(Ordering::Relaxed) as u64, ops, pulse.beats.load(Ordering::Relaxed)]
+    /// Numbers that change as long as anything happens: step, ops and beats of each rank.
+    fn progress(&self) -> Vec<[u64; 3]> {
+        let progress = |heartbeat: &Heartbeat| {
+            let ops = heartbeat.ops.load(Ordering::Relaxed) as u64;
+            [heartbeat.step.load(Ordering::Relaxed) as u64, ops, heartbeat.beats.load(Ordering::Relaxed)]
         };
-        self.0.iter().map(signs).collect()
+        self.0.iter().map(progress).collect()
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     /// A step begins.
     pub fn begin_step(&self, step: usize) {
         self.step.store(step, Ordering::Relaxed);
@@ -107,58 +110,55 @@ impl Pulse {
         if self.stops.load(Ordering::Relaxed) { Err(Fault::Aborted) } else { Ok(()) }
     }
 
-    /// What the rank's process says of it to others, in numbers that are small enough to be exact.
-    pub fn sign(&self) -> Vec<f32> {
+    /// Its status, for ranks of other processes: 7 words of 64 bits.
+    pub fn to_bytes(&self) -> Vec<u8> {
         let (call, op) = self.at();
         let [waits, ended] = [&self.waits, &self.ended].map(|flag| usize::from(flag.load(Ordering::Relaxed)));
         let beats = self.beats.load(Ordering::Relaxed) as usize;
         let words = [self.step(), self.ops.load(Ordering::Relaxed), beats, call, op, waits, ended];
-        let halves =
-            words.into_iter().flat_map(|word| [word >> HALF, word].map(|part| part & ((1 << HALF) - 1)));
-        halves.map(|part| part as f32).collect()
+        words.into_iter().flat_map(|word| (word as u64).to_le_bytes()).collect()
     }
 
-    /// What another process said of the rank.
-    fn set(&self, sign: &[f32]) {
-        let words: Vec<u64> =
-            sign.chunks_exact(2).map(|parts| (parts[0] as u64) << HALF | parts[1] as u64).collect();
+    /// Takes over the status that the rank's own process has sent.
+    fn set(&self, status: &[u8]) {
+        let words: Vec<u64> = status.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let [step, ops, beats, call, op, waits, ended] = words[..] else { return };
         self.step.store(step as usize, Ordering::Relaxed);
         self.ops.store(ops as usize, Ordering::Relaxed);
         self.beats.store(beats, Ordering::Relaxed);
         self.at.store(call << 32 | op, Ordering::Relaxed);
         self.waits.store(waits != 0, Ordering::Relaxed);
-        // What was heard of its end otherwise stays true.
+        // A rank that has ended stays so, however that became known.
         self.ended.fetch_or(ended != 0, Ordering::Relaxed);
     }
 
-    /// Whether something happens at an op of this step: then its ops are told one by one.
+    /// Whether a fault is due at an op of this step: then its ops are enqueued one by one.
     pub fn drills(&self) -> bool {
         self.drill.is_some_and(|drill| drill.step == self.step() && drill.kind != DrillKind::NotANumber)
     }
 
-    /// What went wrong did so there, as is known now.
+    /// A fault happened at that op, as is known now.
     pub fn was_at(&self, call: usize, op: usize) {
         self.at.store((call as u64) << 32 | op as u64, Ordering::Relaxed);
     }
 
-    /// Something outside of the program's ops goes on.
+    /// Something other than an op of the program makes progress.
     pub fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a weight is to be no number in this step.
+    /// Whether a weight is to become NaN in this step.
     pub fn spoils_weights(&self) -> bool {
         self.drill.is_some_and(|drill| drill.kind == DrillKind::NotANumber && drill.step == self.step())
     }
 
-    /// Waits for something of another rank, which is a sign of life when it comes.
+    /// Waits for something of another rank; its arrival is a beat.
     pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.waits.store(true, Ordering::Relaxed);
-        let come = wait();
+        let arrived = wait();
         self.waits.store(false, Ordering::Relaxed);
         self.beat();
-        come
+        arrived
     }
 
     /// Whether it must stop, for whoever waits on its behalf.
@@ -183,30 +183,27 @@ impl Pulse {
     }
 }
 
-/// Bits of a number in a sign, which an `f32` holds.
-const HALF: u32 = 24;
-
-/// For how long nothing may come from a process whose rank says every second how it is, unless less was asked for.
+/// For how long nothing may come from a process, which sends a status every second, unless the run's limit is shorter.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// A transport whose messages are signs of life.
-pub(crate) struct Watched<'a> {
+/// A transport each of whose messages is a beat.
+pub(crate) struct BeatingTransport<'a> {
     pub transport: &'a dyn Transport,
-    pub pulse: &'a Pulse,
+    pub heartbeat: &'a Heartbeat,
 }
 
-impl Transport for Watched<'_> {
-    fn send(&self, route: Route, message: Vec<f32>) {
-        self.pulse.beat();
-        self.transport.send(route, message);
+impl Transport for BeatingTransport<'_> {
+    fn send_payload(&self, envelope: Envelope, payload: Payload) {
+        self.heartbeat.beat();
+        self.transport.send_payload(envelope, payload);
     }
 
-    fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
-        self.pulse.waiting(|| self.transport.receive(route))
+    fn receive_payload(&self, envelope: Envelope) -> Result<Payload, Fault> {
+        self.heartbeat.waiting(|| self.transport.receive_payload(envelope))
     }
 
-    fn look(&self, route: Route) -> Option<Vec<f32>> {
-        self.transport.look(route)
+    fn try_receive(&self, envelope: Envelope) -> Option<Payload> {
+        self.transport.try_receive(envelope)
     }
 
     fn abort(&self) {
@@ -215,23 +212,23 @@ impl Transport for Watched<'_> {
 }
 
 /// Notices when nothing happens any more.
-pub(crate) struct Patience {
+pub(crate) struct Watchdog {
     limit: Duration,
     silence: Duration,
-    signs: Vec<[u64; 3]>,
+    progress: Vec<[u64; 3]>,
     since: Instant,
 }
 
-impl Patience {
-    /// That lasts so long.
+impl Watchdog {
+    /// With that limit.
     pub fn new(limit: Duration) -> Self {
-        Self { limit, silence: limit.min(SILENCE), signs: Vec::new(), since: Instant::now() }
+        Self { limit, silence: limit.min(SILENCE), progress: Vec::new(), since: Instant::now() }
     }
 
-    /// That of a process which leaves it to rank 0 to speak first.
+    /// That of a process other than rank 0's, which reports a stall first.
     pub fn of_follower(limit: Duration) -> Self {
-        let Self { limit, silence, signs, since } = Self::new(limit);
-        Self { limit: limit * 5 / 4, silence: silence * 5 / 4, signs, since }
+        let Self { limit, silence, progress, since } = Self::new(limit);
+        Self { limit: limit * 5 / 4, silence: silence * 5 / 4, progress, since }
     }
 
     /// For how long nothing may come from another process.
@@ -239,16 +236,16 @@ impl Patience {
         self.silence
     }
 
-    /// How long to wait before one looks again.
+    /// Between two checks.
     pub fn interval(&self) -> Duration {
         (self.limit / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
     /// Whether nothing has happened for longer than the limit.
-    pub fn is_over(&mut self, watch: &Watch) -> bool {
-        let signs = watch.signs();
-        if signs != self.signs {
-            (self.signs, self.since) = (signs, Instant::now());
+    pub fn is_over(&mut self, heartbeats: &Heartbeats) -> bool {
+        let progress = heartbeats.progress();
+        if progress != self.progress {
+            (self.progress, self.since) = (progress, Instant::now());
         }
         self.since.elapsed() > self.limit
     }

@@ -4,9 +4,9 @@
 //! address; who owns them lets its own stream wait for the readers' before they are written again. No rank's thread waits
 //! for a GPU: it waits at most for another rank's thread to tell.
 
-use crate::comm::collective::Members;
-use crate::comm::heartbeat::Pulse;
-use crate::comm::transport::{Mailboxes, Route, Tag};
+use crate::comm::heartbeat::Heartbeat;
+use crate::comm::members::Members;
+use crate::comm::transport::{Envelope, Mailboxes, Tag};
 use crate::device::tensor::Tensor;
 use crate::device::{COMPUTE, Device, Far, Slice};
 use crate::error::Fault;
@@ -24,54 +24,59 @@ pub(crate) struct Offer {
 pub(crate) type Offers = Mailboxes<Offer>;
 
 /// One rank among those that share GPUs.
-pub(crate) struct Near<'a> {
+pub(crate) struct LocalPeers<'a> {
     offers: &'a Offers,
-    pulse: &'a Pulse,
+    heartbeat: &'a Heartbeat,
     /// What other ranks have not said yet that they have read, and the way on which they will say it.
-    lent: Vec<(Route, Tensor)>,
+    lent: Vec<(Envelope, Tensor)>,
 }
 
-impl<'a> Near<'a> {
+impl<'a> LocalPeers<'a> {
     /// Nothing is lent.
-    pub fn new(offers: &'a Offers, pulse: &'a Pulse) -> Self {
-        Self { offers, pulse, lent: Vec::new() }
+    pub fn new(offers: &'a Offers, heartbeat: &'a Heartbeat) -> Self {
+        Self { offers, heartbeat, lent: Vec::new() }
     }
 
     /// Shows a group this rank's numbers and gets to see every member's. What the selected stream is told next comes behind
     /// all that the members' streams were told before.
     pub fn meet(&self, device: &dyn Device, members: &Members, own: Far) -> Result<Vec<Far>, Fault> {
-        let (rank, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
         let offer = Offer { numbers: own, moment: device.moment() };
-        for to in members.ranks.iter().filter(|to| **to != rank) {
-            self.offers.put(Route { from: rank, to: *to, tag }, offer.clone());
+        for to in members.others() {
+            self.offers.put(Envelope { from: rank, to, tag }, offer.clone());
         }
         let seen = members.ranks.iter().map(|from| match *from == rank {
             true => Ok(own),
-            false => self.see(device, Route { from: *from, to: rank, tag }),
+            false => self.see(device, Envelope { from: *from, to: rank, tag }),
         });
         seen.collect()
     }
 
-    fn see(&self, device: &dyn Device, route: Route) -> Result<Far, Fault> {
-        let Offer { numbers, moment } = self.pulse.waiting(|| self.offers.take(route))?;
+    fn see(&self, device: &dyn Device, envelope: Envelope) -> Result<Far, Fault> {
+        let Offer { numbers, moment } = self.heartbeat.waiting(|| self.offers.take(envelope))?;
         moment.iter().for_each(|moment| device.wait(moment));
         Ok(numbers)
     }
 
     /// Lends a tensor to the rank at the other end.
-    pub fn send(&mut self, device: &dyn Device, route: Route, tensor: Tensor) {
-        self.pulse.beat();
-        self.offers.put(route, Offer { numbers: tensor.slice().device(), moment: device.moment() });
-        self.lent.push((route.back(), tensor));
+    pub fn send(&mut self, device: &dyn Device, envelope: Envelope, tensor: Tensor) {
+        self.heartbeat.beat();
+        self.offers.put(envelope, Offer { numbers: tensor.slice().device(), moment: device.moment() });
+        self.lent.push((envelope.back(), tensor));
         self.take_back(device);
     }
 
     /// A copy of what the rank at the other end has lent.
-    pub fn receive(&mut self, device: &dyn Device, route: Route, width: usize) -> Result<Tensor, Fault> {
-        let numbers = self.see(device, route)?;
+    pub fn receive(
+        &mut self,
+        device: &dyn Device,
+        envelope: Envelope,
+        width: usize,
+    ) -> Result<Tensor, Fault> {
+        let numbers = self.see(device, envelope)?;
         let mut own = Tensor::any_on(device, numbers.length / width, width);
         device.copy(own.slice_mut(), Slice::Far(numbers));
-        self.offers.put(route.back(), Offer { numbers, moment: device.moment() });
+        self.offers.put(envelope.back(), Offer { numbers, moment: device.moment() });
         Ok(own)
     }
 
@@ -79,7 +84,7 @@ impl<'a> Near<'a> {
     fn take_back(&mut self, device: &dyn Device) {
         let offers = self.offers;
         self.lent.retain(|(back, tensor)| {
-            let read = offers.look(*back);
+            let read = offers.try_take(*back);
             if let Some(read) = &read {
                 end_of_loan(device, tensor, read.moment.as_ref());
             }
@@ -90,7 +95,7 @@ impl<'a> Near<'a> {
     /// Waits until every reader has said when it will have read: at the end of a step, in which all do.
     pub fn take_all_back(&mut self, device: &dyn Device) -> Result<(), Fault> {
         for (back, tensor) in std::mem::take(&mut self.lent) {
-            let read = self.pulse.waiting(|| self.offers.take(back))?;
+            let read = self.heartbeat.waiting(|| self.offers.take(back))?;
             end_of_loan(device, &tensor, read.moment.as_ref());
         }
         Ok(())

@@ -18,9 +18,9 @@
 //! everything waits for what was told before it alone, and threads wait only for other threads to tell, as with messages
 //! that go through the host: there is an order in which all gets done.
 
-use crate::comm::collective::Members;
 use crate::comm::local_peers::end_of_loan;
-use crate::comm::transport::{Route, Tag, Transport, mark, tag};
+use crate::comm::members::Members;
+use crate::comm::transport::{Envelope, Tag, Transport, header_of, tag_of};
 use crate::device::tensor::Tensor;
 use crate::device::{COMPUTE, Device, PAIRS};
 use crate::error::Fault;
@@ -31,7 +31,7 @@ use trainwright_kernels::cuda::{Collective, Moment};
 pub(crate) type Ends = (usize, usize);
 
 /// The pairs of one rank.
-pub(crate) struct Pairs<'a> {
+pub(crate) struct NcclPairs<'a> {
     transport: &'a dyn Transport,
     rank: usize,
     pairs: BTreeMap<Ends, Pair>,
@@ -49,7 +49,7 @@ struct Pair {
     early: BTreeMap<Tag, Tensor>,
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> NcclPairs<'a> {
     /// Those of `rank` among all, whose groups are numbered from `first` on.
     pub fn new(transport: &'a dyn Transport, all: &[Ends], rank: usize, first: usize) -> Self {
         let numbered = all.iter().zip(first..);
@@ -76,33 +76,38 @@ impl<'a> Pairs<'a> {
     }
 
     /// Sends a tensor on the selected stream, which must be the pair's.
-    pub fn send(&mut self, device: &dyn Device, route: Route, tensor: Tensor) {
-        let pair = self.pairs.get_mut(&(route.from, route.to)).expect("its ends are a pair");
+    pub fn send(&mut self, device: &dyn Device, envelope: Envelope, tensor: Tensor) {
+        let pair = self.pairs.get_mut(&(envelope.from, envelope.to)).expect("its ends are a pair");
         let from = tensor.slice().device();
         device.collective(pair.group, Collective::Send { x: from.at, count: from.length }, from.number);
-        self.transport.send(Route { tag: Tag::Sent, ..route }, note(route.tag, tensor.rows()));
+        self.transport.send_bytes(Envelope { tag: Tag::Sent, ..envelope }, note(envelope.tag, tensor.rows()));
         pair.sent.push_back((tensor, device.moment()));
         while !pair.sent.is_empty()
-            && self.transport.look(Route { tag: Tag::Taken, ..route.back() }).is_some()
+            && self.transport.try_receive(Envelope { tag: Tag::Taken, ..envelope.back() }).is_some()
         {
             pair.sent.pop_front().into_iter().for_each(|sent| give_back(device, sent));
         }
     }
 
-    /// The tensor of a route, received on the selected stream, which must be the pair's.
-    pub fn receive(&mut self, device: &dyn Device, route: Route, width: usize) -> Result<Tensor, Fault> {
-        let pair = self.pairs.get_mut(&(route.from, route.to)).expect("its ends are a pair");
+    /// The tensor of a envelope, received on the selected stream, which must be the pair's.
+    pub fn receive(
+        &mut self,
+        device: &dyn Device,
+        envelope: Envelope,
+        width: usize,
+    ) -> Result<Tensor, Fault> {
+        let pair = self.pairs.get_mut(&(envelope.from, envelope.to)).expect("its ends are a pair");
         loop {
-            if let Some(tensor) = pair.early.remove(&route.tag) {
+            if let Some(tensor) = pair.early.remove(&envelope.tag) {
                 return Ok(tensor);
             }
-            let said = self.transport.receive(Route { tag: Tag::Sent, ..route })?;
-            let lost = || Fault::Lost { rank: route.from, how: "what it sends cannot be read".into() };
-            let (tag, rows) = read_note(&said).ok_or_else(lost)?;
+            let sent = self.transport.receive_bytes(Envelope { tag: Tag::Sent, ..envelope })?;
+            let lost = || Fault::Lost { rank: envelope.from, how: "what it sends cannot be read".into() };
+            let (tag, rows) = read_note(&sent).ok_or_else(lost)?;
             let mut tensor = Tensor::any_on(device, rows, width);
             let to = tensor.slice_mut().device();
             device.collective(pair.group, Collective::Receive { x: to.at, count: to.length }, to.number);
-            self.transport.send(Route { tag: Tag::Taken, ..route.back() }, vec![1.0]);
+            self.transport.send_bytes(Envelope { tag: Tag::Taken, ..envelope.back() }, Vec::new());
             pair.early.insert(tag, tensor);
         }
     }
@@ -111,7 +116,7 @@ impl<'a> Pairs<'a> {
     pub fn take_all_back(&mut self, device: &dyn Device) -> Result<(), Fault> {
         for ((from, to), pair) in &mut self.pairs {
             while let Some(sent) = pair.sent.pop_front() {
-                self.transport.receive(Route { from: *to, to: *from, tag: Tag::Taken })?;
+                self.transport.receive_bytes(Envelope { from: *to, to: *from, tag: Tag::Taken })?;
                 give_back(device, sent);
             }
         }
@@ -127,23 +132,24 @@ fn give_back(device: &dyn Device, (tensor, over): (Tensor, Option<Moment>)) {
     device.select(selected);
 }
 
-/// Which message it is, and its rows. An `f32` holds each of these numbers.
-fn note(own: Tag, rows: usize) -> Vec<f32> {
-    mark(own).into_iter().chain([rows as u32]).map(|number| number as f32).collect()
+/// A message for `Tag::Sent`: which tensor was sent, and its rows.
+fn note(tag: Tag, rows: usize) -> Vec<u8> {
+    header_of(tag).into_iter().chain([rows as u32]).flat_map(u32::to_le_bytes).collect()
 }
 
-fn read_note(said: &[f32]) -> Option<(Tag, usize)> {
-    let [kind, first, second, rows] = <[f32; 4]>::try_from(said).ok()?.map(|number| number as u32);
-    Some((tag([kind, first, second])?, rows as usize))
+fn read_note(note: &[u8]) -> Option<(Tag, usize)> {
+    let words: Vec<u32> = note.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let [kind, first, second, rows] = words[..] else { return None };
+    Some((tag_of([kind, first, second])?, rows as usize))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::comm::collective::Communicator;
-    use crate::comm::routes::Way;
-    use crate::comm::transport::{Mailboxes, Meets, Rendezvous};
-    use crate::device::{CurrentDevice, DeviceKind, Opening, Place};
+    use crate::comm::routes::Route;
+    use crate::comm::transport::{Mailboxes, Rendezvous, RendezvousVia};
+    use crate::device::{CurrentDevice, DeviceKind, LocalRank, Opening};
     use crate::train::data::tokens::Tokens;
     use crate::train::graph_capture::GraphUse;
     use crate::train::run::Outcome;
@@ -160,7 +166,7 @@ mod tests {
 
     /// An emulated GPU for each rank, also where ranks are processes: those of this test are threads that meet by TCP.
     fn gpus() -> DeviceKind {
-        let gpu = |place: Place| Some((place.local as u128 + 1).to_le_bytes());
+        let gpu = |rank: LocalRank| Some((rank.number as u128 + 1).to_le_bytes());
         DeviceKind { gpu, ..DeviceKind::from_name("emulated-gpus").unwrap() }
     }
 
@@ -206,7 +212,8 @@ mod tests {
         let (tokens, free) = (Tokens::synthetic(20, 500, 3), &free);
         let run = |rank| {
             let patience = Duration::from_secs(60);
-            let place = Rendezvous { rank, world, local: None, meets: Meets::At(free.clone()), patience };
+            let place =
+                Rendezvous { rank, world, local_rank: None, via: RendezvousVia::Tcp(free.clone()), patience };
             train_in_processes(&place, plan, &tokens, &settings, &mut |_| {}).unwrap()
         };
         let run = &run;
@@ -231,9 +238,9 @@ mod tests {
         {
             let plan = plan(shape, schedule);
             let by_nccl = by_processes(&plan, settings(gpus()));
-            assert_eq!(by_nccl.ways[&Axis::Pipeline], Way::Nccl, "{schedule}");
+            assert_eq!(by_nccl.routes[&Axis::Pipeline], Route::Nccl, "{schedule}");
             let by_host = by_processes(&plan, settings(DeviceKind::from_name("emulated").unwrap()));
-            assert!(by_host.ways.is_empty(), "{schedule}: {:?}", by_host.ways);
+            assert!(by_host.routes.is_empty(), "{schedule}: {:?}", by_host.routes);
             assert_eq!(losses(&by_nccl), losses(&by_host), "{schedule}");
         }
     }
@@ -248,14 +255,14 @@ mod tests {
         let plan = Plan { mesh: Mesh::new(2, 1, 1), stages, ..plan([2, 1], "1f1b") };
         let run = |graph| by_processes(&plan, Settings { steps: 7, graph, ..settings(gpus()) });
         let [with, without] = [true, false].map(run);
-        assert_eq!(with.ways[&Axis::Tensor], Way::Nccl);
+        assert_eq!(with.routes[&Axis::Tensor], Route::Nccl);
         assert!(matches!(with.graph, Some(GraphUse::From(4 | 5))), "{:?}", with.graph);
         assert_eq!(without.graph, Some(GraphUse::No("it was turned off".into())));
         assert_eq!(losses(&with), losses(&without));
     }
 
     /// What each of two ranks makes of the pair that they are, on an emulated GPU of its own.
-    fn both<R: Send>(work: impl Fn(usize, &dyn Device, &mut Pairs) -> R + Sync) -> [R; 2] {
+    fn both<R: Send>(work: impl Fn(usize, &dyn Device, &mut NcclPairs) -> R + Sync) -> [R; 2] {
         let mailboxes = Mailboxes::new(2);
         let rank = |rank: usize| {
             let opening = Opening {
@@ -267,7 +274,7 @@ mod tests {
             };
             let device = (gpus().open)(opening).unwrap();
             let _here = CurrentDevice::set(Rc::clone(&device));
-            let mut pairs = Pairs::new(&mailboxes, &[(0, 1)], rank, 5);
+            let mut pairs = NcclPairs::new(&mailboxes, &[(0, 1)], rank, 5);
             let mut communicator = Communicator::new(&mailboxes);
             pairs.groups().iter().for_each(|members| communicator.enter(&*device, members).unwrap());
             device.select(pairs.stream((0, 1)).unwrap());
@@ -279,8 +286,8 @@ mod tests {
         })
     }
 
-    fn route(microbatch: usize) -> Route {
-        Route { from: 0, to: 1, tag: Tag::Stage(Channel::Activation(0), microbatch) }
+    fn envelope(microbatch: usize) -> Envelope {
+        Envelope { from: 0, to: 1, tag: Tag::Stage(Channel::Activation(0), microbatch) }
     }
 
     #[test]
@@ -292,12 +299,12 @@ mod tests {
             if rank == 0 {
                 for microbatch in [0, 1, 2] {
                     let rows = vec![microbatch as f32; 8 * (microbatch + 1)];
-                    pairs.send(device, route(microbatch), Tensor::take_to(device, rows, 8));
+                    pairs.send(device, envelope(microbatch), Tensor::take_to(device, rows, 8));
                 }
                 pairs.take_all_back(device).unwrap();
                 return Vec::new();
             }
-            [2, 0, 1].map(|number| pairs.receive(device, route(number), 8).unwrap().into_vec()).to_vec()
+            [2, 0, 1].map(|number| pairs.receive(device, envelope(number), 8).unwrap().into_vec()).to_vec()
         });
         assert_eq!(seen[1], [vec![2.0; 24], vec![0.0; 8], vec![1.0; 16]]);
     }
@@ -312,7 +319,7 @@ mod tests {
             if rank == 1 {
                 return String::new();
             }
-            pairs.send(device, route(0), Tensor::take_to(device, vec![1.0; 8], 8));
+            pairs.send(device, envelope(0), Tensor::take_to(device, vec![1.0; 8], 8));
             let over = device.moment().unwrap();
             device.select(COMPUTE);
             let waits = std::panic::AssertUnwindSafe(|| device.wait(&over));

@@ -23,7 +23,7 @@ pub struct DeviceKind {
     /// Says what is missing where the rank of that number on its machine multiplies numbers of 8 bits.
     pub(crate) require_eight: fn(usize) -> Result<(), RunError>,
     /// The GPU that a rank takes; none where it computes on the host.
-    pub(crate) gpu: fn(Place) -> Option<GpuName>,
+    pub(crate) gpu: fn(LocalRank) -> Option<GpuName>,
     /// Says what is missing where ranks on GPUs of their own have collectives.
     pub(crate) require_nccl: fn() -> Result<(), RunError>,
     /// Whether NCCL was told to let ranks share a GPU, and can.
@@ -56,11 +56,11 @@ pub enum AttentionBy {
     Cudnn,
 }
 
-/// Where a rank runs.
+/// A rank on its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Its number on its machine.
-    pub local: usize,
+pub(crate) struct LocalRank {
+    /// Its number there.
+    pub number: usize,
     /// Whether it is a process of its own.
     pub is_process: bool,
 }
@@ -109,7 +109,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         runs_cuda_kernels: true,
         require: cuda::require_gpu,
         require_eight: cuda::require_eight,
-        gpu: |place| cuda::gpu_of(place.local),
+        gpu: |rank| cuda::gpu_of(rank.number),
         require_nccl: cuda::require_nccl,
         shares_by_nccl: cuda::shares_by_nccl,
         open: cuda::open_gpu,
@@ -128,7 +128,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         require: cuda::require_emulator,
         require_eight: |_| Ok(()),
         // Processes share no emulated memory.
-        gpu: |place| (!place.is_process).then_some([0; 16]),
+        gpu: |rank| (!rank.is_process).then_some([0; 16]),
         require_nccl: || Ok(()),
         shares_by_nccl: || false,
         open: cuda::open_emulator,
@@ -146,7 +146,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         runs_cuda_kernels: true,
         require: cuda::require_emulator,
         require_eight: |_| Ok(()),
-        gpu: |place| (!place.is_process).then_some((place.local as u128 + 1).to_le_bytes()),
+        gpu: |rank| (!rank.is_process).then_some((rank.number as u128 + 1).to_le_bytes()),
         require_nccl: || Ok(()),
         shares_by_nccl: || false,
         open: cuda::open_emulator,

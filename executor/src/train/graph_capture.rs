@@ -5,10 +5,12 @@
 //! with each other do so together: NCCL wants a collective recorded by all its members or by none, so all ranks say first that their
 //! steps repeat. What cannot be the same is known before.
 
-use crate::comm::collective::{Combine, Communicator, Members};
-use crate::comm::routes::{Reach, Way};
+use crate::comm::collective::Communicator;
+use crate::comm::members::Members;
+use crate::comm::routes::{Route, Routes};
 use crate::device::Device;
 use crate::error::Fault;
+use crate::train::program_routes::routes_by_axis;
 use crate::train::rank::Shared;
 use crate::train::settings::Records;
 use std::fmt;
@@ -53,14 +55,14 @@ const RECORDINGS: usize = 4;
 
 impl Steady {
     /// Of a rank; none where it computes on no GPU.
-    pub fn of(shared: &Shared, reach: &Reach, rank: usize) -> Option<Self> {
-        reach.gpu(rank)?;
+    pub fn of(shared: &Shared, routes: &Routes, rank: usize) -> Option<Self> {
+        routes.gpu(rank)?;
         let ranks = shared.program.ranks.len();
         // Behind the groups of the program, that of checkpoints and that of the GPUs' names.
         let members =
             Members { group: shared.program.groups.len() + 2, ranks: (0..ranks).collect(), place: rank };
         let state =
-            obstacle(shared, reach).map_or(State::Watches(0), |obstacle| State::Never(obstacle.into()));
+            obstacle(shared, routes).map_or(State::Watches(0), |obstacle| State::Never(obstacle.into()));
         Some(Self { members, state })
     }
 
@@ -92,14 +94,14 @@ impl Steady {
             Err(obstacle) => Err(obstacle),
         };
         let other = "another rank has none";
-        if !all(&self.members, communicator, repeats.is_ok())? {
+        if !communicator.all_agree(&self.members, repeats.is_ok())? {
             if is_last {
                 self.state = State::Never(repeats.err().unwrap_or_else(|| other.into()));
             }
             return Ok(());
         }
         let made = device.make_ready().map_err(|error| error.to_string());
-        self.state = match all(&self.members, communicator, made.is_ok())? {
+        self.state = match communicator.all_agree(&self.members, made.is_ok())? {
             true => State::Ready(None),
             // It is not tried again: what failed may have left members of a group at different collectives.
             false => State::Never(made.err().unwrap_or_else(|| other.into())),
@@ -117,20 +119,11 @@ impl Steady {
     }
 }
 
-/// Whether it is so on all ranks.
-fn all(members: &Members, communicator: &mut Communicator, own: bool) -> Result<bool, Fault> {
-    let mut yes = [f32::from(u8::from(own))];
-    if members.ranks.len() > 1 {
-        communicator.all_reduce(members, &mut yes, Combine::Sum)?;
-    }
-    Ok(yes[0] as usize == members.ranks.len())
-}
-
 /// Why no step of a plan can be told by a graph, if that is known before.
-fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
+fn obstacle(shared: &Shared, routes: &Routes) -> Option<&'static str> {
     let (plan, settings) = (shared.plan, shared.settings);
-    let ways = reach.ways(shared.program);
-    let among = |way| ways.iter().any(|(axis, own)| *axis != Axis::Pipeline && *own == way);
+    let by_axis = routes_by_axis(routes, shared.program);
+    let among = |route| by_axis.iter().any(|(axis, own)| *axis != Axis::Pipeline && *own == route);
     let offload = &plan.offload;
     let places = [offload.optimizer, offload.activations, offload.gradients, offload.parameters];
     let has_experts = plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
@@ -142,12 +135,12 @@ fn obstacle(shared: &Shared, reach: &Reach) -> Option<&'static str> {
         (has_experts, "the host reads which experts tokens visit"),
         (shared.optimizer.is_layer_wise(), "the host reads the norms of tensors"),
         (plan.stages.len() > 1, "stages wait for each other's messages"),
-        (among(Way::Device), "ranks share a GPU and wait for each other there"),
-        (among(Way::Host), "ranks communicate through the host"),
+        (among(Route::Device), "ranks share a GPU and wait for each other there"),
+        (among(Route::Host), "ranks communicate through the host"),
         // The launch of a graph may block until another GPU's is done, whose collectives wait for this one's: NVIDIA recommends one
         // GPU per process. Source: NCCL user guide, "Using NCCL with CUDA Graphs", requirements and limitations.
         (
-            among(Way::Nccl) && reach.has_several_gpus_in_a_process(),
+            among(Route::Nccl) && routes.has_several_gpus_in_a_process(),
             "several GPUs of one process communicate by NCCL: start a process for each GPU (`--transport tcp`)",
         ),
     ];

@@ -3,8 +3,9 @@
 //! Where the optimizer's state is divided, a rank owns one piece of every parameter. A message has the pieces of one owner
 //! next to each other, so that owner r's are chunk r of the tensor.
 
-use crate::comm::collective::{Communicator, Members};
-use crate::comm::routes::Way;
+use crate::comm::collective::Communicator;
+use crate::comm::members::Members;
+use crate::comm::routes::Route;
 use crate::device::host_buffers::{return_buffer, take_buffer};
 use crate::device::{Device, Slice, SliceMut};
 use crate::error::Fault;
@@ -41,7 +42,7 @@ pub(crate) fn reduce_gradients(
         return communicator.sum(device, members, layer.gradients.whole.slice_mut().part(range));
     }
     let sums = match communicator.way(members) {
-        Way::Host => {
+        Route::Host => {
             let mut message = take_buffer(range.len());
             let whole = device.read(layer.gradients.whole.slice());
             let mut at = 0;
@@ -74,7 +75,7 @@ pub(crate) fn gather_weights(
     layer: &mut LayerState,
 ) -> Result<(), Fault> {
     let (ranks, sharing) = (members.ranks.len(), Sharing::of(axis));
-    if communicator.way(members) != Way::Host {
+    if communicator.way(members) != Route::Host {
         return see_weights(device, communicator, members, sharing, layer);
     }
     let mut own = Vec::new();
@@ -113,7 +114,7 @@ fn see_weights(
     }
     let whole = layer.whole_weights(device).device();
     // Who cannot look into the others' memory sends no more than it has to.
-    let packed = (communicator.way(members) == Way::Nccl && layer.weights.own.is_none()).then(|| {
+    let packed = (communicator.way(members) == Route::Nccl && layer.weights.own.is_none()).then(|| {
         let own: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::own_piece).collect();
         let mut packed = device.any(own.iter().map(Range::len).sum(), device.number());
         let mut at = 0;

@@ -1,7 +1,8 @@
 //! Collectives over a module's tensors.
 
-use crate::comm::collective::{Combine, Communicator, Members};
-use crate::comm::routes::Way;
+use crate::comm::collective::{Combine, Communicator};
+use crate::comm::members::Members;
+use crate::comm::routes::Route;
 use crate::device::Device;
 use crate::device::tensor::Tensor;
 use crate::error::Fault;
@@ -46,7 +47,7 @@ impl Move<'_> {
     /// What a tensor becomes. Tensor ranks hold neighbouring rows, so parts stand one behind the other.
     fn moved(&self, communicator: &mut Communicator, mut tensor: Tensor) -> Result<Tensor, Fault> {
         let (device, members, width) = (self.device, self.members, tensor.width());
-        let on_host = communicator.way(members) == Way::Host;
+        let on_host = communicator.way(members) == Route::Host;
         Ok(match self.kind {
             CollectiveKind::AllReduce => {
                 communicator.sum(device, members, tensor.slice_mut())?;
@@ -80,7 +81,7 @@ impl Move<'_> {
             0 => {
                 let own = three.slice().part(0..tokens);
                 let all = match communicator.way(members) {
-                    Way::Host => {
+                    Route::Host => {
                         let mut largest = device.read(own).into_owned();
                         communicator.all_reduce(members, &mut largest, Combine::Maximum)?;
                         device.take(largest, Number::F32)

@@ -9,8 +9,9 @@ mod microbatches;
 mod module_steps;
 mod ops;
 
-use crate::comm::collective::{Communicator, Members};
-use crate::comm::heartbeat::Pulse;
+use crate::comm::collective::Communicator;
+use crate::comm::heartbeat::Heartbeat;
+use crate::comm::members::Members;
 use crate::comm::transport::Transport;
 use crate::device::tensor::Tensor;
 use crate::device::{COMPUTE, Device, StepNumbers};
@@ -61,7 +62,7 @@ pub(crate) struct Rank<'a> {
     pub recorder: Recorder,
     pub device: Rc<dyn Device>,
     /// Where it says what it is at.
-    pub pulse: &'a Pulse,
+    pub heartbeat: &'a Heartbeat,
     /// The microbatches between forward and the end of backward, by stage and number.
     pub frames: BTreeMap<(usize, usize), Frame>,
     /// The tokens of this step's microbatches, by stage and number, until forward begins.
@@ -104,8 +105,8 @@ impl Rank<'_> {
         device.join_streams();
         let mut loss = 0.0;
         match &mut self.steady {
-            Some(steady) if steady.is_ready() && !told && !self.pulse.drills() => {
-                self.pulse.begin_op(0, 0)?;
+            Some(steady) if steady.is_ready() && !told && !self.heartbeat.drills() => {
+                self.heartbeat.begin_op(0, 0)?;
                 device.replay();
                 steady.told(step);
             }
@@ -139,7 +140,7 @@ impl Rank<'_> {
                 call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
             let mut ended: Vec<Option<Moment>> = vec![None; instructions.len()];
             for (index, instruction) in instructions.iter().enumerate() {
-                self.pulse.begin_op(number, index)?;
+                self.heartbeat.begin_op(number, index)?;
                 let start = self.recorder.start();
                 device.select(self.stream_of(instruction.op));
                 instruction.waits.iter().filter_map(|op| ended[*op].as_ref()).for_each(|op| device.wait(op));
@@ -185,7 +186,7 @@ impl Rank<'_> {
     fn kept_loss(&self, calls: &[usize], kept: &StepNumbers) -> Result<f64, Fault> {
         if let Some((call, _)) = calls.iter().zip(&kept.losses).find(|(_, loss)| !loss.is_finite()) {
             let ops = self.shared.program.segments[self.program.calls[*call].segment].ops.len();
-            self.pulse.was_at(*call, ops - 1);
+            self.heartbeat.was_at(*call, ops - 1);
             return Err(Fault::NotFinite { what: THE_LOSS });
         }
         Ok(kept.losses.iter().sum())
@@ -199,7 +200,7 @@ impl Rank<'_> {
         for (number, call) in self.program.calls.iter().enumerate() {
             let mut ops = self.shared.program.segments[call.segment].ops.iter();
             if let Some(op) = ops.position(|op| op.task == Task::Update(UpdateStep::Clip)) {
-                self.pulse.was_at(number, op);
+                self.heartbeat.was_at(number, op);
             }
         }
         Err(Fault::NotFinite { what: THE_NORM })

@@ -1,30 +1,34 @@
 //! A run: a thread for each rank, step by step, and what they report.
 //!
 //! ```text
-//! train ─► Run (supervise.rs) ─► a thread for each rank here (rank_thread.rs), one that listens for each elsewhere (remote_ranks.rs)
-//!            └─ listens ◄─ steps and ends ─► reports (step_reports.rs) ─► Outcome
+//! train ─► Run (supervise.rs) ─► a thread for each rank here (rank_thread.rs), and for each in another process (remote_ranks.rs)
+//!            └─ supervises ◄─ messages: steps and ends ─► reports (step_reports.rs) ─► Outcome
 //! ```
 
+mod messages;
 pub(crate) mod processes;
 mod rank_thread;
 mod remote_ranks;
 mod step_reports;
 mod supervise;
 
-use crate::comm::routes::{Reach, Way};
-use crate::comm::transport::{Mailboxes, Route, Tag, Transport};
+pub use step_reports::StepReport;
+
+use crate::comm::local_ranks::LocalRanks;
+use crate::comm::routes::{Route, Routes};
+use crate::comm::transport::{Envelope, Mailboxes, Tag};
 use crate::device::DeviceMemory;
 use crate::error::RunError;
 use crate::train::data::tokens::Tokens;
 use crate::train::graph_capture::GraphUse;
 use crate::train::parameters::{Layer, ParameterName};
-use crate::train::rank::StepEnd;
+use crate::train::program_routes::routes_by_axis;
 use crate::train::record::Record;
-use crate::train::run::processes::written_end;
 use crate::train::settings::Settings;
 use crate::train::state::State;
 use crate::train::supported;
 use crate::train::timeline::timeline;
+use messages::{RankEnd, end_to_bytes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,19 +39,6 @@ use supervise::{Run, first_cause};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, MemoryKind, Program};
 use trainwright_traces::timeline::Timeline;
-
-/// What is known of a step once all ranks have done it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepReport {
-    /// Its number, from 1.
-    pub step: usize,
-    /// The mean loss of its tokens, before the update.
-    pub loss: f64,
-    /// The norm of the gradients before it was clipped; none if the job does not clip.
-    pub gradient_norm: Option<f64>,
-    /// Seconds since the step before.
-    pub seconds: f64,
-}
 
 /// A parameter's layer and name, and all its elements.
 pub type WholeWeights = BTreeMap<(Layer, ParameterName), Vec<f32>>;
@@ -64,8 +55,8 @@ pub struct Outcome {
     /// The weights at the end, if they were asked for.
     pub weights: Option<WholeWeights>,
     /// How ranks that compute on GPUs communicated along each axis; empty for others.
-    pub ways: BTreeMap<Axis, Way>,
-    /// Whether rank 0's GPU was told steps by a graph; none where ranks compute on processors.
+    pub routes: BTreeMap<Axis, Route>,
+    /// Whether a graph replaced launches on rank 0's GPU; `None` if ranks compute on processors.
     pub graph: Option<GraphUse>,
     /// What ranks needed of their GPUs' memory: all of them, or where ranks are processes rank 0 alone; the same.
     pub device_memory: Vec<DeviceMemory>,
@@ -75,42 +66,7 @@ pub struct Outcome {
     pub deterministic: Option<bool>,
 }
 
-/// What a rank says to who started it.
-enum Message {
-    /// It has done a step.
-    Step(StepMessage),
-    /// It has ended.
-    End { rank: usize, end: Box<Result<RankEnd, RunError>> },
-}
-
-/// What a rank says of a step.
-pub(crate) struct StepMessage {
-    pub rank: usize,
-    pub step: usize,
-    pub end: StepEnd,
-}
-
-/// What a rank leaves.
-pub(crate) struct RankEnd {
-    /// Of each step that was kept; the last one is the last step's.
-    pub records: Vec<Record>,
-    pub resident: Vec<(MemoryKind, usize)>,
-    /// If weights were asked for; none of a rank in another process.
-    pub state: Option<State>,
-    /// None of a rank in another process.
-    pub graph: Option<GraphUse>,
-    /// The same.
-    pub device_memory: Option<DeviceMemory>,
-    /// The same.
-    pub attention: Option<String>,
-    /// The same.
-    pub deterministic: Option<bool>,
-}
-
-/// By rank.
-type Ends = Vec<Result<RankEnd, RunError>>;
-
-/// Trains with a plan; `progress` hears of each step.
+/// Trains with a plan; `progress` gets each step.
 ///
 /// # Errors
 /// `Refused`, `Data` and `Checkpoint` before anything runs; `Rank` if a rank cannot go on, and `Checkpoint` if one cannot
@@ -124,9 +80,9 @@ pub fn train(
     Ok(outcome(run_plan(plan, tokens, settings, progress)?, settings))
 }
 
-/// What is told of a run.
-pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Settings) -> Outcome {
-    let ways = reach.ways(&program);
+/// The outcome of a run.
+pub(crate) fn outcome(Ran { program, routes, steps, ends }: Ran, settings: &Settings) -> Outcome {
+    let routes = routes_by_axis(&routes, &program);
     let graph = ends.first().and_then(|end| end.graph.clone());
     let device_memory = ends.iter().filter_map(|end| end.device_memory).collect();
     let attention = ends.first().and_then(|end| end.attention.clone());
@@ -141,7 +97,7 @@ pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Setti
         timeline: last,
         earlier: timelines,
         weights,
-        ways,
+        routes,
         graph,
         device_memory,
         attention,
@@ -149,30 +105,13 @@ pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Setti
     }
 }
 
-/// A run before anyone has made sense of it.
+/// What a run leaves before its records are made a timeline.
 pub(crate) struct Ran {
     pub program: Program,
-    pub reach: Reach,
+    pub routes: Routes,
     pub steps: Vec<StepReport>,
     /// Of every rank; where ranks are processes, of rank 0's run alone.
     pub ends: Vec<RankEnd>,
-}
-
-/// The ranks of a process, and the way to all others.
-pub(crate) struct Ranks {
-    pub own: Vec<usize>,
-    /// The number of this process's rank among those of its machine, where ranks are processes.
-    pub local: Option<usize>,
-    pub transport: Arc<dyn Transport>,
-    /// From when on times are counted.
-    pub began: Instant,
-}
-
-impl Ranks {
-    /// Whether rank 0 is among them, which hears of all others.
-    fn lead(&self) -> bool {
-        self.own.contains(&0)
-    }
 }
 
 /// As `train`: every rank is a thread of this process.
@@ -186,7 +125,7 @@ pub(crate) fn run_plan(
     supported::check(&plan)?;
     let ranks = plan.mesh.ranks();
     let transport = Arc::new(Mailboxes::new(ranks));
-    let here = Ranks { own: (0..ranks).collect(), local: None, transport, began: Instant::now() };
+    let here = LocalRanks { ranks: (0..ranks).collect(), local_rank: None, transport, began: Instant::now() };
     run_ranks(plan, tokens, settings, here, progress)
 }
 
@@ -195,45 +134,47 @@ pub(crate) fn run_ranks(
     plan: Plan,
     tokens: &Tokens,
     settings: &Settings,
-    here: Ranks,
+    here: LocalRanks,
     progress: &mut dyn FnMut(&StepReport),
 ) -> Result<Ran, RunError> {
     let run = Arc::new(Run::new(plan, tokens, settings, here)?);
-    let leads = run.here.lead();
+    let leads = run.here.leads();
     let (sender, receiver) = channel();
     let spawn = |rank: usize| {
-        let (run, sender, own) = (Arc::clone(&run), sender.clone(), run.here.own.contains(&rank));
+        let (run, sender, is_here) = (Arc::clone(&run), sender.clone(), run.here.ranks.contains(&rank));
         let named = std::thread::Builder::new().name(format!("rank {rank}"));
-        let thread = named.spawn(move || if own { run.rank(rank, &sender) } else { run.hear(rank, &sender) });
+        let thread = named
+            .spawn(move || if is_here { run.rank(rank, &sender) } else { run.follow_remote(rank, &sender) });
         thread.map_err(|error| RunError::Threads(error.to_string()))
     };
-    // The leader has a thread for each rank of another process too, which hears what that one says.
-    let heard = (0..run.program.ranks.len()).filter(|rank| leads || run.here.own.contains(rank));
-    let threads: Vec<_> = heard.map(spawn).collect::<Result<_, _>>().inspect_err(|_| run.stop())?;
+    // The leader has a thread for each rank of another process too, which receives its reports.
+    let followed = (0..run.program.ranks.len()).filter(|rank| leads || run.here.ranks.contains(rank));
+    let threads: Vec<_> = followed.map(spawn).collect::<Result<_, _>>().inspect_err(|_| run.stop())?;
     drop(sender);
-    let speakers = run.speakers()?;
+    let heartbeats = run.heartbeat_threads()?;
     let mut steps = Steps::of(&run);
-    let ends = run.listen(&receiver, threads.len(), &mut |message| match leads {
+    let ends = run.supervise(&receiver, threads.len(), &mut |message| match leads {
         true => steps.add(message, progress),
-        false => run.pass_on(message),
+        false => run.report_to_leader(message),
     })?;
     for thread in threads {
         thread.join().expect("a rank's panics are caught in it");
     }
     let ends = first_cause(ends)?;
     if !leads {
-        for (rank, end) in run.here.own.iter().zip(&ends) {
-            run.here.transport.send(Route { from: *rank, to: 0, tag: Tag::Report }, written_end(end));
+        for (rank, end) in run.here.ranks.iter().zip(&ends) {
+            let envelope = Envelope { from: *rank, to: 0, tag: Tag::Report };
+            run.here.transport.send_bytes(envelope, end_to_bytes(end));
         }
     }
-    run.silent.store(true, Ordering::Relaxed);
-    for speaker in speakers {
-        speaker.thread().unpark();
-        speaker.join().expect("who only speaks does not panic");
+    run.ends_heartbeats.store(true, Ordering::Relaxed);
+    for heartbeat in heartbeats {
+        heartbeat.thread().unpark();
+        heartbeat.join().expect("a thread that only sends does not panic");
     }
     let steps = steps.reports;
     let run = Arc::into_inner(run).expect("the threads that shared it have ended");
-    Ok(Ran { steps, ends, program: run.program, reach: run.reach })
+    Ok(Ran { steps, ends, program: run.program, routes: run.routes })
 }
 
 /// Every rank's record of each step.

@@ -3,7 +3,7 @@
 //! Where they are divided a rank owns one piece of every parameter. The pieces that it owns of a layer stand behind each
 //! other in a buffer of their own; the whole is there only while it is gathered, or until it is reduced.
 
-use crate::comm::heartbeat::Pulse;
+use crate::comm::heartbeat::Heartbeat;
 use crate::device::host_buffers::return_buffer;
 use crate::device::{Device, Numbers, Slice, SliceMut};
 use crate::train::checkpoint::Loaded;
@@ -66,7 +66,7 @@ pub(crate) struct Making<'a> {
     pub moments: u64,
     pub threads: Threads,
     /// A layer may take a while: each of its parameters is a sign of life.
-    pub pulse: &'a Pulse,
+    pub heartbeat: &'a Heartbeat,
 }
 
 /// All layers of a rank.
@@ -133,7 +133,7 @@ impl LayerState {
         let mut weights = vec![0.0; length];
         for parameter in &parameters {
             parameter.initialise(layer, making.seed, &mut weights, making.threads);
-            making.pulse.beat();
+            making.heartbeat.beat();
         }
         let of = |parameter: &Parameter| {
             let zeros = (0..making.moments).map(|_| vec![0.0; parameter.piece_length()]);
@@ -390,9 +390,9 @@ impl State {
     }
 
     /// Takes everything from the host to a device but what is offloaded. All numbers of a layer are a sign of life.
-    pub fn bring_to(&mut self, device: &dyn Device, offload: &Offload, pulse: &Pulse) {
+    pub fn bring_to(&mut self, device: &dyn Device, offload: &Offload, heartbeat: &Heartbeat) {
         self.each(|numbers, kind| {
-            pulse.beat();
+            heartbeat.beat();
             if kind == Kind::Moments && offload.optimizer.is_some() {
                 return;
             }
@@ -404,9 +404,9 @@ impl State {
     }
 
     /// Takes everything from a device to the host.
-    pub fn bring_back(&mut self, device: &dyn Device, pulse: &Pulse) {
+    pub fn bring_back(&mut self, device: &dyn Device, heartbeat: &Heartbeat) {
         self.each(|numbers, _| {
-            pulse.beat();
+            heartbeat.beat();
             if let Slice::Far(_) = numbers.slice() {
                 *numbers = device.read(numbers.slice()).into_owned().into();
             }
@@ -462,7 +462,7 @@ mod tests {
     use trainwright_spec::plan::Plan;
 
     /// GPT-2's architecture with a block of width 8, on one of two ranks.
-    fn state(data_sharding: &str, precision: &str, pulse: &Pulse) -> State {
+    fn state(data_sharding: &str, precision: &str, heartbeat: &Heartbeat) -> State {
         let text = format!(
             r#"model = "gpt2"
 cluster = "h100-pcie-pair"
@@ -479,7 +479,7 @@ stages = ["12 none"]"#
         let small = r#"{"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 12, "n_positions": 16, "vocab_size": 67}"#;
         let model = from_hugging_face(small, "config.json").unwrap();
         let plan = Plan { model, ..Plan::from_toml(&text, "plan.toml").unwrap() };
-        let making = Making { seed: 3, moments: 2, threads: Threads::ONE, pulse };
+        let making = Making { seed: 3, moments: 2, threads: Threads::ONE, heartbeat };
         let layers = [Layer::Embedding, Layer::Block(0)].into_iter();
         State::new(&plan.model, layers, &Sizes::of(&plan, 1), false, making)
     }
@@ -489,7 +489,7 @@ stages = ["12 none"]"#
         for (sharding, precision) in
             [("none", "fp32"), ("zero1", "bf16"), ("zero2", "fp32"), ("zero3", "bf16")]
         {
-            let mut state = state(sharding, precision, &Pulse::default());
+            let mut state = state(sharding, precision, &Heartbeat::default());
             for (_, layer) in state.layers_mut() {
                 layer.owned(|Owned { parameter, weights, gradients, moments }| {
                     let [first, second, masters @ ..] = moments else { panic!("Adam has two moments") };
@@ -514,22 +514,22 @@ stages = ["12 none"]"#
     }
 
     #[test]
-    fn all_that_takes_long_before_and_behind_a_run_is_a_sign_of_life() {
-        let pulse = Pulse::default();
-        // The lower half of the third word of what a rank says of itself.
+    fn what_takes_long_before_and_after_a_run_beats() {
+        let heartbeat = Heartbeat::default();
+        // The third word of a rank's status.
         let mut known = 0;
         let mut beats = || {
-            let before = std::mem::replace(&mut known, pulse.sign()[5] as usize);
+            let before = std::mem::replace(&mut known, heartbeat.to_bytes()[16] as usize);
             known - before
         };
-        let mut state = state("none", "fp32", &pulse);
+        let mut state = state("none", "fp32", &heartbeat);
         let parameters: usize = state.layers().map(|(_, layer)| layer.parameters.len()).sum();
         assert_eq!(beats(), parameters);
         let device = Cpu { threads: Threads::ONE };
         // Each layer's weights and gradients, each parameter's moments.
-        state.bring_to(&device, &Offload::default(), &pulse);
+        state.bring_to(&device, &Offload::default(), &heartbeat);
         assert_eq!(beats(), 2 * 2 + 2 * parameters);
-        state.bring_back(&device, &pulse);
+        state.bring_back(&device, &heartbeat);
         assert_eq!(beats(), 2 * 2 + 2 * parameters);
     }
 }

@@ -1,7 +1,8 @@
 //! The end of a step: gradients of all ranks together, their norm, the optimizer.
 
-use crate::comm::collective::{Combine, Communicator, Members};
-use crate::comm::routes::Way;
+use crate::comm::collective::{Combine, Communicator};
+use crate::comm::members::Members;
+use crate::comm::routes::Route;
 use crate::device::{Device, Numbers, OptimizerStep, Rule, Slice, SliceMut, StepBegin, Updated};
 use crate::error::Fault;
 use crate::train::layer_collectives::{gather_weights, reduce_gradients};
@@ -352,7 +353,7 @@ fn sum_whole(
             });
         }
     };
-    if communicator.way(members) != Way::Host {
+    if communicator.way(members) != Route::Host {
         return sum_together(device, communicator, members, |work| visit(state, work));
     }
     visit(state, &mut |gradients| together.extend_from_slice(&device.read(gradients.as_slice())));

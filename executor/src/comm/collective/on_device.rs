@@ -2,10 +2,11 @@
 //! `sum_buffers`, in the order of the members: the same bits in every run and on every member. Where each has a GPU of its own
 //! NCCL does them. Elsewhere the host's collectives are used.
 
-use super::{Combine, Communicator, Members, OnGpu};
+use super::{Combine, Communicator, OnGpu};
+use crate::comm::members::Members;
 use crate::comm::nccl_pairs::Ends;
-use crate::comm::routes::Way;
-use crate::comm::transport::{Route, Tag};
+use crate::comm::routes::Route;
+use crate::comm::transport::{Envelope, Tag};
 use crate::device::tensor::Tensor;
 use crate::device::{Device, Far, Numbers, Slice, SliceMut, on_host};
 use crate::error::Fault;
@@ -17,31 +18,27 @@ const PACK: usize = 8;
 
 impl Communicator<'_> {
     /// How the members of a group communicate.
-    pub fn way(&self, members: &Members) -> Way {
-        self.on_gpu.as_ref().map_or(Way::Host, |own| own.reach.group(&members.ranks))
+    pub fn way(&self, members: &Members) -> Route {
+        self.on_gpu.as_ref().map_or(Route::Host, |own| own.routes.group(&members.ranks))
     }
 
     /// Enters a group whose members have a GPU each: the first of them makes its name, and the transport carries it.
     pub fn enter(&mut self, device: &dyn Device, members: &Members) -> Result<(), Fault> {
-        let (own, tag) = (members.ranks[members.place], Tag::Group(members.group));
+        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
         let first = members.ranks[0];
-        let name = match members.place {
-            0 => {
-                let name = device.new_group();
-                device.check()?;
-                for to in &members.ranks[1..] {
-                    self.transport.send(Route { from: own, to: *to, tag }, name.map(f32::from).to_vec());
-                }
-                name
+        let name = if members.place == 0 {
+            let name = device.new_group();
+            device.check()?;
+            for to in members.others() {
+                self.transport.send_bytes(Envelope { from: own, to, tag }, name.to_vec());
             }
-            _ => {
-                let said = self.transport.receive(Route { from: first, to: own, tag })?;
-                let bytes: Vec<u8> = said.iter().map(|byte| *byte as u8).collect();
-                bytes.try_into().map_err(|_| Fault::Lost {
-                    rank: first,
-                    how: "the group's name that came from it is none".into(),
-                })?
-            }
+            name
+        } else {
+            let name = self.transport.receive_bytes(Envelope { from: first, to: own, tag })?;
+            name.try_into().map_err(|_| Fault::Lost {
+                rank: first,
+                how: "the group's name that came from it is none".into(),
+            })?
         };
         device.enter(members.group, Membership { name, place: members.place, size: members.ranks.len() });
         device.check()
@@ -51,11 +48,11 @@ impl Communicator<'_> {
     pub fn sum(&mut self, device: &dyn Device, members: &Members, numbers: SliceMut) -> Result<(), Fault> {
         let way = self.way(members);
         // What is offloaded is on no member's device.
-        if way == Way::Host || matches!(numbers, SliceMut::Host(_)) {
+        if way == Route::Host || matches!(numbers, SliceMut::Host(_)) {
             return on_host(device, numbers, |data| self.all_reduce(members, data, Combine::Sum));
         }
         let own = numbers.device();
-        if way == Way::Nccl {
+        if way == Route::Nccl {
             let sum = Collective::AllReduce { x: own.at, count: own.length };
             device.collective(members.group, sum, own.number);
             return Ok(());
@@ -91,7 +88,7 @@ impl Communicator<'_> {
         let (own, mine) = (numbers.device(), pieces(members.place));
         let count = mine.iter().map(Range::len).sum();
         let mut sums = device.any(count, own.number);
-        if self.way(members) == Way::Nccl {
+        if self.way(members) == Route::Nccl {
             let all: Vec<Range<usize>> = (0..members.ranks.len()).flat_map(pieces).collect();
             let message = together(device, own, &all);
             let from = message.as_ref().map_or(own, |message| message.slice().device()).at;
@@ -114,7 +111,7 @@ impl Communicator<'_> {
     pub fn gather(&mut self, device: &dyn Device, members: &Members, own: Slice) -> Result<Numbers, Fault> {
         let own = own.device();
         let mut all = device.any(own.length * members.ranks.len(), own.number);
-        if self.way(members) == Way::Nccl {
+        if self.way(members) == Route::Nccl {
             let to = all.slice().device().at;
             let gather = Collective::AllGather { from: own.at, to, count: own.length };
             device.collective(members.group, gather, own.number);
@@ -136,7 +133,7 @@ impl Communicator<'_> {
         own: Slice,
         take: impl FnOnce(&[Slice]),
     ) -> Result<(), Fault> {
-        if self.way(members) == Way::Nccl {
+        if self.way(members) == Route::Nccl {
             let all = self.gather(device, members, own)?;
             let part = |place| all.slice().part(own.len() * place..own.len() * (place + 1));
             take(&(0..members.ranks.len()).map(part).collect::<Vec<_>>());
@@ -166,23 +163,28 @@ impl Communicator<'_> {
     }
 
     /// Sends a tensor.
-    pub fn send(&mut self, device: &dyn Device, route: Route, tensor: Tensor) {
-        let Some(on_gpu) = &mut self.on_gpu else { return self.transport.send(route, tensor.into_vec()) };
-        match on_gpu.reach.message(route.from, route.to) {
-            Way::Host => self.transport.send(route, tensor.into_vec()),
-            Way::Device => on_gpu.near.send(device, route, tensor),
-            Way::Nccl => on_gpu.pairs.send(device, route, tensor),
+    pub fn send(&mut self, device: &dyn Device, envelope: Envelope, tensor: Tensor) {
+        let Some(on_gpu) = &mut self.on_gpu else { return self.transport.send(envelope, tensor.into_vec()) };
+        match on_gpu.routes.message(envelope.from, envelope.to) {
+            Route::Host => self.transport.send(envelope, tensor.into_vec()),
+            Route::Device => on_gpu.near.send(device, envelope, tensor),
+            Route::Nccl => on_gpu.pairs.send(device, envelope, tensor),
         }
     }
 
-    /// The next tensor on a route.
-    pub fn receive(&mut self, device: &dyn Device, route: Route, width: usize) -> Result<Tensor, Fault> {
-        let by_host = || Ok(Tensor::take_to(device, self.transport.receive(route)?, width));
+    /// The next tensor on a envelope.
+    pub fn receive(
+        &mut self,
+        device: &dyn Device,
+        envelope: Envelope,
+        width: usize,
+    ) -> Result<Tensor, Fault> {
+        let by_host = || Ok(Tensor::take_to(device, self.transport.receive(envelope)?, width));
         let Some(on_gpu) = &mut self.on_gpu else { return by_host() };
-        match on_gpu.reach.message(route.from, route.to) {
-            Way::Host => by_host(),
-            Way::Device => on_gpu.near.receive(device, route, width),
-            Way::Nccl => on_gpu.pairs.receive(device, route, width),
+        match on_gpu.routes.message(envelope.from, envelope.to) {
+            Route::Host => by_host(),
+            Route::Device => on_gpu.near.receive(device, envelope, width),
+            Route::Nccl => on_gpu.pairs.receive(device, envelope, width),
         }
     }
 

@@ -1,19 +1,11 @@
-//! What has come to a process and nobody has asked for yet, and how messages are told apart on the way between processes.
+//! Messages that have come to a process and that nobody has asked for yet, and what is known of the other processes.
 
-use super::{Heard, Route, Tag};
+use super::header::{ABORT, FAREWELL, Header, STATUS, tag_of};
+use super::message::{Envelope, Payload, PeerStatus};
 use crate::error::Fault;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use trainwright_spec::program::Channel;
-
-/// Three numbers before a message.
-pub(crate) type Mark = [u32; 3];
-
-/// What says that nothing comes after it, that a rank has given up, and what a rank says of itself.
-pub(super) const FAREWELL: Mark = [u32::MAX, 0, 0];
-pub(super) const ABORT: Mark = [u32::MAX, 1, 0];
-pub(super) const SIGN: Mark = [u32::MAX, 2, 0];
 
 /// The messages of a process.
 pub(super) struct Inbox {
@@ -21,18 +13,18 @@ pub(super) struct Inbox {
     changed: Condvar,
     /// By rank.
     peers: Vec<Mutex<Peer>>,
-    met: Instant,
+    connected: Instant,
 }
 
-/// Who has said nothing for so long will not say farewell either.
+/// A process that was silent for this long will not say farewell either.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long to rest between two looks at who has.
+/// Between two checks who has said farewell.
 const REST: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Content {
-    messages: BTreeMap<Route, VecDeque<Vec<f32>>>,
+    messages: BTreeMap<Envelope, VecDeque<Payload>>,
     ended: Option<Fault>,
 }
 
@@ -40,19 +32,19 @@ struct Content {
 struct Peer {
     /// When anything came from it last.
     last: Instant,
-    /// What it said of itself last.
-    sign: Option<Vec<f32>>,
+    /// Its last status.
+    status: Option<Vec<u8>>,
     /// Whether nothing comes from it any more.
     gone: bool,
 }
 
 impl Inbox {
-    /// Of a rank's process that hears of so many ranks.
+    /// That of rank `own`'s process, among so many ranks.
     pub fn new(own: usize, ranks: usize) -> Self {
-        let met = Instant::now();
-        let peer = |rank| Mutex::new(Peer { last: met, sign: None, gone: rank == own });
+        let connected = Instant::now();
+        let peer = |rank| Mutex::new(Peer { last: connected, status: None, gone: rank == own });
         let peers = (0..ranks).map(peer).collect();
-        Self { content: Mutex::default(), changed: Condvar::new(), peers, met }
+        Self { content: Mutex::default(), changed: Condvar::new(), peers, connected }
     }
 
     /// The content is whole even if somebody panicked while holding the lock: each change is one call.
@@ -65,16 +57,16 @@ impl Inbox {
     }
 
     /// A message has come.
-    pub fn put(&self, route: Route, message: Vec<f32>) {
-        self.lock().messages.entry(route).or_default().push_back(message);
+    pub fn put(&self, envelope: Envelope, message: Payload) {
+        self.lock().messages.entry(envelope).or_default().push_back(message);
         self.changed.notify_all();
     }
 
-    /// Waits for the next message on a route.
-    pub fn take(&self, route: Route) -> Result<Vec<f32>, Fault> {
+    /// Waits for the next message with this envelope.
+    pub fn take(&self, envelope: Envelope) -> Result<Payload, Fault> {
         let mut content = self.lock();
         loop {
-            if let Some(message) = content.messages.get_mut(&route).and_then(VecDeque::pop_front) {
+            if let Some(message) = content.messages.get_mut(&envelope).and_then(VecDeque::pop_front) {
                 return Ok(message);
             }
             if let Some(fault) = &content.ended {
@@ -84,14 +76,14 @@ impl Inbox {
         }
     }
 
-    /// The next message on a route, if it is there.
-    pub fn look(&self, route: Route) -> Option<Vec<f32>> {
-        self.lock().messages.get_mut(&route).and_then(VecDeque::pop_front)
+    /// The next message with this envelope, if it is there.
+    pub fn try_take(&self, envelope: Envelope) -> Option<Payload> {
+        self.lock().messages.get_mut(&envelope).and_then(VecDeque::pop_front)
     }
 
-    /// Whether the next message on a route is there.
-    pub fn has(&self, route: Route) -> bool {
-        self.lock().messages.get(&route).is_some_and(|messages| !messages.is_empty())
+    /// Whether the next message with this envelope is there.
+    pub fn has(&self, envelope: Envelope) -> bool {
+        self.lock().messages.get(&envelope).is_some_and(|messages| !messages.is_empty())
     }
 
     /// Whether nothing comes any more.
@@ -113,7 +105,7 @@ impl Inbox {
             peer.gone = true;
             peer.last
         };
-        let [met, last] = [self.met, last].map(|moment| moment.elapsed().as_secs_f64());
+        let [met, last] = [self.connected, last].map(|moment| moment.elapsed().as_secs_f64());
         let how = format!("{how}; {met:.2} s after they met, {last:.2} s after the last that came from it");
         self.end(Fault::Lost { rank, how });
     }
@@ -143,30 +135,30 @@ impl Inbox {
     }
 
     /// Something has come from a rank.
-    pub fn lives(&self, rank: usize) {
+    pub fn saw(&self, rank: usize) {
         self.peer(rank).last = Instant::now();
     }
 
-    /// What is known of a rank elsewhere.
-    pub fn heard(&self, rank: usize) -> Heard {
+    /// What is known of a rank of another process.
+    pub fn peer_status(&self, rank: usize) -> PeerStatus {
         let peer = self.peer(rank);
-        // Who has not said anything yet may be reading its data, and who has said farewell owes nothing.
-        let speaks = peer.sign.is_some() && !peer.gone;
-        Heard { sign: peer.sign.clone(), silence: speaks.then(|| peer.last.elapsed()) }
+        // A rank without a status yet may be reading its data, and one that has said farewell owes nothing.
+        let beats = peer.status.is_some() && !peer.gone;
+        PeerStatus { status: peer.status.clone(), silence: beats.then(|| peer.last.elapsed()) }
     }
 
     /// Takes what has come from a rank; false if that was the last.
-    pub fn sort(&self, (from, to): (usize, usize), mark: Mark, message: Vec<f32>) -> bool {
-        match mark {
-            FAREWELL => {
+    pub fn sort(&self, (from, to): (usize, usize), header: Header, message: Payload) -> bool {
+        match (header, message) {
+            (FAREWELL, _) => {
                 self.peer(from).gone = true;
                 self.changed.notify_all();
                 return false;
             }
-            ABORT => self.end(Fault::Aborted),
-            SIGN => self.peer(from).sign = Some(message),
-            mark => match tag(mark) {
-                Some(tag) => self.put(Route { from, to, tag }, message),
+            (ABORT, _) => self.end(Fault::Aborted),
+            (STATUS, Payload::Bytes(status)) => self.peer(from).status = Some(status),
+            (header, message) => match tag_of(header) {
+                Some(tag) => self.put(Envelope { from, to, tag }, message),
                 None => {
                     self.lose(from, "what came from it is no message of a rank");
                     return false;
@@ -177,55 +169,34 @@ impl Inbox {
     }
 }
 
-/// A tag as numbers.
-pub(crate) fn mark(tag: Tag) -> Mark {
-    match tag {
-        Tag::Stage(Channel::Activation(stage), microbatch) => [0, stage as u32, microbatch as u32],
-        Tag::Stage(Channel::Gradient(stage), microbatch) => [1, stage as u32, microbatch as u32],
-        Tag::Group(group) => [2, group as u32, 0],
-        Tag::Report => [3, 0, 0],
-        Tag::Sent => [4, 0, 0],
-        Tag::Taken => [5, 0, 0],
-    }
-}
-
-/// The tag of these numbers, if they are one's.
-pub(crate) fn tag([kind, first, second]: Mark) -> Option<Tag> {
-    let (first, second) = (first as usize, second as usize);
-    match kind {
-        0 => Some(Tag::Stage(Channel::Activation(first), second)),
-        1 => Some(Tag::Stage(Channel::Gradient(first), second)),
-        2 => Some(Tag::Group(first)),
-        3 => Some(Tag::Report),
-        4 => Some(Tag::Sent),
-        5 => Some(Tag::Taken),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::transport::Tag;
     use std::time::Duration;
 
-    #[test]
-    fn only_who_has_said_something_and_no_farewell_can_be_silent() {
-        let inbox = Inbox::new(0, 2);
-        assert_eq!(inbox.heard(1).silence, None);
-        assert!(inbox.sort((1, 0), SIGN, vec![7.0]));
-        std::thread::sleep(Duration::from_millis(5));
-        let heard = inbox.heard(1);
-        assert!(heard.sign == Some(vec![7.0]) && heard.silence >= Some(Duration::from_millis(5)));
-        assert!(!inbox.sort((1, 0), FAREWELL, Vec::new()));
-        assert_eq!(inbox.heard(1).silence, None);
+    fn nothing() -> Payload {
+        Payload::Bytes(Vec::new())
     }
 
     #[test]
-    fn who_is_lost_is_told_with_how_and_when_and_the_first_reason_stays() {
+    fn only_a_rank_with_a_status_and_no_farewell_can_be_silent() {
+        let inbox = Inbox::new(0, 2);
+        assert_eq!(inbox.peer_status(1).silence, None);
+        assert!(inbox.sort((1, 0), STATUS, Payload::Bytes(vec![7])));
+        std::thread::sleep(Duration::from_millis(5));
+        let known = inbox.peer_status(1);
+        assert!(known.status == Some(vec![7]) && known.silence >= Some(Duration::from_millis(5)));
+        assert!(!inbox.sort((1, 0), FAREWELL, nothing()));
+        assert_eq!(inbox.peer_status(1).silence, None);
+    }
+
+    #[test]
+    fn a_lost_rank_is_reported_with_how_and_when_and_the_first_reason_stays() {
         let inbox = Inbox::new(0, 3);
         inbox.lose(2, "the connection was reset");
         inbox.end(Fault::Aborted);
-        let fault = inbox.take(Route { from: 1, to: 0, tag: Tag::Report }).unwrap_err().to_string();
+        let fault = inbox.take(Envelope { from: 1, to: 0, tag: Tag::Report }).unwrap_err().to_string();
         let when = fault.strip_prefix("rank 2 is gone: the connection was reset; ").unwrap();
         let seconds = when.split_once(" s after they met").unwrap().0;
         assert!(seconds.parse::<f64>().unwrap() >= 0.0, "{fault}");
@@ -234,27 +205,18 @@ mod tests {
     #[test]
     fn parting_waits_for_farewells_but_not_for_long_where_a_run_has_failed() {
         let inbox = Inbox::new(0, 3);
-        assert!(!inbox.sort((1, 0), FAREWELL, Vec::new()));
+        assert!(!inbox.sort((1, 0), FAREWELL, nothing()));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| inbox.wait_for_farewells(Duration::ZERO));
             std::thread::sleep(3 * REST);
             assert!(!waits.is_finished(), "rank 2 has not said farewell");
-            assert!(!inbox.sort((2, 0), FAREWELL, Vec::new()));
+            assert!(!inbox.sort((2, 0), FAREWELL, nothing()));
             waits.join().unwrap();
         });
         assert!(inbox.all_are_gone());
         let failed = Inbox::new(0, 2);
-        assert!(failed.sort((1, 0), ABORT, Vec::new()), "a farewell comes behind it");
+        assert!(failed.sort((1, 0), ABORT, nothing()), "a farewell comes behind it");
         failed.wait_for_farewells(Duration::ZERO);
         assert!(!failed.all_are_gone());
-    }
-
-    #[test]
-    fn tags_are_what_their_marks_say() {
-        let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report, Tag::Sent, Tag::Taken];
-        for own in tags {
-            assert_eq!(tag(mark(own)), Some(own));
-        }
-        assert_eq!(tag([9, 0, 0]), None);
     }
 }

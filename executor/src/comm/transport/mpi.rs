@@ -1,20 +1,22 @@
 //! Ranks that are processes which MPI started: messages travel by whatever MPI has between the hosts.
 //!
 //! ```text
-//! ranks and speakers ─► orders ─► one thread: sends, looks for what comes, tests what was sent ─► inbox ─► who waits
+//! ranks, heartbeats ─► orders ─► one thread: sends, looks for what comes, tests what was sent ─► inbox ─► who waits
 //! ```
 //!
 //! One thread calls MPI, from the first run of the process to its end, so that no level of thread support is needed and a process can
-//! meet the others several times. MPI's own waiting keeps a core busy; this one looks
+//! connect to the others several times. MPI's own waiting keeps a core busy; this one looks
 //! again and again for a moment and then rests, the longer the longer nothing has come, and longest where nobody waits: so
 //! ranks may outnumber cores. Collectives are the same lists of steps as over any other transport: sums are bit for bit the
 //! same.
 
 mod post;
 
-use super::Rendezvous;
-use super::inbox::{Inbox, Mark};
+use super::header::Header;
+use super::inbox::Inbox;
+use super::message::Payload;
 use super::peers::{LAST_WORD, Peers, Wire};
+use super::rendezvous::Rendezvous;
 use crate::error::RunError;
 use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::Communicator;
@@ -28,7 +30,7 @@ use std::time::Instant;
 /// MPI's processes, each a rank.
 pub(crate) type MpiWorld = Peers<Orders>;
 
-/// What the thread that calls MPI is told in a run.
+/// Orders to the thread that calls MPI in a run.
 pub(crate) struct Orders {
     rank: usize,
     world: usize,
@@ -83,7 +85,7 @@ fn order(job: impl FnOnce(Option<&SimpleCommunicator>, i32) + Send + 'static) ->
     session.count += 1;
     session.went_well = false;
     let count = session.count;
-    // Where the thread has ended, who waits for the job hears of that.
+    // If the thread has ended, whoever waits for the job learns of that.
     let _ = session.runs.send(Box::new(move |world| job(world, count)));
     Ok(())
 }
@@ -119,14 +121,14 @@ pub(super) fn leave() {
 }
 
 impl MpiWorld {
-    /// Meets MPI's other processes, which must all say the same `purpose`.
+    /// Connects to MPI's other processes, which must all have the same `fingerprint`.
     ///
     /// # Errors
-    /// `Meeting` if this process is not the rank that it was told to be, or someone has another purpose.
-    pub fn meet(place: &Rendezvous, purpose: u64) -> Result<Self, RunError> {
-        let failed = |reason: &str| RunError::Meeting {
+    /// `Rendezvous` if this process is not the rank that its launcher says, or one has another fingerprint.
+    pub fn connect(place: &Rendezvous, fingerprint: u64) -> Result<Self, RunError> {
+        let failed = |reason: &str| RunError::Rendezvous {
             rank: place.rank,
-            master: place.meets.to_string(),
+            master: place.via.to_string(),
             reason: reason.into(),
         };
         let inbox = Arc::new(Inbox::new(place.rank, place.world));
@@ -149,7 +151,7 @@ impl MpiWorld {
                     return;
                 }
                 let mut post = Post::new(mpi, number, (&inbox, &waiting), &taken);
-                let begun = post.meet(purpose, until);
+                let begun = post.rendezvous(fingerprint, until);
                 let _ = said.send(begun);
                 if begun.is_ok() {
                     post.work();
@@ -167,25 +169,23 @@ impl MpiWorld {
 impl Orders {
     fn order(&self, order: Order) {
         if let Some(orders) = &*self.orders.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Where the thread has ended, who waits knows why.
+            // If the thread has ended, whoever waits knows why.
             let _ = orders.send(order);
         }
     }
 }
 
 impl Wire for Orders {
-    fn tell(&self, to: usize, mark: Mark, numbers: &[f32]) {
-        let mut words = Vec::with_capacity(mark.len() + numbers.len());
-        words.extend(mark);
-        words.extend(numbers.iter().map(|number| number.to_bits()));
-        self.order(Order::Send { to, words });
+    fn send(&self, to: usize, header: Header, payload: &Payload) {
+        self.order(Order::Send { to, words: post::words(header, payload) });
     }
 
-    fn tell_all(&self, mark: Mark) {
-        (0..self.world).filter(|to| *to != self.rank).for_each(|to| self.tell(to, mark, &[]));
+    fn send_last(&self, header: Header) {
+        let nothing = Payload::Bytes(Vec::new());
+        (0..self.world).filter(|to| *to != self.rank).for_each(|to| self.send(to, header, &nothing));
     }
 
-    fn waits(&self, waits: bool) {
+    fn set_waiting(&self, waits: bool) {
         if waits {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             self.order(Order::Look);

@@ -1,35 +1,36 @@
-//! What is the same of all transports between processes: messages to oneself, waiting for what comes, and parting.
+//! What all transports between processes share: messages to oneself, waiting for messages, and parting.
 //!
 //! ```text
-//! ranks and speakers ─► Peers ─► Wire (tcp.rs, mpi.rs) ═══► its counterpart in another process ─► Inbox ─► who waits
+//! ranks, heartbeats ─► Peers ─► Wire (tcp.rs, mpi.rs) ═══► its counterpart in another process ─► Inbox ─► who waits
 //! ```
 //!
-//! Nobody leaves before the others have said farewell too: what a process that has ended still had to send is thrown away by the
-//! operating system as soon as something arrives for it.
+//! No process leaves before the others have said farewell too: the operating system throws away what a process that has
+//! ended still had to send as soon as something arrives for it.
 
-use super::inbox::{ABORT, FAREWELL, Inbox, Mark, SIGN, mark};
-use super::{Heard, Route, Tag, Transport};
+use super::header::{ABORT, FAREWELL, Header, STATUS, header_of};
+use super::inbox::Inbox;
+use super::message::{Envelope, Payload, PeerStatus, Tag, Transport};
 use crate::device::host_buffers::return_buffer;
 use crate::error::Fault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a last word may take where a run has failed.
+/// How long the last message to a process may take if the run has failed.
 pub(super) const LAST_WORD: Duration = Duration::from_millis(500);
 
-/// Carries what one process says to others; what comes goes into the process's inbox.
+/// Carries messages of one process to others; those of others go into the process's inbox.
 pub(crate) trait Wire: Send + Sync {
-    /// Tells a rank something; one that is gone hears nothing, and who waits for it will know.
-    fn tell(&self, to: usize, mark: Mark, numbers: &[f32]);
+    /// Sends to a rank. A rank that is gone gets nothing, and whoever waits for it learns of that.
+    fn send(&self, to: usize, header: Header, payload: &Payload);
 
-    /// Tells every rank a last thing, and waits for nobody who does not listen.
-    fn tell_all(&self, mark: Mark);
+    /// Sends a last header to every rank, and waits for none that does not read.
+    fn send_last(&self, header: Header);
 
-    /// One more of the process's threads waits for a message that holds a rank up, or does no longer.
-    fn waits(&self, _waits: bool) {}
+    /// One more of the process's threads waits for a message that holds a rank up, or one less.
+    fn set_waiting(&self, _waits: bool) {}
 
-    /// Everything has been said and heard, or nobody listens.
+    /// Everything was sent and received, or nobody reads.
     fn close(&mut self);
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Peers<W: Wire> {
 }
 
 impl<W: Wire> Peers<W> {
-    /// Those that a rank has met.
+    /// Those that a rank is connected to.
     pub(super) fn new(rank: usize, inbox: Arc<Inbox>, wire: W) -> Self {
         Self { rank, inbox, wire, has_aborted: AtomicBool::new(false) }
     }
@@ -55,49 +56,51 @@ impl<W: Wire> Peers<W> {
 }
 
 impl<W: Wire> Transport for Peers<W> {
-    fn send(&self, route: Route, message: Vec<f32>) {
-        if route.to == self.rank {
-            self.inbox.put(route, message);
+    fn send_payload(&self, envelope: Envelope, payload: Payload) {
+        if envelope.to == self.rank {
+            self.inbox.put(envelope, payload);
             return;
         }
-        self.wire.tell(route.to, mark(route.tag), &message);
-        return_buffer(message);
+        self.wire.send(envelope.to, header_of(envelope.tag), &payload);
+        if let Payload::Numbers(numbers) = payload {
+            return_buffer(numbers);
+        }
     }
 
-    fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
-        // What is said of steps holds nobody up.
-        if route.tag == Tag::Report || self.inbox.has(route) {
-            return self.inbox.take(route);
+    fn receive_payload(&self, envelope: Envelope) -> Result<Payload, Fault> {
+        // Reports of steps hold no rank up.
+        if envelope.tag == Tag::Report || self.inbox.has(envelope) {
+            return self.inbox.take(envelope);
         }
-        self.wire.waits(true);
-        let message = self.inbox.take(route);
-        self.wire.waits(false);
+        self.wire.set_waiting(true);
+        let message = self.inbox.take(envelope);
+        self.wire.set_waiting(false);
         message
     }
 
-    fn look(&self, route: Route) -> Option<Vec<f32>> {
-        self.inbox.look(route)
+    fn try_receive(&self, envelope: Envelope) -> Option<Payload> {
+        self.inbox.try_take(envelope)
     }
 
     fn abort(&self) {
         self.inbox.end(Fault::Aborted);
         if !self.has_aborted.swap(true, Ordering::Relaxed) {
-            self.wire.tell_all(ABORT);
+            self.wire.send_last(ABORT);
         }
     }
 
-    fn say(&self, to: usize, sign: &[f32]) {
-        self.wire.tell(to, SIGN, sign);
+    fn send_status(&self, to: usize, status: &[u8]) {
+        self.wire.send(to, STATUS, &Payload::Bytes(status.to_vec()));
     }
 
-    fn heard(&self, from: usize) -> Option<Heard> {
-        (from != self.rank).then(|| self.inbox.heard(from))
+    fn peer_status(&self, from: usize) -> Option<PeerStatus> {
+        (from != self.rank).then(|| self.inbox.peer_status(from))
     }
 }
 
 impl<W: Wire> Drop for Peers<W> {
     fn drop(&mut self) {
-        self.wire.tell_all(FAREWELL);
+        self.wire.send_last(FAREWELL);
         self.inbox.wait_for_farewells(LAST_WORD);
         self.wire.close();
     }

@@ -1,18 +1,20 @@
 //! Ranks that are processes, on one host or several: a connection between each two of them.
 //!
 //! ```text
-//! a message: what tells it apart (3 numbers), how many numbers follow, the numbers
+//! a message: header (3 u32), form (u32: 0 numbers, 1 bytes), how many follow (u64), the f32 or bytes
 //! ```
 //!
-//! A thread for each peer takes what arrives out of the connection at once, so that sending waits for the network but
-//! never for the receiver to want the message. A connection that ends without a farewell means that its rank is dead; who
-//! waits hears of it. Numbers travel as they lie in memory: all hosts must have the same byte order.
+//! A thread for each peer takes messages out of the connection as they arrive, so that sending waits for the network but
+//! never for the receiver to want the message. A connection that ends without a farewell means that its rank is dead, and
+//! every waiting rank gets that fault. Numbers travel as they lie in memory: all hosts must have the same byte order.
 
 mod handshake;
 
-use super::Rendezvous;
-use super::inbox::{Inbox, Mark};
+use super::header::Header;
+use super::inbox::Inbox;
+use super::message::Payload;
 use super::peers::{LAST_WORD, Peers, Wire};
+use super::rendezvous::Rendezvous;
 use crate::device::host_buffers::take_buffer;
 use crate::error::RunError;
 use handshake::REST;
@@ -25,29 +27,37 @@ use std::time::Instant;
 /// Connections to all other ranks.
 pub(crate) type Connections = Peers<Streams>;
 
-/// By rank; none to itself.
+/// By rank; `None` at this process's own.
 pub(crate) struct Streams(Vec<Option<Peer>>);
 
 pub(super) struct Peer {
     stream: Mutex<TcpStream>,
-    /// The same connection, for who must end what another thread is writing.
+    /// The same connection, to end what another thread is writing.
     other: TcpStream,
 }
 
-/// More numbers than any message has; what says more is no message of ours.
-const MOST_NUMBERS: u64 = 1 << 40;
+/// More numbers or bytes than any message has; a larger count is no message of ours.
+const LONGEST: u64 = 1 << 40;
+
+/// Bytes before a message.
+const HEADER: usize = 24;
+
+/// The forms of a message.
+const NUMBERS: u32 = 0;
+const BYTES: u32 = 1;
 
 impl Connections {
-    /// Meets the others, rank 0 listening at `master`. All must say the same `purpose`, by which processes of different runs tell each other apart.
+    /// Connects to the others; rank 0 listens at `master`. All must have the same `fingerprint`, so that processes of
+    /// different runs do not connect.
     ///
     /// # Errors
-    /// `Meeting` if not everybody comes in time, or someone has another purpose.
-    pub fn meet(place: &Rendezvous, master: &str, purpose: u64) -> Result<Self, RunError> {
+    /// `Rendezvous` if not all come in time, or one has another fingerprint.
+    pub fn connect(place: &Rendezvous, master: &str, fingerprint: u64) -> Result<Self, RunError> {
         let failed = |error: io::Error| {
             let reason = error.to_string();
-            RunError::Meeting { rank: place.rank, master: master.into(), reason }
+            RunError::Rendezvous { rank: place.rank, master: master.into(), reason }
         };
-        let streams = handshake::meet(place, master, purpose).map_err(failed)?;
+        let streams = handshake::connect_all(place, master, fingerprint).map_err(failed)?;
         let inbox = Arc::new(Inbox::new(place.rank, place.world));
         let mut peers = Vec::new();
         for (from, stream) in streams.into_iter().enumerate() {
@@ -64,13 +74,13 @@ impl Connections {
 }
 
 impl Wire for Streams {
-    fn tell(&self, to: usize, mark: Mark, numbers: &[f32]) {
+    fn send(&self, to: usize, header: Header, payload: &Payload) {
         let Some(peer) = &self.0[to] else { return };
-        let _ = write(&mut peer.stream.lock().unwrap_or_else(PoisonError::into_inner), mark, numbers);
+        let _ = write(&mut peer.stream.lock().unwrap_or_else(PoisonError::into_inner), header, payload);
     }
 
-    /// The connection of one that takes nothing is cut, which ends whoever is writing to it too.
-    fn tell_all(&self, mark: Mark) {
+    /// The connection to a rank that reads nothing is cut, which ends whoever is writing to it too.
+    fn send_last(&self, header: Header) {
         for peer in self.0.iter().flatten() {
             let _ = peer.other.set_write_timeout(Some(LAST_WORD));
             let until = Instant::now() + LAST_WORD;
@@ -82,8 +92,8 @@ impl Wire for Streams {
                     Err(TryLockError::WouldBlock) => break None,
                 }
             };
-            let told = stream.map(|mut stream| write(&mut stream, mark, &[]));
-            if !matches!(told, Some(Ok(()))) {
+            let sent = stream.map(|mut stream| write(&mut stream, header, &Payload::Bytes(Vec::new())));
+            if !matches!(sent, Some(Ok(()))) {
                 let _ = peer.other.shutdown(Shutdown::Both);
             }
         }
@@ -96,23 +106,27 @@ impl Wire for Streams {
     }
 }
 
-fn write(stream: &mut TcpStream, mark: Mark, numbers: &[f32]) -> io::Result<()> {
-    let mut header = [0; 20];
-    for (place, part) in header.chunks_exact_mut(4).zip(mark) {
+fn write(stream: &mut TcpStream, header: Header, payload: &Payload) -> io::Result<()> {
+    let (form, count, bytes): (u32, usize, &[u8]) = match payload {
+        Payload::Numbers(numbers) => (NUMBERS, numbers.len(), bytemuck::cast_slice(numbers)),
+        Payload::Bytes(bytes) => (BYTES, bytes.len(), bytes),
+    };
+    let mut first = [0; HEADER];
+    for (place, part) in first.chunks_exact_mut(4).zip(header.into_iter().chain([form])) {
         place.copy_from_slice(&part.to_le_bytes());
     }
-    header[12..].copy_from_slice(&(numbers.len() as u64).to_le_bytes());
-    stream.write_all(&header)?;
-    stream.write_all(bytemuck::cast_slice(numbers))
+    first[16..].copy_from_slice(&(count as u64).to_le_bytes());
+    stream.write_all(&first)?;
+    stream.write_all(bytes)
 }
 
 /// Takes everything out of a connection until it ends.
 fn take_from(inbox: &Inbox, stream: TcpStream, from: usize, to: usize) {
-    let mut stream = BufReader::with_capacity(1 << 16, Noticed { stream, inbox, from });
+    let mut stream = BufReader::with_capacity(1 << 16, Noticing { stream, inbox, from });
     loop {
         match next(&mut stream) {
-            Ok((mark, message)) => {
-                if !inbox.sort((from, to), mark, message) {
+            Ok((header, message)) => {
+                if !inbox.sort((from, to), header, message) {
                     return;
                 }
             }
@@ -132,42 +146,50 @@ fn how(error: &io::Error) -> String {
     }
 }
 
-/// A connection whose every byte is a sign of life: a long message takes its time.
-struct Noticed<'a> {
+/// A connection each of whose bytes is a heartbeat: a long message takes its time.
+struct Noticing<'a> {
     stream: TcpStream,
     inbox: &'a Inbox,
     from: usize,
 }
 
-impl Read for Noticed<'_> {
+impl Read for Noticing<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(buffer)?;
         if read > 0 {
-            self.inbox.lives(self.from);
+            self.inbox.saw(self.from);
         }
         Ok(read)
     }
 }
 
 /// The next message of a connection.
-fn next(stream: &mut impl Read) -> io::Result<(Mark, Vec<f32>)> {
-    let mut header = [0; 20];
-    stream.read_exact(&mut header)?;
-    let part = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let count = u64::from(part(12)) | u64::from(part(16)) << 32;
-    if count > MOST_NUMBERS {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut message = take_buffer(count as usize);
-    stream.read_exact(bytemuck::cast_slice_mut(&mut message))?;
-    Ok(([part(0), part(4), part(8)], message))
+fn next(stream: &mut impl Read) -> io::Result<(Header, Payload)> {
+    let mut first = [0; HEADER];
+    stream.read_exact(&mut first)?;
+    let part = |at: usize| u32::from_le_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]]);
+    let count = u64::from(part(16)) | u64::from(part(20)) << 32;
+    let payload = match part(12) {
+        NUMBERS if count <= LONGEST => {
+            let mut numbers = take_buffer(count as usize);
+            stream.read_exact(bytemuck::cast_slice_mut(&mut numbers))?;
+            Payload::Numbers(numbers)
+        }
+        BYTES if count <= LONGEST => {
+            let mut bytes = vec![0; count as usize];
+            stream.read_exact(&mut bytes)?;
+            Payload::Bytes(bytes)
+        }
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    Ok(([part(0), part(4), part(8)], payload))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::transport::inbox::mark;
-    use crate::comm::transport::{Meets, Route, Tag, Transport};
+    use crate::comm::transport::header::header_of;
+    use crate::comm::transport::{Envelope, RendezvousVia, Tag, Transport};
     use crate::error::Fault;
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -179,11 +201,12 @@ mod tests {
         TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
     }
 
-    fn meet(rank: usize, world: usize, port: u16, patience: Duration) -> Result<Connections, RunError> {
+    fn connect(rank: usize, world: usize, port: u16, patience: Duration) -> Result<Connections, RunError> {
         let master = format!("127.0.0.1:{port}");
-        let place = Rendezvous { rank, world, local: None, meets: Meets::At(master.clone()), patience };
-        // Who comes to the wrong place has another purpose.
-        Connections::meet(&place, &master, if patience < LONG { 8 } else { 7 })
+        let place =
+            Rendezvous { rank, world, local_rank: None, via: RendezvousVia::Tcp(master.clone()), patience };
+        // A rank of another run has another fingerprint.
+        Connections::connect(&place, &master, if patience < LONG { 8 } else { 7 })
     }
 
     const LONG: Duration = Duration::from_secs(20);
@@ -191,7 +214,7 @@ mod tests {
     /// What each of `world` ranks makes of its connections.
     fn each<R: Send>(world: usize, work: impl Fn(usize, Connections) -> R + Sync) -> Vec<R> {
         let (port, work) = (free_port(), &work);
-        let rank = |rank| move || work(rank, meet(rank, world, port, LONG).unwrap());
+        let rank = |rank| move || work(rank, connect(rank, world, port, LONG).unwrap());
         thread::scope(|scope| {
             let threads: Vec<_> = (0..world).map(|number| scope.spawn(rank(number))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -201,18 +224,18 @@ mod tests {
     #[test]
     fn every_rank_hears_every_other_and_tags_tell_messages_apart() {
         let heard = each(4, |own, connections| {
-            let route = |from, to, tag| Route { from, to, tag };
+            let envelope = |from, to, tag| Envelope { from, to, tag };
             let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report];
             for to in 0..4 {
                 for (index, tag) in tags.into_iter().enumerate() {
-                    connections.send(route(own, to, tag), vec![(10 * own + index) as f32; 70_000]);
+                    connections.send(envelope(own, to, tag), vec![(10 * own + index) as f32; 70_000]);
                 }
             }
             // In another order than they were sent in.
             let all = (0..4).flat_map(|from| tags.map(|tag| (from, tag)).into_iter().rev());
             let heard: Vec<f32> = all
                 .map(|(from, tag)| {
-                    let message = connections.receive(route(from, own, tag)).unwrap();
+                    let message = connections.receive(envelope(from, own, tag)).unwrap();
                     assert!(message.len() == 70_000 && message.iter().all(|number| *number == message[0]));
                     message[0]
                 })
@@ -232,7 +255,7 @@ mod tests {
                     how(&connections);
                     return None;
                 }
-                Some(connections.receive(Route { from: 2, to: own, tag: Tag::Group(0) }))
+                Some(connections.receive(Envelope { from: 2, to: own, tag: Tag::Group(0) }))
             })
         };
         let dead = ends(|connections| {
@@ -255,15 +278,15 @@ mod tests {
         let pause = Duration::from_millis(400);
         let leaves = AtomicBool::new(false);
         let left = each(2, |own, connections| {
-            let route = Route { from: 1, to: 0, tag: Tag::Group(0) };
+            let envelope = Envelope { from: 1, to: 0, tag: Tag::Group(0) };
             if own == 0 {
-                let heard = connections.receive(route).unwrap().len();
+                let heard = connections.receive(envelope).unwrap().len();
                 thread::sleep(pause);
-                connections.say(1, &[1.0]);
+                connections.send_status(1, &[1]);
                 leaves.store(true, Ordering::SeqCst);
                 return (heard, true);
             }
-            connections.send(route, vec![1.0; 9]);
+            connections.send(envelope, vec![1.0; 9]);
             drop(connections);
             (9, leaves.load(Ordering::SeqCst))
         });
@@ -274,14 +297,14 @@ mod tests {
     fn who_is_no_rank_is_not_counted() {
         let port = free_port();
         thread::scope(|scope| {
-            let first = scope.spawn(move || meet(0, 2, port, LONG).is_ok());
+            let first = scope.spawn(move || connect(0, 2, port, LONG).is_ok());
             let stranger = loop {
                 if let Ok(stranger) = TcpStream::connect(("127.0.0.1", port)) {
                     break stranger;
                 }
             };
             (&stranger).write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n").unwrap();
-            let second = scope.spawn(move || meet(1, 2, port, LONG).is_ok());
+            let second = scope.spawn(move || connect(1, 2, port, LONG).is_ok());
             assert!(first.join().unwrap() && second.join().unwrap());
         });
     }
@@ -290,17 +313,17 @@ mod tests {
     fn processes_of_different_runs_do_not_meet() {
         let port = free_port();
         let (first, second) = thread::scope(|scope| {
-            let other = scope.spawn(move || meet(1, 2, port, Duration::from_secs(5)).err());
-            (meet(0, 2, port, LONG).err(), other.join().unwrap())
+            let other = scope.spawn(move || connect(1, 2, port, Duration::from_secs(5)).err());
+            (connect(0, 2, port, LONG).err(), other.join().unwrap())
         });
         assert!(first.unwrap().to_string().contains("rank 1 runs another plan"));
         assert!(second.is_some());
-        let error = meet(0, 3, free_port(), Duration::from_millis(50)).err().unwrap().to_string();
+        let error = connect(0, 3, free_port(), Duration::from_millis(50)).err().unwrap().to_string();
         assert!(error.contains("2 ranks have not come in time"), "{error}");
     }
 
     #[test]
-    fn signs_arrive_and_a_rank_that_takes_nothing_holds_nobody_up() {
+    fn statuses_arrive_and_a_rank_that_reads_nothing_holds_nobody_up() {
         let own = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         // A connection at whose other end nobody reads, and a thread that writes into it until there is no room.
         let stuck = TcpStream::connect(own.local_addr().unwrap()).unwrap();
@@ -310,18 +333,20 @@ mod tests {
         let inbox = Arc::new(Inbox::new(0, 2));
         let connections = Connections::new(0, inbox, Streams(vec![None, Some(peer)]));
         thread::scope(|scope| {
-            scope.spawn(|| connections.wire().tell(1, mark(Tag::Report), &vec![0.0; 1 << 26]));
+            scope.spawn(|| {
+                connections.wire().send(1, header_of(Tag::Report), &Payload::Numbers(vec![0.0; 1 << 26]))
+            });
             thread::sleep(Duration::from_millis(100));
             // Returns, and the writer ends: else this test would not.
             connections.abort();
         });
         let heard = each(2, |own, connections| {
-            connections.say(1 - own, &[own as f32]);
+            connections.send_status(1 - own, &[own as u8]);
             // What comes behind it says that it has come.
-            connections.send(Route { from: own, to: 1 - own, tag: Tag::Report }, Vec::new());
-            connections.receive(Route { from: 1 - own, to: own, tag: Tag::Report }).unwrap();
-            connections.heard(1 - own).unwrap().sign
+            connections.send(Envelope { from: own, to: 1 - own, tag: Tag::Report }, Vec::new());
+            connections.receive(Envelope { from: 1 - own, to: own, tag: Tag::Report }).unwrap();
+            connections.peer_status(1 - own).unwrap().status
         });
-        assert_eq!(heard, [Some(vec![1.0]), Some(vec![0.0])]);
+        assert_eq!(heard, [Some(vec![1]), Some(vec![0])]);
     }
 }

@@ -1,13 +1,13 @@
 //! Ranks that are threads of one process: messages change hands and are not copied, whatever they are.
 
-use super::{Route, Transport};
+use super::message::{Envelope, Payload, Transport};
 use crate::error::Fault;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A mailbox for each rank. Who waits sleeps: ranks may outnumber cores.
+/// A mailbox for each rank. A rank that waits sleeps: ranks may outnumber cores.
 #[derive(Debug)]
-pub(crate) struct Mailboxes<M = Vec<f32>>(Vec<Mailbox<M>>);
+pub(crate) struct Mailboxes<M = Payload>(Vec<Mailbox<M>>);
 
 #[derive(Debug)]
 struct Mailbox<M> {
@@ -17,7 +17,7 @@ struct Mailbox<M> {
 
 #[derive(Debug)]
 struct Content<M> {
-    messages: BTreeMap<Route, VecDeque<M>>,
+    messages: BTreeMap<Envelope, VecDeque<M>>,
     aborted: bool,
 }
 
@@ -29,30 +29,30 @@ impl<M> Mailboxes<M> {
     }
 
     /// Puts a message where its receiver finds it.
-    pub fn put(&self, route: Route, message: M) {
-        let mailbox = &self.0[route.to];
+    pub fn put(&self, envelope: Envelope, message: M) {
+        let mailbox = &self.0[envelope.to];
         let mut content = mailbox.lock();
         if !content.aborted {
-            content.messages.entry(route).or_default().push_back(message);
+            content.messages.entry(envelope).or_default().push_back(message);
         }
         drop(content);
         mailbox.changed.notify_one();
     }
 
-    /// The next message on a route, if it is there.
-    pub fn look(&self, route: Route) -> Option<M> {
-        self.0[route.to].lock().messages.get_mut(&route).and_then(VecDeque::pop_front)
+    /// The next message on a envelope, if it is there.
+    pub fn try_take(&self, envelope: Envelope) -> Option<M> {
+        self.0[envelope.to].lock().messages.get_mut(&envelope).and_then(VecDeque::pop_front)
     }
 
-    /// Waits for the next message on a route; `Aborted` once some rank has called `end`.
-    pub fn take(&self, route: Route) -> Result<M, Fault> {
-        let mailbox = &self.0[route.to];
+    /// Waits for the next message on a envelope; `Aborted` once some rank has called `end`.
+    pub fn take(&self, envelope: Envelope) -> Result<M, Fault> {
+        let mailbox = &self.0[envelope.to];
         let mut content = mailbox.lock();
         loop {
             if content.aborted {
                 return Err(Fault::Aborted);
             }
-            if let Some(message) = content.messages.get_mut(&route).and_then(VecDeque::pop_front) {
+            if let Some(message) = content.messages.get_mut(&envelope).and_then(VecDeque::pop_front) {
                 return Ok(message);
             }
             content = mailbox.changed.wait(content).unwrap_or_else(PoisonError::into_inner);
@@ -79,16 +79,16 @@ impl<M> Mailbox<M> {
 }
 
 impl Transport for Mailboxes {
-    fn send(&self, route: Route, message: Vec<f32>) {
-        self.put(route, message);
+    fn send_payload(&self, envelope: Envelope, payload: Payload) {
+        self.put(envelope, payload);
     }
 
-    fn receive(&self, route: Route) -> Result<Vec<f32>, Fault> {
-        self.take(route)
+    fn receive_payload(&self, envelope: Envelope) -> Result<Payload, Fault> {
+        self.take(envelope)
     }
 
-    fn look(&self, route: Route) -> Option<Vec<f32>> {
-        Mailboxes::look(self, route)
+    fn try_receive(&self, envelope: Envelope) -> Option<Payload> {
+        self.try_take(envelope)
     }
 
     fn abort(&self) {
@@ -104,14 +104,14 @@ mod tests {
     #[test]
     fn messages_wait_for_their_receiver_and_the_other_way_round() {
         let mailboxes = Mailboxes::new(2);
-        let route = |tag| Route { from: 0, to: 1, tag: Tag::Group(tag) };
+        let envelope = |tag| Envelope { from: 0, to: 1, tag: Tag::Group(tag) };
         std::thread::scope(|scope| {
-            let receiver = scope.spawn(|| [1, 0, 0].map(|tag| mailboxes.receive(route(tag)).unwrap()[0]));
+            let receiver = scope.spawn(|| [1, 0, 0].map(|tag| mailboxes.receive(envelope(tag)).unwrap()[0]));
             for (tag, content) in [(0, 1.0), (0, 2.0), (1, 3.0)] {
-                mailboxes.send(route(tag), vec![content]);
+                mailboxes.send(envelope(tag), vec![content]);
             }
             assert_eq!(receiver.join().unwrap(), [3.0, 1.0, 2.0]);
-            let waiting = scope.spawn(|| mailboxes.receive(route(7)));
+            let waiting = scope.spawn(|| mailboxes.receive(envelope(7)));
             mailboxes.abort();
             assert_eq!(waiting.join().unwrap(), Err(Fault::Aborted));
         });

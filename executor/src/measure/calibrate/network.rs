@@ -9,7 +9,7 @@
 
 use super::machine::source;
 use super::robust::median;
-use crate::comm::transport::{Connections, Meets, Rendezvous, Route, Tag, Transport};
+use crate::comm::transport::{Connections, Envelope, Payload, Rendezvous, RendezvousVia, Tag, Transport};
 use crate::device::host_buffers::return_buffer;
 use crate::error::{Fault, RunError};
 use std::num::NonZeroUsize;
@@ -47,17 +47,17 @@ pub fn network_work(
     of_node: usize,
     emulated: bool,
 ) -> Result<Option<NetworkWork>, RunError> {
-    let Meets::At(master) = &place.meets else { return Ok(None) };
+    let RendezvousVia::Tcp(master) = &place.via else { return Ok(None) };
     if place.world <= of_node {
         return Ok(None);
     }
-    let transport = Connections::meet(place, master, PURPOSE)?;
+    let transport = Connections::connect(place, master, PURPOSE)?;
     let measured = match place.rank {
         0 => lead(&transport, of_node, emulated).map(Some),
         rank if rank == of_node => follow(&transport, rank, emulated).map(|()| None),
         _ => Ok(None),
     };
-    measured.map_err(|fault| RunError::Meeting {
+    measured.map_err(|fault| RunError::Rendezvous {
         rank: place.rank,
         master: master.clone(),
         reason: fault.to_string(),
@@ -69,58 +69,58 @@ const PURPOSE: u64 = u64::from_le_bytes(*b"network ");
 
 /// The sender.
 fn lead(transport: &dyn Transport, to: usize, emulated: bool) -> Result<NetworkWork, Fault> {
-    let route = Route { from: 0, to, tag: Tag::Report };
+    let envelope = Envelope { from: 0, to, tag: Tag::Report };
     let cores = Busy::start();
     // How many messages are on their way for so long, twice: one of both batches may have been held up by something else.
     let mut messages = 1;
-    while batch(transport, route, messages)?.min(batch(transport, route, messages)?) < BATCH {
+    while batch(transport, envelope, messages)?.min(batch(transport, envelope, messages)?) < BATCH {
         messages *= 2;
     }
     let mut turns = Vec::new();
     for _ in 0..TIMES {
         let alone = cores.during(|| thread::sleep(BATCH));
         let mut sent = Ok(Duration::ZERO);
-        let beside = cores.during(|| sent = batch(transport, route, messages));
+        let beside = cores.during(|| sent = batch(transport, envelope, messages));
         sent?;
         turns.push(Turn { beside, alone, bytes: (4 * NUMBERS * messages) as f64 });
     }
-    transport.send(route, vec![END]);
-    let [bytes, microseconds] = transport.receive(route.back())?[..] else {
+    transport.send_bytes(envelope, vec![END]);
+    let [bytes, seconds] = *transport.receive_bytes(envelope.back())?.as_chunks().0 else {
         return Err(Fault::Lost { rank: to, how: "what it found of its cores cannot be read".into() });
     };
-    let received = measured(f64::from(bytes), 1e-6 * f64::from(microseconds));
+    let received = measured(f64::from_le_bytes(bytes), f64::from_le_bytes(seconds));
     let sent = work(&turns, cores.count());
     let received = if emulated { measured(0.0, 0.0) } else { received };
     Ok(NetworkWork { source: source(), sent, received })
 }
 
-/// A message of one number ends a batch or all of them.
-const LAST: f32 = 0.0;
-const END: f32 = 1.0;
+/// A control message ends a batch or all of them.
+const LAST: u8 = 0;
+const END: u8 = 1;
 
 /// Sends messages and waits until the last one has come.
-fn batch(transport: &dyn Transport, route: Route, messages: usize) -> Result<Duration, Fault> {
+fn batch(transport: &dyn Transport, envelope: Envelope, messages: usize) -> Result<Duration, Fault> {
     let start = Instant::now();
     for _ in 0..messages {
-        transport.send(route, vec![1.0; NUMBERS]);
+        transport.send(envelope, vec![1.0; NUMBERS]);
     }
-    transport.send(route, vec![LAST]);
-    transport.receive(route.back())?;
+    transport.send_bytes(envelope, vec![LAST]);
+    transport.receive_bytes(envelope.back())?;
     Ok(start.elapsed())
 }
 
 /// The receiver: from the first message of a batch to its last one is beside, the rest alone. On the sender's machine it
 /// has no cores of its own to speak of.
 fn follow(transport: &dyn Transport, own: usize, emulated: bool) -> Result<(), Fault> {
-    let route = Route { from: 0, to: own, tag: Tag::Report };
+    let envelope = Envelope { from: 0, to: own, tag: Tag::Report };
     let cores = if emulated { None } else { Some(Busy::start()) };
     let (mut turns, mut bytes) = (Vec::new(), 0.0);
     let next = || {
-        let mut message = Ok(Vec::new());
+        let mut message = Err(Fault::Aborted);
         let done = match &cores {
-            Some(cores) => cores.during(|| message = transport.receive(route)),
+            Some(cores) => cores.during(|| message = transport.receive_payload(envelope)),
             None => {
-                message = transport.receive(route);
+                message = transport.receive_payload(envelope);
                 [0.0; 2]
             }
         };
@@ -129,25 +129,26 @@ fn follow(transport: &dyn Transport, own: usize, emulated: bool) -> Result<(), F
     loop {
         // Until the first one comes nothing is on its way.
         let (message, pause) = next()?;
-        if message[..] == [END] {
+        if message == Payload::Bytes(vec![END]) {
             break;
         }
         let (mut message, mut beside) = (message, [0.0; 2]);
-        while message[..] != [LAST] {
-            bytes += 4.0 * message.len() as f64;
-            return_buffer(message);
+        while let Payload::Numbers(numbers) = message {
+            bytes += 4.0 * numbers.len() as f64;
+            return_buffer(numbers);
             let (more, done) = next()?;
             beside = [beside[0] + done[0], beside[1] + done[1]];
             message = more;
         }
         turns.push(Turn { beside, alone: pause, bytes });
         bytes = 0.0;
-        transport.send(route.back(), vec![LAST]);
+        transport.send_bytes(envelope.back(), vec![LAST]);
     }
     // Those before only found out how long they must be.
     let turns = &turns[turns.len().saturating_sub(TIMES)..];
     let found = cores.map_or(measured(0.0, 0.0), |cores| work(turns, cores.count()));
-    transport.send(route.back(), vec![found.bytes.get() as f32, (1e6 * found.time.get()) as f32]);
+    let found = [found.bytes.get(), found.time.get()];
+    transport.send_bytes(envelope.back(), found.into_iter().flat_map(f64::to_le_bytes).collect());
     Ok(())
 }
 
@@ -242,9 +243,9 @@ mod tests {
         let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
         let both = |emulated| {
             let rank = |rank| {
-                let meets = Meets::At(free.clone());
+                let via = RendezvousVia::Tcp(free.clone());
                 let place =
-                    Rendezvous { rank, world: 2, local: None, meets, patience: Duration::from_secs(20) };
+                    Rendezvous { rank, world: 2, local_rank: None, via, patience: Duration::from_secs(20) };
                 move || network_work(&place, 1, emulated)
             };
             thread::scope(|scope| {

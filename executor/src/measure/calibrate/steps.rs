@@ -1,8 +1,9 @@
 //! What one step of a collective takes two ranks that do nothing else.
 
 use super::robust::{Refused, kept, median, sweep};
-use crate::comm::collective::{Communicator, Members};
-use crate::comm::transport::{Connections, Mailboxes, Meets, Rendezvous, Transport};
+use crate::comm::collective::Communicator;
+use crate::comm::members::Members;
+use crate::comm::transport::{Connections, Mailboxes, Rendezvous, RendezvousVia, Transport};
 use crate::device::host_buffers::{return_buffer, take_buffer};
 use crate::error::RunError;
 use std::net::TcpListener;
@@ -72,9 +73,10 @@ fn samples(over: Over, takes: Takes) -> Result<Vec<Vec<f64>>, RunError> {
     let rank = |rank| match over {
         Over::Threads => Ok(of_rank(rank, &mailboxes, takes, began)),
         Over::Tcp => {
-            let meets = Meets::At(master.clone());
-            let place = Rendezvous { rank, world: 2, local: None, meets, patience: Duration::from_secs(20) };
-            Ok(of_rank(rank, &Connections::meet(&place, &master, 0)?, takes, began))
+            let via = RendezvousVia::Tcp(master.clone());
+            let place =
+                Rendezvous { rank, world: 2, local_rank: None, via, patience: Duration::from_secs(20) };
+            Ok(of_rank(rank, &Connections::connect(&place, &master, 0)?, takes, began))
         }
     };
     let [first, second]: [Result<Vec<Vec<Window>>, RunError>; 2] = std::thread::scope(|scope| {

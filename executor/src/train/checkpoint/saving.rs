@@ -7,8 +7,8 @@ use super::hugging_face;
 use super::names::{Stored, stored};
 use super::source::{Beginning, moment_names};
 use super::tensors::TensorWriter;
-use crate::comm::heartbeat::Pulse;
-use crate::comm::transport::{Route, Tag, Transport};
+use crate::comm::heartbeat::Heartbeat;
+use crate::comm::transport::{Envelope, Tag, Transport};
 use crate::device::Device;
 use crate::error::CheckpointError;
 use crate::error::Fault;
@@ -52,7 +52,7 @@ pub(crate) struct Saver<'a> {
     pub inventory: &'a Inventory,
     pub transport: &'a dyn Transport,
     /// Every tensor is a sign of life.
-    pub pulse: &'a Pulse,
+    pub heartbeat: &'a Heartbeat,
     pub device: &'a dyn Device,
     /// Numbers the group of all ranks: behind those of the program.
     pub group: usize,
@@ -71,9 +71,9 @@ impl Saver<'_> {
             return self.write(step, state);
         }
         for part in self.inventory.0.values().flatten().filter(|part| part.rank == rank) {
-            self.transport.receive(Route { from: 0, to: rank, tag: Tag::Group(self.group) })?;
+            self.transport.receive_bytes(Envelope { from: 0, to: rank, tag: Tag::Group(self.group) })?;
             let piece = state.layer_mut(part.layer).piece(self.device, part.parameter.name);
-            self.transport.send(Route { from: rank, to: 0, tag: Tag::Group(self.group) }, piece);
+            self.transport.send(Envelope { from: rank, to: 0, tag: Tag::Group(self.group) }, piece);
         }
         Ok(())
     }
@@ -85,8 +85,8 @@ impl Saver<'_> {
         }
         // Who has it waits to be asked, so that no more than one parameter is on its way.
         let tag = Tag::Group(self.group);
-        self.transport.send(Route { from: 0, to: part.rank, tag }, vec![0.0]);
-        self.transport.receive(Route { from: part.rank, to: 0, tag })
+        self.transport.send_bytes(Envelope { from: 0, to: part.rank, tag }, Vec::new());
+        self.transport.receive(Envelope { from: part.rank, to: 0, tag })
     }
 
     fn write(&self, step: usize, state: &mut State) -> Result<(), Fault> {
@@ -113,7 +113,7 @@ impl Saver<'_> {
         for (stored, parts) in &tensors {
             let [rows, columns] = parts[0].parameter.whole;
             let mut wholes = vec![vec![0.0; rows * columns]; 1 + names.len()];
-            self.pulse.beat();
+            self.heartbeat.beat();
             for part in *parts {
                 let pieces = self.piece(part, state)?;
                 let length = part.parameter.piece_length();

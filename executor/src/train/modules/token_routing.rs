@@ -6,7 +6,8 @@
 
 use super::Step;
 use super::stepwise::{Among, Stepwise};
-use crate::comm::collective::{Combine as With, Communicator, Members};
+use crate::comm::collective::{Combine as With, Communicator};
+use crate::comm::members::Members;
 use crate::device::tensor::Tensor;
 use crate::device::{Device, Visits};
 use crate::error::Fault;

@@ -1,8 +1,8 @@
 //! What an op of the program does on a rank: it moves something, updates weights, or is a step of a module.
 
 use super::Rank;
-use crate::comm::collective::Members;
-use crate::comm::transport::{Route, Tag};
+use crate::comm::members::Members;
+use crate::comm::transport::{Envelope, Tag};
 use crate::device::stream_of;
 use crate::error::Fault;
 use crate::train::frame::Frame;
@@ -69,12 +69,12 @@ impl Rank<'_> {
                     Channel::Activation(_) => frame.take_flow(),
                     Channel::Gradient(_) => frame.take_gradient(),
                 };
-                let route = self.route(self.program.pipeline_rank, to, channel, action);
-                self.communicator.send(&*self.device, route, message);
+                let envelope = self.envelope(self.program.pipeline_rank, to, channel, action);
+                self.communicator.send(&*self.device, envelope, message);
             }
             (Work::Receive { channel, from, .. }, _) => {
-                let route = self.route(from, self.program.pipeline_rank, channel, action);
-                let message = self.communicator.receive(&*self.device, route, self.sizes.hidden)?;
+                let envelope = self.envelope(from, self.program.pipeline_rank, channel, action);
+                let message = self.communicator.receive(&*self.device, envelope, self.sizes.hidden)?;
                 match channel {
                     Channel::Activation(_) => frame.flow = Some(message),
                     Channel::Gradient(_) => frame.gradient = Some(message),
@@ -147,9 +147,9 @@ impl Rank<'_> {
     }
 
     /// The way between two ranks of this rank's pipeline.
-    fn route(&self, from: usize, to: usize, channel: Channel, action: Action) -> Route {
+    fn envelope(&self, from: usize, to: usize, channel: Channel, action: Action) -> Envelope {
         let [from, to] = [from, to].map(|place| self.rank_at(place));
-        Route { from, to, tag: Tag::Stage(channel, action.microbatch) }
+        Envelope { from, to, tag: Tag::Stage(channel, action.microbatch) }
     }
 
     /// The device's stream for an op.

@@ -1,11 +1,12 @@
 //! What the thread of a rank does: it begins, trains step by step, saves, and says how it ended.
 
+use super::messages::{Message, RankEnd, StepMessage};
 use super::supervise::{Run, loader};
-use super::{Message, RankEnd, StepMessage};
-use crate::comm::collective::{Communicator, Members, OnGpu};
-use crate::comm::heartbeat::Watched;
-use crate::comm::local_peers::{Near, Offers};
-use crate::comm::nccl_pairs::Pairs;
+use crate::comm::collective::{Communicator, OnGpu};
+use crate::comm::heartbeat::BeatingTransport;
+use crate::comm::local_peers::{LocalPeers, Offers};
+use crate::comm::members::Members;
+use crate::comm::nccl_pairs::NcclPairs;
 use crate::device::{CurrentDevice, Device, Numbers, Opening};
 use crate::error::{Fault, RunError};
 use crate::train::checkpoint::Saver;
@@ -13,6 +14,7 @@ use crate::train::graph_capture::Steady;
 use crate::train::instruction::instructions;
 use crate::train::offload_store::Beside;
 use crate::train::parameters::Layer;
+use crate::train::program_routes::{nccl_groups, nccl_pairs};
 use crate::train::rank::{Rank, Shared};
 use crate::train::record::Recorder;
 use crate::train::settings::Settings;
@@ -45,13 +47,13 @@ impl Run {
                 fault => self.error_of(rank, fault),
             }
         });
-        self.watch.rank(rank).end();
+        self.heartbeats.rank(rank).end();
         let _ = reports.send(Message::End { rank, end: Box::new(end) });
     }
 
     fn train(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
-        let pulse = self.watch.rank(rank);
-        let transport = Watched { transport: &*self.here.transport, pulse };
+        let heartbeat = self.heartbeats.rank(rank);
+        let transport = BeatingTransport { transport: &*self.here.transport, heartbeat };
         let shared = Shared {
             plan: &self.plan,
             program: &self.program,
@@ -62,25 +64,25 @@ impl Run {
         let threads = Threads::new(self.settings.threads.get() / self.program.ranks.len());
         let rounds = self.plan.job.precision.base() == Precision::Bf16;
         let number = if rounds { Number::Bf16 } else { Number::F32 };
-        let local = self.here.local.unwrap_or(rank);
+        let local = self.here.local_rank.unwrap_or(rank);
         let Settings { attention, deterministic, .. } = self.settings;
         let opening = Opening { local, threads, number, attention, deterministic };
         let device = (self.settings.device.open)(opening)?;
-        device.stop_when(pulse.stop_flag());
+        device.stop_when(heartbeat.stop_flag());
         let _here = CurrentDevice::set(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
         let mut own = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;
         let moments = self.optimizer.moments();
         own.state.load(|layer, parameter| {
-            pulse.beat();
+            heartbeat.beat();
             self.beginning.load(&self.plan.model, layer, parameter, moments)
         })?;
         own.state.layers_mut().try_for_each(|(_, layer)| {
-            pulse.beat();
+            heartbeat.beat();
             own.beside.stow_moments(layer)
         })?;
-        own.state.bring_to(&*device, &self.plan.offload, pulse);
-        for group in self.reach.nccl_groups(&self.program, rank) {
+        own.state.bring_to(&*device, &self.plan.offload, heartbeat);
+        for group in nccl_groups(&self.routes, &self.program, rank) {
             own.communicator.enter(&*device, &members(&self.program, group, rank))?;
         }
         own.communicator.enter_pairs(&*device)?;
@@ -91,7 +93,7 @@ impl Run {
             saving,
             inventory: &self.inventory,
             transport: &transport,
-            pulse,
+            heartbeat,
             device: &*device,
             group: self.program.groups.len(),
             moments,
@@ -99,8 +101,8 @@ impl Run {
         let resident = resident(&own.state);
         let last = self.settings.steps;
         for step in self.beginning.step + 1..=last {
-            pulse.begin_step(step);
-            if pulse.spoils_weights() {
+            heartbeat.begin_step(step);
+            if heartbeat.spoils_weights() {
                 own.state.layers_mut().for_each(|(_, layer)| {
                     layer.owned(|owned| device.write(owned.weights.part(0..1), &[f32::NAN]));
                 });
@@ -115,7 +117,7 @@ impl Run {
         let mut records = own.recorder.earlier;
         records.push(own.recorder.record);
         let state = self.settings.return_weights.then_some(own.state).map(|mut state| {
-            state.bring_back(&*device, pulse);
+            state.bring_back(&*device, heartbeat);
             state
         });
         // What is on a device is given back before that goes, and the device goes when nobody reads there.
@@ -139,9 +141,9 @@ impl Run {
         let sizes = Sizes::of(plan, rank).aligned(settings.device.alignment);
         let own_layers = layers_of(plan, &sizes);
         let copies_embedding = !own_layers.contains(&Layer::Embedding);
-        let pulse = self.watch.rank(rank);
+        let heartbeat = self.heartbeats.rank(rank);
         let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
-        let making = Making { seed, moments, threads, pulse };
+        let making = Making { seed, moments, threads, heartbeat };
         let state = State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, making);
         let groups = Axis::ALL
             .iter()
@@ -153,25 +155,25 @@ impl Run {
             program: own,
             instructions: instructions(program, own),
             groups: groups.collect(),
-            communicator: match self.reach.gpu(rank) {
+            communicator: match self.routes.gpu(rank) {
                 None => Communicator::new(shared.transport),
                 Some(_) => {
-                    let near = Near::new(&self.offers, pulse);
+                    let near = LocalPeers::new(&self.offers, heartbeat);
                     // Behind the groups of the program and those of all ranks.
-                    let (all, first) = (self.reach.nccl_pairs(program), program.groups.len() + 3);
-                    let pairs = Pairs::new(shared.transport, &all, rank, first);
-                    Communicator::new(shared.transport).on_gpu(OnGpu { reach: &self.reach, near, pairs })
+                    let (all, first) = (nccl_pairs(&self.routes, program), program.groups.len() + 3);
+                    let pairs = NcclPairs::new(shared.transport, &all, rank, first);
+                    Communicator::new(shared.transport).on_gpu(OnGpu { routes: &self.routes, near, pairs })
                 }
             },
             loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
             state,
             recorder: Recorder::new(self.here.began, settings.records),
             device,
-            pulse,
+            heartbeat,
             frames: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_tokens: None,
-            steady: Steady::of(shared, &self.reach, rank),
+            steady: Steady::of(shared, &self.routes, rank),
             handed: BTreeMap::new(),
             layers: stage_layers(plan),
             sizes,

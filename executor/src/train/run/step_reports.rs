@@ -1,12 +1,25 @@
 //! Steps as ranks report them, until all have.
 
+use super::messages::StepMessage;
 use super::supervise::Run;
-use super::{StepMessage, StepReport};
 use crate::train::rank::StepEnd;
 use crate::train::sizes::Sizes;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use trainwright_spec::plan::Plan;
+
+/// What is known of a step once all ranks have done it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepReport {
+    /// Its number, from 1.
+    pub step: usize,
+    /// The mean loss of its tokens, before the update.
+    pub loss: f64,
+    /// The norm of the gradients before it was clipped; `None` if the job does not clip.
+    pub gradient_norm: Option<f64>,
+    /// Seconds since the step before.
+    pub seconds: f64,
+}
 
 /// The steps of which not all ranks have reported.
 pub(super) struct Steps<'a> {

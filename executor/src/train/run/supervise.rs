@@ -1,13 +1,15 @@
-//! A run as the ranks' threads share it, and who listens to them until all have ended or nothing happens any more.
+//! A run as the threads of its ranks share it, and their supervision until all have ended or none makes progress.
 
-use super::{Ends, Message, RankEnd, Ranks, StepMessage};
-use crate::comm::heartbeat::{Patience, Watch};
+use super::messages::{Ends, Message, RankEnd, StepMessage};
+use crate::comm::heartbeat::{Heartbeats, Watchdog};
 use crate::comm::local_peers::Offers;
-use crate::comm::routes::Reach;
+use crate::comm::local_ranks::LocalRanks;
+use crate::comm::routes::Routes;
 use crate::error::{Fault, RunError};
 use crate::train::checkpoint::{Beginning, Inventory, prepare, sweep};
 use crate::train::data::tokens::{Loader, Tokens};
 use crate::train::parameters::{Layer, parameters};
+use crate::train::program_routes::{nccl_groups, nccl_pairs};
 use crate::train::settings::{Settings, Start};
 use crate::train::sizes::Sizes;
 use crate::train::stage_layers::layers_of;
@@ -32,23 +34,23 @@ pub(super) struct Run {
     pub optimizer: Optimizer,
     pub beginning: Beginning,
     pub inventory: Inventory,
-    pub watch: Watch,
-    pub here: Ranks,
-    pub reach: Reach,
-    /// What ranks that share GPUs tell each other.
+    pub heartbeats: Heartbeats,
+    pub here: LocalRanks,
+    pub routes: Routes,
+    /// Buffers and events that ranks on the same GPUs share.
     pub offers: Offers,
-    /// Whether ranks of other processes need not hear any more how those here are.
-    pub silent: AtomicBool,
+    /// Whether the statuses of this process's ranks are no longer sent.
+    pub ends_heartbeats: AtomicBool,
 }
 
 impl Run {
     /// Refuses what cannot be run.
-    pub fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: Ranks) -> Result<Self, RunError> {
+    pub fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: LocalRanks) -> Result<Self, RunError> {
         supported::check_on(settings.device, &plan)?;
         (settings.device.require)()?;
         if plan.job.precision == Precision::Fp8 {
-            let local = |rank: &usize| here.local.unwrap_or(*rank);
-            here.own.iter().map(local).try_for_each(settings.device.require_eight)?;
+            let local = |rank: &usize| here.local_rank.unwrap_or(*rank);
+            here.ranks.iter().map(local).try_for_each(settings.device.require_eight)?;
         }
         if settings.saving.is_some() || settings.start != Start::Anew {
             supported::check_checkpoints(&plan)?;
@@ -60,10 +62,10 @@ impl Run {
         }
         let program = lower_every_rank(&plan);
         let ranks = program.ranks.len();
-        let reach = Reach::of(&here, &program, settings.device)?;
-        let has_groups = here.own.iter().any(|rank| !reach.nccl_groups(&program, *rank).is_empty());
-        let sends = |(from, to): &(usize, usize)| here.own.contains(from) || here.own.contains(to);
-        if has_groups || reach.nccl_pairs(&program).iter().any(sends) {
+        let routes = Routes::of(&here, ranks, program.groups.len() + 1, settings.device)?;
+        let has_groups = here.ranks.iter().any(|rank| !nccl_groups(&routes, &program, *rank).is_empty());
+        let sends = |(from, to): &(usize, usize)| here.ranks.contains(from) || here.ranks.contains(to);
+        if has_groups || nccl_pairs(&routes, &program).iter().any(sends) {
             (settings.device.require_nccl)()?;
         }
         let mut inventory = Inventory::default();
@@ -84,46 +86,46 @@ impl Run {
             tokens: tokens.clone(),
             beginning,
             inventory,
-            watch: Watch::new(ranks, settings.fault),
+            heartbeats: Heartbeats::new(ranks, settings.fault),
             here,
-            reach,
+            routes,
             offers: Offers::new(ranks),
-            silent: AtomicBool::new(false),
+            ends_heartbeats: AtomicBool::new(false),
         })
     }
 
     /// Stops every rank.
     pub fn stop(&self) {
-        self.silent.store(true, Ordering::Relaxed);
-        self.watch.stop();
+        self.ends_heartbeats.store(true, Ordering::Relaxed);
+        self.heartbeats.stop();
         self.offers.end();
         self.here.transport.abort();
     }
 
-    /// Hears of steps until so many ranks have ended or none does anything.
-    pub fn listen(
+    /// Collects reports until all of `ranks` ranks have ended or none makes progress.
+    pub fn supervise(
         &self,
         receiver: &Receiver<Message>,
         ranks: usize,
-        hears: &mut dyn FnMut(StepMessage),
+        on_step: &mut dyn FnMut(StepMessage),
     ) -> Result<Ends, RunError> {
         let mut ends = BTreeMap::new();
-        let mut patience = match self.here.lead() {
-            true => Patience::new(self.settings.patience),
-            false => Patience::of_follower(self.settings.patience),
+        let mut watchdog = match self.here.leads() {
+            true => Watchdog::new(self.settings.patience),
+            false => Watchdog::of_follower(self.settings.patience),
         };
         while ends.len() < ranks {
-            match receiver.recv_timeout(patience.interval()) {
-                Ok(Message::Step(message)) => hears(message),
+            match receiver.recv_timeout(watchdog.interval()) {
+                Ok(Message::Step(message)) => on_step(message),
                 Ok(Message::End { rank, end }) => drop(ends.insert(rank, *end)),
                 Err(_) => {
                     let transport = &*self.here.transport;
-                    self.watch.hear(transport);
-                    let (limit, silence) = (self.settings.patience, patience.silence());
-                    let silent = self.watch.silent(transport, silence);
-                    let silent = silent.map(|rank| (rank, Fault::Silent(silence)));
-                    let stalls = patience.is_over(&self.watch);
-                    let stalled = stalls.then(|| (self.watch.culprit(), Fault::Stalled(limit)));
+                    self.heartbeats.take_statuses(transport);
+                    let (limit, silence) = (self.settings.patience, watchdog.silence());
+                    let silent =
+                        self.heartbeats.silent(transport, silence).map(|rank| (rank, Fault::Silent(silence)));
+                    let stalls = watchdog.is_over(&self.heartbeats);
+                    let stalled = stalls.then(|| (self.heartbeats.culprit(), Fault::Stalled(limit)));
                     if let Some((rank, fault)) = silent.or(stalled) {
                         return Err(self.given_up(rank, fault, ends.into_values().collect()));
                     }
@@ -145,12 +147,12 @@ impl Run {
     }
 
     pub fn error_of(&self, rank: usize, fault: Fault) -> RunError {
-        RunError::Rank { rank, step: self.watch.rank(rank).step(), op: self.op_of(rank), fault }
+        RunError::Rank { rank, step: self.heartbeats.rank(rank).step(), op: self.op_of(rank), fault }
     }
 
     /// What a rank is doing.
     fn op_of(&self, rank: usize) -> String {
-        let (call, op) = self.watch.rank(rank).at();
+        let (call, op) = self.heartbeats.rank(rank).at();
         let program = &self.program;
         let call = program.ranks[rank].calls.get(call);
         let known = call.and_then(|call| {

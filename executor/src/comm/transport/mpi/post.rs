@@ -1,6 +1,8 @@
 //! What the thread that calls MPI does in a run.
 
-use crate::comm::transport::inbox::{Inbox, Mark};
+use crate::comm::transport::header::{HELLO, Header};
+use crate::comm::transport::inbox::Inbox;
+use crate::comm::transport::message::Payload;
 use crate::device::host_buffers::take_buffer;
 use ::mpi::datatype::Equivalence;
 use ::mpi::request::scope;
@@ -11,16 +13,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the thread is told.
+/// An order to the thread.
 pub(super) enum Order {
-    /// A message that is to be sent: its mark, and the bits of its numbers.
+    /// A message that is to be sent, as `words` makes it.
     Send { to: usize, words: Vec<u32> },
     /// Somebody waits from now on.
     Look,
 }
-
-/// Before what a process runs.
-const HELLO: Mark = [u32::MAX, 3, 0];
 
 /// How often to look before resting, and how long rests are: a part of the time in which nothing has come, so that what comes
 /// is late by no more than that part, and within bounds.
@@ -30,7 +29,7 @@ const SHORT_REST: Duration = Duration::from_micros(50);
 pub(super) const LONG_REST: Duration = Duration::from_millis(1);
 
 /// How long to rest while others have not come yet, which may be measuring this machine meanwhile.
-const MEETING_REST: Duration = Duration::from_millis(10);
+const RENDEZVOUS_REST: Duration = Duration::from_millis(10);
 
 /// Sends and receives.
 pub(super) struct Post<'a> {
@@ -45,8 +44,8 @@ pub(super) struct Post<'a> {
     taken: Vec<(usize, Vec<u32>)>,
     /// Whether nothing more will be ordered.
     closed: bool,
-    /// What other processes run that have said it, as long as not all have.
-    hellos: Vec<Vec<u32>>,
+    /// What other processes run, of those that have sent it, as long as not all have.
+    hellos: Vec<Payload>,
     idle: Idle,
 }
 
@@ -69,17 +68,17 @@ impl<'a> Post<'a> {
         Self { inbox, waiting, world, rank, tag, orders, taken, closed: false, hellos, idle }
     }
 
-    /// Says what this process runs and waits until all others have said the same. No collective of MPI's does it: that would keep a
-    /// core busy until the last one comes.
-    pub fn meet(&mut self, purpose: u64, until: Instant) -> Result<(), &'static str> {
-        let own = [purpose as u32, (purpose >> 32) as u32];
+    /// Sends what this process runs and waits until all others have sent the same. No collective of MPI's does it: that would
+    /// keep a core busy until the last one comes.
+    pub fn rendezvous(&mut self, fingerprint: u64, until: Instant) -> Result<(), &'static str> {
+        let own = Payload::Bytes(fingerprint.to_le_bytes().to_vec());
         let others = (0..self.world.size() as usize).filter(|other| *other != self.rank);
-        self.taken = others.map(|other| (other, [&HELLO[..], &own].concat())).collect();
+        self.taken = others.map(|other| (other, words(HELLO, &own))).collect();
         let count = self.taken.len();
         loop {
             self.receive();
             self.send();
-            if self.hellos.iter().any(|hello| hello[..] != own) {
+            if self.hellos.iter().any(|hello| *hello != own) {
                 return Err("a process runs another plan or with other settings");
             }
             if self.hellos.len() == count {
@@ -88,7 +87,7 @@ impl<'a> Post<'a> {
             if Instant::now() > until {
                 return Err("not all processes have come in time");
             }
-            thread::sleep(MEETING_REST);
+            thread::sleep(RENDEZVOUS_REST);
         }
     }
 
@@ -188,19 +187,52 @@ impl<'a> Post<'a> {
             let from = status.source_rank() as usize;
             let mut words = vec![0u32; status.count(u32::equivalent_datatype()) as usize];
             message.matched_receive_into(&mut words[..]);
-            self.inbox.lives(from);
-            let Some((mark, bits)) = words.split_first_chunk::<3>() else {
-                self.inbox.lose(from, "what came from it is no message of a rank");
-                continue;
-            };
-            if *mark == HELLO {
-                self.hellos.push(bits.to_vec());
-                continue;
+            self.inbox.saw(from);
+            match read(&words) {
+                None => self.inbox.lose(from, "what came from it is no message of a rank"),
+                Some((HELLO, fingerprint)) => self.hellos.push(fingerprint),
+                Some((header, payload)) => {
+                    self.inbox.sort((from, self.rank), header, payload);
+                }
             }
-            let mut numbers = take_buffer(bits.len());
-            numbers.copy_from_slice(bytemuck::cast_slice(bits));
-            self.inbox.sort((from, self.rank), *mark, numbers);
         }
         any
     }
+}
+
+/// What stands in place of a count of bytes before numbers.
+const NUMBERS: u32 = u32::MAX;
+
+/// A message as MPI carries it: the header, the count of bytes or `NUMBERS`, and the numbers or the bytes, padded.
+pub(super) fn words(header: Header, payload: &Payload) -> Vec<u32> {
+    let mut words = header.to_vec();
+    match payload {
+        Payload::Numbers(numbers) => {
+            words.push(NUMBERS);
+            words.extend(numbers.iter().map(|number| number.to_bits()));
+        }
+        Payload::Bytes(bytes) => {
+            words.push(bytes.len() as u32);
+            let padded = |part: &[u8]| std::array::from_fn(|at| part.get(at).copied().unwrap_or(0));
+            words.extend(bytes.chunks(4).map(|part| u32::from_le_bytes(padded(part))));
+        }
+    }
+    words
+}
+
+/// The message of some words; `None` if they are none.
+fn read(words: &[u32]) -> Option<(Header, Payload)> {
+    let ([kind, first, second, form], content) = words.split_first_chunk::<4>()?;
+    let header = [*kind, *first, *second];
+    if *form == NUMBERS {
+        let mut numbers = take_buffer(content.len());
+        numbers.copy_from_slice(bytemuck::cast_slice(content));
+        return Some((header, Payload::Numbers(numbers)));
+    }
+    let mut bytes: Vec<u8> = content.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if *form as usize > bytes.len() {
+        return None;
+    }
+    bytes.truncate(*form as usize);
+    Some((header, Payload::Bytes(bytes)))
 }

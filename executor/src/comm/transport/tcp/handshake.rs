@@ -1,11 +1,11 @@
 //! How the ranks of a run find each other over TCP.
 //!
 //! ```text
-//! rank 0 listens at the master's address ◄─ every other rank says its number, what it runs, and where it listens
-//!        └─ when all are there, everybody hears all addresses; higher ranks connect to lower ones
+//! rank 0 listens at the master's address ◄─ every other rank sends its number, what it runs, and where it listens
+//!        └─ when all are there, every rank gets all addresses; higher ranks connect to lower ones
 //! ```
 
-use crate::comm::transport::Rendezvous;
+use crate::comm::transport::rendezvous::Rendezvous;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
@@ -20,22 +20,26 @@ pub(super) const REST: Duration = Duration::from_millis(20);
 /// How long a rank that has connected may take to say who it is; a packet that is lost comes again within seconds.
 const INTRODUCTION: Duration = Duration::from_secs(20);
 
-/// What a rank says of itself: rank, world, purpose, port.
+/// What a rank says of itself: rank, world, fingerprint, port.
 type Hello = [u64; 4];
 
 /// A connection to each other rank.
 ///
 /// # Errors
 /// What the system says, or that somebody has not come or runs something else.
-pub(super) fn meet(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
+pub(super) fn connect_all(
+    place: &Rendezvous,
+    master: &str,
+    fingerprint: u64,
+) -> io::Result<Vec<Option<TcpStream>>> {
     match place.rank {
-        0 => receive_all(place, master, purpose),
-        _ => join(place, master, purpose),
+        0 => receive_all(place, master, fingerprint),
+        _ => join(place, master, fingerprint),
     }
 }
 
 /// Rank 0: waits for all others and tells them of each other.
-fn receive_all(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
+fn receive_all(place: &Rendezvous, master: &str, fingerprint: u64) -> io::Result<Vec<Option<TcpStream>>> {
     let until = Instant::now() + place.patience;
     let own = address(master)?;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, own.port()))
@@ -43,11 +47,11 @@ fn receive_all(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec
     let mut streams: Vec<Option<TcpStream>> = (0..place.world).map(|_| None).collect();
     let mut addresses = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)); place.world];
     for missing in (1..place.world).rev() {
-        let (stream, from, [rank, world, their_purpose, port]) =
+        let (stream, from, [rank, world, their_fingerprint, port]) =
             introduced(&listener, until, || format!("{missing} ranks have not come in time"))?;
         let rank = rank as usize;
         let refuse = |reason: String| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-        if (world as usize, their_purpose) != (place.world, purpose) {
+        if (world as usize, their_fingerprint) != (place.world, fingerprint) {
             return refuse(format!("rank {rank} runs another plan or with other settings"));
         }
         if rank == 0 || rank >= place.world || streams[rank].is_some() {
@@ -70,13 +74,13 @@ fn receive_all(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec
 }
 
 /// Any other rank: comes to rank 0, connects to the ranks below and waits for those above.
-fn join(place: &Rendezvous, master: &str, purpose: u64) -> io::Result<Vec<Option<TcpStream>>> {
+fn join(place: &Rendezvous, master: &str, fingerprint: u64) -> io::Result<Vec<Option<TcpStream>>> {
     let until = Instant::now() + place.patience;
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let mut first = connect(|| address(master), until)
         .map_err(|error| explained(error, "rank 0 does not listen there"))?;
     let port = u64::from(listener.local_addr()?.port());
-    let hello: Hello = [place.rank as u64, place.world as u64, purpose, port];
+    let hello: Hello = [place.rank as u64, place.world as u64, fingerprint, port];
     let turned_away =
         |error| explained(error, "rank 0 has ended or turned this one away: its own message says why");
     introduce(&mut first, &hello).map_err(turned_away)?;

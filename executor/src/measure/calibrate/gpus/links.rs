@@ -89,13 +89,13 @@ pub(super) fn measure(
     let here = [bench.random(Number::Bf16, most / 2)?, bench.device.allocate(most)?];
     let host = bench.device.allocate_on_host(most)?;
     bench.device.on_host(host, most, &mut |bytes| bytes.fill(7))?;
-    let ways = [
+    let routes = [
         Some((LinkKind::ToHost, host, here[0])),
         Some((LinkKind::FromHost, here[0], host)),
         Some((LinkKind::Within, here[1], here[0])),
         peer.map(|peer| (LinkKind::ToPeer, peer, here[0])),
     ];
-    for (kind, to, from) in ways.into_iter().flatten() {
+    for (kind, to, from) in routes.into_iter().flatten() {
         for bytes in shapes.bytes {
             let timed = bench.time(|device| device.copy(to, from, *bytes))?;
             links.push(Link { kind, bytes: *bytes, timed });

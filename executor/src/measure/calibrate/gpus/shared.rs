@@ -4,7 +4,7 @@
 //! core that threads share at every moment.
 
 use super::kernels::Shapes;
-use crate::device::{DeviceKind, GpuName, Place};
+use crate::device::{DeviceKind, GpuName, LocalRank};
 use crate::error::{Fault, RunError};
 use std::collections::BTreeSet;
 use trainwright_kernels::cuda::measure::Bench;
@@ -22,7 +22,7 @@ use trainwright_spec::units::{Bytes, Seconds};
 /// `Device` if it fails.
 pub fn shared_gpus(plan: &Plan, device: DeviceKind) -> Result<Option<Cores>, RunError> {
     let ranks = plan.mesh.ranks();
-    let gpu = |local| (device.gpu)(Place { local, is_process: false });
+    let gpu = |local| (device.gpu)(LocalRank { number: local, is_process: false });
     let gpus: BTreeSet<GpuName> = (0..ranks).filter_map(gpu).collect();
     let Some(bare) = device.bare.filter(|_| gpus.len() < ranks) else { return Ok(None) };
     let fault = |error| RunError::Device { name: device.name, reason: Fault::Device(error).to_string() };

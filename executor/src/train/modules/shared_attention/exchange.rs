@@ -2,7 +2,8 @@
 //! travel through the host.
 
 use super::{InWork, Part};
-use crate::comm::collective::{Communicator, Members, Neighbour};
+use crate::comm::collective::{Communicator, Neighbour};
+use crate::comm::members::Members;
 use crate::device::Device;
 use crate::device::tensor::Tensor;
 use crate::error::Fault;
