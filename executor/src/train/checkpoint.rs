@@ -10,4 +10,4 @@ mod tensors;
 pub use folder::abandon_checkpoints;
 pub(crate) use folder::{prepare, sweep};
 pub(crate) use saving::{Inventory, Saver};
-pub(crate) use source::{Beginning, Loaded};
+pub(crate) use source::Beginning;

@@ -1,17 +1,16 @@
 //! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
 
+use crate::device::Words;
 use crate::device::tensor::Tensor;
-use crate::device::{Numbers, Words};
 use crate::train::masks::Masks;
-use crate::train::modules::{Blocks, Choices, InWork, Routing};
-use crate::train::offload_store::Away;
+use crate::train::offload_store::Offloaded;
 use crate::train::parameters::{Layer, ParameterName};
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use trainwright_spec::program::Module;
 
 /// A module of a layer.
-pub(crate) type Place = (Layer, Module);
+pub(crate) type ModulePlace = (Layer, Module);
 
 /// The tokens of a microbatch that a rank reads, as in a `Batch`.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ pub(crate) struct Frame {
     pub gradient: Option<Tensor>,
     /// The gradient that goes past the sublayer.
     pub past_gradient: Option<Tensor>,
-    kept: BTreeMap<Place, Kept>,
+    kept: BTreeMap<ModulePlace, Kept>,
 }
 
 /// What a sublayer's end adds.
@@ -52,47 +51,42 @@ pub(crate) struct Addition {
     pub bias: (Layer, ParameterName),
 }
 
-/// What is kept for a module.
+/// What forward keeps for a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keeps {
+    /// Its input: unless the module before runs again.
+    pub input: bool,
+    /// The rest: unless it runs again itself.
+    pub rest: bool,
+}
+
+/// What is kept for a module between forward and backward.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// What it read.
+    /// Its input.
     pub input: Option<Tensor>,
-    /// The same from all tensor ranks.
+    /// The inputs of all tensor ranks, gathered.
     pub gathered: Option<Tensor>,
-    /// What it made, if backward reads that.
+    /// Its output, if backward reads that.
     pub output: Option<Tensor>,
-    /// What its kernel left for backward: the logarithms of attention's sums, means and deviations of a norm's rows.
-    pub left: Numbers,
-    /// The three numbers of each token's loss.
-    pub losses: Numbers,
-    /// How many of those have been put together over the tensor axis.
-    pub exchanged: usize,
-    /// The gradient of its input, if it was made together with those of its vectors.
-    pub input_gradient: Option<Tensor>,
-    /// The gradient of its output, for its weights'.
+    /// The gradient of its output, for the gradients of its weights.
     pub output_gradient: Option<Tensor>,
-    /// The tensors above while they are elsewhere.
-    pub away: Vec<(usize, Away)>,
-    /// A product on a grid.
-    pub blocks: Option<Box<Blocks>>,
-    /// Sums over the columns of each token.
-    pub sums: Vec<f32>,
-    /// Attention that several ranks share.
-    pub shared: Option<Box<InWork>>,
-    /// The ways of tokens to their experts.
-    pub routing: Option<Box<Routing>>,
-    /// Which experts tokens visit.
-    pub choices: Option<Rc<Choices>>,
-    /// Where each expert's rows begin, and where the last one's end.
-    pub groups: Vec<usize>,
-    /// Scores of the experts for each token, or their gradients.
-    pub scores: Option<Tensor>,
+    /// The tensors above that are offloaded, by their index in `tensors`.
+    pub offloaded: Vec<(usize, Offloaded)>,
+    /// What only the module knows.
+    own: Option<Box<dyn Any>>,
 }
 
 impl Kept {
-    /// The tensors that can be elsewhere for a while.
+    /// The tensors that can be offloaded.
     pub fn tensors(&mut self) -> [&mut Option<Tensor>; 4] {
         [&mut self.input, &mut self.gathered, &mut self.output, &mut self.output_gradient]
+    }
+
+    /// What only the module knows: each module has one type for it, and begins with its default.
+    pub fn own<S: Default + 'static>(&mut self) -> &mut S {
+        let own = self.own.get_or_insert_with(|| Box::<S>::default());
+        own.downcast_mut().expect("a module keeps one type of its own")
     }
 }
 
@@ -112,7 +106,7 @@ impl Frame {
     }
 
     /// What is kept for a module.
-    pub fn kept(&mut self, place: Place) -> &mut Kept {
+    pub fn kept(&mut self, place: ModulePlace) -> &mut Kept {
         self.kept.entry(place).or_default()
     }
 
@@ -122,7 +116,7 @@ impl Frame {
     }
 
     /// Gives up what is kept for a module.
-    pub fn give_up(&mut self, place: Place) {
+    pub fn give_up(&mut self, place: ModulePlace) {
         self.kept.remove(&place);
     }
 
@@ -142,7 +136,7 @@ impl Frame {
     }
 
     /// The gradient of a module's output: kept, or still flowing.
-    pub fn output_gradient(&mut self, place: Place) -> Tensor {
+    pub fn output_gradient(&mut self, place: ModulePlace) -> Tensor {
         let kept = self.kept.get(&place).and_then(|kept| kept.output_gradient.clone());
         kept.or_else(|| self.gradient.clone()).expect("a module's vectors see the gradient of its output")
     }

@@ -11,7 +11,7 @@ use crate::comm::routes::{Route, Routes};
 use crate::device::Device;
 use crate::error::Fault;
 use crate::train::program_routes::routes_by_axis;
-use crate::train::rank::Shared;
+use crate::train::run_context::RunContext;
 use crate::train::settings::Records;
 use std::fmt;
 use trainwright_spec::model::Mlp;
@@ -55,7 +55,7 @@ const RECORDINGS: usize = 4;
 
 impl Steady {
     /// Of a rank; none where it computes on no GPU.
-    pub fn of(shared: &Shared, routes: &Routes, rank: usize) -> Option<Self> {
+    pub fn of(shared: &RunContext, routes: &Routes, rank: usize) -> Option<Self> {
         routes.gpu(rank)?;
         let ranks = shared.program.ranks.len();
         // Behind the groups of the program, that of checkpoints and that of the GPUs' names.
@@ -120,7 +120,7 @@ impl Steady {
 }
 
 /// Why no step of a plan can be told by a graph, if that is known before.
-fn obstacle(shared: &Shared, routes: &Routes) -> Option<&'static str> {
+fn obstacle(shared: &RunContext, routes: &Routes) -> Option<&'static str> {
     let (plan, settings) = (shared.plan, shared.settings);
     let by_axis = routes_by_axis(routes, shared.program);
     let among = |route| by_axis.iter().any(|(axis, own)| *axis != Axis::Pipeline && *own == route);

@@ -2,7 +2,7 @@
 //! forward must keep for it.
 
 use crate::device::{COMPUTE, stream_of};
-use crate::train::frame::Place;
+use crate::train::frame::{Keeps, ModulePlace};
 use crate::train::modules::{is_stepwise, operator};
 use crate::train::parameters::Layer;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) struct Instruction<'a> {
 /// A step of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ModuleStep {
-    pub place: Place,
+    pub place: ModulePlace,
     pub does: Does,
     /// Whether it is the first of the module's steps in this pass.
     pub begins: bool,
@@ -37,18 +37,9 @@ pub(crate) struct ModuleStep {
     /// Whether the program lists the module's steps.
     pub in_steps: bool,
     /// The module behind it, if its input is not kept in forward but made again with this one's output.
-    pub refills: Option<Place>,
+    pub refills: Option<ModulePlace>,
     /// Whether it is the addition at the end of a sublayer and the next op the norm of the sum.
     pub adds_in_norm: bool,
-}
-
-/// What forward keeps for a module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Keeps {
-    /// Its input: unless the module before runs again.
-    pub input: bool,
-    /// The rest: unless it runs again itself.
-    pub rest: bool,
 }
 
 /// The layer that an op is part of.
@@ -60,7 +51,7 @@ fn layer_of(op: &Op, module: Module) -> Layer {
     }
 }
 
-fn place_of(op: &Op) -> Option<(Place, Does)> {
+fn place_of(op: &Op) -> Option<(ModulePlace, Does)> {
     match op.task {
         Task::Module(module, does) => Some(((layer_of(op, module), module), does)),
         _ => None,
@@ -71,11 +62,11 @@ fn place_of(op: &Op) -> Option<(Place, Does)> {
 #[derive(Debug, Default)]
 struct StageFacts {
     /// In the order of forward.
-    order: Vec<Place>,
+    order: Vec<ModulePlace>,
     /// What runs again, with the position of its last op in backward.
-    again: BTreeMap<Place, usize>,
+    again: BTreeMap<ModulePlace, usize>,
     /// The position of each module's first op in backward proper.
-    backward: BTreeMap<Place, usize>,
+    backward: BTreeMap<ModulePlace, usize>,
     /// The segment that these positions are in: whole backward or its first half, whichever comes first.
     backward_segment: Option<usize>,
 }
@@ -121,7 +112,7 @@ pub(crate) fn instructions<'a>(
 }
 
 fn compile<'a>(ops: &'a [Op], kind: Option<ActionKind>, facts: &StageFacts) -> Vec<Instruction<'a>> {
-    let steps: Vec<Option<(Place, Does, Pass)>> =
+    let steps: Vec<Option<(ModulePlace, Does, Pass)>> =
         ops.iter().map(|op| place_of(op).map(|(place, does)| (place, does, op.pass))).collect();
     let same = |one: usize, other: usize| match (steps[one], steps[other]) {
         (Some((a, _, pass)), Some((b, _, other_pass))) => a == b && pass == other_pass,
@@ -149,7 +140,7 @@ fn compile<'a>(ops: &'a [Op], kind: Option<ActionKind>, facts: &StageFacts) -> V
 
 /// Whether the first of some ops is a sublayer's addition and the second one the norm of the sum, on the same rank, in the same
 /// pass. A second run of the norm has to be one that reads the sum that was just made.
-fn adds_in_norm(ops: &[Op], refills: Option<Place>) -> bool {
+fn adds_in_norm(ops: &[Op], refills: Option<ModulePlace>) -> bool {
     let [own, behind, ..] = ops else { return false };
     let (Some(((_, Module::Residual(_)), Does::Run)), Some((norm, Does::Run))) =
         (place_of(own), place_of(behind))
@@ -166,7 +157,7 @@ fn adds_in_norm(ops: &[Op], refills: Option<Place>) -> bool {
         && keeps_weights
 }
 
-fn reads_input(place: Place) -> bool {
+fn reads_input(place: ModulePlace) -> bool {
     operator(place.1).is_some_and(|operator| operator.reads_input())
 }
 
@@ -178,7 +169,7 @@ pub(crate) fn has_product(module: Module) -> bool {
 
 impl StageFacts {
     /// What forward keeps of a module, and which module's input is made again with it.
-    fn around(&self, place: Place) -> (Keeps, Option<Place>) {
+    fn around(&self, place: ModulePlace) -> (Keeps, Option<ModulePlace>) {
         let at = self.order.iter().position(|own| *own == place);
         let neighbour = |at: Option<usize>| {
             at.and_then(|at| self.order.get(at)).filter(|other| other.0 == place.0).copied()
@@ -193,7 +184,7 @@ impl StageFacts {
     }
 
     /// Whether a module runs again before backward of the one behind it.
-    fn refills(&self, before: Place, behind: Place) -> bool {
+    fn refills(&self, before: ModulePlace, behind: ModulePlace) -> bool {
         match (self.again.get(&before), self.backward.get(&behind)) {
             (Some(made), Some(needed)) => made < needed,
             _ => false,

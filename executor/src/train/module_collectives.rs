@@ -6,7 +6,8 @@ use crate::comm::routes::Route;
 use crate::device::Device;
 use crate::device::tensor::Tensor;
 use crate::error::Fault;
-use crate::train::frame::{Frame, Kept, Place};
+use crate::train::frame::{Frame, Kept, ModulePlace};
+use crate::train::modules::LossSums;
 use trainwright_kernels::cuda::Number;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::{Pass, Value};
@@ -17,7 +18,7 @@ pub(crate) struct Move<'a> {
     pub device: &'a dyn Device,
     pub kind: CollectiveKind,
     pub members: &'a Members,
-    pub place: Place,
+    pub place: ModulePlace,
     pub value: Value,
     pub pass: Pass,
 }
@@ -75,9 +76,10 @@ impl Move<'_> {
 
     /// The next of the three numbers of each token: the largest logit, with it the sums, then the target's logit.
     fn put_together(&self, communicator: &mut Communicator, kept: &mut Kept) -> Result<(), Fault> {
-        let (device, members, three) = (self.device, self.members, &mut kept.losses);
+        let (device, members) = (self.device, self.members);
+        let LossSums { three, exchanged } = kept.own();
         let tokens = three.len() / 3;
-        match kept.exchanged {
+        match *exchanged {
             0 => {
                 let own = three.slice().part(0..tokens);
                 let all = match communicator.way(members) {
@@ -95,7 +97,7 @@ impl Move<'_> {
                 communicator.sum(device, members, part)?;
             }
         }
-        kept.exchanged += 1;
+        *exchanged += 1;
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ mod linear;
 mod look_up;
 mod loss;
 mod norm;
+mod operator;
 mod positions;
 mod residual;
 mod rotary;
@@ -16,59 +17,15 @@ mod shared_attention;
 mod stepwise;
 mod token_routing;
 
-pub(crate) use grid::Blocks;
-pub(crate) use shared_attention::InWork;
-pub(crate) use stepwise::{Among, is_stepwise, stepwise};
-pub(crate) use token_routing::{Choices, Routing};
+pub(crate) use loss::LossSums;
+pub(crate) use operator::Step;
+pub(crate) use stepwise::{Among, is_stepwise};
 
-use crate::device::tensor::Tensor;
-use crate::device::{Device, Slice};
-use crate::train::frame::{Frame, Kept, Place};
-use crate::train::instruction::Keeps;
-use crate::train::parameters::{Layer, ParameterName, block};
-use crate::train::sizes::Sizes;
-use crate::train::state::State;
-use trainwright_spec::model::{Block, Experts, Mlp, Model};
+use operator::Operator;
+use stepwise::Stepwise;
 use trainwright_spec::program::Module;
 
-/// The mathematics of a module.
-pub(crate) trait Operator: Sync {
-    /// The output from the input.
-    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor;
-
-    /// The gradient of the input from that of the output; none where the input has none.
-    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor>;
-
-    /// Whether backward reads the input.
-    fn reads_input(&self) -> bool {
-        true
-    }
-
-    /// Adds the gradient of the matrix.
-    fn weight_gradient(&self, step: &mut Step) {
-        unreachable!("{:?} has no matrix", step.place);
-    }
-
-    /// Adds the gradients of what is added to each token or scales it.
-    fn vector_gradient(&self, step: &mut Step) {
-        unreachable!("{:?} has no vector", step.place);
-    }
-}
-
-/// What a module's step works on.
-pub(crate) struct Step<'r> {
-    pub sizes: &'r Sizes,
-    pub model: &'r Model,
-    pub state: &'r mut State,
-    pub frame: &'r mut Frame,
-    pub place: Place,
-    pub keeps: Keeps,
-    /// Whether the norm behind may do its addition.
-    pub adds_in_norm: bool,
-    pub device: &'r dyn Device,
-}
-
-/// The mathematics of the module of that name; none if the executor has not got it.
+/// The mathematics of the module of that name; `None` if the executor has not got it.
 pub(crate) fn operator(module: Module) -> Option<&'static dyn Operator> {
     Some(match module {
         Module::LookUp => &look_up::LookUp,
@@ -87,35 +44,16 @@ pub(crate) fn operator(module: Module) -> Option<&'static dyn Operator> {
     })
 }
 
-impl Step<'_> {
-    /// What is kept for this module.
-    pub fn kept(&mut self) -> &mut Kept {
-        self.frame.kept(self.place)
-    }
-
-    /// The input that forward kept.
-    pub fn kept_input(&mut self) -> Tensor {
-        self.kept().input.clone().expect("backward of a module finds the input that forward kept")
-    }
-
-    /// The block it belongs to.
-    pub fn block(&self) -> &Block {
-        match self.place.0 {
-            Layer::Block(index) => block(self.model, index),
-            layer => unreachable!("{layer} is no block"),
+/// How a module runs in steps; `None` for modules that run in one piece.
+pub(crate) fn stepwise(module: Module) -> Option<&'static dyn Stepwise> {
+    match module {
+        Module::Attention => Some(&shared_attention::Shared),
+        Module::Norm(_) | Module::FinalNorm => Some(&grid::GridNorm),
+        Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits => {
+            Some(&grid::GridLinear)
         }
-    }
-
-    /// The block's mixture of experts.
-    pub fn experts(&self) -> &Experts {
-        match &self.block().mlp {
-            Mlp::Experts(experts) => experts,
-            Mlp::Dense(_) => unreachable!("a dense layer has no experts"),
-        }
-    }
-
-    /// The weights of a parameter of its layer, if it has it.
-    pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
-        self.state.layer(self.place.0).read(name)
+        Module::Dispatch => Some(&token_routing::Dispatch),
+        Module::Combine => Some(&token_routing::Combine),
+        _ => None,
     }
 }

@@ -12,7 +12,6 @@ mod ops;
 use crate::comm::collective::Communicator;
 use crate::comm::heartbeat::Heartbeat;
 use crate::comm::members::Members;
-use crate::comm::transport::Transport;
 use crate::device::tensor::Tensor;
 use crate::device::{COMPUTE, Device, StepNumbers};
 use crate::error::Fault;
@@ -20,36 +19,27 @@ use crate::train::data::tokens::Loader;
 use crate::train::frame::{Frame, MicrobatchTokens};
 use crate::train::graph_capture::Steady;
 use crate::train::instruction::Instruction;
-use crate::train::offload_store::Beside;
+use crate::train::offload_store::OffloadStore;
 use crate::train::parameters::Layer;
 use crate::train::record::Recorder;
-use crate::train::settings::{Records, Settings};
+use crate::train::run_context::RunContext;
+use crate::train::settings::Records;
 use crate::train::sizes::{Divides, Sizes};
 use crate::train::state::State;
-use crate::train::update::{Optimizer, THE_NORM, Update};
+use crate::train::update::{THE_NORM, Update};
 use microbatches::StepTokens;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use trainwright_kernels::cuda::Moment;
-use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Channel, Program, RankProgram, Task, UpdateStep};
+use trainwright_spec::program::{Channel, RankProgram, Task, UpdateStep};
 use trainwright_spec::schedule::{Action, ActionKind};
 
 /// What may be no number.
 const THE_LOSS: &str = "the loss";
 
-/// What all ranks of a run share.
-pub(crate) struct Shared<'a> {
-    pub plan: &'a Plan,
-    pub program: &'a Program,
-    pub settings: &'a Settings,
-    pub optimizer: Optimizer,
-    pub transport: &'a dyn Transport,
-}
-
 /// A rank.
 pub(crate) struct Rank<'a> {
-    pub shared: &'a Shared<'a>,
+    pub shared: &'a RunContext<'a>,
     pub program: &'a RankProgram,
     pub instructions: BTreeMap<usize, Vec<Instruction<'a>>>,
     pub sizes: Sizes,
@@ -58,7 +48,7 @@ pub(crate) struct Rank<'a> {
     pub communicator: Communicator<'a>,
     pub loader: Loader<'a>,
     pub state: State,
-    pub beside: Beside,
+    pub offload_store: OffloadStore,
     pub recorder: Recorder,
     pub device: Rc<dyn Device>,
     /// Where it says what it is at.

@@ -6,8 +6,7 @@
 use crate::comm::heartbeat::Heartbeat;
 use crate::device::host_buffers::return_buffer;
 use crate::device::{Device, Numbers, Slice, SliceMut};
-use crate::train::checkpoint::Loaded;
-use crate::train::offload_store::Stowed;
+use crate::train::offload_store::Stored;
 use crate::train::parameters::{Layer, Parameter, ParameterName, Sharing, parameters};
 use crate::train::sizes::{Divides, Sizes};
 use std::collections::BTreeMap;
@@ -29,7 +28,7 @@ pub(crate) struct LayerState {
     /// By parameter: moments of what this rank updates of it, and where weights are rounded what they are rounded from.
     pub moments: Vec<Vec<Numbers>>,
     /// Where the moments are while they are on a drive.
-    pub stowed: Vec<Stowed>,
+    pub stored: Vec<Stored>,
     /// Sums over a set of ranks that are still to be summed over all sets.
     pub fresh: Option<Numbers>,
     /// Whether there are several sets.
@@ -47,6 +46,13 @@ pub(crate) struct Divisible {
     pub whole: Numbers,
     /// The pieces that the rank owns, where only those are kept.
     pub own: Option<Numbers>,
+}
+
+/// A parameter as a file has it.
+pub(crate) struct Loaded {
+    pub weights: Vec<f32>,
+    /// Empty if the file has none.
+    pub moments: Vec<Vec<f32>>,
 }
 
 /// What numbers are of.
@@ -167,7 +173,7 @@ impl LayerState {
             gradients,
             weights,
             parameters,
-            stowed: Vec::new(),
+            stored: Vec::new(),
             fresh: None,
             has_replicas,
             reduced,

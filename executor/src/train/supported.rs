@@ -6,7 +6,7 @@ pub(crate) use on_cuda::check_on;
 
 use crate::error::RunError;
 use crate::train::modules::{is_stepwise, operator};
-use crate::train::update::Optimizer;
+use crate::train::optimizer::Optimizer;
 use std::collections::BTreeSet;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::Divided;

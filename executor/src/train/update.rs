@@ -6,54 +6,15 @@ use crate::comm::routes::Route;
 use crate::device::{Device, Numbers, OptimizerStep, Rule, Slice, SliceMut, StepBegin, Updated};
 use crate::error::Fault;
 use crate::train::layer_collectives::{gather_weights, reduce_gradients};
+use crate::train::optimizer::Optimizer;
 use crate::train::parameters::{Layer, Parameter, ParameterName, Sharing};
-use crate::train::rank::Shared;
+use crate::train::run_context::RunContext;
 use crate::train::settings::Settings;
 use crate::train::sizes::Sizes;
 use crate::train::state::{LayerState, Owned, State};
 use trainwright_kernels::cuda::Number;
 use trainwright_kernels::optimizer::{AdamW, Lamb, Lars, Momentum, Squares};
 use trainwright_spec::program::{Axis, UpdateStep, Work};
-
-/// The optimizers there are, by their names in jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Optimizer {
-    AdamW,
-    Adam,
-    Lamb,
-    Lars,
-    Momentum,
-    Sgd,
-}
-
-impl Optimizer {
-    /// The one of that name; none if the executor has not got it.
-    pub fn of_name(name: &str) -> Option<Self> {
-        match name {
-            "adamw" => Some(Optimizer::AdamW),
-            "adam" => Some(Optimizer::Adam),
-            "lamb" => Some(Optimizer::Lamb),
-            "lars" => Some(Optimizer::Lars),
-            "momentum" => Some(Optimizer::Momentum),
-            "sgd" => Some(Optimizer::Sgd),
-            _ => None,
-        }
-    }
-
-    /// Whether its step depends on the norms of each tensor.
-    pub fn is_layer_wise(self) -> bool {
-        matches!(self, Optimizer::Lamb | Optimizer::Lars)
-    }
-
-    /// Moments of each weight.
-    pub fn moments(self) -> u64 {
-        match self {
-            Optimizer::AdamW | Optimizer::Adam | Optimizer::Lamb => 2,
-            Optimizer::Momentum | Optimizer::Lars => 1,
-            Optimizer::Sgd => 0,
-        }
-    }
-}
 
 /// β₁ and β₂ of published language models (Brown et al. 2020, arXiv 2005.14165, appendix B).
 const BETAS: [f32; 2] = [0.9, 0.95];
@@ -88,8 +49,8 @@ pub(crate) struct Update<'a> {
 
 impl<'a> Update<'a> {
     /// Before its first op.
-    pub fn new(device: &'a dyn Device, shared: &'a Shared, sizes: &'a Sizes, step: usize) -> Self {
-        let Shared { plan, settings, optimizer, .. } = *shared;
+    pub fn new(device: &'a dyn Device, shared: &'a RunContext, sizes: &'a Sizes, step: usize) -> Self {
+        let RunContext { plan, settings, optimizer, .. } = *shared;
         let keeps = device.keeps() && plan.offload.optimizer.is_none();
         let clips = plan.job.gradient_clipping;
         let (squares, kept, scale, ratios) = ([0.0; 2], None, None, None);

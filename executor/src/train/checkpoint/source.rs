@@ -8,6 +8,7 @@ use crate::error::CheckpointError;
 use crate::train::data::tokens::Tokens;
 use crate::train::parameters::{Layer, Parameter};
 use crate::train::settings::{Settings, Start};
+use crate::train::state::Loaded;
 use std::fs;
 use std::path::Path;
 use trainwright_spec::model::Model;
@@ -33,13 +34,6 @@ pub(crate) struct Beginning {
     pub seed: u64,
     weights: Option<TensorReader>,
     moments: Option<TensorReader>,
-}
-
-/// A parameter as a file has it.
-pub(crate) struct Loaded {
-    pub weights: Vec<f32>,
-    /// None if the run has none yet.
-    pub moments: Vec<Vec<f32>>,
 }
 
 impl Beginning {

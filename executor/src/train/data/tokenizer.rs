@@ -2,7 +2,6 @@
 
 use crate::error::RunError;
 use crate::random::mix;
-use crate::train::data::tokens::Tokens;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,19 +38,17 @@ impl Tokenizer {
     }
 }
 
-impl Tokens {
-    /// A text in the tokens of a `tokenizer.json`, without special ones around it.
-    ///
-    /// # Errors
-    /// `Tokenizer` if the file cannot be read or is none, `Data` if the text is not UTF-8.
-    pub fn tokenized(text: &[u8], tokenizer: &Path) -> Result<Self, RunError> {
-        let path = tokenizer.display();
-        let bad = |reason: String| RunError::Tokenizer { path: path.to_string(), reason };
-        let file = fs::read(tokenizer).map_err(|error| bad(error.to_string()))?;
-        let known = tokenizers::Tokenizer::from_bytes(&file).map_err(|error| bad(error.to_string()))?;
-        let text = std::str::from_utf8(text)
-            .map_err(|error| RunError::Data(format!("a tokenizer reads UTF-8, and {error}")))?;
-        let encoded = known.encode_fast(text, false).map_err(|error| bad(error.to_string()))?;
-        Ok(Tokens::of(encoded.get_ids().to_vec(), Tokenizer::HuggingFace(file.into())))
-    }
+/// The tokens of a text as a `tokenizer.json` makes them, without special ones around it, and that tokenizer.
+///
+/// # Errors
+/// `Tokenizer` if the file cannot be read or is none, `Data` if the text is not UTF-8.
+pub(super) fn encode(text: &[u8], tokenizer: &Path) -> Result<(Vec<u32>, Tokenizer), RunError> {
+    let path = tokenizer.display();
+    let bad = |reason: String| RunError::Tokenizer { path: path.to_string(), reason };
+    let file = fs::read(tokenizer).map_err(|error| bad(error.to_string()))?;
+    let known = tokenizers::Tokenizer::from_bytes(&file).map_err(|error| bad(error.to_string()))?;
+    let text = std::str::from_utf8(text)
+        .map_err(|error| RunError::Data(format!("a tokenizer reads UTF-8, and {error}")))?;
+    let encoded = known.encode_fast(text, false).map_err(|error| bad(error.to_string()))?;
+    Ok((encoded.get_ids().to_vec(), Tokenizer::HuggingFace(file.into())))
 }

@@ -2,8 +2,9 @@
 
 use crate::error::RunError;
 use crate::random::{Stream, mix};
-use crate::train::data::tokenizer::Tokenizer;
+use crate::train::data::tokenizer::{Tokenizer, encode};
 use crate::train::masks::Masks;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Tokens in a row, and who made them.
@@ -18,6 +19,15 @@ impl Tokens {
     pub fn bytes(text: &[u8]) -> Self {
         let numbers = text.iter().map(|byte| u32::from(*byte)).collect();
         Self { numbers, tokenizer: Tokenizer::Bytes }
+    }
+
+    /// A text in the tokens of a `tokenizer.json`, without special ones around it.
+    ///
+    /// # Errors
+    /// `Tokenizer` if the file cannot be read or is none, `Data` if the text is not UTF-8.
+    pub fn tokenized(text: &[u8], tokenizer: &Path) -> Result<Self, RunError> {
+        let (numbers, tokenizer) = encode(text, tokenizer)?;
+        Ok(Self::of(numbers, tokenizer))
     }
 
     /// The numbers that a tokenizer gave a text.

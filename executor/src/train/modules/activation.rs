@@ -1,6 +1,6 @@
 //! The nonlinearity of a feed-forward layer.
 
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use trainwright_kernels::activation::{self, FeedForward};
 use trainwright_spec::model::{self, Mlp};

@@ -1,11 +1,15 @@
 //! From queries, keys and values to the heads' outputs.
 
 use super::dropout::of_probabilities;
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
-use crate::device::{AttentionGradient, Met};
+use crate::device::{AttentionGradient, Met, Numbers};
 use trainwright_kernels::attention;
 use trainwright_spec::model::Mask;
+
+/// The logarithms of the sums of exponentials that its kernel leaves for backward.
+#[derive(Debug, Default)]
+struct LogSums(Numbers);
 
 pub(super) struct Attention;
 
@@ -20,7 +24,7 @@ impl Operator for Attention {
         if step.keeps.rest {
             let kept = step.kept();
             kept.output = Some(output.clone());
-            kept.left = left;
+            kept.own::<LogSums>().0 = left;
         }
         output
     }
@@ -30,8 +34,8 @@ impl Operator for Attention {
         let drops = of_probabilities(step, &kernel);
         let input = step.kept_input();
         let kept = step.kept();
-        let output = kept.output.as_ref().expect("attention keeps its output or makes it again");
-        let (heads, left) = (output.slice(), kept.left.slice());
+        let output = kept.output.clone().expect("attention keeps its output or makes it again");
+        let (heads, left) = (output.slice(), kept.own::<LogSums>().0.slice());
         let met = Met { heads, left, gradient: gradient.slice() };
         let gradient = AttentionGradient { qkv: input.slice(), met };
         let made = match drops {

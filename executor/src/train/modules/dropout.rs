@@ -1,6 +1,6 @@
 //! Dropout of what a module makes, and of its gradient.
 
-use super::Step;
+use super::operator::Step;
 use crate::device::Positions;
 use crate::device::tensor::Tensor;
 use crate::train::masks::Dropped;

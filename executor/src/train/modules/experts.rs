@@ -1,8 +1,8 @@
 //! The router of a mixture of experts, and the products of its experts, each over the rows of the tokens that visit it.
 
 use super::linear::Linear;
-use super::token_routing::Choices;
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
+use super::token_routing::{Choices, Chosen, Routing};
 use crate::device::tensor::Tensor;
 use crate::device::{Device, ExpertPass, ExpertProducts, Matrix, Product, SliceMut};
 use crate::train::parameters::ParameterName;
@@ -10,6 +10,14 @@ use std::rc::Rc;
 use trainwright_kernels::Onto;
 use trainwright_kernels::cuda::Number;
 use trainwright_spec::program::Module;
+
+/// The experts' scores of each token; backward their gradients, which the choice leaves.
+#[derive(Debug, Default)]
+struct Scores(Option<Tensor>);
+
+/// Where each expert's rows begin, and where the last one's end.
+#[derive(Debug, Default)]
+struct Groups(Vec<usize>);
 
 /// Scores are a linear function of a token, which itself flows on.
 pub(super) struct Router;
@@ -30,13 +38,14 @@ impl Operator for Router {
         let right = Matrix::rows(weights, input.width()).transposed();
         let left = Matrix::rows(input.slice(), input.width());
         multiply(step.device, scores.slice_mut(), Onto::Replace, [left, right]);
-        step.kept().scores = Some(scores);
+        step.kept().own::<Scores>().0 = Some(scores);
         input
     }
 
     /// Adds what comes through the scores.
     fn backward(&self, step: &mut Step, mut gradient: Tensor) -> Option<Tensor> {
-        let scores = step.kept().scores.take().expect("the choice leaves the gradient of the scores");
+        let scores =
+            step.kept().own::<Scores>().0.take().expect("the choice leaves the gradient of the scores");
         let weights = step.read(ParameterName::Router).expect("a router has a weight");
         let right = Matrix::rows(weights, gradient.width());
         let left = Matrix::rows(scores.slice(), scores.width());
@@ -58,18 +67,18 @@ impl Operator for TopK {
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let per_token = step.experts().per_token;
         let router = (step.place.0, Module::Router);
-        let scores = step.frame.kept(router).scores.take().expect("the router scores before");
+        let scores = step.frame.kept(router).own::<Scores>().0.take().expect("the router scores before");
         let (experts, gates) = step.device.choose(scores.slice(), scores.width(), per_token);
-        step.kept().choices = Some(Rc::new(Choices { per_token, experts, gates }));
+        step.kept().own::<Chosen>().choices = Some(Rc::new(Choices { per_token, experts, gates }));
         input
     }
 
     /// ∂l = g (∂g − Σ g ∂g) for the scores l of the chosen, g their softmax. The gradients of the gates are the host's.
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
         let count = step.experts().count;
-        let kept = step.kept();
-        let to_gates = kept.scores.take().expect("dispatch leaves the gradient of the gates");
-        let choices = kept.choices.take().expect("forward chose");
+        let chosen = step.kept().own::<Chosen>();
+        let to_gates = chosen.to_gates.take().expect("dispatch leaves the gradient of the gates");
+        let choices = chosen.choices.take().expect("forward chose");
         let k = choices.per_token;
         let mut to_scores = Tensor::zeros(gradient.rows(), count);
         for (token, row) in to_scores.data_mut().chunks_exact_mut(count).enumerate() {
@@ -81,7 +90,7 @@ impl Operator for TopK {
             }
         }
         let to_scores = to_scores.onto(step.device);
-        step.frame.kept((step.place.0, Module::Router)).scores = Some(to_scores);
+        step.frame.kept((step.place.0, Module::Router)).own::<Scores>().0 = Some(to_scores);
         Some(gradient)
     }
 }
@@ -96,12 +105,12 @@ impl Operator for Grouped {
         let products =
             ExpertProducts { pass: ExpertPass::Forward, left, right: weights, starts, inputs, outputs };
         step.device.multiply_experts(output.slice_mut(), products);
-        step.kept().groups = groups;
+        step.kept().own::<Groups>().0 = groups;
         output
     }
 
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
-        let groups = step.kept().groups.clone();
+        let groups = step.kept().own::<Groups>().0.clone();
         let weights = step.read(name(step)).expect("experts have weights");
         let (outputs, inputs) = (gradient.width(), weights.len() / (groups.len() - 1) / gradient.width());
         let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
@@ -113,7 +122,7 @@ impl Operator for Grouped {
     }
 
     fn weight_gradient(&self, step: &mut Step) {
-        let groups = step.kept().groups.clone();
+        let groups = step.kept().own::<Groups>().0.clone();
         let gradient = step.frame.output_gradient(step.place);
         let input = step.kept_input();
         let (outputs, inputs) = (gradient.width(), input.width());
@@ -131,7 +140,8 @@ fn multiply(device: &dyn Device, out: SliceMut, onto: Onto, [left, right]: [Matr
 
 fn groups(step: &mut Step) -> Vec<usize> {
     let dispatch = (step.place.0, Module::Dispatch);
-    let routing = step.frame.kept(dispatch).routing.as_ref().expect("tokens are dispatched before");
+    let routing = step.frame.kept(dispatch).own::<Option<Routing>>();
+    let routing = routing.as_ref().expect("tokens are dispatched before");
     routing.groups().to_vec()
 }
 

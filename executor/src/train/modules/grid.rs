@@ -4,9 +4,9 @@
 //! it has the i-th part of its inputs and the j-th of its outputs; of an embedding the i-th part of its entries and the j-th
 //! of its columns. In step l members l of rows and columns send their blocks, or have them summed.
 
-use super::Step;
 use super::linear::{bias, weight};
 use super::norm::{kernel, names};
+use super::operator::Step;
 use super::stepwise::{Among, Stepwise};
 use crate::comm::collective::Combine;
 use crate::device::tensor::Tensor;
@@ -19,7 +19,7 @@ use trainwright_spec::program::{Axis, Does, Grid, Module, Pass};
 
 /// A product in work.
 #[derive(Debug)]
-pub(crate) struct Blocks {
+struct Blocks {
     /// Forward the input, backward the output's gradient.
     own: Tensor,
     /// What came along the row.
@@ -51,6 +51,15 @@ pub(super) struct GridLinear;
 
 pub(super) struct GridNorm;
 
+/// What a norm keeps between its steps, and for backward.
+#[derive(Debug, Default)]
+struct GridNormKept {
+    /// Sums over the columns of each token.
+    sums: Vec<f32>,
+    /// Means and 1 / √(variance + ε) of the rows.
+    left: Numbers,
+}
+
 impl Stepwise for GridLinear {
     fn begin(&self, step: &mut Step, pass: Pass) {
         let back = pass == Pass::Backward;
@@ -58,7 +67,7 @@ impl Stepwise for GridLinear {
         let phase = if back { Phase::InputGradient } else { Phase::Forward };
         let (row, column) = (Numbers::default(), Numbers::default());
         let blocks = Blocks { own, row, column, summand: None, result: None, phase, step: 0 };
-        step.kept().blocks = Some(Box::new(blocks));
+        *step.kept().own() = Some(blocks);
     }
 
     fn run(&self, step: &mut Step, _: Pass, does: Does, among: Option<Among>) -> Result<(), Fault> {
@@ -86,7 +95,7 @@ impl Stepwise for GridLinear {
     }
 
     fn end(&self, step: &mut Step, pass: Pass) {
-        let blocks = step.kept().blocks.take().expect("the product has begun");
+        let blocks = step.kept().own::<Option<Blocks>>().take().expect("the product has begun");
         let mut result = narrow(step.device, blocks.result.expect("the product has a result"));
         if pass == Pass::Backward {
             step.frame.gradient = Some(result);
@@ -100,7 +109,7 @@ impl Stepwise for GridLinear {
 }
 
 fn blocks<'s>(step: &'s mut Step) -> &'s mut Blocks {
-    step.kept().blocks.as_mut().expect("the product has begun")
+    step.kept().own::<Option<Blocks>>().as_mut().expect("the product has begun")
 }
 
 /// What was summed in 32 bits, as modules have it.
@@ -250,14 +259,14 @@ impl Stepwise for GridNorm {
     fn run(&self, step: &mut Step, pass: Pass, does: Does, among: Option<Among>) -> Result<(), Fault> {
         match (does, among, pass) {
             (Does::Grid(Grid::SumStatistics), Some(among), _) => {
-                let sums = &mut step.kept().sums;
+                let sums = &mut step.kept().own::<GridNormKept>().sums;
                 return among.communicator.all_reduce(among.members, sums, Combine::Sum);
             }
             (Does::Grid(_), _, Pass::Backward) => statistics_back(step),
             (Does::Grid(_), ..) => {
                 let flow = step.frame.flow.as_ref().expect("the norm's input is there");
                 let sums = step.device.row_sums(&kernel(step), flow.slice());
-                step.kept().sums = sums;
+                step.kept().own::<GridNormKept>().sums = sums;
             }
             (Does::VectorGradient, ..) => vector_gradients(step),
             (_, _, Pass::Backward) => backward(step),
@@ -274,7 +283,7 @@ fn forward(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
     let whole = step.sizes.whole_hidden as f32;
     let input = step.frame.take_flow();
-    let sums = std::mem::take(&mut step.kept().sums);
+    let sums = std::mem::take(&mut step.kept().own::<GridNormKept>().sums);
     let mean = |sums: &[f32]| if norm.centred { sums[0] / whole } else { 0.0 };
     let scale = |sums: &[f32]| {
         let mean = mean(sums);
@@ -286,7 +295,7 @@ fn forward(step: &mut Step) {
     let mut output = Tensor::any_on(device, input.rows(), input.width());
     let vectors = names(step).map(|name| step.read(name));
     device.scale_rows(&norm, input.slice(), left.slice(), vectors, output.slice_mut());
-    step.kept().left = left;
+    step.kept().own::<GridNormKept>().left = left;
     if step.place.1 != Module::FinalNorm {
         step.frame.past = Some(input);
     }
@@ -297,28 +306,26 @@ fn forward(step: &mut Step) {
 fn statistics_back(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
     let input = step.kept_input();
-    let left = std::mem::take(&mut step.kept().left);
+    let left = std::mem::take(&mut step.kept().own::<GridNormKept>().left);
     let gradient = step.frame.gradient.as_ref().expect("the output's gradient is there").slice();
     let gain = step.read(names(step)[0]);
     let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient };
     let sums = device.gradient_sums(&norm, read);
-    let kept = step.kept();
-    (kept.sums, kept.left) = (sums, left);
+    *step.kept().own() = GridNormKept { sums, left };
 }
 
 /// What comes through the norm is added to what went past the sublayer.
 fn backward(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
     let input = step.kept_input();
-    let kept = step.kept();
-    let (left, sums) = (std::mem::take(&mut kept.left), std::mem::take(&mut kept.sums));
+    let GridNormKept { sums, left } = std::mem::take(step.kept().own());
     let gradient = step.frame.take_gradient();
     let zeros = || Tensor::zeros_on(device, input.rows(), input.width());
     let mut sum = step.frame.past_gradient.take().unwrap_or_else(zeros);
     let gain = step.read(names(step)[0]);
     let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
     device.scale_gradient(&norm, read, (&sums, step.sizes.whole_hidden), sum.slice_mut());
-    step.kept().left = left;
+    step.kept().own::<GridNormKept>().left = left;
     step.frame.gradient = Some(sum);
 }
 
@@ -326,7 +333,7 @@ fn vector_gradients(step: &mut Step) {
     let (norm, device, names) = (kernel(step), step.device, names(step));
     let gradient = step.frame.gradient.clone().expect("the output's gradient is there");
     let input = step.kept_input();
-    let left = step.frame.kept(step.place).left.slice();
+    let left = step.frame.kept(step.place).own::<GridNormKept>().left.slice();
     let vectors = step.state.layer_mut(step.place.0).write_both(device, names);
     let read = NormGradient { x: input.slice(), gain: None, left, gradient: gradient.slice() };
     device.part_vectors(&norm, read, vectors);

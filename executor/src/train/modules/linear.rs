@@ -6,7 +6,7 @@
 //! the router and of the logits are not.
 //! Source: Micikevicius et al. 2022, arXiv 2209.05433, section 3; Transformer Engine's recipe Float8CurrentScaling.
 
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::device::{Matrix, Product};
 use crate::train::parameters::{Layer, ParameterName};

@@ -1,6 +1,6 @@
 //! The look-up of tokens in this rank's part of their embedding.
 
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::train::parameters::ParameterName;
 use trainwright_kernels::embedding::Rows;

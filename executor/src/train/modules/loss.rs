@@ -1,9 +1,18 @@
 //! Cross entropy over this rank's part of the vocabulary.
 
-use super::{Operator, Step};
-use crate::device::LossTokens;
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
+use crate::device::{LossTokens, Numbers};
 use trainwright_kernels::cross_entropy::Columns;
+
+/// What the loss keeps for backward, and what ranks with other columns of the logits put together.
+#[derive(Debug, Default)]
+pub(crate) struct LossSums {
+    /// Three numbers of each token: the largest logit, with it the sum, then the target's logit.
+    pub three: Numbers,
+    /// How many of those have been put together over the tensor axis.
+    pub exchanged: usize,
+}
 
 pub(super) struct Loss;
 
@@ -11,7 +20,7 @@ impl Operator for Loss {
     /// The logits flow on: nothing reads them.
     fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
         let three = step.device.loss(&columns(step), input.slice(), &step.frame.tokens().targets);
-        step.kept().losses = three;
+        step.kept().own::<LossSums>().three = three;
         input
     }
 
@@ -20,7 +29,7 @@ impl Operator for Loss {
         let (columns, device, weight) = (columns(step), step.device, step.sizes.token_weight);
         let kept = step.kept();
         let mut logits = kept.input.take().expect("the loss keeps its logits");
-        let three = std::mem::take(&mut kept.losses);
+        let three = std::mem::take(&mut kept.own::<LossSums>().three);
         let targets = &step.frame.tokens().targets;
         device.loss_gradient(
             &columns,

@@ -1,13 +1,22 @@
 //! LayerNorm and RMSNorm before a sublayer and after the last block.
 
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
-use crate::device::{NormGradient, Sum};
+use crate::device::{NormGradient, Numbers, Sum};
 use crate::train::frame::Addition;
 use crate::train::parameters::ParameterName;
 use trainwright_kernels::norm;
 use trainwright_spec::model;
 use trainwright_spec::program::Module;
+
+/// What a norm keeps for backward.
+#[derive(Debug, Default)]
+struct NormKept {
+    /// Means and deviations of the rows, as its kernel leaves them.
+    left: Numbers,
+    /// The gradient of its input, if it was made together with those of its vectors.
+    input_gradient: Option<Tensor>,
+}
 
 pub(super) struct Norm;
 
@@ -31,7 +40,7 @@ impl Operator for Norm {
             step.kept().input = Some(input.clone());
         }
         if step.keeps.rest {
-            step.kept().left = left;
+            step.kept().own::<NormKept>().left = left;
         }
         if step.place.1 != Module::FinalNorm {
             step.frame.past = Some(input);
@@ -41,17 +50,17 @@ impl Operator for Norm {
 
     /// What comes through the norm is added to what went past the sublayer.
     fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
-        if let Some(made) = step.kept().input_gradient.take() {
+        if let Some(made) = step.kept().own::<NormKept>().input_gradient.take() {
             return Some(made);
         }
         let norm = kernel(step);
         let input = step.kept_input();
-        let left = std::mem::take(&mut step.kept().left);
+        let left = std::mem::take(&mut step.kept().own::<NormKept>().left);
         let mut sum = past_gradient(step, &input);
         let [gain, _] = names(step).map(|name| step.read(name));
         let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
         step.device.norm_gradient(&norm, read, sum.slice_mut());
-        step.kept().left = left;
+        step.kept().own::<NormKept>().left = left;
         Some(sum)
     }
 
@@ -63,7 +72,7 @@ impl Operator for Norm {
         // Where the input's gradient is there already it was made alone.
         let at_once = device.makes_norm_gradients_at_once(&norm) && step.kept().output_gradient.is_none();
         let mut sum = at_once.then(|| past_gradient(step, &input));
-        let left = step.frame.kept(step.place).left.slice();
+        let left = step.frame.kept(step.place).own::<NormKept>().left.slice();
         let layer = step.state.layer_mut(step.place.0);
         let (gain, vectors) = layer.read_and_write_both(device, names);
         let read = NormGradient { x: input.slice(), gain, left, gradient: gradient.slice() };
@@ -71,7 +80,7 @@ impl Operator for Norm {
             Some(sum) => device.norm_gradients(&norm, read, vectors, sum.slice_mut()),
             None => device.norm_vectors(&norm, read, vectors),
         }
-        step.kept().input_gradient = sum;
+        step.kept().own::<NormKept>().input_gradient = sum;
     }
 }
 

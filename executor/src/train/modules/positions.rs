@@ -1,7 +1,7 @@
 //! The addition of a learned vector for each position.
 
 use super::dropout::drop_out;
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device;
 use crate::device::tensor::Tensor;
 use crate::train::masks::Dropped;

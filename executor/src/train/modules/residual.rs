@@ -2,7 +2,7 @@
 //! it may do both on its way.
 
 use super::dropout::drop_out;
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::train::frame::Addition;
 use crate::train::masks::Dropped;

@@ -1,6 +1,6 @@
 //! Rotation of queries and keys by position.
 
-use super::{Operator, Step};
+use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
 use crate::device::{Positions, Rotation};
 use trainwright_kernels::rotary::{Heads, Turn};

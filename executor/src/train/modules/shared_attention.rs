@@ -6,9 +6,9 @@
 
 mod exchange;
 
-use super::Step;
 use super::attention::kernel;
 use super::dropout::of_probabilities;
+use super::operator::Step;
 use super::stepwise::{Among, Stepwise};
 use crate::device::tensor::Tensor;
 use crate::device::{AttentionTile, Device, Met, Numbers, Slice, SliceMut};
@@ -22,7 +22,7 @@ use trainwright_spec::program::{Does, Pass, Share};
 
 /// Rows of the tokens at some positions, those of a position next to each other.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+struct Part {
     /// Ascending.
     positions: Vec<Range<usize>>,
     rows: Tensor,
@@ -42,7 +42,7 @@ struct Output {
 
 /// A layer's attention between its first and its last step.
 #[derive(Debug)]
-pub(crate) struct InWork {
+struct InWork {
     /// Of the rank's own heads.
     alone: Attention,
     /// Of the heads that are here.
@@ -93,7 +93,7 @@ impl Stepwise for Shared {
         let part = |columns| Part { positions: own.clone(), rows: flow.columns(columns) };
         let [q, k, v] = kernel.columns();
         let pair = [part(q..q + k), part(q + k..q + k + v)];
-        step.kept().shared = Some(Box::new(InWork {
+        *step.kept().own() = Some(InWork {
             alone: kernel,
             kernel,
             drops,
@@ -105,7 +105,7 @@ impl Stepwise for Shared {
             output: None,
             own_output: None,
             back: None,
-        }));
+        });
     }
 
     fn run(&self, step: &mut Step, pass: Pass, does: Does, among: Option<Among>) -> Result<(), Fault> {
@@ -141,14 +141,14 @@ impl Stepwise for Shared {
         match keeps {
             // Backward reads the parts.
             true => kept.input = None,
-            false => kept.shared = None,
+            false => *kept.own::<Option<InWork>>() = None,
         }
         step.frame.flow = Some(flow);
     }
 }
 
 fn in_work<'s>(step: &'s mut Step) -> &'s mut InWork {
-    step.kept().shared.as_mut().expect("shared attention has begun")
+    step.kept().own::<Option<InWork>>().as_mut().expect("shared attention has begun")
 }
 
 impl InWork {

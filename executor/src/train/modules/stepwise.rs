@@ -1,9 +1,6 @@
 //! Modules whose forward and backward the program lists step by step, with what travels between ranks among the steps.
 
-use super::Step;
-use super::grid::{GridLinear, GridNorm};
-use super::shared_attention::Shared;
-use super::token_routing::{Combine, Dispatch};
+use super::operator::Step;
 use crate::comm::collective::Communicator;
 use crate::comm::members::Members;
 use crate::error::Fault;
@@ -28,18 +25,6 @@ pub(crate) trait Stepwise: Sync {
 
     /// After the last one.
     fn end(&self, step: &mut Step, pass: Pass);
-}
-
-/// How a module runs in steps; none for modules that run in one piece.
-pub(crate) fn stepwise(module: Module) -> Option<&'static dyn Stepwise> {
-    match module {
-        Module::Attention => Some(&Shared),
-        Module::Norm(_) | Module::FinalNorm => Some(&GridNorm),
-        Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2 | Module::Logits => Some(&GridLinear),
-        Module::Dispatch => Some(&Dispatch),
-        Module::Combine => Some(&Combine),
-        _ => None,
-    }
 }
 
 /// Whether a module with such a step runs in steps.

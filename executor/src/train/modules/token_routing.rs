@@ -4,14 +4,14 @@
 //! combine forward and dispatch backward go them in the other direction, where rows that come from the same one are added.
 //! Outputs are weighed where the experts are, so that they can be added on every way.
 
-use super::Step;
+use super::operator::Step;
 use super::stepwise::{Among, Stepwise};
 use crate::comm::collective::{Combine as With, Communicator};
 use crate::comm::members::Members;
 use crate::device::tensor::Tensor;
 use crate::device::{Device, Visits};
 use crate::error::Fault;
-use crate::train::frame::Place;
+use crate::train::frame::ModulePlace;
 use crate::train::sizes::ExpertSizes;
 use std::rc::Rc;
 use trainwright_spec::collective::CollectiveKind;
@@ -19,13 +19,21 @@ use trainwright_spec::program::{Axis, Does, Module, Pass};
 
 /// Which experts each token visits, and how much they count.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Choices {
+pub(super) struct Choices {
     /// Experts of a token.
     pub per_token: usize,
     /// By token and place among its experts.
     pub experts: Vec<u32>,
     /// The same.
     pub gates: Vec<f32>,
+}
+
+/// What the choice of experts keeps for backward.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    pub choices: Option<Rc<Choices>>,
+    /// The gradients of the gates, which dispatch leaves.
+    pub to_gates: Option<Tensor>,
 }
 
 /// One visit that a row is sent for.
@@ -59,7 +67,7 @@ struct Wave {
 
 /// The ways of a microbatch's tokens.
 #[derive(Debug)]
-pub(crate) struct Routing {
+pub(super) struct Routing {
     choices: Rc<Choices>,
     experts: ExpertSizes,
     hops: Vec<Hop>,
@@ -103,7 +111,8 @@ impl Stepwise for Dispatch {
             return;
         }
         let top_k = (step.place.0, Module::TopK);
-        let choices = step.frame.kept(top_k).choices.clone().expect("experts are chosen before");
+        let choices =
+            step.frame.kept(top_k).own::<Chosen>().choices.clone().expect("experts are chosen before");
         let flow = step.frame.take_flow();
         let (k, tokens) = (choices.per_token, flow.rows());
         let claim =
@@ -122,7 +131,7 @@ impl Stepwise for Dispatch {
             to_gates: Vec::new(),
             choices,
         };
-        step.kept().routing = Some(Box::new(routing));
+        *step.kept().own() = Some(routing);
     }
 
     fn run(&self, step: &mut Step, pass: Pass, _: Does, among: Option<Among>) -> Result<(), Fault> {
@@ -142,7 +151,7 @@ impl Stepwise for Dispatch {
             let k = routing.choices.per_token;
             let Wave { rows, beside, .. } = routing.take_wave();
             step.frame.gradient = Some(rows);
-            step.frame.kept((place.0, Module::TopK)).scores = Some(Tensor::of(beside, k));
+            step.frame.kept((place.0, Module::TopK)).own::<Chosen>().to_gates = Some(Tensor::of(beside, k));
             return;
         }
         routing.arrive();
@@ -199,8 +208,8 @@ impl Stepwise for Combine {
 }
 
 fn routing<'s>(step: &'s mut Step) -> &'s mut Routing {
-    let place: Place = (step.place.0, Module::Dispatch);
-    step.frame.kept(place).routing.as_mut().expect("dispatch has begun")
+    let place: ModulePlace = (step.place.0, Module::Dispatch);
+    step.frame.kept(place).own::<Option<Routing>>().as_mut().expect("dispatch has begun")
 }
 
 impl Routing {

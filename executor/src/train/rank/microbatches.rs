@@ -6,6 +6,7 @@ use crate::device::{HostWords, Sorted};
 use crate::error::Fault;
 use crate::train::data::tokens::Batch;
 use crate::train::frame::{Frame, MicrobatchTokens};
+use crate::train::modules::LossSums;
 use crate::train::parameters::Layer;
 use crate::train::sizes::Sizes;
 use trainwright_spec::program::{Channel, Module};
@@ -109,7 +110,7 @@ impl Rank<'_> {
         match kind {
             ActionKind::Forward if last => {
                 frame.flow = None;
-                let three = &frame.kept((Layer::Head, Module::Loss)).losses;
+                let three = &frame.kept((Layer::Head, Module::Loss)).own::<LossSums>().three;
                 let number = number.expect("it is one of the calls that make losses");
                 loss = self.device.sum_losses(number, three.slice()).unwrap_or(0.0);
                 if !loss.is_finite() {

@@ -3,7 +3,7 @@
 use super::Rank;
 use crate::device::tensor::Tensor;
 use crate::error::Fault;
-use crate::train::frame::{Frame, Place};
+use crate::train::frame::{Frame, ModulePlace};
 use crate::train::instruction::{ModuleStep, has_product};
 use crate::train::module_collectives::Move;
 use crate::train::modules::{Among, Step, operator, stepwise};
@@ -121,7 +121,7 @@ impl Rank<'_> {
 }
 
 /// A product's weight may be the business of a later call.
-fn keep_for_weight(step: &mut Step, place: Place, gradient: &Tensor) {
+fn keep_for_weight(step: &mut Step, place: ModulePlace, gradient: &Tensor) {
     if has_product(place.1) {
         step.kept().output_gradient = Some(gradient.clone());
     }

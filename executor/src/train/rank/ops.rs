@@ -24,7 +24,7 @@ impl Rank<'_> {
             Task::Update(step) => step,
             Task::UpdateBeside { stage, layers: span } => {
                 let layers = &self.layers[stage % self.layers.len()][span.first..span.first + span.count];
-                return self.update_beside(layers.to_vec(), update);
+                return self.update_offloaded(layers.to_vec(), update);
             }
             _ => return Ok(()),
         };
@@ -45,13 +45,16 @@ impl Rank<'_> {
     }
 
     /// Updates layers whose moments may be on a drive.
-    fn update_beside(&mut self, layers: Vec<Layer>, update: &mut Update) -> Result<(), Fault> {
+    fn update_offloaded(&mut self, layers: Vec<Layer>, update: &mut Update) -> Result<(), Fault> {
         for layer in &layers {
-            self.beside.bring_moments(self.state.layer_mut(*layer))?;
+            let layer = self.state.layer_mut(*layer);
+            let stored = std::mem::take(&mut layer.stored);
+            self.offload_store.load_moments(layer.moments.iter_mut().flatten(), stored)?;
         }
         update.optimize(&mut self.state, |layer| layers.contains(&layer))?;
         for layer in &layers {
-            self.beside.stow_moments(self.state.layer_mut(*layer))?;
+            let layer = self.state.layer_mut(*layer);
+            layer.stored = self.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
         }
         Ok(())
     }
@@ -112,8 +115,13 @@ impl Rank<'_> {
         for layer in &layers[span.first..span.first + span.count] {
             for kept in frame.kept_of(*layer) {
                 match direction {
-                    CopyDirection::ToHost => self.beside.stow_kept(kept)?,
-                    CopyDirection::FromHost => self.beside.bring_kept(kept)?,
+                    CopyDirection::ToHost => {
+                        kept.offloaded = self.offload_store.store_tensors(kept.tensors())?
+                    }
+                    CopyDirection::FromHost => {
+                        let offloaded = std::mem::take(&mut kept.offloaded);
+                        self.offload_store.load_tensors(kept.tensors(), offloaded)?
+                    }
                 }
             }
         }

@@ -12,11 +12,12 @@ use crate::error::{Fault, RunError};
 use crate::train::checkpoint::Saver;
 use crate::train::graph_capture::Steady;
 use crate::train::instruction::instructions;
-use crate::train::offload_store::Beside;
+use crate::train::offload_store::OffloadStore;
 use crate::train::parameters::Layer;
 use crate::train::program_routes::{nccl_groups, nccl_pairs};
-use crate::train::rank::{Rank, Shared};
+use crate::train::rank::Rank;
 use crate::train::record::Recorder;
+use crate::train::run_context::RunContext;
 use crate::train::settings::Settings;
 use crate::train::sizes::Sizes;
 use crate::train::stage_layers::{layers_of, stage_layers};
@@ -54,7 +55,7 @@ impl Run {
     fn train(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
         let heartbeat = self.heartbeats.rank(rank);
         let transport = BeatingTransport { transport: &*self.here.transport, heartbeat };
-        let shared = Shared {
+        let shared = RunContext {
             plan: &self.plan,
             program: &self.program,
             settings: &self.settings,
@@ -77,10 +78,10 @@ impl Run {
             heartbeat.beat();
             self.beginning.load(&self.plan.model, layer, parameter, moments)
         })?;
-        own.state.layers_mut().try_for_each(|(_, layer)| {
+        for (_, layer) in own.state.layers_mut() {
             heartbeat.beat();
-            own.beside.stow_moments(layer)
-        })?;
+            layer.stored = own.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
+        }
         own.state.bring_to(&*device, &self.plan.offload, heartbeat);
         for group in nccl_groups(&self.routes, &self.program, rank) {
             own.communicator.enter(&*device, &members(&self.program, group, rank))?;
@@ -133,10 +134,10 @@ impl Run {
     fn new_rank<'a>(
         &'a self,
         rank: usize,
-        shared: &'a Shared<'a>,
+        shared: &'a RunContext<'a>,
         (device, threads): (Rc<dyn Device>, Threads),
     ) -> Result<Rank<'a>, Fault> {
-        let Shared { plan, program, settings, .. } = *shared;
+        let RunContext { plan, program, settings, .. } = *shared;
         let own = &program.ranks[rank];
         let sizes = Sizes::of(plan, rank).aligned(settings.device.alignment);
         let own_layers = layers_of(plan, &sizes);
@@ -150,7 +151,7 @@ impl Run {
             .zip(own.groups)
             .map(|(_, group)| group.map(|group| members(program, group, rank)));
         Ok(Rank {
-            beside: Beside::new(plan.offload)?,
+            offload_store: OffloadStore::new(plan.offload)?,
             shared,
             program: own,
             instructions: instructions(program, own),
