@@ -21,14 +21,14 @@ pub(crate) use cpu::Cpu;
 pub(crate) use current::CurrentDevice;
 pub use kinds::{AttentionBy, DEVICES, DeviceKind};
 pub(crate) use kinds::{BareDevices, GpuName, LocalRank, Opening};
-pub(crate) use numbers::{Allocator, Far, Numbers, Slice, SliceMut};
+pub(crate) use numbers::{Allocator, DeviceSlice, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
-    AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, ExpertPass, ExpertProducts,
-    GridOps, LossTokens, Met, NOWHERE, NormGradient, OptimizerOps, OptimizerStep, Positions, Rotation,
-    RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, TokenOps, Updated, Visits, each_token,
+    AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, DropoutOps, ExpertOps, ExpertPass,
+    ExpertProducts, GridOps, LossTokens, NOWHERE, NormGradient, OptimizerOps, OptimizerStep, Positions,
+    Rotation, RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, TokenOps, Updated, Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
-pub(crate) use words::{HostWords, Sorted, SortedThere, Words};
+pub(crate) use words::{HostWords, Sorted, SortedOnDevice, Words};
 
 use crate::error::Fault;
 use std::borrow::Cow;
@@ -65,7 +65,7 @@ pub(crate) struct Product<'a> {
     pub onto: Onto,
     pub bias: Option<Slice<'a>>,
     /// The numbers of 8 bits that left and right are rounded to before, each with a scale; none leaves them as they are.
-    pub eight: Option<[Eight; 2]>,
+    pub fp8: Option<[Eight; 2]>,
 }
 
 /// Columns of rows that become columns of as many other rows.
@@ -179,18 +179,18 @@ pub(crate) trait Device:
     }
 
     /// When all is done that the selected stream was told so far.
-    fn moment(&self) -> Option<Moment> {
+    fn record_event(&self) -> Option<Moment> {
         None
     }
 
     /// Lets what the selected stream is told next wait for a moment, which may be another rank's.
-    fn wait(&self, _moment: &Moment) {}
+    fn wait(&self, _event: &Moment) {}
 
     /// Lets every stream wait for all that the others were told.
     fn join_streams(&self) {}
 
     /// Other ranks read these numbers until that moment.
-    fn read_until(&self, _numbers: Slice, _moment: &Moment) {}
+    fn read_until(&self, _numbers: Slice, _event: &Moment) {}
 
     /// The sum of as many numbers of several ranks, in their order.
     fn sum(&self, to: SliceMut, _all: &[Slice]) {
@@ -202,7 +202,7 @@ pub(crate) trait Device:
         [0; 128]
     }
 
-    /// Enters a group, when all its members do and have met in it; `collective` knows it by that number. All ranks enter groups in
+    /// Enters a group, when all its members do and have output in it; `collective` knows it by that number. All ranks enter groups in
     /// the order of their numbers.
     fn enter(&self, _group: usize, _membership: Membership) {}
 

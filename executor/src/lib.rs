@@ -62,7 +62,7 @@ pub use train::graph_capture::GraphUse;
 pub use train::parameters::{Layer, ParameterName};
 pub use train::record::recording_cost;
 pub use train::run::processes::train_in_processes;
-pub use train::run::{Outcome, StepReport, WholeWeights, train};
+pub use train::run::{FullWeights, Outcome, StepReport, train};
 pub use train::settings::{LearningRate, Records, Saving, Settings, Start};
 pub use train::supported::{check, own_stack};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};

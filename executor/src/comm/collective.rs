@@ -24,7 +24,7 @@ pub(crate) enum Combine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Neighbour {
     Next,
-    Before,
+    Previous,
 }
 
 /// What one member does in a step.
@@ -53,7 +53,7 @@ pub(crate) struct Communicator<'a> {
 pub(crate) struct OnGpu<'a> {
     pub routes: &'a Routes,
     /// Those of its process.
-    pub near: LocalPeers<'a>,
+    pub local_peers: LocalPeers<'a>,
     /// Those to which NCCL carries messages.
     pub pairs: NcclPairs<'a>,
 }

@@ -8,16 +8,16 @@ use crate::comm::heartbeat::Heartbeat;
 use crate::comm::members::Members;
 use crate::comm::transport::{Envelope, Mailboxes, Tag};
 use crate::device::tensor::Tensor;
-use crate::device::{COMPUTE, Device, Far, Slice};
+use crate::device::{COMPUTE, Device, DeviceSlice, Slice};
 use crate::error::Fault;
 use trainwright_kernels::cuda::Moment;
 
 /// Numbers of a rank for others to read.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
-    numbers: Far,
+    numbers: DeviceSlice,
     /// When they are there; none after a fault, which stops all.
-    moment: Option<Moment>,
+    event: Option<Moment>,
 }
 
 /// The offers of all ranks of a process.
@@ -39,29 +39,34 @@ impl<'a> LocalPeers<'a> {
 
     /// Shows a group this rank's numbers and gets to see every member's. What the selected stream is told next comes behind
     /// all that the members' streams were told before.
-    pub fn meet(&self, device: &dyn Device, members: &Members, own: Far) -> Result<Vec<Far>, Fault> {
+    pub fn exchange(
+        &self,
+        device: &dyn Device,
+        members: &Members,
+        own: DeviceSlice,
+    ) -> Result<Vec<DeviceSlice>, Fault> {
         let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
-        let offer = Offer { numbers: own, moment: device.moment() };
+        let offer = Offer { numbers: own, event: device.record_event() };
         for to in members.others() {
             self.offers.put(Envelope { from: rank, to, tag }, offer.clone());
         }
         let seen = members.ranks.iter().map(|from| match *from == rank {
             true => Ok(own),
-            false => self.see(device, Envelope { from: *from, to: rank, tag }),
+            false => self.receive_offer(device, Envelope { from: *from, to: rank, tag }),
         });
         seen.collect()
     }
 
-    fn see(&self, device: &dyn Device, envelope: Envelope) -> Result<Far, Fault> {
-        let Offer { numbers, moment } = self.heartbeat.waiting(|| self.offers.take(envelope))?;
-        moment.iter().for_each(|moment| device.wait(moment));
+    fn receive_offer(&self, device: &dyn Device, envelope: Envelope) -> Result<DeviceSlice, Fault> {
+        let Offer { numbers, event } = self.heartbeat.waiting(|| self.offers.take(envelope))?;
+        event.iter().for_each(|event| device.wait(event));
         Ok(numbers)
     }
 
     /// Lends a tensor to the rank at the other end.
     pub fn send(&mut self, device: &dyn Device, envelope: Envelope, tensor: Tensor) {
         self.heartbeat.beat();
-        self.offers.put(envelope, Offer { numbers: tensor.slice().device(), moment: device.moment() });
+        self.offers.put(envelope, Offer { numbers: tensor.slice().device(), event: device.record_event() });
         self.lent.push((envelope.back(), tensor));
         self.take_back(device);
     }
@@ -73,10 +78,10 @@ impl<'a> LocalPeers<'a> {
         envelope: Envelope,
         width: usize,
     ) -> Result<Tensor, Fault> {
-        let numbers = self.see(device, envelope)?;
+        let numbers = self.receive_offer(device, envelope)?;
         let mut own = Tensor::any_on(device, numbers.length / width, width);
-        device.copy(own.slice_mut(), Slice::Far(numbers));
-        self.offers.put(envelope.back(), Offer { numbers, moment: device.moment() });
+        device.copy(own.slice_mut(), Slice::Device(numbers));
+        self.offers.put(envelope.back(), Offer { numbers, event: device.record_event() });
         Ok(own)
     }
 
@@ -86,7 +91,7 @@ impl<'a> LocalPeers<'a> {
         self.lent.retain(|(back, tensor)| {
             let read = offers.try_take(*back);
             if let Some(read) = &read {
-                end_of_loan(device, tensor, read.moment.as_ref());
+                end_of_loan(device, tensor, read.event.as_ref());
             }
             read.is_none()
         });
@@ -96,7 +101,7 @@ impl<'a> LocalPeers<'a> {
     pub fn take_all_back(&mut self, device: &dyn Device) -> Result<(), Fault> {
         for (back, tensor) in std::mem::take(&mut self.lent) {
             let read = self.heartbeat.waiting(|| self.offers.take(back))?;
-            end_of_loan(device, &tensor, read.moment.as_ref());
+            end_of_loan(device, &tensor, read.event.as_ref());
         }
         Ok(())
     }
@@ -104,12 +109,12 @@ impl<'a> LocalPeers<'a> {
 
 /// Others read a tensor until that moment.
 pub(crate) fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: Option<&Moment>) {
-    let Some(moment) = read else { return };
+    let Some(event) = read else { return };
     // Who gets the memory next waits, and so does who writes there without giving it back.
-    device.read_until(tensor.slice(), moment);
+    device.read_until(tensor.slice(), event);
     if tensor.is_shared() {
         let selected = device.select(COMPUTE);
-        device.wait(moment);
+        device.wait(event);
         device.select(selected);
     }
 }

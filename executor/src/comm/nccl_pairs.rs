@@ -28,13 +28,13 @@ use std::collections::{BTreeMap, VecDeque};
 use trainwright_kernels::cuda::{Collective, Moment};
 
 /// A rank that sends, and the one that receives.
-pub(crate) type Ends = (usize, usize);
+pub(crate) type Endpoints = (usize, usize);
 
 /// The pairs of one rank.
 pub(crate) struct NcclPairs<'a> {
     transport: &'a dyn Transport,
     rank: usize,
-    pairs: BTreeMap<Ends, Pair>,
+    pairs: BTreeMap<Endpoints, Pair>,
 }
 
 /// Messages from one rank to another.
@@ -51,10 +51,10 @@ struct Pair {
 
 impl<'a> NcclPairs<'a> {
     /// Those of `rank` among all, whose groups are numbered from `first` on.
-    pub fn new(transport: &'a dyn Transport, all: &[Ends], rank: usize, first: usize) -> Self {
+    pub fn new(transport: &'a dyn Transport, all: &[Endpoints], rank: usize, first: usize) -> Self {
         let numbered = all.iter().zip(first..);
         let own = numbered.filter(|((from, to), _)| [*from, *to].contains(&rank));
-        let pair = |(stream, (ends, group)): (usize, (&Ends, usize))| {
+        let pair = |(stream, (ends, group)): (usize, (&Endpoints, usize))| {
             let (sent, early) = (VecDeque::new(), BTreeMap::new());
             (*ends, Pair { group, stream, sent, early })
         };
@@ -63,7 +63,7 @@ impl<'a> NcclPairs<'a> {
 
     /// Those of this rank as groups, in the order of their numbers.
     pub fn groups(&self) -> Vec<Members> {
-        let members = |(ends, pair): (&Ends, &Pair)| {
+        let members = |(ends, pair): (&Endpoints, &Pair)| {
             let place = usize::from(ends.1 == self.rank);
             Members { group: pair.group, ranks: vec![ends.0, ends.1], place }
         };
@@ -71,7 +71,7 @@ impl<'a> NcclPairs<'a> {
     }
 
     /// The stream for messages between two ranks, if they go this way.
-    pub fn stream(&self, ends: Ends) -> Option<usize> {
+    pub fn stream(&self, ends: Endpoints) -> Option<usize> {
         self.pairs.get(&ends).map(|pair| pair.stream)
     }
 
@@ -81,7 +81,7 @@ impl<'a> NcclPairs<'a> {
         let from = tensor.slice().device();
         device.collective(pair.group, Collective::Send { x: from.at, count: from.length }, from.number);
         self.transport.send_bytes(Envelope { tag: Tag::Sent, ..envelope }, note(envelope.tag, tensor.rows()));
-        pair.sent.push_back((tensor, device.moment()));
+        pair.sent.push_back((tensor, device.record_event()));
         while !pair.sent.is_empty()
             && self.transport.try_receive(Envelope { tag: Tag::Taken, ..envelope.back() }).is_some()
         {
@@ -222,7 +222,7 @@ mod tests {
                 return String::new();
             }
             pairs.send(device, envelope(0), Tensor::take_to(device, vec![1.0; 8], 8));
-            let over = device.moment().unwrap();
+            let over = device.record_event().unwrap();
             device.select(COMPUTE);
             let waits = std::panic::AssertUnwindSafe(|| device.wait(&over));
             let panic = std::panic::catch_unwind(waits).unwrap_err();

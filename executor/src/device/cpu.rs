@@ -9,7 +9,7 @@ mod rows;
 mod step;
 mod tokens;
 
-use super::{Allocator, Columns, Device, Far, Matrix, Numbers, Product, Slice, SliceMut};
+use super::{Allocator, Columns, Device, DeviceSlice, Matrix, Numbers, Product, Slice, SliceMut};
 use crate::device::host_buffers::take_buffer;
 use crate::error::Fault;
 use std::borrow::Cow;
@@ -28,7 +28,7 @@ fn matrix(matrix: Matrix) -> kernels::Matrix<f32> {
 }
 
 impl Allocator for Cpu {
-    fn free(&self, memory: Far) {
+    fn free(&self, memory: DeviceSlice) {
         unreachable!("{memory:?} is of no CPU");
     }
 }
@@ -93,10 +93,10 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias, eight }: Product) {
+    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias, fp8 }: Product) {
         let out = out.host();
         let rounded =
-            eight.map(|[own, other]| (own.rounded(left.data.host()), other.rounded(right.data.host())));
+            fp8.map(|[own, other]| (own.rounded(left.data.host()), other.rounded(right.data.host())));
         let (left, right) = match &rounded {
             Some((own, other)) => {
                 (Matrix { data: Slice::Host(own), ..left }, Matrix { data: Slice::Host(other), ..right })

@@ -21,7 +21,7 @@ pub struct DeviceKind {
     /// Says what is missing on this machine before anything runs.
     pub(crate) require: fn() -> Result<(), RunError>,
     /// Says what is missing where the rank of that number on its machine multiplies numbers of 8 bits.
-    pub(crate) require_eight: fn(usize) -> Result<(), RunError>,
+    pub(crate) require_fp8: fn(usize) -> Result<(), RunError>,
     /// The GPU that a rank takes; none where it computes on the host.
     pub(crate) gpu: fn(LocalRank) -> Option<GpuName>,
     /// Says what is missing where ranks on GPUs of their own have collectives.
@@ -95,7 +95,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         alignment: 1,
         runs_cuda_kernels: false,
         require: || Ok(()),
-        require_eight: |_| Ok(()),
+        require_fp8: |_| Ok(()),
         gpu: |_| None,
         require_nccl: || Ok(()),
         shares_by_nccl: || false,
@@ -108,7 +108,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         alignment: PACKS,
         runs_cuda_kernels: true,
         require: cuda::require_gpu,
-        require_eight: cuda::require_eight,
+        require_fp8: cuda::require_fp8,
         gpu: |rank| cuda::gpu_of(rank.number),
         require_nccl: cuda::require_nccl,
         shares_by_nccl: cuda::shares_by_nccl,
@@ -126,7 +126,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         alignment: PACKS,
         runs_cuda_kernels: true,
         require: cuda::require_emulator,
-        require_eight: |_| Ok(()),
+        require_fp8: |_| Ok(()),
         // Processes share no emulated memory.
         gpu: |rank| (!rank.is_process).then_some([0; 16]),
         require_nccl: || Ok(()),
@@ -145,7 +145,7 @@ pub const DEVICES: [DeviceKind; 4] = [
         alignment: PACKS,
         runs_cuda_kernels: true,
         require: cuda::require_emulator,
-        require_eight: |_| Ok(()),
+        require_fp8: |_| Ok(()),
         gpu: |rank| (!rank.is_process).then_some((rank.number as u128 + 1).to_le_bytes()),
         require_nccl: || Ok(()),
         shares_by_nccl: || false,

@@ -45,7 +45,7 @@ impl Drop for Buffer {
 fn device_of(slice: Slice) -> Rc<dyn Device> {
     match slice {
         Slice::Host(_) => Rc::new(Cpu { threads: Threads::ONE }),
-        Slice::Far(_) => CurrentDevice::get(),
+        Slice::Device(_) => CurrentDevice::get(),
     }
 }
 
@@ -85,22 +85,22 @@ impl Tensor {
     pub fn on_host(&self) -> Self {
         match self.slice() {
             Slice::Host(_) => self.clone(),
-            Slice::Far(_) => Self::of(CurrentDevice::get().read(self.slice()).into_owned(), self.width),
+            Slice::Device(_) => Self::of(CurrentDevice::get().read(self.slice()).into_owned(), self.width),
         }
     }
 
     /// The same in memory of the host, once the selected stream of its device has copied it.
     pub fn copied_to_host(&self, device: &dyn Device) -> Self {
-        let far = self.slice().device();
-        let mut numbers = device.any_on_host(far.length, far.number);
+        let on_device = self.slice().device();
+        let mut numbers = device.any_on_host(on_device.length, on_device.number);
         device.copy(numbers.slice_mut(), self.slice());
         Self::of(numbers, self.width)
     }
 
     /// The same back from there.
     pub fn copied_back(&self, device: &dyn Device) -> Self {
-        let far = self.slice().device();
-        let mut numbers = device.any(far.length, far.number);
+        let on_device = self.slice().device();
+        let mut numbers = device.any(on_device.length, on_device.number);
         device.copy(numbers.slice_mut(), self.slice());
         Self::of(numbers, self.width)
     }
@@ -126,9 +126,9 @@ impl Tensor {
                 data.copy_from_slice(own);
                 Self::of(data, self.width)
             }
-            Slice::Far(far) => {
+            Slice::Device(on_device) => {
                 let device = CurrentDevice::get();
-                let mut numbers = device.any(far.length, far.number);
+                let mut numbers = device.any(on_device.length, on_device.number);
                 device.copy(numbers.slice_mut(), self.slice());
                 Self::of(numbers, self.width)
             }
@@ -146,7 +146,7 @@ impl Tensor {
     }
 
     /// Tensors of as many rows, side by side.
-    pub fn beside(parts: &[&Tensor]) -> Self {
+    pub fn side_by_side(parts: &[&Tensor]) -> Self {
         let width = parts.iter().map(|part| part.width).sum();
         let device = device_of(parts[0].slice());
         let mut whole = Self::any_on(&*device, parts[0].rows(), width);
@@ -208,12 +208,12 @@ impl Tensor {
 
     /// The numbers as a buffer of their own on the host.
     pub fn into_vec(self) -> Vec<f32> {
-        if let Slice::Far(_) = self.slice() {
+        if let Slice::Device(_) = self.slice() {
             return CurrentDevice::get().read(self.slice()).into_owned();
         }
         match Rc::try_unwrap(self.data).map(Buffer::into_numbers) {
             Ok(Numbers::Host(data)) => data,
-            Ok(Numbers::Far(_)) => unreachable!("it was of the host"),
+            Ok(Numbers::Device(_)) => unreachable!("it was of the host"),
             Err(shared) => {
                 let mut data = take_buffer(shared.0.len());
                 data.copy_from_slice(shared.0.host());

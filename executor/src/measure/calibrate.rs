@@ -36,7 +36,7 @@ use crate::train::data::tokens::Tokens;
 use crate::train::record::Record;
 use crate::train::run::{Ran, run_plan};
 use crate::train::settings::{LearningRate, Records, Settings};
-use crate::train::timeline::{Met, met_ops};
+use crate::train::timeline::timed_ops;
 use machine::{Figures, Threading};
 use robust::median;
 use std::num::NonZeroUsize;
@@ -178,11 +178,11 @@ struct ShortRun<'a> {
 struct TimedStep {
     /// Nanoseconds.
     duration: u64,
-    ops: Vec<TimedOp>,
+    ops: Vec<StepOp>,
 }
 
 /// An op, with the ranks of its group if it is a collective.
-struct TimedOp {
+struct StepOp {
     op: String,
     work: Work,
     ranks: usize,
@@ -220,7 +220,7 @@ impl<'a> ShortRun<'a> {
         let count = |of_step: f64| ((SECONDS / of_step) as usize).clamp(LEAST_STEPS, MOST_STEPS);
         let ran = self.run(self.plan, count(of_step), threading)?;
         if threading.a_core() > 1.0 {
-            let crowd = slices::crowded(self.plan, threading);
+            let crowd = slices::oversubscribed(self.plan, threading);
             let crowded = self.run(&crowd, count(of_step * threading.a_core()), threading)?;
             let fair = threading.a_core() * computing(&ran);
             times.crowded.push([computing(&crowded), fair, threading.a_core()]);
@@ -235,7 +235,7 @@ impl<'a> ShortRun<'a> {
         self.steps.sort_by_key(|step| step.duration);
         let quarter = self.steps.len() / 4;
         let middle = quarter..self.steps.len() - quarter;
-        for TimedOp { op, work, ranks, seconds } in self.steps.drain(middle).flat_map(|step| step.ops) {
+        for StepOp { op, work, ranks, seconds } in self.steps.drain(middle).flat_map(|step| step.ops) {
             match work {
                 Work::Compute(kernel) => times.add_op(op, kernel, seconds),
                 Work::Collective { kind, bytes, .. } => times.add_exchange((op, kind, ranks), bytes, seconds),
@@ -250,11 +250,11 @@ impl TimedStep {
         let records: Vec<Record> = ran.ends.iter().map(|end| end.records[step].clone()).collect();
         let ends = records.iter().filter_map(|record| record.ops.last()).map(|op| op.end).max();
         let starts = records.iter().filter_map(|record| record.ops.first()).map(|op| op.start).min();
-        let ops = met_ops(&ran.program, &records).into_iter().map(|Met { op, group, seconds }| TimedOp {
-            op: op.kind(),
-            work: op.work,
-            ranks: group.map_or(1, |group| ran.program.groups[group].ranks.len()),
-            seconds,
+        let ops = timed_ops(&ran.program, &records).into_iter().map(|timed| StepOp {
+            op: timed.op.kind(),
+            work: timed.op.work,
+            ranks: timed.group.map_or(1, |group| ran.program.groups[group].ranks.len()),
+            seconds: timed.seconds,
         });
         Self { duration: ends.zip(starts).map_or(0, |(end, start)| end - start), ops: ops.collect() }
     }
@@ -264,9 +264,9 @@ impl TimedStep {
 fn computing(ran: &Ran) -> f64 {
     let of_step = |step: usize| {
         let records: Vec<Record> = ran.ends.iter().map(|end| end.records[step].clone()).collect();
-        let met = met_ops(&ran.program, &records).into_iter();
-        let exchanged = met.filter(|met| matches!(met.op.work, Work::Collective { .. }));
-        let exchanged: f64 = exchanged.map(|met| met.seconds).sum();
+        let timed = timed_ops(&ran.program, &records).into_iter();
+        let exchanged = timed.filter(|timed| matches!(timed.op.work, Work::Collective { .. }));
+        let exchanged: f64 = exchanged.map(|timed| timed.seconds).sum();
         ran.steps[step].seconds - exchanged / ran.ends.len() as f64
     };
     median((WARM_UP..ran.steps.len()).map(of_step).collect())

@@ -7,7 +7,7 @@ use crate::train::data::tokens::Tokens;
 use crate::train::record::Record;
 use crate::train::run::run_plan;
 use crate::train::settings::{LearningRate, Records, Settings};
-use crate::train::timeline::met_ops;
+use crate::train::timeline::timed_ops;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::Number;
 use trainwright_spec::cluster::DeviceProfile;
@@ -84,9 +84,9 @@ fn measure(
     let ran = run_plan(plan, &tokens, &settings, &mut |_| {})?;
     for step in WARM_UP..STEPS {
         let records: Vec<Record> = ran.ends.iter().map(|end| end.records[step].clone()).collect();
-        for met in met_ops(&ran.program, &records) {
-            if let Work::Compute(kernel) = met.op.work {
-                times.add_op(met.op.kind(), kernel, met.seconds);
+        for timed in timed_ops(&ran.program, &records) {
+            if let Work::Compute(kernel) = timed.op.work {
+                times.add_op(timed.op.kind(), kernel, timed.seconds);
             }
         }
     }

@@ -36,7 +36,7 @@ impl fmt::Display for GraphUse {
 }
 
 /// A rank's steps, as far as they repeat.
-pub(crate) struct Steady {
+pub(crate) struct GraphCapture {
     /// All ranks.
     members: Members,
     state: State,
@@ -53,7 +53,7 @@ enum State {
 /// Steps that are recorded before a run goes on without a graph. The first ones may still ask for memory.
 const RECORDINGS: usize = 4;
 
-impl Steady {
+impl GraphCapture {
     /// Of a rank; none where it computes on no GPU.
     pub fn of(shared: &RunContext, routes: &Routes, rank: usize) -> Option<Self> {
         routes.gpu(rank)?;
@@ -172,7 +172,7 @@ mod tests {
             let _here = CurrentDevice::set(Rc::clone(&device));
             let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
             let members = Members { group: 3, ranks: vec![0, 1], place: rank };
-            let mut steady = Steady { members, state: State::Watches(0) };
+            let mut steady = GraphCapture { members, state: State::Watches(0) };
             let mut communicator = Communicator::new(&mailboxes);
             let step = |copies: &usize| {
                 device.record();

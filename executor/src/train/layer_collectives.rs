@@ -34,17 +34,17 @@ pub(crate) fn reduce_gradients(
         return Ok(());
     }
     let range = layer.range(sharing);
-    if range.is_empty() || layer.gradients.whole.is_empty() {
+    if range.is_empty() || layer.gradients.full.is_empty() {
         // Nothing to sum, or no pass has added to it, on no rank.
         return Ok(());
     }
     if kind == CollectiveKind::AllReduce {
-        return communicator.sum(device, members, layer.gradients.whole.slice_mut().part(range));
+        return communicator.sum(device, members, layer.gradients.full.slice_mut().part(range));
     }
-    let sums = match communicator.way(members) {
+    let sums = match communicator.route(members) {
         Route::Host => {
             let mut message = take_buffer(range.len());
-            let whole = device.read(layer.gradients.whole.slice());
+            let whole = device.read(layer.gradients.full.slice());
             let mut at = 0;
             for owner in 0..members.ranks.len() {
                 for piece in pieces(layer, sharing, owner) {
@@ -56,7 +56,7 @@ pub(crate) fn reduce_gradients(
         }
         _ => {
             let pieces = |owner| pieces(layer, sharing, owner);
-            communicator.sum_pieces(device, members, layer.gradients.whole.slice(), pieces)?
+            communicator.sum_shards(device, members, layer.gradients.full.slice(), pieces)?
         }
     };
     match layer.has_replicas && sharing == Sharing::Dense {
@@ -75,7 +75,7 @@ pub(crate) fn gather_weights(
     layer: &mut LayerState,
 ) -> Result<(), Fault> {
     let (ranks, sharing) = (members.ranks.len(), Sharing::of(axis));
-    if communicator.way(members) != Route::Host {
+    if communicator.route(members) != Route::Host {
         return see_weights(device, communicator, members, sharing, layer);
     }
     let mut own = Vec::new();
@@ -92,7 +92,7 @@ pub(crate) fn gather_weights(
         let mut at = 0;
         for piece in pieces(layer, sharing, owner) {
             let length = piece.len();
-            device.write(layer.whole_weights(device).part(piece), &data[at..at + length]);
+            device.write(layer.full_weights(device).part(piece), &data[at..at + length]);
             at += length;
         }
     }
@@ -112,31 +112,31 @@ fn see_weights(
     if layer.range(sharing).is_empty() {
         return Ok(());
     }
-    let whole = layer.whole_weights(device).device();
+    let whole = layer.full_weights(device).device();
     // Who cannot look into the others' memory sends no more than it has to.
-    let packed = (communicator.way(members) == Route::Nccl && layer.weights.own.is_none()).then(|| {
-        let own: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::own_piece).collect();
+    let packed = (communicator.route(members) == Route::Nccl && layer.weights.shard.is_none()).then(|| {
+        let own: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::own_shard).collect();
         let mut packed = device.any(own.iter().map(Range::len).sum(), device.number());
         let mut at = 0;
         for piece in own {
             let range = at..at + piece.len();
             at = range.end;
-            device.copy(packed.slice_mut().part(range), Slice::Far(whole).part(piece));
+            device.copy(packed.slice_mut().part(range), Slice::Device(whole).part(piece));
         }
         packed
     });
-    let kept = packed.as_ref().or(layer.weights.own.as_ref()).map(|own| own.slice().device());
-    communicator.see(device, members, Slice::Far(kept.unwrap_or(whole)), |all| {
+    let kept = packed.as_ref().or(layer.weights.shard.as_ref()).map(|own| own.slice().device());
+    communicator.read_all(device, members, Slice::Device(kept.unwrap_or(whole)), |all| {
         let others = |owner: &usize| kept.is_some() || *owner != members.place;
         for owner in (0..members.ranks.len()).filter(others) {
             let mut at = 0;
             for parameter in &layer.parameters {
-                let own = at..at + parameter.piece_length();
+                let own = at..at + parameter.shard_length();
                 at = own.end;
                 if parameter.sharing == sharing {
-                    let piece = parameter.piece(owner);
+                    let piece = parameter.shard(owner);
                     let from = if kept.is_some() { own } else { piece.clone() };
-                    device.copy(SliceMut::Far(whole).part(piece), all[owner].part(from));
+                    device.copy(SliceMut::Device(whole).part(piece), all[owner].part(from));
                 }
             }
         }
@@ -146,5 +146,5 @@ fn see_weights(
 /// An owner's pieces in the layer's buffer.
 fn pieces(layer: &LayerState, sharing: Sharing, owner: usize) -> Vec<Range<usize>> {
     let own = layer.parameters.iter().filter(|parameter| parameter.sharing == sharing);
-    own.map(|parameter| parameter.piece(owner)).collect()
+    own.map(|parameter| parameter.shard(owner)).collect()
 }

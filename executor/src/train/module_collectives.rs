@@ -48,7 +48,7 @@ impl Move<'_> {
     /// What a tensor becomes. Tensor ranks hold neighbouring rows, so parts stand one behind the other.
     fn moved(&self, communicator: &mut Communicator, mut tensor: Tensor) -> Result<Tensor, Fault> {
         let (device, members, width) = (self.device, self.members, tensor.width());
-        let on_host = communicator.way(members) == Route::Host;
+        let on_host = communicator.route(members) == Route::Host;
         Ok(match self.kind {
             CollectiveKind::AllReduce => {
                 communicator.sum(device, members, tensor.slice_mut())?;
@@ -68,7 +68,7 @@ impl Move<'_> {
                 let length = tensor.slice().len() / members.ranks.len();
                 #[expect(clippy::single_range_in_vec_init, reason = "a member has one piece")]
                 let piece = |place: usize| vec![length * place..length * (place + 1)];
-                Tensor::of(communicator.sum_pieces(device, members, tensor.slice(), piece)?, width)
+                Tensor::of(communicator.sum_shards(device, members, tensor.slice(), piece)?, width)
             }
             other => unreachable!("{other} inside a layer is refused before a run"),
         })
@@ -82,7 +82,7 @@ impl Move<'_> {
         match *exchanged {
             0 => {
                 let own = three.slice().part(0..tokens);
-                let all = match communicator.way(members) {
+                let all = match communicator.route(members) {
                     Route::Host => {
                         let mut largest = device.read(own).into_owned();
                         communicator.all_reduce(members, &mut largest, Combine::Maximum)?;

@@ -81,13 +81,13 @@ impl OffloadStore {
         for (index, slot) in tensors.into_iter().enumerate() {
             let Some(tensor) = slot else { continue };
             let device = CurrentDevice::get();
-            let is_on_device = matches!(tensor.slice(), Slice::Far(_));
+            let is_on_device = matches!(tensor.slice(), Slice::Device(_));
             let offloaded = match self.offload.activations {
                 Some(Place::Nvme) => {
                     Offloaded::OnDrive(self.store(&device.read(tensor.slice()), tensor.width())?)
                 }
                 Some(Place::Host) if is_on_device => {
-                    Offloaded::OnHost(tensor.copied_to_host(&*device), device.moment())
+                    Offloaded::OnHost(tensor.copied_to_host(&*device), device.record_event())
                 }
                 _ => continue,
             };

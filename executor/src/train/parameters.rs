@@ -1,8 +1,8 @@
 //! The weights of each layer: their shapes, which part of them a rank holds, and how they begin.
 //!
 //! A matrix is (outputs × inputs), a vector has one column. Of each parameter a rank holds some ranges of rows or one of
-//! columns, row after row in one buffer of the layer. Where the optimizer's state is divided, so is every parameter: into
-//! equal pieces, so that what a rank owns of a weight does not depend on what lies beside it.
+//! columns, row after row in one buffer of the layer. If the optimizer's state is sharded, so is every parameter: into equal
+//! shards, so that a rank's shard of one weight does not depend on the other weights of the buffer.
 
 mod initial;
 
@@ -77,12 +77,12 @@ impl fmt::Display for Layer {
     }
 }
 
-/// Which ranks hold the same of a parameter.
+/// Which ranks hold the same elements of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// Those of the data axis.
     Dense,
-    /// Those with the same experts, where they are others.
+    /// Those with the same experts, if those are other ranks.
     Routed,
 }
 
@@ -97,8 +97,8 @@ impl Sharing {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parameter {
     pub name: ParameterName,
-    /// Rows and columns of the whole.
-    pub whole: [usize; 2],
+    /// Rows and columns of the full parameter.
+    pub full_shape: [usize; 2],
     /// The rows held.
     rows: Vec<Range<usize>>,
     /// The columns held.
@@ -107,11 +107,11 @@ pub(crate) struct Parameter {
     pub offset: usize,
     /// Elements held.
     pub length: usize,
-    /// Pieces it is divided into; the last ones may reach beyond `length`.
-    pub shard: usize,
-    /// Of what a piece's length is a multiple.
+    /// How many shards it is divided into; the last ones may reach beyond `length`.
+    pub shards: usize,
+    /// The length of a shard is a multiple of this, in elements.
     alignment: usize,
-    /// Which of them is this rank's.
+    /// Which of the shards is this rank's.
     place: usize,
     /// Which ranks have the same.
     pub sharing: Sharing,
@@ -128,30 +128,30 @@ impl Parameter {
         self.offset..self.offset + self.length
     }
 
-    /// Elements of each piece.
-    pub fn piece_length(&self) -> usize {
-        self.length.div_ceil(self.shard).next_multiple_of(self.alignment)
+    /// Elements of each shard.
+    pub fn shard_length(&self) -> usize {
+        self.length.div_ceil(self.shards).next_multiple_of(self.alignment)
     }
 
-    /// This rank's piece in the layer's buffer.
-    pub fn own_piece(&self) -> Range<usize> {
-        self.piece(self.place)
+    /// This rank's shard in the layer's buffer.
+    pub fn own_shard(&self) -> Range<usize> {
+        self.shard(self.place)
     }
 
-    /// A piece in the layer's buffer.
-    pub fn piece(&self, place: usize) -> Range<usize> {
-        let first = self.offset + place * self.piece_length();
-        first..first + self.piece_length()
+    /// The shard of that number in the layer's buffer.
+    pub fn shard(&self, place: usize) -> Range<usize> {
+        let first = self.offset + place * self.shard_length();
+        first..first + self.shard_length()
     }
 
-    /// Elements of all pieces.
+    /// Elements of all shards.
     pub fn padded_length(&self) -> usize {
-        self.piece_length() * self.shard
+        self.shard_length() * self.shards
     }
 
     /// Whether weight decay applies: to matrices.
     pub fn decays(&self) -> bool {
-        self.whole[1] > 1
+        self.full_shape[1] > 1
     }
 
     /// The layer that it is a parameter of, all copies being one.
@@ -159,63 +159,63 @@ impl Parameter {
         if self.copied { Layer::Embedding } else { layer }
     }
 
-    /// Calls `visit` for every run of elements that are neighbours in the layer's buffer and in the whole, with where it
+    /// Calls `visit` for every run of elements that are neighbours in the layer's buffer and in the full parameter, with where it
     /// begins in both and how long it is.
     fn runs(&self, mut visit: impl FnMut(usize, usize, usize)) {
         let width = self.columns.len();
         let mut at = self.offset;
         for row in self.rows.iter().cloned().flatten() {
-            if row < self.whole[0] {
-                visit(at, row * self.whole[1] + self.columns.start, width);
+            if row < self.full_shape[0] {
+                visit(at, row * self.full_shape[1] + self.columns.start, width);
             }
             at += width;
         }
     }
 
-    /// Calls `visit` with each element's place in the layer's buffer and in the whole.
+    /// Calls `visit` with each element's index in the layer's buffer and in the full parameter.
     fn elements(&self, mut visit: impl FnMut(usize, usize)) {
         self.runs(|at, place, length| (0..length).for_each(|index| visit(at + index, place + index)));
     }
 
-    /// Calls `visit` for every run of this rank's piece, with where it is in the piece and in the whole.
+    /// Calls `visit` for every run of this rank's shard, with where it is in the shard and in the full parameter.
     fn runs_of_own(&self, mut visit: impl FnMut(Range<usize>, Range<usize>)) {
-        let piece = self.own_piece();
+        let shard = self.own_shard();
         self.runs(|at, place, length| {
-            let (first, end) = (at.max(piece.start), (at + length).min(piece.end));
+            let (first, end) = (at.max(shard.start), (at + length).min(shard.end));
             if first < end {
                 let place = place + first - at;
-                visit(first - piece.start..end - piece.start, place..place + end - first);
+                visit(first - shard.start..end - shard.start, place..place + end - first);
             }
         });
     }
 
-    /// Puts this rank's piece into the whole.
-    pub fn spread(&self, piece: &[f32], whole: &mut [f32]) {
-        self.runs_of_own(|own, of_whole| whole[of_whole].copy_from_slice(&piece[own]));
+    /// Copies this rank's shard into the full parameter.
+    pub fn spread(&self, shard: &[f32], full: &mut [f32]) {
+        self.runs_of_own(|own, of_full| full[of_full].copy_from_slice(&shard[own]));
     }
 
-    /// Takes this rank's piece out of the whole; what it has beyond the whole is left as it is.
-    pub fn collect(&self, whole: &[f32], piece: &mut [f32]) {
-        self.runs_of_own(|own, of_whole| piece[own].copy_from_slice(&whole[of_whole]));
+    /// Copies this rank's shard out of the full parameter; padding is left as it is.
+    pub fn collect(&self, full: &[f32], shard: &mut [f32]) {
+        self.runs_of_own(|own, of_full| shard[own].copy_from_slice(&full[of_full]));
     }
 
-    /// Takes what is held out of the whole, into the layer's buffer.
-    pub fn fill(&self, whole: &[f32], buffer: &mut [f32]) {
+    /// Copies the elements that the rank holds out of the full parameter, into the layer's buffer.
+    pub fn fill(&self, full: &[f32], buffer: &mut [f32]) {
         self.runs(|at, place, length| {
-            buffer[at..at + length].copy_from_slice(&whole[place..place + length]);
+            buffer[at..at + length].copy_from_slice(&full[place..place + length]);
         });
     }
 
-    /// Whether another one is of the same elements of the same whole.
+    /// Whether another rank's parameter has the same elements.
     pub fn same_part(&self, other: &Parameter) -> bool {
         (&self.rows, &self.columns, self.place) == (&other.rows, &other.columns, other.place)
     }
 
-    /// Copies what is held into the whole: the number at a place of the layer's buffer, where there is one.
-    pub fn put(&self, whole: &mut [f32], held: impl Fn(usize) -> Option<f32>) {
+    /// Copies into the full parameter: `held` gives the number at an index of the layer's buffer, if the rank has it.
+    pub fn put(&self, full: &mut [f32], held: impl Fn(usize) -> Option<f32>) {
         self.elements(|at, place| {
             if let Some(number) = held(at) {
-                whole[place] = number;
+                full[place] = number;
             }
         });
     }
@@ -261,7 +261,7 @@ pub(crate) fn parameters(
         Layer::Embedding => {
             list.vocabulary(ParameterName::TokenEmbedding);
             if let Position::Learned(positions) = model.embedding.position {
-                list.replicated(ParameterName::PositionEmbedding, [positions, sizes.whole_hidden], WEIGHTS);
+                list.replicated(ParameterName::PositionEmbedding, [positions, sizes.full_hidden], WEIGHTS);
             }
         }
         Layer::Block(index) => {
@@ -357,21 +357,21 @@ impl List<'_> {
         start: Start,
         sharing: Sharing,
     ) {
-        let (shard, place) = match (sharing, self.sizes.shard) {
+        let (shards, place) = match (sharing, self.sizes.shard) {
             (Sharing::Routed, 2..) => (self.sizes.experts.copies, self.sizes.experts.copy),
-            (_, shard) => (shard, self.sizes.shard_place()),
+            (_, shards) => (shards, self.sizes.shard_place()),
         };
         let offset = self.parameters.last().map_or(0, |last| last.offset + last.padded_length());
         let length = rows.iter().map(ExactSizeIterator::len).sum::<usize>() * columns.len();
         let (replicated, copied) = (false, false);
         self.parameters.push(Parameter {
             name,
-            whole,
+            full_shape: whole,
             rows,
             columns,
             offset,
             length,
-            shard,
+            shards,
             alignment: self.sizes.alignment,
             place,
             sharing,
@@ -394,7 +394,7 @@ impl List<'_> {
     }
 
     fn norm(&mut self, norm: Norm, gain: ParameterName, bias: ParameterName) {
-        let whole = [self.sizes.whole_hidden, 1];
+        let whole = [self.sizes.full_hidden, 1];
         if norm != Norm::LayerNormPlain {
             self.replicated(gain, whole, Start::Ones);
         }
@@ -407,7 +407,7 @@ impl List<'_> {
     fn vocabulary(&mut self, name: ParameterName) {
         let (share, place) = (self.sizes.own_vocabulary, self.sizes.row());
         let own = place * share..(place + 1) * share;
-        let whole = [self.sizes.vocabulary, self.sizes.whole_hidden];
+        let whole = [self.sizes.vocabulary, self.sizes.full_hidden];
         self.add(name, whole, vec![own], self.hidden(), WEIGHTS);
     }
 
@@ -420,8 +420,8 @@ impl List<'_> {
             rows.push(first + own.start..first + own.end);
             first += part;
         }
-        let inputs = self.inputs(self.sizes.whole_hidden);
-        self.add(name, [first, self.sizes.whole_hidden], rows.clone(), inputs, WEIGHTS);
+        let inputs = self.inputs(self.sizes.full_hidden);
+        self.add(name, [first, self.sizes.full_hidden], rows.clone(), inputs, WEIGHTS);
         if has_bias {
             self.add(bias, [first, 1], rows, 0..1, Start::Zeros);
             self.parameters.last_mut().expect("it was just added").replicated = self.sizes.is_grid();
@@ -430,7 +430,7 @@ impl List<'_> {
 
     /// A matrix cut by columns, and the bias of the sum.
     fn by_columns(&mut self, [name, bias]: [ParameterName; 2], inputs: usize, has_bias: bool) {
-        let hidden = self.sizes.whole_hidden;
+        let hidden = self.sizes.full_hidden;
         let own =
             if self.sizes.is_grid() { self.inputs(inputs) } else { self.own(inputs / self.sizes.parts) };
         self.add(name, [hidden, inputs], vec![self.hidden()], own, self.residual);

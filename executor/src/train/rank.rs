@@ -17,7 +17,7 @@ use crate::device::{COMPUTE, Device, StepNumbers};
 use crate::error::Fault;
 use crate::train::data::tokens::Loader;
 use crate::train::frame::{Frame, MicrobatchTokens};
-use crate::train::graph_capture::Steady;
+use crate::train::graph_capture::GraphCapture;
 use crate::train::instruction::Instruction;
 use crate::train::offload_store::OffloadStore;
 use crate::train::parameters::Layer;
@@ -60,7 +60,7 @@ pub(crate) struct Rank<'a> {
     /// The tokens of the next step: the host makes them while the device computes.
     pub next_tokens: Option<StepTokens>,
     /// Whether steps are told by a graph; none where that is no question.
-    pub steady: Option<Steady>,
+    pub graph_capture: Option<GraphCapture>,
     /// By stage, in the order of forward.
     pub layers: Vec<Vec<Layer>>,
     /// What goes from a stage to another one of the same rank.
@@ -90,21 +90,21 @@ impl Rank<'_> {
         let sizes = self.sizes.clone();
         let losses = self.losses();
         let mut update = Update::new(&*device, shared, &sizes, step);
-        self.bring_tokens(step);
+        self.upload_tokens(step);
         device.begin_step(update.begin(losses.len()));
         device.join_streams();
         let mut loss = 0.0;
-        match &mut self.steady {
-            Some(steady) if steady.is_ready() && !told && !self.heartbeat.drills() => {
+        match &mut self.graph_capture {
+            Some(graph_capture) if graph_capture.is_ready() && !told && !self.heartbeat.drills() => {
                 self.heartbeat.begin_op(0, 0)?;
                 device.replay();
-                steady.told(step);
+                graph_capture.told(step);
             }
-            Some(steady) if steady.watches(is_first) && !told => {
+            Some(graph_capture) if graph_capture.watches(is_first) && !told => {
                 device.record();
                 loss = self.tell(step, &mut update, &losses, told)?;
-                let steady = self.steady.as_mut().expect("it watches");
-                steady.judge(&*device, &mut self.communicator)?;
+                let graph_capture = self.graph_capture.as_mut().expect("it watches");
+                graph_capture.judge(&*device, &mut self.communicator)?;
             }
             _ => loss = self.tell(step, &mut update, &losses, told)?,
         }
@@ -142,7 +142,7 @@ impl Rank<'_> {
                     None => self.update(instruction.op, update)?,
                 }
                 if instruction.is_awaited {
-                    ended[index] = device.moment();
+                    ended[index] = device.record_event();
                 }
                 if told {
                     device.mark();
@@ -153,9 +153,9 @@ impl Rank<'_> {
             let number = losses.iter().position(|call| *call == number);
             let last = instructions.last().map_or(COMPUTE, |instruction| self.stream_of(instruction.op));
             // The sum of the losses comes behind what ranks put together on another stream.
-            let put_together = if number.is_some() && last != COMPUTE { device.moment() } else { None };
+            let put_together = if number.is_some() && last != COMPUTE { device.record_event() } else { None };
             device.select(COMPUTE);
-            put_together.iter().for_each(|moment| device.wait(moment));
+            put_together.iter().for_each(|event| device.wait(event));
             self.instructions.insert(call.segment, instructions);
             if let Some(action) = call.action {
                 loss += self.end_of_call(action, number, frame)?;

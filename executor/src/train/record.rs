@@ -10,14 +10,14 @@ use trainwright_spec::units::Seconds;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// One for each op.
-    pub ops: Vec<Recorded>,
+    pub ops: Vec<OpRecord>,
     /// What the rank held from when on, where it changed.
-    pub memory: Vec<(u64, Held)>,
+    pub memory: Vec<(u64, HeldBytes)>,
 }
 
 /// Bytes that a rank holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldBytes {
     /// In tensors.
     pub tensors: usize,
     /// In weights and in gradients, which come and go where they are divided.
@@ -26,7 +26,7 @@ pub(crate) struct Held {
 
 /// One op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Recorded {
+pub(crate) struct OpRecord {
     /// Index of the call in the rank's program.
     pub call: u32,
     /// Index of the op in the segment.
@@ -65,7 +65,7 @@ impl Recorder {
         self.record.ops.last().map_or_else(|| self.now(), |before| before.end)
     }
 
-    /// A new step begins: what was recorded is kept or forgotten. A device that will say when the step's ops ran, and has done
+    /// A new step begins: what was op_record is kept or forgotten. A device that will say when the step's ops ran, and has done
     /// all before, notes this moment.
     pub fn begin(&mut self, timed_by: Option<&dyn Device>) {
         if let Some(device) = timed_by {
@@ -105,8 +105,8 @@ impl Recorder {
     /// An op that began at `start` has ended; weights and gradients take `state` bytes now.
     pub fn ended(&mut self, call: usize, op: usize, start: u64, state: [usize; 2]) {
         let end = self.now();
-        self.record.ops.push(Recorded { call: call as u32, op: op as u32, start, end });
-        let held = Held { tensors: held_bytes(), state };
+        self.record.ops.push(OpRecord { call: call as u32, op: op as u32, start, end });
+        let held = HeldBytes { tensors: held_bytes(), state };
         if self.record.memory.last().is_none_or(|(_, known)| *known != held) {
             self.record.memory.push((end, held));
         }
@@ -163,7 +163,7 @@ mod tests {
         recorder.ended(0, 0, recorder.start(), [0, 0]);
         let behind = recorder.now();
         recorder.retime(&device.marks());
-        let Recorded { start, end, .. } = recorder.record.ops[0];
+        let OpRecord { start, end, .. } = recorder.record.ops[0];
         // The device's clock and the host's are read one after the other in `begin`: no further are they apart. A nanosecond
         // is lost in rounding.
         let most = behind + begin_took + 1;

@@ -41,7 +41,7 @@ use trainwright_spec::program::{Axis, MemoryKind, Program};
 use trainwright_traces::timeline::Timeline;
 
 /// A parameter's layer and name, and all its elements.
-pub type WholeWeights = BTreeMap<(Layer, ParameterName), Vec<f32>>;
+pub type FullWeights = BTreeMap<(Layer, ParameterName), Vec<f32>>;
 
 /// What a run leaves.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +53,7 @@ pub struct Outcome {
     /// The steps before it, if they were asked for.
     pub earlier: Vec<Timeline>,
     /// The weights at the end, if they were asked for.
-    pub weights: Option<WholeWeights>,
+    pub weights: Option<FullWeights>,
     /// How ranks that compute on GPUs communicated along each axis; empty for others.
     pub routes: BTreeMap<Axis, Route>,
     /// Whether a graph replaced launches on rank 0's GPU; `None` if ranks compute on processors.
@@ -88,7 +88,7 @@ pub(crate) fn outcome(Ran { program, routes, steps, ends }: Ran, settings: &Sett
     let attention = ends.first().and_then(|end| end.attention.clone());
     let deterministic = ends.first().and_then(|end| end.deterministic);
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
-    let weights = settings.return_weights.then(|| whole_weights(&ends));
+    let weights = settings.return_weights.then(|| full_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
@@ -187,11 +187,11 @@ fn records_by_step(ends: Vec<RankEnd>) -> Vec<Vec<Record>> {
     by_step
 }
 
-fn whole_weights(ends: &[RankEnd]) -> WholeWeights {
-    let mut whole = WholeWeights::new();
+fn full_weights(ends: &[RankEnd]) -> FullWeights {
+    let mut whole = FullWeights::new();
     for (layer, state) in ends.iter().flat_map(|end| end.state.iter().flat_map(State::layers)) {
         for (index, parameter) in state.parameters.iter().enumerate() {
-            let [rows, columns] = parameter.whole;
+            let [rows, columns] = parameter.full_shape;
             let key = (parameter.home(layer), parameter.name);
             state.put(index, whole.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
         }

@@ -32,7 +32,7 @@ pub(crate) struct Sizes {
     /// The rows, and columns, of the grid that tensor ranks form; 1 where they form none.
     grid: usize,
     /// Width of the residual stream on all ranks.
-    pub whole_hidden: usize,
+    pub full_hidden: usize,
     /// Tokens in each, over all ranks that share it.
     pub sequence: usize,
     /// Of each sequence the positions that a rank has, ascending, by place on the context axis.
@@ -60,7 +60,7 @@ pub(crate) struct Sizes {
     /// Whether weights and activations are numbers of bf16. They are kept in 32 bits each.
     pub rounds: bool,
     /// Whether operands of the blocks' products are rounded to numbers of 8 bits.
-    pub eight: bool,
+    pub fp8: bool,
     /// What else they divide.
     pub divides: Divides,
     /// The gradient of the step's loss by that of one token: 1 / tokens of the step.
@@ -166,7 +166,7 @@ impl Sizes {
             batch: plan.micro_batch / cut.batch,
             parts: cut.width,
             grid: plan.mesh.tensor_rows,
-            whole_hidden: plan.model.hidden,
+            full_hidden: plan.model.hidden,
             sequence: plan.job.sequence,
             positions: positions(plan),
             experts: ExpertSizes::of(plan, rank),
@@ -180,7 +180,7 @@ impl Sizes {
             replicas: if plan.shards_optimizer() { plan.mesh.weight_copies() / plan.mesh.shard() } else { 1 },
             copies: plan.schedule().copies(),
             rounds: plan.job.precision.base() == Precision::Bf16,
-            eight: plan.job.precision == Precision::Fp8,
+            fp8: plan.job.precision == Precision::Fp8,
             divides: if plan.divides(Divided::Weights) {
                 Divides::Weights
             } else if plan.shards_gradients() {

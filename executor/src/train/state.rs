@@ -1,7 +1,7 @@
 //! Weights, gradients and moments of the layers that a rank holds.
 //!
-//! Where they are divided a rank owns one piece of every parameter. The pieces that it owns of a layer stand behind each
-//! other in a buffer of their own; the whole is there only while it is gathered, or until it is reduced.
+//! If they are sharded, a rank owns one shard of every parameter. Its shards of a layer are neighbours in one buffer; the full
+//! buffer is there only while weights are gathered, or until gradients are reduced.
 
 use crate::comm::heartbeat::Heartbeat;
 use crate::device::host_buffers::return_buffer;
@@ -22,10 +22,10 @@ pub(crate) struct LayerState {
     /// What is in the buffers.
     pub parameters: Vec<Parameter>,
     /// Every parameter's weights.
-    pub weights: Divisible,
+    pub weights: Sharded,
     /// Every parameter's gradients.
-    pub gradients: Divisible,
-    /// By parameter: moments of what this rank updates of it, and where weights are rounded what they are rounded from.
+    pub gradients: Sharded,
+    /// By parameter: moments of the elements that this rank updates, and the f32 weights if weights are rounded.
     pub moments: Vec<Vec<Numbers>>,
     /// Where the moments are while they are on a drive.
     pub stored: Vec<Stored>,
@@ -33,19 +33,19 @@ pub(crate) struct LayerState {
     pub fresh: Option<Numbers>,
     /// Whether there are several sets.
     pub has_replicas: bool,
-    /// How many sums of gradients there have been since the whole was there, and how many there are.
+    /// How many sums of gradients there have been since the full buffer was allocated, and how many there are in all.
     reduced: [usize; 2],
-    /// Elements of the whole.
+    /// Elements of the full buffer.
     length: usize,
 }
 
 /// Numbers for every parameter of a layer.
 #[derive(Debug, Default)]
-pub(crate) struct Divisible {
-    /// Every parameter at its offset; empty while it is not there.
-    pub whole: Numbers,
-    /// The pieces that the rank owns, where only those are kept.
-    pub own: Option<Numbers>,
+pub(crate) struct Sharded {
+    /// Every parameter at its offset; empty while it is not gathered.
+    pub full: Numbers,
+    /// The rank's shard of each parameter, if only those are kept.
+    pub shard: Option<Numbers>,
 }
 
 /// A parameter as a file has it.
@@ -55,7 +55,7 @@ pub(crate) struct Loaded {
     pub moments: Vec<Vec<f32>>,
 }
 
-/// What numbers are of.
+/// What some numbers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Weights,
@@ -71,7 +71,7 @@ pub(crate) struct Making<'a> {
     /// How many the optimizer has of each number.
     pub moments: u64,
     pub threads: Threads,
-    /// A layer may take a while: each of its parameters is a sign of life.
+    /// A layer may take a while: each of its parameters is a beat.
     pub heartbeat: &'a Heartbeat,
 }
 
@@ -81,11 +81,11 @@ pub(crate) struct State {
     layers: BTreeMap<Layer, LayerState>,
 }
 
-impl Divisible {
-    /// Gives up the whole, if pieces are kept.
-    pub fn give_up_whole(&mut self) {
-        if self.own.is_some()
-            && let Numbers::Host(data) = std::mem::take(&mut self.whole)
+impl Sharded {
+    /// Frees the full buffer, if shards are kept.
+    pub fn free_full(&mut self) {
+        if self.shard.is_some()
+            && let Numbers::Host(data) = std::mem::take(&mut self.full)
         {
             return_buffer(data);
         }
@@ -93,34 +93,34 @@ impl Divisible {
 
     /// Bytes that are there.
     pub fn bytes(&self) -> usize {
-        self.whole.bytes() + self.own.as_ref().map_or(0, Numbers::bytes)
+        self.full.bytes() + self.shard.as_ref().map_or(0, Numbers::bytes)
     }
 
-    /// The piece of each parameter that the rank owns.
-    fn pieces(&mut self, parameters: &[Parameter]) -> Vec<SliceMut<'_>> {
+    /// The rank's shard of each parameter.
+    fn shards(&mut self, parameters: &[Parameter]) -> Vec<SliceMut<'_>> {
         let mut at = 0;
         let of_own = |parameter: &Parameter| {
-            let range = at..at + parameter.piece_length();
+            let range = at..at + parameter.shard_length();
             at = range.end;
             range
         };
-        match &mut self.own {
-            Some(pieces) => pieces.slice_mut().parts(parameters.iter().map(of_own)),
-            None => self.whole.slice_mut().parts(parameters.iter().map(Parameter::own_piece)),
+        match &mut self.shard {
+            Some(shard) => shard.slice_mut().parts(parameters.iter().map(of_own)),
+            None => self.full.slice_mut().parts(parameters.iter().map(Parameter::own_shard)),
         }
     }
 
     /// The same to read.
-    fn read(&self, [piece, own]: [Range<usize>; 2]) -> Slice<'_> {
-        match &self.own {
-            Some(pieces) => pieces.slice().part(own),
-            None => self.whole.slice().part(piece),
+    fn read(&self, [of_full, of_shard]: [Range<usize>; 2]) -> Slice<'_> {
+        match &self.shard {
+            Some(shard) => shard.slice().part(of_shard),
+            None => self.full.slice().part(of_full),
         }
     }
 
     fn each(&mut self, mut work: impl FnMut(&mut Numbers)) {
-        work(&mut self.whole);
-        self.own.iter_mut().for_each(work);
+        work(&mut self.full);
+        self.shard.iter_mut().for_each(work);
     }
 }
 
@@ -142,31 +142,31 @@ impl LayerState {
             making.heartbeat.beat();
         }
         let of = |parameter: &Parameter| {
-            let zeros = (0..making.moments).map(|_| vec![0.0; parameter.piece_length()]);
+            let zeros = (0..making.moments).map(|_| vec![0.0; parameter.shard_length()]);
             // What the optimizer updates where weights are rounded.
-            let master = sizes.rounds.then(|| weights[parameter.own_piece()].to_vec());
+            let master = sizes.rounds.then(|| weights[parameter.own_shard()].to_vec());
             zeros.chain(master).map(Numbers::Host).collect()
         };
         let moments = parameters.iter().map(of).collect();
         if sizes.rounds {
             elementwise::round_to_bf16(&mut weights);
         }
-        let sums = |sharing| parameters.iter().any(|own| own.sharing == sharing && own.shard > 1);
+        let sums = |sharing| parameters.iter().any(|own| own.sharing == sharing && own.shards > 1);
         let reduced = [0, [Sharing::Dense, Sharing::Routed].into_iter().filter(|own| sums(*own)).count()];
         let has_replicas = sizes.replicas > 1;
-        let divided = |own: Vec<f32>| Divisible { own: Some(own.into()), whole: Numbers::default() };
-        let undivided = |whole: Vec<f32>| Divisible { own: None, whole: whole.into() };
-        let owned = parameters.iter().map(Parameter::piece_length).sum();
+        let sharded = |shard: Vec<f32>| Sharded { shard: Some(shard.into()), full: Numbers::default() };
+        let unsharded = |full: Vec<f32>| Sharded { shard: None, full: full.into() };
+        let owned = parameters.iter().map(Parameter::shard_length).sum();
         let gradients = match sizes.divides >= Divides::Gradients {
-            true => divided(vec![0.0; owned]),
-            false => undivided(vec![0.0; length]),
+            true => sharded(vec![0.0; owned]),
+            false => unsharded(vec![0.0; length]),
         };
         let weights = if sizes.divides >= Divides::Weights {
             let mut own = Vec::with_capacity(owned);
-            parameters.iter().for_each(|parameter| own.extend_from_slice(&weights[parameter.own_piece()]));
-            divided(own)
+            parameters.iter().for_each(|parameter| own.extend_from_slice(&weights[parameter.own_shard()]));
+            sharded(own)
         } else {
-            undivided(weights)
+            unsharded(weights)
         };
         Self {
             moments,
@@ -187,13 +187,13 @@ impl LayerState {
 
     /// The weights of a parameter that the layer has.
     pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
-        Some(self.weights.whole.slice().part(self.parameter(name)?.range()))
+        Some(self.weights.full.slice().part(self.parameter(name)?.range()))
     }
 
     /// The gradients of a parameter that the layer has, to add to.
     pub fn write(&mut self, device: &dyn Device, name: ParameterName) -> Option<SliceMut<'_>> {
         let range = self.parameter(name)?.range();
-        Some(self.whole_gradients(device).part(range))
+        Some(self.full_gradients(device).part(range))
     }
 
     /// Those of two parameters, of which the second one stands behind the first.
@@ -212,26 +212,26 @@ impl LayerState {
         names: [ParameterName; 2],
     ) -> (Option<Slice<'_>>, [Option<SliceMut<'_>>; 2]) {
         let [first, second] = names.map(|name| self.parameter(name).map(Parameter::range));
-        self.whole_gradients(device);
+        self.full_gradients(device);
         let Self { weights, gradients, .. } = self;
-        let read = first.clone().map(|first| weights.whole.slice().part(first));
-        let whole = gradients.whole.slice_mut();
+        let read = first.clone().map(|first| weights.full.slice().part(first));
+        let full = gradients.full.slice_mut();
         let Some(second) = second else {
-            return (read, [first.map(|first| whole.part(first)), None]);
+            return (read, [first.map(|first| full.part(first)), None]);
         };
-        let [before, behind] = whole.split_at(second.start);
+        let [before, behind] = full.split_at(second.start);
         (read, [first.map(|first| before.part(first)), Some(behind.part(0..second.len()))])
     }
 
-    fn whole_gradients(&mut self, device: &dyn Device) -> SliceMut<'_> {
-        if self.gradients.whole.is_empty() {
-            self.gradients.whole = device.any(self.length, Number::F32);
-            device.zero(self.gradients.whole.slice_mut());
+    fn full_gradients(&mut self, device: &dyn Device) -> SliceMut<'_> {
+        if self.gradients.full.is_empty() {
+            self.gradients.full = device.any(self.length, Number::F32);
+            device.zero(self.gradients.full.slice_mut());
         }
-        self.gradients.whole.slice_mut()
+        self.gradients.full.slice_mut()
     }
 
-    /// Where the parameters that some ranks share are in the whole.
+    /// Where the parameters that some ranks share are in the full buffer.
     pub fn range(&self, sharing: Sharing) -> Range<usize> {
         let own = || self.parameters.iter().filter(|parameter| parameter.sharing == sharing);
         match (own().next(), own().next_back()) {
@@ -240,24 +240,24 @@ impl LayerState {
         }
     }
 
-    /// Takes in the sums of this rank's pieces of the gradients that some ranks share. The last of them gives up the
-    /// whole, where only pieces are kept.
+    /// Takes in the sums of this rank's shards of the gradients that some ranks share. The last of them frees the full
+    /// buffer, if only shards are kept.
     pub fn take_in(&mut self, device: &dyn Device, sharing: Sharing, sums: Numbers) {
         let (mut taken, mut at) = (0, 0);
         let last = self.reduced[0] + 1 >= self.reduced[1];
         for parameter in &self.parameters {
-            let (piece, own) = (parameter.own_piece(), at..at + parameter.piece_length());
-            at = own.end;
-            let Divisible { whole, own: kept } = &mut self.gradients;
+            let (of_full, of_shard) = (parameter.own_shard(), at..at + parameter.shard_length());
+            at = of_shard.end;
+            let Sharded { full, shard } = &mut self.gradients;
             if parameter.sharing == sharing {
-                let sum = sums.slice().part(taken..taken + piece.len());
-                taken += piece.len();
-                match kept {
-                    Some(kept) => device.add(kept.slice_mut().part(own), sum),
-                    None => device.copy(whole.slice_mut().part(piece), sum),
+                let sum = sums.slice().part(taken..taken + of_full.len());
+                taken += of_full.len();
+                match shard {
+                    Some(shard) => device.add(shard.slice_mut().part(of_shard), sum),
+                    None => device.copy(full.slice_mut().part(of_full), sum),
                 }
-            } else if let (true, 1, Some(kept)) = (last, parameter.shard, kept) {
-                device.add(kept.slice_mut().part(own), whole.slice().part(piece));
+            } else if let (true, 1, Some(shard)) = (last, parameter.shards, shard) {
+                device.add(shard.slice_mut().part(of_shard), full.slice().part(of_full));
             }
         }
         if let Numbers::Host(data) = sums {
@@ -266,32 +266,33 @@ impl LayerState {
         self.reduced[0] += 1;
         if last {
             self.reduced[0] = 0;
-            self.gradients.give_up_whole();
+            self.gradients.free_full();
         }
     }
 
-    /// The whole of the weights, to be put together. What this rank has alone is there.
-    pub fn whole_weights(&mut self, device: &dyn Device) -> SliceMut<'_> {
-        let Divisible { whole, own } = &mut self.weights;
-        if whole.is_empty() {
-            *whole = device.any(self.length, device.number());
+    /// The full buffer of the weights, to be gathered. Parameters that this rank does not share are there already.
+    pub fn full_weights(&mut self, device: &dyn Device) -> SliceMut<'_> {
+        let Sharded { full, shard } = &mut self.weights;
+        if full.is_empty() {
+            *full = device.any(self.length, device.number());
             let mut at = 0;
             for parameter in &self.parameters {
-                let own_range = at..at + parameter.piece_length();
-                at = own_range.end;
-                if let (1, Some(kept)) = (parameter.shard, &own) {
-                    device.copy(whole.slice_mut().part(parameter.own_piece()), kept.slice().part(own_range));
+                let of_shard = at..at + parameter.shard_length();
+                at = of_shard.end;
+                if let (1, Some(shard)) = (parameter.shards, &shard) {
+                    let shard = shard.slice().part(of_shard);
+                    device.copy(full.slice_mut().part(parameter.own_shard()), shard);
                 }
             }
         }
-        whole.slice_mut()
+        full.slice_mut()
     }
 
     /// What this rank updates: each parameter with its gradients.
     pub fn own_gradients(&self) -> impl Iterator<Item = (&Parameter, Slice<'_>)> {
         let mut at = 0;
         self.parameters.iter().map(move |parameter| {
-            let places = [parameter.own_piece(), at..at + parameter.piece_length()];
+            let places = [parameter.own_shard(), at..at + parameter.shard_length()];
             at = places[1].end;
             (parameter, self.gradients.read(places))
         })
@@ -312,7 +313,7 @@ impl LayerState {
     /// The same all at a time.
     pub fn all_owned(&mut self) -> impl Iterator<Item = Owned<'_>> {
         let Self { parameters, weights, gradients, moments, .. } = self;
-        let (weights, gradients) = (weights.pieces(parameters), gradients.pieces(parameters));
+        let (weights, gradients) = (weights.shards(parameters), gradients.shards(parameters));
         let numbers = weights.into_iter().zip(gradients).zip(moments);
         parameters.iter().zip(numbers).map(|(parameter, ((weights, gradients), moments))| Owned {
             parameter,
@@ -338,12 +339,12 @@ impl LayerState {
     fn load<E>(&mut self, mut load: impl FnMut(&Parameter) -> Result<Option<Loaded>, E>) -> Result<(), E> {
         let mut first = 0;
         for (parameter, moments) in self.parameters.iter().zip(&mut self.moments) {
-            let own = first..first + parameter.piece_length();
+            let own = first..first + parameter.shard_length();
             first = own.end;
             let Some(loaded) = load(parameter)? else { continue };
-            match &mut self.weights.own {
-                None => parameter.fill(&loaded.weights, self.weights.whole.host_mut()),
-                Some(pieces) => parameter.collect(&loaded.weights, &mut pieces.host_mut()[own]),
+            match &mut self.weights.shard {
+                None => parameter.fill(&loaded.weights, self.weights.full.host_mut()),
+                Some(shard) => parameter.collect(&loaded.weights, &mut shard.host_mut()[own]),
             }
             for (moment, loaded) in moments.iter_mut().zip(&loaded.moments) {
                 parameter.collect(loaded, moment.host_mut());
@@ -352,19 +353,19 @@ impl LayerState {
         Ok(())
     }
 
-    /// Copies what this rank has of the parameter of that index into the whole of all ranks.
+    /// Copies this rank's elements of the parameter of that index into the full parameter.
     pub fn put(&self, index: usize, into: &mut [f32]) {
         let parameter = &self.parameters[index];
-        match &self.weights.own {
+        match &self.weights.shard {
             None => {
-                let whole = self.weights.whole.host();
-                parameter.put(into, |at| Some(whole[at]));
+                let full = self.weights.full.host();
+                parameter.put(into, |at| Some(full[at]));
             }
-            Some(own) => {
-                let own = own.host();
-                let first: usize = self.parameters[..index].iter().map(Parameter::piece_length).sum();
-                let piece = parameter.own_piece();
-                parameter.put(into, |at| piece.contains(&at).then(|| own[first + at - piece.start]));
+            Some(shard) => {
+                let shard = shard.host();
+                let first: usize = self.parameters[..index].iter().map(Parameter::shard_length).sum();
+                let range = parameter.own_shard();
+                parameter.put(into, |at| range.contains(&at).then(|| shard[first + at - range.start]));
             }
         }
     }
@@ -395,7 +396,7 @@ impl State {
         layers.try_for_each(|(layer, state)| state.load(|parameter| load(*layer, parameter)))
     }
 
-    /// Takes everything from the host to a device but what is offloaded. All numbers of a layer are a sign of life.
+    /// Takes everything from the host to a device but what is offloaded. All numbers of a layer are a beat.
     pub fn bring_to(&mut self, device: &dyn Device, offload: &Offload, heartbeat: &Heartbeat) {
         self.each(|numbers, kind| {
             heartbeat.beat();
@@ -413,7 +414,7 @@ impl State {
     pub fn bring_back(&mut self, device: &dyn Device, heartbeat: &Heartbeat) {
         self.each(|numbers, _| {
             heartbeat.beat();
-            if let Slice::Far(_) = numbers.slice() {
+            if let Slice::Device(_) = numbers.slice() {
                 *numbers = device.read(numbers.slice()).into_owned().into();
             }
         });
@@ -501,7 +502,7 @@ stages = ["12 none"]"#
                     let [first, second, masters @ ..] = moments else { panic!("Adam has two moments") };
                     let weights = weights.host();
                     for zeros in [gradients.host(), first.host(), second.host()] {
-                        assert_eq!(zeros, vec![0.0; parameter.piece_length()], "{sharding}");
+                        assert_eq!(zeros, vec![0.0; parameter.shard_length()], "{sharding}");
                     }
                     // The f32 weights that bf16 ones are rounded from.
                     for master in masters.iter() {
@@ -511,9 +512,9 @@ stages = ["12 none"]"#
                     }
                     assert_eq!(masters.len(), usize::from(precision == "bf16"));
                 });
-                let [owned, whole] = [Parameter::piece_length, Parameter::padded_length]
+                let [owned, full] = [Parameter::shard_length, Parameter::padded_length]
                     .map(|length| layer.parameters.iter().map(length).sum::<usize>());
-                let kept = if sharding == "zero1" { whole } else { owned };
+                let kept = if sharding == "zero1" { full } else { owned };
                 assert_eq!(layer.gradients.bytes(), 4 * kept, "{sharding}");
             }
         }

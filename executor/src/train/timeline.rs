@@ -2,7 +2,7 @@
 //!
 //! A collective runs from when its last member has come, and a message from when its sender has; what is before is waiting.
 
-use crate::train::record::{Held, Record, Recorded};
+use crate::train::record::{HeldBytes, OpRecord, Record};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work};
 use trainwright_spec::units::{Bytes, Picoseconds};
@@ -10,7 +10,7 @@ use trainwright_traces::timeline::{Activity, CallTrack, MemoryChange, RankTrack,
 
 /// When what several ranks take part in can begin.
 #[derive(Default)]
-struct Meetings {
+struct Arrivals {
     /// By group and number in the order of its collectives.
     collectives: BTreeMap<(usize, usize), u64>,
     /// By sender, channel and microbatch.
@@ -26,7 +26,7 @@ pub(crate) fn timeline(
     let first = records.iter().flat_map(|record| record.ops.first()).map(|op| op.start).min().unwrap_or(0);
     let last = records.iter().flat_map(|record| record.ops.last()).map(|op| op.end).max().unwrap_or(first);
     let at = |nanoseconds: u64| Picoseconds((nanoseconds.saturating_sub(first)).saturating_mul(1000));
-    let meetings = Meetings::of(program, records);
+    let arrivals = Arrivals::of(program, records);
     let mut labels = Vec::new();
     let mut first_label = Vec::new();
     for segment in &program.segments {
@@ -41,23 +41,23 @@ pub(crate) fn timeline(
         timeline.calls.extend(rank.calls.iter().map(|call| CallTrack { rank: index, action: call.action }));
         let mut counted = BTreeMap::new();
         let mut spans = Vec::new();
-        for recorded in &record.ops {
-            let (op, begins) = meetings.begins(program, rank, recorded, &mut counted);
-            let begins = begins.unwrap_or(recorded.start).clamp(recorded.start, recorded.end);
-            let segment = rank.calls[recorded.call as usize].segment;
+        for op_record in &record.ops {
+            let (op, begins) = arrivals.begins(program, rank, op_record, &mut counted);
+            let begins = begins.unwrap_or(op_record.start).clamp(op_record.start, op_record.end);
+            let segment = rank.calls[op_record.call as usize].segment;
             let span = Span {
                 rank: index as u32,
-                label: first_label[segment] + recorded.op,
-                call: first_call + recorded.call,
+                label: first_label[segment] + op_record.op,
+                call: first_call + op_record.call,
                 stream: op.stream,
                 pass: op.pass,
                 activity: activity(op),
                 start: at(begins),
-                end: at(recorded.end),
+                end: at(op_record.end),
             };
-            if begins > recorded.start {
+            if begins > op_record.start {
                 let wait =
-                    Span { activity: Activity::Wait, start: at(recorded.start), end: at(begins), ..span };
+                    Span { activity: Activity::Wait, start: at(op_record.start), end: at(begins), ..span };
                 spans.push(wait);
             }
             spans.push(span);
@@ -69,8 +69,10 @@ pub(crate) fn timeline(
         let start =
             resident[index].iter().map(|(kind, bytes)| change(*kind, Picoseconds::ZERO, *bytes as f64));
         timeline.memory.extend(start);
-        let mut known =
-            Held { tensors: 0, state: record.memory.first().map_or([0, 0], |_| whole(&resident[index])) };
+        let mut known = HeldBytes {
+            tensors: 0,
+            state: record.memory.first().map_or([0, 0], |_| whole(&resident[index])),
+        };
         for (time, held) in &record.memory {
             let kinds = [
                 (MemoryKind::Activations, held.tensors, known.tensors),
@@ -95,7 +97,7 @@ fn whole(resident: &[(MemoryKind, usize)]) -> [usize; 2] {
 }
 
 /// An op and how long it took on a rank from when it could begin.
-pub(crate) struct Met<'a> {
+pub(crate) struct TimedOp<'a> {
     pub op: &'a Op,
     /// The group of a collective.
     pub group: Option<usize>,
@@ -103,19 +105,19 @@ pub(crate) struct Met<'a> {
 }
 
 /// All ops of a step.
-pub(crate) fn met_ops<'a>(program: &'a Program, records: &[Record]) -> Vec<Met<'a>> {
-    let meetings = Meetings::of(program, records);
+pub(crate) fn timed_ops<'a>(program: &'a Program, records: &[Record]) -> Vec<TimedOp<'a>> {
+    let arrivals = Arrivals::of(program, records);
     let mut all = Vec::new();
     for (rank, record) in program.ranks.iter().zip(records) {
         let mut counted = BTreeMap::new();
-        for recorded in &record.ops {
-            let (op, begins) = meetings.begins(program, rank, recorded, &mut counted);
-            let begins = begins.unwrap_or(recorded.start).clamp(recorded.start, recorded.end);
+        for op_record in &record.ops {
+            let (op, begins) = arrivals.begins(program, rank, op_record, &mut counted);
+            let begins = begins.unwrap_or(op_record.start).clamp(op_record.start, op_record.end);
             let group = match op.work {
                 Work::Collective { axis, .. } => group_of(rank, axis),
                 _ => None,
             };
-            all.push(Met { op, group, seconds: (recorded.end - begins) as f64 * 1e-9 });
+            all.push(TimedOp { op, group, seconds: (op_record.end - begins) as f64 * 1e-9 });
         }
     }
     all
@@ -145,30 +147,30 @@ fn group_of(rank: &RankProgram, axis: Axis) -> Option<usize> {
     rank.groups[at]
 }
 
-impl Meetings {
+impl Arrivals {
     fn of(program: &Program, records: &[Record]) -> Self {
-        let mut meetings = Self::default();
+        let mut arrivals = Self::default();
         for (rank, record) in program.ranks.iter().zip(records) {
             let mut counted: BTreeMap<usize, usize> = BTreeMap::new();
-            for recorded in &record.ops {
-                let call = &rank.calls[recorded.call as usize];
-                match program.segments[call.segment].ops[recorded.op as usize].work {
+            for op_record in &record.ops {
+                let call = &rank.calls[op_record.call as usize];
+                match program.segments[call.segment].ops[op_record.op as usize].work {
                     Work::Collective { axis, .. } => {
                         let Some(group) = group_of(rank, axis) else { continue };
                         let number = counted.entry(group).or_default();
-                        let start = meetings.collectives.entry((group, *number)).or_default();
-                        *start = (*start).max(recorded.start);
+                        let start = arrivals.collectives.entry((group, *number)).or_default();
+                        *start = (*start).max(op_record.start);
                         *number += 1;
                     }
                     Work::Send { channel, .. } => {
                         let microbatch = call.action.map_or(0, |action| action.microbatch);
-                        meetings.sends.insert((rank.rank, channel, microbatch), recorded.start);
+                        arrivals.sends.insert((rank.rank, channel, microbatch), op_record.start);
                     }
                     _ => {}
                 }
             }
         }
-        meetings
+        arrivals
     }
 
     /// The op, and when it can begin if that depends on others.
@@ -176,11 +178,11 @@ impl Meetings {
         &self,
         program: &'a Program,
         rank: &RankProgram,
-        recorded: &Recorded,
+        op_record: &OpRecord,
         counted: &mut BTreeMap<usize, usize>,
     ) -> (&'a Op, Option<u64>) {
-        let call = &rank.calls[recorded.call as usize];
-        let op = &program.segments[call.segment].ops[recorded.op as usize];
+        let call = &rank.calls[op_record.call as usize];
+        let op = &program.segments[call.segment].ops[op_record.op as usize];
         let begins = match op.work {
             Work::Collective { axis, .. } => group_of(rank, axis).and_then(|group| {
                 let number = counted.entry(group).or_default();

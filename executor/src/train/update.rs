@@ -289,7 +289,7 @@ impl<'a> Update<'a> {
         }
         self.device.optimize(&step, &mut tensors, self.ratios.is_some().then_some(&whole));
         for (_, layer) in state.layers_mut().filter(|(name, _)| is_meant(*name)) {
-            for numbers in [Some(&mut layer.gradients.whole), layer.gradients.own.as_mut()] {
+            for numbers in [Some(&mut layer.gradients.full), layer.gradients.shard.as_mut()] {
                 numbers.into_iter().for_each(|numbers| self.device.zero(numbers.slice_mut()));
             }
         }
@@ -314,7 +314,7 @@ fn sum_whole(
             });
         }
     };
-    if communicator.way(members) != Route::Host {
+    if communicator.route(members) != Route::Host {
         return sum_together(device, communicator, members, |work| visit(state, work));
     }
     visit(state, &mut |gradients| together.extend_from_slice(&device.read(gradients.as_slice())));

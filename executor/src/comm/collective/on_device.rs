@@ -4,11 +4,11 @@
 
 use super::{Combine, Communicator, OnGpu};
 use crate::comm::members::Members;
-use crate::comm::nccl_pairs::Ends;
+use crate::comm::nccl_pairs::Endpoints;
 use crate::comm::routes::Route;
 use crate::comm::transport::{Envelope, Tag};
 use crate::device::tensor::Tensor;
-use crate::device::{Device, Far, Numbers, Slice, SliceMut, on_host};
+use crate::device::{Device, DeviceSlice, Numbers, Slice, SliceMut, on_host};
 use crate::error::Fault;
 use std::ops::Range;
 use trainwright_kernels::cuda::{Collective, Membership};
@@ -18,7 +18,7 @@ const PACK: usize = 8;
 
 impl Communicator<'_> {
     /// How the members of a group communicate.
-    pub fn way(&self, members: &Members) -> Route {
+    pub fn route(&self, members: &Members) -> Route {
         self.on_gpu.as_ref().map_or(Route::Host, |own| own.routes.group(&members.ranks))
     }
 
@@ -46,39 +46,39 @@ impl Communicator<'_> {
 
     /// Every member's numbers together, in every member's.
     pub fn sum(&mut self, device: &dyn Device, members: &Members, numbers: SliceMut) -> Result<(), Fault> {
-        let way = self.way(members);
+        let route = self.route(members);
         // What is offloaded is on no member's device.
-        if way == Route::Host || matches!(numbers, SliceMut::Host(_)) {
+        if route == Route::Host || matches!(numbers, SliceMut::Host(_)) {
             return on_host(device, numbers, |data| self.all_reduce(members, data, Combine::Sum));
         }
         let own = numbers.device();
-        if way == Route::Nccl {
+        if route == Route::Nccl {
             let sum = Collective::AllReduce { x: own.at, count: own.length };
             device.collective(members.group, sum, own.number);
             return Ok(());
         }
-        let all = self.meet(device, members, own)?;
+        let all = self.exchange(device, members, own)?;
         // Each sums its part into its own numbers, where nobody else reads that part, ...
         let part = |place| part(own.length, members.ranks.len(), place);
         let summed = part(members.place);
         if !summed.is_empty() {
-            device.sum(SliceMut::Far(own).part(summed.clone()), &parts(&all, &summed));
+            device.sum(SliceMut::Device(own).part(summed.clone()), &parts(&all, &summed));
         }
         // ... and takes the others' sums when all are there, which says that all have read, too.
-        self.meet(device, members, own)?;
+        self.exchange(device, members, own)?;
         for (place, other) in all.iter().enumerate().filter(|(place, _)| *place != members.place) {
             let range = part(place);
             if !range.is_empty() {
-                device.copy(SliceMut::Far(own).part(range.clone()), Slice::Far(*other).part(range));
+                device.copy(SliceMut::Device(own).part(range.clone()), Slice::Device(*other).part(range));
             }
         }
-        self.meet(device, members, own)?;
+        self.exchange(device, members, own)?;
         Ok(())
     }
 
     /// The sums over all members of this member's pieces of their numbers, one behind the other. `pieces` are those of each
     /// member, as long as each other's.
-    pub fn sum_pieces(
+    pub fn sum_shards(
         &mut self,
         device: &dyn Device,
         members: &Members,
@@ -88,7 +88,7 @@ impl Communicator<'_> {
         let (own, mine) = (numbers.device(), pieces(members.place));
         let count = mine.iter().map(Range::len).sum();
         let mut sums = device.any(count, own.number);
-        if self.way(members) == Route::Nccl {
+        if self.route(members) == Route::Nccl {
             let all: Vec<Range<usize>> = (0..members.ranks.len()).flat_map(pieces).collect();
             let message = together(device, own, &all);
             let from = message.as_ref().map_or(own, |message| message.slice().device()).at;
@@ -96,14 +96,14 @@ impl Communicator<'_> {
             device.collective(members.group, sum, own.number);
             return Ok(sums);
         }
-        let all = self.meet(device, members, own)?;
+        let all = self.exchange(device, members, own)?;
         let mut at = 0;
         for piece in &mine {
             let range = at..at + piece.len();
             at = range.end;
             device.sum(sums.slice_mut().part(range), &parts(&all, piece));
         }
-        self.meet(device, members, own)?;
+        self.exchange(device, members, own)?;
         Ok(sums)
     }
 
@@ -111,44 +111,49 @@ impl Communicator<'_> {
     pub fn gather(&mut self, device: &dyn Device, members: &Members, own: Slice) -> Result<Numbers, Fault> {
         let own = own.device();
         let mut all = device.any(own.length * members.ranks.len(), own.number);
-        if self.way(members) == Route::Nccl {
+        if self.route(members) == Route::Nccl {
             let to = all.slice().device().at;
             let gather = Collective::AllGather { from: own.at, to, count: own.length };
             device.collective(members.group, gather, own.number);
             return Ok(all);
         }
-        for (place, other) in self.meet(device, members, own)?.into_iter().enumerate() {
+        for (place, other) in self.exchange(device, members, own)?.into_iter().enumerate() {
             let range = own.length * place..own.length * (place + 1);
-            device.copy(all.slice_mut().part(range), Slice::Far(other));
+            device.copy(all.slice_mut().part(range), Slice::Device(other));
         }
-        self.meet(device, members, own)?;
+        self.exchange(device, members, own)?;
         Ok(all)
     }
 
     /// Every member's numbers, for `take` to copy from. They stay as they are until all have.
-    pub fn see(
+    pub fn read_all(
         &mut self,
         device: &dyn Device,
         members: &Members,
         own: Slice,
         take: impl FnOnce(&[Slice]),
     ) -> Result<(), Fault> {
-        if self.way(members) == Route::Nccl {
+        if self.route(members) == Route::Nccl {
             let all = self.gather(device, members, own)?;
             let part = |place| all.slice().part(own.len() * place..own.len() * (place + 1));
             take(&(0..members.ranks.len()).map(part).collect::<Vec<_>>());
             return Ok(());
         }
         let own = own.device();
-        let all: Vec<Slice> = self.meet(device, members, own)?.into_iter().map(Slice::Far).collect();
+        let all: Vec<Slice> = self.exchange(device, members, own)?.into_iter().map(Slice::Device).collect();
         take(&all);
-        self.meet(device, members, own)?;
+        self.exchange(device, members, own)?;
         Ok(())
     }
 
-    fn meet(&mut self, device: &dyn Device, members: &Members, own: Far) -> Result<Vec<Far>, Fault> {
+    fn exchange(
+        &mut self,
+        device: &dyn Device,
+        members: &Members,
+        own: DeviceSlice,
+    ) -> Result<Vec<DeviceSlice>, Fault> {
         let on_gpu = self.on_gpu.as_mut().expect("who meets on a GPU has one");
-        on_gpu.near.meet(device, members, own)
+        on_gpu.local_peers.exchange(device, members, own)
     }
 
     /// Enters the pairs between which NCCL carries messages.
@@ -158,7 +163,7 @@ impl Communicator<'_> {
     }
 
     /// The device's stream for messages from one rank to another, if it is not that of all messages.
-    pub fn stream(&self, ends: Ends) -> Option<usize> {
+    pub fn stream(&self, ends: Endpoints) -> Option<usize> {
         self.on_gpu.as_ref()?.pairs.stream(ends)
     }
 
@@ -167,7 +172,7 @@ impl Communicator<'_> {
         let Some(on_gpu) = &mut self.on_gpu else { return self.transport.send(envelope, tensor.into_vec()) };
         match on_gpu.routes.message(envelope.from, envelope.to) {
             Route::Host => self.transport.send(envelope, tensor.into_vec()),
-            Route::Device => on_gpu.near.send(device, envelope, tensor),
+            Route::Device => on_gpu.local_peers.send(device, envelope, tensor),
             Route::Nccl => on_gpu.pairs.send(device, envelope, tensor),
         }
     }
@@ -183,21 +188,21 @@ impl Communicator<'_> {
         let Some(on_gpu) = &mut self.on_gpu else { return by_host() };
         match on_gpu.routes.message(envelope.from, envelope.to) {
             Route::Host => by_host(),
-            Route::Device => on_gpu.near.receive(device, envelope, width),
+            Route::Device => on_gpu.local_peers.receive(device, envelope, width),
             Route::Nccl => on_gpu.pairs.receive(device, envelope, width),
         }
     }
 
     /// At the end of a step: memory that others have read is this rank's again.
     pub fn end_step(&mut self, device: &dyn Device) -> Result<(), Fault> {
-        let Some(OnGpu { near, pairs, .. }) = &mut self.on_gpu else { return Ok(()) };
-        near.take_all_back(device)?;
+        let Some(OnGpu { local_peers, pairs, .. }) = &mut self.on_gpu else { return Ok(()) };
+        local_peers.take_all_back(device)?;
         pairs.take_all_back(device)
     }
 }
 
 /// Pieces one behind the other; none where they lie so.
-fn together(device: &dyn Device, numbers: Far, pieces: &[Range<usize>]) -> Option<Numbers> {
+fn together(device: &dyn Device, numbers: DeviceSlice, pieces: &[Range<usize>]) -> Option<Numbers> {
     let ends = [0].into_iter().chain(pieces.iter().map(|piece| piece.end));
     if pieces.iter().zip(ends).all(|(piece, end)| piece.start == end) {
         return None;
@@ -207,7 +212,7 @@ fn together(device: &dyn Device, numbers: Far, pieces: &[Range<usize>]) -> Optio
     for piece in pieces {
         let range = at..at + piece.len();
         at = range.end;
-        device.copy(all.slice_mut().part(range), Slice::Far(numbers).part(piece.clone()));
+        device.copy(all.slice_mut().part(range), Slice::Device(numbers).part(piece.clone()));
     }
     Some(all)
 }
@@ -218,8 +223,8 @@ fn part(length: usize, members: usize, place: usize) -> Range<usize> {
     (place * each).min(length)..((place + 1) * each).min(length)
 }
 
-fn parts<'a>(all: &[Far], range: &Range<usize>) -> Vec<Slice<'a>> {
-    all.iter().map(|own| Slice::Far(*own).part(range.clone())).collect()
+fn parts<'a>(all: &[DeviceSlice], range: &Range<usize>) -> Vec<Slice<'a>> {
+    all.iter().map(|own| Slice::Device(*own).part(range.clone())).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ impl StepOps for Cpu {
         false
     }
 
-    fn bring(&self, all: Vec<HostWords>) -> Vec<Words> {
+    fn upload(&self, all: Vec<HostWords>) -> Vec<Words> {
         all.into_iter().map(|words| Words::on_host(words.numbers)).collect()
     }
 

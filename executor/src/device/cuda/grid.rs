@@ -2,12 +2,12 @@
 
 use super::super::{Device, GridOps, NormGradient, RowOps, Slice, SliceMut};
 use super::structs::{address, int};
-use super::{Cuda, Far};
+use super::{Cuda, DeviceSlice};
 use trainwright_kernels::cuda::norm::NormPart;
 use trainwright_kernels::cuda::{Address, Launch};
 use trainwright_kernels::norm::Norm;
 
-fn part(norm: &Norm, x: Far, left: Option<Slice>) -> NormPart {
+fn part(norm: &Norm, x: DeviceSlice, left: Option<Slice>) -> NormPart {
     let rows = x.length / norm.width;
     let mean = address(left);
     NormPart {

@@ -71,13 +71,13 @@ impl Memory {
     }
 
     /// When all is done that the selected stream was told; none after a fault.
-    pub fn moment(&mut self) -> Option<Moment> {
-        let mut moment = None;
+    pub fn record_event(&mut self) -> Option<Moment> {
+        let mut event = None;
         self.run(|memory| {
-            moment = Some(memory.device.moment()?);
+            event = Some(memory.device.moment()?);
             Ok(())
         });
-        moment
+        event
     }
 
     /// Notes what the device is told from now on.
@@ -98,12 +98,12 @@ impl Memory {
         let mut all = Vec::new();
         for stream in 0..self.streams {
             self.select(stream);
-            all.push(self.moment());
+            all.push(self.record_event());
         }
         for stream in 0..self.streams {
             self.select(stream);
-            for (_, moment) in all.iter().enumerate().filter(|(other, _)| *other != stream) {
-                moment.iter().for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+            for (_, event) in all.iter().enumerate().filter(|(other, _)| *other != stream) {
+                event.iter().for_each(|event| self.run(|memory| memory.device.wait(event)));
             }
         }
         self.select(selected);
@@ -134,7 +134,7 @@ impl Memory {
         let stream = self.selected;
         let at = match self.free.get_mut(&(stream, bytes)).and_then(VecDeque::pop_back) {
             Some(Free { at, after, until }) => {
-                after.iter().chain(&until).for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+                after.iter().chain(&until).for_each(|event| self.run(|memory| memory.device.wait(event)));
                 at
             }
             None => {
@@ -148,9 +148,9 @@ impl Memory {
     }
 
     /// Other ranks read what is there until that moment.
-    pub fn read_until(&mut self, at: Address, moment: &Moment) {
+    pub fn read_until(&mut self, at: Address, event: &Moment) {
         if let Some((_, given)) = self.given.range_mut(..=at.0).next_back() {
-            given.until.push(moment.clone());
+            given.until.push(event.clone());
         }
     }
 
@@ -160,7 +160,7 @@ impl Memory {
             memory.device.finish()?;
             let given = memory.given.values().flat_map(|given| &given.until);
             let free = memory.free.values().flatten().flat_map(|free| &free.until);
-            given.chain(free).try_for_each(|moment| memory.device.wait_here(moment))
+            given.chain(free).try_for_each(|event| memory.device.wait_here(event))
         });
     }
 
@@ -175,7 +175,7 @@ impl Memory {
         let others = if selected == COMPUTE { vec![COMPUTE] } else { vec![COMPUTE, selected] };
         for other in others.into_iter().filter(|other| *other != stream) {
             self.select(other);
-            after.extend(self.moment());
+            after.extend(self.record_event());
         }
         self.select(selected);
         let free = self.free.entry((stream, bytes.next_multiple_of(ROUNDED))).or_default();
@@ -205,10 +205,10 @@ mod tests {
             let at = own.allocate(ROUNDED);
             let seen = own.device.allocate_on_host(ROUNDED).unwrap();
             own.run(|memory| memory.device.zero(at, ROUNDED));
-            let there = own.moment().unwrap();
+            let there = own.record_event().unwrap();
             other.run(|memory| memory.device.wait(&there));
             other.run(|memory| memory.device.copy(seen, at, ROUNDED));
-            own.read_until(at, &other.moment().unwrap());
+            own.read_until(at, &other.record_event().unwrap());
             if is_given_back {
                 own.give_back(at, ROUNDED);
             }

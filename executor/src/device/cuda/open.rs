@@ -33,7 +33,7 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
 
 /// Whether a rank's GPU multiplies numbers of 8 bits.
 #[cfg(feature = "cuda")]
-pub(crate) fn require_eight(local: usize) -> Result<(), RunError> {
+pub(crate) fn require_fp8(local: usize) -> Result<(), RunError> {
     use trainwright_kernels::cuda::driver::Gpu;
     let required = Gpu::count().and_then(|count| Gpu::require_eight(local % count));
     required.map_err(|error| missing("cuda", error))
@@ -92,7 +92,7 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
 
 /// This program knows no GPU.
 #[cfg(not(feature = "cuda"))]
-pub(crate) fn require_eight(_: usize) -> Result<(), RunError> {
+pub(crate) fn require_fp8(_: usize) -> Result<(), RunError> {
     Err(missing("cuda", WITHOUT))
 }
 

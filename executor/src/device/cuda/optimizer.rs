@@ -4,7 +4,7 @@
 use super::super::{Cpu, OptimizerOps, OptimizerStep, Rule, Updated};
 use super::by_host::{Back, is_of_host};
 use super::tables::Together;
-use super::{Cuda, Far, Numbers};
+use super::{Cuda, DeviceSlice, Numbers};
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
 use trainwright_kernels::cuda::{Address, Number};
@@ -69,8 +69,8 @@ impl Cuda {
 
     /// Room for the squares of each piece.
     fn partial(&self, together: &Together) -> (Numbers, Address) {
-        let partial: Far = self.far(4 * together.count, Number::F32);
-        (Numbers::far(partial), partial.at)
+        let partial: DeviceSlice = self.allocate(4 * together.count, Number::F32);
+        (Numbers::on_device(partial), partial.at)
     }
 }
 

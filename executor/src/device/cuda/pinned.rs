@@ -18,7 +18,7 @@ impl Pinned {
         match self.free.get_mut(&bytes).and_then(Vec::pop) {
             Some((at, after)) => {
                 made = at;
-                after.iter().for_each(|moment| device.run(|memory| memory.device.wait(moment)));
+                after.iter().for_each(|event| device.run(|memory| memory.device.wait(event)));
             }
             None => device.run(|memory| {
                 made = memory.device.allocate_on_host(bytes)?;

@@ -37,7 +37,7 @@ pub(crate) trait StepOps {
     fn sums_by_entry(&self) -> bool;
 
     /// Tokens of a step, for the device to read: from the same place in every step.
-    fn bring(&self, all: Vec<HostWords>) -> Vec<Words>;
+    fn upload(&self, all: Vec<HostWords>) -> Vec<Words>;
 
     /// Before the first op of a step.
     fn begin_step(&self, begin: StepBegin);

@@ -72,7 +72,7 @@ pub fn measure_gpus(
     let mut measure_links = |peer| links::measure(&mut bench, peer, shapes);
     let links = match gpus {
         0 | 1 => measure_links(None),
-        _ => links::beside_peer(&bare, links::largest(shapes), |peer| measure_links(Some(peer))),
+        _ => links::with_peer(&bare, links::largest(shapes), |peer| measure_links(Some(peer))),
     };
     let links = links.map_err(fault)?;
     drop(first);

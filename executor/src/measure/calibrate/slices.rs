@@ -101,7 +101,7 @@ fn whole(model: Model, [sequence, batch]: [usize; 2], threading: Threading) -> P
 }
 
 /// The same run on as many data ranks as the machine has, each doing as much.
-pub(super) fn crowded(slice: &Plan, threading: Threading) -> Plan {
+pub(super) fn oversubscribed(slice: &Plan, threading: Threading) -> Plan {
     let mut plan = slice.clone();
     plan.cluster.node.gpus.value = threading.ranks;
     plan.mesh.data = threading.ranks;

@@ -97,7 +97,7 @@ impl Saver<'_> {
             .iter()
             .map(|(key, parts)| {
                 let (layer, name) = *key;
-                (stored(&self.plan.model, layer, name, parts[0].parameter.whole), parts)
+                (stored(&self.plan.model, layer, name, parts[0].parameter.full_shape), parts)
             })
             .collect();
         let names = moment_names(self.moments);
@@ -111,12 +111,12 @@ impl Saver<'_> {
         let mut weights = TensorWriter::new(&draft.path.join("model.safetensors"), &weights)?;
         let mut moments = TensorWriter::new(&draft.path.join("optimizer.safetensors"), &moments)?;
         for (stored, parts) in &tensors {
-            let [rows, columns] = parts[0].parameter.whole;
+            let [rows, columns] = parts[0].parameter.full_shape;
             let mut wholes = vec![vec![0.0; rows * columns]; 1 + names.len()];
             self.heartbeat.beat();
             for part in *parts {
                 let pieces = self.piece(part, state)?;
-                let length = part.parameter.piece_length();
+                let length = part.parameter.shard_length();
                 for (whole, piece) in wholes.iter_mut().zip(pieces.chunks_exact(length)) {
                     part.parameter.spread(piece, whole);
                 }

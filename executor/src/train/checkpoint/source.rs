@@ -81,9 +81,9 @@ impl Beginning {
         moments: u64,
     ) -> Result<Option<Loaded>, CheckpointError> {
         let Some(weights) = &self.weights else { return Ok(None) };
-        let tensors = stored(model, parameter.home(layer), parameter.name, parameter.whole);
+        let tensors = stored(model, parameter.home(layer), parameter.name, parameter.full_shape);
         let read = |reader: &TensorReader, ending: &str| {
-            let mut whole = vec![0.0; parameter.whole[0] * parameter.whole[1]];
+            let mut whole = vec![0.0; parameter.full_shape[0] * parameter.full_shape[1]];
             for tensor in &tensors {
                 tensor.put(&reader.read(&spellings(tensor, ending), tensor)?, &mut whole);
             }

@@ -3,7 +3,7 @@
 use super::dropout::of_probabilities;
 use super::operator::{Operator, Step};
 use crate::device::tensor::Tensor;
-use crate::device::{AttentionGradient, Met, Numbers};
+use crate::device::{AttentionGradient, AttentionOutput, Numbers};
 use trainwright_kernels::attention;
 use trainwright_spec::model::Mask;
 
@@ -36,8 +36,8 @@ impl Operator for Attention {
         let kept = step.kept();
         let output = kept.output.clone().expect("attention keeps its output or makes it again");
         let (heads, left) = (output.slice(), kept.own::<LogSums>().0.slice());
-        let met = Met { heads, left, gradient: gradient.slice() };
-        let gradient = AttentionGradient { qkv: input.slice(), met };
+        let output = AttentionOutput { heads, left, gradient: gradient.slice() };
+        let gradient = AttentionGradient { qkv: input.slice(), output };
         let made = match drops {
             None => device.attention_gradient(&kernel, gradient),
             Some(drops) => device.attention_gradient_dropping(&kernel, drops, gradient),

@@ -135,7 +135,7 @@ impl Operator for Grouped {
 }
 
 fn multiply(device: &dyn Device, out: SliceMut, onto: Onto, [left, right]: [Matrix; 2]) {
-    device.multiply(out, Product { left, right, onto, bias: None, eight: None });
+    device.multiply(out, Product { left, right, onto, bias: None, fp8: None });
 }
 
 fn groups(step: &mut Step) -> Vec<usize> {

@@ -115,7 +115,7 @@ fn blocks<'s>(step: &'s mut Step) -> &'s mut Blocks {
 /// What was summed in 32 bits, as modules have it.
 fn narrow(device: &dyn Device, sum: Tensor) -> Tensor {
     match sum.slice() {
-        Slice::Far(far) if far.number != device.number() => {
+        Slice::Device(on_device) if on_device.number != device.number() => {
             let mut own = Tensor::any_on(device, sum.rows(), sum.width());
             device.cast(own.slice_mut(), sum.slice());
             own
@@ -172,7 +172,7 @@ fn product(step: &mut Step, head: bool) {
     let (row, column) = (blocks.row.slice(), blocks.column.slice());
     let inner = elements / width;
     let multiply = |out: &mut Tensor, onto: Onto, left: Matrix, right: Matrix| {
-        device.multiply(out.slice_mut(), Product { left, right, onto, bias: None, eight: None });
+        device.multiply(out.slice_mut(), Product { left, right, onto, bias: None, fp8: None });
     };
     let zeros = || {
         let mut sum = wide(device, rows, inner);
@@ -281,7 +281,7 @@ impl Stepwise for GridNorm {
 /// Mean and 1 / √(variance + ε) of each token from its sums.
 fn forward(step: &mut Step) {
     let (norm, device) = (kernel(step), step.device);
-    let whole = step.sizes.whole_hidden as f32;
+    let whole = step.sizes.full_hidden as f32;
     let input = step.frame.take_flow();
     let sums = std::mem::take(&mut step.kept().own::<GridNormKept>().sums);
     let mean = |sums: &[f32]| if norm.centred { sums[0] / whole } else { 0.0 };
@@ -324,7 +324,7 @@ fn backward(step: &mut Step) {
     let mut sum = step.frame.past_gradient.take().unwrap_or_else(zeros);
     let gain = step.read(names(step)[0]);
     let read = NormGradient { x: input.slice(), gain, left: left.slice(), gradient: gradient.slice() };
-    device.scale_gradient(&norm, read, (&sums, step.sizes.whole_hidden), sum.slice_mut());
+    device.scale_gradient(&norm, read, (&sums, step.sizes.full_hidden), sum.slice_mut());
     step.kept().own::<GridNormKept>().left = left;
     step.frame.gradient = Some(sum);
 }

@@ -25,8 +25,8 @@ impl Operator for Linear {
         let left = Matrix::rows(input.slice(), input.width());
         let right = Matrix::rows(weights, input.width()).transposed();
         let bias = bias(step).and_then(|name| step.read(name));
-        let eight = eight(step, [Eight::E4m3, Eight::E4m3]);
-        step.device.multiply(output.slice_mut(), Product { left, right, onto: Onto::Replace, bias, eight });
+        let fp8 = fp8_formats(step, [Eight::E4m3, Eight::E4m3]);
+        step.device.multiply(output.slice_mut(), Product { left, right, onto: Onto::Replace, bias, fp8 });
         output
     }
 
@@ -38,8 +38,8 @@ impl Operator for Linear {
         let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
         let left = Matrix::rows(gradient.slice(), gradient.width());
         let right = Matrix::rows(weights, inputs);
-        let eight = eight(step, [Eight::E5m2, Eight::E4m3]);
-        let product = Product { left, right, onto: Onto::Replace, bias: None, eight };
+        let fp8 = fp8_formats(step, [Eight::E5m2, Eight::E4m3]);
+        let product = Product { left, right, onto: Onto::Replace, bias: None, fp8 };
         step.device.multiply(to_input.slice_mut(), product);
         Some(to_input)
     }
@@ -52,12 +52,12 @@ impl Operator for Linear {
             Some(gathered) => gathered,
             None => step.kept_input(),
         };
-        let eight = eight(step, [Eight::E5m2, Eight::E4m3]);
+        let fp8 = fp8_formats(step, [Eight::E5m2, Eight::E4m3]);
         let layer = step.state.layer_mut(layer);
         let to_weight = layer.write(step.device, name).expect("a product has a weight");
         let left = Matrix::rows(gradient.slice(), gradient.width()).transposed();
         let right = Matrix::rows(input.slice(), input.width());
-        step.device.multiply(to_weight, Product { left, right, onto: Onto::Add, bias: None, eight });
+        step.device.multiply(to_weight, Product { left, right, onto: Onto::Add, bias: None, fp8 });
     }
 
     fn vector_gradient(&self, step: &mut Step) {
@@ -70,9 +70,9 @@ impl Operator for Linear {
 }
 
 /// The numbers that the operands of a product are rounded to, if they are.
-fn eight(step: &Step, operands: [Eight; 2]) -> Option<[Eight; 2]> {
+fn fp8_formats(step: &Step, operands: [Eight; 2]) -> Option<[Eight; 2]> {
     let is_of_block = matches!(step.place.1, Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2);
-    (step.sizes.eight && is_of_block).then_some(operands)
+    (step.sizes.fp8 && is_of_block).then_some(operands)
 }
 
 /// Where the matrix is.

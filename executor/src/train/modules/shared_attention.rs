@@ -11,7 +11,7 @@ use super::dropout::of_probabilities;
 use super::operator::Step;
 use super::stepwise::{Among, Stepwise};
 use crate::device::tensor::Tensor;
-use crate::device::{AttentionTile, Device, Met, Numbers, Slice, SliceMut};
+use crate::device::{AttentionOutput, AttentionTile, Device, Numbers, Slice, SliceMut};
 use crate::error::Fault;
 use crate::train::sizes::Sizes;
 use exchange::Exchange;
@@ -31,7 +31,7 @@ struct Part {
 /// Keys and values of the same positions, or their gradients.
 type Pair = [Part; 2];
 
-/// What queries made of the keys that they have met so far.
+/// What queries made of the keys that they have output so far.
 #[derive(Debug, Default)]
 struct Output {
     /// The heads' outputs.
@@ -130,8 +130,8 @@ impl Stepwise for Shared {
         let work = in_work(step);
         if pass == Pass::Backward {
             let back = work.back.take().expect("backward has begun");
-            let (queries, [keys, values]) = back.made.expect("every query has met its keys");
-            step.frame.gradient = Some(Tensor::beside(&[&queries.rows, &keys.rows, &values.rows]));
+            let (queries, [keys, values]) = back.made.expect("every query has output its keys");
+            step.frame.gradient = Some(Tensor::side_by_side(&[&queries.rows, &keys.rows, &values.rows]));
             return;
         }
         work.finish(device);
@@ -241,15 +241,15 @@ impl InWork {
         for (index, queries) in self.queries.positions.iter().enumerate() {
             for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
             {
-                let met = Met {
+                let output = AttentionOutput {
                     heads: output.at(sizes, queries),
                     left: self.outputs[index].left.slice(),
                     gradient: back.gradient.at(sizes, queries),
                 };
                 let tile = self.tile(sizes, queries, &pair, &keys);
                 let [own_queries, own_keys, own_values] = match self.drops_of(queries, &keys) {
-                    None => device.attend_gradient(&kernel, tile, met),
-                    Some(drops) => device.attend_gradient_dropping(&kernel, drops, (tile, met)),
+                    None => device.attend_gradient(&kernel, tile, output),
+                    Some(drops) => device.attend_gradient_dropping(&kernel, drops, (tile, output)),
                 };
                 device.add(to_queries.at_mut(sizes, queries), own_queries.slice());
                 device.add(to_pair[0].at_mut(sizes, &keys), own_keys.slice());

@@ -60,7 +60,7 @@ struct Hop {
 #[derive(Debug)]
 struct Wave {
     rows: Tensor,
-    beside: Vec<f32>,
+    extras: Vec<f32>,
     /// How many numbers are beside each row.
     columns: usize,
 }
@@ -102,12 +102,12 @@ impl Stepwise for Dispatch {
             let k = routing.choices.per_token;
             routing.at = routing.hops.len();
             let rows = combined(device, &gradient, &routing.here, None);
-            let mut beside = vec![0.0; rows.rows() * k];
+            let mut extras = vec![0.0; rows.rows() * k];
             let visits = routing.claims_here.iter().zip(&routing.here.choices);
             for ((claim, choice), to_gate) in visits.zip(&routing.to_gates) {
-                beside[*choice as usize / routing.here.slots * k + claim.slot] += to_gate;
+                extras[*choice as usize / routing.here.slots * k + claim.slot] += to_gate;
             }
-            routing.wave = Some(Wave { rows, beside, columns: k });
+            routing.wave = Some(Wave { rows, extras, columns: k });
             return;
         }
         let top_k = (step.place.0, Module::TopK);
@@ -149,9 +149,9 @@ impl Stepwise for Dispatch {
         let routing = routing(step);
         if pass == Pass::Backward {
             let k = routing.choices.per_token;
-            let Wave { rows, beside, .. } = routing.take_wave();
+            let Wave { rows, extras, .. } = routing.take_wave();
             step.frame.gradient = Some(rows);
-            step.frame.kept((place.0, Module::TopK)).own::<Chosen>().to_gates = Some(Tensor::of(beside, k));
+            step.frame.kept((place.0, Module::TopK)).own::<Chosen>().to_gates = Some(Tensor::of(extras, k));
             return;
         }
         routing.arrive();
@@ -252,13 +252,13 @@ impl Routing {
         };
         let by_place: Vec<usize> = sent.iter().flatten().map(|(row, _)| *row).collect();
         let visits = Visits::new(self.claims.len(), &by_place);
-        let beside = sent.iter().flatten().flat_map(|(_, claims)| columns(claims)).collect();
+        let extras = sent.iter().flatten().flat_map(|(_, claims)| columns(claims)).collect();
         let rows = gathered(device, &self.take_wave().rows, &visits, None);
-        let leaving = Wave { rows, beside, columns: 2 * k };
+        let leaving = Wave { rows, extras, columns: 2 * k };
         let sent: Vec<usize> = sent.iter().map(Vec::len).collect();
         let (wave, received) = leaving.exchange(device, among.communicator, among.members, &sent)?;
         self.claims.clear();
-        for columns in wave.beside.chunks_exact(2 * k) {
+        for columns in wave.extras.chunks_exact(2 * k) {
             let claims = columns.chunks_exact(2).enumerate().filter(|(_, pair)| pair[0] >= 0.0);
             let claim =
                 |(slot, pair): (usize, &[f32])| Claim { slot, expert: pair[0] as usize, gate: pair[1] };
@@ -318,14 +318,14 @@ impl Routing {
         let hop = &self.hops[self.at];
         let columns = wave.columns;
         let (arrived, _) = wave.exchange(device, among.communicator, among.members, &hop.received)?;
-        let mut beside = vec![0.0; hop.visits.rows * columns];
-        for (choice, own) in hop.visits.choices.iter().zip(arrived.beside.chunks_exact(columns.max(1))) {
+        let mut extras = vec![0.0; hop.visits.rows * columns];
+        for (choice, own) in hop.visits.choices.iter().zip(arrived.extras.chunks_exact(columns.max(1))) {
             let row = *choice as usize / hop.visits.slots;
-            let sums = &mut beside[row * columns..(row + 1) * columns];
+            let sums = &mut extras[row * columns..(row + 1) * columns];
             sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
         }
         let rows = combined(device, &arrived.rows, &hop.visits, None);
-        self.wave = Some(Wave { rows, beside, columns });
+        self.wave = Some(Wave { rows, extras, columns });
         Ok(())
     }
 }
@@ -345,30 +345,30 @@ fn combined(device: &dyn Device, at_places: &Tensor, visits: &Visits, weights: O
 }
 
 impl Wave {
-    /// Rows with nothing beside them.
+    /// Rows with nothing extras them.
     fn bare(rows: Tensor) -> Self {
-        Self { rows, beside: Vec::new(), columns: 0 }
+        Self { rows, extras: Vec::new(), columns: 0 }
     }
 
-    /// Each row with what is beside it.
+    /// Each row with what is extras it.
     fn message(self, device: &dyn Device) -> Vec<f32> {
         if self.columns == 0 {
             return self.rows.into_vec();
         }
         let rows = device.read(self.rows.slice());
-        let rows = rows.chunks_exact(self.rows.width()).zip(self.beside.chunks_exact(self.columns));
-        rows.flat_map(|(row, beside)| row.iter().chain(beside).copied()).collect()
+        let rows = rows.chunks_exact(self.rows.width()).zip(self.extras.chunks_exact(self.columns));
+        rows.flat_map(|(row, extras)| row.iter().chain(extras).copied()).collect()
     }
 
-    /// What a message is of, whose rows are so wide and have so many numbers beside them.
+    /// What a message is of, whose rows are so wide and have so many numbers extras them.
     fn of(device: &dyn Device, message: Vec<f32>, [width, columns]: [usize; 2]) -> Self {
         if columns == 0 {
             return Self::bare(Tensor::take_to(device, message, width));
         }
         let whole = || message.chunks_exact(width + columns);
         let rows = whole().flat_map(|row| &row[..width]).copied().collect();
-        let beside = whole().flat_map(|row| &row[width..]).copied().collect();
-        Self { rows: Tensor::take_to(device, rows, width), beside, columns }
+        let extras = whole().flat_map(|row| &row[width..]).copied().collect();
+        Self { rows: Tensor::take_to(device, rows, width), extras, columns }
     }
 
     /// So many rows to each member; what they sent, and how many rows each of them.

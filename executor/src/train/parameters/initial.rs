@@ -27,7 +27,7 @@ impl Parameter {
             Layer::Head => 1,
         };
         let stream = Stream::new(seed, 64 * number + self.name.number());
-        let [rows, columns] = self.whole;
+        let [rows, columns] = self.full_shape;
         let width = self.columns.len();
         threads.rows(&mut weights[self.range()], width, |first, part| {
             let own = self.rows_from(first).zip(part.chunks_exact_mut(width));
@@ -65,12 +65,12 @@ mod tests {
         let rows = vec![3..10, 40..53];
         Parameter {
             name: ParameterName::Qkv,
-            whole: [50, 31],
+            full_shape: [50, 31],
             offset: 5,
             length: 20 * 7,
             rows,
             columns: 11..18,
-            shard: 1,
+            shards: 1,
             alignment: 1,
             place: 0,
             sharing: Sharing::Dense,

@@ -44,10 +44,10 @@ impl Rank<'_> {
     }
 
     /// Brings the tokens of a step to the device. The step before it has made them, unless it was none of this run.
-    pub(super) fn bring_tokens(&mut self, step: usize) {
+    pub(super) fn upload_tokens(&mut self, step: usize) {
         let made = self.next_tokens.take().filter(|made| made.step == step);
         let StepTokens { actions, words, .. } = made.unwrap_or_else(|| self.make_tokens(step));
-        let mut brought = self.device.bring(words).into_iter();
+        let mut brought = self.device.upload(words).into_iter();
         let mut next = || brought.next().expect("all were brought");
         self.tokens = actions
             .iter()

@@ -39,7 +39,7 @@ impl Rank<'_> {
     fn give_up_weights(&mut self, op: &Op, layers: &[Layer]) {
         if op.frees.iter().any(|freed| freed.kind == MemoryKind::Weights) {
             for read in layers.iter().flat_map(|layer| self.state.read_by(*layer)).collect::<Vec<_>>() {
-                self.state.layer_mut(read).weights.give_up_whole();
+                self.state.layer_mut(read).weights.free_full();
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::device::DeviceMemory;
 use crate::error::RunError;
 use crate::train::graph_capture::GraphUse;
 use crate::train::rank::StepEnd;
-use crate::train::record::{Held, Record, Recorded};
+use crate::train::record::{HeldBytes, OpRecord, Record};
 use crate::train::state::State;
 use trainwright_spec::program::MemoryKind;
 
@@ -77,7 +77,7 @@ pub(crate) fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
         );
         words.push(record.memory.len() as u64);
         words.extend(record.memory.iter().flat_map(|(time, held)| {
-            let Held { tensors, state: [weights, gradients] } = *held;
+            let HeldBytes { tensors, state: [weights, gradients] } = *held;
             [*time, tensors as u64, weights as u64, gradients as u64]
         }));
     }
@@ -94,12 +94,12 @@ pub(crate) fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
     let records = words.list(|words| {
         let ops = words.list(|words| {
             let (call, op) = (words.next()? as u32, words.next()? as u32);
-            Some(Recorded { call, op, start: words.next()?, end: words.next()? })
+            Some(OpRecord { call, op, start: words.next()?, end: words.next()? })
         })?;
         let memory = words.list(|words| {
             let (time, tensors) = (words.next()?, words.next()? as usize);
             let state = [words.next()? as usize, words.next()? as usize];
-            Some((time, Held { tensors, state }))
+            Some((time, HeldBytes { tensors, state }))
         })?;
         Some(Record { ops, memory })
     })?;
@@ -140,9 +140,11 @@ mod tests {
         let message = StepMessage { rank: 3, step: 70_000, end };
         let read = step_from_bytes(3, &step_to_bytes(&message)).unwrap();
         assert_eq!((read.rank, read.step, read.end), (3, 70_000, end));
-        let ops = vec![Recorded { call: 1, op: u32::MAX, start: u64::MAX - 1, end: 1 << 33 }];
-        let records =
-            vec![Record { ops, memory: vec![(5, Held { tensors: 7, state: [8, 9] })] }, Record::default()];
+        let ops = vec![OpRecord { call: 1, op: u32::MAX, start: u64::MAX - 1, end: 1 << 33 }];
+        let records = vec![
+            Record { ops, memory: vec![(5, HeldBytes { tensors: 7, state: [8, 9] })] },
+            Record::default(),
+        ];
         let resident = vec![(MemoryKind::Weights, 12), (MemoryKind::Optimizer, 24)];
         let bytes = end_to_bytes(&RankEnd {
             records: records.clone(),

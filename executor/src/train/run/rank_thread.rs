@@ -10,7 +10,7 @@ use crate::comm::nccl_pairs::NcclPairs;
 use crate::device::{CurrentDevice, Device, Numbers, Opening};
 use crate::error::{Fault, RunError};
 use crate::train::checkpoint::Saver;
-use crate::train::graph_capture::Steady;
+use crate::train::graph_capture::GraphCapture;
 use crate::train::instruction::instructions;
 use crate::train::offload_store::OffloadStore;
 use crate::train::parameters::Layer;
@@ -125,7 +125,7 @@ impl Run {
         device.rest();
         device.check()?;
         ends.1 = true;
-        let graph = own.steady.map(|steady| steady.used());
+        let graph = own.graph_capture.map(|graph_capture| graph_capture.used());
         let (device_memory, attention) = (device.memory(), device.attention_by());
         let deterministic = device.is_deterministic();
         Ok(RankEnd { records, resident, state, graph, device_memory, attention, deterministic })
@@ -159,11 +159,15 @@ impl Run {
             communicator: match self.routes.gpu(rank) {
                 None => Communicator::new(shared.transport),
                 Some(_) => {
-                    let near = LocalPeers::new(&self.offers, heartbeat);
+                    let local_peers = LocalPeers::new(&self.offers, heartbeat);
                     // Behind the groups of the program and those of all ranks.
                     let (all, first) = (nccl_pairs(&self.routes, program), program.groups.len() + 3);
                     let pairs = NcclPairs::new(shared.transport, &all, rank, first);
-                    Communicator::new(shared.transport).on_gpu(OnGpu { routes: &self.routes, near, pairs })
+                    Communicator::new(shared.transport).on_gpu(OnGpu {
+                        routes: &self.routes,
+                        local_peers,
+                        pairs,
+                    })
                 }
             },
             loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
@@ -174,7 +178,7 @@ impl Run {
             frames: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_tokens: None,
-            steady: Steady::of(shared, &self.routes, rank),
+            graph_capture: GraphCapture::of(shared, &self.routes, rank),
             handed: BTreeMap::new(),
             layers: stage_layers(plan),
             sizes,

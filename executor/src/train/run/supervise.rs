@@ -50,7 +50,7 @@ impl Run {
         (settings.device.require)()?;
         if plan.job.precision == Precision::Fp8 {
             let local = |rank: &usize| here.local_rank.unwrap_or(*rank);
-            here.ranks.iter().map(local).try_for_each(settings.device.require_eight)?;
+            here.ranks.iter().map(local).try_for_each(settings.device.require_fp8)?;
         }
         if settings.saving.is_some() || settings.start != Start::Anew {
             supported::check_checkpoints(&plan)?;

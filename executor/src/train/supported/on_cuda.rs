@@ -14,7 +14,7 @@ use trainwright_spec::stack::{PipelineOverlap, Stack};
 const TILE: usize = 64;
 
 /// What divides the sides of products of numbers of 8 bits.
-const EIGHT_SIDES: usize = 16;
+const FP8_SIDES: usize = 16;
 
 impl DeviceKind {
     /// The plan with this executor on such devices as its software.
@@ -80,11 +80,11 @@ pub(crate) fn check_on(device: DeviceKind, plan: &Plan) -> Result<(), RunError> 
             "on a GPU heads are at most 256 wide",
         ),
     ])?;
-    eight_bits(plan)
+    fp8_sides(plan)
 }
 
 /// Whether products of numbers of 8 bits have sides as tensor cores want them.
-fn eight_bits(plan: &Plan) -> Result<(), RunError> {
+fn fp8_sides(plan: &Plan) -> Result<(), RunError> {
     if plan.job.precision != Precision::Fp8 {
         return Ok(());
     }
@@ -102,11 +102,11 @@ fn eight_bits(plan: &Plan) -> Result<(), RunError> {
     let tokens = plan.micro_batch * plan.job.sequence / plan.mesh.context;
     let whole = [("micro_batch", tokens), ("model.hidden", plan.model.hidden)];
     let mut sides = whole.into_iter().chain(plan.model.blocks.iter().flat_map(|run| of_block(&run.block)));
-    match sides.find(|(_, side)| !side.is_multiple_of(EIGHT_SIDES)) {
+    match sides.find(|(_, side)| !side.is_multiple_of(FP8_SIDES)) {
         None => Ok(()),
         Some((key, side)) => {
             let value = format!("{side} rows or columns of a rank's product in `fp8`");
-            Err(refuse(key, &value, format!("on a GPU {EIGHT_SIDES} divides them")))
+            Err(refuse(key, &value, format!("on a GPU {FP8_SIDES} divides them")))
         }
     }
 }

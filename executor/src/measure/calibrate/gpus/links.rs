@@ -114,7 +114,7 @@ pub(super) fn largest(shapes: &Shapes) -> usize {
 ///
 /// # Errors
 /// Of that device, or of the work.
-pub(super) fn beside_peer<T>(
+pub(super) fn with_peer<T>(
     devices: &BareDevices,
     bytes: usize,
     work: impl FnOnce(Address) -> Result<T, DeviceError>,

@@ -149,7 +149,7 @@ impl Exchange<'_> {
         work: &mut InWork,
         communicator: &mut Communicator,
     ) -> Result<(), Fault> {
-        let to = if pass == Pass::Backward { Neighbour::Before } else { Neighbour::Next };
+        let to = if pass == Pass::Backward { Neighbour::Previous } else { Neighbour::Next };
         let gradients = matches!(travels, Travels::KeysValuesAndGradients | Travels::KeyAndValueGradients);
         let mut message = Vec::new();
         if travels != Travels::KeyAndValueGradients {
@@ -191,7 +191,7 @@ impl Exchange<'_> {
         let holder = holder.expect("what goes round is some member's");
         match to {
             Neighbour::Next => of((holder + members - 1) % members),
-            Neighbour::Before => of((holder + 1) % members),
+            Neighbour::Previous => of((holder + 1) % members),
         }
     }
 

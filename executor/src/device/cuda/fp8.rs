@@ -1,6 +1,6 @@
 //! Products of numbers of 8 bits: both sides become such numbers first, in memory that is given up behind the product.
 
-use super::super::{Far, Matrix, Numbers, Product};
+use super::super::{DeviceSlice, Matrix, Numbers, Product};
 use super::Cuda;
 use super::structs::{address, int, shape};
 use trainwright_kernels::Onto;
@@ -15,7 +15,7 @@ struct Side {
 }
 
 impl Cuda {
-    pub(super) fn multiply_eight(&self, out: Far, product: Product, [of_left, of_right]: [Eight; 2]) {
+    pub(super) fn multiply_eight(&self, out: DeviceSlice, product: Product, [of_left, of_right]: [Eight; 2]) {
         let Product { left, right, onto, bias, .. } = product;
         let (([rows, inner], left_turned), ([_, columns], right_turned)) = (shape(&left), shape(&right));
         // What is summed over has to lie in one piece on both sides.
