@@ -44,7 +44,7 @@ struct OwnSteps {
 /// Performs collectives for one rank.
 pub(crate) struct Communicator<'a> {
     transport: &'a dyn Transport,
-    /// None where the rank computes on the host.
+    /// `None` if the rank computes on the host.
     on_gpu: Option<OnGpu<'a>>,
     known: BTreeMap<(CollectiveKind, usize, usize), OwnSteps>,
 }
@@ -52,9 +52,9 @@ pub(crate) struct Communicator<'a> {
 /// How a rank reaches others from its GPU.
 pub(crate) struct OnGpu<'a> {
     pub routes: &'a Routes,
-    /// Those of its process.
+    /// The ranks of its process.
     pub local_peers: LocalPeers<'a>,
-    /// Those to which NCCL carries messages.
+    /// The ranks to which NCCL carries messages.
     pub pairs: NcclPairs<'a>,
 }
 

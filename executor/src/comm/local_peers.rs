@@ -1,8 +1,8 @@
-//! What ranks tell each other that meet on a GPU: where their numbers are, and from which moment on.
+//! Peers in the same process on the same GPU: ranks share buffers and the events from which on they are ready.
 //!
-//! Numbers stay where they are. Who reads those of another rank lets its stream wait for the moment that came with their
-//! address; who owns them lets its own stream wait for the readers' before they are written again. No rank's thread waits
-//! for a GPU: it waits at most for another rank's thread to tell.
+//! Buffers stay where they are. A reader's stream waits for the event that came with the address; the owner's stream waits for
+//! the readers' events before the buffer is written again. No rank's thread waits for a GPU: it waits at most until another
+//! rank's thread has enqueued its work.
 
 use crate::comm::heartbeat::Heartbeat;
 use crate::comm::members::Members;
@@ -12,11 +12,11 @@ use crate::device::{COMPUTE, Device, DeviceSlice, Slice};
 use crate::error::Fault;
 use trainwright_kernels::cuda::Moment;
 
-/// Numbers of a rank for others to read.
+/// A buffer of a rank for others to read.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     numbers: DeviceSlice,
-    /// When they are there; none after a fault, which stops all.
+    /// When it is ready; `None` after a fault, which stops all.
     event: Option<Moment>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) type Offers = Mailboxes<Offer>;
 pub(crate) struct LocalPeers<'a> {
     offers: &'a Offers,
     heartbeat: &'a Heartbeat,
-    /// What other ranks have not said yet that they have read, and the way on which they will say it.
+    /// Tensors that other ranks may still read, with the envelope of the answer that they have.
     lent: Vec<(Envelope, Tensor)>,
 }
 
@@ -37,8 +37,8 @@ impl<'a> LocalPeers<'a> {
         Self { offers, heartbeat, lent: Vec::new() }
     }
 
-    /// Shows a group this rank's numbers and gets to see every member's. What the selected stream is told next comes behind
-    /// all that the members' streams were told before.
+    /// Offers this rank's numbers to a group and returns every member's, in their order: a barrier of the selected streams. What is
+    /// enqueued next runs behind all that the members' streams were given before.
     pub fn exchange(
         &self,
         device: &dyn Device,
@@ -85,7 +85,7 @@ impl<'a> LocalPeers<'a> {
         Ok(own)
     }
 
-    /// Takes back what was read by now.
+    /// Takes back the tensors that were read by now.
     fn take_back(&mut self, device: &dyn Device) {
         let offers = self.offers;
         self.lent.retain(|(back, tensor)| {
@@ -97,7 +97,7 @@ impl<'a> LocalPeers<'a> {
         });
     }
 
-    /// Waits until every reader has said when it will have read: at the end of a step, in which all do.
+    /// Waits for every reader's event: at the end of a step, in which all of them read.
     pub fn take_all_back(&mut self, device: &dyn Device) -> Result<(), Fault> {
         for (back, tensor) in std::mem::take(&mut self.lent) {
             let read = self.heartbeat.waiting(|| self.offers.take(back))?;
@@ -107,10 +107,10 @@ impl<'a> LocalPeers<'a> {
     }
 }
 
-/// Others read a tensor until that moment.
+/// Others read a tensor until that event.
 pub(crate) fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: Option<&Moment>) {
     let Some(event) = read else { return };
-    // Who gets the memory next waits, and so does who writes there without giving it back.
+    // The next owner of the memory waits, and so does a writer that still holds the tensor.
     device.read_until(tensor.slice(), event);
     if tensor.is_shared() {
         let selected = device.select(COMPUTE);

@@ -1,22 +1,21 @@
 //! Messages between ranks in different processes that have a GPU each: by NCCL, without the host.
 //!
-//! Nothing waits in a circle, whatever the schedule: 1F1B's activations and gradients that cross, the ring of interleaved stages,
-//! the halves of ZB-H1's backward, DualPipeV's two directions. On a GPU everything waits only for what was told before it, with
-//! one exception: a send is over when its receive is, which is told later, and by another rank. Three rules keep that from doing
-//! harm.
+//! No schedule deadlocks: 1F1B's activations and gradients that cross, the ring of interleaved stages, the halves of ZB-H1's
+//! backward, DualPipeV's two directions. On a GPU everything waits only for what was enqueued before it, with one exception: a
+//! send is over when its receive is, which is enqueued later, and by another rank. Three rules make that harmless.
 //!
 //! 1. Messages from one rank to another have a communicator of their own, and on either rank a stream of their own. So a send
 //!    waits behind sends to the same rank alone, and one direction never behind the other.
-//! 2. A receive is told when the transport has said that its send was, and receives in the order of the sends. A message that
-//!    comes before it is wanted is kept.
-//! 3. Who has sent gives the memory back when the transport has said that the receive was told. So whoever uses the memory next,
-//!    and waits for the send to be over, is told behind the receive.
+//! 2. A receive is enqueued when a control message says that its send was, and receives in the order of the sends. A message
+//!    that arrives before it is wanted is kept.
+//! 3. The sender frees the memory when a control message says that the receive was enqueued. So whoever uses the memory next,
+//!    and waits for the send to be over, is enqueued behind the receive.
 //!
-//! Let the end of a send count as told when its receive is. It waits for the op that made the message, for sends before it to the
-//! same rank, whose receives were told before by rule 2, and for its receive; a receive waits for those before it of its pair, for
-//! its send, and for whoever had the memory. What waits for the end of a send is told behind its receive by rule 3. So
-//! everything waits for what was told before it alone, and threads wait only for other threads to tell, as with messages
-//! that go through the host: there is an order in which all gets done.
+//! Proof: let the end of a send count as enqueued when its receive is. It waits for the op that made the message, for sends
+//! before it to the same rank, whose receives were enqueued before by rule 2, and for its receive. A receive waits for those
+//! before it of its pair, for its send, and for the last user of the memory. What waits for the end of a send is enqueued
+//! behind its receive by rule 3. So everything waits only for what was enqueued before it, and threads wait only until other
+//! threads have enqueued, as with messages that go through the host: there is an order in which all gets done.
 
 use crate::comm::local_peers::end_of_loan;
 use crate::comm::members::Members;
@@ -43,9 +42,9 @@ struct Pair {
     group: usize,
     /// That of this rank's device.
     stream: usize,
-    /// What was sent, and when it is over, as long as the other one has not said that it receives it.
+    /// Tensors in flight with the events of their sends, until the receiver has enqueued its receive.
     sent: VecDeque<(Tensor, Option<Moment>)>,
-    /// What came before it was wanted.
+    /// Tensors that arrived before they were wanted.
     early: BTreeMap<Tag, Tensor>,
 }
 
@@ -112,7 +111,7 @@ impl<'a> NcclPairs<'a> {
         }
     }
 
-    /// Waits until every receiver has said that it receives: at the end of a step, in which all do.
+    /// Waits until every receive is enqueued: at the end of a step, in which all are.
     pub fn take_all_back(&mut self, device: &dyn Device) -> Result<(), Fault> {
         for ((from, to), pair) in &mut self.pairs {
             while let Some(sent) = pair.sent.pop_front() {
@@ -124,7 +123,7 @@ impl<'a> NcclPairs<'a> {
     }
 }
 
-/// What was sent, as soon as the send is over. The stream that sends may be told to send more meanwhile, and is not waited for.
+/// Frees a tensor as soon as its send is over. Later sends on that stream are not waited for.
 fn give_back(device: &dyn Device, (tensor, over): (Tensor, Option<Moment>)) {
     let selected = device.select(COMPUTE);
     end_of_loan(device, &tensor, over.as_ref());

@@ -124,7 +124,7 @@ impl Routes {
     }
 
     /// How a message goes from one rank to another. The GPUs of a process copy from each other; processes that share a GPU do
-    /// not reach each other's memory there, and NCCL wants a GPU for each unless it is told otherwise.
+    /// not reach each other's memory there, and NCCL wants a GPU for each unless its settings say otherwise.
     pub fn message(&self, from: usize, to: usize) -> Route {
         let [from, to] = [from, to].map(|rank| &self.locations[rank]);
         match (from.gpu, to.gpu) {

@@ -1,7 +1,7 @@
-//! A GPU, or what stands in for one: each piece of mathematics is a launch or a product of `trainwright_kernels::cuda`.
+//! A GPU, or an emulated one: each operation is a launch or a product of `trainwright_kernels::cuda`.
 //!
 //! Memory is kept by size when it is given up and handed out again, in the order of the stream, so that after the first step
-//! none is asked for. After a fault nothing more is done; `check` tells of it. What the host gives, tokens or tables, is
+//! none is asked for. After a fault nothing more is done; `check` returns it. What the host gives, tokens or tables, is
 //! copied; messages of ranks of the same process are copied there, and those of others come by NCCL or through the host.
 
 mod attention;
@@ -48,7 +48,7 @@ use trainwright_kernels::cuda::{
 
 /// A rank's own stream on a GPU, with its memory.
 pub(crate) struct Cuda {
-    /// Graphs and moments go before the device that made them.
+    /// First of the fields, so that graphs and events are dropped before the device that made them.
     captured: RefCell<CapturedStep>,
     pinned: RefCell<Pinned>,
     memory: RefCell<Memory>,
@@ -63,7 +63,7 @@ pub(crate) struct Cuda {
     attending: RefCell<Attending>,
 }
 
-/// Bytes for so many: nothing has an address too.
+/// Bytes to allocate: an empty buffer has an address too.
 fn room(bytes: usize) -> usize {
     bytes.max(1)
 }
@@ -212,7 +212,7 @@ impl Device for Cuda {
     }
 
     fn attention_by(&self) -> Option<String> {
-        Some(self.attending.borrow().told(&self.memory.borrow().device.fuser()))
+        Some(self.attending.borrow().summary(&self.memory.borrow().device.fuser()))
     }
 
     fn is_deterministic(&self) -> Option<bool> {

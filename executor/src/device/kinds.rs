@@ -14,23 +14,23 @@ pub struct DeviceKind {
     pub name: &'static str,
     /// What it is, for a list.
     pub summary: &'static str,
-    /// Of what parameters and their pieces begin at a multiple, in numbers.
+    /// Alignment of parameters and their shards, in elements.
     pub(crate) alignment: usize,
     /// Whether it runs the kernels for CUDA, on streams: messages and collectives overlap with what is computed.
     pub(crate) runs_cuda_kernels: bool,
     /// Says what is missing on this machine before anything runs.
     pub(crate) require: fn() -> Result<(), RunError>,
-    /// Says what is missing where the rank of that number on its machine multiplies numbers of 8 bits.
+    /// Says what is missing if the rank of that number on its machine multiplies in fp8.
     pub(crate) require_fp8: fn(usize) -> Result<(), RunError>,
-    /// The GPU that a rank takes; none where it computes on the host.
+    /// The GPU that a rank takes; `None` if it computes on the host.
     pub(crate) gpu: fn(LocalRank) -> Option<GpuName>,
     /// Says what is missing where ranks on GPUs of their own have collectives.
     pub(crate) require_nccl: fn() -> Result<(), RunError>,
-    /// Whether NCCL was told to let ranks share a GPU, and can.
+    /// Whether NCCL's settings let ranks share a GPU, and it can.
     pub(crate) shares_by_nccl: fn() -> bool,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
-    /// The same without a rank, to measure its kernels; none where they are measured otherwise.
+    /// The same without a rank, to measure its kernels; `None` if they are measured otherwise.
     pub(crate) bare: Option<BareDevices>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct LocalRank {
     pub is_process: bool,
 }
 
-/// What tells GPUs apart, wherever they are.
+/// Identifies a GPU among those of all machines.
 pub(crate) type GpuName = [u8; 16];
 
 /// Whom a device is opened for.
@@ -84,7 +84,7 @@ pub(crate) struct Opening {
     pub deterministic: bool,
 }
 
-/// Of what 16 bytes are a multiple in every kind of numbers: kernels read and write so many at a time.
+/// Elements in 16 bytes, which kernels read and write at a time: 16 bytes are whole elements of every number type.
 const PACKS: usize = 8;
 
 /// All kinds; the first one is used where nothing is said.

@@ -45,7 +45,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Work;
 use trainwright_spec::units::Seconds;
 
-/// What was measured for ranks of so many threads each.
+/// What was measured for ranks of `threads` threads each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibrated {
     /// Threads of each rank.
@@ -111,7 +111,7 @@ pub struct Measuring<'a> {
     pub plans: &'a [Plan],
 }
 
-/// Measures the machine; `progress` hears how many parts of how many are done.
+/// Measures the machine; `progress` gets how many parts of how many are done.
 ///
 /// # Errors
 /// `Refused` if the executor does not run one of the plans, `Rank` if a rank cannot go on.

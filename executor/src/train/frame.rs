@@ -1,4 +1,4 @@
-//! What a stage holds of one microbatch: the value that flows through it, and what forward leaves for backward.
+//! A stage's frame for one microbatch: the value that flows through it, and what forward keeps for backward.
 
 use crate::device::Words;
 use crate::device::tensor::Tensor;
@@ -33,7 +33,7 @@ pub(crate) struct Frame {
     pub flow: Option<Tensor>,
     /// What went into the norm before the sublayer, until it is added again.
     pub past: Option<Tensor>,
-    /// What is still to be added to `flow`, which the norm behind does.
+    /// What is still to be added to `flow`: the norm behind adds it.
     pub addition: Option<Addition>,
     /// The loss's gradient by `flow`.
     pub gradient: Option<Tensor>,

@@ -1,9 +1,8 @@
-//! Steps that are the same again and again are told to a GPU by one call, from a graph.
+//! Graph capture: if steps repeat, one launch of a CUDA graph replays them.
 //!
-//! A step is recorded as it is told, and the next one too. Where both are the same, launch by launch with all arguments, a graph
-//! is made of them, which takes the place of the ops; where they are not, the run goes on without. Ranks that have collectives
-//! with each other do so together: NCCL wants a collective recorded by all its members or by none, so all ranks say first that their
-//! steps repeat. What cannot be the same is known before.
+//! A step is recorded while its launches are enqueued, and the next one too. If both are equal, launch by launch with all
+//! arguments, a graph is made of them and replaces the ops; otherwise the run goes on without. NCCL wants a collective recorded
+//! by all its members or by none, so all ranks first agree that their steps repeat. `obstacle` names what never repeats.
 
 use crate::comm::collective::Communicator;
 use crate::comm::members::Members;
@@ -17,7 +16,7 @@ use std::fmt;
 use trainwright_spec::model::Mlp;
 use trainwright_spec::program::Axis;
 
-/// Whether a graph took the place of ops.
+/// Whether a graph replaced the ops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GraphUse {
     /// From that step on.
@@ -35,7 +34,7 @@ impl fmt::Display for GraphUse {
     }
 }
 
-/// A rank's steps, as far as they repeat.
+/// The graph of a rank's steps, or the search for one.
 pub(crate) struct GraphCapture {
     /// All ranks.
     members: Members,
@@ -44,9 +43,9 @@ pub(crate) struct GraphCapture {
 
 enum State {
     Never(String),
-    /// So many steps were recorded, and none was as the one before it.
+    /// How many steps were recorded, none equal to the one before it.
     Watches(usize),
-    /// The graph is ready; the first step that it told.
+    /// The graph is ready; the first step that it replayed.
     Ready(Option<usize>),
 }
 
@@ -54,7 +53,7 @@ enum State {
 const RECORDINGS: usize = 4;
 
 impl GraphCapture {
-    /// Of a rank; none where it computes on no GPU.
+    /// That of a rank; `None` if it computes on no GPU.
     pub fn of(shared: &RunContext, routes: &Routes, rank: usize) -> Option<Self> {
         routes.gpu(rank)?;
         let ranks = shared.program.ranks.len();
@@ -66,31 +65,31 @@ impl GraphCapture {
         Some(Self { members, state })
     }
 
-    /// Whether the next step is told by the graph.
+    /// Whether the graph can replay the next step.
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready(_))
     }
 
-    /// Whether a step is to be recorded. In the first one memory is asked for and tables are made.
-    pub fn watches(&self, is_first: bool) -> bool {
+    /// Whether a step is to be recorded. The first one still allocates memory and makes tables.
+    pub fn records(&self, is_first: bool) -> bool {
         matches!(self.state, State::Watches(_)) && !is_first
     }
 
-    /// The graph told a step.
-    pub fn told(&mut self, step: usize) {
+    /// The graph has replayed a step.
+    pub fn replayed(&mut self, step: usize) {
         if let State::Ready(first) = &mut self.state {
             first.get_or_insert(step);
         }
     }
 
-    /// After a step that was recorded: makes a graph where it was as the one before, on all ranks.
-    pub fn judge(&mut self, device: &dyn Device, communicator: &mut Communicator) -> Result<(), Fault> {
+    /// After a step that was recorded: makes a graph if it was equal to the one before, on all ranks.
+    pub fn capture(&mut self, device: &dyn Device, communicator: &mut Communicator) -> Result<(), Fault> {
         let State::Watches(recordings) = &mut self.state else { return Ok(()) };
         *recordings += 1;
         let is_last = *recordings == RECORDINGS;
         let repeats = match device.repeats() {
             Ok(true) => Ok(()),
-            Ok(false) => Err("what the GPU is told differs from step to step".into()),
+            Ok(false) => Err("the launches on the GPU differ from step to step".into()),
             Err(obstacle) => Err(obstacle),
         };
         let other = "another rank has none";
@@ -109,17 +108,17 @@ impl GraphCapture {
         Ok(())
     }
 
-    /// What is told of it.
+    /// For the run's outcome.
     pub fn used(&self) -> GraphUse {
         match &self.state {
             State::Never(reason) => GraphUse::No(reason.clone()),
             State::Ready(Some(step)) => GraphUse::From(*step),
-            _ => GraphUse::No("the run ends too soon: its last step is told op by op, too".into()),
+            _ => GraphUse::No("the run ends too soon: its last step is timed op by op, too".into()),
         }
     }
 }
 
-/// Why no step of a plan can be told by a graph, if that is known before.
+/// Why no step of a plan can be replayed by a graph, if that is known before.
 fn obstacle(shared: &RunContext, routes: &Routes) -> Option<&'static str> {
     let (plan, settings) = (shared.plan, shared.settings);
     let by_axis = routes_by_axis(routes, shared.program);
@@ -129,7 +128,7 @@ fn obstacle(shared: &RunContext, routes: &Routes) -> Option<&'static str> {
     let has_experts = plan.model.blocks.iter().any(|run| matches!(run.block.mlp, Mlp::Experts(_)));
     let obstacles = [
         (!settings.graph, "it was turned off"),
-        (settings.records == Records::EveryStep, "every step is told op by op"),
+        (settings.records == Records::EveryStep, "every step is timed op by op"),
         (places.iter().any(Option::is_some), "what is offloaded goes through the host"),
         (plan.model.dropout, "each step drops out other elements"),
         (has_experts, "the host reads which experts tokens visit"),
@@ -157,7 +156,7 @@ mod tests {
     use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
 
-    /// Whether each of two ranks has a graph after each of its steps, which are so many copies.
+    /// Whether each of two ranks has a graph after each of its steps, each of that many copies.
     fn graphs(copies: [&[usize]; 2]) -> [Vec<[bool; 2]>; 2] {
         let mailboxes = Mailboxes::new(2);
         let rank = |rank: usize| {
@@ -172,14 +171,14 @@ mod tests {
             let _here = CurrentDevice::set(Rc::clone(&device));
             let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
             let members = Members { group: 3, ranks: vec![0, 1], place: rank };
-            let mut steady = GraphCapture { members, state: State::Watches(0) };
+            let mut graph_capture = GraphCapture { members, state: State::Watches(0) };
             let mut communicator = Communicator::new(&mailboxes);
             let step = |copies: &usize| {
                 device.record();
                 (0..*copies).for_each(|_| device.copy(to.slice_mut(), from.slice()));
-                steady.judge(&*device, &mut communicator).unwrap();
+                graph_capture.capture(&*device, &mut communicator).unwrap();
                 // Without a graph there is nothing to do again.
-                [catch_unwind(AssertUnwindSafe(|| device.replay())).is_ok(), steady.is_ready()]
+                [catch_unwind(AssertUnwindSafe(|| device.replay())).is_ok(), graph_capture.is_ready()]
             };
             copies[rank].iter().map(step).collect()
         };

@@ -1,9 +1,9 @@
 //! One rank's loop: it runs the calls of its program, op by op.
 //!
 //! A rank is one thread and runs its ops in the order of the calls and, inside a call, of the segment. That keeps every
-//! order that the program asks for: an op waits only for earlier ones of its call, and sending never waits. A device with
-//! streams is told them in that order, each on its stream; an op's stream waits there for the ops of other streams that the op
-//! comes behind. At the end of a step all streams wait for each other.
+//! order that the program asks for: an op waits only for earlier ones of its call, and sending never waits. On a device with
+//! streams they are enqueued in that order, each on its stream; an op's stream waits there for the ops of other streams that the
+//! op depends on. At the end of a step all streams wait for each other.
 
 mod microbatches;
 mod module_steps;
@@ -34,7 +34,7 @@ use trainwright_kernels::cuda::Moment;
 use trainwright_spec::program::{Channel, RankProgram, Task, UpdateStep};
 use trainwright_spec::schedule::{Action, ActionKind};
 
-/// What may be no number.
+/// Name of a number that may be NaN.
 const THE_LOSS: &str = "the loss";
 
 /// A rank.
@@ -59,11 +59,11 @@ pub(crate) struct Rank<'a> {
     pub tokens: BTreeMap<(usize, usize), MicrobatchTokens>,
     /// The tokens of the next step: the host makes them while the device computes.
     pub next_tokens: Option<StepTokens>,
-    /// Whether steps are told by a graph; none where that is no question.
+    /// The CUDA graph of the steps; `None` on devices without graphs.
     pub graph_capture: Option<GraphCapture>,
     /// By stage, in the order of forward.
     pub layers: Vec<Vec<Layer>>,
-    /// What goes from a stage to another one of the same rank.
+    /// Activations and gradients from a stage to another one of the same rank.
     pub handed: BTreeMap<(Channel, usize), Tensor>,
 }
 
@@ -81,12 +81,12 @@ impl Rank<'_> {
     pub fn step(&mut self, step: usize, is_first: bool) -> Result<StepEnd, Fault> {
         let shared = self.shared;
         let device = Rc::clone(&self.device);
-        // A step that is told op by op has the device's own times.
-        let told = step == shared.settings.steps || shared.settings.records == Records::EveryStep;
-        if told {
+        // The device times the ops of a step only if they are enqueued one by one.
+        let is_timed = step == shared.settings.steps || shared.settings.records == Records::EveryStep;
+        if is_timed {
             device.finish();
         }
-        self.recorder.begin(told.then_some(&*device));
+        self.recorder.begin(is_timed.then_some(&*device));
         let sizes = self.sizes.clone();
         let losses = self.losses();
         let mut update = Update::new(&*device, shared, &sizes, step);
@@ -95,18 +95,18 @@ impl Rank<'_> {
         device.join_streams();
         let mut loss = 0.0;
         match &mut self.graph_capture {
-            Some(graph_capture) if graph_capture.is_ready() && !told && !self.heartbeat.drills() => {
+            Some(graph_capture) if graph_capture.is_ready() && !is_timed && !self.heartbeat.drills() => {
                 self.heartbeat.begin_op(0, 0)?;
                 device.replay();
-                graph_capture.told(step);
+                graph_capture.replayed(step);
             }
-            Some(graph_capture) if graph_capture.watches(is_first) && !told => {
+            Some(graph_capture) if graph_capture.records(is_first) && !is_timed => {
                 device.record();
-                loss = self.tell(step, &mut update, &losses, told)?;
-                let graph_capture = self.graph_capture.as_mut().expect("it watches");
-                graph_capture.judge(&*device, &mut self.communicator)?;
+                loss = self.enqueue(step, &mut update, &losses, is_timed)?;
+                let graph_capture = self.graph_capture.as_mut().expect("it records");
+                graph_capture.capture(&*device, &mut self.communicator)?;
             }
-            _ => loss = self.tell(step, &mut update, &losses, told)?,
+            _ => loss = self.enqueue(step, &mut update, &losses, is_timed)?,
         }
         if step < shared.settings.steps {
             self.next_tokens = Some(self.make_tokens(step + 1));
@@ -120,8 +120,14 @@ impl Rank<'_> {
         Ok(StepEnd { loss, gradient_norm: shared.plan.job.gradient_clipping.then_some(norm) })
     }
 
-    /// Tells the device a step op by op; the sum of the losses that it does not keep. `losses` are the calls that make some.
-    fn tell(&mut self, step: usize, update: &mut Update, losses: &[usize], told: bool) -> Result<f64, Fault> {
+    /// Enqueues a step op by op. Returns the sum of the losses that the device does not keep. `losses` are the calls that make some.
+    fn enqueue(
+        &mut self,
+        step: usize,
+        update: &mut Update,
+        losses: &[usize],
+        is_timed: bool,
+    ) -> Result<f64, Fault> {
         let device = Rc::clone(&self.device);
         let mut loss = 0.0;
         for (number, call) in self.program.calls.iter().enumerate() {
@@ -134,7 +140,7 @@ impl Rank<'_> {
                 let start = self.recorder.start();
                 device.select(self.stream_of(instruction.op));
                 instruction.waits.iter().filter_map(|op| ended[*op].as_ref()).for_each(|op| device.wait(op));
-                if told {
+                if is_timed {
                     device.mark();
                 }
                 match call.action {
@@ -144,7 +150,7 @@ impl Rank<'_> {
                 if instruction.is_awaited {
                     ended[index] = device.record_event();
                 }
-                if told {
+                if is_timed {
                     device.mark();
                 }
                 device.check()?;

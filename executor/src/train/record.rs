@@ -1,4 +1,4 @@
-//! What a rank did when, as it happens.
+//! Records which op a rank ran when.
 
 use crate::device::Device;
 use crate::device::tensor::held_bytes;
@@ -41,7 +41,7 @@ pub(crate) struct OpRecord {
 pub(crate) struct Recorder {
     began: Instant,
     keeps: Records,
-    /// When the device noted the moment from which it counts this step's times.
+    /// The host's time of the device's first mark, from which it counts this step's times.
     noted: u64,
     /// Of the step that goes on, or of the last one.
     pub record: Record,
@@ -66,7 +66,7 @@ impl Recorder {
     }
 
     /// A new step begins: what was op_record is kept or forgotten. A device that will say when the step's ops ran, and has done
-    /// all before, notes this moment.
+    /// all before, marks the beginning.
     pub fn begin(&mut self, timed_by: Option<&dyn Device>) {
         if let Some(device) = timed_by {
             device.mark();
@@ -83,8 +83,7 @@ impl Recorder {
     }
 
     /// Gives ops the times of a device that was still at them when their calls returned: `marks` are the seconds from what it
-    /// noted first to that itself, and to the beginning and the end of each op on its stream. None leave the times as they
-    /// are.
+    /// noted first to that itself, and to the beginning and the end of each op on its stream. Without marks the times stay as they are.
     pub fn retime(&mut self, marks: &[f64]) {
         let Some((_, marks)) = marks.split_first() else { return };
         let (marks, []) = marks.as_chunks::<2>() else { return };
@@ -156,7 +155,7 @@ mod tests {
         recorder.begin(Some(&*device));
         let begin_took = recorder.now() - before_begin;
         std::thread::sleep(Duration::from_millis(50));
-        // The emulator does what it is told at once.
+        // The emulator runs a launch at once.
         let before = recorder.now();
         device.mark();
         device.mark();
@@ -183,7 +182,7 @@ mod tests {
         recorder.noted = 100;
         recorder.retime(&[0.0, 0.0, 1e-6, 1e-6, 1.5e-6]);
         assert!(recorder.record.ops[0].end < 1_000_000_000, "too few marks change nothing");
-        // The second op is beside the first one.
+        // The second op overlaps the first one.
         recorder.retime(&[0.0, 0.0, 1e-6, 0.5e-6, 1.5e-6, 1.5e-6, 4e-6]);
         let times: Vec<[u64; 2]> = recorder.record.ops.iter().map(|op| [op.start, op.end]).collect();
         assert_eq!(times, [[100, 1100], [600, 1600], [1600, 4100]]);

@@ -1,4 +1,4 @@
-//! What a run is given beside its plan.
+//! The settings of a run that are not part of its plan.
 
 use crate::comm::drill::Drill;
 use crate::device::{AttentionBy, DEVICES, DeviceKind};
@@ -31,9 +31,9 @@ pub struct Settings {
     pub largest_gradient_norm: f64,
     /// What ranks compute on.
     pub device: DeviceKind,
-    /// Whether steps that repeat are told to GPUs by a graph, where that can be.
+    /// Whether CUDA graphs replay steps that repeat, if that is possible.
     pub graph: bool,
-    /// Whose kernels do attention on GPUs; where nothing is said, cuDNN's as far as they are there, and on emulated GPUs ours.
+    /// Whose kernels do attention on GPUs; if `None`, cuDNN's if they can be loaded, and on emulated GPUs ours.
     pub attention: Option<AttentionBy>,
     /// Whether GPUs make the same bits in every run where that costs time: cuDNN's gradients of attention.
     pub deterministic: bool,
@@ -41,7 +41,7 @@ pub struct Settings {
     pub threads: NonZeroUsize,
     /// Whether the outcome has the weights.
     pub return_weights: bool,
-    /// Which steps the outcome tells op by op.
+    /// Which steps the outcome has op by op.
     pub records: Records,
 }
 

@@ -1,4 +1,4 @@
-//! What one rank has of a microbatch: the numbers all its kernels are called with.
+//! The sizes of one rank's share of a microbatch: what its kernels are called with.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Axis;
 
-/// What of the training state data ranks keep pieces of; each has what is above it too.
+/// Which part of the training state data ranks shard; each level includes those above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Divides {
     /// Nothing, or the optimizer's state.
@@ -27,11 +27,11 @@ pub(crate) struct Sizes {
     pub at: Coordinates,
     /// Sequences of a microbatch.
     pub batch: usize,
-    /// Into so many parts heads and widths are cut.
+    /// How many parts heads and widths are cut into.
     pub parts: usize,
-    /// The rows, and columns, of the grid that tensor ranks form; 1 where they form none.
+    /// The rows, and columns, of the grid that tensor ranks form; 1 if they form none.
     grid: usize,
-    /// Width of the residual stream on all ranks.
+    /// Width of the residual stream over all ranks.
     pub full_hidden: usize,
     /// Tokens in each, over all ranks that share it.
     pub sequence: usize,
@@ -59,13 +59,13 @@ pub(crate) struct Sizes {
     pub copies: usize,
     /// Whether weights and activations are numbers of bf16. They are kept in 32 bits each.
     pub rounds: bool,
-    /// Whether operands of the blocks' products are rounded to numbers of 8 bits.
+    /// Whether operands of the blocks' products are rounded to fp8.
     pub fp8: bool,
     /// What else they divide.
     pub divides: Divides,
     /// The gradient of the step's loss by that of one token: 1 / tokens of the step.
     pub token_weight: f32,
-    /// Of what parameters and their pieces begin at a multiple.
+    /// Alignment of parameters and their shards, in elements.
     pub alignment: usize,
 }
 
@@ -276,7 +276,7 @@ impl Sizes {
         joined_ranges(self.norm_positions().map(|position| position..position + 1).collect())
     }
 
-    /// How a layer of so many experts lies on the ranks.
+    /// How a layer of `count` experts lies on the ranks.
     pub fn experts_of(&self, count: usize) -> ExpertSizes {
         ExpertSizes { per_rank: count / self.experts.ranks, ..self.experts }
     }

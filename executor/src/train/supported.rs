@@ -31,10 +31,10 @@ pub fn own_stack(plan: &Plan) -> Result<Plan, RunError> {
     checked(Plan { stack, ..plan.clone() })
 }
 
-/// A plan that is one.
+/// The plan, if it is valid.
 ///
 /// # Errors
-/// `Refused` if it is none.
+/// `Refused` with what is not.
 fn checked(plan: Plan) -> Result<Plan, RunError> {
     match plan.check("plan") {
         Ok(()) => Ok(plan),

@@ -79,9 +79,11 @@ pub(crate) fn timeline(
                 (MemoryKind::Weights, held.state[0], known.state[0]),
                 (MemoryKind::Gradients, held.state[1], known.state[1]),
             ];
-            // Where nothing of the state is divided it stays as it is, and is not told.
-            let told = if held.state == [0, 0] { 1 } else { kinds.len() };
-            for (kind, now, before) in kinds.into_iter().take(told).filter(|(_, now, before)| now != before) {
+            // If nothing of the state is sharded its size does not change.
+            let changing = if held.state == [0, 0] { 1 } else { kinds.len() };
+            for (kind, now, before) in
+                kinds.into_iter().take(changing).filter(|(_, now, before)| now != before)
+            {
                 timeline.memory.push(change(kind, at(*time), now as f64 - before as f64));
             }
             known = *held;

@@ -22,7 +22,7 @@ const MOMENTUM: Momentum = Momentum { momentum: 0.9 };
 /// μ and η of the paper (You et al. 2017, arXiv 1708.03888, section 5).
 const LARS: Lars = Lars { momentum: 0.9, trust: 0.001 };
 
-/// What may be no number.
+/// Name of a number that may be NaN.
 pub(crate) const THE_NORM: &str = "the norm of the gradients";
 
 /// The update of one step on one rank.
@@ -57,7 +57,7 @@ impl<'a> Update<'a> {
         Self { device, settings, sizes, optimizer, step, squares, kept, keeps, scale, clips, ratios }
     }
 
-    /// What the device is told of the step before it, in which this rank makes so many sums of losses.
+    /// What the device needs before the step; `losses` is how many sums of losses this rank makes in it.
     pub fn begin(&self, losses: usize) -> StepBegin {
         StepBegin {
             rule: self.rule(),
@@ -118,14 +118,14 @@ impl<'a> Update<'a> {
                 None => drop(self.gradient_scale()?),
             },
             (UpdateStep::Optimize, _) => self.optimize(state, |_| true)?,
-            // Products make their operands.
+            // Products quantise their operands themselves.
             (UpdateStep::QuantiseWeights, _) => {}
             (step, work) => unreachable!("{step:?} by {work:?} is refused before a run"),
         }
         Ok(())
     }
 
-    /// By how many ranks the squares of a parameter are counted; none where another one counts them.
+    /// By how many ranks the squares of a parameter are counted; `None` if another rank counts them.
     fn counts(&self, parameter: &Parameter) -> Option<f64> {
         let copies = self.sizes.copies as f64;
         match (parameter.copied, parameter.replicated) {
@@ -297,7 +297,7 @@ impl<'a> Update<'a> {
     }
 }
 
-/// Sums the gradients of what every tensor rank holds whole, as far as this rank updates it.
+/// Sums the gradients of the parameters that every tensor rank holds in full, as far as this rank updates them.
 fn sum_whole(
     device: &dyn Device,
     communicator: &mut Communicator,
@@ -362,7 +362,7 @@ fn divides(axis: Axis, sharing: Sharing) -> bool {
     }
 }
 
-/// Sums the gradients of some parameters that each member has all of, or the same piece of.
+/// Sums the gradients of some parameters of which each member has all elements, or the same shard.
 fn sum_where(
     device: &dyn Device,
     communicator: &mut Communicator,

@@ -1,6 +1,6 @@
-//! Collectives over numbers on devices. Where the members meet on a GPU they read each other's buffers, and sums are those of
-//! `sum_buffers`, in the order of the members: the same bits in every run and on every member. Where each has a GPU of its own
-//! NCCL does them. Elsewhere the host's collectives are used.
+//! Collectives over numbers on devices. Members on one GPU read each other's buffers, and sums are those of `sum_buffers`, in
+//! the order of the members: the same bits in every run and on every member. Members with a GPU each use NCCL. All others use
+//! the host's collectives.
 
 use super::{Combine, Communicator, OnGpu};
 use crate::comm::members::Members;
@@ -13,7 +13,7 @@ use crate::error::Fault;
 use std::ops::Range;
 use trainwright_kernels::cuda::{Collective, Membership};
 
-/// Where parts of sums end: kernels read so many numbers at a time.
+/// Alignment of the parts of a sum, in elements: kernels read as many at a time.
 const PACK: usize = 8;
 
 impl Communicator<'_> {
@@ -76,8 +76,8 @@ impl Communicator<'_> {
         Ok(())
     }
 
-    /// The sums over all members of this member's pieces of their numbers, one behind the other. `pieces` are those of each
-    /// member, as long as each other's.
+    /// The sums over all members of this member's shards of their numbers, in one buffer. `shards` gives those of each member; all
+    /// members have equally long ones.
     pub fn sum_shards(
         &mut self,
         device: &dyn Device,
@@ -125,7 +125,7 @@ impl Communicator<'_> {
         Ok(all)
     }
 
-    /// Every member's numbers, for `take` to copy from. They stay as they are until all have.
+    /// Every member's numbers, for `take` to copy from. They do not change until all members have.
     pub fn read_all(
         &mut self,
         device: &dyn Device,
@@ -152,7 +152,7 @@ impl Communicator<'_> {
         members: &Members,
         own: DeviceSlice,
     ) -> Result<Vec<DeviceSlice>, Fault> {
-        let on_gpu = self.on_gpu.as_mut().expect("who meets on a GPU has one");
+        let on_gpu = self.on_gpu.as_mut().expect("a rank on this route has a GPU");
         on_gpu.local_peers.exchange(device, members, own)
     }
 
@@ -193,7 +193,7 @@ impl Communicator<'_> {
         }
     }
 
-    /// At the end of a step: memory that others have read is this rank's again.
+    /// At the end of a step: takes back memory that others have read.
     pub fn end_step(&mut self, device: &dyn Device) -> Result<(), Fault> {
         let Some(OnGpu { local_peers, pairs, .. }) = &mut self.on_gpu else { return Ok(()) };
         local_peers.take_all_back(device)?;
@@ -201,7 +201,7 @@ impl Communicator<'_> {
     }
 }
 
-/// Pieces one behind the other; none where they lie so.
+/// Shards in one buffer; `None` if they are neighbours already.
 fn together(device: &dyn Device, numbers: DeviceSlice, pieces: &[Range<usize>]) -> Option<Numbers> {
     let ends = [0].into_iter().chain(pieces.iter().map(|piece| piece.end));
     if pieces.iter().zip(ends).all(|(piece, end)| piece.start == end) {
@@ -217,7 +217,7 @@ fn together(device: &dyn Device, numbers: DeviceSlice, pieces: &[Range<usize>]) 
     Some(all)
 }
 
-/// A member's part of so many numbers.
+/// A member's part of `length` numbers.
 fn part(length: usize, members: usize, place: usize) -> Range<usize> {
     let each = length.div_ceil(members).next_multiple_of(PACK);
     (place * each).min(length)..((place + 1) * each).min(length)

@@ -1,4 +1,4 @@
-//! How messages are told apart on the way between processes.
+//! The header by which processes distinguish messages.
 
 use super::message::Tag;
 use trainwright_spec::program::Channel;

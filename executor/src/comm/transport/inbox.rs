@@ -39,7 +39,7 @@ struct Peer {
 }
 
 impl Inbox {
-    /// That of rank `own`'s process, among so many ranks.
+    /// That of rank `own`'s process, in a run of `ranks` ranks.
     pub fn new(own: usize, ranks: usize) -> Self {
         let connected = Instant::now();
         let peer = |rank| Mutex::new(Peer { last: connected, status: None, gone: rank == own });
@@ -105,8 +105,9 @@ impl Inbox {
             peer.gone = true;
             peer.last
         };
-        let [met, last] = [self.connected, last].map(|moment| moment.elapsed().as_secs_f64());
-        let how = format!("{how}; {met:.2} s after they met, {last:.2} s after the last that came from it");
+        let [connected, last] = [self.connected, last].map(|instant| instant.elapsed().as_secs_f64());
+        let how =
+            format!("{how}; {connected:.2} s after they met, {last:.2} s after the last that came from it");
         self.end(Fault::Lost { rank, how });
     }
 

@@ -44,7 +44,7 @@ impl StepOps for Cpu {
         unreachable!("the host has read the squares")
     }
 
-    /// Each update is told it.
+    /// Each update reads it.
     fn scale_gradients(&self, _: f32) {}
 
     fn end_step(&self) -> StepNumbers {

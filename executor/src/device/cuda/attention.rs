@@ -64,7 +64,7 @@ impl Attending {
     }
 
     /// Whose, and why not a library's of that name.
-    pub fn told(&self, library: &str) -> String {
+    pub fn summary(&self, library: &str) -> String {
         match self.asked {
             Asked::Yes if self.fused != [false; 2] => {
                 let passes = self.refused.iter().zip(self.fused).zip(["forward", "backward"]);
@@ -237,7 +237,7 @@ mod tests {
         let check = |by, number, fused, refused: [Option<&str>; 2], expected| {
             let refused = refused.map(|reason| reason.map(String::from));
             let own = Attending { fused, refused, ..Attending::new(by, number, false) };
-            assert_eq!(own.told("cuDNN 9.10.2"), expected);
+            assert_eq!(own.summary("cuDNN 9.10.2"), expected);
         };
         let (cudnn, bf16) = (AttentionBy::Cudnn, Number::Bf16);
         check(AttentionBy::Own, bf16, [false; 2], [None; 2], "own");

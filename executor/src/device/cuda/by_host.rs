@@ -17,7 +17,7 @@ pub(super) enum Back {
 /// A tensor's gradients, and behind them its weights if the GPU has these.
 struct There {
     numbers: Numbers,
-    /// From that moment on.
+    /// Ready once this event has happened.
     from: Option<Moment>,
 }
 

@@ -1,4 +1,4 @@
-//! Products of numbers of 8 bits: both sides become such numbers first, in memory that is given up behind the product.
+//! Products in fp8: both operands are converted first, into memory that is freed behind the product.
 
 use super::super::{DeviceSlice, Matrix, Numbers, Product};
 use super::Cuda;
@@ -42,7 +42,7 @@ impl Cuda {
         self.run(|memory| memory.device.multiply_eight(product, at));
     }
 
-    /// A matrix in numbers of 8 bits, row after row as it lies or column after column.
+    /// A matrix in fp8, row after row as it lies or column after column.
     fn side(&self, matrix: &Matrix, to: Eight, by_columns: bool) -> Side {
         let x = matrix.data.device();
         let side = Side { codes: self.scratch(x.length.div_ceil(4)), scale: self.scratch(1) };

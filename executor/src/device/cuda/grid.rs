@@ -30,7 +30,7 @@ fn part_back(norm: &Norm, read: NormGradient) -> NormPart {
 }
 
 impl Cuda {
-    /// Two numbers of each row, as a launch leaves them where it is told.
+    /// Two numbers of each row, which a launch writes to an address.
     fn pairs(&self, rows: i32, launch: impl FnOnce(Address) -> Launch) -> Vec<f32> {
         let (sums, at) = self.scratch(2 * rows as usize);
         self.launch(&launch(at));

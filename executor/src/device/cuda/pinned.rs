@@ -6,7 +6,7 @@ use trainwright_kernels::cuda::{Address, Moment};
 
 #[derive(Default)]
 pub(super) struct Pinned {
-    /// By size, with the moment from which on nobody copies there.
+    /// By size, with the event behind the last copy there.
     free: BTreeMap<usize, Vec<(Address, Option<Moment>)>>,
     given: BTreeSet<u64>,
 }

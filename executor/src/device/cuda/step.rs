@@ -1,4 +1,4 @@
-//! What launches read of a step and what they leave of it, in one piece of memory that stays where it is:
+//! The step's inputs and results of launches, in one block of memory at a fixed address:
 //!
 //! ```text
 //! losses (f64 each) | factor of the gradients, their norm | rate and corrections of the optimizer
@@ -16,7 +16,7 @@ use trainwright_kernels::cuda::reduce::{ClipFactor, PartSums, SquareSums};
 use trainwright_kernels::cuda::{Address, DeviceError, Graph, Recording, Told};
 use trainwright_kernels::optimizer::{AdamW, Lamb};
 
-/// Where that piece is.
+/// Where that block is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepMemory {
     at: Address,
@@ -248,7 +248,7 @@ mod tests {
         };
         assert_eq!([step(1), step(2), step(2)], [false, false, true]);
         device.make_ready().unwrap();
-        // The others were not: the next step is told op by op, too.
+        // The others were not: the next step is enqueued op by op, too.
         assert_eq!([step(2), step(1)], [true, false]);
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct AttentionGradient<'a> {
     pub output: AttentionOutput<'a>,
 }
 
-/// What is known in backward of queries that have output all their keys.
+/// Forward's results and the output's gradient of queries that have seen all their keys, for backward.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttentionOutput<'a> {
     /// The heads' outputs.
@@ -31,7 +31,7 @@ pub(crate) struct AttentionTile<'a> {
     pub values: Slice<'a>,
 }
 
-/// A device that attends. Of outputs there are two parts: the heads' outputs, and what backward needs of them beside.
+/// A device that attends. Outputs have two parts: the heads' outputs, and what the kernel leaves for backward.
 pub(crate) trait AttentionOps {
     /// The outputs of packed rows.
     fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2];
@@ -42,7 +42,7 @@ pub(crate) trait AttentionOps {
     /// The outputs of a tile's queries over its keys alone.
     fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2];
 
-    /// The gradients of a tile's queries, keys and values; its queries may have output others beside.
+    /// The gradients of a tile's queries, keys and values; its queries may have seen other keys too.
     fn attend_gradient(
         &self,
         layer: &Attention,

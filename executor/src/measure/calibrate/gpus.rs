@@ -34,7 +34,7 @@ pub struct MeasuredGpus {
     pub kernels: DeviceProfile,
     /// Launches and copies, its own and to the second one.
     pub links: Vec<Link>,
-    /// Collectives among the first two, four, … and all; none where there is one GPU.
+    /// Collectives among the first two, four, … and all; `None` if there is one GPU.
     pub network: Option<NetworkProfile>,
     /// The machine as a cluster by itself, without these tables. Its GPU has the catalog's name where the catalog knows it.
     pub cluster: Cluster,
@@ -44,7 +44,7 @@ pub struct MeasuredGpus {
     pub versions: String,
 }
 
-/// Measures the machine; `progress` hears how many parts of how many are done. `deterministic` is that of `Settings`.
+/// Measures the machine; `progress` gets how many parts of how many are done. `deterministic` is that of `Settings`.
 ///
 /// # Errors
 /// `Device` if there is none of the kind, or if it fails.

@@ -5,7 +5,7 @@
 //!        └ on all cores of each node threads that add numbers; how much less of that is done while a batch is on its way
 //! ```
 //!
-//! The other ranks meet these two, as they must, and do nothing.
+//! The other ranks connect to these two, as they must, and do nothing.
 
 use super::machine::source;
 use super::robust::median;
@@ -64,7 +64,7 @@ pub fn network_work(
     })
 }
 
-/// What tells this meeting from others.
+/// The fingerprint of this measurement.
 const PURPOSE: u64 = u64::from_le_bytes(*b"network ");
 
 /// The sender.
@@ -215,7 +215,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.state.ends.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // They have nothing to tell.
+            // They have no result.
             let _ = thread.join();
         }
     }

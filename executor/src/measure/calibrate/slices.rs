@@ -13,7 +13,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 
-/// Which shapes are measured beside those of given plans.
+/// Which shapes are measured in addition to those of given plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
     /// None.

@@ -7,7 +7,7 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::Kernel;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// How many parts tell how unsteady ops are.
+/// How many parts the distribution of ops' times has.
 const PARTS: usize = 64;
 
 /// An exchange: op, collective, ranks of its group. Its sizes are in bytes.
@@ -30,7 +30,7 @@ impl Times {
         self.ops.entry(key).or_insert((kernel, Vec::new())).1.push(seconds);
     }
 
-    /// Adds a run of a collective of so many ranks.
+    /// Adds a run of a collective.
     pub fn add_exchange(&mut self, exchange: Exchange, bytes: Bytes, seconds: f64) {
         let sizes = self.exchanges.entry(exchange).or_default();
         sizes.entry(bytes.get() as u64).or_default().push(seconds);
@@ -108,7 +108,7 @@ fn mean(seconds: &[f64]) -> Seconds {
     Seconds::new((seconds.iter().sum::<f64>() / seconds.len().max(1) as f64).max(1e-9))
 }
 
-/// The means of `count` shares of equal weight of values with weights, the smallest first; none of nothing.
+/// The means of `count` shares of equal weight of values with weights, the smallest first; empty for no values.
 fn shares(mut values: Vec<(f64, f64)>, count: usize) -> Vec<f64> {
     values.sort_by(|one, other| one.0.total_cmp(&other.0));
     let share = values.iter().map(|(_, weight)| weight).sum::<f64>() / count as f64;

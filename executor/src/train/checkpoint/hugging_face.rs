@@ -13,7 +13,7 @@ const EPSILON: f64 = 1e-5;
 /// θ of rotary positions of a model that does not say it.
 const ROTARY_BASE: f64 = 10_000.0;
 
-/// The `config.json` of a model; none if no family of Hugging Face's that is written here has such models.
+/// The `config.json` of a model; `None` if it is of no family of Hugging Face's that the executor writes.
 pub(crate) fn config(model: &Model) -> Option<String> {
     let [run] = model.blocks.as_slice() else { return None };
     let Mlp::Dense(mlp) = &run.block.mlp else { return None };

@@ -14,7 +14,7 @@ pub(crate) struct Stored {
     pub name: String,
     /// The rows of the parameter.
     pub rows: Range<usize>,
-    /// Its columns; none of a vector.
+    /// Its columns; `None` for a vector.
     pub columns: Option<usize>,
     /// Whether the file has columns for rows.
     pub transposed: bool,

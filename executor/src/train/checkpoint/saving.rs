@@ -32,7 +32,7 @@ struct Part {
 pub(crate) struct Inventory(BTreeMap<(Layer, ParameterName), Vec<Part>>);
 
 impl Inventory {
-    /// Adds what a rank has of a layer, as far as no rank before has it.
+    /// Adds a rank's parts of a layer's parameters that no earlier rank has.
     pub fn add(&mut self, rank: usize, layer: Layer, parameters: Vec<Parameter>) {
         for parameter in parameters {
             let parts = self.0.entry((parameter.home(layer), parameter.name)).or_default();
@@ -51,7 +51,7 @@ pub(crate) struct Saver<'a> {
     pub saving: &'a Saving,
     pub inventory: &'a Inventory,
     pub transport: &'a dyn Transport,
-    /// Every tensor is a sign of life.
+    /// Every tensor is a beat.
     pub heartbeat: &'a Heartbeat,
     pub device: &'a dyn Device,
     /// Numbers the group of all ranks: behind those of the program.

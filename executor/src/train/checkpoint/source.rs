@@ -1,4 +1,4 @@
-//! From where a run's weights come, and how far it is.
+//! Where a run begins: with which weights and at which step.
 
 use super::folder::{self, Trainer};
 use super::hugging_face;
@@ -14,7 +14,7 @@ use std::path::Path;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::Plan;
 
-/// What stands behind a tensor's name for each of its moments.
+/// The suffix of a tensor's name for each of its moments.
 pub(crate) fn moment_names(count: u64) -> &'static [&'static str] {
     match count {
         0 => &[],
@@ -72,7 +72,7 @@ impl Beginning {
         }
     }
 
-    /// A parameter with so many moments; none if the run begins with new weights.
+    /// A parameter with `moments` moments; `None` if the run begins with new weights.
     pub fn load(
         &self,
         model: &Model,

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Who made some tokens.
+/// The tokenizer of some tokens.
 #[derive(Debug, Clone)]
 pub(crate) enum Tokenizer {
-    /// Nobody: they are made up.
+    /// None: the tokens are synthetic.
     None,
     /// Each byte is one.
     Bytes,
@@ -18,7 +18,7 @@ pub(crate) enum Tokenizer {
 }
 
 impl Tokenizer {
-    /// What tells it from others.
+    /// A name that no other tokenizer has.
     pub fn name(&self) -> String {
         match self {
             Tokenizer::None => "none".into(),

@@ -92,7 +92,7 @@ pub(crate) struct Batch {
 }
 
 impl<'a> Loader<'a> {
-    /// Sequences of that length, so many in a step, of entries below `vocabulary`. A run that goes on `begins` behind a
+    /// Sequences of that length, `global_batch` in a step, of tokens below `vocabulary`. A run that goes on `begins` behind a
     /// step and some sequences.
     pub fn new(
         tokens: &'a Tokens,

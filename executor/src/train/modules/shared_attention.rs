@@ -31,12 +31,12 @@ struct Part {
 /// Keys and values of the same positions, or their gradients.
 type Pair = [Part; 2];
 
-/// What queries made of the keys that they have output so far.
+/// The attention of queries to the keys that they have seen so far.
 #[derive(Debug, Default)]
 struct Output {
     /// The heads' outputs.
     heads: Numbers,
-    /// What backward needs of them beside; nothing where no key was seen.
+    /// What the kernel leaves for backward; empty if no key was seen.
     left: Numbers,
 }
 
@@ -130,7 +130,7 @@ impl Stepwise for Shared {
         let work = in_work(step);
         if pass == Pass::Backward {
             let back = work.back.take().expect("backward has begun");
-            let (queries, [keys, values]) = back.made.expect("every query has output its keys");
+            let (queries, [keys, values]) = back.made.expect("every query has seen its keys");
             step.frame.gradient = Some(Tensor::side_by_side(&[&queries.rows, &keys.rows, &values.rows]));
             return;
         }
@@ -152,7 +152,7 @@ fn in_work<'s>(step: &'s mut Step) -> &'s mut InWork {
 }
 
 impl InWork {
-    /// Queries meet the next keys.
+    /// Queries attend to the next keys.
     fn attend(&mut self, sizes: &Sizes, device: &dyn Device) {
         let pair = self.held.pop_front().expect("keys and values come before they are used");
         let mut made: Vec<Output> = Vec::new();
@@ -225,7 +225,7 @@ impl InWork {
         }
     }
 
-    /// What is dropped where queries meet keys.
+    /// The dropout of the scores of queries with keys.
     fn drops_of(&self, queries: &Range<usize>, keys: &Range<usize>) -> Option<ScoreDropout> {
         let [sequence, head, ..] = self.drops?.first;
         self.drops.map(|drops| ScoreDropout { first: [sequence, head, queries.start, keys.start], ..drops })

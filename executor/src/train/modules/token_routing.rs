@@ -50,22 +50,22 @@ struct Claim {
 struct Hop {
     /// Rows there were before, at their places in what is sent to one member after the other.
     visits: Visits,
-    /// To each member so many.
+    /// How many to each member.
     sent: Vec<usize>,
-    /// From each member so many.
+    /// How many from each member.
     received: Vec<usize>,
 }
 
-/// What is on its way: rows on the device, and beside each some numbers of the host.
+/// Rows on their way between ranks: on the device, and for each row some extra numbers on the host.
 #[derive(Debug)]
 struct Wave {
     rows: Tensor,
     extras: Vec<f32>,
-    /// How many numbers are beside each row.
+    /// Extra numbers of each row.
     columns: usize,
 }
 
-/// The ways of a microbatch's tokens.
+/// The routes of a microbatch's tokens to their experts and back.
 #[derive(Debug)]
 pub(super) struct Routing {
     choices: Rc<Choices>,
@@ -350,7 +350,7 @@ impl Wave {
         Self { rows, extras: Vec::new(), columns: 0 }
     }
 
-    /// Each row with what is extras it.
+    /// Each row with its extra numbers behind it.
     fn message(self, device: &dyn Device) -> Vec<f32> {
         if self.columns == 0 {
             return self.rows.into_vec();
@@ -360,7 +360,7 @@ impl Wave {
         rows.flat_map(|(row, extras)| row.iter().chain(extras).copied()).collect()
     }
 
-    /// What a message is of, whose rows are so wide and have so many numbers extras them.
+    /// The wave of a message: rows of `width`, each followed by `columns` extra numbers.
     fn of(device: &dyn Device, message: Vec<f32>, [width, columns]: [usize; 2]) -> Self {
         if columns == 0 {
             return Self::bare(Tensor::take_to(device, message, width));
@@ -371,7 +371,7 @@ impl Wave {
         Self { rows: Tensor::take_to(device, rows, width), extras, columns }
     }
 
-    /// So many rows to each member; what they sent, and how many rows each of them.
+    /// Sends `counts` rows to each member. Returns what they sent, and how many rows each of them sent.
     fn exchange(
         self,
         device: &dyn Device,

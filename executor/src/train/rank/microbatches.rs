@@ -1,4 +1,4 @@
-//! What a microbatch has between the calls of a rank: its tokens, what comes from another stage and what goes there, its loss.
+//! A microbatch between the calls of a rank: its tokens, what it receives from another stage and sends there, its loss.
 
 use super::{Rank, THE_LOSS};
 use crate::device::tensor::Tensor;
@@ -43,7 +43,7 @@ impl Rank<'_> {
         StepTokens { step, actions, words }
     }
 
-    /// Brings the tokens of a step to the device. The step before it has made them, unless it was none of this run.
+    /// Copies the tokens of a step to the device. They were made during the step before, unless this one is the run's first.
     pub(super) fn upload_tokens(&mut self, step: usize) {
         let made = self.next_tokens.take().filter(|made| made.step == step);
         let StepTokens { actions, words, .. } = made.unwrap_or_else(|| self.make_tokens(step));

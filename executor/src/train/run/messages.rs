@@ -28,9 +28,9 @@ pub(crate) struct RankEnd {
     /// Of each step that was kept; the last one is the last step's.
     pub records: Vec<Record>,
     pub resident: Vec<(MemoryKind, usize)>,
-    /// If weights were asked for; none of a rank in another process.
+    /// If weights were asked for; `None` for a rank in another process.
     pub state: Option<State>,
-    /// None of a rank in another process.
+    /// `None` for a rank in another process.
     pub graph: Option<GraphUse>,
     /// The same.
     pub device_memory: Option<DeviceMemory>,

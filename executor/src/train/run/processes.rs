@@ -128,7 +128,7 @@ mod tests {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..world).map(|rank| scope.spawn(move || run(rank))).collect();
             let ends = threads.into_iter().map(|thread| thread.join().unwrap());
-            ends.flatten().next().expect("rank 0 tells")
+            ends.flatten().next().expect("rank 0 has an outcome")
         })
     }
 
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// A graph holds the collectives of ranks that have a process and a GPU each: the bits are those of ops told one by one.
+    /// A graph holds the collectives of ranks that have a process and a GPU each: the bits are those of ops enqueued one by one.
     #[test]
     fn a_graph_holds_the_collectives_of_processes() {
         if !is_there() {

@@ -13,7 +13,7 @@ use trainwright_spec::stack::{PipelineOverlap, Stack};
 /// 128 bytes.
 const TILE: usize = 64;
 
-/// What divides the sides of products of numbers of 8 bits.
+/// Divides the sides of products in fp8.
 const FP8_SIDES: usize = 16;
 
 impl DeviceKind {
@@ -83,7 +83,7 @@ pub(crate) fn check_on(device: DeviceKind, plan: &Plan) -> Result<(), RunError> 
     fp8_sides(plan)
 }
 
-/// Whether products of numbers of 8 bits have sides as tensor cores want them.
+/// Whether products in fp8 have sides that tensor cores accept.
 fn fp8_sides(plan: &Plan) -> Result<(), RunError> {
     if plan.job.precision != Precision::Fp8 {
         return Ok(());

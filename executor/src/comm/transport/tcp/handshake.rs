@@ -20,7 +20,7 @@ pub(super) const REST: Duration = Duration::from_millis(20);
 /// How long a rank that has connected may take to say who it is; a packet that is lost comes again within seconds.
 const INTRODUCTION: Duration = Duration::from_secs(20);
 
-/// What a rank says of itself: rank, world, fingerprint, port.
+/// A rank's introduction: rank, world, fingerprint, port.
 type Hello = [u64; 4];
 
 /// A connection to each other rank.
@@ -38,7 +38,7 @@ pub(super) fn connect_all(
     }
 }
 
-/// Rank 0: waits for all others and tells them of each other.
+/// Rank 0: waits for all others and sends each the addresses of all.
 fn receive_all(place: &Rendezvous, master: &str, fingerprint: u64) -> io::Result<Vec<Option<TcpStream>>> {
     let until = Instant::now() + place.patience;
     let own = address(master)?;

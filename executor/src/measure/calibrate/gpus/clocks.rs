@@ -1,4 +1,4 @@
-//! The clocks of a GPU while it multiplies, as its driver's own tool tells them.
+//! The clocks of a GPU while it multiplies, as `nvidia-smi` reports them.
 
 use super::kernels::{Shapes, large_product};
 use crate::device::GpuName;
@@ -9,7 +9,7 @@ use trainwright_kernels::cuda::measure::Bench;
 /// Seconds of products that are under way meanwhile: the tool takes most of one to begin.
 const SECONDS: f64 = 1.5;
 
-/// `, at 1980 MHz, memory 2619 MHz, 312.07 W, 45 C`, or nothing where nobody tells.
+/// `, at 1980 MHz, memory 2619 MHz, 312.07 W, 45 C`, or nothing if there is no such tool.
 ///
 /// # Errors
 /// Of the device.
@@ -24,13 +24,13 @@ pub(super) fn under_load(
     for _ in 0..(SECONDS / once).ceil() as usize {
         bench.device.multiply(product, at)?;
     }
-    let told = Command::new("nvidia-smi")
+    let output = Command::new("nvidia-smi")
         .args(["--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader"])
         .arg(format!("--id={}", written(name)))
         .output();
     bench.device.clear()?;
-    let told = told.ok().filter(|told| told.status.success());
-    Ok(told.and_then(|told| said(&String::from_utf8_lossy(&told.stdout))).unwrap_or_default())
+    let output = output.ok().filter(|output| output.status.success());
+    Ok(output.and_then(|output| said(&String::from_utf8_lossy(&output.stdout))).unwrap_or_default())
 }
 
 /// A line of the tool in words.

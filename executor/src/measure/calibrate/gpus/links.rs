@@ -15,9 +15,9 @@ use trainwright_spec::units::{Bytes, Seconds};
 /// What was timed between one place and another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkKind {
-    /// A launch of a kernel that does next to nothing, told by the host one after the other.
+    /// A launch of a kernel that does next to nothing, enqueued by the host one after the other.
     Launch,
-    /// The same, of a graph that tells many of them.
+    /// The same in a graph of many of them.
     LaunchInGraph,
     /// A copy out of the GPU into pinned memory.
     ToHost,
@@ -78,12 +78,12 @@ pub(super) fn measure(
 ) -> Result<Vec<Link>, DeviceError> {
     let (squares, factor) = (bench.random(Number::F32, 2)?, bench.random(Number::F32, 2)?);
     let small = ClipFactor { squares, factor, count: 1, bound: 1.0 }.launch();
-    let told = bench.time(|device| device.launch(&small))?;
+    let launched = bench.time(|device| device.launch(&small))?;
     let graph = bench.device.make_ready(&vec![Told::Launch(small); LAUNCHES])?;
     let all = bench.time(|device| device.replay(&graph))?;
     let in_graph = Timed { seconds: all.seconds / LAUNCHES as f64, ..all };
     drop(graph);
-    let launches = [(LinkKind::Launch, told), (LinkKind::LaunchInGraph, in_graph)];
+    let launches = [(LinkKind::Launch, launched), (LinkKind::LaunchInGraph, in_graph)];
     let mut links: Vec<Link> = launches.map(|(kind, timed)| Link { kind, bytes: 0, timed }).into();
     let most = largest(shapes);
     let here = [bench.random(Number::Bf16, most / 2)?, bench.device.allocate(most)?];
@@ -110,7 +110,7 @@ pub(super) fn largest(shapes: &Shapes) -> usize {
     shapes.bytes.iter().max().copied().unwrap_or(0)
 }
 
-/// Does some work with the address of so many bytes on a machine's second GPU, which a thread of its own has open.
+/// Does some work with the address of `bytes` bytes on a machine's second GPU, which a thread of its own has open.
 ///
 /// # Errors
 /// Of that device, or of the work.
@@ -120,7 +120,7 @@ pub(super) fn with_peer<T>(
     work: impl FnOnce(Address) -> Result<T, DeviceError>,
 ) -> Result<T, DeviceError> {
     std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (done, is_done) = mpsc::channel::<()>();
         let open = devices.open;
         scope.spawn(move || {
@@ -130,12 +130,12 @@ pub(super) fn with_peer<T>(
                 Err(error) => (Err(error), None),
             };
             // Whoever waits for it is there.
-            let _ = tell.send(at);
+            let _ = sender.send(at);
             // The device stays open until nobody copies to it any more.
             let _ = is_done.recv();
             drop(device);
         });
-        let at = told.recv().expect("the thread tells before it ends")?;
+        let at = receiver.recv().expect("the thread sends before it ends")?;
         let result = work(at);
         drop(done);
         result

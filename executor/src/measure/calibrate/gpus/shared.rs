@@ -1,7 +1,7 @@
 //! GPUs that several ranks of a plan share: what one of them takes alone, and how they get in each other's way.
 //!
 //! A GPU runs the kernels of its ranks' streams side by side, each the slower the more there are: to a simulator it is like a
-//! core that threads share at every moment.
+//! core that threads share all the time.
 
 use super::kernels::Shapes;
 use crate::device::{DeviceKind, GpuName, LocalRank};
@@ -15,8 +15,8 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// The GPUs of this machine as what the ranks of a plan share, with the steps of collectives on them; none where each rank has
-/// one of its own.
+/// The GPUs of this machine as what the ranks of a plan share, with the steps of collectives on them; `None` if each rank has one of its
+/// own.
 ///
 /// # Errors
 /// `Device` if it fails.
