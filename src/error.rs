@@ -140,7 +140,7 @@ impl CliError {
             CliError::Stragglers(StragglerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::Deadlock(_)) => Outcome::Failure,
             CliError::Planner(PlannerError::NoCandidate { .. }) => Outcome::NothingFits,
-            CliError::Run(RunError::Rank { .. } | RunError::Meeting { .. }) => Outcome::Failure,
+            CliError::Run(RunError::Rank { .. } | RunError::Rendezvous { .. }) => Outcome::Failure,
             CliError::Usage(error) if !error.use_stderr() => Outcome::Done,
             _ => Outcome::BadInput,
         }

@@ -1,32 +1,34 @@
 //! What a rank computes on: where its numbers are, and the mathematics over them that modules and updates need.
 //!
 //! Numbers are in the host's memory, where a CPU computes on them as they lie, or in memory that only the device reads.
-//! A device does what it is told in the order in which it is told, and may still be at it when a call returns; what goes
-//! wrong it says when it is asked by `check`. A new device is a file in `device/` and a line in its table.
+//! A call enqueues work, which runs in the order of the calls and may still run when the call returns; `check` returns what
+//! went wrong. A new device is a file in `device/` and a line in its table.
 //!
 //! Nothing here knows of layers, plans or other ranks.
 
 mod cpu;
 mod cuda;
+mod current;
+pub(crate) mod host_buffers;
 mod kinds;
-mod measure;
 mod numbers;
 mod ops;
 mod streams;
+pub(crate) mod tensor;
 mod words;
 
 pub(crate) use cpu::Cpu;
-pub(crate) use kinds::{BareDevices, GpuName, Here, Opening, Place};
-pub use kinds::{DEVICES, DeviceKind};
-pub use measure::{MeasuredDevice, measure_ops};
-pub(crate) use numbers::{Far, Numbers, Slice, SliceMut};
+pub(crate) use current::CurrentDevice;
+pub use kinds::{AttentionBy, DEVICES, DeviceKind};
+pub(crate) use kinds::{BareDevices, GpuName, LocalRank, Opening};
+pub(crate) use numbers::{Allocator, DeviceSlice, Numbers, Slice, SliceMut};
 pub(crate) use ops::{
-    AttentionGradient, AttentionOps, AttentionTile, DropoutOps, ExpertOps, ExpertPass, ExpertProducts,
-    GridOps, LossTokens, Met, NOWHERE, NormGradient, OptimizerOps, OptimizerStep, Positions, Rotation,
-    RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, TokenOps, Updated, Visits, each_token,
+    AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, DropoutOps, ExpertOps, ExpertPass,
+    ExpertProducts, GridOps, LossTokens, NOWHERE, NormGradient, OptimizerOps, OptimizerStep, Positions,
+    Rotation, RowOps, Rule, StepBegin, StepNumbers, StepOps, Sum, TokenOps, Updated, Visits, each_token,
 };
 pub(crate) use streams::{COMPUTE, PAIRS, stream_of};
-pub(crate) use words::{HostWords, Sorted, SortedThere, Words};
+pub(crate) use words::{HostWords, Sorted, SortedOnDevice, Words};
 
 use crate::error::Fault;
 use std::borrow::Cow;
@@ -62,8 +64,8 @@ pub(crate) struct Product<'a> {
     pub right: Matrix<'a>,
     pub onto: Onto,
     pub bias: Option<Slice<'a>>,
-    /// The numbers of 8 bits that left and right are rounded to before, each with a scale; none leaves them as they are.
-    pub eight: Option<[Eight; 2]>,
+    /// The fp8 formats that left and right are rounded to, each with a scale; `None` leaves them as they are.
+    pub fp8: Option<[Eight; 2]>,
 }
 
 /// Columns of rows that become columns of as many other rows.
@@ -82,14 +84,14 @@ pub(crate) struct Columns {
 pub struct DeviceMemory {
     /// Bytes that its tensors, state and workspaces took at most, with what was kept of one size when another was needed.
     pub peak: usize,
-    /// What the device has of them and beside them; none where no driver counts it.
+    /// What the driver counts as used, these and other bytes; `None` if no driver counts it.
     pub in_use: Option<InUse>,
 }
 
 /// A device. Sizes are those of the slices; a module's numbers are of the device's `number`, gradients of weights, moments and
 /// statistics are f32.
 pub(crate) trait Device:
-    AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + RowOps + StepOps + TokenOps
+    Allocator + AttentionOps + DropoutOps + ExpertOps + GridOps + OptimizerOps + RowOps + StepOps + TokenOps
 {
     /// What numbers weights and activations are.
     fn number(&self) -> Number;
@@ -100,10 +102,7 @@ pub(crate) trait Device:
     /// The host's numbers, on the device.
     fn take(&self, data: Vec<f32>, number: Number) -> Numbers;
 
-    /// Takes memory back.
-    fn give_back(&self, far: Far);
-
-    /// The numbers for the host to read, after all that was told before.
+    /// The numbers for the host to read, once all that was enqueued before has run.
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]>;
 
     /// The host's numbers into the device's.
@@ -138,12 +137,12 @@ pub(crate) trait Device:
         self.finish();
     }
 
-    /// What it has needed of its own memory until now; none where that is the host's.
+    /// What it has needed of its own memory until now; `None` if that is the host's.
     fn memory(&self) -> Option<DeviceMemory> {
         None
     }
 
-    /// Whose kernels did attention, for people; none where that is no question.
+    /// Whose kernels did attention, for people; `None` on processors.
     fn attention_by(&self) -> Option<String> {
         None
     }
@@ -153,10 +152,10 @@ pub(crate) trait Device:
         None
     }
 
-    /// Notes the moment when all is done that it was told so far.
+    /// Marks the time at which all that was enqueued so far has run.
     fn mark(&self);
 
-    /// Seconds from the first noted moment to each, which are forgotten then. None where all is done when a call returns.
+    /// Seconds from the first mark to each mark, which are forgotten then. Empty if all work is done when a call returns.
     fn marks(&self) -> Vec<f64>;
 
     /// What it is, and the versions of what drives it, for people.
@@ -172,30 +171,30 @@ pub(crate) trait Device:
     fn squares(&self, all: &[Slice]) -> Vec<f64>;
 
     // Streams, and what ranks on devices do together. A device that has done everything when a call returns has no streams,
-    // and its ranks meet on the host.
+    // and its ranks communicate through the host.
 
-    /// Lets that stream do what is told next; the one that did before.
+    /// Selects the stream of the next launches. Returns the one before.
     fn select(&self, _stream: usize) -> usize {
         COMPUTE
     }
 
-    /// When all is done that the selected stream was told so far.
-    fn moment(&self) -> Option<Moment> {
+    /// An event behind all that is enqueued on the selected stream; `None` after a fault.
+    fn record_event(&self) -> Option<Moment> {
         None
     }
 
-    /// Lets what the selected stream is told next wait for a moment, which may be another rank's.
-    fn wait(&self, _moment: &Moment) {}
+    /// Lets the selected stream wait for an event, which may be another rank's.
+    fn wait(&self, _event: &Moment) {}
 
-    /// Lets every stream wait for all that the others were told.
+    /// Lets every stream wait for all that is enqueued on the others.
     fn join_streams(&self) {}
 
-    /// Other ranks read these numbers until that moment.
-    fn read_until(&self, _numbers: Slice, _moment: &Moment) {}
+    /// Other ranks read these numbers until that event.
+    fn read_until(&self, _numbers: Slice, _event: &Moment) {}
 
     /// The sum of as many numbers of several ranks, in their order.
     fn sum(&self, to: SliceMut, _all: &[Slice]) {
-        unreachable!("{} numbers of a device whose ranks meet on the host", to.len());
+        unreachable!("{} numbers of a device whose ranks communicate through the host", to.len());
     }
 
     /// The name of a new group of devices with a memory each.
@@ -203,7 +202,7 @@ pub(crate) trait Device:
         [0; 128]
     }
 
-    /// Enters a group, when all its members do and have met in it; `collective` knows it by that number. All ranks enter groups in
+    /// Enters a group, when all its members do and are connected; `collective` knows it by that number. All ranks enter groups in
     /// the order of their numbers.
     fn enter(&self, _group: usize, _membership: Membership) {}
 

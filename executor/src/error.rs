@@ -1,6 +1,9 @@
 //! Why a run does not begin, or ends early.
 
-use crate::checkpoint::CheckpointError;
+mod checkpoint;
+
+pub use checkpoint::CheckpointError;
+
 use std::time::Duration;
 use thiserror::Error;
 use trainwright_kernels::cuda::DeviceError;
@@ -21,12 +24,12 @@ pub enum RunError {
     /// The tokens do not suit the plan.
     #[error("the data does not suit the plan: {0}")]
     Data(String),
-    /// The processes of a run did not come together.
-    #[error("rank {rank} did not meet the others at {master}: {reason}")]
-    Meeting {
+    /// The processes of a run did not find each other.
+    #[error("rank {rank} did not find the others at {master}: {reason}")]
+    Rendezvous {
         /// This process's.
         rank: usize,
-        /// Where they were to meet.
+        /// Where the rendezvous was.
         master: String,
         /// What happened.
         reason: String,

@@ -39,55 +39,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod beside;
-mod calibrate;
-mod checkpoint;
-mod collective;
+mod comm;
 mod device;
-mod dropout;
 mod error;
-mod frame;
-mod instruction;
-mod layers;
-mod modules;
-mod moves;
-mod near;
-mod pairs;
-mod parameters;
-mod processes;
+mod measure;
 mod random;
-mod rank;
-mod reach;
-mod record;
-mod settings;
-mod sizes;
-mod state;
-mod steady;
-mod supported;
-mod tensor;
-mod timeline;
-mod tokenizer;
-mod tokens;
 mod train;
-mod transport;
-mod update;
-mod watch;
 
-pub use calibrate::{
+pub use comm::drill::{Drill, DrillKind};
+pub use comm::routes::Route;
+pub use comm::transport::{Rendezvous, RendezvousVia, leave_processes};
+pub use device::{AttentionBy, DEVICES, DeviceKind, DeviceMemory};
+pub use error::{CheckpointError, Fault, RunError};
+pub use measure::calibrate::{
     Calibrated, Grid, Link, LinkKind, MeasuredGpus, Measuring, Over, Refused, calibrate, measure_gpus,
     network_work, on_machine, shared_gpus,
 };
-pub use checkpoint::{CheckpointError, abandon_checkpoints};
-pub use device::{DEVICES, DeviceKind, DeviceMemory, MeasuredDevice, measure_ops};
-pub use error::{Fault, RunError};
-pub use parameters::{Layer, ParameterName};
-pub use processes::train_in_processes;
-pub use reach::Way;
-pub use record::recording_cost;
-pub use settings::{AttentionBy, Drill, DrillKind, LearningRate, Records, Saving, Settings, Start};
-pub use steady::GraphUse;
-pub use supported::{check, own_stack};
-pub use tokens::Tokens;
-pub use train::{Outcome, StepReport, WholeWeights, train};
+pub use measure::{MeasuredDevice, measure_ops};
+pub use train::checkpoint::abandon_checkpoints;
+pub use train::data::tokens::Tokens;
+pub use train::graph_capture::GraphUse;
+pub use train::parameters::{Layer, ParameterName};
+pub use train::record::recording_cost;
+pub use train::run::processes::train_in_processes;
+pub use train::run::{FullWeights, Outcome, StepReport, train};
+pub use train::settings::{LearningRate, Records, Saving, Settings, Start};
+pub use train::supported::{check, own_stack};
 pub use trainwright_kernels::cuda::{InUse, ask_for_queues};
-pub use transport::{Meets, Rendezvous, leave_processes};

@@ -1,259 +1,35 @@
-//! A run: a thread for each rank, step by step, and what they report.
+//! Trains a plan: what a rank holds, what its ops do, and the run that all ranks form.
 //!
 //! ```text
-//! train ─► Run (run.rs) ─► a thread for each rank here (own.rs), one that listens for each elsewhere (elsewhere.rs)
-//!            └─ listens ◄─ steps and ends ─► reports (steps.rs) ─► Outcome
+//! run ─► a thread for each rank here ─► rank ─ instructions ─► modules, layer_collectives, update
+//!  │                                     └─ holds ─► state (weights, gradients, moments), frames (activations)
+//!  ├─ data: tokens, batches             ├─ records ─► record, timeline
+//!  └─ checkpoint                        └─ communicates ─► comm, computes ─► device
 //! ```
+//!
+//! Nothing here measures a machine or knows what an op should cost.
 
-mod elsewhere;
-mod layers;
-mod own;
-mod run;
-mod steps;
-
-use crate::device::DeviceMemory;
-use crate::error::RunError;
-use crate::parameters::{Layer, ParameterName};
-use crate::processes::written_end;
-use crate::rank::StepEnd;
-use crate::reach::{Reach, Way};
-use crate::record::Record;
-use crate::settings::Settings;
-use crate::state::State;
-use crate::steady::GraphUse;
-use crate::supported;
-use crate::timeline::timeline;
-use crate::tokens::Tokens;
-use crate::transport::{Mailboxes, Route, Tag, Transport};
-use run::{Run, first_cause};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
-use std::time::Instant;
-use steps::Steps;
-use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Axis, MemoryKind, Program};
-use trainwright_timeline::timeline::Timeline;
-
-/// What is known of a step once all ranks have done it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepReport {
-    /// Its number, from 1.
-    pub step: usize,
-    /// The mean loss of its tokens, before the update.
-    pub loss: f64,
-    /// The norm of the gradients before it was clipped; none if the job does not clip.
-    pub gradient_norm: Option<f64>,
-    /// Seconds since the step before.
-    pub seconds: f64,
-}
-
-/// A parameter's layer and name, and all its elements.
-pub type WholeWeights = BTreeMap<(Layer, ParameterName), Vec<f32>>;
-
-/// What a run leaves.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// Each step.
-    pub steps: Vec<StepReport>,
-    /// The last step, op by op.
-    pub timeline: Timeline,
-    /// The steps before it, if they were asked for.
-    pub earlier: Vec<Timeline>,
-    /// The weights at the end, if they were asked for.
-    pub weights: Option<WholeWeights>,
-    /// How ranks that compute on GPUs communicated along each axis; empty for others.
-    pub ways: BTreeMap<Axis, Way>,
-    /// Whether rank 0's GPU was told steps by a graph; none where ranks compute on processors.
-    pub graph: Option<GraphUse>,
-    /// What ranks needed of their GPUs' memory: all of them, or where ranks are processes rank 0 alone; the same.
-    pub device_memory: Vec<DeviceMemory>,
-    /// Whose kernels did attention on rank 0, and why not others', for people; the same.
-    pub attention: Option<String>,
-    /// Whether rank 0's GPU made nothing of which another run may have other bits; the same.
-    pub deterministic: Option<bool>,
-}
-
-/// What a rank says to who started it.
-enum Message {
-    /// It has done a step.
-    Step(StepMessage),
-    /// It has ended.
-    End { rank: usize, end: Box<Result<RankEnd, RunError>> },
-}
-
-/// What a rank says of a step.
-pub(crate) struct StepMessage {
-    pub rank: usize,
-    pub step: usize,
-    pub end: StepEnd,
-}
-
-/// What a rank leaves.
-pub(crate) struct RankEnd {
-    /// Of each step that was kept; the last one is the last step's.
-    pub records: Vec<Record>,
-    pub resident: Vec<(MemoryKind, usize)>,
-    /// If weights were asked for; none of a rank in another process.
-    pub state: Option<State>,
-    /// None of a rank in another process.
-    pub graph: Option<GraphUse>,
-    /// The same.
-    pub device_memory: Option<DeviceMemory>,
-    /// The same.
-    pub attention: Option<String>,
-    /// The same.
-    pub deterministic: Option<bool>,
-}
-
-/// By rank.
-type Ends = Vec<Result<RankEnd, RunError>>;
-
-/// Trains with a plan; `progress` hears of each step.
-///
-/// # Errors
-/// `Refused`, `Data` and `Checkpoint` before anything runs; `Rank` if a rank cannot go on, and `Checkpoint` if one cannot
-/// be written. After a stall the rank that hangs keeps its thread: only the end of the process ends that.
-pub fn train(
-    plan: &Plan,
-    tokens: &Tokens,
-    settings: &Settings,
-    progress: &mut dyn FnMut(&StepReport),
-) -> Result<Outcome, RunError> {
-    Ok(outcome(run_plan(plan, tokens, settings, progress)?, settings))
-}
-
-/// What is told of a run.
-pub(crate) fn outcome(Ran { program, reach, steps, ends }: Ran, settings: &Settings) -> Outcome {
-    let ways = reach.ways(&program);
-    let graph = ends.first().and_then(|end| end.graph.clone());
-    let device_memory = ends.iter().filter_map(|end| end.device_memory).collect();
-    let attention = ends.first().and_then(|end| end.attention.clone());
-    let deterministic = ends.first().and_then(|end| end.deterministic);
-    let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
-    let weights = settings.return_weights.then(|| whole_weights(&ends));
-    let mut timelines: Vec<Timeline> =
-        records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
-    let last = timelines.pop().expect("a run has a step");
-    Outcome {
-        steps,
-        timeline: last,
-        earlier: timelines,
-        weights,
-        ways,
-        graph,
-        device_memory,
-        attention,
-        deterministic,
-    }
-}
-
-/// A run before anyone has made sense of it.
-pub(crate) struct Ran {
-    pub program: Program,
-    pub reach: Reach,
-    pub steps: Vec<StepReport>,
-    /// Of every rank; where ranks are processes, of rank 0's run alone.
-    pub ends: Vec<RankEnd>,
-}
-
-/// The ranks of a process, and the way to all others.
-pub(crate) struct Ranks {
-    pub own: Vec<usize>,
-    /// The number of this process's rank among those of its machine, where ranks are processes.
-    pub local: Option<usize>,
-    pub transport: Arc<dyn Transport>,
-    /// From when on times are counted.
-    pub began: Instant,
-}
-
-impl Ranks {
-    /// Whether rank 0 is among them, which hears of all others.
-    fn lead(&self) -> bool {
-        self.own.contains(&0)
-    }
-}
-
-/// As `train`: every rank is a thread of this process.
-pub(crate) fn run_plan(
-    plan: &Plan,
-    tokens: &Tokens,
-    settings: &Settings,
-    progress: &mut dyn FnMut(&StepReport),
-) -> Result<Ran, RunError> {
-    let plan = settings.device.own_stack(plan)?;
-    supported::check(&plan)?;
-    let ranks = plan.mesh.ranks();
-    let transport = Arc::new(Mailboxes::new(ranks));
-    let here = Ranks { own: (0..ranks).collect(), local: None, transport, began: Instant::now() };
-    run_ranks(plan, tokens, settings, here, progress)
-}
-
-/// Runs this process's ranks of a plan that was checked.
-pub(crate) fn run_ranks(
-    plan: Plan,
-    tokens: &Tokens,
-    settings: &Settings,
-    here: Ranks,
-    progress: &mut dyn FnMut(&StepReport),
-) -> Result<Ran, RunError> {
-    let run = Arc::new(Run::new(plan, tokens, settings, here)?);
-    let leads = run.here.lead();
-    let (sender, receiver) = channel();
-    let spawn = |rank: usize| {
-        let (run, sender, own) = (Arc::clone(&run), sender.clone(), run.here.own.contains(&rank));
-        let named = std::thread::Builder::new().name(format!("rank {rank}"));
-        let thread = named.spawn(move || if own { run.rank(rank, &sender) } else { run.hear(rank, &sender) });
-        thread.map_err(|error| RunError::Threads(error.to_string()))
-    };
-    // The leader has a thread for each rank of another process too, which hears what that one says.
-    let heard = (0..run.program.ranks.len()).filter(|rank| leads || run.here.own.contains(rank));
-    let threads: Vec<_> = heard.map(spawn).collect::<Result<_, _>>().inspect_err(|_| run.stop())?;
-    drop(sender);
-    let speakers = run.speakers()?;
-    let mut steps = Steps::of(&run);
-    let ends = run.listen(&receiver, threads.len(), &mut |message| match leads {
-        true => steps.add(message, progress),
-        false => run.pass_on(message),
-    })?;
-    for thread in threads {
-        thread.join().expect("a rank's panics are caught in it");
-    }
-    let ends = first_cause(ends)?;
-    if !leads {
-        for (rank, end) in run.here.own.iter().zip(&ends) {
-            run.here.transport.send(Route { from: *rank, to: 0, tag: Tag::Report }, written_end(end));
-        }
-    }
-    run.silent.store(true, Ordering::Relaxed);
-    for speaker in speakers {
-        speaker.thread().unpark();
-        speaker.join().expect("who only speaks does not panic");
-    }
-    let steps = steps.reports;
-    let run = Arc::into_inner(run).expect("the threads that shared it have ended");
-    Ok(Ran { steps, ends, program: run.program, reach: run.reach })
-}
-
-/// Every rank's record of each step.
-fn records_by_step(ends: Vec<RankEnd>) -> Vec<Vec<Record>> {
-    let steps = ends.iter().map(|end| end.records.len()).min().unwrap_or(0);
-    let mut by_step: Vec<Vec<Record>> = (0..steps).map(|_| Vec::new()).collect();
-    for end in ends {
-        by_step.iter_mut().zip(end.records).for_each(|(step, record)| step.push(record));
-    }
-    by_step
-}
-
-fn whole_weights(ends: &[RankEnd]) -> WholeWeights {
-    let mut whole = WholeWeights::new();
-    for (layer, state) in ends.iter().flat_map(|end| end.state.iter().flat_map(State::layers)) {
-        for (index, parameter) in state.parameters.iter().enumerate() {
-            let [rows, columns] = parameter.whole;
-            let key = (parameter.home(layer), parameter.name);
-            state.put(index, whole.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
-        }
-    }
-    whole
-}
+pub(crate) mod checkpoint;
+pub(crate) mod data;
+pub(crate) mod frame;
+pub(crate) mod graph_capture;
+pub(crate) mod instruction;
+mod layer_collectives;
+mod masks;
+mod module_collectives;
+mod modules;
+mod offload_store;
+mod optimizer;
+pub(crate) mod parameters;
+mod program_routes;
+mod rank;
+pub(crate) mod record;
+pub(crate) mod run;
+mod run_context;
+pub(crate) mod settings;
+mod sizes;
+mod stage_layers;
+mod state;
+pub(crate) mod supported;
+pub(crate) mod timeline;
+mod update;

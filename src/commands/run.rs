@@ -50,7 +50,7 @@ pub fn run(arguments: &RunArguments) -> Result<Outcome, CliError> {
         false => {
             let end = [
                 training::end(&plan, &outcome.steps),
-                training::ways(&outcome.ways),
+                training::routes(&outcome.routes),
                 training::graph(outcome.graph.as_ref()),
                 training::attention(outcome.attention.as_deref()),
                 training::deterministic(outcome.deterministic),

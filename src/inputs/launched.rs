@@ -5,7 +5,7 @@ use crate::error::CliError;
 use std::env;
 use std::num::NonZeroUsize;
 use std::time::Duration;
-use trainwright_executor::{Meets, Rendezvous};
+use trainwright_executor::{Rendezvous, RendezvousVia};
 
 /// How long processes wait for each other at the start.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -99,12 +99,14 @@ pub fn place(transport: TransportChoice) -> Result<Option<Rendezvous>, CliError>
     }
     let (rank, world) = rank_and_world(&environment)?;
     let said = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.into());
-    let meets = match transport {
-        TransportChoice::Mpi => Meets::Mpi,
-        _ => Meets::At(format!("{}:{}", said("MASTER_ADDR", "127.0.0.1"), said("MASTER_PORT", PORT))),
+    let via = match transport {
+        TransportChoice::Mpi => RendezvousVia::Mpi,
+        _ => {
+            RendezvousVia::Tcp(format!("{}:{}", said("MASTER_ADDR", "127.0.0.1"), said("MASTER_PORT", PORT)))
+        }
     };
-    let local = local_rank(&environment)?;
-    Ok(Some(Rendezvous { rank, world, local, meets, patience: PATIENCE }))
+    let local_rank = local_rank(&environment)?;
+    Ok(Some(Rendezvous { rank, world, local_rank, via, patience: PATIENCE }))
 }
 
 fn launcher(known: Known) -> Option<&'static Launcher> {

@@ -3,7 +3,7 @@
 use super::words;
 use serde_json::json;
 use std::collections::BTreeMap;
-use trainwright_executor::{DeviceMemory, GraphUse, InUse, Outcome, StepReport, Tokens, Way};
+use trainwright_executor::{DeviceMemory, GraphUse, InUse, Outcome, Route, StepReport, Tokens};
 use trainwright_spec::model::flops::AttentionCount;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
@@ -51,8 +51,8 @@ pub fn end(plan: &Plan, steps: &[StepReport]) -> String {
 }
 
 /// `between ranks: tensor on the GPU, data by NCCL`; nothing of ranks on processors.
-pub fn ways(ways: &BTreeMap<Axis, Way>) -> String {
-    let each: Vec<String> = ways.iter().map(|(axis, way)| format!("{} {way}", axis.name())).collect();
+pub fn routes(routes: &BTreeMap<Axis, Route>) -> String {
+    let each: Vec<String> = routes.iter().map(|(axis, route)| format!("{} {route}", axis.name())).collect();
     if each.is_empty() { String::new() } else { format!("between ranks: {}\n", each.join(", ")) }
 }
 
@@ -90,7 +90,7 @@ pub fn device_memory(memory: Option<&DeviceMemory>) -> String {
 
 /// All steps as data.
 pub fn json(plan: &Plan, outcome: &Outcome) -> String {
-    let Outcome { steps, ways, graph, device_memory, attention, deterministic, .. } = outcome;
+    let Outcome { steps, routes, graph, device_memory, attention, deterministic, .. } = outcome;
     let step = |report: &StepReport| {
         json!({
             "step": report.step,
@@ -105,8 +105,8 @@ pub fn json(plan: &Plan, outcome: &Outcome) -> String {
         "tokens_per_second": warm_rate(plan, steps),
         "steps": steps_of_run,
     });
-    if !ways.is_empty() {
-        let each = ways.iter().map(|(axis, way)| (axis.name().to_string(), json!(way.to_string())));
+    if !routes.is_empty() {
+        let each = routes.iter().map(|(axis, route)| (axis.name().to_string(), json!(route.to_string())));
         all["communication"] = each.collect();
     }
     if let Some(graph) = graph {

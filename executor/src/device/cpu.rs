@@ -9,9 +9,9 @@ mod rows;
 mod step;
 mod tokens;
 
-use super::{Columns, Device, Far, Matrix, Numbers, Product, Slice, SliceMut};
+use super::{Allocator, Columns, Device, DeviceSlice, Matrix, Numbers, Product, Slice, SliceMut};
+use crate::device::host_buffers::take_buffer;
 use crate::error::Fault;
-use crate::tensor::take_buffer;
 use std::borrow::Cow;
 use trainwright_kernels::cuda::{Number, StopFlag};
 use trainwright_kernels::norm::sum_of_squares;
@@ -27,6 +27,12 @@ fn matrix(matrix: Matrix) -> kernels::Matrix<f32> {
     if matrix.transposed { rows.transposed() } else { rows }
 }
 
+impl Allocator for Cpu {
+    fn free(&self, memory: DeviceSlice) {
+        unreachable!("{memory:?} is of no CPU");
+    }
+}
+
 impl Device for Cpu {
     /// Numbers of bf16 are kept as those of f32 that they are.
     fn number(&self) -> Number {
@@ -39,10 +45,6 @@ impl Device for Cpu {
 
     fn take(&self, data: Vec<f32>, _: Number) -> Numbers {
         Numbers::Host(data)
-    }
-
-    fn give_back(&self, far: Far) {
-        unreachable!("{far:?} is of no CPU");
     }
 
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {
@@ -91,10 +93,10 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias, eight }: Product) {
+    fn multiply(&self, out: SliceMut, Product { left, right, onto, bias, fp8 }: Product) {
         let out = out.host();
         let rounded =
-            eight.map(|[own, other]| (own.rounded(left.data.host()), other.rounded(right.data.host())));
+            fp8.map(|[own, other]| (own.rounded(left.data.host()), other.rounded(right.data.host())));
         let (left, right) = match &rounded {
             Some((own, other)) => {
                 (Matrix { data: Slice::Host(own), ..left }, Matrix { data: Slice::Host(other), ..right })

@@ -1,15 +1,15 @@
-//! A GPU, or what stands in for one: each piece of mathematics is a launch or a product of `trainwright_kernels::cuda`.
+//! A GPU, or an emulated one: each operation is a launch or a product of `trainwright_kernels::cuda`.
 //!
 //! Memory is kept by size when it is given up and handed out again, in the order of the stream, so that after the first step
-//! none is asked for. After a fault nothing more is done; `check` tells of it. What the host gives, tokens or tables, is
+//! none is asked for. After a fault nothing more is done; `check` returns it. What the host gives, tokens or tables, is
 //! copied; messages of ranks of the same process are copied there, and those of others come by NCCL or through the host.
 
 mod attention;
 mod by_host;
 mod bytes;
 mod dropout;
-mod eight;
 mod experts;
+mod fp8;
 mod grid;
 mod memory;
 mod open;
@@ -23,18 +23,19 @@ mod tables;
 mod tokens;
 
 pub(super) use open::{
-    count_gpus, gpu_of, open_bare_emulator, open_bare_gpu, open_emulator, open_gpu, require_eight,
-    require_emulator, require_gpu, require_nccl, shares_by_nccl,
+    count_gpus, gpu_of, open_bare_emulator, open_bare_gpu, open_emulator, open_gpu, require_emulator,
+    require_fp8, require_gpu, require_nccl, shares_by_nccl,
 };
 
-use super::{Columns, Device, DeviceMemory, Far, Numbers, Product, Slice, SliceMut};
+use super::{Allocator, Columns, Device, DeviceMemory, DeviceSlice, Numbers, Product, Slice, SliceMut};
+use crate::device::host_buffers::return_buffer;
 use crate::error::Fault;
 use attention::Attending;
 use memory::Memory;
 use pinned::Pinned;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use step::{Steady, StepMemory};
+use step::{CapturedStep, StepMemory};
 use structs::{address, int, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
@@ -47,8 +48,8 @@ use trainwright_kernels::cuda::{
 
 /// A rank's own stream on a GPU, with its memory.
 pub(crate) struct Cuda {
-    /// Graphs and moments go before the device that made them.
-    steady: RefCell<Steady>,
+    /// First of the fields, so that graphs and events are dropped before the device that made them.
+    captured: RefCell<CapturedStep>,
     pinned: RefCell<Pinned>,
     memory: RefCell<Memory>,
     number: Number,
@@ -62,7 +63,7 @@ pub(crate) struct Cuda {
     attending: RefCell<Attending>,
 }
 
-/// Bytes for so many: nothing has an address too.
+/// Bytes to allocate: an empty buffer has an address too.
 fn room(bytes: usize) -> usize {
     bytes.max(1)
 }
@@ -80,7 +81,7 @@ impl Cuda {
             tables: RefCell::default(),
             step: Cell::new(None),
             tokens: Cell::new(None),
-            steady: RefCell::default(),
+            captured: RefCell::default(),
             attending: RefCell::new(attending),
         }
     }
@@ -94,14 +95,14 @@ impl Cuda {
         self.run(|memory| memory.device.launch(launch));
     }
 
-    fn far(&self, length: usize, number: Number) -> Far {
-        Far { at: self.memory.borrow_mut().allocate(room(length * number.size())), length, number }
+    fn allocate(&self, length: usize, number: Number) -> DeviceSlice {
+        DeviceSlice { at: self.memory.borrow_mut().allocate(room(length * number.size())), length, number }
     }
 
     /// f32 for a while.
     fn scratch(&self, length: usize) -> (Numbers, Address) {
-        let far = self.far(length, Number::F32);
-        (Numbers::far(far), far.at)
+        let on_device = self.allocate(length, Number::F32);
+        (Numbers::on_device(on_device), on_device.at)
     }
 
     /// Whole numbers of the host.
@@ -115,7 +116,16 @@ impl Cuda {
     fn read_doubles(&self, at: Address, count: usize) -> Vec<f64> {
         let mut bytes = vec![0; 8 * count];
         self.run(|memory| memory.device.read(at, &mut bytes));
-        bytes.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect()
+        bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()
+    }
+}
+
+impl Allocator for Cuda {
+    fn free(&self, memory: DeviceSlice) {
+        let mut pinned = self.pinned.borrow_mut();
+        if !pinned.take_back(memory.at, room(memory.bytes()), || self.record_event()) {
+            self.memory.borrow_mut().give_back(memory.at, room(memory.bytes()));
+        }
     }
 }
 
@@ -125,7 +135,7 @@ impl Device for Cuda {
     }
 
     fn any(&self, length: usize, number: Number) -> Numbers {
-        Numbers::far(self.far(length, number))
+        Numbers::on_device(self.allocate(length, number))
     }
 
     fn take(&self, data: Vec<f32>, number: Number) -> Numbers {
@@ -135,35 +145,28 @@ impl Device for Cuda {
             true => self.zero(numbers.slice_mut()),
             false => self.write(numbers.slice_mut(), &data),
         }
-        crate::tensor::give_back(data);
+        return_buffer(data);
         numbers
     }
 
     fn any_on_host(&self, length: usize, number: Number) -> Numbers {
         let at = self.pinned.borrow_mut().allocate(self, room(length * number.size()));
-        Numbers::far(Far { at, length, number })
-    }
-
-    fn give_back(&self, far: Far) {
-        let mut pinned = self.pinned.borrow_mut();
-        if !pinned.take_back(far.at, room(far.bytes()), || self.moment()) {
-            self.memory.borrow_mut().give_back(far.at, room(far.bytes()));
-        }
+        Numbers::on_device(DeviceSlice { at, length, number })
     }
 
     fn read<'a>(&self, from: Slice<'a>) -> Cow<'a, [f32]> {
-        let far = match from {
+        let on_device = match from {
             Slice::Host(data) => return Cow::Borrowed(data),
-            Slice::Far(far) => far,
+            Slice::Device(on_device) => on_device,
         };
-        let read = |to: &mut [u8]| self.run(|memory| memory.device.read(far.at, to));
-        Cow::Owned(bytes::numbers(far.length, far.number, read))
+        let read = |to: &mut [u8]| self.run(|memory| memory.device.read(on_device.at, to));
+        Cow::Owned(bytes::numbers(on_device.length, on_device.number, read))
     }
 
     fn write(&self, to: SliceMut, from: &[f32]) {
-        let far = to.device();
-        let bytes = bytes::bytes(from, far.number);
-        self.run(|memory| memory.device.write(far.at, &bytes));
+        let on_device = to.device();
+        let bytes = bytes::bytes(from, on_device.number);
+        self.run(|memory| memory.device.write(on_device.at, &bytes));
     }
 
     fn copy(&self, to: SliceMut, from: Slice) {
@@ -174,7 +177,7 @@ impl Device for Cuda {
     fn cast(&self, to: SliceMut, from: Slice) {
         let (to, from) = (to.device(), from.device());
         if to.number == from.number {
-            return self.copy(SliceMut::Far(to), Slice::Far(from));
+            return self.copy(SliceMut::Device(to), Slice::Device(from));
         }
         let own = Cast { from: from.at, to: to.at, count: from.length as i64 };
         self.launch(&own.launch(from.number, self.gpu));
@@ -198,8 +201,8 @@ impl Device for Cuda {
     fn zero(&self, to: SliceMut) {
         // Nothing is on the host, where it does not matter.
         if to.len() > 0 {
-            let far = to.device();
-            self.run(|memory| memory.device.zero(far.at, far.bytes()));
+            let on_device = to.device();
+            self.run(|memory| memory.device.zero(on_device.at, on_device.bytes()));
         }
     }
 
@@ -209,7 +212,7 @@ impl Device for Cuda {
     }
 
     fn attention_by(&self) -> Option<String> {
-        Some(self.attending.borrow().told(&self.memory.borrow().device.fuser()))
+        Some(self.attending.borrow().summary(&self.memory.borrow().device.fuser()))
     }
 
     fn is_deterministic(&self) -> Option<bool> {
@@ -255,8 +258,8 @@ impl Device for Cuda {
     }
 
     fn multiply(&self, out: SliceMut, product: Product) {
-        let Product { left, right, onto, bias, eight } = product;
-        if let Some(formats) = eight {
+        let Product { left, right, onto, bias, fp8 } = product;
+        if let Some(formats) = fp8 {
             return self.multiply_eight(out.device(), product, formats);
         }
         let (out, inputs) = (out.device(), left.data.device().number);
@@ -301,20 +304,20 @@ impl Device for Cuda {
         self.memory.borrow_mut().select(stream)
     }
 
-    fn moment(&self) -> Option<Moment> {
-        self.memory.borrow_mut().moment()
+    fn record_event(&self) -> Option<Moment> {
+        self.memory.borrow_mut().record_event()
     }
 
-    fn wait(&self, moment: &Moment) {
-        self.run(|memory| memory.device.wait(moment));
+    fn wait(&self, event: &Moment) {
+        self.run(|memory| memory.device.wait(event));
     }
 
     fn join_streams(&self) {
         self.memory.borrow_mut().join();
     }
 
-    fn read_until(&self, numbers: Slice, moment: &Moment) {
-        self.memory.borrow_mut().read_until(numbers.device().at, moment);
+    fn read_until(&self, numbers: Slice, event: &Moment) {
+        self.memory.borrow_mut().read_until(numbers.device().at, event);
     }
 
     fn sum(&self, to: SliceMut, all: &[Slice]) {

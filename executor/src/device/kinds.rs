@@ -1,18 +1,11 @@
-//! The kinds of devices there are, and the one of a rank's thread.
+//! The kinds of devices there are.
 
-use super::{Cpu, Device, Far, cuda};
-use crate::calibrate::{FULL, SMALL, Shapes};
+use super::{Cpu, Device, cuda};
 use crate::error::{Fault, RunError};
-use crate::settings::AttentionBy;
-use crate::supported::{check_on_cuda, checked, own_stack};
-use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::{DeviceError, Number};
-use trainwright_spec::plan::Plan;
-use trainwright_spec::sourced::Sourced;
-use trainwright_spec::stack::{PipelineOverlap, Stack};
 
 /// A kind of device that ranks compute on.
 #[derive(Clone, Copy)]
@@ -21,25 +14,23 @@ pub struct DeviceKind {
     pub name: &'static str,
     /// What it is, for a list.
     pub summary: &'static str,
-    /// Of what parameters and their pieces begin at a multiple, in numbers.
+    /// Alignment of parameters and their shards, in elements.
     pub(crate) alignment: usize,
-    /// Whether it has streams, so that messages and collectives go on beside what is computed.
-    pub(crate) overlaps: bool,
-    /// Refuses a plan with what it has not.
-    pub(crate) check: fn(&Plan) -> Result<(), RunError>,
+    /// Whether it runs the kernels for CUDA, on streams: messages and collectives overlap with what is computed.
+    pub(crate) runs_cuda_kernels: bool,
     /// Says what is missing on this machine before anything runs.
     pub(crate) require: fn() -> Result<(), RunError>,
-    /// Says what is missing where the rank of that number on its machine multiplies numbers of 8 bits.
-    pub(crate) require_eight: fn(usize) -> Result<(), RunError>,
-    /// The GPU that a rank takes; none where it computes on the host.
-    pub(crate) gpu: fn(Place) -> Option<GpuName>,
+    /// Says what is missing if the rank of that number on its machine multiplies in fp8.
+    pub(crate) require_fp8: fn(usize) -> Result<(), RunError>,
+    /// The GPU that a rank takes; `None` if it computes on the host.
+    pub(crate) gpu: fn(LocalRank) -> Option<GpuName>,
     /// Says what is missing where ranks on GPUs of their own have collectives.
     pub(crate) require_nccl: fn() -> Result<(), RunError>,
-    /// Whether NCCL was told to let ranks share a GPU, and can.
+    /// Whether NCCL's settings let ranks share a GPU, and it can.
     pub(crate) shares_by_nccl: fn() -> bool,
     /// Opens one for a rank, in the rank's thread.
     pub(crate) open: fn(Opening) -> Result<Rc<dyn Device>, Fault>,
-    /// The same without a rank, to measure its kernels; none where they are measured otherwise.
+    /// The same without a rank, to measure its kernels; `None` if they are measured otherwise.
     pub(crate) bare: Option<BareDevices>,
 }
 
@@ -52,20 +43,29 @@ pub(crate) struct BareDevices {
     pub open: fn(usize) -> Result<Box<dyn trainwright_kernels::cuda::Device>, DeviceError>,
     /// By what other tools know it, if they do.
     pub name: fn(usize) -> Option<GpuName>,
-    /// What is measured of it.
-    pub shapes: &'static Shapes,
+    /// Whether this machine's cores emulate them: then only small shapes are measured.
+    pub are_emulated: bool,
 }
 
-/// Where a rank runs.
+/// Whose kernels do attention on GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Its number on its machine.
-    pub local: usize,
+pub enum AttentionBy {
+    /// Ours.
+    Own,
+    /// cuDNN's fused ones for what they can do in a plan in bf16, and ours for the rest.
+    Cudnn,
+}
+
+/// A rank on its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LocalRank {
+    /// Its number there.
+    pub number: usize,
     /// Whether it is a process of its own.
     pub is_process: bool,
 }
 
-/// What tells GPUs apart, wherever they are.
+/// Identifies a GPU among those of all machines.
 pub(crate) type GpuName = [u8; 16];
 
 /// Whom a device is opened for.
@@ -84,12 +84,8 @@ pub(crate) struct Opening {
     pub deterministic: bool,
 }
 
-/// Of what 16 bytes are a multiple in every kind of numbers: kernels read and write so many at a time.
+/// Elements in 16 bytes, which kernels read and write at a time: 16 bytes are whole elements of every number type.
 const PACKS: usize = 8;
-
-/// Columns of a matrix that a tensor core's tile takes, of which rows of logits are a multiple: then rows of bf16 begin at
-/// multiples of 128 bytes.
-const TILE: usize = 64;
 
 /// All kinds; the first one is used where nothing is said.
 pub const DEVICES: [DeviceKind; 4] = [
@@ -97,10 +93,9 @@ pub const DEVICES: [DeviceKind; 4] = [
         name: "cpu",
         summary: "the cores of this machine",
         alignment: 1,
-        overlaps: false,
-        check: |_| Ok(()),
+        runs_cuda_kernels: false,
         require: || Ok(()),
-        require_eight: |_| Ok(()),
+        require_fp8: |_| Ok(()),
         gpu: |_| None,
         require_nccl: || Ok(()),
         shares_by_nccl: || false,
@@ -111,11 +106,10 @@ pub const DEVICES: [DeviceKind; 4] = [
         name: "cuda",
         summary: "NVIDIA GPUs",
         alignment: PACKS,
-        overlaps: true,
-        check: check_on_cuda,
+        runs_cuda_kernels: true,
         require: cuda::require_gpu,
-        require_eight: cuda::require_eight,
-        gpu: |place| cuda::gpu_of(place.local),
+        require_fp8: cuda::require_fp8,
+        gpu: |rank| cuda::gpu_of(rank.number),
         require_nccl: cuda::require_nccl,
         shares_by_nccl: cuda::shares_by_nccl,
         open: cuda::open_gpu,
@@ -123,19 +117,18 @@ pub const DEVICES: [DeviceKind; 4] = [
             count: cuda::count_gpus,
             open: cuda::open_bare_gpu,
             name: cuda::gpu_of,
-            shapes: &FULL,
+            are_emulated: false,
         }),
     },
     DeviceKind {
         name: "emulated",
         summary: "the kernels for NVIDIA GPUs as C++ on the cores of this machine, to check a plan: very slow",
         alignment: PACKS,
-        overlaps: true,
-        check: check_on_cuda,
+        runs_cuda_kernels: true,
         require: cuda::require_emulator,
-        require_eight: |_| Ok(()),
+        require_fp8: |_| Ok(()),
         // Processes share no emulated memory.
-        gpu: |place| (!place.is_process).then_some([0; 16]),
+        gpu: |rank| (!rank.is_process).then_some([0; 16]),
         require_nccl: || Ok(()),
         shares_by_nccl: || false,
         open: cuda::open_emulator,
@@ -143,18 +136,17 @@ pub const DEVICES: [DeviceKind; 4] = [
             count: || 1,
             open: cuda::open_bare_emulator,
             name: |_| None,
-            shapes: &SMALL,
+            are_emulated: true,
         }),
     },
     DeviceKind {
         name: "emulated-gpus",
         summary: "the same with a GPU for each rank, between which NCCL is emulated too",
         alignment: PACKS,
-        overlaps: true,
-        check: check_on_cuda,
+        runs_cuda_kernels: true,
         require: cuda::require_emulator,
-        require_eight: |_| Ok(()),
-        gpu: |place| (!place.is_process).then_some((place.local as u128 + 1).to_le_bytes()),
+        require_fp8: |_| Ok(()),
+        gpu: |rank| (!rank.is_process).then_some((rank.number as u128 + 1).to_le_bytes()),
         require_nccl: || Ok(()),
         shares_by_nccl: || false,
         open: cuda::open_emulator,
@@ -162,7 +154,7 @@ pub const DEVICES: [DeviceKind; 4] = [
             count: || 2,
             open: cuda::open_bare_emulator,
             name: |_| None,
-            shapes: &SMALL,
+            are_emulated: true,
         }),
     },
 ];
@@ -171,33 +163,6 @@ impl DeviceKind {
     /// The one of that name.
     pub fn from_name(name: &str) -> Option<DeviceKind> {
         DEVICES.into_iter().find(|kind| kind.name == name)
-    }
-}
-
-impl DeviceKind {
-    /// The plan with this executor on such devices as its software.
-    ///
-    /// # Errors
-    /// `Refused` if it has not what the plan asks of its software.
-    pub fn own_stack(self, plan: &Plan) -> Result<Plan, RunError> {
-        let plan = own_stack(plan)?;
-        match self.overlaps {
-            false => Ok(plan),
-            true => {
-                let stack = Stack {
-                    vocabulary_multiple: Sourced {
-                        value: TILE,
-                        source: "executor: on a GPU each rank's rows of logits are whole tiles of a product"
-                            .into(),
-                    },
-                    overlap_gradient_reduction: true,
-                    overlap_tensor_backward: true,
-                    overlap_pipeline: PipelineOverlap::Always,
-                    ..plan.stack
-                };
-                checked(Plan { stack, ..plan })
-            }
-        }
     }
 }
 
@@ -210,39 +175,5 @@ impl PartialEq for DeviceKind {
 impl fmt::Debug for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.name)
-    }
-}
-
-thread_local! {
-    static HERE: RefCell<Option<Rc<dyn Device>>> = const { RefCell::new(None) };
-}
-
-/// The device of this thread's rank, as long as this is held: memory goes back to it wherever it is dropped.
-pub(crate) struct Here;
-
-impl Here {
-    /// Makes it this thread's.
-    pub fn is(device: Rc<dyn Device>) -> Self {
-        HERE.set(Some(device));
-        Self
-    }
-
-    /// The device; a CPU where nobody has said anything.
-    pub fn device() -> Rc<dyn Device> {
-        HERE.with_borrow(Clone::clone).unwrap_or_else(|| Rc::new(Cpu { threads: Threads::ONE }))
-    }
-
-    /// Gives memory back to it.
-    pub fn give_back(far: Far) {
-        let device = HERE.try_with(|device| device.borrow().clone());
-        if let Ok(Some(device)) = device {
-            device.give_back(far);
-        }
-    }
-}
-
-impl Drop for Here {
-    fn drop(&mut self) {
-        HERE.set(None);
     }
 }

@@ -1,19 +1,20 @@
 //! Numbers and parts of them, in the host's memory or in a device's.
 
-use super::Here;
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use trainwright_kernels::cuda::{Address, Number};
 
 /// Numbers that somebody owns.
 #[derive(Debug)]
 pub(crate) enum Numbers {
     Host(Vec<f32>),
-    Far(Owned),
+    Device(Owned),
 }
 
 /// Numbers in memory that only the device reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Far {
+pub(crate) struct DeviceSlice {
     pub at: Address,
     pub length: usize,
     pub number: Number,
@@ -21,20 +22,35 @@ pub(crate) struct Far {
 
 /// The same, given back to the rank's device in the end.
 #[derive(Debug)]
-pub(crate) struct Owned(Far);
+pub(crate) struct Owned(DeviceSlice);
 
 /// Numbers to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Slice<'a> {
     Host(&'a [f32]),
-    Far(Far),
+    Device(DeviceSlice),
 }
 
 /// Numbers to write.
 #[derive(Debug)]
 pub(crate) enum SliceMut<'a> {
     Host(&'a mut [f32]),
-    Far(Far),
+    Device(DeviceSlice),
+}
+
+/// Frees memory that only a device reads.
+pub(crate) trait Allocator {
+    /// Nobody reads this memory any more.
+    fn free(&self, memory: DeviceSlice);
+}
+
+thread_local! {
+    static ALLOCATOR: RefCell<Option<Rc<dyn Allocator>>> = const { RefCell::new(None) };
+}
+
+/// Sets where this thread's numbers are freed.
+pub(super) fn set_allocator(allocator: Option<Rc<dyn Allocator>>) {
+    ALLOCATOR.set(allocator);
 }
 
 const ON_HOST: &str = "what only the host can do is refused on other devices before a run";
@@ -42,11 +58,14 @@ const ON_DEVICE: &str = "a device computes on its own numbers";
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        Here::give_back(self.0);
+        let allocator = ALLOCATOR.try_with(|allocator| allocator.borrow().clone());
+        if let Ok(Some(allocator)) = allocator {
+            allocator.free(self.0);
+        }
     }
 }
 
-impl Far {
+impl DeviceSlice {
     /// Bytes that they take.
     pub fn bytes(&self) -> usize {
         self.length * self.number.size()
@@ -73,8 +92,8 @@ impl From<Vec<f32>> for Numbers {
 
 impl Numbers {
     /// Those that a device has just given.
-    pub fn far(far: Far) -> Self {
-        Numbers::Far(Owned(far))
+    pub fn on_device(on_device: DeviceSlice) -> Self {
+        Numbers::Device(Owned(on_device))
     }
 
     /// How many.
@@ -91,7 +110,7 @@ impl Numbers {
     pub fn bytes(&self) -> usize {
         match self {
             Numbers::Host(data) => 4 * data.len(),
-            Numbers::Far(owned) => owned.0.bytes(),
+            Numbers::Device(owned) => owned.0.bytes(),
         }
     }
 
@@ -99,7 +118,7 @@ impl Numbers {
     pub fn slice(&self) -> Slice<'_> {
         match self {
             Numbers::Host(data) => Slice::Host(data),
-            Numbers::Far(owned) => Slice::Far(owned.0),
+            Numbers::Device(owned) => Slice::Device(owned.0),
         }
     }
 
@@ -107,7 +126,7 @@ impl Numbers {
     pub fn slice_mut(&mut self) -> SliceMut<'_> {
         match self {
             Numbers::Host(data) => SliceMut::Host(data),
-            Numbers::Far(owned) => SliceMut::Far(owned.0),
+            Numbers::Device(owned) => SliceMut::Device(owned.0),
         }
     }
 
@@ -127,7 +146,7 @@ impl<'a> Slice<'a> {
     pub fn len(&self) -> usize {
         match self {
             Slice::Host(data) => data.len(),
-            Slice::Far(far) => far.length,
+            Slice::Device(on_device) => on_device.length,
         }
     }
 
@@ -135,7 +154,7 @@ impl<'a> Slice<'a> {
     pub fn part(self, range: Range<usize>) -> Self {
         match self {
             Slice::Host(data) => Slice::Host(&data[range]),
-            Slice::Far(far) => Slice::Far(far.part(range)),
+            Slice::Device(on_device) => Slice::Device(on_device.part(range)),
         }
     }
 
@@ -143,14 +162,14 @@ impl<'a> Slice<'a> {
     pub fn host(self) -> &'a [f32] {
         match self {
             Slice::Host(data) => data,
-            Slice::Far(_) => unreachable!("{ON_HOST}"),
+            Slice::Device(_) => unreachable!("{ON_HOST}"),
         }
     }
 
     /// Those of a device.
-    pub fn device(self) -> Far {
+    pub fn device(self) -> DeviceSlice {
         match self {
-            Slice::Far(far) => far,
+            Slice::Device(on_device) => on_device,
             Slice::Host(_) => unreachable!("{ON_DEVICE}"),
         }
     }
@@ -166,7 +185,7 @@ impl<'a> SliceMut<'a> {
     pub fn as_slice(&self) -> Slice<'_> {
         match self {
             SliceMut::Host(data) => Slice::Host(data),
-            SliceMut::Far(far) => Slice::Far(*far),
+            SliceMut::Device(on_device) => Slice::Device(*on_device),
         }
     }
 
@@ -174,7 +193,7 @@ impl<'a> SliceMut<'a> {
     pub fn again(&mut self) -> SliceMut<'_> {
         match self {
             SliceMut::Host(data) => SliceMut::Host(data),
-            SliceMut::Far(far) => SliceMut::Far(*far),
+            SliceMut::Device(on_device) => SliceMut::Device(*on_device),
         }
     }
 
@@ -194,7 +213,7 @@ impl<'a> SliceMut<'a> {
     pub fn part(self, range: Range<usize>) -> Self {
         match self {
             SliceMut::Host(data) => SliceMut::Host(&mut data[range]),
-            SliceMut::Far(far) => SliceMut::Far(far.part(range)),
+            SliceMut::Device(on_device) => SliceMut::Device(on_device.part(range)),
         }
     }
 
@@ -205,7 +224,9 @@ impl<'a> SliceMut<'a> {
                 let (before, behind) = data.split_at_mut(place);
                 [SliceMut::Host(before), SliceMut::Host(behind)]
             }
-            SliceMut::Far(far) => [0..place, place..far.length].map(|range| SliceMut::Far(far.part(range))),
+            SliceMut::Device(on_device) => {
+                [0..place, place..on_device.length].map(|range| SliceMut::Device(on_device.part(range)))
+            }
         }
     }
 
@@ -213,14 +234,14 @@ impl<'a> SliceMut<'a> {
     pub fn host(self) -> &'a mut [f32] {
         match self {
             SliceMut::Host(data) => data,
-            SliceMut::Far(_) => unreachable!("{ON_HOST}"),
+            SliceMut::Device(_) => unreachable!("{ON_HOST}"),
         }
     }
 
     /// Those of a device.
-    pub fn device(self) -> Far {
+    pub fn device(self) -> DeviceSlice {
         match self {
-            SliceMut::Far(far) => far,
+            SliceMut::Device(on_device) => on_device,
             SliceMut::Host(_) => unreachable!("{ON_DEVICE}"),
         }
     }

@@ -9,7 +9,7 @@ mod rows;
 mod step;
 mod tokens;
 
-pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionTile, Met};
+pub(crate) use attention::{AttentionGradient, AttentionOps, AttentionOutput, AttentionTile};
 pub(crate) use dropout::DropoutOps;
 pub(crate) use experts::{ExpertOps, ExpertPass, ExpertProducts, NOWHERE, Visits};
 pub(crate) use grid::GridOps;

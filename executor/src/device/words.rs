@@ -50,12 +50,12 @@ pub(crate) struct Words {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct There {
     numbers: Address,
-    sorted: Option<SortedThere>,
+    sorted: Option<SortedOnDevice>,
 }
 
 /// A `Sorted` in a device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SortedThere {
+pub(crate) struct SortedOnDevice {
     pub order: Address,
     pub starts: Address,
     /// Rows of the table.
@@ -69,7 +69,7 @@ impl Words {
     }
 
     /// There too.
-    pub fn there(host: Vec<u32>, numbers: Address, sorted: Option<SortedThere>) -> Self {
+    pub fn there(host: Vec<u32>, numbers: Address, sorted: Option<SortedOnDevice>) -> Self {
         Self { host, there: Some(There { numbers, sorted }) }
     }
 
@@ -89,7 +89,7 @@ impl Words {
     }
 
     /// Their order for the device.
-    pub fn sorted(&self) -> SortedThere {
+    pub fn sorted(&self) -> SortedOnDevice {
         self.of_device().sorted.expect("tokens of a table with a gradient are brought with their order")
     }
 

@@ -1,226 +1,200 @@
-//! A run as the ranks' threads share it, and who listens to them until all have ended or nothing happens any more.
+//! A run: a thread for each rank, step by step, and what they report.
+//!
+//! ```text
+//! train ─► Run (supervise.rs) ─► a thread for each rank here (rank_thread.rs), and for each in another process (remote_ranks.rs)
+//!            └─ supervises ◄─ messages: steps and ends ─► reports (step_reports.rs) ─► Outcome
+//! ```
 
-use super::layers::layers_of;
-use super::{Ends, Message, RankEnd, Ranks, StepMessage};
-use crate::checkpoint::{Beginning, Inventory, prepare, sweep};
-use crate::error::{Fault, RunError};
-use crate::near::Offers;
-use crate::parameters::{Layer, parameters};
-use crate::reach::Reach;
-use crate::settings::{Settings, Start};
-use crate::sizes::Sizes;
-use crate::supported;
-use crate::timeline::label;
-use crate::tokens::{Loader, Tokens};
-use crate::update::Optimizer;
-use crate::watch::{Patience, Watch};
+mod messages;
+pub(crate) mod processes;
+mod rank_thread;
+mod remote_ranks;
+mod step_reports;
+mod supervise;
+
+pub use step_reports::StepReport;
+
+use crate::comm::local_ranks::LocalRanks;
+use crate::comm::routes::{Route, Routes};
+use crate::comm::transport::{Envelope, Mailboxes, Tag};
+use crate::device::DeviceMemory;
+use crate::error::RunError;
+use crate::train::data::tokens::Tokens;
+use crate::train::graph_capture::GraphUse;
+use crate::train::parameters::{Layer, ParameterName};
+use crate::train::program_routes::routes_by_axis;
+use crate::train::record::Record;
+use crate::train::settings::Settings;
+use crate::train::state::State;
+use crate::train::supported;
+use crate::train::timeline::timeline;
+use messages::{RankEnd, end_to_bytes};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
-use trainwright_kernels::cuda::DeviceError;
-use trainwright_lower::lower_every_rank;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::Instant;
+use step_reports::Steps;
+use supervise::{Run, first_cause};
 use trainwright_spec::plan::Plan;
-use trainwright_spec::precision::Precision;
-use trainwright_spec::program::Program;
+use trainwright_spec::program::{Axis, MemoryKind, Program};
+use trainwright_timeline::timeline::Timeline;
 
-/// What the ranks' threads read. They own it together: one that hangs outlives the run.
-pub(super) struct Run {
-    pub plan: Plan,
-    pub program: Program,
-    pub settings: Settings,
-    pub tokens: Tokens,
-    pub optimizer: Optimizer,
-    pub beginning: Beginning,
-    pub inventory: Inventory,
-    pub watch: Watch,
-    pub here: Ranks,
-    pub reach: Reach,
-    /// What ranks that share GPUs tell each other.
-    pub offers: Offers,
-    /// Whether ranks of other processes need not hear any more how those here are.
-    pub silent: AtomicBool,
+/// A parameter's layer and name, and all its elements.
+pub type FullWeights = BTreeMap<(Layer, ParameterName), Vec<f32>>;
+
+/// What a run leaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Each step.
+    pub steps: Vec<StepReport>,
+    /// The last step, op by op.
+    pub timeline: Timeline,
+    /// The steps before it, if they were asked for.
+    pub earlier: Vec<Timeline>,
+    /// The weights at the end, if they were asked for.
+    pub weights: Option<FullWeights>,
+    /// How ranks that compute on GPUs communicated along each axis; empty for others.
+    pub routes: BTreeMap<Axis, Route>,
+    /// Whether a graph replaced launches on rank 0's GPU; `None` if ranks compute on processors.
+    pub graph: Option<GraphUse>,
+    /// What ranks needed of their GPUs' memory: all of them, or where ranks are processes rank 0 alone; the same.
+    pub device_memory: Vec<DeviceMemory>,
+    /// Whose kernels did attention on rank 0, and why not others', for people; the same.
+    pub attention: Option<String>,
+    /// Whether rank 0's GPU made nothing of which another run may have other bits; the same.
+    pub deterministic: Option<bool>,
 }
 
-impl Run {
-    /// Refuses what cannot be run.
-    pub fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: Ranks) -> Result<Self, RunError> {
-        (settings.device.check)(&plan)?;
-        (settings.device.require)()?;
-        if plan.job.precision == Precision::Fp8 {
-            let local = |rank: &usize| here.local.unwrap_or(*rank);
-            here.own.iter().map(local).try_for_each(settings.device.require_eight)?;
-        }
-        if settings.saving.is_some() || settings.start != Start::Anew {
-            supported::check_checkpoints(&plan)?;
-        }
-        let beginning = Beginning::open(&plan, tokens, settings)?;
-        loader(&plan, tokens, &beginning)?;
-        if let Some(saving) = &settings.saving {
-            prepare(&saving.folder, beginning.step)?;
-        }
-        let program = lower_every_rank(&plan);
-        let ranks = program.ranks.len();
-        let reach = Reach::of(&here, &program, settings.device)?;
-        let has_groups = here.own.iter().any(|rank| !reach.nccl_groups(&program, *rank).is_empty());
-        let sends = |(from, to): &(usize, usize)| here.own.contains(from) || here.own.contains(to);
-        if has_groups || reach.nccl_pairs(&program).iter().any(sends) {
-            (settings.device.require_nccl)()?;
-        }
-        let mut inventory = Inventory::default();
-        for rank in 0..ranks {
-            let sizes = Sizes::of(&plan, rank).aligned(settings.device.alignment);
-            let own = layers_of(&plan, &sizes);
-            let copies_embedding = !own.contains(&Layer::Embedding);
-            for layer in own {
-                let parameters = parameters(&plan.model, layer, &sizes, copies_embedding);
-                inventory.add(rank, layer, parameters);
-            }
-        }
-        Ok(Self {
-            optimizer: Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer"),
-            plan,
-            program,
-            settings: settings.clone(),
-            tokens: tokens.clone(),
-            beginning,
-            inventory,
-            watch: Watch::new(ranks, settings.fault),
-            here,
-            reach,
-            offers: Offers::new(ranks),
-            silent: AtomicBool::new(false),
-        })
-    }
-
-    /// Stops every rank.
-    pub fn stop(&self) {
-        self.silent.store(true, Ordering::Relaxed);
-        self.watch.stop();
-        self.offers.end();
-        self.here.transport.abort();
-    }
-
-    /// Hears of steps until so many ranks have ended or none does anything.
-    pub fn listen(
-        &self,
-        receiver: &Receiver<Message>,
-        ranks: usize,
-        hears: &mut dyn FnMut(StepMessage),
-    ) -> Result<Ends, RunError> {
-        let mut ends = BTreeMap::new();
-        let mut patience = match self.here.lead() {
-            true => Patience::new(self.settings.patience),
-            false => Patience::of_follower(self.settings.patience),
-        };
-        while ends.len() < ranks {
-            match receiver.recv_timeout(patience.interval()) {
-                Ok(Message::Step(message)) => hears(message),
-                Ok(Message::End { rank, end }) => drop(ends.insert(rank, *end)),
-                Err(_) => {
-                    let transport = &*self.here.transport;
-                    self.watch.hear(transport);
-                    let (limit, silence) = (self.settings.patience, patience.silence());
-                    let silent = self.watch.silent(transport, silence);
-                    let silent = silent.map(|rank| (rank, Fault::Silent(silence)));
-                    let stalls = patience.is_over(&self.watch);
-                    let stalled = stalls.then(|| (self.watch.culprit(), Fault::Stalled(limit)));
-                    if let Some((rank, fault)) = silent.or(stalled) {
-                        return Err(self.given_up(rank, fault, ends.into_values().collect()));
-                    }
-                }
-            }
-        }
-        Ok(ends.into_values().collect())
-    }
-
-    /// Why the run ends where a rank holds it up. What another rank said before is the cause.
-    fn given_up(&self, rank: usize, fault: Fault, ends: Ends) -> RunError {
-        let stalled = self.error_of(rank, fault);
-        self.stop();
-        if let Some(saving) = &self.settings.saving {
-            // A checkpoint that the rank was writing goes; if it cannot, the next run removes it.
-            let _ = sweep(&saving.folder);
-        }
-        first_cause(ends).err().unwrap_or(stalled)
-    }
-
-    pub fn error_of(&self, rank: usize, fault: Fault) -> RunError {
-        RunError::Rank { rank, step: self.watch.rank(rank).step(), op: self.op_of(rank), fault }
-    }
-
-    /// What a rank is doing.
-    fn op_of(&self, rank: usize) -> String {
-        let (call, op) = self.watch.rank(rank).at();
-        let program = &self.program;
-        let call = program.ranks[rank].calls.get(call);
-        let known = call.and_then(|call| {
-            let segment = &program.segments[call.segment];
-            let op = segment.ops.get(op)?;
-            let action = call.action.map(|action| format!(" ({action})")).unwrap_or_default();
-            Some(format!("{} {}{action}", label(op), op.pass.name()))
-        });
-        known.unwrap_or_else(|| "start".into())
-    }
-}
-
-/// The batches of a run from its beginning on.
-pub(super) fn loader<'a>(
+/// Trains with a plan; `progress` gets each step.
+///
+/// # Errors
+/// `Refused`, `Data` and `Checkpoint` before anything runs; `Rank` if a rank cannot go on, and `Checkpoint` if one cannot
+/// be written. After a stall the rank that hangs keeps its thread: only the end of the process ends that.
+pub fn train(
     plan: &Plan,
-    tokens: &'a Tokens,
-    beginning: &Beginning,
-) -> Result<Loader<'a>, RunError> {
-    let sizes = [plan.job.sequence, plan.job.global_batch, plan.model.vocab];
-    Loader::new(tokens, sizes, beginning.seed, [beginning.step, beginning.sequences])
+    tokens: &Tokens,
+    settings: &Settings,
+    progress: &mut dyn FnMut(&StepReport),
+) -> Result<Outcome, RunError> {
+    Ok(outcome(run_plan(plan, tokens, settings, progress)?, settings))
 }
 
-/// What the ranks leave, or why the first of them stopped that was not stopped by another.
-pub(super) fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
-    let mut own = Vec::new();
-    let mut cause: Option<RunError> = None;
-    for end in ends {
-        match end {
-            Ok(end) => own.push(end),
-            Err(error) => {
-                let said = cause.as_ref().map_or(0, weight);
-                if weight(&error) > said {
-                    cause = Some(error);
-                }
-            }
+/// The outcome of a run.
+pub(crate) fn outcome(Ran { program, routes, steps, ends }: Ran, settings: &Settings) -> Outcome {
+    let routes = routes_by_axis(&routes, &program);
+    let graph = ends.first().and_then(|end| end.graph.clone());
+    let device_memory = ends.iter().filter_map(|end| end.device_memory).collect();
+    let attention = ends.first().and_then(|end| end.attention.clone());
+    let deterministic = ends.first().and_then(|end| end.deterministic);
+    let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
+    let weights = settings.return_weights.then(|| full_weights(&ends));
+    let mut timelines: Vec<Timeline> =
+        records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
+    let last = timelines.pop().expect("a run has a step");
+    Outcome {
+        steps,
+        timeline: last,
+        earlier: timelines,
+        weights,
+        routes,
+        graph,
+        device_memory,
+        attention,
+        deterministic,
+    }
+}
+
+/// What a run leaves before its records are made a timeline.
+pub(crate) struct Ran {
+    pub program: Program,
+    pub routes: Routes,
+    pub steps: Vec<StepReport>,
+    /// Of every rank; where ranks are processes, of rank 0's run alone.
+    pub ends: Vec<RankEnd>,
+}
+
+/// As `train`: every rank is a thread of this process.
+pub(crate) fn run_plan(
+    plan: &Plan,
+    tokens: &Tokens,
+    settings: &Settings,
+    progress: &mut dyn FnMut(&StepReport),
+) -> Result<Ran, RunError> {
+    let plan = settings.device.own_stack(plan)?;
+    supported::check(&plan)?;
+    let ranks = plan.mesh.ranks();
+    let transport = Arc::new(Mailboxes::new(ranks));
+    let here = LocalRanks { ranks: (0..ranks).collect(), local_rank: None, transport, began: Instant::now() };
+    run_ranks(plan, tokens, settings, here, progress)
+}
+
+/// Runs this process's ranks of a plan that was checked.
+pub(crate) fn run_ranks(
+    plan: Plan,
+    tokens: &Tokens,
+    settings: &Settings,
+    here: LocalRanks,
+    progress: &mut dyn FnMut(&StepReport),
+) -> Result<Ran, RunError> {
+    let run = Arc::new(Run::new(plan, tokens, settings, here)?);
+    let leads = run.here.leads();
+    let (sender, receiver) = channel();
+    let spawn = |rank: usize| {
+        let (run, sender, is_here) = (Arc::clone(&run), sender.clone(), run.here.ranks.contains(&rank));
+        let named = std::thread::Builder::new().name(format!("rank {rank}"));
+        let thread = named
+            .spawn(move || if is_here { run.rank(rank, &sender) } else { run.follow_remote(rank, &sender) });
+        thread.map_err(|error| RunError::Threads(error.to_string()))
+    };
+    // The leader has a thread for each rank of another process too, which receives its reports.
+    let followed = (0..run.program.ranks.len()).filter(|rank| leads || run.here.ranks.contains(rank));
+    let threads: Vec<_> = followed.map(spawn).collect::<Result<_, _>>().inspect_err(|_| run.stop())?;
+    drop(sender);
+    let heartbeats = run.heartbeat_threads()?;
+    let mut steps = Steps::of(&run);
+    let ends = run.supervise(&receiver, threads.len(), &mut |message| match leads {
+        true => steps.add(message, progress),
+        false => run.report_to_leader(message),
+    })?;
+    for thread in threads {
+        thread.join().expect("a rank's panics are caught in it");
+    }
+    let ends = first_cause(ends)?;
+    if !leads {
+        for (rank, end) in run.here.ranks.iter().zip(&ends) {
+            let envelope = Envelope { from: *rank, to: 0, tag: Tag::Report };
+            run.here.transport.send_bytes(envelope, end_to_bytes(end));
         }
     }
-    cause.map_or(Ok(own), Err)
+    run.ends_heartbeats.store(true, Ordering::Relaxed);
+    for heartbeat in heartbeats {
+        heartbeat.thread().unpark();
+        heartbeat.join().expect("a thread that only sends does not panic");
+    }
+    let steps = steps.reports;
+    let run = Arc::into_inner(run).expect("the threads that shared it have ended");
+    Ok(Ran { steps, ends, program: run.program, routes: run.routes })
 }
 
-/// How much an error says of why a run ends: a rank that only stopped because of another one says the least.
-fn weight(error: &RunError) -> u8 {
-    match error {
-        RunError::Rank { fault: Fault::Aborted, .. } => 1,
-        // NCCL on other ranks notices a rank that fails, maybe before that one has said why.
-        RunError::Rank { fault: Fault::Device(DeviceError::Communicator(_)), .. } => 2,
-        RunError::Rank { fault: Fault::Lost { .. }, .. } => 3,
-        _ => 4,
+/// Every rank's record of each step.
+fn records_by_step(ends: Vec<RankEnd>) -> Vec<Vec<Record>> {
+    let steps = ends.iter().map(|end| end.records.len()).min().unwrap_or(0);
+    let mut by_step: Vec<Vec<Record>> = (0..steps).map(|_| Vec::new()).collect();
+    for end in ends {
+        by_step.iter_mut().zip(end.records).for_each(|(step, record)| step.push(record));
     }
+    by_step
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_error_that_says_the_most_of_the_cause_is_the_run_s() {
-        let of =
-            |fault: &Fault| RunError::Rank { rank: 1, step: 2, op: "start".into(), fault: fault.clone() };
-        let (aborted, lost) = (Fault::Aborted, Fault::Lost { rank: 0, how: "closed".into() });
-        let by_nccl = Fault::Device(DeviceError::Communicator("remote process exited".into()));
-        let [panic, other_panic] = ["first", "second"].map(|text| Fault::Panic(text.into()));
-        let check = |faults: [&Fault; 3], expected: &Fault| {
-            let ends = faults.map(|fault| Err(of(fault)));
-            assert_eq!(first_cause(ends.into()).err(), Some(of(expected)));
-        };
-        check([&aborted, &by_nccl, &panic], &panic);
-        check([&by_nccl, &lost, &aborted], &lost);
-        check([&aborted, &aborted, &by_nccl], &by_nccl);
-        check([&panic, &aborted, &other_panic], &panic);
-        assert!(first_cause(Vec::new()).is_ok());
+fn full_weights(ends: &[RankEnd]) -> FullWeights {
+    let mut whole = FullWeights::new();
+    for (layer, state) in ends.iter().flat_map(|end| end.state.iter().flat_map(State::layers)) {
+        for (index, parameter) in state.parameters.iter().enumerate() {
+            let [rows, columns] = parameter.full_shape;
+            let key = (parameter.home(layer), parameter.name);
+            state.put(index, whole.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
+        }
     }
+    whole
 }

@@ -2,7 +2,7 @@
 
 use crate::drafts::{BATCH, Draft};
 use crate::long::cases;
-use trainwright_executor::{Outcome, Way};
+use trainwright_executor::{Outcome, Route};
 use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::{Axis, Place};
@@ -101,7 +101,7 @@ fn check_each(drafts: &[Draft], tolerance: Tolerance) {
         };
         assert_eq!(bits(&own), bits(&again), "{name}: losses differ from run to run");
         assert_eq!(own.weights, again.weights, "{name}: weights differ from run to run");
-        check_ways(draft, &own, &name);
+        check_routes(draft, &own, &name);
     }
     let [losses, rest] = largest;
     println!(
@@ -110,21 +110,21 @@ fn check_each(drafts: &[Draft], tolerance: Tolerance) {
     );
 }
 
-/// Ranks that share a GPU meet there along every axis; those on GPUs of their own by NCCL, but for messages from stage to
-/// stage. What modules do in steps goes through the host. Those on processors have no GPU to meet on.
-fn check_ways(draft: &Draft, own: &Outcome, name: &str) {
+/// Ranks that share a GPU communicate there along every axis; ranks on GPUs of their own by NCCL, but for messages from stage
+/// to stage. What modules do in steps goes through the host. Ranks on processors have no routes.
+fn check_routes(draft: &Draft, own: &Outcome, name: &str) {
     let alone = draft.device == "cpu" || draft.plan().mesh.ranks() == 1;
-    assert_eq!(own.ways.is_empty(), alone, "{name}: {:?}", own.ways);
-    for (axis, way) in &own.ways {
+    assert_eq!(own.routes.is_empty(), alone, "{name}: {:?}", own.routes);
+    for (axis, route) in &own.routes {
         let expected = match (draft.device, axis) {
             // Rows of tokens go to experts of tensor ranks too.
-            (_, Axis::Tensor) if draft.model == "mixtral" => Way::Host,
+            (_, Axis::Tensor) if draft.model == "mixtral" => Route::Host,
             ("emulated", Axis::Tensor | Axis::Data | Axis::Shard | Axis::Replica | Axis::Pipeline)
-            | ("emulated-gpus", Axis::Pipeline) => Way::Device,
-            ("emulated-gpus", Axis::Tensor | Axis::Data | Axis::Shard | Axis::Replica) => Way::Nccl,
+            | ("emulated-gpus", Axis::Pipeline) => Route::Device,
+            ("emulated-gpus", Axis::Tensor | Axis::Data | Axis::Shard | Axis::Replica) => Route::Nccl,
             _ => continue,
         };
-        assert_eq!(*way, expected, "{name}: {axis:?}");
+        assert_eq!(*route, expected, "{name}: {axis:?}");
     }
 }
 

@@ -1,11 +1,13 @@
 //! Attention on slices.
 
-use super::super::{AttentionGradient, AttentionOps, AttentionTile, Met, Numbers, Slice, SliceMut};
+use super::super::{
+    AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, Numbers, Slice, SliceMut,
+};
 use super::Cpu;
 use trainwright_kernels::attention::{Attention, Kept, Output, Tile};
 
-pub(super) fn kept(met: Met<'_>) -> Kept<'_, f32> {
-    Kept { heads: met.heads.host(), logarithms: met.left.host(), gradient: met.gradient.host() }
+pub(super) fn kept(output: AttentionOutput<'_>) -> Kept<'_, f32> {
+    Kept { heads: output.heads.host(), logarithms: output.left.host(), gradient: output.gradient.host() }
 }
 
 pub(super) fn host(tile: AttentionTile<'_>) -> Tile<'_, f32> {
@@ -22,15 +24,20 @@ impl AttentionOps for Cpu {
     }
 
     fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
-        layer.backward(gradient.qkv.host(), kept(gradient.met), self.threads).into()
+        layer.backward(gradient.qkv.host(), kept(gradient.output), self.threads).into()
     }
 
     fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2] {
         numbers(layer.tile_forward(host(tile), self.threads))
     }
 
-    fn attend_gradient(&self, layer: &Attention, tile: AttentionTile, met: Met) -> [Numbers; 3] {
-        let made = layer.tile_backward(host(tile), kept(met), self.threads);
+    fn attend_gradient(
+        &self,
+        layer: &Attention,
+        tile: AttentionTile,
+        output: AttentionOutput,
+    ) -> [Numbers; 3] {
+        let made = layer.tile_backward(host(tile), kept(output), self.threads);
         [made.queries, made.keys, made.values].map(Numbers::Host)
     }
 

@@ -1,6 +1,8 @@
 //! Dropout on slices.
 
-use super::super::{AttentionGradient, AttentionTile, DropoutOps, Met, Numbers, Positions, Slice, SliceMut};
+use super::super::{
+    AttentionGradient, AttentionOutput, AttentionTile, DropoutOps, Numbers, Positions, Slice, SliceMut,
+};
 use super::Cpu;
 use super::attention::{host, kept, numbers};
 use trainwright_kernels::attention::{Attention, ScoreDropout};
@@ -24,7 +26,7 @@ impl DropoutOps for Cpu {
         drops: ScoreDropout,
         gradient: AttentionGradient,
     ) -> Numbers {
-        let (qkv, kept) = (gradient.qkv.host(), kept(gradient.met));
+        let (qkv, kept) = (gradient.qkv.host(), kept(gradient.output));
         layer.backward_dropping(Some(drops), qkv, kept, self.threads).into()
     }
 
@@ -36,9 +38,9 @@ impl DropoutOps for Cpu {
         &self,
         layer: &Attention,
         drops: ScoreDropout,
-        (tile, met): (AttentionTile, Met),
+        (tile, output): (AttentionTile, AttentionOutput),
     ) -> [Numbers; 3] {
-        let made = layer.tile_backward_dropping(Some(drops), host(tile), kept(met), self.threads);
+        let made = layer.tile_backward_dropping(Some(drops), host(tile), kept(output), self.threads);
         [made.queries, made.keys, made.values].map(Numbers::Host)
     }
 }

@@ -15,7 +15,7 @@ impl StepOps for Cpu {
         false
     }
 
-    fn bring(&self, all: Vec<HostWords>) -> Vec<Words> {
+    fn upload(&self, all: Vec<HostWords>) -> Vec<Words> {
         all.into_iter().map(|words| Words::on_host(words.numbers)).collect()
     }
 
@@ -44,7 +44,7 @@ impl StepOps for Cpu {
         unreachable!("the host has read the squares")
     }
 
-    /// Each update is told it.
+    /// Each update reads it.
     fn scale_gradients(&self, _: f32) {}
 
     fn end_step(&self) -> StepNumbers {

@@ -2,10 +2,12 @@
 
 mod trial;
 
-use super::super::{AttentionGradient, AttentionOps, AttentionTile, Far, Met, Numbers, Slice, SliceMut};
+use super::super::{
+    AttentionGradient, AttentionOps, AttentionOutput, AttentionTile, DeviceSlice, Numbers, Slice, SliceMut,
+};
 use super::structs::{attention_between, attention_of, int, parts};
 use super::{Address, Cuda, Number};
-use crate::settings::AttentionBy;
+use crate::device::AttentionBy;
 use trainwright_kernels::attention::Attention;
 use trainwright_kernels::cuda::attention::{self, Join, Pass};
 use trial::{Array, Tried, Written};
@@ -62,7 +64,7 @@ impl Attending {
     }
 
     /// Whose, and why not a library's of that name.
-    pub fn told(&self, library: &str) -> String {
+    pub fn summary(&self, library: &str) -> String {
         match self.asked {
             Asked::Yes if self.fused != [false; 2] => {
                 let passes = self.refused.iter().zip(self.fused).zip(["forward", "backward"]);
@@ -87,16 +89,16 @@ impl Cuda {
     pub(super) fn tile_of(layer: &Attention, tile: AttentionTile) -> attention::Attention {
         let rows = layer.columns();
         let positions = |slice: Slice, row: usize| slice.len() / row / layer.batch;
-        let met = [positions(tile.queries, rows[0]), positions(tile.keys, rows[1])];
+        let output = [positions(tile.queries, rows[0]), positions(tile.keys, rows[1])];
         let [q, k, v] = [tile.queries, tile.keys, tile.values].map(|slice| slice.device().at);
-        attention::Attention { q, k, v, ..attention_between(layer, rows, met) }
+        attention::Attention { q, k, v, ..attention_between(layer, rows, output) }
     }
 
     pub(super) fn forward(&self, layer: &Attention, own: attention::Attention) -> [Numbers; 2] {
         let tokens = own.queries as usize * layer.batch;
         let row = layer.output_row();
-        let heads = self.far(tokens * row, self.number);
-        let logarithms = self.far(tokens * layer.heads, Number::F32);
+        let heads = self.allocate(tokens * row, self.number);
+        let logarithms = self.allocate(tokens * layer.heads, Number::F32);
         let into = |at: &[Address]| attention::Attention { o: at[0], logarithms: at[1], ..own };
         let written = Written {
             buffers: vec![heads, logarithms],
@@ -106,17 +108,17 @@ impl Cuda {
         if !self.fused(Pass::Forward, &written) {
             self.own_attention(&written.attention(), Pass::Forward);
         }
-        [heads, logarithms].map(Numbers::far)
+        [heads, logarithms].map(Numbers::on_device)
     }
 
-    pub(super) fn backward(&self, own: attention::Attention, met: Met, written: Gradients) {
-        let (_dots, dots) = self.scratch(met.left.len());
+    pub(super) fn backward(&self, own: attention::Attention, output: AttentionOutput, written: Gradients) {
+        let (_dots, dots) = self.scratch(output.left.len());
         let into = |at: &[Address]| {
             let [q_gradient, k_gradient, v_gradient] = (written.parts)(at);
             attention::Attention {
-                o: met.heads.device().at,
-                logarithms: met.left.device().at,
-                o_gradient: met.gradient.device().at,
+                o: output.heads.device().at,
+                logarithms: output.left.device().at,
+                o_gradient: output.gradient.device().at,
                 dots,
                 q_gradient,
                 k_gradient,
@@ -148,7 +150,7 @@ type Parts<'a> = Box<dyn Fn(&[Address]) -> [Address; 3] + 'a>;
 
 /// The gradients that backward writes.
 pub(super) struct Gradients<'a> {
-    buffers: Vec<Far>,
+    buffers: Vec<DeviceSlice>,
     parts: Parts<'a>,
     arrays: Vec<Array>,
 }
@@ -158,19 +160,19 @@ const GRADIENTS: [&str; 3] = ["gradients of queries", "gradients of keys", "grad
 
 impl<'a> Gradients<'a> {
     /// Side by side in the rows of a buffer.
-    pub fn packed(layer: &'a Attention, to_qkv: Far) -> Self {
+    pub fn packed(layer: &'a Attention, to_qkv: DeviceSlice) -> Self {
         let [queries, keys, values] = layer.columns();
         let columns = [0..queries, queries..queries + keys, queries + keys..queries + keys + values];
         let arrays = GRADIENTS.into_iter().zip(columns);
         Self {
             buffers: vec![to_qkv],
-            parts: Box::new(move |at| parts(layer, Far { at: at[0], ..to_qkv })),
+            parts: Box::new(move |at| parts(layer, DeviceSlice { at: at[0], ..to_qkv })),
             arrays: arrays.map(|(name, columns)| Array::outputs(name, 0, layer.row(), columns)).collect(),
         }
     }
 
     /// Each in a buffer of its own.
-    pub fn apart(layer: &Attention, made: [Far; 3]) -> Self {
+    pub fn apart(layer: &Attention, made: [DeviceSlice; 3]) -> Self {
         let arrays = GRADIENTS.into_iter().zip(layer.columns()).enumerate();
         Self {
             buffers: made.to_vec(),
@@ -186,20 +188,26 @@ impl AttentionOps for Cuda {
     }
 
     fn attention_gradient(&self, layer: &Attention, gradient: AttentionGradient) -> Numbers {
-        let AttentionGradient { qkv, met } = gradient;
-        let to_qkv = self.far(qkv.len(), self.number);
-        self.backward(attention_of(layer, qkv.device()), met, Gradients::packed(layer, to_qkv));
-        Numbers::far(to_qkv)
+        let AttentionGradient { qkv, output } = gradient;
+        let to_qkv = self.allocate(qkv.len(), self.number);
+        self.backward(attention_of(layer, qkv.device()), output, Gradients::packed(layer, to_qkv));
+        Numbers::on_device(to_qkv)
     }
 
     fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2] {
         self.forward(layer, Self::tile_of(layer, tile))
     }
 
-    fn attend_gradient(&self, layer: &Attention, tile: AttentionTile, met: Met) -> [Numbers; 3] {
-        let made = [tile.queries, tile.keys, tile.values].map(|slice| self.far(slice.len(), self.number));
-        self.backward(Self::tile_of(layer, tile), met, Gradients::apart(layer, made));
-        made.map(Numbers::far)
+    fn attend_gradient(
+        &self,
+        layer: &Attention,
+        tile: AttentionTile,
+        output: AttentionOutput,
+    ) -> [Numbers; 3] {
+        let made =
+            [tile.queries, tile.keys, tile.values].map(|slice| self.allocate(slice.len(), self.number));
+        self.backward(Self::tile_of(layer, tile), output, Gradients::apart(layer, made));
+        made.map(Numbers::on_device)
     }
 
     fn join(&self, layer: &Attention, [heads, logarithms]: [SliceMut; 2], other: [Slice; 2]) {
@@ -229,7 +237,7 @@ mod tests {
         let check = |by, number, fused, refused: [Option<&str>; 2], expected| {
             let refused = refused.map(|reason| reason.map(String::from));
             let own = Attending { fused, refused, ..Attending::new(by, number, false) };
-            assert_eq!(own.told("cuDNN 9.10.2"), expected);
+            assert_eq!(own.summary("cuDNN 9.10.2"), expected);
         };
         let (cudnn, bf16) = (AttentionBy::Cudnn, Number::Bf16);
         check(AttentionBy::Own, bf16, [false; 2], [None; 2], "own");

@@ -17,7 +17,7 @@ pub(super) enum Back {
 /// A tensor's gradients, and behind them its weights if the GPU has these.
 struct There {
     numbers: Numbers,
-    /// From that moment on.
+    /// Ready once this event has happened.
     from: Option<Moment>,
 }
 
@@ -35,42 +35,42 @@ impl Cuda {
         back: Back,
         mut work: impl FnMut(usize, &mut Updated) -> R,
     ) -> Vec<R> {
-        let told = self.moment();
-        let wait = |moment: &Option<Moment>| moment.iter().for_each(|moment| self.wait(moment));
+        let enqueued = self.record_event();
+        let wait = |event: &Option<Moment>| event.iter().for_each(|event| self.wait(event));
         let [to_host, from_host] = [Stream::ToHost, Stream::FromHost].map(stream_of);
         let before = self.select(to_host);
-        wait(&told);
+        wait(&enqueued);
         self.select(from_host);
-        wait(&told);
-        let bring = |tensor: &Updated| {
+        wait(&enqueued);
+        let fetch = |tensor: &Updated| {
             self.select(to_host);
-            let there = self.bring(tensor);
+            let there = self.copy_to_host(tensor);
             self.select(from_host);
             there
         };
-        let (mut made, mut next) = (Vec::new(), tensors.first().map(bring));
+        let (mut made, mut next) = (Vec::new(), tensors.first().map(fetch));
         for index in 0..tensors.len() {
-            let there = next.take().expect("each tensor is brought while the one before is worked on");
-            next = tensors.get(index + 1).map(bring);
+            let there = next.take().expect("each tensor is copied while the one before is worked on");
+            next = tensors.get(index + 1).map(fetch);
             made.push(self.work_there(there, &mut tensors[index], back, |tensor| work(index, tensor)));
         }
-        let done = self.moment();
+        let done = self.record_event();
         self.select(before);
         wait(&done);
         made
     }
 
     /// Lets the selected stream copy a tensor to the host.
-    fn bring(&self, tensor: &Updated) -> There {
+    fn copy_to_host(&self, tensor: &Updated) -> There {
         let (weights, gradients) = (tensor.weights.as_slice(), tensor.gradients.as_slice());
-        let far = [Some(gradients), matches!(weights, Slice::Far(_)).then_some(weights)];
-        let mut numbers = self.any_on_host(far.iter().flatten().map(Slice::len).sum(), Number::F32);
+        let on_device = [Some(gradients), matches!(weights, Slice::Device(_)).then_some(weights)];
+        let mut numbers = self.any_on_host(on_device.iter().flatten().map(Slice::len).sum(), Number::F32);
         let mut at = 0;
-        for own in far.into_iter().flatten() {
+        for own in on_device.into_iter().flatten() {
             self.copy(numbers.slice_mut().part(at..at + own.len()), own);
             at += own.len();
         }
-        There { numbers, from: self.moment() }
+        There { numbers, from: self.record_event() }
     }
 
     /// Works on it, and lets the selected stream copy back what is new.
@@ -81,7 +81,7 @@ impl Cuda {
         back: Back,
         mut work: impl FnMut(&mut Updated) -> R,
     ) -> R {
-        let (far, length) = (there.numbers.slice().device(), tensor.weights.len());
+        let (on_device, length) = (there.numbers.slice().device(), tensor.weights.len());
         let mut made = R::default();
         let Updated { weights, gradients, moments, rounded, decay, is_scaled } = tensor;
         let mut look = |bytes: &mut [u8]| {
@@ -89,7 +89,7 @@ impl Cuda {
             let (own_gradients, behind) = numbers.split_at_mut(length);
             let own_weights = match weights {
                 SliceMut::Host(own) => &mut **own,
-                SliceMut::Far(_) => behind,
+                SliceMut::Device(_) => behind,
             };
             made = work(&mut Updated {
                 weights: SliceMut::Host(own_weights),
@@ -106,21 +106,21 @@ impl Cuda {
             }
         };
         self.run(|memory| {
-            there.from.iter().try_for_each(|moment| memory.device.wait_here(moment))?;
-            memory.device.on_host(far.at, far.bytes(), &mut look)
+            there.from.iter().try_for_each(|event| memory.device.wait_here(event))?;
+            memory.device.on_host(on_device.at, on_device.bytes(), &mut look)
         });
         let put = |to: SliceMut, from: Address| {
             let to = to.device();
             self.run(|memory| memory.device.copy(to.at, from, to.bytes()));
         };
         match (back, weights) {
-            (Back::Gradients, _) => put(gradients.again(), far.at),
+            (Back::Gradients, _) => put(gradients.again(), on_device.at),
             (Back::Weights, weights) => {
-                if let SliceMut::Far(weights) = weights {
-                    put(SliceMut::Far(*weights), far.at.after(4 * length));
+                if let SliceMut::Device(weights) = weights {
+                    put(SliceMut::Device(*weights), on_device.at.after(4 * length));
                 }
                 if let Some(rounded) = rounded {
-                    put(rounded.again(), far.at);
+                    put(rounded.again(), on_device.at);
                 }
             }
         }

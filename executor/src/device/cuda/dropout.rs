@@ -1,6 +1,8 @@
 //! Dropout: the masks of the CPU, made by the kernels.
 
-use super::super::{AttentionGradient, AttentionTile, DropoutOps, Met, Numbers, Positions, Slice, SliceMut};
+use super::super::{
+    AttentionGradient, AttentionOutput, AttentionTile, DropoutOps, Numbers, Positions, Slice, SliceMut,
+};
 use super::Cuda;
 use super::attention::Gradients;
 use super::structs::{attention_of, int};
@@ -38,14 +40,14 @@ impl DropoutOps for Cuda {
         drops: ScoreDropout,
         gradient: AttentionGradient,
     ) -> Numbers {
-        let AttentionGradient { qkv, met } = gradient;
-        let to_qkv = self.far(qkv.len(), self.number);
+        let AttentionGradient { qkv, output } = gradient;
+        let to_qkv = self.allocate(qkv.len(), self.number);
         self.backward(
             dropping(attention_of(layer, qkv.device()), drops),
-            met,
+            output,
             Gradients::packed(layer, to_qkv),
         );
-        Numbers::far(to_qkv)
+        Numbers::on_device(to_qkv)
     }
 
     fn attend_dropping(&self, layer: &Attention, drops: ScoreDropout, tile: AttentionTile) -> [Numbers; 2] {
@@ -56,10 +58,11 @@ impl DropoutOps for Cuda {
         &self,
         layer: &Attention,
         drops: ScoreDropout,
-        (tile, met): (AttentionTile, Met),
+        (tile, output): (AttentionTile, AttentionOutput),
     ) -> [Numbers; 3] {
-        let made = [tile.queries, tile.keys, tile.values].map(|slice| self.far(slice.len(), self.number));
-        self.backward(dropping(Self::tile_of(layer, tile), drops), met, Gradients::apart(layer, made));
-        made.map(Numbers::far)
+        let made =
+            [tile.queries, tile.keys, tile.values].map(|slice| self.allocate(slice.len(), self.number));
+        self.backward(dropping(Self::tile_of(layer, tile), drops), output, Gradients::apart(layer, made));
+        made.map(Numbers::on_device)
     }
 }

@@ -157,7 +157,7 @@ impl ExpertOps for Cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{DeviceKind, Here, Opening};
+    use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::rc::Rc;
     use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
@@ -177,7 +177,7 @@ mod tests {
             deterministic: false,
         };
         let device = (kind.open)(opening).unwrap();
-        let _here = Here::is(Rc::clone(&device));
+        let _here = CurrentDevice::set(Rc::clone(&device));
         // None, one, more than a tile of rows.
         let (starts, inputs, outputs) = ([0, 0, 1, 150, 160], 24, 40);
         let numbers = |count: usize, number| {

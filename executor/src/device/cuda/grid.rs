@@ -2,12 +2,12 @@
 
 use super::super::{Device, GridOps, NormGradient, RowOps, Slice, SliceMut};
 use super::structs::{address, int};
-use super::{Cuda, Far};
+use super::{Cuda, DeviceSlice};
 use trainwright_kernels::cuda::norm::NormPart;
 use trainwright_kernels::cuda::{Address, Launch};
 use trainwright_kernels::norm::Norm;
 
-fn part(norm: &Norm, x: Far, left: Option<Slice>) -> NormPart {
+fn part(norm: &Norm, x: DeviceSlice, left: Option<Slice>) -> NormPart {
     let rows = x.length / norm.width;
     let mean = address(left);
     NormPart {
@@ -30,7 +30,7 @@ fn part_back(norm: &Norm, read: NormGradient) -> NormPart {
 }
 
 impl Cuda {
-    /// Two numbers of each row, as a launch leaves them where it is told.
+    /// Two numbers of each row, which a launch writes to an address.
     fn pairs(&self, rows: i32, launch: impl FnOnce(Address) -> Launch) -> Vec<f32> {
         let (sums, at) = self.scratch(2 * rows as usize);
         self.launch(&launch(at));

@@ -1,6 +1,6 @@
 //! The memory of a rank on a GPU, and what went wrong there.
 //!
-//! A piece belongs to the stream that was selected when it was given out. That stream uses it in its own order; the others
+//! A block belongs to the stream that was selected when it was given out. That stream uses it in its own order; the others
 //! that may still be at it when it comes back are waited for before it is used again, on the GPU.
 
 use super::super::streams::COMPUTE;
@@ -13,20 +13,20 @@ pub(super) struct Memory {
     /// By stream and size: those that nobody is at any more behind the others.
     free: BTreeMap<(usize, usize), VecDeque<Free>>,
     given: BTreeMap<u64, Given>,
-    /// What the device is told, as far as that is noted.
+    /// The recording of launches, if one goes on.
     notes: Notes,
-    /// Behind all that has moments: they go before the device that made them.
+    /// Last of the fields, so that all events are dropped before the device that made them.
     pub device: Box<dyn cuda::Device>,
     /// Bytes that the device was asked for: as none are given back to it, the most that were needed at a time.
     pub peak: usize,
     pub fault: Option<DeviceError>,
-    /// The stream that does what is told next.
+    /// The selected stream: the next launches are enqueued on it.
     selected: usize,
     /// How many streams there are.
     streams: usize,
 }
 
-/// A piece that nobody holds.
+/// A free block.
 struct Free {
     at: Address,
     /// When this rank's other streams are done with it.
@@ -35,7 +35,7 @@ struct Free {
     until: Vec<Moment>,
 }
 
-/// A piece that somebody holds.
+/// A block in use.
 struct Given {
     stream: usize,
     /// Until when other ranks read it.
@@ -60,7 +60,7 @@ impl Memory {
         }
     }
 
-    /// Lets that stream do what is told next; the one that did before.
+    /// Selects the stream of the next launches. Returns the one before.
     pub fn select(&mut self, stream: usize) -> usize {
         let before = std::mem::replace(&mut self.selected, stream);
         if stream != before {
@@ -70,17 +70,17 @@ impl Memory {
         before
     }
 
-    /// When all is done that the selected stream was told; none after a fault.
-    pub fn moment(&mut self) -> Option<Moment> {
-        let mut moment = None;
+    /// An event behind all that is enqueued on the selected stream; `None` after a fault.
+    pub fn record_event(&mut self) -> Option<Moment> {
+        let mut event = None;
         self.run(|memory| {
-            moment = Some(memory.device.moment()?);
+            event = Some(memory.device.moment()?);
             Ok(())
         });
-        moment
+        event
     }
 
-    /// Notes what the device is told from now on.
+    /// Records what is enqueued from now on.
     pub fn record(&self) {
         self.notes.begin(self.selected);
     }
@@ -90,20 +90,20 @@ impl Memory {
         self.notes.end()
     }
 
-    /// Every stream waits for all that the others were told. So no piece has to be waited for because of this rank's own
-    /// streams, and pieces are put in the order of their addresses: what is asked for in the same order then, is there where it
+    /// Every stream waits for all that is enqueued on the others. So no block has to be waited for because of this rank's own
+    /// streams, and blocks are put in the order of their addresses: what is asked for in the same order then, is there where it
     /// was.
     pub fn join(&mut self) {
         let selected = self.selected;
         let mut all = Vec::new();
         for stream in 0..self.streams {
             self.select(stream);
-            all.push(self.moment());
+            all.push(self.record_event());
         }
         for stream in 0..self.streams {
             self.select(stream);
-            for (_, moment) in all.iter().enumerate().filter(|(other, _)| *other != stream) {
-                moment.iter().for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+            for (_, event) in all.iter().enumerate().filter(|(other, _)| *other != stream) {
+                event.iter().for_each(|event| self.run(|memory| memory.device.wait(event)));
             }
         }
         self.select(selected);
@@ -134,7 +134,7 @@ impl Memory {
         let stream = self.selected;
         let at = match self.free.get_mut(&(stream, bytes)).and_then(VecDeque::pop_back) {
             Some(Free { at, after, until }) => {
-                after.iter().chain(&until).for_each(|moment| self.run(|memory| memory.device.wait(moment)));
+                after.iter().chain(&until).for_each(|event| self.run(|memory| memory.device.wait(event)));
                 at
             }
             None => {
@@ -147,10 +147,10 @@ impl Memory {
         Ok(at)
     }
 
-    /// Other ranks read what is there until that moment.
-    pub fn read_until(&mut self, at: Address, moment: &Moment) {
+    /// Other ranks read what is there until that event.
+    pub fn read_until(&mut self, at: Address, event: &Moment) {
         if let Some((_, given)) = self.given.range_mut(..=at.0).next_back() {
-            given.until.push(moment.clone());
+            given.until.push(event.clone());
         }
     }
 
@@ -160,7 +160,7 @@ impl Memory {
             memory.device.finish()?;
             let given = memory.given.values().flat_map(|given| &given.until);
             let free = memory.free.values().flatten().flat_map(|free| &free.until);
-            given.chain(free).try_for_each(|moment| memory.device.wait_here(moment))
+            given.chain(free).try_for_each(|event| memory.device.wait_here(event))
         });
     }
 
@@ -175,7 +175,7 @@ impl Memory {
         let others = if selected == COMPUTE { vec![COMPUTE] } else { vec![COMPUTE, selected] };
         for other in others.into_iter().filter(|other| *other != stream) {
             self.select(other);
-            after.extend(self.moment());
+            after.extend(self.record_event());
         }
         self.select(selected);
         let free = self.free.entry((stream, bytes.next_multiple_of(ROUNDED))).or_default();
@@ -205,10 +205,10 @@ mod tests {
             let at = own.allocate(ROUNDED);
             let seen = own.device.allocate_on_host(ROUNDED).unwrap();
             own.run(|memory| memory.device.zero(at, ROUNDED));
-            let there = own.moment().unwrap();
+            let there = own.record_event().unwrap();
             other.run(|memory| memory.device.wait(&there));
             other.run(|memory| memory.device.copy(seen, at, ROUNDED));
-            own.read_until(at, &other.moment().unwrap());
+            own.read_until(at, &other.record_event().unwrap());
             if is_given_back {
                 own.give_back(at, ROUNDED);
             }

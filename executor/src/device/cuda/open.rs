@@ -3,8 +3,8 @@
 use super::super::{Device, GpuName, Opening};
 use super::Cuda;
 use super::attention::Attending;
+use crate::device::AttentionBy;
 use crate::error::{Fault, RunError};
-use crate::settings::AttentionBy;
 use std::rc::Rc;
 use trainwright_kernels::cuda::{self, DeviceError, Emulator, Turns};
 
@@ -31,9 +31,9 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
     required.map_err(|error| missing("cuda", error))
 }
 
-/// Whether a rank's GPU multiplies numbers of 8 bits.
+/// Whether a rank's GPU multiplies in fp8.
 #[cfg(feature = "cuda")]
-pub(crate) fn require_eight(local: usize) -> Result<(), RunError> {
+pub(crate) fn require_fp8(local: usize) -> Result<(), RunError> {
     use trainwright_kernels::cuda::driver::Gpu;
     let required = Gpu::count().and_then(|count| Gpu::require_eight(local % count));
     required.map_err(|error| missing("cuda", error))
@@ -46,12 +46,12 @@ pub(crate) fn require_nccl() -> Result<(), RunError> {
     Library::Nccl.require().map_err(|error| missing("cuda", error))
 }
 
-/// Whether NCCL was told to let ranks share a GPU: an experiment of its own, from 2.30 on.
+/// Whether NCCL's settings let ranks share a GPU: an experiment of NCCL's, from 2.30 on.
 #[cfg(feature = "cuda")]
 pub(crate) fn shares_by_nccl() -> bool {
     use trainwright_kernels::cuda::driver::Library;
-    let is_told = std::env::var("NCCL_MULTI_RANK_GPU_ENABLE").is_ok_and(|told| told.trim() == "1");
-    is_told && Library::Nccl.parts().is_some_and(|version| version >= [2, 30, 0])
+    let is_enabled = std::env::var("NCCL_MULTI_RANK_GPU_ENABLE").is_ok_and(|value| value.trim() == "1");
+    is_enabled && Library::Nccl.parts().is_some_and(|version| version >= [2, 30, 0])
 }
 
 /// Ranks take the GPUs of a machine in turn.
@@ -92,7 +92,7 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
 
 /// This program knows no GPU.
 #[cfg(not(feature = "cuda"))]
-pub(crate) fn require_eight(_: usize) -> Result<(), RunError> {
+pub(crate) fn require_fp8(_: usize) -> Result<(), RunError> {
     Err(missing("cuda", WITHOUT))
 }
 

@@ -4,7 +4,7 @@
 use super::super::{Cpu, OptimizerOps, OptimizerStep, Rule, Updated};
 use super::by_host::{Back, is_of_host};
 use super::tables::Together;
-use super::{Cuda, Far, Numbers};
+use super::{Cuda, DeviceSlice, Numbers};
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
 use trainwright_kernels::cuda::{Address, Number};
@@ -69,8 +69,8 @@ impl Cuda {
 
     /// Room for the squares of each piece.
     fn partial(&self, together: &Together) -> (Numbers, Address) {
-        let partial: Far = self.far(4 * together.count, Number::F32);
-        (Numbers::far(partial), partial.at)
+        let partial: DeviceSlice = self.allocate(4 * together.count, Number::F32);
+        (Numbers::on_device(partial), partial.at)
     }
 }
 
@@ -121,7 +121,7 @@ impl OptimizerOps for Cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Device, Here, Opening, StepBegin};
+    use crate::device::{CurrentDevice, Device, Opening, StepBegin};
     use crate::random::Stream;
     use std::rc::Rc;
     use trainwright_kernels::cuda::optimizer::PIECE;
@@ -203,7 +203,7 @@ mod tests {
             println!("skipped: no emulator");
             return;
         };
-        let _here = Here::is(Rc::clone(&device));
+        let _here = CurrentDevice::set(Rc::clone(&device));
         let adam = AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-6 };
         for rule in [
             Rule::AdamW(adam),

@@ -6,7 +6,7 @@ use trainwright_kernels::cuda::{Address, Moment};
 
 #[derive(Default)]
 pub(super) struct Pinned {
-    /// By size, with the moment from which on nobody copies there.
+    /// By size, with the event behind the last copy there.
     free: BTreeMap<usize, Vec<(Address, Option<Moment>)>>,
     given: BTreeSet<u64>,
 }
@@ -18,7 +18,7 @@ impl Pinned {
         match self.free.get_mut(&bytes).and_then(Vec::pop) {
             Some((at, after)) => {
                 made = at;
-                after.iter().for_each(|moment| device.run(|memory| memory.device.wait(moment)));
+                after.iter().for_each(|event| device.run(|memory| memory.device.wait(event)));
             }
             None => device.run(|memory| {
                 made = memory.device.allocate_on_host(bytes)?;

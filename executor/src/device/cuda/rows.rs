@@ -1,6 +1,6 @@
 //! Sums, norms, rotations and nonlinearities: a launch each.
 
-use super::super::{Far, NormGradient, Numbers, Positions, Rotation, RowOps, Slice, SliceMut, Sum};
+use super::super::{DeviceSlice, NormGradient, Numbers, Positions, Rotation, RowOps, Slice, SliceMut, Sum};
 use super::structs::{activation, address, int, norm_backward};
 use super::{Address, Cuda, Number};
 use trainwright_kernels::activation::FeedForward;
@@ -12,7 +12,7 @@ use trainwright_kernels::norm::Norm;
 use trainwright_kernels::rotary::Turn;
 
 impl Cuda {
-    pub(super) fn residual(&self, x: Far, [bias, residual]: [Option<Slice>; 2], width: usize) {
+    pub(super) fn residual(&self, x: DeviceSlice, [bias, residual]: [Option<Slice>; 2], width: usize) {
         let rows = int(x.length / width);
         let (bias, residual) = (address(bias), address(residual));
         let own = Residual { x: x.at, bias, residual, out: x.at, rows, width: int(width) };
@@ -30,10 +30,10 @@ impl Cuda {
     fn norm_forward(
         &self,
         norm: &Norm,
-        x: Far,
+        x: DeviceSlice,
         added: NormForward,
         vectors: [Option<Slice>; 2],
-        out: Far,
+        out: DeviceSlice,
     ) -> Numbers {
         let rows = x.length / norm.width;
         let (left, at) = self.scratch(2 * rows);
@@ -68,12 +68,12 @@ impl Cuda {
             sums.each_ref().map(|sum| sum.as_ref().map_or(Address::NULL, |((_, at), _)| *at));
         launch(NormBackward { partial_gain, partial_bias, ..own });
         for ((_, at), to) in sums.iter().flatten() {
-            self.column_sum(Far { at: *at, length, number: Number::F32 }, *to);
+            self.column_sum(DeviceSlice { at: *at, length, number: Number::F32 }, *to);
         }
     }
 
     /// Adds the sum of rows to f32.
-    fn column_sum(&self, x: Far, out: Far) {
+    fn column_sum(&self, x: DeviceSlice, out: DeviceSlice) {
         let (rows, width) = (int(x.length / out.length), int(out.length));
         let own = ColumnSum { x: x.at, out: out.at, rows, width, add: 1 };
         let shares = own.shares(self.gpu) as usize;

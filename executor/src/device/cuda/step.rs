@@ -1,4 +1,4 @@
-//! What launches read of a step and what they leave of it, in one piece of memory that stays where it is:
+//! The step's inputs and results of launches, in one block of memory at a fixed address:
 //!
 //! ```text
 //! losses (f64 each) | factor of the gradients, their norm | rate and corrections of the optimizer
@@ -6,7 +6,7 @@
 //! ```
 
 use super::super::{
-    HostWords, Numbers, Rule, Slice, SliceMut, SortedThere, StepBegin, StepNumbers, StepOps, Words,
+    HostWords, Numbers, Rule, Slice, SliceMut, SortedOnDevice, StepBegin, StepNumbers, StepOps, Words,
 };
 use super::structs::int;
 use super::{Cuda, Number};
@@ -16,7 +16,7 @@ use trainwright_kernels::cuda::reduce::{ClipFactor, PartSums, SquareSums};
 use trainwright_kernels::cuda::{Address, DeviceError, Graph, Recording, Told};
 use trainwright_kernels::optimizer::{AdamW, Lamb};
 
-/// Where that piece is.
+/// Where that block is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepMemory {
     at: Address,
@@ -35,11 +35,11 @@ impl StepMemory {
     }
 }
 
-/// What a step was told last, or the graph that tells it.
+/// The recording of the last step, and the graph that replays it.
 #[derive(Default)]
-pub(super) struct Steady {
+pub(super) struct CapturedStep {
     graph: Option<Graph>,
-    told: Vec<Told>,
+    recorded: Vec<Told>,
 }
 
 /// β₁ and β₂, of optimizers that have them.
@@ -64,9 +64,9 @@ impl Cuda {
     /// before those of the others. The memory that holds them, where they are in it, and how many each has.
     pub(super) fn square_parts(&self, all: [&[(Slice, f32)]; 2]) -> (Numbers, Address, [usize; 2]) {
         let squared = |(own, scale): &(Slice, f32)| {
-            let far = own.device();
-            assert_eq!(far.number, Number::F32, "gradients of weights are f32");
-            (far.at, far.length, *scale)
+            let on_device = own.device();
+            assert_eq!(on_device.number, Number::F32, "gradients of weights are f32");
+            (on_device.at, on_device.length, *scale)
         };
         let wholes = all.map(|all| all.iter().map(squared).collect());
         let (pieces, counts) = self.tables.borrow_mut().squared(self, wholes);
@@ -88,7 +88,7 @@ impl StepOps for Cuda {
         true
     }
 
-    fn bring(&self, all: Vec<HostWords>) -> Vec<Words> {
+    fn upload(&self, all: Vec<HostWords>) -> Vec<Words> {
         // Each part begins where 16 bytes do.
         let mut together: Vec<u32> = Vec::new();
         let mut put = |words: &[u32]| {
@@ -106,7 +106,7 @@ impl StepOps for Cuda {
             .collect();
         let count = together.len();
         let known = self.tokens.get().filter(|(_, known)| *known >= count).map(|(at, _)| at);
-        let at = known.unwrap_or_else(|| self.far(count, Number::F32).at);
+        let at = known.unwrap_or_else(|| self.allocate(count, Number::F32).at);
         if known.is_none() {
             self.tokens.set(Some((at, count)));
         }
@@ -115,7 +115,7 @@ impl StepOps for Cuda {
         }
         let there = |first: usize| at.after(4 * first);
         let brought = all.into_iter().zip(places).map(|(HostWords { numbers, sorted }, (own, of_sorted))| {
-            let sorted = sorted.zip(of_sorted).map(|(sorted, [order, starts])| SortedThere {
+            let sorted = sorted.zip(of_sorted).map(|(sorted, [order, starts])| SortedOnDevice {
                 order: there(order),
                 starts: there(starts),
                 rows: sorted.starts.len() - 1,
@@ -129,7 +129,7 @@ impl StepOps for Cuda {
         let StepBegin { rule, rate, step, losses } = begin;
         let memory = self.step.get().unwrap_or_else(|| {
             let words = (8 * losses + 8 + size_of::<Now>()) / 4;
-            StepMemory { at: self.far(words, Number::F32).at, losses }
+            StepMemory { at: self.allocate(words, Number::F32).at, losses }
         });
         self.step.set(Some(memory));
         let [factor, norm] = [1f32, 0.0].map(f32::to_le_bytes);
@@ -185,7 +185,7 @@ impl StepOps for Cuda {
         let (of_losses, of_norm) = bytes.split_at(8 * losses);
         let norm = of_norm[4..].try_into().expect("four bytes");
         StepNumbers {
-            losses: of_losses.as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect(),
+            losses: of_losses.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect(),
             norm: f64::from(f32::from_le_bytes(norm)),
         }
     }
@@ -196,30 +196,30 @@ impl StepOps for Cuda {
 
     fn repeats(&self) -> Result<bool, String> {
         let Recording { told, obstacle, .. } = self.memory.borrow().recorded();
-        let before = std::mem::replace(&mut self.steady.borrow_mut().told, told);
+        let before = std::mem::replace(&mut self.captured.borrow_mut().recorded, told);
         match obstacle {
             Some(obstacle) => Err(obstacle.into()),
-            None => Ok(before == self.steady.borrow().told),
+            None => Ok(before == self.captured.borrow().recorded),
         }
     }
 
     fn make_ready(&self) -> Result<(), DeviceError> {
-        let Steady { graph, told } = &mut *self.steady.borrow_mut();
-        // What was told stays: another rank may not be ready yet, and then the next step is held against it.
-        *graph = Some(self.memory.borrow_mut().device.make_ready(told)?);
+        let CapturedStep { graph, recorded } = &mut *self.captured.borrow_mut();
+        // The recording stays: another rank may not be ready yet, and then the next step is compared with it.
+        *graph = Some(self.memory.borrow_mut().device.make_ready(recorded)?);
         Ok(())
     }
 
     fn replay(&self) {
-        let steady = self.steady.borrow();
-        let graph = steady.graph.as_ref().expect("a graph is made ready first");
+        let captured = self.captured.borrow();
+        let graph = captured.graph.as_ref().expect("a graph is made ready first");
         self.run(|memory| memory.device.replay(graph));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::device::{DeviceKind, Here, Opening};
+    use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::rc::Rc;
     use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
@@ -239,7 +239,7 @@ mod tests {
             deterministic: false,
         };
         let device = (kind.open)(opening).unwrap();
-        let _here = Here::is(Rc::clone(&device));
+        let _here = CurrentDevice::set(Rc::clone(&device));
         let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
         let mut step = |copies: usize| {
             device.record();
@@ -248,7 +248,7 @@ mod tests {
         };
         assert_eq!([step(1), step(2), step(2)], [false, false, true]);
         device.make_ready().unwrap();
-        // The others were not: the next step is told op by op, too.
+        // The others were not: the next step is enqueued op by op, too.
         assert_eq!([step(2), step(1)], [true, false]);
     }
 }

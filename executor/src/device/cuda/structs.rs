@@ -1,6 +1,6 @@
 //! The structs of kernels from the sizes that modules have.
 
-use super::super::{Far, Matrix, NormGradient, Slice};
+use super::super::{DeviceSlice, Matrix, NormGradient, Slice};
 use trainwright_kernels::activation::{self, FeedForward};
 use trainwright_kernels::attention::{Attention, Mask};
 use trainwright_kernels::cross_entropy::Columns;
@@ -36,7 +36,7 @@ pub(super) fn norm_backward(norm: &Norm, read: NormGradient) -> NormBackward {
 }
 
 /// Of packed rows.
-pub(super) fn attention_of(layer: &Attention, qkv: Far) -> attention::Attention {
+pub(super) fn attention_of(layer: &Attention, qkv: DeviceSlice) -> attention::Attention {
     let positions = qkv.length / layer.row() / layer.batch;
     let [q, k, v] = parts(layer, qkv);
     attention::Attention { q, k, v, ..attention_between(layer, [layer.row(); 3], [positions; 2]) }
@@ -68,7 +68,7 @@ pub(super) fn attention_between(
     }
 }
 /// Where queries, keys and values begin in rows of all three.
-pub(super) fn parts(layer: &Attention, qkv: Far) -> [Address; 3] {
+pub(super) fn parts(layer: &Attention, qkv: DeviceSlice) -> [Address; 3] {
     let [queries, keys, _] = layer.columns();
     [0, queries, queries + keys].map(|column| qkv.at.after(column * qkv.number.size()))
 }
@@ -82,7 +82,7 @@ pub(super) fn shape(matrix: &Matrix) -> ([usize; 2], bool) {
     }
 }
 
-pub(super) fn cross_entropy_of(columns: &Columns, logits: Far, tokens: usize) -> CrossEntropy {
+pub(super) fn cross_entropy_of(columns: &Columns, logits: DeviceSlice, tokens: usize) -> CrossEntropy {
     CrossEntropy {
         logits: logits.at,
         tokens: int(tokens),

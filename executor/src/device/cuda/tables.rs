@@ -185,7 +185,7 @@ impl Tables {
 
 /// Bytes that stay.
 fn put(device: &Cuda, bytes: &[u8]) -> Address {
-    let far = device.far(bytes.len().div_ceil(4), Number::F32);
-    device.run(|memory| memory.device.write(far.at, bytes));
-    far.at
+    let on_device = device.allocate(bytes.len().div_ceil(4), Number::F32);
+    device.run(|memory| memory.device.write(on_device.at, bytes));
+    on_device.at
 }

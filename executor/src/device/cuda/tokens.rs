@@ -1,6 +1,8 @@
 //! Tables of vectors by entry and by position, and the loss.
 
-use super::super::{Device, LossTokens, Numbers, Positions, Slice, SliceMut, SortedThere, TokenOps, Words};
+use super::super::{
+    Device, LossTokens, Numbers, Positions, Slice, SliceMut, SortedOnDevice, TokenOps, Words,
+};
 use super::Cuda;
 use super::structs::{cross_entropy_of, int};
 use trainwright_kernels::cross_entropy;
@@ -27,7 +29,7 @@ impl TokenOps for Cuda {
 
     fn look_up_gradient(&self, rows: Rows, table: SliceMut, entries: &Words, gradient: Slice) {
         let (table, gradient) = (table.device(), gradient.device());
-        let SortedThere { order, starts, rows: of_table } = entries.sorted();
+        let SortedOnDevice { order, starts, rows: of_table } = entries.sorted();
         assert_eq!(of_table, table.length / rows.width, "tokens were sorted for this table");
         let own = TableGradient {
             gradient: gradient.at,

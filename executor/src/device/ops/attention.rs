@@ -9,12 +9,12 @@ pub(crate) struct AttentionGradient<'a> {
     /// Rows of queries, keys and values.
     pub qkv: Slice<'a>,
     /// What is known of its queries.
-    pub met: Met<'a>,
+    pub output: AttentionOutput<'a>,
 }
 
-/// What is known in backward of queries that have met all their keys.
+/// Forward's results and the output's gradient of queries that have seen all their keys, for backward.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Met<'a> {
+pub(crate) struct AttentionOutput<'a> {
     /// The heads' outputs.
     pub heads: Slice<'a>,
     /// What forward left.
@@ -31,7 +31,7 @@ pub(crate) struct AttentionTile<'a> {
     pub values: Slice<'a>,
 }
 
-/// A device that attends. Of outputs there are two parts: the heads' outputs, and what backward needs of them beside.
+/// A device that attends. Outputs have two parts: the heads' outputs, and what the kernel leaves for backward.
 pub(crate) trait AttentionOps {
     /// The outputs of packed rows.
     fn attention(&self, layer: &Attention, qkv: Slice) -> [Numbers; 2];
@@ -42,8 +42,13 @@ pub(crate) trait AttentionOps {
     /// The outputs of a tile's queries over its keys alone.
     fn attend(&self, layer: &Attention, tile: AttentionTile) -> [Numbers; 2];
 
-    /// The gradients of a tile's queries, keys and values; its queries may have met others beside.
-    fn attend_gradient(&self, layer: &Attention, tile: AttentionTile, met: Met) -> [Numbers; 3];
+    /// The gradients of a tile's queries, keys and values; its queries may have seen other keys too.
+    fn attend_gradient(
+        &self,
+        layer: &Attention,
+        tile: AttentionTile,
+        output: AttentionOutput,
+    ) -> [Numbers; 3];
 
     /// Puts the outputs of the same queries over other keys together, in the first ones.
     fn join(&self, layer: &Attention, outputs: [SliceMut; 2], other: [Slice; 2]);

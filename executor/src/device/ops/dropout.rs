@@ -1,6 +1,6 @@
 //! What dropout needs of a device.
 
-use super::super::{AttentionGradient, AttentionTile, Met, Numbers, Positions, Slice, SliceMut};
+use super::super::{AttentionGradient, AttentionOutput, AttentionTile, Numbers, Positions, Slice, SliceMut};
 use trainwright_kernels::attention::{Attention, ScoreDropout};
 use trainwright_kernels::dropout::Dropout;
 
@@ -28,6 +28,6 @@ pub(crate) trait DropoutOps {
         &self,
         layer: &Attention,
         drops: ScoreDropout,
-        tile: (AttentionTile, Met),
+        tile: (AttentionTile, AttentionOutput),
     ) -> [Numbers; 3];
 }

@@ -93,7 +93,7 @@ impl<'a> ExpertProducts<'a> {
                 ExpertPass::Weights => [of(left, own, outputs).transposed(), of(right, own, inputs)],
             };
             let onto = if pass == ExpertPass::Weights { Onto::Add } else { Onto::Replace };
-            device.multiply(out, Product { left, right, onto, bias: None, eight: None });
+            device.multiply(out, Product { left, right, onto, bias: None, fp8: None });
         }
     }
 }

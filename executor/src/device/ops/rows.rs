@@ -1,4 +1,4 @@
-//! What dense layers need of a device beside products: sums, norms, rotations and nonlinearities of rows.
+//! What dense layers need of a device except products: sums, norms, rotations and nonlinearities of rows.
 
 use super::super::{Numbers, Slice, SliceMut};
 use std::ops::Range;
@@ -62,7 +62,7 @@ pub(crate) trait RowOps {
     /// Adds the sum of the rows of `gradient`.
     fn bias_gradient(&self, gradient: Slice, bias: SliceMut);
 
-    /// A norm of rows, with gain and bias; what backward needs of it beside the input.
+    /// A norm of rows, with gain and bias. Returns what backward needs apart from the input.
     fn norm(&self, norm: &Norm, x: Slice, vectors: [Option<Slice>; 2], out: SliceMut) -> Numbers;
 
     /// Whether it adds what went past a sublayer in the launch of the norm behind.

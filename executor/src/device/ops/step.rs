@@ -28,7 +28,7 @@ pub(crate) struct StepNumbers {
     pub norm: f64,
 }
 
-/// A device's part in what steps are told and tell.
+/// A device's part in a step's begin and end, and in graph capture.
 pub(crate) trait StepOps {
     /// Whether losses and the gradients' norm stay on the device until a step's end.
     fn keeps(&self) -> bool;
@@ -37,7 +37,7 @@ pub(crate) trait StepOps {
     fn sums_by_entry(&self) -> bool;
 
     /// Tokens of a step, for the device to read: from the same place in every step.
-    fn bring(&self, all: Vec<HostWords>) -> Vec<Words>;
+    fn upload(&self, all: Vec<HostWords>) -> Vec<Words>;
 
     /// Before the first op of a step.
     fn begin_step(&self, begin: StepBegin);
@@ -46,7 +46,7 @@ pub(crate) trait StepOps {
     /// tokens on each rank, or those on all ranks.
     fn join_maxima(&self, three: SliceMut, maxima: Slice);
 
-    /// The sum of the losses of tokens by their three numbers; none where it is kept, under that number.
+    /// The sum of the losses of tokens by their three numbers; `None` if the device keeps it, under that number.
     fn sum_losses(&self, number: usize, three: Slice) -> Option<f64>;
 
     /// Two sums, of the first ones and of the others: Σ x² of each times its scale. Of a device that keeps them.
@@ -61,10 +61,10 @@ pub(crate) trait StepOps {
     /// Behind the last op of a step: what was kept, once it is there.
     fn end_step(&self) -> StepNumbers;
 
-    /// Notes what it is told from now on.
+    /// Records what is enqueued from now on.
     fn record(&self);
 
-    /// Whether what was noted since `record` is what was noted the time before; an error says why it cannot be told by a graph.
+    /// Whether the recording since `record` equals the one before it; an error says why no graph can replay it.
     fn repeats(&self) -> Result<bool, String>;
 
     /// Makes a graph of what was noted last.

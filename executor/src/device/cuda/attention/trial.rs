@@ -5,7 +5,7 @@
 //! shape again: our kernel does it, and the run's end says why. This happens in a run's first step, which no graph records; the host
 //! reads, so that a step with a shape that is new is not recorded either.
 
-use super::super::super::{Far, Numbers};
+use super::super::super::{DeviceSlice, Numbers};
 use super::super::{Address, Cuda, bytes};
 use super::Asked;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use trainwright_kernels::cuda::dropout::Drops;
 
 /// What a pass writes.
 pub(super) struct Written<'a> {
-    pub buffers: Vec<Far>,
+    pub buffers: Vec<DeviceSlice>,
     /// The attention that writes into such buffers.
     pub into: &'a dyn Fn(&[Address]) -> attention::Attention,
     /// What is compared of them.
@@ -28,7 +28,7 @@ impl Written<'_> {
         self.into(&self.buffers)
     }
 
-    fn into(&self, buffers: &[Far]) -> attention::Attention {
+    fn into(&self, buffers: &[DeviceSlice]) -> attention::Attention {
         (self.into)(&buffers.iter().map(|buffer| buffer.at).collect::<Vec<_>>())
     }
 }
@@ -149,16 +149,16 @@ impl Cuda {
 
     /// Does the same by our kernels into other buffers, and says what differs by more than it may.
     fn compare(&self, pass: Pass, written: &Written) -> Result<(), String> {
-        let like = |buffer: &Far| {
+        let like = |buffer: &DeviceSlice| {
             let made = self.try_far(buffer.bytes())?;
-            Ok((Far { at: made.at(), ..*buffer }, made))
+            Ok((DeviceSlice { at: made.at(), ..*buffer }, made))
         };
         let ours: Result<Vec<_>, DeviceError> = written.buffers.iter().map(like).collect();
-        let (ours, _held): (Vec<Far>, Vec<Scratch>) =
+        let (ours, _held): (Vec<DeviceSlice>, Vec<Scratch>) =
             ours.map_err(|error| format!("there is no memory to check it in: {error}"))?.into_iter().unzip();
         self.own_attention(&written.into(&ours), pass);
         for array in &written.arrays {
-            let of = |buffers: &[Far]| self.on_host_now(buffers[array.buffer]);
+            let of = |buffers: &[DeviceSlice]| self.on_host_now(buffers[array.buffer]);
             let difference = array.difference(&of(&written.buffers), &of(&ours));
             // A fault before or meanwhile ends the run, and says nothing of the library.
             let is_fine = difference <= array.tolerance || self.memory.borrow().fault.is_some();
@@ -178,7 +178,7 @@ impl Cuda {
         Ok(())
     }
 
-    fn on_host_now(&self, from: Far) -> Vec<f32> {
+    fn on_host_now(&self, from: DeviceSlice) -> Vec<f32> {
         let read = |to: &mut [u8]| self.run(|memory| memory.device.read(from.at, to));
         bytes::numbers(from.length, from.number, read)
     }
@@ -187,7 +187,7 @@ impl Cuda {
     fn try_far(&self, bytes: usize) -> Result<Scratch, DeviceError> {
         let length = bytes.max(1).div_ceil(size_of::<f32>());
         let at = self.memory.borrow_mut().try_allocate(length * size_of::<f32>())?;
-        Ok(Scratch(at, Numbers::far(Far { at, length, number: super::Number::F32 })))
+        Ok(Scratch(at, Numbers::on_device(DeviceSlice { at, length, number: super::Number::F32 })))
     }
 }
 
@@ -205,8 +205,8 @@ mod tests {
     use super::super::super::open::emulator;
     use super::super::Attending;
     use super::*;
-    use crate::device::{AttentionGradient, AttentionOps, Device, Here, Met};
-    use crate::settings::AttentionBy;
+    use crate::device::AttentionBy;
+    use crate::device::{AttentionGradient, AttentionOps, AttentionOutput, CurrentDevice, Device};
     use std::rc::Rc;
     use trainwright_kernels::attention::{Attention, Mask};
     use trainwright_kernels::cuda::{AttentionFault, AttentionFaultKind, Number};
@@ -233,8 +233,9 @@ mod tests {
         let (qkv, gradient) = (take(LAYER.row(), 1), take(LAYER.output_row(), 500));
         let once = || {
             let [heads, left] = device.attention(&LAYER, qkv.slice());
-            let met = Met { heads: heads.slice(), left: left.slice(), gradient: gradient.slice() };
-            let to_qkv = device.attention_gradient(&LAYER, AttentionGradient { qkv: qkv.slice(), met });
+            let output =
+                AttentionOutput { heads: heads.slice(), left: left.slice(), gradient: gradient.slice() };
+            let to_qkv = device.attention_gradient(&LAYER, AttentionGradient { qkv: qkv.slice(), output });
             [&heads, &left, &to_qkv].map(|own| device.read(own.slice()).into_owned())
         };
         let first = once();
@@ -254,7 +255,7 @@ mod tests {
         let fault = AttentionFault::default();
         own.set_attention_fault(AttentionFault::clone(&fault));
         let device = Rc::new(Cuda::new(Box::new(own), Number::Bf16, Attending::new(by, Number::Bf16, false)));
-        let _here = Here::is(Rc::clone(&device) as Rc<dyn Device>);
+        let _here = CurrentDevice::set(Rc::clone(&device) as Rc<dyn Device>);
         *fault.lock().unwrap() = faults[0];
         let made = twice(&device, || *fault.lock().unwrap() = faults[1]);
         assert_eq!(device.check(), Ok(()));

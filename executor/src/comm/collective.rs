@@ -1,0 +1,304 @@
+//! Collectives, performed step by step as the lists of `spec::collective` say: the same lists that a simulator times.
+
+mod on_device;
+
+use crate::comm::local_peers::LocalPeers;
+use crate::comm::members::Members;
+use crate::comm::nccl_pairs::NcclPairs;
+use crate::comm::routes::Routes;
+use crate::comm::transport::{Envelope, Tag, Transport};
+use crate::device::host_buffers::{return_buffer, take_buffer};
+use crate::error::Fault;
+use std::collections::BTreeMap;
+use trainwright_kernels::elementwise;
+use trainwright_spec::collective::{Algorithm, Chunks, CollectiveKind, Effect, Layout, Ring};
+
+/// What summands become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Combine {
+    Sum,
+    Maximum,
+}
+
+/// The two that a member of a ring has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Neighbour {
+    Next,
+    Previous,
+}
+
+/// What one member does in a step.
+#[derive(Debug, Default)]
+struct OwnStep {
+    sends: Vec<(usize, Chunks)>,
+    receives: Vec<(usize, Chunks, Effect)>,
+}
+
+/// The steps of one member.
+#[derive(Debug)]
+struct OwnSteps {
+    chunks: usize,
+    steps: Vec<OwnStep>,
+}
+
+/// Performs collectives for one rank.
+pub(crate) struct Communicator<'a> {
+    transport: &'a dyn Transport,
+    /// `None` if the rank computes on the host.
+    on_gpu: Option<OnGpu<'a>>,
+    known: BTreeMap<(CollectiveKind, usize, usize), OwnSteps>,
+}
+
+/// How a rank reaches others from its GPU.
+pub(crate) struct OnGpu<'a> {
+    pub routes: &'a Routes,
+    /// The ranks of its process.
+    pub local_peers: LocalPeers<'a>,
+    /// The ranks to which NCCL carries messages.
+    pub pairs: NcclPairs<'a>,
+}
+
+impl<'a> Communicator<'a> {
+    /// Over that transport.
+    pub fn new(transport: &'a dyn Transport) -> Self {
+        Self { transport, on_gpu: None, known: BTreeMap::new() }
+    }
+
+    /// Of a rank that others reach on its GPU.
+    pub fn on_gpu(self, on_gpu: OnGpu<'a>) -> Self {
+        Self { on_gpu: Some(on_gpu), ..self }
+    }
+
+    /// Every member's numbers together, in every member's `data`.
+    pub fn all_reduce(&mut self, members: &Members, data: &mut [f32], combine: Combine) -> Result<(), Fault> {
+        self.perform(CollectiveKind::AllReduce, members, data, combine)
+    }
+
+    /// Every member's `own`, of equal length, one after the other.
+    pub fn all_gather(&mut self, members: &Members, own: &[f32]) -> Result<Vec<f32>, Fault> {
+        let mut all = take_buffer(own.len() * members.ranks.len());
+        all[own.len() * members.place..][..own.len()].copy_from_slice(own);
+        self.perform(CollectiveKind::AllGather, members, &mut all, Combine::Sum)?;
+        Ok(all)
+    }
+
+    /// This member's part of the sum of every member's `data`, which divides evenly and is used up.
+    pub fn reduce_scatter(&mut self, members: &Members, mut data: Vec<f32>) -> Result<Vec<f32>, Fault> {
+        self.perform(CollectiveKind::ReduceScatter, members, &mut data, Combine::Sum)?;
+        let length = data.len() / members.ranks.len();
+        let mut own = take_buffer(length);
+        own.copy_from_slice(&data[length * members.place..][..length]);
+        return_buffer(data);
+        Ok(own)
+    }
+
+    /// To each member its message; what each of them sent, in their order. The messages may differ in length.
+    pub fn all_to_all(
+        &mut self,
+        members: &Members,
+        mut messages: Vec<Vec<f32>>,
+    ) -> Result<Vec<Vec<f32>>, Fault> {
+        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
+        let mut received: Vec<Vec<f32>> = members.ranks.iter().map(|_| Vec::new()).collect();
+        received[members.place] = std::mem::take(&mut messages[members.place]);
+        for (member, message) in messages.into_iter().enumerate().filter(|(to, _)| *to != members.place) {
+            self.transport.send(Envelope { from: own, to: members.ranks[member], tag }, message);
+        }
+        for (member, message) in received.iter_mut().enumerate().filter(|(from, _)| *from != members.place) {
+            *message = self.transport.receive(Envelope { from: members.ranks[member], to: own, tag })?;
+        }
+        Ok(received)
+    }
+
+    /// What the member at `root` has, to all.
+    pub fn broadcast(
+        &mut self,
+        members: &Members,
+        root: usize,
+        own: Option<Vec<f32>>,
+    ) -> Result<Vec<f32>, Fault> {
+        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
+        let Some(own) = own else {
+            return self.transport.receive(Envelope { from: members.ranks[root], to: rank, tag });
+        };
+        for to in members.others() {
+            self.transport.send(Envelope { from: rank, to, tag }, own.clone());
+        }
+        Ok(own)
+    }
+
+    /// The sum of every member's `data`, at `root`.
+    pub fn reduce(
+        &mut self,
+        members: &Members,
+        root: usize,
+        data: Vec<f32>,
+    ) -> Result<Option<Vec<f32>>, Fault> {
+        let (rank, tag) = (members.own_rank(), Tag::Group(members.group));
+        if members.place != root {
+            self.transport.send(Envelope { from: rank, to: members.ranks[root], tag }, data);
+            return Ok(None);
+        }
+        let mut own = Some(data);
+        let mut sum: Option<Vec<f32>> = None;
+        for from in &members.ranks {
+            let summand = match *from == rank {
+                true => own.take().expect("a member is once in its group"),
+                false => self.transport.receive(Envelope { from: *from, to: rank, tag })?,
+            };
+            match &mut sum {
+                Some(sum) => elementwise::add(sum, &summand),
+                None => sum = Some(summand),
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Whether `own` is true on every member: the first one collects the answers and sends the result.
+    pub fn all_agree(&self, members: &Members, own: bool) -> Result<bool, Fault> {
+        let (rank, first, tag) = (members.own_rank(), members.ranks[0], Tag::Group(members.group));
+        if members.place != 0 {
+            self.transport.send_bytes(Envelope { from: rank, to: first, tag }, vec![own.into()]);
+            return Ok(self.transport.receive_bytes(Envelope { from: first, to: rank, tag })? == [1]);
+        }
+        let mut all = own;
+        for from in members.others() {
+            all &= self.transport.receive_bytes(Envelope { from, to: rank, tag })? == [1];
+        }
+        for to in members.others() {
+            self.transport.send_bytes(Envelope { from: rank, to, tag }, vec![all.into()]);
+        }
+        Ok(all)
+    }
+
+    /// To a neighbour in the ring of the members; what came from the other one.
+    pub fn pass_on(
+        &mut self,
+        members: &Members,
+        to: Neighbour,
+        message: Vec<f32>,
+    ) -> Result<Vec<f32>, Fault> {
+        let count = members.ranks.len();
+        let [next, before] = [1, count - 1].map(|step| members.ranks[(members.place + step) % count]);
+        let (to, from) = if to == Neighbour::Next { (next, before) } else { (before, next) };
+        let (own, tag) = (members.own_rank(), Tag::Group(members.group));
+        self.transport.send(Envelope { from: own, to, tag }, message);
+        self.transport.receive(Envelope { from, to: own, tag })
+    }
+
+    fn perform(
+        &mut self,
+        kind: CollectiveKind,
+        members: &Members,
+        data: &mut [f32],
+        combine: Combine,
+    ) -> Result<(), Fault> {
+        let key = (kind, members.ranks.len(), members.place);
+        let own = self.known.entry(key).or_insert_with(|| OwnSteps::of(kind, members));
+        let length = data.len().div_ceil(own.chunks);
+        let whole = data.len();
+        let range = |chunk: usize| (chunk * length).min(whole)..((chunk + 1) * length).min(whole);
+        let own_rank = members.own_rank();
+        let tag = Tag::Group(members.group);
+        for step in &own.steps {
+            for (to, chunks) in &step.sends {
+                let mut message = take_buffer(chunks.iter().map(|chunk| range(chunk).len()).sum());
+                let mut at = 0;
+                for range in chunks.iter().map(range) {
+                    message[at..at + range.len()].copy_from_slice(&data[range.clone()]);
+                    at += range.len();
+                }
+                self.transport.send(Envelope { from: own_rank, to: members.ranks[*to], tag }, message);
+            }
+            for (from, chunks, effect) in &step.receives {
+                let message =
+                    self.transport.receive(Envelope { from: members.ranks[*from], to: own_rank, tag })?;
+                let mut at = 0;
+                for range in chunks.iter().map(range) {
+                    let arrived = &message[at..at + range.len()];
+                    at += range.len();
+                    match (effect, combine) {
+                        (Effect::Copy, _) => data[range].copy_from_slice(arrived),
+                        (Effect::Add, Combine::Sum) => elementwise::add(&mut data[range], arrived),
+                        (Effect::Add, Combine::Maximum) => elementwise::maximum(&mut data[range], arrived),
+                    }
+                }
+                return_buffer(message);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl OwnSteps {
+    /// A ring's.
+    fn of(kind: CollectiveKind, members: &Members) -> Self {
+        let layout = Layout::flat(members.ranks.len()).expect("a group has ranks");
+        let steps = Ring.steps(kind, layout).expect("a ring reduces and gathers");
+        let own = |transfers: Vec<trainwright_spec::collective::Transfer>| {
+            let place = members.place as u32;
+            let mut own = OwnStep::default();
+            for transfer in transfers {
+                if transfer.from == place {
+                    own.sends.push((transfer.to as usize, transfer.chunks));
+                }
+                if transfer.to == place {
+                    own.receives.push((transfer.from as usize, transfer.chunks, transfer.effect));
+                }
+            }
+            own
+        };
+        Self { chunks: steps.chunks(), steps: steps.iter().map(own).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::transport::Mailboxes;
+
+    /// What each of `ranks` members makes of its numbers.
+    fn each<R: Send>(ranks: usize, work: impl Fn(&mut Communicator, &Members) -> R + Sync) -> Vec<R> {
+        let mailboxes = Mailboxes::new(ranks);
+        let work = |place| {
+            let members = Members { group: 0, ranks: (0..ranks).collect(), place };
+            work(&mut Communicator::new(&mailboxes), &members)
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..ranks).map(|place| scope.spawn(move || work(place))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn sums_and_parts_are_those_of_all_members() {
+        for ranks in 2..6 {
+            // Member r has r, r + 1, …, so the sums are n (n − 1)/2 + n i; the largest is n − 1 + i.
+            let numbers =
+                |place: usize, count: usize| -> Vec<f32> { (0..count).map(|i| (place + i) as f32).collect() };
+            let sum = |i: usize| (ranks * (ranks - 1) / 2 + ranks * i) as f32;
+            for count in [1, 7, 3 * ranks] {
+                let expected: Vec<f32> = (0..count).map(sum).collect();
+                let reduce = |combine| {
+                    each(ranks, |communicator, members| {
+                        let mut data = numbers(members.place, count);
+                        communicator.all_reduce(members, &mut data, combine).unwrap();
+                        data
+                    })
+                };
+                assert_eq!(reduce(Combine::Sum), vec![expected; ranks]);
+                assert_eq!(reduce(Combine::Maximum), vec![numbers(ranks - 1, count); ranks]);
+            }
+            let gathered = each(ranks, |communicator, members| {
+                communicator.all_gather(members, &numbers(members.place, 2)).unwrap()
+            });
+            let all: Vec<f32> = (0..ranks).flat_map(|place| numbers(place, 2)).collect();
+            assert_eq!(gathered, vec![all; ranks]);
+            let scattered = each(ranks, |communicator, members| {
+                communicator.reduce_scatter(members, numbers(members.place, 2 * ranks)).unwrap()
+            });
+            let part = |place: usize| vec![sum(2 * place), sum(2 * place + 1)];
+            assert_eq!(scattered, (0..ranks).map(part).collect::<Vec<_>>());
+        }
+    }
+}

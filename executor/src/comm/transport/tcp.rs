@@ -1,0 +1,352 @@
+//! Ranks that are processes, on one host or several: a connection between each two of them.
+//!
+//! ```text
+//! a message: header (3 u32), form (u32: 0 numbers, 1 bytes), how many follow (u64), the f32 or bytes
+//! ```
+//!
+//! A thread for each peer takes messages out of the connection as they arrive, so that sending waits for the network but
+//! never for the receiver to want the message. A connection that ends without a farewell means that its rank is dead, and
+//! every waiting rank gets that fault. Numbers travel as they lie in memory: all hosts must have the same byte order.
+
+mod handshake;
+
+use super::header::Header;
+use super::inbox::Inbox;
+use super::message::Payload;
+use super::peers::{LAST_WORD, Peers, Wire};
+use super::rendezvous::Rendezvous;
+use crate::device::host_buffers::take_buffer;
+use crate::error::RunError;
+use handshake::REST;
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::thread;
+use std::time::Instant;
+
+/// Connections to all other ranks.
+pub(crate) type Connections = Peers<Streams>;
+
+/// By rank; `None` at this process's own.
+pub(crate) struct Streams(Vec<Option<Peer>>);
+
+pub(super) struct Peer {
+    stream: Mutex<TcpStream>,
+    /// The same connection, to end what another thread is writing.
+    other: TcpStream,
+}
+
+/// More numbers or bytes than any message has; a larger count is no message of ours.
+const LONGEST: u64 = 1 << 40;
+
+/// Bytes before a message.
+const HEADER: usize = 24;
+
+/// The forms of a message.
+const NUMBERS: u32 = 0;
+const BYTES: u32 = 1;
+
+impl Connections {
+    /// Connects to the others; rank 0 listens at `master`. All must have the same `fingerprint`, so that processes of
+    /// different runs do not connect.
+    ///
+    /// # Errors
+    /// `Rendezvous` if not all come in time, or one has another fingerprint.
+    pub fn connect(place: &Rendezvous, master: &str, fingerprint: u64) -> Result<Self, RunError> {
+        let failed = |error: io::Error| {
+            let reason = error.to_string();
+            RunError::Rendezvous { rank: place.rank, master: master.into(), reason }
+        };
+        let streams = handshake::connect_all(place, master, fingerprint).map_err(failed)?;
+        let inbox = Arc::new(Inbox::new(place.rank, place.world));
+        let mut peers = Vec::new();
+        for (from, stream) in streams.into_iter().enumerate() {
+            let peer = |stream: TcpStream| {
+                let (reader, other) = (stream.try_clone()?, stream.try_clone()?);
+                let (inbox, to) = (inbox.clone(), place.rank);
+                thread::spawn(move || take_from(&inbox, reader, from, to));
+                Ok(Peer { stream: Mutex::new(stream), other })
+            };
+            peers.push(stream.map(peer).transpose().map_err(failed)?);
+        }
+        Ok(Self::new(place.rank, inbox, Streams(peers)))
+    }
+}
+
+impl Wire for Streams {
+    fn send(&self, to: usize, header: Header, payload: &Payload) {
+        let Some(peer) = &self.0[to] else { return };
+        let _ = write(&mut peer.stream.lock().unwrap_or_else(PoisonError::into_inner), header, payload);
+    }
+
+    /// The connection to a rank that reads nothing is cut, which ends whoever is writing to it too.
+    fn send_last(&self, header: Header) {
+        for peer in self.0.iter().flatten() {
+            let _ = peer.other.set_write_timeout(Some(LAST_WORD));
+            let until = Instant::now() + LAST_WORD;
+            let stream = loop {
+                match peer.stream.try_lock() {
+                    Ok(stream) => break Some(stream),
+                    Err(TryLockError::Poisoned(stream)) => break Some(stream.into_inner()),
+                    Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(REST),
+                    Err(TryLockError::WouldBlock) => break None,
+                }
+            };
+            let sent = stream.map(|mut stream| write(&mut stream, header, &Payload::Bytes(Vec::new())));
+            if !matches!(sent, Some(Ok(()))) {
+                let _ = peer.other.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        for peer in self.0.iter().flatten() {
+            let _ = peer.other.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn write(stream: &mut TcpStream, header: Header, payload: &Payload) -> io::Result<()> {
+    let (form, count, bytes): (u32, usize, &[u8]) = match payload {
+        Payload::Numbers(numbers) => (NUMBERS, numbers.len(), bytemuck::cast_slice(numbers)),
+        Payload::Bytes(bytes) => (BYTES, bytes.len(), bytes),
+    };
+    let mut first = [0; HEADER];
+    for (place, part) in first.chunks_exact_mut(4).zip(header.into_iter().chain([form])) {
+        place.copy_from_slice(&part.to_le_bytes());
+    }
+    first[16..].copy_from_slice(&(count as u64).to_le_bytes());
+    stream.write_all(&first)?;
+    stream.write_all(bytes)
+}
+
+/// Takes everything out of a connection until it ends.
+fn take_from(inbox: &Inbox, stream: TcpStream, from: usize, to: usize) {
+    let mut stream = BufReader::with_capacity(1 << 16, Noticing { stream, inbox, from });
+    loop {
+        match next(&mut stream) {
+            Ok((header, message)) => {
+                if !inbox.sort((from, to), header, message) {
+                    return;
+                }
+            }
+            Err(error) => return inbox.lose(from, &how(&error)),
+        }
+    }
+}
+
+/// How a connection ended, for people.
+fn how(error: &io::Error) -> String {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
+    match error.kind() {
+        UnexpectedEof => "its process ended: it closed the connection without a farewell".into(),
+        ConnectionReset | ConnectionAborted => format!("its process ended or was ended: {error}"),
+        InvalidData => "what came from it is no message of a rank".into(),
+        _ => format!("its host cannot be reached: {error}"),
+    }
+}
+
+/// A connection each of whose bytes is a heartbeat: a long message takes its time.
+struct Noticing<'a> {
+    stream: TcpStream,
+    inbox: &'a Inbox,
+    from: usize,
+}
+
+impl Read for Noticing<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        if read > 0 {
+            self.inbox.saw(self.from);
+        }
+        Ok(read)
+    }
+}
+
+/// The next message of a connection.
+fn next(stream: &mut impl Read) -> io::Result<(Header, Payload)> {
+    let mut first = [0; HEADER];
+    stream.read_exact(&mut first)?;
+    let part = |at: usize| u32::from_le_bytes([first[at], first[at + 1], first[at + 2], first[at + 3]]);
+    let count = u64::from(part(16)) | u64::from(part(20)) << 32;
+    let payload = match part(12) {
+        NUMBERS if count <= LONGEST => {
+            let mut numbers = take_buffer(count as usize);
+            stream.read_exact(bytemuck::cast_slice_mut(&mut numbers))?;
+            Payload::Numbers(numbers)
+        }
+        BYTES if count <= LONGEST => {
+            let mut bytes = vec![0; count as usize];
+            stream.read_exact(&mut bytes)?;
+            Payload::Bytes(bytes)
+        }
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    Ok(([part(0), part(4), part(8)], payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::transport::header::header_of;
+    use crate::comm::transport::{Envelope, RendezvousVia, Tag, Transport};
+    use crate::error::Fault;
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+    use trainwright_spec::program::Channel;
+
+    /// A port that is free now.
+    fn free_port() -> u16 {
+        TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    }
+
+    fn connect(rank: usize, world: usize, port: u16, patience: Duration) -> Result<Connections, RunError> {
+        let master = format!("127.0.0.1:{port}");
+        let place =
+            Rendezvous { rank, world, local_rank: None, via: RendezvousVia::Tcp(master.clone()), patience };
+        // A rank of another run has another fingerprint.
+        Connections::connect(&place, &master, if patience < LONG { 8 } else { 7 })
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// What each of `world` ranks makes of its connections.
+    fn each<R: Send>(world: usize, work: impl Fn(usize, Connections) -> R + Sync) -> Vec<R> {
+        let (port, work) = (free_port(), &work);
+        let rank = |rank| move || work(rank, connect(rank, world, port, LONG).unwrap());
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..world).map(|number| scope.spawn(rank(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn every_rank_hears_every_other_and_tags_tell_messages_apart() {
+        let heard = each(4, |own, connections| {
+            let envelope = |from, to, tag| Envelope { from, to, tag };
+            let tags = [Tag::Group(3), Tag::Stage(Channel::Gradient(1), 2), Tag::Report];
+            for to in 0..4 {
+                for (index, tag) in tags.into_iter().enumerate() {
+                    connections.send(envelope(own, to, tag), vec![(10 * own + index) as f32; 70_000]);
+                }
+            }
+            // In another order than they were sent in.
+            let all = (0..4).flat_map(|from| tags.map(|tag| (from, tag)).into_iter().rev());
+            let heard: Vec<f32> = all
+                .map(|(from, tag)| {
+                    let message = connections.receive(envelope(from, own, tag)).unwrap();
+                    assert!(message.len() == 70_000 && message.iter().all(|number| *number == message[0]));
+                    message[0]
+                })
+                .collect();
+            heard
+        });
+        let expected: Vec<f32> =
+            (0..4).flat_map(|from| [2, 1, 0].map(|index| (10 * from + index) as f32)).collect();
+        assert_eq!(heard, vec![expected; 4]);
+    }
+
+    #[test]
+    fn who_waits_hears_of_a_dead_rank_and_of_one_that_gave_up() {
+        let ends = |how: fn(&Connections)| {
+            each(3, move |own, connections| {
+                if own == 2 {
+                    how(&connections);
+                    return None;
+                }
+                Some(connections.receive(Envelope { from: 2, to: own, tag: Tag::Group(0) }))
+            })
+        };
+        let dead = ends(|connections| {
+            for peer in connections.wire().0.iter().flatten() {
+                peer.other.shutdown(Shutdown::Both).unwrap();
+            }
+        });
+        for fault in &dead[..2] {
+            let said = fault.as_ref().unwrap().as_ref().unwrap_err().to_string();
+            assert!(said.starts_with("rank 2 is gone: its process ended"), "{said}");
+            assert!(said.contains("s after they met"), "{said}");
+        }
+        let gave_up = ends(|connections| connections.abort());
+        assert_eq!(gave_up[..2], [Some(Err(Fault::Aborted)), Some(Err(Fault::Aborted))]);
+    }
+
+    /// What is on its way when a process ends would be thrown away as soon as another one speaks to it.
+    #[test]
+    fn nobody_leaves_before_the_others_have_said_farewell() {
+        let pause = Duration::from_millis(400);
+        let leaves = AtomicBool::new(false);
+        let left = each(2, |own, connections| {
+            let envelope = Envelope { from: 1, to: 0, tag: Tag::Group(0) };
+            if own == 0 {
+                let heard = connections.receive(envelope).unwrap().len();
+                thread::sleep(pause);
+                connections.send_status(1, &[1]);
+                leaves.store(true, Ordering::SeqCst);
+                return (heard, true);
+            }
+            connections.send(envelope, vec![1.0; 9]);
+            drop(connections);
+            (9, leaves.load(Ordering::SeqCst))
+        });
+        assert_eq!(left, [(9, true); 2], "rank 1 left before rank 0 did");
+    }
+
+    #[test]
+    fn who_is_no_rank_is_not_counted() {
+        let port = free_port();
+        thread::scope(|scope| {
+            let first = scope.spawn(move || connect(0, 2, port, LONG).is_ok());
+            let stranger = loop {
+                if let Ok(stranger) = TcpStream::connect(("127.0.0.1", port)) {
+                    break stranger;
+                }
+            };
+            (&stranger).write_all(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n").unwrap();
+            let second = scope.spawn(move || connect(1, 2, port, LONG).is_ok());
+            assert!(first.join().unwrap() && second.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn processes_of_different_runs_do_not_meet() {
+        let port = free_port();
+        let (first, second) = thread::scope(|scope| {
+            let other = scope.spawn(move || connect(1, 2, port, Duration::from_secs(5)).err());
+            (connect(0, 2, port, LONG).err(), other.join().unwrap())
+        });
+        assert!(first.unwrap().to_string().contains("rank 1 runs another plan"));
+        assert!(second.is_some());
+        let error = connect(0, 3, free_port(), Duration::from_millis(50)).err().unwrap().to_string();
+        assert!(error.contains("2 ranks have not come in time"), "{error}");
+    }
+
+    #[test]
+    fn statuses_arrive_and_a_rank_that_reads_nothing_holds_nobody_up() {
+        let own = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        // A connection at whose other end nobody reads, and a thread that writes into it until there is no room.
+        let stuck = TcpStream::connect(own.local_addr().unwrap()).unwrap();
+        let _held = own.accept().unwrap();
+        let other = stuck.try_clone().unwrap();
+        let peer = Peer { stream: Mutex::new(stuck), other };
+        let inbox = Arc::new(Inbox::new(0, 2));
+        let connections = Connections::new(0, inbox, Streams(vec![None, Some(peer)]));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                connections.wire().send(1, header_of(Tag::Report), &Payload::Numbers(vec![0.0; 1 << 26]))
+            });
+            thread::sleep(Duration::from_millis(100));
+            // Returns, and the writer ends: else this test would not.
+            connections.abort();
+        });
+        let heard = each(2, |own, connections| {
+            connections.send_status(1 - own, &[own as u8]);
+            // What comes behind it says that it has come.
+            connections.send(Envelope { from: own, to: 1 - own, tag: Tag::Report }, Vec::new());
+            connections.receive(Envelope { from: 1 - own, to: own, tag: Tag::Report }).unwrap();
+            connections.peer_status(1 - own).unwrap().status
+        });
+        assert_eq!(heard, [Some(vec![1]), Some(vec![0])]);
+    }
+}

@@ -1,0 +1,6 @@
+//! Measures machines by running the executor on them. It drives `train` and `comm`; nothing below imports it.
+
+pub(crate) mod calibrate;
+mod device_ops;
+
+pub use device_ops::{MeasuredDevice, measure_ops};

@@ -1,0 +1,13 @@
+//! Checkpoints that any plan can read: whole tensors with Hugging Face's names, in safetensors.
+
+mod folder;
+mod hugging_face;
+mod names;
+mod saving;
+mod source;
+mod tensors;
+
+pub use folder::abandon_checkpoints;
+pub(crate) use folder::{prepare, sweep};
+pub(crate) use saving::{Inventory, Saver};
+pub(crate) use source::Beginning;

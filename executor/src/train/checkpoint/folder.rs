@@ -1,0 +1,185 @@
+//! The folders of a run's checkpoints.
+//!
+//! ```text
+//! DIR/step-00000200/model.safetensors      the weights, with Hugging Face's names
+//!                   optimizer.safetensors  the optimizer's moments of each of them
+//!                   config.json            the model, if Hugging Face has such
+//!                   tokenizer.json         the tokenizer, if one was used
+//!                   trainer.json           step, seed and place in the data
+//! ```
+//!
+//! A folder is written under another name, put on the disk and then renamed: one that has its name is complete.
+
+use crate::error::CheckpointError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The state of a checkpoint that is not in tensors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Trainer {
+    /// Steps that were done.
+    pub step: usize,
+    /// From which initial weights and the order of the data were made.
+    pub seed: u64,
+    /// The optimizer's name.
+    pub optimizer: String,
+    /// Sequences that were read.
+    pub sequences: usize,
+    /// Tokens of each of them.
+    pub sequence: usize,
+    /// The fingerprint of the data.
+    pub data: String,
+    /// The tokenizer, or its fingerprint.
+    pub tokenizer: String,
+}
+
+/// The file of `Trainer`.
+const TRAINER: &str = "trainer.json";
+/// What stands before the number of a step.
+const PREFIX: &str = "step-";
+
+/// The name of a step's folder.
+fn name(step: usize) -> String {
+    format!("{PREFIX}{step:08}")
+}
+
+/// The complete checkpoints of a folder, by step.
+fn complete(folder: &Path) -> Result<Vec<(usize, PathBuf)>, CheckpointError> {
+    let read = |error: io::Error| CheckpointError::read(folder, &error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        let step = path.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX)?.parse().ok());
+        if let Some(step) = step.filter(|_| path.join(TRAINER).is_file()) {
+            found.push((step, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The last complete checkpoint of a folder, or the folder itself if it is one.
+pub(crate) fn last(folder: &Path) -> Result<(PathBuf, Trainer), CheckpointError> {
+    let path = match folder.join(TRAINER).is_file() {
+        true => folder.to_path_buf(),
+        false => complete(folder)?.pop().map(|(_, path)| path).ok_or_else(|| CheckpointError::Nothing {
+            path: folder.display().to_string(),
+            expected: TRAINER,
+        })?,
+    };
+    let file = path.join(TRAINER);
+    let text = fs::read(&file).map_err(|error| CheckpointError::read(&file, &error))?;
+    let trainer = serde_json::from_slice(&text).map_err(|error| CheckpointError::damaged(&file, error))?;
+    Ok((path, trainer))
+}
+
+/// Makes a folder ready for the checkpoints of steps behind `done`: what a killed run left half written goes.
+pub(crate) fn prepare(folder: &Path, done: usize) -> Result<(), CheckpointError> {
+    let write = |error: io::Error| CheckpointError::write(folder, &error);
+    fs::create_dir_all(folder).map_err(write)?;
+    sweep(folder).map_err(write)?;
+    match complete(folder)?.pop() {
+        Some((step, path)) if step > done => Err(CheckpointError::Differs {
+            path: path.display().to_string(),
+            key: "step".into(),
+            value: step.to_string(),
+            allowed: format!("the run goes on from step {done}: resume that one, or save elsewhere"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what has no name of its own yet, or no longer.
+pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let own = path.file_name().and_then(|name| name.to_str());
+        if own.is_some_and(|name| name.starts_with(&format!(".{PREFIX}"))) {
+            fs::remove_dir_all(path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Folders to which this process writes checkpoints. Who holds it keeps others from beginning one.
+static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn folders() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often to try to remove what a rank may still be writing to.
+const ATTEMPTS: usize = 20;
+
+/// Removes checkpoints that are half written, for a program that ends now: no other can be begun any more.
+pub fn abandon_checkpoints() {
+    let folders = folders();
+    for folder in folders.iter() {
+        // A file that comes while others go makes it fail.
+        let _ = (0..ATTEMPTS).find(|_| sweep(folder).is_ok());
+    }
+    std::mem::forget(folders);
+}
+
+/// A checkpoint that is being written. If it is given up, nothing of it stays.
+pub(crate) struct Draft<'a> {
+    folder: &'a Path,
+    step: usize,
+    /// Where its files go.
+    pub path: PathBuf,
+}
+
+impl<'a> Draft<'a> {
+    /// For a step's checkpoint in `folder`.
+    pub fn new(folder: &'a Path, step: usize) -> Result<Self, CheckpointError> {
+        let path = folder.join(format!(".{}", name(step)));
+        let mut folders = folders();
+        folders.insert(folder.to_path_buf());
+        fs::create_dir(&path).map_err(|error| CheckpointError::write(&path, &error))?;
+        Ok(Self { folder, step, path })
+    }
+
+    /// Writes a small file.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), CheckpointError> {
+        let path = self.path.join(name);
+        let write = || {
+            fs::write(&path, content)?;
+            File::open(&path)?.sync_all()
+        };
+        write().map_err(|error| CheckpointError::write(&path, &error))
+    }
+
+    /// Gives it its name; only the last `keep` checkpoints stay.
+    pub fn finish(self, trainer: &Trainer, keep: usize) -> Result<(), CheckpointError> {
+        let text = serde_json::to_string_pretty(trainer).expect("a state is JSON") + "\n";
+        self.write(TRAINER, text.as_bytes())?;
+        let rename = || {
+            File::open(&self.path)?.sync_all()?;
+            fs::rename(&self.path, self.folder.join(name(self.step)))?;
+            File::open(self.folder)?.sync_all()
+        };
+        // Whoever ends the program meanwhile waits until nothing is half removed.
+        let _folders = folders();
+        rename().map_err(|error| CheckpointError::write(&self.path, &error))?;
+        let mut known = complete(self.folder)?;
+        known.truncate(known.len().saturating_sub(keep));
+        let remove = |(step, path): (usize, PathBuf)| {
+            // It loses its name first: half of it is no checkpoint.
+            let hidden = self.folder.join(format!(".{}", name(step)));
+            fs::rename(&path, &hidden)?;
+            fs::remove_dir_all(hidden)
+        };
+        known.into_iter().try_for_each(remove).map_err(|error| CheckpointError::write(self.folder, &error))
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        // After `finish` there is nothing of that name.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,126 @@
+//! A model as a Hugging Face `config.json`, and whether one describes the model of a plan.
+
+use super::names::Family;
+use crate::error::CheckpointError;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use trainwright_spec::model::hf::from_hugging_face;
+use trainwright_spec::model::{Activation, Mlp, Model, Norm, Position};
+
+/// ε of the norms of a model that does not say it.
+const EPSILON: f64 = 1e-5;
+/// θ of rotary positions of a model that does not say it.
+const ROTARY_BASE: f64 = 10_000.0;
+
+/// The `config.json` of a model; `None` if it is of no family of Hugging Face's that the executor writes.
+pub(crate) fn config(model: &Model) -> Option<String> {
+    let [run] = model.blocks.as_slice() else { return None };
+    let Mlp::Dense(mlp) = &run.block.mlp else { return None };
+    let attention = &run.block.attention;
+    let rates = model.drops_out();
+    let written = match (Family::of(model), model.embedding.position) {
+        (Family::Gpt2, Position::Learned(positions)) => json!({
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "n_embd": model.hidden,
+            "n_head": attention.heads,
+            "n_layer": run.count,
+            "n_positions": positions,
+            "n_inner": mlp.width,
+            "vocab_size": model.vocab,
+            "activation_function": if mlp.activation == Activation::Gelu { "gelu_new" } else { "relu" },
+            "layer_norm_epsilon": model.norm_epsilon.unwrap_or(EPSILON),
+            "resid_pdrop": rates.residual,
+            "embd_pdrop": rates.embedding,
+            "attn_pdrop": rates.attention,
+            "tie_word_embeddings": model.head.tied,
+            "torch_dtype": "float32",
+        }),
+        _ => json!({
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": model.hidden,
+            "num_attention_heads": attention.heads,
+            "num_key_value_heads": attention.kv_heads,
+            "head_dim": attention.head_dim,
+            "num_hidden_layers": run.count,
+            "intermediate_size": mlp.width,
+            "vocab_size": model.vocab,
+            "hidden_act": if mlp.activation == Activation::Silu { "silu" } else { "relu" },
+            "attention_bias": attention.qkv_bias,
+            "attention_dropout": rates.attention,
+            "mlp_bias": mlp.bias,
+            "rms_norm_eps": model.norm_epsilon.unwrap_or(EPSILON),
+            "rope_theta": attention.rotary_base.unwrap_or(ROTARY_BASE),
+            "tie_word_embeddings": model.head.tied,
+            "torch_dtype": "float32",
+        }),
+    };
+    let text = serde_json::to_string_pretty(&written).expect("a configuration is JSON") + "\n";
+    let read = from_hugging_face(&text, &model.name).ok()?;
+    let norm = if Family::of(model) == Family::Gpt2 { Norm::LayerNorm } else { Norm::RmsNorm };
+    (difference(&read, model).is_none() && model.final_norm == Some(norm)).then_some(text)
+}
+
+/// Checks that the `config.json` of a folder, if it has one, describes the plan's model.
+pub(crate) fn check(folder: &Path, model: &Model) -> Result<(), CheckpointError> {
+    let path = folder.join("config.json");
+    if !path.exists() {
+        return Ok(());
+    }
+    let origin = path.display().to_string();
+    let text = fs::read_to_string(&path).map_err(|error| CheckpointError::read(&path, &error))?;
+    let read = from_hugging_face(&text, &origin).map_err(|error| CheckpointError::damaged(&path, error))?;
+    let differs = |key: &str, value: String, allowed: String| {
+        Err(CheckpointError::Differs { path: origin.clone(), key: key.into(), value, allowed })
+    };
+    if let Some((key, found, expected)) = difference(&read, model) {
+        return differs(&key, found, format!("the plan's model has {expected} there"));
+    }
+    let config: Value =
+        serde_json::from_str(&text).map_err(|error| CheckpointError::damaged(&path, error))?;
+    let rotates = Family::of(model) == Family::Llama;
+    if let Some(scaling) = config.get("rope_scaling").filter(|scaling| rotates && !scaling.is_null()) {
+        return differs("rope_scaling", scaling.to_string(), "the executor does not scale positions".into());
+    }
+    match config.get("activation_function").and_then(Value::as_str) {
+        Some(name @ "gelu") if !rotates => {
+            differs("activation_function", name.into(), "the executor computes `gelu_new`, by tanh".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first part in which two models differ, but for name and dropout, with what it is in both.
+fn difference(read: &Model, model: &Model) -> Option<(String, String, String)> {
+    let value = |model: &Model| {
+        let norm_epsilon = Some(model.norm_epsilon.unwrap_or(EPSILON));
+        let named = Model { name: String::new(), norm_epsilon, ..model.clone() };
+        let mut plain = Model { dropout: false, dropout_rates: None, ..named };
+        for attention in plain.blocks.iter_mut().map(|run| &mut run.block.attention) {
+            let base = attention.rotary_base.unwrap_or(ROTARY_BASE);
+            attention.rotary_base = attention.rotary.then_some(base);
+        }
+        serde_json::to_value(plain).expect("a model is data")
+    };
+    first_difference("model", &value(read), &value(model))
+}
+
+fn first_difference(key: &str, read: &Value, own: &Value) -> Option<(String, String, String)> {
+    match (read, own) {
+        (Value::Object(read), Value::Object(own)) => {
+            let keys = read.keys().chain(own.keys());
+            let null = Value::Null;
+            keys.into_iter().find_map(|name| {
+                let of = |map: &serde_json::Map<String, Value>| map.get(name).unwrap_or(&null).clone();
+                first_difference(&format!("{key}.{name}"), &of(read), &of(own))
+            })
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            one.iter().zip(other).find_map(|(read, own)| first_difference(key, read, own))
+        }
+        _ if read == own => None,
+        _ => Some((key.into(), read.to_string(), own.to_string())),
+    }
+}

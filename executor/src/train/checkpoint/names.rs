@@ -1,0 +1,197 @@
+//! What Hugging Face calls each parameter, and how it lies in a file.
+//!
+//! A model with learned positions has GPT-2's names, every other one LLaMA's. GPT-2's matrices are stored with inputs for
+//! rows (its `Conv1D`); LLaMA's stand alone where ours stand below each other: queries, keys and values, gate and up.
+
+use crate::train::parameters::{Layer, ParameterName, block};
+use std::ops::Range;
+use trainwright_spec::model::{Mlp, Model, Position};
+
+/// A tensor of a file, and the rows of a parameter that it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// Its name in the file.
+    pub name: String,
+    /// The rows of the parameter.
+    pub rows: Range<usize>,
+    /// Its columns; `None` for a vector.
+    pub columns: Option<usize>,
+    /// Whether the file has columns for rows.
+    pub transposed: bool,
+}
+
+/// The families of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// GPT-2's.
+    Gpt2,
+    /// LLaMA's.
+    Llama,
+}
+
+impl Family {
+    /// That of a model.
+    pub fn of(model: &Model) -> Self {
+        match model.embedding.position {
+            Position::Learned(_) => Family::Gpt2,
+            _ => Family::Llama,
+        }
+    }
+}
+
+impl Stored {
+    /// The shape in the file.
+    pub fn shape(&self) -> Vec<usize> {
+        match (self.columns, self.transposed) {
+            (None, _) => vec![self.rows.len()],
+            (Some(columns), false) => vec![self.rows.len(), columns],
+            (Some(columns), true) => vec![columns, self.rows.len()],
+        }
+    }
+
+    /// The elements in the file's order, out of the whole parameter.
+    pub fn take(&self, whole: &[f32]) -> Vec<f32> {
+        let columns = self.columns.unwrap_or(1);
+        let own = &whole[self.rows.start * columns..self.rows.end * columns];
+        if self.transposed { transpose(own, columns) } else { own.to_vec() }
+    }
+
+    /// Puts elements in the file's order into the whole parameter.
+    pub fn put(&self, elements: &[f32], whole: &mut [f32]) {
+        let columns = self.columns.unwrap_or(1);
+        let own = &mut whole[self.rows.start * columns..self.rows.end * columns];
+        match self.transposed {
+            true => own.copy_from_slice(&transpose(elements, self.rows.len())),
+            false => own.copy_from_slice(elements),
+        }
+    }
+}
+
+/// Rows of `columns` with columns for rows, in tiles that stay in the cache.
+fn transpose(matrix: &[f32], columns: usize) -> Vec<f32> {
+    const TILE: usize = 32;
+    let rows = matrix.len() / columns.max(1);
+    let mut out = vec![0.0; matrix.len()];
+    for first_row in (0..rows).step_by(TILE) {
+        for first in (0..columns).step_by(TILE) {
+            for row in first_row..rows.min(first_row + TILE) {
+                for column in first..columns.min(first + TILE) {
+                    out[column * rows + row] = matrix[row * columns + column];
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The tensors that hold a parameter of `whole` rows and columns, one below the other.
+pub(crate) fn stored(model: &Model, layer: Layer, name: ParameterName, whole: [usize; 2]) -> Vec<Stored> {
+    let family = Family::of(model);
+    let is_bias = matches!(
+        name,
+        ParameterName::QkvBias
+            | ParameterName::ProjectionBias
+            | ParameterName::Fc1Bias
+            | ParameterName::Fc2Bias
+            | ParameterName::HeadBias
+            | ParameterName::NormBias(_)
+            | ParameterName::FinalNormBias
+    );
+    let modules = modules(model, family, layer, name);
+    let ending = if is_bias { "bias" } else { "weight" };
+    let product = matches!(
+        name,
+        ParameterName::Qkv | ParameterName::Projection | ParameterName::Fc1 | ParameterName::Fc2
+    );
+    let vector = is_bias || matches!(name, ParameterName::NormGain(_) | ParameterName::FinalNormGain);
+    let mut first = 0;
+    let one = |(module, rows): (&str, Option<usize>)| {
+        let rows = rows.unwrap_or(whole[0]);
+        first += rows;
+        Stored {
+            name: format!("{}{module}.{ending}", prefix(family, layer, name)),
+            rows: first - rows..first,
+            columns: (!vector).then_some(whole[1]),
+            transposed: product && family == Family::Gpt2,
+        }
+    };
+    modules.into_iter().map(one).collect()
+}
+
+/// What stands before a module's name.
+fn prefix(family: Family, layer: Layer, name: ParameterName) -> String {
+    match (family, layer, name) {
+        (_, _, ParameterName::Head | ParameterName::HeadBias) => String::new(),
+        (Family::Gpt2, Layer::Block(index), _) => format!("transformer.h.{index}."),
+        (Family::Gpt2, ..) => "transformer.".into(),
+        (Family::Llama, Layer::Block(index), _) => format!("model.layers.{index}."),
+        (Family::Llama, ..) => "model.".into(),
+    }
+}
+
+/// The modules that a parameter is spread over, each with its rows unless it has all.
+fn modules(
+    model: &Model,
+    family: Family,
+    layer: Layer,
+    name: ParameterName,
+) -> Vec<(&'static str, Option<usize>)> {
+    let one = |gpt2, llama| vec![(if family == Family::Gpt2 { gpt2 } else { llama }, None)];
+    match name {
+        ParameterName::TokenEmbedding => one("wte", "embed_tokens"),
+        ParameterName::PositionEmbedding => one("wpe", "embed_positions"),
+        ParameterName::NormGain(0) | ParameterName::NormBias(0) => one("ln_1", "input_layernorm"),
+        ParameterName::NormGain(_) | ParameterName::NormBias(_) => one("ln_2", "post_attention_layernorm"),
+        ParameterName::Qkv | ParameterName::QkvBias if family == Family::Llama => {
+            let Layer::Block(index) = layer else { unreachable!("attention is in blocks") };
+            let attention = &block(model, index).attention;
+            let [queries, keys, values] = [
+                attention.heads * attention.head_dim,
+                attention.kv_heads * attention.head_dim,
+                attention.kv_heads * attention.value_head_dim,
+            ];
+            vec![
+                ("self_attn.q_proj", Some(queries)),
+                ("self_attn.k_proj", Some(keys)),
+                ("self_attn.v_proj", Some(values)),
+            ]
+        }
+        ParameterName::Qkv | ParameterName::QkvBias => vec![("attn.c_attn", None)],
+        ParameterName::Projection | ParameterName::ProjectionBias => one("attn.c_proj", "self_attn.o_proj"),
+        ParameterName::Fc1 | ParameterName::Fc1Bias => {
+            let Layer::Block(index) = layer else { unreachable!("feed-forward layers are in blocks") };
+            match &block(model, index).mlp {
+                Mlp::Dense(mlp) if mlp.gated && family == Family::Llama => {
+                    vec![("mlp.gate_proj", Some(mlp.width)), ("mlp.up_proj", Some(mlp.width))]
+                }
+                _ => one("mlp.c_fc", "mlp.up_proj"),
+            }
+        }
+        ParameterName::Fc2 | ParameterName::Fc2Bias => one("mlp.c_proj", "mlp.down_proj"),
+        ParameterName::FinalNormGain | ParameterName::FinalNormBias => one("ln_f", "norm"),
+        ParameterName::Head | ParameterName::HeadBias => one("lm_head", "lm_head"),
+        ParameterName::Router | ParameterName::ExpertFc1 | ParameterName::ExpertFc2 => {
+            unreachable!("checkpoints of experts are refused before a run")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_can_be_put_back() {
+        let whole: Vec<f32> = (0..70 * 40).map(|number| number as f32).collect();
+        for transposed in [false, true] {
+            let stored = Stored { name: "a".into(), rows: 3..67, columns: Some(40), transposed };
+            let taken = stored.take(&whole);
+            // Element (3, 1) is second in its row, or the first of the second row of 64.
+            assert_eq!(taken[if transposed { 64 } else { 1 }], 121.0);
+            let mut again = vec![0.0; whole.len()];
+            stored.put(&taken, &mut again);
+            assert_eq!(again[120..2680], whole[120..2680]);
+            assert_eq!(stored.shape(), if transposed { vec![40, 64] } else { vec![64, 40] });
+        }
+    }
+}

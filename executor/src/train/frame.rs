@@ -1,0 +1,143 @@
+//! A stage's frame for one microbatch: the value that flows through it, and what forward keeps for backward.
+
+use crate::device::Words;
+use crate::device::tensor::Tensor;
+use crate::train::masks::Masks;
+use crate::train::offload_store::Offloaded;
+use crate::train::parameters::{Layer, ParameterName};
+use std::any::Any;
+use std::collections::BTreeMap;
+use trainwright_spec::program::Module;
+
+/// A module of a layer.
+pub(crate) type ModulePlace = (Layer, Module);
+
+/// The tokens of a microbatch that a rank reads, as in a `Batch`.
+#[derive(Debug)]
+pub(crate) struct MicrobatchTokens {
+    pub inputs: Words,
+    pub targets: Words,
+}
+
+/// One microbatch in one stage.
+///
+/// Forward there is one value that flows from module to module, and one that goes past the sublayer; backward their
+/// gradients flow the other way.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// The tokens, where the stage reads them.
+    pub tokens: Option<MicrobatchTokens>,
+    /// What is dropped out.
+    pub masks: Masks,
+    /// The value between two modules.
+    pub flow: Option<Tensor>,
+    /// What went into the norm before the sublayer, until it is added again.
+    pub past: Option<Tensor>,
+    /// What is still to be added to `flow`: the norm behind adds it.
+    pub addition: Option<Addition>,
+    /// The loss's gradient by `flow`.
+    pub gradient: Option<Tensor>,
+    /// The gradient that goes past the sublayer.
+    pub past_gradient: Option<Tensor>,
+    kept: BTreeMap<ModulePlace, Kept>,
+}
+
+/// What a sublayer's end adds.
+#[derive(Debug)]
+pub(crate) struct Addition {
+    /// What went past the sublayer.
+    pub past: Tensor,
+    /// The bias of the sublayer's last product, if it has one.
+    pub bias: (Layer, ParameterName),
+}
+
+/// What forward keeps for a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keeps {
+    /// Its input: unless the module before runs again.
+    pub input: bool,
+    /// The rest: unless it runs again itself.
+    pub rest: bool,
+}
+
+/// What is kept for a module between forward and backward.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Its input.
+    pub input: Option<Tensor>,
+    /// The inputs of all tensor ranks, gathered.
+    pub gathered: Option<Tensor>,
+    /// Its output, if backward reads that.
+    pub output: Option<Tensor>,
+    /// The gradient of its output, for the gradients of its weights.
+    pub output_gradient: Option<Tensor>,
+    /// The tensors above that are offloaded, by their index in `tensors`.
+    pub offloaded: Vec<(usize, Offloaded)>,
+    /// What only the module knows.
+    own: Option<Box<dyn Any>>,
+}
+
+impl Kept {
+    /// The tensors that can be offloaded.
+    pub fn tensors(&mut self) -> [&mut Option<Tensor>; 4] {
+        [&mut self.input, &mut self.gathered, &mut self.output, &mut self.output_gradient]
+    }
+
+    /// What only the module knows: each module has one type for it, and begins with its default.
+    pub fn own<S: Default + 'static>(&mut self) -> &mut S {
+        let own = self.own.get_or_insert_with(|| Box::<S>::default());
+        own.downcast_mut().expect("a module keeps one type of its own")
+    }
+}
+
+impl Frame {
+    /// A new one.
+    pub fn new(tokens: Option<MicrobatchTokens>) -> Self {
+        Self {
+            tokens,
+            masks: Masks::default(),
+            flow: None,
+            past: None,
+            addition: None,
+            gradient: None,
+            past_gradient: None,
+            kept: BTreeMap::new(),
+        }
+    }
+
+    /// What is kept for a module.
+    pub fn kept(&mut self, place: ModulePlace) -> &mut Kept {
+        self.kept.entry(place).or_default()
+    }
+
+    /// What is kept for each module of a layer.
+    pub fn kept_of(&mut self, layer: Layer) -> impl Iterator<Item = &mut Kept> {
+        self.kept.iter_mut().filter(move |(place, _)| place.0 == layer).map(|(_, kept)| kept)
+    }
+
+    /// Gives up what is kept for a module.
+    pub fn give_up(&mut self, place: ModulePlace) {
+        self.kept.remove(&place);
+    }
+
+    /// The value that flows.
+    pub fn take_flow(&mut self) -> Tensor {
+        self.flow.take().expect("a module's input is there before it runs")
+    }
+
+    /// The gradient that flows.
+    pub fn take_gradient(&mut self) -> Tensor {
+        self.gradient.take().expect("the output's gradient is there before a module runs backward")
+    }
+
+    /// The tokens.
+    pub fn tokens(&self) -> &MicrobatchTokens {
+        self.tokens.as_ref().expect("the first and the last stage have tokens")
+    }
+
+    /// The gradient of a module's output: kept, or still flowing.
+    pub fn output_gradient(&mut self, place: ModulePlace) -> Tensor {
+        let kept = self.kept.get(&place).and_then(|kept| kept.output_gradient.clone());
+        kept.or_else(|| self.gradient.clone()).expect("a module's vectors see the gradient of its output")
+    }
+}

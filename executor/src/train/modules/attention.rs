@@ -1,0 +1,59 @@
+//! From queries, keys and values to the heads' outputs.
+
+use super::dropout::of_probabilities;
+use super::operator::{Operator, Step};
+use crate::device::tensor::Tensor;
+use crate::device::{AttentionGradient, AttentionOutput, Numbers};
+use trainwright_kernels::attention;
+use trainwright_spec::model::Mask;
+
+/// The logarithms of the sums of exponentials that its kernel leaves for backward.
+#[derive(Debug, Default)]
+struct LogSums(Numbers);
+
+pub(super) struct Attention;
+
+impl Operator for Attention {
+    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+        let kernel = kernel(step);
+        let [heads, left] = match of_probabilities(step, &kernel) {
+            None => step.device.attention(&kernel, input.slice()),
+            Some(drops) => step.device.attention_dropping(&kernel, drops, input.slice()),
+        };
+        let output = Tensor::of(heads, kernel.output_row());
+        if step.keeps.rest {
+            let kept = step.kept();
+            kept.output = Some(output.clone());
+            kept.own::<LogSums>().0 = left;
+        }
+        output
+    }
+
+    fn backward(&self, step: &mut Step, gradient: Tensor) -> Option<Tensor> {
+        let (kernel, device) = (kernel(step), step.device);
+        let drops = of_probabilities(step, &kernel);
+        let input = step.kept_input();
+        let kept = step.kept();
+        let output = kept.output.clone().expect("attention keeps its output or makes it again");
+        let (heads, left) = (output.slice(), kept.own::<LogSums>().0.slice());
+        let output = AttentionOutput { heads, left, gradient: gradient.slice() };
+        let gradient = AttentionGradient { qkv: input.slice(), output };
+        let made = match drops {
+            None => device.attention_gradient(&kernel, gradient),
+            Some(drops) => device.attention_gradient_dropping(&kernel, drops, gradient),
+        };
+        Some(Tensor::of(made, kernel.row()))
+    }
+}
+
+pub(super) fn kernel(step: &Step) -> attention::Attention {
+    let layer = &step.block().attention;
+    attention::Attention {
+        batch: step.sizes.batch,
+        heads: layer.heads / step.sizes.parts,
+        kv_heads: layer.kv_heads / step.sizes.parts,
+        head_dim: layer.head_dim,
+        value_head_dim: layer.value_head_dim,
+        mask: if layer.mask == Mask::Full { attention::Mask::Full } else { attention::Mask::Causal },
+    }
+}

@@ -1,0 +1,47 @@
+//! Cross entropy over this rank's part of the vocabulary.
+
+use super::operator::{Operator, Step};
+use crate::device::tensor::Tensor;
+use crate::device::{LossTokens, Numbers};
+use trainwright_kernels::cross_entropy::Columns;
+
+/// What the loss keeps for backward, and what ranks with other columns of the logits put together.
+#[derive(Debug, Default)]
+pub(crate) struct LossSums {
+    /// Three numbers of each token: the largest logit, with it the sum, then the target's logit.
+    pub three: Numbers,
+    /// How many of those have been put together over the tensor axis.
+    pub exchanged: usize,
+}
+
+pub(super) struct Loss;
+
+impl Operator for Loss {
+    /// The logits flow on: nothing reads them.
+    fn forward(&self, step: &mut Step, input: Tensor) -> Tensor {
+        let three = step.device.loss(&columns(step), input.slice(), &step.frame.tokens().targets);
+        step.kept().own::<LossSums>().three = three;
+        input
+    }
+
+    /// The logits become their own gradient.
+    fn backward(&self, step: &mut Step, _: Tensor) -> Option<Tensor> {
+        let (columns, device, weight) = (columns(step), step.device, step.sizes.token_weight);
+        let kept = step.kept();
+        let mut logits = kept.input.take().expect("the loss keeps its logits");
+        let three = std::mem::take(&mut kept.own::<LossSums>().three);
+        let targets = &step.frame.tokens().targets;
+        device.loss_gradient(
+            &columns,
+            logits.slice_mut(),
+            LossTokens { targets, three: three.slice(), weight },
+        );
+        Some(logits)
+    }
+}
+
+fn columns(step: &Step) -> Columns {
+    let width = step.sizes.own_vocabulary;
+    let first = step.sizes.column() * width;
+    Columns { first, width, valid: step.sizes.vocabulary.saturating_sub(first).min(width) }
+}

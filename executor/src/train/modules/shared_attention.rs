@@ -1,0 +1,365 @@
+//! Attention shared by the ranks of a context axis: queries, keys and values travel as the plan's scheme lists it, and what
+//! the steps make is put together.
+//!
+//! A rank knows the positions of everything it holds, so a step needs no mask of its own: queries see keys of earlier
+//! positions whole, keys of their own positions as the model's mask says, and later ones not at all if it is causal.
+
+mod exchange;
+
+use super::attention::kernel;
+use super::dropout::of_probabilities;
+use super::operator::Step;
+use super::stepwise::{Among, Stepwise};
+use crate::device::tensor::Tensor;
+use crate::device::{AttentionOutput, AttentionTile, Device, Numbers, Slice, SliceMut};
+use crate::error::Fault;
+use crate::train::sizes::Sizes;
+use exchange::Exchange;
+use std::collections::VecDeque;
+use std::ops::Range;
+use trainwright_kernels::attention::{Attention, Mask, ScoreDropout};
+use trainwright_spec::program::{Does, Pass, Share};
+
+/// Rows of the tokens at some positions, those of a position next to each other.
+#[derive(Debug, Clone)]
+struct Part {
+    /// Ascending.
+    positions: Vec<Range<usize>>,
+    rows: Tensor,
+}
+
+/// Keys and values of the same positions, or their gradients.
+type Pair = [Part; 2];
+
+/// The attention of queries to the keys that they have seen so far.
+#[derive(Debug, Default)]
+struct Output {
+    /// The heads' outputs.
+    heads: Numbers,
+    /// What the kernel leaves for backward; empty if no key was seen.
+    left: Numbers,
+}
+
+/// A layer's attention between its first and its last step.
+#[derive(Debug)]
+struct InWork {
+    /// Of the rank's own heads.
+    alone: Attention,
+    /// Of the heads that are here.
+    kernel: Attention,
+    /// What is dropped of their probabilities, from the first position on.
+    drops: Option<ScoreDropout>,
+    queries: Part,
+    /// Keys and values in the order in which they are used.
+    held: VecDeque<Pair>,
+    /// The ones that backward begins with.
+    kept: Option<Pair>,
+    /// By range of the queries' positions, over the keys so far.
+    outputs: Vec<Output>,
+    /// The same of the last step, if it is still to be added.
+    more: Option<Vec<Output>>,
+    /// The outputs of all heads that are here.
+    output: Option<Part>,
+    /// The outputs of all heads of the rank's own tokens, where those are others.
+    own_output: Option<Part>,
+    back: Option<Back>,
+}
+
+/// Backward of it.
+#[derive(Debug)]
+struct Back {
+    gradient: Part,
+    /// Gradients of queries, and of the keys and values in use.
+    made: Option<(Part, Pair)>,
+    /// The same of the last step, if it is still to be added.
+    more: Option<(Part, Pair)>,
+}
+
+pub(super) struct Shared;
+
+impl Stepwise for Shared {
+    fn begin(&self, step: &mut Step, pass: Pass) {
+        let own = step.sizes.own_positions().to_vec();
+        if pass == Pass::Backward {
+            let gradient = Part { positions: own, rows: step.frame.take_gradient() };
+            let work = in_work(step);
+            work.held = work.kept.iter().cloned().collect();
+            work.back = Some(Back { gradient, made: None, more: None });
+            return;
+        }
+        let kernel = kernel(step);
+        let drops = of_probabilities(step, &kernel);
+        let flow = step.frame.take_flow();
+        let part = |columns| Part { positions: own.clone(), rows: flow.columns(columns) };
+        let [q, k, v] = kernel.columns();
+        let pair = [part(q..q + k), part(q + k..q + k + v)];
+        *step.kept().own() = Some(InWork {
+            alone: kernel,
+            kernel,
+            drops,
+            queries: part(0..q),
+            held: VecDeque::from([pair]),
+            kept: None,
+            outputs: Vec::new(),
+            more: None,
+            output: None,
+            own_output: None,
+            back: None,
+        });
+    }
+
+    fn run(&self, step: &mut Step, pass: Pass, does: Does, among: Option<Among>) -> Result<(), Fault> {
+        let (sizes, device) = (step.sizes, step.device);
+        let work = in_work(step);
+        match (does, among) {
+            (Does::Share(Share::Exchange(travels)), Some(among)) => {
+                let exchange = Exchange { device, sizes, kind: among.kind, members: among.members };
+                exchange.perform(travels, pass, work, among.communicator)?;
+            }
+            (Does::Share(Share::Attend), _) if pass == Pass::Backward => work.attend_back(sizes, device),
+            (Does::Share(Share::Attend), _) => work.attend(sizes, device),
+            (Does::Share(Share::Add), _) if pass == Pass::Backward => work.add_back(device),
+            (Does::Share(Share::Add), _) => work.add(device),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&self, step: &mut Step, pass: Pass) {
+        let (keeps, device) = (step.keeps.rest, step.device);
+        let work = in_work(step);
+        if pass == Pass::Backward {
+            let back = work.back.take().expect("backward has begun");
+            let (queries, [keys, values]) = back.made.expect("every query has seen its keys");
+            step.frame.gradient = Some(Tensor::side_by_side(&[&queries.rows, &keys.rows, &values.rows]));
+            return;
+        }
+        work.finish(device);
+        let own = work.own_output.take();
+        let flow = own.or_else(|| work.output.clone()).expect("the outputs are finished").rows;
+        let kept = step.kept();
+        match keeps {
+            // Backward reads the parts.
+            true => kept.input = None,
+            false => *kept.own::<Option<InWork>>() = None,
+        }
+        step.frame.flow = Some(flow);
+    }
+}
+
+fn in_work<'s>(step: &'s mut Step) -> &'s mut InWork {
+    step.kept().own::<Option<InWork>>().as_mut().expect("shared attention has begun")
+}
+
+impl InWork {
+    /// Queries attend to the next keys.
+    fn attend(&mut self, sizes: &Sizes, device: &dyn Device) {
+        let pair = self.held.pop_front().expect("keys and values come before they are used");
+        let mut made: Vec<Output> = Vec::new();
+        for queries in &self.queries.positions {
+            let mut own: Option<Output> = None;
+            for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
+            {
+                let tile = self.tile(sizes, queries, &pair, &keys);
+                let [heads, left] = match self.drops_of(queries, &keys) {
+                    None => device.attend(&kernel, tile),
+                    Some(drops) => device.attend_dropping(&kernel, drops, tile),
+                };
+                let output = Output { heads, left };
+                match &mut own {
+                    Some(own) => own.join(&output, &kernel, device),
+                    None => own = Some(output),
+                }
+            }
+            made.push(own.unwrap_or_default());
+        }
+        match self.outputs.is_empty() {
+            true => self.outputs = made,
+            false => self.more = Some(made),
+        }
+        if self.held.is_empty() && self.kept.is_none() {
+            self.kept = Some(pair);
+        }
+    }
+
+    /// Adds what the last step made.
+    fn add(&mut self, device: &dyn Device) {
+        let Some(more) = self.more.take() else { return };
+        for (own, more) in self.outputs.iter_mut().zip(more) {
+            if own.left.is_empty() {
+                *own = more;
+            } else if !more.left.is_empty() {
+                own.join(&more, &self.kernel, device);
+            }
+        }
+    }
+
+    /// The outputs of all ranges in one.
+    fn finish(&mut self, device: &dyn Device) {
+        if self.output.is_some() {
+            return;
+        }
+        let width = self.kernel.output_row();
+        let all: usize = self.outputs.iter().map(|output| output.heads.len()).sum();
+        let mut rows = Tensor::any_on(device, all / width, width);
+        let mut at = 0;
+        for output in &mut self.outputs {
+            let heads = std::mem::take(&mut output.heads);
+            device.copy(rows.slice_mut().part(at..at + heads.len()), heads.slice());
+            at += heads.len();
+        }
+        self.output = Some(Part { positions: self.queries.positions.clone(), rows });
+    }
+
+    fn tile<'a>(
+        &'a self,
+        sizes: &Sizes,
+        queries: &Range<usize>,
+        [keys, values]: &'a Pair,
+        seen: &Range<usize>,
+    ) -> AttentionTile<'a> {
+        AttentionTile {
+            queries: self.queries.at(sizes, queries),
+            keys: keys.at(sizes, seen),
+            values: values.at(sizes, seen),
+        }
+    }
+
+    /// The dropout of the scores of queries with keys.
+    fn drops_of(&self, queries: &Range<usize>, keys: &Range<usize>) -> Option<ScoreDropout> {
+        let [sequence, head, ..] = self.drops?.first;
+        self.drops.map(|drops| ScoreDropout { first: [sequence, head, queries.start, keys.start], ..drops })
+    }
+
+    /// Backward of `attend`.
+    fn attend_back(&mut self, sizes: &Sizes, device: &dyn Device) {
+        let pair = self.held.pop_front().expect("keys and values come before they are used");
+        let back = self.back.as_ref().expect("backward has begun");
+        let output = self.output.as_ref().expect("forward kept the outputs");
+        let mut to_queries = self.queries.zeros(device);
+        let mut to_pair = [pair[0].zeros(device), pair[1].zeros(device)];
+        for (index, queries) in self.queries.positions.iter().enumerate() {
+            for (kernel, keys) in pair[0].positions.iter().flat_map(|keys| seen(&self.kernel, queries, keys))
+            {
+                let output = AttentionOutput {
+                    heads: output.at(sizes, queries),
+                    left: self.outputs[index].left.slice(),
+                    gradient: back.gradient.at(sizes, queries),
+                };
+                let tile = self.tile(sizes, queries, &pair, &keys);
+                let [own_queries, own_keys, own_values] = match self.drops_of(queries, &keys) {
+                    None => device.attend_gradient(&kernel, tile, output),
+                    Some(drops) => device.attend_gradient_dropping(&kernel, drops, (tile, output)),
+                };
+                device.add(to_queries.at_mut(sizes, queries), own_queries.slice());
+                device.add(to_pair[0].at_mut(sizes, &keys), own_keys.slice());
+                device.add(to_pair[1].at_mut(sizes, &keys), own_values.slice());
+            }
+        }
+        let made = (to_queries, to_pair);
+        let back = self.back.as_mut().expect("it was there before");
+        match back.made {
+            None => back.made = Some(made),
+            Some(_) => back.more = Some(made),
+        }
+    }
+
+    fn add_back(&mut self, device: &dyn Device) {
+        let back = self.back.as_mut().expect("backward has begun");
+        if let (Some((queries, pair)), Some((more_queries, more))) = (&mut back.made, back.more.take()) {
+            device.add(queries.rows.slice_mut(), more_queries.rows.slice());
+            for (own, more) in pair.iter_mut().zip(&more) {
+                device.add(own.rows.slice_mut(), more.rows.slice());
+            }
+        }
+    }
+}
+
+/// The keys of a range that queries see, and the kernel for them. A range of keys has all of the queries' positions or none.
+fn seen(kernel: &Attention, queries: &Range<usize>, keys: &Range<usize>) -> Vec<(Attention, Range<usize>)> {
+    if kernel.mask == Mask::Full {
+        return vec![(*kernel, keys.clone())];
+    }
+    let before = keys.start..keys.end.min(queries.start);
+    let within = keys.start.max(queries.start)..keys.end.min(queries.end);
+    let full = Attention { mask: Mask::Full, ..*kernel };
+    [(full, before), (*kernel, within)].into_iter().filter(|(_, keys)| !keys.is_empty()).collect()
+}
+
+impl Output {
+    /// Puts what the same queries made of other keys to it.
+    fn join(&mut self, other: &Output, kernel: &Attention, device: &dyn Device) {
+        let own = [self.heads.slice_mut(), self.left.slice_mut()];
+        device.join(kernel, own, [other.heads.slice(), other.left.slice()]);
+    }
+}
+
+impl Part {
+    fn zeros(&self, device: &dyn Device) -> Self {
+        let rows = Tensor::zeros_on(device, self.rows.rows(), self.rows.width());
+        Self { positions: self.positions.clone(), rows }
+    }
+
+    /// The same in the host's memory, from where numbers travel.
+    fn on_host(&self) -> Self {
+        Self { positions: self.positions.clone(), rows: self.rows.on_host() }
+    }
+
+    /// The same on a device.
+    fn onto(self, device: &dyn Device) -> Self {
+        Self { positions: self.positions, rows: self.rows.onto(device) }
+    }
+
+    /// Where the rows of neighbouring positions are.
+    fn place(&self, sizes: &Sizes, wanted: &Range<usize>) -> Range<usize> {
+        let row = sizes.batch * self.rows.width();
+        let mut before = 0;
+        for own in &self.positions {
+            if own.start <= wanted.start && wanted.end <= own.end {
+                let first = before + wanted.start - own.start;
+                return first * row..(first + wanted.len()) * row;
+            }
+            before += own.len();
+        }
+        unreachable!("{wanted:?} is not among {:?}", self.positions)
+    }
+
+    fn at(&self, sizes: &Sizes, positions: &Range<usize>) -> Slice<'_> {
+        self.rows.slice().part(self.place(sizes, positions))
+    }
+
+    fn at_mut(&mut self, sizes: &Sizes, positions: &Range<usize>) -> SliceMut<'_> {
+        let place = self.place(sizes, positions);
+        self.rows.slice_mut().part(place)
+    }
+
+    /// The host's numbers at several ranges of its positions.
+    fn at_all(&self, sizes: &Sizes, positions: &[Range<usize>]) -> Vec<f32> {
+        positions.iter().flat_map(|range| self.at(sizes, range).host().iter().copied()).collect()
+    }
+
+    /// Parts of other positions as one, in the order of the positions.
+    fn together(sizes: &Sizes, parts: Vec<(Vec<Range<usize>>, Vec<f32>)>, width: usize) -> Self {
+        let row = sizes.batch * width;
+        let mut pieces: Vec<(Range<usize>, &[f32])> = Vec::new();
+        for (positions, data) in &parts {
+            let mut rest: &[f32] = data;
+            for range in positions {
+                let (own, behind) = rest.split_at(range.len() * row);
+                pieces.push((range.clone(), own));
+                rest = behind;
+            }
+        }
+        pieces.sort_by_key(|(range, _)| range.start);
+        let mut positions: Vec<Range<usize>> = Vec::new();
+        let mut data = Vec::new();
+        for (range, own) in pieces {
+            data.extend_from_slice(own);
+            match positions.last_mut().filter(|last| last.end == range.start) {
+                Some(last) => last.end = range.end,
+                None => positions.push(range),
+            }
+        }
+        Part { positions, rows: Tensor::of(data, width) }
+    }
+}

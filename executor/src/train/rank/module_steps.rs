@@ -1,0 +1,128 @@
+//! A step of a module: a piece of forward or backward, or one of those that the program lists.
+
+use super::Rank;
+use crate::device::tensor::Tensor;
+use crate::error::Fault;
+use crate::train::frame::{Frame, ModulePlace};
+use crate::train::instruction::{ModuleStep, has_product};
+use crate::train::module_collectives::Move;
+use crate::train::modules::{Among, Step, operator, stepwise};
+use trainwright_spec::program::{Axis, Does, Op, Pass, Work};
+
+impl Rank<'_> {
+    /// A step of a module, and what stands before its first and behind its last one.
+    pub(super) fn module(&mut self, op: &Op, step: ModuleStep, frame: &mut Frame) -> Result<(), Fault> {
+        let ModuleStep { place, does, .. } = step;
+        match op.pass {
+            Pass::Forward if step.begins && step.keeps.input => frame.kept(place).input = frame.flow.clone(),
+            Pass::Recompute if step.begins => {
+                if let Some(input) = frame.kept(place).input.clone() {
+                    frame.flow = Some(input);
+                }
+            }
+            _ => {}
+        }
+        match (does, op.work) {
+            _ if step.in_steps => self.in_steps(op, step, frame)?,
+            (Does::Move(value), Work::Collective { kind, axis, .. }) => {
+                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
+                let members = self.groups[at].as_ref().expect("a collective has a group");
+                let moving = Move { device: &*self.device, kind, members, place, value, pass: op.pass };
+                moving.perform(&mut self.communicator, frame)?;
+            }
+            _ => self.compute(op.pass, step, frame),
+        }
+        if self.sizes.rounds && step.ends {
+            frame.flow.iter_mut().chain(&mut frame.gradient).for_each(Tensor::round_to_bf16);
+        }
+        if op.pass == Pass::Recompute
+            && step.ends
+            && let Some(behind) = step.refills
+        {
+            let output = frame.flow.clone();
+            frame.kept(behind).input = output;
+        }
+        if step.gives_up {
+            frame.give_up(place);
+        }
+        Ok(())
+    }
+
+    /// A step of a module whose steps the program lists.
+    fn in_steps(&mut self, op: &Op, own: ModuleStep, frame: &mut Frame) -> Result<(), Fault> {
+        let module = stepwise(own.place.1).expect("unknown modules are refused before a run");
+        let mut keeps = own.keeps;
+        // What runs again is kept then.
+        keeps.rest |= op.pass == Pass::Recompute;
+        let mut step = Step {
+            sizes: &self.sizes,
+            model: &self.shared.plan.model,
+            state: &mut self.state,
+            frame,
+            place: own.place,
+            keeps,
+            adds_in_norm: false,
+            device: &*self.device,
+        };
+        if own.begins {
+            module.begin(&mut step, op.pass);
+        }
+        let among = match op.work {
+            Work::Collective { kind, axis, .. } => {
+                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
+                let members = self.groups[at].as_ref().expect("a collective has a group");
+                Some(Among { kind, axis, members, communicator: &mut self.communicator })
+            }
+            _ => None,
+        };
+        module.run(&mut step, op.pass, own.does, among)?;
+        if own.ends {
+            module.end(&mut step, op.pass);
+        }
+        Ok(())
+    }
+
+    fn compute(&mut self, pass: Pass, own: ModuleStep, frame: &mut Frame) {
+        let operator = operator(own.place.1).expect("unknown modules are refused before a run");
+        let mut keeps = own.keeps;
+        // What runs again is kept then.
+        keeps.rest |= pass == Pass::Recompute;
+        let mut step = Step {
+            sizes: &self.sizes,
+            model: &self.shared.plan.model,
+            state: &mut self.state,
+            frame,
+            place: own.place,
+            keeps,
+            adds_in_norm: own.adds_in_norm,
+            device: &*self.device,
+        };
+        match (own.does, pass) {
+            (Does::Run, Pass::Forward | Pass::Recompute) => {
+                let input = step.frame.take_flow();
+                let output = operator.forward(&mut step, input);
+                step.frame.flow = Some(output);
+            }
+            (Does::Run, _) => {
+                let gradient = step.frame.take_gradient();
+                if !own.ends {
+                    step.kept().output_gradient = Some(gradient.clone());
+                }
+                keep_for_weight(&mut step, own.place, &gradient);
+                step.frame.gradient = operator.backward(&mut step, gradient);
+            }
+            (Does::WeightGradient, _) => operator.weight_gradient(&mut step),
+            (Does::VectorGradient, _) => operator.vector_gradient(&mut step),
+            // The kernels write in the layout that the next one reads, and products make their operands.
+            (Does::Arrange | Does::Quantise, _) => {}
+            (other, _) => unreachable!("{other:?} is a step of a module that runs in steps"),
+        }
+    }
+}
+
+/// A product's weight may be the business of a later call.
+fn keep_for_weight(step: &mut Step, place: ModulePlace, gradient: &Tensor) {
+    if has_product(place.1) {
+        step.kept().output_gradient = Some(gradient.clone());
+    }
+}

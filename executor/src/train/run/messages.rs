@@ -1,0 +1,162 @@
+//! What ranks report to the thread that started them, and as bytes from other processes to rank 0.
+
+use crate::device::DeviceMemory;
+use crate::error::RunError;
+use crate::train::graph_capture::GraphUse;
+use crate::train::rank::StepEnd;
+use crate::train::record::{HeldBytes, OpRecord, Record};
+use crate::train::state::State;
+use trainwright_spec::program::MemoryKind;
+
+/// A report of a rank.
+pub(super) enum Message {
+    /// It has done a step.
+    Step(StepMessage),
+    /// It has ended.
+    End { rank: usize, end: Box<Result<RankEnd, RunError>> },
+}
+
+/// A rank has done a step.
+pub(crate) struct StepMessage {
+    pub rank: usize,
+    pub step: usize,
+    pub end: StepEnd,
+}
+
+/// What a rank leaves at its end.
+pub(crate) struct RankEnd {
+    /// Of each step that was kept; the last one is the last step's.
+    pub records: Vec<Record>,
+    pub resident: Vec<(MemoryKind, usize)>,
+    /// If weights were asked for; `None` for a rank in another process.
+    pub state: Option<State>,
+    /// `None` for a rank in another process.
+    pub graph: Option<GraphUse>,
+    /// The same.
+    pub device_memory: Option<DeviceMemory>,
+    /// The same.
+    pub attention: Option<String>,
+    /// The same.
+    pub deterministic: Option<bool>,
+}
+
+/// By rank.
+pub(super) type Ends = Vec<Result<RankEnd, RunError>>;
+
+/// A rank's message of a step, for rank 0.
+pub(crate) fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
+    let StepEnd { loss, gradient_norm } = message.end;
+    let words = [
+        message.step as u64,
+        loss.to_bits(),
+        gradient_norm.is_some().into(),
+        gradient_norm.unwrap_or(0.0).to_bits(),
+    ];
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// The same, read by rank 0.
+pub(crate) fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
+    let mut words = Words(bytes);
+    let step = words.next()? as usize;
+    let loss = f64::from_bits(words.next()?);
+    let has_norm = words.next()? != 0;
+    let norm = f64::from_bits(words.next()?);
+    Some(StepMessage { rank, step, end: StepEnd { loss, gradient_norm: has_norm.then_some(norm) } })
+}
+
+/// The end of a rank, without what only ranks of this process give.
+pub(crate) fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
+    let mut words: Vec<u64> = vec![end.resident.len() as u64];
+    words.extend(end.resident.iter().flat_map(|(kind, bytes)| [*kind as u64, *bytes as u64]));
+    words.push(end.records.len() as u64);
+    for record in &end.records {
+        words.push(record.ops.len() as u64);
+        words.extend(
+            record.ops.iter().flat_map(|op| [u64::from(op.call), u64::from(op.op), op.start, op.end]),
+        );
+        words.push(record.memory.len() as u64);
+        words.extend(record.memory.iter().flat_map(|(time, held)| {
+            let HeldBytes { tensors, state: [weights, gradients] } = *held;
+            [*time, tensors as u64, weights as u64, gradients as u64]
+        }));
+    }
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// The same, read by rank 0.
+pub(crate) fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
+    let mut words = Words(bytes);
+    let resident = words.list(|words| {
+        let kind = *MemoryKind::ALL.get(words.next()? as usize)?;
+        Some((kind, words.next()? as usize))
+    })?;
+    let records = words.list(|words| {
+        let ops = words.list(|words| {
+            let (call, op) = (words.next()? as u32, words.next()? as u32);
+            Some(OpRecord { call, op, start: words.next()?, end: words.next()? })
+        })?;
+        let memory = words.list(|words| {
+            let (time, tensors) = (words.next()?, words.next()? as usize);
+            let state = [words.next()? as usize, words.next()? as usize];
+            Some((time, HeldBytes { tensors, state }))
+        })?;
+        Some(Record { ops, memory })
+    })?;
+    Some(RankEnd {
+        records,
+        resident,
+        state: None,
+        graph: None,
+        device_memory: None,
+        attention: None,
+        deterministic: None,
+    })
+}
+
+/// Words of 64 bits that are still to be read.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn next(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*word))
+    }
+
+    /// A count and as many entries.
+    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        (0..self.next()?).map(|_| read(self)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_arrive_as_they_were_sent() {
+        let end = StepEnd { loss: -1.0 / 3.0, gradient_norm: Some(f64::MAX) };
+        let message = StepMessage { rank: 3, step: 70_000, end };
+        let read = step_from_bytes(3, &step_to_bytes(&message)).unwrap();
+        assert_eq!((read.rank, read.step, read.end), (3, 70_000, end));
+        let ops = vec![OpRecord { call: 1, op: u32::MAX, start: u64::MAX - 1, end: 1 << 33 }];
+        let records = vec![
+            Record { ops, memory: vec![(5, HeldBytes { tensors: 7, state: [8, 9] })] },
+            Record::default(),
+        ];
+        let resident = vec![(MemoryKind::Weights, 12), (MemoryKind::Optimizer, 24)];
+        let bytes = end_to_bytes(&RankEnd {
+            records: records.clone(),
+            resident: resident.clone(),
+            state: None,
+            graph: None,
+            device_memory: None,
+            attention: None,
+            deterministic: None,
+        });
+        let read = end_from_bytes(&bytes).unwrap();
+        assert_eq!((read.records, read.resident), (records, resident));
+        assert!(end_from_bytes(&bytes[..bytes.len() - 1]).is_none());
+    }
+}

@@ -1,0 +1,218 @@
+//! What the thread of a rank does: it begins, trains step by step, saves, and says how it ended.
+
+use super::messages::{Message, RankEnd, StepMessage};
+use super::supervise::{Run, loader};
+use crate::comm::collective::{Communicator, OnGpu};
+use crate::comm::heartbeat::BeatingTransport;
+use crate::comm::local_peers::{LocalPeers, Offers};
+use crate::comm::members::Members;
+use crate::comm::nccl_pairs::NcclPairs;
+use crate::device::{CurrentDevice, Device, Numbers, Opening};
+use crate::error::{Fault, RunError};
+use crate::train::checkpoint::Saver;
+use crate::train::graph_capture::GraphCapture;
+use crate::train::instruction::instructions;
+use crate::train::offload_store::OffloadStore;
+use crate::train::parameters::Layer;
+use crate::train::program_routes::{nccl_groups, nccl_pairs};
+use crate::train::rank::Rank;
+use crate::train::record::Recorder;
+use crate::train::run_context::RunContext;
+use crate::train::settings::Settings;
+use crate::train::sizes::Sizes;
+use crate::train::stage_layers::{layers_of, stage_layers};
+use crate::train::state::{LayerState, Making, State};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::mpsc::Sender;
+use trainwright_kernels::Threads;
+use trainwright_kernels::cuda::Number;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::{Axis, MemoryKind, Program};
+
+impl Run {
+    /// A rank's thread. Whatever stops it stops all.
+    pub fn rank(&self, rank: usize, reports: &Sender<Message>) {
+        let trained = catch_unwind(AssertUnwindSafe(|| self.train(rank, reports)));
+        let fault = match trained {
+            Ok(Ok(end)) => Ok(end),
+            Ok(Err(fault)) => Err(fault),
+            Err(panic) => Err(Fault::Panic(text_of(&*panic))),
+        };
+        let end = fault.map_err(|fault| {
+            self.stop();
+            match fault {
+                Fault::Checkpoint(error) => RunError::Checkpoint(error),
+                fault => self.error_of(rank, fault),
+            }
+        });
+        self.heartbeats.rank(rank).end();
+        let _ = reports.send(Message::End { rank, end: Box::new(end) });
+    }
+
+    fn train(&self, rank: usize, reports: &Sender<Message>) -> Result<RankEnd, Fault> {
+        let heartbeat = self.heartbeats.rank(rank);
+        let transport = BeatingTransport { transport: &*self.here.transport, heartbeat };
+        let shared = RunContext {
+            plan: &self.plan,
+            program: &self.program,
+            settings: &self.settings,
+            optimizer: self.optimizer,
+            transport: &transport,
+        };
+        let threads = Threads::new(self.settings.threads.get() / self.program.ranks.len());
+        let rounds = self.plan.job.precision.base() == Precision::Bf16;
+        let number = if rounds { Number::Bf16 } else { Number::F32 };
+        let local = self.here.local_rank.unwrap_or(rank);
+        let Settings { attention, deterministic, .. } = self.settings;
+        let opening = Opening { local, threads, number, attention, deterministic };
+        let device = (self.settings.device.open)(opening)?;
+        device.stop_when(heartbeat.stop_flag());
+        let _here = CurrentDevice::set(Rc::clone(&device));
+        let mut ends = EndsOffers(&self.offers, false);
+        let mut own = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;
+        let moments = self.optimizer.moments();
+        own.state.load(|layer, parameter| {
+            heartbeat.beat();
+            self.beginning.load(&self.plan.model, layer, parameter, moments)
+        })?;
+        for (_, layer) in own.state.layers_mut() {
+            heartbeat.beat();
+            layer.stored = own.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
+        }
+        own.state.bring_to(&*device, &self.plan.offload, heartbeat);
+        for group in nccl_groups(&self.routes, &self.program, rank) {
+            own.communicator.enter(&*device, &members(&self.program, group, rank))?;
+        }
+        own.communicator.enter_pairs(&*device)?;
+        let saver = self.settings.saving.as_ref().map(|saving| Saver {
+            plan: &self.plan,
+            tokens: &self.tokens,
+            beginning: &self.beginning,
+            saving,
+            inventory: &self.inventory,
+            transport: &transport,
+            heartbeat,
+            device: &*device,
+            group: self.program.groups.len(),
+            moments,
+        });
+        let resident = resident(&own.state);
+        let last = self.settings.steps;
+        for step in self.beginning.step + 1..=last {
+            heartbeat.begin_step(step);
+            if heartbeat.spoils_weights() {
+                own.state.layers_mut().for_each(|(_, layer)| {
+                    layer.owned(|owned| device.write(owned.weights.part(0..1), &[f32::NAN]));
+                });
+            }
+            let end = own.step(step, step == self.beginning.step + 1)?;
+            if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
+                saver.save(rank, step, &mut own.state)?;
+            }
+            // Nobody listens any more only if the run has failed elsewhere.
+            let _ = reports.send(Message::Step(StepMessage { rank, step, end }));
+        }
+        let mut records = own.recorder.earlier;
+        records.push(own.recorder.record);
+        let state = self.settings.return_weights.then_some(own.state).map(|mut state| {
+            state.bring_back(&*device, heartbeat);
+            state
+        });
+        // What is on a device is given back before that goes, and the device goes when nobody reads there.
+        device.rest();
+        device.check()?;
+        ends.1 = true;
+        let graph = own.graph_capture.map(|graph_capture| graph_capture.used());
+        let (device_memory, attention) = (device.memory(), device.attention_by());
+        let deterministic = device.is_deterministic();
+        Ok(RankEnd { records, resident, state, graph, device_memory, attention, deterministic })
+    }
+
+    fn new_rank<'a>(
+        &'a self,
+        rank: usize,
+        shared: &'a RunContext<'a>,
+        (device, threads): (Rc<dyn Device>, Threads),
+    ) -> Result<Rank<'a>, Fault> {
+        let RunContext { plan, program, settings, .. } = *shared;
+        let own = &program.ranks[rank];
+        let sizes = Sizes::of(plan, rank).aligned(settings.device.alignment);
+        let own_layers = layers_of(plan, &sizes);
+        let copies_embedding = !own_layers.contains(&Layer::Embedding);
+        let heartbeat = self.heartbeats.rank(rank);
+        let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
+        let making = Making { seed, moments, threads, heartbeat };
+        let state = State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, making);
+        let groups = Axis::ALL
+            .iter()
+            .zip(own.groups)
+            .map(|(_, group)| group.map(|group| members(program, group, rank)));
+        Ok(Rank {
+            offload_store: OffloadStore::new(plan.offload)?,
+            shared,
+            program: own,
+            instructions: instructions(program, own),
+            groups: groups.collect(),
+            communicator: match self.routes.gpu(rank) {
+                None => Communicator::new(shared.transport),
+                Some(_) => {
+                    let local_peers = LocalPeers::new(&self.offers, heartbeat);
+                    // Behind the groups of the program and those of all ranks.
+                    let (all, first) = (nccl_pairs(&self.routes, program), program.groups.len() + 3);
+                    let pairs = NcclPairs::new(shared.transport, &all, rank, first);
+                    Communicator::new(shared.transport).on_gpu(OnGpu {
+                        routes: &self.routes,
+                        local_peers,
+                        pairs,
+                    })
+                }
+            },
+            loader: loader(plan, &self.tokens, &self.beginning).expect("the tokens suited before"),
+            state,
+            recorder: Recorder::new(self.here.began, settings.records),
+            device,
+            heartbeat,
+            frames: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            next_tokens: None,
+            graph_capture: GraphCapture::of(shared, &self.routes, rank),
+            handed: BTreeMap::new(),
+            layers: stage_layers(plan),
+            sizes,
+        })
+    }
+}
+
+/// Lets nobody wait for a rank any more whose memory is about to go. Who has done all its steps is waited for by none.
+struct EndsOffers<'a>(&'a Offers, bool);
+
+impl Drop for EndsOffers<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.end();
+        }
+    }
+}
+
+fn members(program: &Program, group: usize, rank: usize) -> Members {
+    let ranks = program.groups[group].ranks.clone();
+    let place = ranks.iter().position(|member| *member == rank).expect("a rank is in its groups");
+    Members { group, ranks, place }
+}
+
+fn resident(state: &State) -> Vec<(MemoryKind, usize)> {
+    let sum = |size: fn(&LayerState) -> usize| state.layers().map(|(_, layer)| size(layer)).sum::<usize>();
+    vec![
+        (MemoryKind::Weights, sum(|layer| layer.weights.bytes())),
+        (MemoryKind::Gradients, sum(|layer| layer.gradients.bytes())),
+        (MemoryKind::Optimizer, sum(|layer| layer.moments.iter().flatten().map(Numbers::bytes).sum())),
+    ]
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
+}

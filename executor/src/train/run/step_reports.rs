@@ -1,0 +1,62 @@
+//! Steps as ranks report them, until all have.
+
+use super::messages::StepMessage;
+use super::supervise::Run;
+use crate::train::rank::StepEnd;
+use crate::train::sizes::Sizes;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use trainwright_spec::plan::Plan;
+
+/// What is known of a step once all ranks have done it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepReport {
+    /// Its number, from 1.
+    pub step: usize,
+    /// The mean loss of its tokens, before the update.
+    pub loss: f64,
+    /// The norm of the gradients before it was clipped; `None` if the job does not clip.
+    pub gradient_norm: Option<f64>,
+    /// Seconds since the step before.
+    pub seconds: f64,
+}
+
+/// The steps of which not all ranks have reported.
+pub(super) struct Steps<'a> {
+    plan: &'a Plan,
+    ranks: usize,
+    waiting: BTreeMap<usize, BTreeMap<usize, StepEnd>>,
+    before: Instant,
+    pub reports: Vec<StepReport>,
+}
+
+impl<'a> Steps<'a> {
+    pub fn of(run: &'a Run) -> Self {
+        let (plan, ranks) = (&run.plan, run.program.ranks.len());
+        Self { plan, ranks, waiting: BTreeMap::new(), before: Instant::now(), reports: Vec::new() }
+    }
+
+    pub fn add(&mut self, message: StepMessage, progress: &mut dyn FnMut(&StepReport)) {
+        let StepMessage { rank, step, end } = message;
+        let plan = self.plan;
+        let known = self.waiting.entry(step).or_default();
+        known.insert(rank, end);
+        if known.len() < self.ranks {
+            return;
+        }
+        let ends = self.waiting.remove(&step).expect("it was just completed");
+        // All ranks with other columns of the same logits know the same losses.
+        let own = ends.iter().filter(|(rank, _)| Sizes::of(plan, **rank).column() == 0);
+        let loss = own.map(|(_, end)| end.loss).sum::<f64>() / plan.job.tokens() as f64;
+        let now = Instant::now();
+        let report = StepReport {
+            step,
+            loss,
+            gradient_norm: ends[&0].gradient_norm,
+            seconds: (now - self.before).as_secs_f64(),
+        };
+        self.before = now;
+        progress(&report);
+        self.reports.push(report);
+    }
+}

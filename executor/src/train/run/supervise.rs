@@ -1,0 +1,228 @@
+//! A run as the threads of its ranks share it, and their supervision until all have ended or none makes progress.
+
+use super::messages::{Ends, Message, RankEnd, StepMessage};
+use crate::comm::heartbeat::{Heartbeats, Watchdog};
+use crate::comm::local_peers::Offers;
+use crate::comm::local_ranks::LocalRanks;
+use crate::comm::routes::Routes;
+use crate::error::{Fault, RunError};
+use crate::train::checkpoint::{Beginning, Inventory, prepare, sweep};
+use crate::train::data::tokens::{Loader, Tokens};
+use crate::train::optimizer::Optimizer;
+use crate::train::parameters::{Layer, parameters};
+use crate::train::program_routes::{nccl_groups, nccl_pairs};
+use crate::train::settings::{Settings, Start};
+use crate::train::sizes::Sizes;
+use crate::train::stage_layers::layers_of;
+use crate::train::supported;
+use crate::train::timeline::label;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use trainwright_kernels::cuda::DeviceError;
+use trainwright_lower::lower_every_rank;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::precision::Precision;
+use trainwright_spec::program::Program;
+
+/// What the ranks' threads read. They own it together: one that hangs outlives the run.
+pub(super) struct Run {
+    pub plan: Plan,
+    pub program: Program,
+    pub settings: Settings,
+    pub tokens: Tokens,
+    pub optimizer: Optimizer,
+    pub beginning: Beginning,
+    pub inventory: Inventory,
+    pub heartbeats: Heartbeats,
+    pub here: LocalRanks,
+    pub routes: Routes,
+    /// Buffers and events that ranks on the same GPUs share.
+    pub offers: Offers,
+    /// Whether the statuses of this process's ranks are no longer sent.
+    pub ends_heartbeats: AtomicBool,
+}
+
+impl Run {
+    /// Refuses what cannot be run.
+    pub fn new(plan: Plan, tokens: &Tokens, settings: &Settings, here: LocalRanks) -> Result<Self, RunError> {
+        supported::check_on(settings.device, &plan)?;
+        (settings.device.require)()?;
+        if plan.job.precision == Precision::Fp8 {
+            let local = |rank: &usize| here.local_rank.unwrap_or(*rank);
+            here.ranks.iter().map(local).try_for_each(settings.device.require_fp8)?;
+        }
+        if settings.saving.is_some() || settings.start != Start::Anew {
+            supported::check_checkpoints(&plan)?;
+        }
+        let beginning = Beginning::open(&plan, tokens, settings)?;
+        loader(&plan, tokens, &beginning)?;
+        if let Some(saving) = &settings.saving {
+            prepare(&saving.folder, beginning.step)?;
+        }
+        let program = lower_every_rank(&plan);
+        let ranks = program.ranks.len();
+        let routes = Routes::of(&here, ranks, program.groups.len() + 1, settings.device)?;
+        let has_groups = here.ranks.iter().any(|rank| !nccl_groups(&routes, &program, *rank).is_empty());
+        let sends = |(from, to): &(usize, usize)| here.ranks.contains(from) || here.ranks.contains(to);
+        if has_groups || nccl_pairs(&routes, &program).iter().any(sends) {
+            (settings.device.require_nccl)()?;
+        }
+        let mut inventory = Inventory::default();
+        for rank in 0..ranks {
+            let sizes = Sizes::of(&plan, rank).aligned(settings.device.alignment);
+            let own = layers_of(&plan, &sizes);
+            let copies_embedding = !own.contains(&Layer::Embedding);
+            for layer in own {
+                let parameters = parameters(&plan.model, layer, &sizes, copies_embedding);
+                inventory.add(rank, layer, parameters);
+            }
+        }
+        Ok(Self {
+            optimizer: Optimizer::of_name(&plan.job.optimizer).expect("a checked plan has a known optimizer"),
+            plan,
+            program,
+            settings: settings.clone(),
+            tokens: tokens.clone(),
+            beginning,
+            inventory,
+            heartbeats: Heartbeats::new(ranks, settings.fault),
+            here,
+            routes,
+            offers: Offers::new(ranks),
+            ends_heartbeats: AtomicBool::new(false),
+        })
+    }
+
+    /// Stops every rank.
+    pub fn stop(&self) {
+        self.ends_heartbeats.store(true, Ordering::Relaxed);
+        self.heartbeats.stop();
+        self.offers.end();
+        self.here.transport.abort();
+    }
+
+    /// Collects reports until all of `ranks` ranks have ended or none makes progress.
+    pub fn supervise(
+        &self,
+        receiver: &Receiver<Message>,
+        ranks: usize,
+        on_step: &mut dyn FnMut(StepMessage),
+    ) -> Result<Ends, RunError> {
+        let mut ends = BTreeMap::new();
+        let mut watchdog = match self.here.leads() {
+            true => Watchdog::new(self.settings.patience),
+            false => Watchdog::of_follower(self.settings.patience),
+        };
+        while ends.len() < ranks {
+            match receiver.recv_timeout(watchdog.interval()) {
+                Ok(Message::Step(message)) => on_step(message),
+                Ok(Message::End { rank, end }) => drop(ends.insert(rank, *end)),
+                Err(_) => {
+                    let transport = &*self.here.transport;
+                    self.heartbeats.take_statuses(transport);
+                    let (limit, silence) = (self.settings.patience, watchdog.silence());
+                    let silent =
+                        self.heartbeats.silent(transport, silence).map(|rank| (rank, Fault::Silent(silence)));
+                    let stalls = watchdog.is_over(&self.heartbeats);
+                    let stalled = stalls.then(|| (self.heartbeats.culprit(), Fault::Stalled(limit)));
+                    if let Some((rank, fault)) = silent.or(stalled) {
+                        return Err(self.given_up(rank, fault, ends.into_values().collect()));
+                    }
+                }
+            }
+        }
+        Ok(ends.into_values().collect())
+    }
+
+    /// Why the run ends where a rank holds it up. What another rank said before is the cause.
+    fn given_up(&self, rank: usize, fault: Fault, ends: Ends) -> RunError {
+        let stalled = self.error_of(rank, fault);
+        self.stop();
+        if let Some(saving) = &self.settings.saving {
+            // A checkpoint that the rank was writing goes; if it cannot, the next run removes it.
+            let _ = sweep(&saving.folder);
+        }
+        first_cause(ends).err().unwrap_or(stalled)
+    }
+
+    pub fn error_of(&self, rank: usize, fault: Fault) -> RunError {
+        RunError::Rank { rank, step: self.heartbeats.rank(rank).step(), op: self.op_of(rank), fault }
+    }
+
+    /// What a rank is doing.
+    fn op_of(&self, rank: usize) -> String {
+        let (call, op) = self.heartbeats.rank(rank).at();
+        let program = &self.program;
+        let call = program.ranks[rank].calls.get(call);
+        let known = call.and_then(|call| {
+            let segment = &program.segments[call.segment];
+            let op = segment.ops.get(op)?;
+            let action = call.action.map(|action| format!(" ({action})")).unwrap_or_default();
+            Some(format!("{} {}{action}", label(op), op.pass.name()))
+        });
+        known.unwrap_or_else(|| "start".into())
+    }
+}
+
+/// The batches of a run from its beginning on.
+pub(super) fn loader<'a>(
+    plan: &Plan,
+    tokens: &'a Tokens,
+    beginning: &Beginning,
+) -> Result<Loader<'a>, RunError> {
+    let sizes = [plan.job.sequence, plan.job.global_batch, plan.model.vocab];
+    Loader::new(tokens, sizes, beginning.seed, [beginning.step, beginning.sequences])
+}
+
+/// What the ranks leave, or why the first of them stopped that was not stopped by another.
+pub(super) fn first_cause(ends: Ends) -> Result<Vec<RankEnd>, RunError> {
+    let mut own = Vec::new();
+    let mut cause: Option<RunError> = None;
+    for end in ends {
+        match end {
+            Ok(end) => own.push(end),
+            Err(error) => {
+                let said = cause.as_ref().map_or(0, weight);
+                if weight(&error) > said {
+                    cause = Some(error);
+                }
+            }
+        }
+    }
+    cause.map_or(Ok(own), Err)
+}
+
+/// How much an error says of why a run ends: a rank that only stopped because of another one says the least.
+fn weight(error: &RunError) -> u8 {
+    match error {
+        RunError::Rank { fault: Fault::Aborted, .. } => 1,
+        // NCCL on other ranks notices a rank that fails, maybe before that one has said why.
+        RunError::Rank { fault: Fault::Device(DeviceError::Communicator(_)), .. } => 2,
+        RunError::Rank { fault: Fault::Lost { .. }, .. } => 3,
+        _ => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_that_says_the_most_of_the_cause_is_the_run_s() {
+        let of =
+            |fault: &Fault| RunError::Rank { rank: 1, step: 2, op: "start".into(), fault: fault.clone() };
+        let (aborted, lost) = (Fault::Aborted, Fault::Lost { rank: 0, how: "closed".into() });
+        let by_nccl = Fault::Device(DeviceError::Communicator("remote process exited".into()));
+        let [panic, other_panic] = ["first", "second"].map(|text| Fault::Panic(text.into()));
+        let check = |faults: [&Fault; 3], expected: &Fault| {
+            let ends = faults.map(|fault| Err(of(fault)));
+            assert_eq!(first_cause(ends.into()).err(), Some(of(expected)));
+        };
+        check([&aborted, &by_nccl, &panic], &panic);
+        check([&by_nccl, &lost, &aborted], &lost);
+        check([&aborted, &aborted, &by_nccl], &by_nccl);
+        check([&panic, &aborted, &other_panic], &panic);
+        assert!(first_cause(Vec::new()).is_ok());
+    }
+}
