@@ -3,7 +3,8 @@
 //! The kernels are `kernels/cuda/*.cu`, compiled at run time. Each takes one struct, which a struct of the same name and
 //! layout here mirrors; its `ladder` lists the versions that can do its shape, the fastest last, and `launch` is that one.
 //! What runs a `Launch` is a `Device`: the driver (`driver`, with the feature `cuda`) or an emulator that compiles the same
-//! files as C++. `check` compares every version with plain loops in f64 on either of them.
+//! files as C++. The crate `trainwright-kernels-check` compares every version with
+//! plain loops in f64 on either of them.
 //!
 //! Nothing here but `driver` needs a GPU or CUDA.
 //!
@@ -21,7 +22,6 @@
 pub mod activation;
 mod arena;
 pub mod attention;
-pub mod check;
 mod collective;
 pub mod columns;
 pub mod cross_entropy;

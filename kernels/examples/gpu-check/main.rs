@@ -14,9 +14,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use timing::Rows;
 use trainwright_kernels::cuda::Device;
-use trainwright_kernels::cuda::check::CHECKS;
 use trainwright_kernels::cuda::driver::{Gpu, Library};
 use trainwright_kernels::cuda::measure::{Bench, Effort};
+use trainwright_kernels_check::CHECKS;
 
 /// Seeds of the inputs of the checks.
 const SEEDS: [u64; 3] = [1, 2, 3];

@@ -2,12 +2,12 @@
 
 use super::record::{Note, Use, failed};
 use super::timing::{Amount, Rows, time};
-use trainwright_kernels::cuda::check::Finding;
 use trainwright_kernels::cuda::driver::{Gpu, Products};
 use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::tail::{Tail, TailOperands, Way};
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Multiprocessors, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
+use trainwright_kernels_check::Finding;
 
 const BF16: Number = Number::Bf16;
 
@@ -196,24 +196,12 @@ fn gelu(x: f64) -> f64 {
 }
 
 fn upload(gpu: &mut Gpu, number: Number, values: &[f64]) -> Result<Address, DeviceError> {
-    let bytes: Vec<u8> = match number {
-        Number::F32 => values.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
-        Number::Bf16 => {
-            values.iter().flat_map(|x| (((*x as f32).to_bits() >> 16) as u16).to_le_bytes()).collect()
-        }
-    };
-    gpu.upload(&bytes)
+    gpu.upload(&number.encode(values.iter().map(|x| *x as f32)))
 }
 
 fn download(gpu: &mut Gpu, number: Number, from: Address, count: usize) -> Result<Vec<f64>, DeviceError> {
-    let bytes = gpu.download(from, count * number.size())?;
-    let wide = |bits: u32| f64::from(f32::from_bits(bits));
-    Ok(match number {
-        Number::F32 => bytes.as_chunks().0.iter().map(|four| wide(u32::from_le_bytes(*four))).collect(),
-        Number::Bf16 => {
-            bytes.as_chunks().0.iter().map(|two| wide(u32::from(u16::from_le_bytes(*two)) << 16)).collect()
-        }
-    })
+    let values = number.decode(&gpu.download(from, count * number.size())?);
+    Ok(values.into_iter().map(f64::from).collect())
 }
 
 /// The products of layers of GPT-2 124M and 1.5B and LLaMA 1B with what is done to their results. `calibrate` measures

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use trainwright_kernels::cuda::DeviceError;
-use trainwright_kernels::cuda::check::Finding;
+use trainwright_kernels_check::Finding;
 
 /// What may go wrong: the device, or the folder.
 #[derive(Debug, thiserror::Error)]

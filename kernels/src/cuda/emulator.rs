@@ -143,12 +143,3 @@ impl Drop for Emulator {
         let _ = self.clear();
     }
 }
-
-/// What a bf16 keeps of an f32: to the nearest, ties to even.
-pub(super) fn bf16_bits(x: f32) -> u16 {
-    let bits = x.to_bits();
-    match x.is_nan() {
-        true => 0x7fff,
-        false => (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16,
-    }
-}

@@ -51,12 +51,40 @@ impl Number {
         16 / self.size() as i32
     }
 
+    /// The bytes of `values`, each rounded to the nearest number of this type, ties to even.
+    pub fn encode(self, values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+        match self {
+            Number::F32 => values.into_iter().flat_map(f32::to_le_bytes).collect(),
+            Number::Bf16 => values.into_iter().flat_map(|x| bf16_bits(x).to_le_bytes()).collect(),
+        }
+    }
+
+    /// The values of such bytes.
+    pub fn decode(self, bytes: &[u8]) -> Vec<f32> {
+        match self {
+            Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
+            Number::Bf16 => {
+                let wide = |two: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16);
+                bytes.as_chunks().0.iter().map(wide).collect()
+            }
+        }
+    }
+
     /// As names of kernels end.
     pub fn suffix(self) -> &'static str {
         match self {
             Number::F32 => "f32",
             Number::Bf16 => "bf16",
         }
+    }
+}
+
+/// The upper half of an f32, rounded to nearest, ties to even.
+pub(super) fn bf16_bits(x: f32) -> u16 {
+    let bits = x.to_bits();
+    match x.is_nan() {
+        true => 0x7fff,
+        false => (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16,
     }
 }
 

@@ -1,11 +1,11 @@
 //! The CUDA kernels, compiled as C++ and run thread by thread, against plain loops in f64.
 
 use std::path::Path;
-use trainwright_kernels::cuda::check::CHECKS;
 use trainwright_kernels::cuda::reduce::Cast;
 use trainwright_kernels::cuda::{
     Compute, Device, DeviceError, Emulator, Epilogue, Multiprocessors, Number, Operands, Product, Told, Turns,
 };
+use trainwright_kernels_check::CHECKS;
 
 #[test]
 fn every_kernel_gives_what_plain_loops_give() {

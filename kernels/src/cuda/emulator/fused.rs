@@ -1,12 +1,11 @@
 //! Graphs of operations by plain loops in f64.
 
-use super::bf16_bits;
 use super::memory::{Memory, inside, inside_mut};
 use crate::cuda::attention::Attention;
 use crate::cuda::fused::graph::{
     Data, Function, Graph, Layout, Operation, Place, Reduction, Tensor, TensorId,
 };
-use crate::cuda::launch::Address;
+use crate::cuda::launch::{Address, bf16_bits};
 
 /// Numbers of a tensor, packed.
 type Values = Vec<f64>;

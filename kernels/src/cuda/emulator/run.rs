@@ -1,8 +1,8 @@
 //! How a launch is run, and what it and all else touches.
 
+use super::Emulator;
 use super::memory::{FENCE, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::Name;
-use super::{Emulator, bf16_bits};
 use crate::cuda::launch::{Address, DeviceError, Launch, Number};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -141,23 +141,13 @@ impl Emulator {
 
     /// Writes what came from other devices.
     pub(super) fn put(&mut self, to: Address, made: &[f32], number: Number, what: &str) {
-        let made: Vec<u8> = match number {
-            Number::F32 => made.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Number::Bf16 => made.iter().flat_map(|x| bf16_bits(*x).to_le_bytes()).collect(),
-        };
+        let made = number.encode(made.iter().copied());
         let memory = &mut *memory();
         self.touch(memory, what, &[(to, made.len(), true)]);
         inside_mut(memory, to, made.len()).copy_from_slice(&made);
     }
 
     pub(super) fn numbers(&self, memory: &Memory, at: Address, count: usize, number: Number) -> Vec<f32> {
-        let bytes = inside(memory, at, count * number.size());
-        match number {
-            Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
-            Number::Bf16 => {
-                let wide = |two: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16);
-                bytes.as_chunks().0.iter().map(wide).collect()
-            }
-        }
+        number.decode(inside(memory, at, count * number.size()))
     }
 }

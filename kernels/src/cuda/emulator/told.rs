@@ -2,7 +2,7 @@
 
 use super::memory::{Buffer, FENCE, Line, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::{Clock, History};
-use super::{AttentionFaultKind, Emulator, Turns, bf16_bits, fused, group};
+use super::{AttentionFaultKind, Emulator, Turns, fused, group};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::eight::{EightOperands, EightProduct};
@@ -162,7 +162,7 @@ impl Device for Emulator {
                 },
             )
         };
-        let mut out = Vec::with_capacity(rows * columns * output.size());
+        let mut out = Vec::with_capacity(rows * columns);
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
             let term = |step: usize| {
                 let left = left[if product.left_transposed { step * rows + row } else { row * inner + step }];
@@ -172,12 +172,9 @@ impl Device for Emulator {
             };
             let sum = (0..inner).map(term).sum::<f64>() as f32;
             let sum = sum + before.get(row * columns + column).copied().unwrap_or(0.0);
-            let sum = sum + bias.get(column).copied().unwrap_or(0.0);
-            match output {
-                Number::F32 => out.extend(sum.to_le_bytes()),
-                Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
-            }
+            out.push(sum + bias.get(column).copied().unwrap_or(0.0));
         }
+        let out = output.encode(out);
         inside_mut(&mut memory(), at.out, out.len()).copy_from_slice(&out);
         Ok(())
     }
@@ -216,17 +213,13 @@ impl Device for Emulator {
         let scale = scale(at.left_scale) * scale(at.right_scale);
         let before = self.numbers(memory, at.out, rows * columns, output);
         let bias = if bias { self.numbers(memory, at.bias, columns, output) } else { vec![0.0; columns] };
-        let mut out = Vec::with_capacity(size);
+        let mut out = Vec::with_capacity(rows * columns);
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
             let pairs = left[row * inner..][..inner].iter().zip(&right[column * inner..][..inner]);
             let sum = (scale * pairs.map(|(left, right)| left * right).sum::<f64>()) as f32;
-            let sum = sum + bias[column] + if accumulate { before[row * columns + column] } else { 0.0 };
-            match output {
-                Number::F32 => out.extend(sum.to_le_bytes()),
-                Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
-            }
+            out.push(sum + bias[column] + if accumulate { before[row * columns + column] } else { 0.0 });
         }
-        inside_mut(memory, at.out, size).copy_from_slice(&out);
+        inside_mut(memory, at.out, size).copy_from_slice(&output.encode(out));
         Ok(())
     }
 

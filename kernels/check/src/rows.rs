@@ -1,16 +1,17 @@
 //! Look-up, norms, rotary positions, activations and additions.
 
-use super::super::activation::{Activation, Direction, Function, Residual};
-use super::super::columns::Columns;
-use super::super::dropout::{DropOut, Drops};
-use super::super::embedding::{LookUp, TableGradient};
-use super::super::norm::{NormBackward, NormForward, NormPart};
-use super::super::reduce::ColumnSum;
-use super::super::rotary::Rotary;
-use super::{Address, Bench, DeviceError, Number};
-use crate::dropout::Dropout;
+use crate::bench::{Bench, rounded};
+use trainwright_kernels::cuda::activation::{Activation, Direction, Function, Residual};
+use trainwright_kernels::cuda::columns::Columns;
+use trainwright_kernels::cuda::dropout::{DropOut, Drops};
+use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
+use trainwright_kernels::cuda::norm::{NormBackward, NormForward, NormPart};
+use trainwright_kernels::cuda::reduce::ColumnSum;
+use trainwright_kernels::cuda::rotary::Rotary;
+use trainwright_kernels::cuda::{Address, DeviceError, Number};
+use trainwright_kernels::dropout::Dropout;
 
-pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
     let (tokens, batch, first, rows) = (21, 3, 5u32, 11);
     for number in Number::ALL {
         // More packs than lanes, and a width that no pack divides.
@@ -51,7 +52,7 @@ pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
     // More columns than threads, one at a time and by packs; rows of odd length; many more rows than tokens.
     for (width, rows) in [(300, 11), (2056, 11), (301, 11), (24, 2500)] {
         one_table_gradient(bench, width, rows)?;
@@ -103,7 +104,7 @@ fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<()
     Ok(())
 }
 
-pub(super) fn norm(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn norm(bench: &mut Bench) -> Result<(), DeviceError> {
     // A row within a warp, several packs a thread, more than one pack of 512 threads, and one that no pack divides.
     for number in Number::ALL {
         for width in [64, 776, 2080, 4224, 75] {
@@ -126,7 +127,7 @@ fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> R
     // The norm sees the sum as rounded.
     let added = |index: usize| added_bias.values[index % width] + residual.values[index];
     let sums: Vec<f64> = x.values.iter().enumerate().map(|(index, x)| x + added(index)).collect();
-    let sum = number.values(&number.bytes(&sums));
+    let sum = rounded(number, &sums);
     let (mut y, mut means, mut scales) = (Vec::new(), Vec::new(), Vec::new());
     let (mut dx, mut gain_gradient, mut bias_gradient) =
         (past.values.clone(), vec![0.0; width], vec![0.0; width]);
@@ -234,7 +235,7 @@ fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> R
     bench.device.clear()
 }
 
-pub(super) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
     let (tokens, batch, first_position) = (10usize, 2usize, 4usize);
     for number in Number::ALL {
         // All of a head turns, or a part of it; more packs than threads; and widths that no pack divides.
@@ -316,7 +317,7 @@ fn slope(of: Function, x: f64) -> f64 {
     (function(of, from) - function(of, from - 2.0 * h)) / (2.0 * h)
 }
 
-pub(super) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
     let rows = 5;
     for number in Number::ALL {
         for of in Function::ALL {
@@ -363,7 +364,7 @@ pub(super) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
     let rows = 5;
     for number in Number::ALL {
         for width in [2056, 13] {
@@ -391,7 +392,7 @@ pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
     // A whole number of packs, and none.
     let (batch, places, first) = (3usize, 5usize, 4usize);
     let dropout = Dropout { rate: 0.25, key: 9 };
@@ -424,7 +425,7 @@ pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, from_row, to_row) = (11usize, 48usize, 40usize);
     for number in Number::ALL {
         // Whole packs, and such that none is one.
@@ -457,7 +458,7 @@ pub(super) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 /// Of 120 columns 45 are here: more than lanes, no whole number of packs.
-pub(super) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, width, whole) = (9usize, 45usize, 120usize);
     for (number, centred) in
         [(Number::F32, true), (Number::Bf16, true), (Number::F32, false), (Number::Bf16, false)]

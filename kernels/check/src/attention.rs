@@ -1,9 +1,10 @@
 //! Attention of packed rows: queries, keys and values of a token side by side.
 
-use super::super::attention::{Attention, Join, Pass};
-use super::super::dropout::Drops;
-use super::{Array, Bench, DeviceError, Number};
-use crate::dropout::Dropout;
+use crate::bench::{Array, Bench, tolerance};
+use trainwright_kernels::cuda::attention::{Attention, Join, Pass};
+use trainwright_kernels::cuda::dropout::Drops;
+use trainwright_kernels::cuda::{DeviceError, Number};
+use trainwright_kernels::dropout::Dropout;
 
 /// A shape. Queries begin `offset` positions behind the first key.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +25,7 @@ struct Shape {
 /// The first sequence, head, query and key of those here.
 const FIRST: [usize; 4] = [3, 5, 7, 2];
 
-pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
     let shape = Shape {
         batch: 2,
         heads: 4,
@@ -48,7 +49,7 @@ pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
     check(bench, Shape { keys: 50, causal: false, ..even }, Number::Bf16)
 }
 
-pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
     // More than one tile of both, with a rest; then queries of a later part of the sequence, as ring attention has them.
     let shape = Shape {
         batch: 2,
@@ -74,7 +75,7 @@ pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 /// Outputs over two sets of keys, of which each weighs as much as its sum of exponentials.
-pub(super) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
     // More columns than lanes.
     let (batch, heads, queries, width) = (2usize, 3usize, 7usize, 40usize);
     let (tokens, row) = (queries * batch, heads * width);
@@ -231,7 +232,7 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
     }
 
     // Probabilities are rounded to bf16 before they meet the values.
-    let tolerance = if number == Number::Bf16 { 1e-2 } else { number.tolerance() };
+    let tolerance = if number == Number::Bf16 { 1e-2 } else { tolerance(number) };
     let case = format!(
         "{queries} queries, {keys} keys, {heads}/{kv_heads} heads of {d}{}",
         match (shape.causal, shape.drops) {

@@ -1,8 +1,9 @@
 //! Steps of all optimizers over tensors of several sizes.
 
-use super::super::launch::Launch;
-use super::super::optimizer::{Method, Now, Optimizer, PIECE, Piece, TrustRatios};
-use super::{Address, Array, Bench, DeviceError, Number};
+use crate::bench::{Array, Bench};
+use trainwright_kernels::cuda::Launch;
+use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, PIECE, Piece, TrustRatios};
+use trainwright_kernels::cuda::{Address, DeviceError, Number};
 
 /// A tensor and what an optimizer keeps of it, in f64 and on the device.
 struct Tensor {
@@ -23,7 +24,7 @@ const TRUST: f64 = 0.02;
 /// Number of the step.
 const STEP: u32 = 3;
 
-pub(super) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
     use Method::{Adam, AdamW, Lamb, Lars, Momentum};
     // The first moment may be missing: SGD has none.
     for (method, has_first) in

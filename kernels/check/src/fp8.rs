@@ -1,9 +1,10 @@
 //! Numbers of 8 bits and products of them.
 
-use super::super::eight::{EightOperands, EightProduct, NarrowEight};
-use super::super::launch::Address;
-use super::{Bench, DeviceError, Finding, Number};
-use crate::eight::Eight;
+use crate::bench::{Bench, Finding, tolerance};
+use trainwright_kernels::cuda::Address;
+use trainwright_kernels::cuda::eight::{EightOperands, EightProduct, NarrowEight};
+use trainwright_kernels::cuda::{DeviceError, Number};
+use trainwright_kernels::eight::Eight;
 
 /// The code of the nearest number, of two as near the even one: by looking at all of them.
 fn nearest(to: Eight, x: f64) -> u8 {
@@ -27,7 +28,7 @@ impl Bench<'_> {
     }
 }
 
-pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
     for (number, to) in Number::ALL.into_iter().flat_map(|number| Eight::ALL.map(|to| (number, to))) {
         // Less than a tile, and some; either copy may be left out; zeros have a scale too.
         let least = 1e-30 / f64::from(to.largest());
@@ -78,7 +79,7 @@ pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 /// Products for a chip whose tensor cores know such numbers.
-pub(super) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
     if !bench.device.multiplies_eight() {
         return Ok(());
     }
@@ -127,7 +128,7 @@ pub(super) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
                 continue;
             }
             // Hopper's tensor cores add such products with some 14 bits (DeepSeek-AI 2024, arXiv 2412.19437, section 3.5.2).
-            let tolerance = output.tolerance().max(1e-3);
+            let tolerance = tolerance(output).max(1e-3);
             bench.compare_within("product of 8 bits", &case, &before, &expected, tolerance)?;
         }
     }

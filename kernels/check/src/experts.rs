@@ -1,9 +1,10 @@
 //! Routing, sorting and moving rows.
 
-use super::super::experts::{Invert, Permutation, Routing, Sort};
-use super::{Address, Bench, DeviceError, Number};
+use crate::bench::Bench;
+use trainwright_kernels::cuda::experts::{Invert, Permutation, Routing, Sort};
+use trainwright_kernels::cuda::{Address, DeviceError, Number};
 
-pub(super) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
     // Fewer experts than lanes; several a lane.
     for (tokens, count, chosen, among_chosen) in [(13usize, 8usize, 2usize, false), (9, 200, 6, true)] {
         let logits: Vec<f64> = (0..tokens * count).map(|_| 4.0 * bench.next()).collect();
@@ -87,7 +88,7 @@ fn sorted(
     Ok((sort, order))
 }
 
-pub(super) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
     // More buckets than a block has threads.
     let keys = bench.indices(50, 2509);
     sorted(bench, &keys, [5, 2500], 16)?;

@@ -1,13 +1,13 @@
 //! Sums, casts and cross entropy.
 
-use super::super::cross_entropy::{CrossEntropy, JoinMaxima, LossSum};
-use super::super::launch::Launch;
-use super::super::reduce::{
+use crate::bench::{Array, Bench, rounded};
+use trainwright_kernels::cuda::cross_entropy::{CrossEntropy, JoinMaxima, LossSum};
+use trainwright_kernels::cuda::reduce::{
     Cast, ClipFactor, ColumnSum, PartSums, SQUARES_PIECE, SquareSums, SquaresPiece, SumBuffers,
 };
-use super::{Address, Array, Bench, DeviceError, Number};
+use trainwright_kernels::cuda::{Address, DeviceError, Number};
 
-pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, width, shares) = (45usize, 300usize, 4usize);
     for number in Number::ALL {
         let x = bench.random(number, rows * width)?;
@@ -28,7 +28,8 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
             (0..5003).map(|at| buffers.iter().map(|buffer| buffer.values[at]).sum()).collect();
         // In place, into the second.
         let sum = SumBuffers::of(&buffers.each_ref().map(|buffer| buffer.at), buffers[1].at, 5003);
-        let launch = Launch { grid: [2, 1, 1], ..sum.launch(number, bench.gpu) };
+        let mut launch = sum.launch(number, bench.gpu);
+        launch.grid = [2, 1, 1];
         bench.run(&launch)?;
         bench.compare(&launch.kernel, "three", &buffers[1], &expected)?;
 
@@ -45,7 +46,7 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 /// The norm of gradients by one launch over all of them: of some tensors and of others, as experts' are summed apart.
-pub(super) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
     // More than a piece with a rest, whole packs, less than a pack; then so many that a block of parts has several a thread.
     let few = [SQUARES_PIECE + 1003, 256, 3];
     let many = vec![5usize; 5003];
@@ -96,22 +97,22 @@ pub(super) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
     let count = 5027;
     for (from, to) in [(Number::F32, Number::Bf16), (Number::Bf16, Number::F32)] {
         let x = bench.random(from, count)?;
         let out = bench.blank(to, count)?;
-        let launch = Cast { from: x.at, to: out.at, count: count as i64 }.launch(from, bench.gpu);
-        let launch = Launch { grid: [2, 1, 1], ..launch };
+        let mut launch = Cast { from: x.at, to: out.at, count: count as i64 }.launch(from, bench.gpu);
+        launch.grid = [2, 1, 1];
         bench.run(&launch)?;
         // The nearest number: nothing is left of the error.
-        let rounded = to.values(&to.bytes(&x.values));
+        let rounded = rounded(to, &x.values);
         bench.compare_within(&launch.kernel, "nearest", &out, &rounded, 0.0)?;
     }
     Ok(())
 }
 
-pub(super) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
     // Three ranks with 24 columns each of 67 entries: the last rank's last 5 only fill up. Then rows that take a thread
     // several packs, whose largest logits it meets in any order. Then rows that 16 bytes don't divide.
     one_cross_entropy(bench, [11, 3, 24, 67])?;
@@ -143,7 +144,7 @@ fn one_cross_entropy(
     let scale = 0.25f64;
     for number in Number::ALL {
         let z: Vec<f64> = (0..ranks * tokens * width).map(|_| 8.0 * bench.next()).collect();
-        let logits: Vec<f64> = number.values(&number.bytes(&z));
+        let logits: Vec<f64> = rounded(number, &z);
         let targets = bench.indices(tokens, entries as u32);
         let logit =
             |token: usize, entry: usize| logits[(entry / width * tokens + token) * width + entry % width];

@@ -1,10 +1,11 @@
 //! The products of experts, in all three directions.
 
-use super::super::grouped::GroupedProduct;
-use super::{Bench, DeviceError, Number};
-use crate::cuda::Launch;
+use crate::bench::Bench;
+use trainwright_kernels::cuda::Launch;
+use trainwright_kernels::cuda::grouped::GroupedProduct;
+use trainwright_kernels::cuda::{DeviceError, Number};
 
-pub(super) fn products(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn products(bench: &mut Bench) -> Result<(), DeviceError> {
     // More than two tiles of rows, none, one row, less than a tile, a tile, none: dimensions that no tile divides, and less than
     // one.
     let starts = [0u32, 283, 283, 284, 301, 429, 429];

@@ -1,10 +1,11 @@
 //! What stands behind products, by launches, against what the epilogues are said to do. That the epilogues of cublasLt do it
 //! is checked where there is a GPU.
 
-use super::super::product::{Compute, Operands, Product};
-use super::super::reduce::ColumnSum;
-use super::super::tail::{Tail, TailOperands, Way};
-use super::{Bench, DeviceError, Number};
+use crate::bench::{Bench, tolerance};
+use trainwright_kernels::cuda::reduce::ColumnSum;
+use trainwright_kernels::cuda::tail::{Tail, TailOperands, Way};
+use trainwright_kernels::cuda::{Compute, Operands, Product};
+use trainwright_kernels::cuda::{DeviceError, Number};
 
 /// GELU by tanh.
 fn gelu(x: f64) -> f64 {
@@ -16,7 +17,7 @@ fn slope(x: f64) -> f64 {
     (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5
 }
 
-pub(super) fn tails(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn tails(bench: &mut Bench) -> Result<(), DeviceError> {
     for number in Number::ALL {
         for tail in Tail::ALL {
             one(bench, tail, number)?;
@@ -78,7 +79,7 @@ fn one(bench: &mut Bench, tail: Tail, number: Number) -> Result<(), DeviceError>
         part.run(bench.device)?;
     }
     // What the tail reads was rounded to the result's numbers before.
-    let tolerance = if number == Number::Bf16 { 1e-2 } else { number.tolerance() };
+    let tolerance = if number == Number::Bf16 { 1e-2 } else { tolerance(number) };
     let name = format!("{tail:?} by launches");
     bench.compare_within(&name, "result", &before, &out, tolerance)?;
     if tail == Tail::GeluBias {
