@@ -25,12 +25,14 @@ pub mod attention;
 mod collective;
 pub mod columns;
 pub mod cross_entropy;
+mod device;
 #[cfg(feature = "cuda")]
 pub mod driver;
 pub mod dropout;
 pub mod eight;
 pub mod embedding;
 mod emulator;
+mod error;
 pub mod experts;
 mod fused;
 pub mod grouped;
@@ -40,6 +42,7 @@ pub mod norm;
 pub mod optimizer;
 mod product;
 mod queues;
+mod recorded;
 mod recorder;
 pub mod reduce;
 pub mod rotary;
@@ -48,14 +51,14 @@ pub mod tail;
 
 pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
+pub use device::{About, Device, Graph, InUse, Moment, StopFlag};
 pub use emulator::{AttentionFault, AttentionFaultKind, Emulator, Turns};
-pub use launch::{
-    About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Multiprocessors, Number, StopFlag,
-    Touch,
-};
+pub use error::DeviceError;
+pub use launch::{Address, Launch, Multiprocessors, Number, Touch};
 pub use product::{Compute, Epilogue, Operands, Product};
 pub use queues::ask_for_queues;
-pub use recorder::{Notes, Recorder, Recording, Told};
+pub use recorded::Told;
+pub use recorder::{Notes, Recorder, Recording};
 
 /// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.
 pub fn cache_folder() -> Option<std::path::PathBuf> {

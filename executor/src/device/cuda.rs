@@ -74,7 +74,7 @@ impl Cuda {
     fn new(device: Box<dyn cuda::Device>, number: Number, attending: Attending) -> Self {
         Self {
             number,
-            gpu: Multiprocessors::of(&*device),
+            gpu: device.multiprocessors(),
             memory: RefCell::new(Memory::new(device)),
             pinned: RefCell::default(),
             tables: RefCell::default(),

@@ -61,7 +61,7 @@ pub(crate) fn rounded(number: Number, values: &[f64]) -> Vec<f64> {
 
 impl<'a> Bench<'a> {
     pub fn new(device: &'a mut dyn Device, seed: u64) -> Self {
-        let gpu = Multiprocessors::of(device);
+        let gpu = device.multiprocessors();
         Self { device, gpu, state: seed, findings: Vec::new() }
     }
 

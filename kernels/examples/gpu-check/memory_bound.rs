@@ -10,7 +10,7 @@ use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
 use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece, TrustRatios};
 use trainwright_kernels::cuda::reduce::{Cast, PartSums, SquareSums, SquaresPiece};
 use trainwright_kernels::cuda::rotary::Rotary;
-use trainwright_kernels::cuda::{DeviceError, Multiprocessors, Number};
+use trainwright_kernels::cuda::{DeviceError, Number};
 
 const TOKENS: usize = 16_384;
 const WIDTH: usize = 1_600;
@@ -76,7 +76,7 @@ fn by_row(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         centred: 1,
         ..NormBackward::default()
     };
-    let gpu = Multiprocessors::of(bench.device);
+    let gpu = bench.device.multiprocessors();
     let partial = backward.blocks(gpu) as usize * WIDTH;
     backward.partial_gain = bench.random(Number::F32, partial)?;
     backward.partial_bias = bench.random(Number::F32, partial)?;
@@ -241,7 +241,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let cast = Cast { from: weights, to: copies, count: all as i64 };
     rows.push(time_launches(
         bench,
-        &[cast.launch(Number::F32, Multiprocessors::of(bench.device))],
+        &[cast.launch(Number::F32, bench.device.multiprocessors())],
         &shape,
         amount(6),
     )?);

@@ -5,7 +5,7 @@ use super::timing::{Amount, Rows, time};
 use trainwright_kernels::cuda::driver::{Gpu, Products};
 use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::tail::{Tail, TailOperands, Way};
-use trainwright_kernels::cuda::{Address, Device, DeviceError, Multiprocessors, Number};
+use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
 use trainwright_kernels_check::Finding;
 
@@ -243,7 +243,7 @@ pub fn measure(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
 /// What stands behind the products of a feed-forward layer, by the epilogue and by launches: of the first of its products, of the
 /// gradient of its nonlinearity's output, and of the first weight's gradient.
 fn tails(bench: &mut Bench, rows: &mut Rows, [m, n, k]: [usize; 3], at: TailOperands) {
-    let gpu = Multiprocessors::of(bench.device);
+    let gpu = bench.device.multiprocessors();
     for tail in Tail::ALL {
         let product = match tail {
             Tail::Bias | Tail::GeluBias => forward(m, n, k, Epilogue::None),

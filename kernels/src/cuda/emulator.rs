@@ -14,7 +14,8 @@ mod told;
 
 use super::attention::Pass;
 use super::collective::Membership;
-use super::launch::{Device, DeviceError, StopFlag};
+use super::device::{Device, StopFlag};
+use super::error::DeviceError;
 use super::source::FILES;
 use compile::compiled;
 use order::Order;

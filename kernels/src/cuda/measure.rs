@@ -1,6 +1,8 @@
 //! How long something takes on a device, and numbers for it to work on.
 
-use super::launch::{Address, Device, DeviceError, Number};
+use super::device::Device;
+use super::error::DeviceError;
+use super::launch::{Address, Number};
 
 /// How carefully something is timed.
 #[derive(Debug, Clone, Copy, PartialEq)]

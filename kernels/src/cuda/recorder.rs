@@ -6,49 +6,15 @@
 
 use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
+use super::device::{About, Device, Graph, InUse, Moment, StopFlag};
 use super::eight::{EightOperands, EightProduct};
-use super::launch::{About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number, StopFlag};
+use super::error::DeviceError;
+use super::launch::{Address, Launch, Number};
 use super::product::{Operands, Product};
+use super::recorded::Told;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-
-/// One thing that a device was told.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Told {
-    /// To take the next ones on that stream.
-    Select(usize),
-    /// To note a moment. They are counted from 0.
-    Moment,
-    /// To wait for the moment of that number.
-    Wait(usize),
-    /// To copy so many bytes.
-    Copy {
-        /// To there.
-        to: Address,
-        /// From there.
-        from: Address,
-        /// So many.
-        bytes: usize,
-    },
-    /// To write zeros.
-    Zero {
-        /// There.
-        at: Address,
-        /// So many bytes.
-        bytes: usize,
-    },
-    /// To run a kernel.
-    Launch(Launch),
-    /// To multiply.
-    Multiply(Product, Operands),
-    /// To multiply numbers of 8 bits.
-    MultiplyEight(EightProduct, EightOperands),
-    /// To do attention by a library.
-    Attend(Attention, Pass, Address),
-    /// To take part in a collective of a group.
-    Collective(usize, Collective, Number),
-}
 
 /// What was noted between two calls.
 #[derive(Debug, Default)]
@@ -87,19 +53,6 @@ impl Notes {
         if let Some(recording) = &mut *self.0.borrow_mut() {
             recording.obstacle.get_or_insert(what);
         }
-    }
-}
-
-/// A device, and what it is told while that is noted.
-pub struct Recorder {
-    inner: Box<dyn Device>,
-    notes: Notes,
-}
-
-impl Recorder {
-    /// Of a device.
-    pub fn new(inner: Box<dyn Device>, notes: Notes) -> Self {
-        Self { inner, notes }
     }
 }
 
@@ -145,6 +98,19 @@ fn tell_all(device: &mut dyn Device, told: &[Told]) -> Result<(), DeviceError> {
         device.wait(&end)?;
     }
     Ok(())
+}
+
+/// A device, and what it is told while that is noted.
+pub struct Recorder {
+    inner: Box<dyn Device>,
+    notes: Notes,
+}
+
+impl Recorder {
+    /// Of a device.
+    pub fn new(inner: Box<dyn Device>, notes: Notes) -> Self {
+        Self { inner, notes }
+    }
 }
 
 impl Device for Recorder {

@@ -4,7 +4,9 @@
 //! side by side; `Tail::way` is the one place that decides what training does.
 
 use super::activation::{Activation, Direction, Function, Residual};
-use super::launch::{Address, Device, DeviceError, Launch, Multiprocessors, Number};
+use super::device::Device;
+use super::error::DeviceError;
+use super::launch::{Address, Launch, Multiprocessors, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::reduce::ColumnSum;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use trainwright_kernels::cuda::reduce::Cast;
 use trainwright_kernels::cuda::{
-    Compute, Device, DeviceError, Emulator, Epilogue, Multiprocessors, Number, Operands, Product, Told, Turns,
+    Compute, Device, DeviceError, Emulator, Epilogue, Number, Operands, Product, Told, Turns,
 };
 use trainwright_kernels_check::CHECKS;
 
@@ -40,7 +40,7 @@ fn every_kernel_gives_what_plain_loops_give() {
 /// What a kernel made on one stream is there for another one, or another device, only once that has waited.
 fn check_order(emulator: impl Fn() -> Emulator) {
     let [mut one, mut other] = [emulator(), emulator()];
-    let gpu = Multiprocessors::of(&one);
+    let gpu = one.multiprocessors();
     let x = one.upload(&[0x3f; 4 * 100]).unwrap();
     let [rounded, wide] = [200, 400].map(|bytes| one.allocate(bytes).unwrap());
     let copy = other.allocate(200).unwrap();

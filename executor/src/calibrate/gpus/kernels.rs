@@ -5,9 +5,7 @@ use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::eight::{EightOperands, EightProduct};
 use trainwright_kernels::cuda::measure::{Bench, Effort};
 use trainwright_kernels::cuda::norm::NormForward;
-use trainwright_kernels::cuda::{
-    Address, Compute, DeviceError, Epilogue, Multiprocessors, Number, Operands, Product,
-};
+use trainwright_kernels::cuda::{Address, Compute, DeviceError, Epilogue, Number, Operands, Product};
 use trainwright_kernels::eight::Eight;
 use trainwright_spec::cluster::MeasuredKernel;
 use trainwright_spec::model::Mask;
@@ -267,7 +265,7 @@ fn streaming(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, 
     let (width, most) = (shapes.width, shapes.rows.iter().max().copied().unwrap_or(1));
     let mut matrix = || bench.random(Number::Bf16, most * width);
     let [x, residual, out] = [matrix()?, matrix()?, matrix()?];
-    let gpu = Multiprocessors::of(bench.device);
+    let gpu = bench.device.multiprocessors();
     let gain = bench.random(Number::Bf16, width)?;
     let mean = bench.device.allocate(most * size_of::<f32>())?;
     let scale = bench.device.allocate(most * size_of::<f32>())?;

@@ -3,7 +3,8 @@
 use super::handles::Stream;
 use super::library::Library;
 use super::nccl::Nccl;
-use crate::cuda::launch::{Address, DeviceError, Number};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::{Address, Number};
 use cudarc::nccl::sys;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;

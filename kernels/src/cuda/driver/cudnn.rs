@@ -7,16 +7,18 @@ mod description;
 mod descriptor;
 mod plan;
 
-use super::failed;
+use super::answer::failed;
 use super::handles::Stream;
-use super::library::{self, Library};
+use super::library::Library;
+use super::places::Places;
 use crate::cuda::attention::{Attention, Pass};
+use crate::cuda::error::DeviceError;
 use crate::cuda::fused::Shape;
-use crate::cuda::launch::{Address, DeviceError};
+use crate::cuda::launch::Address;
 use cudarc::cudnn::sys;
+use descriptor::done;
 use plan::{Plan, Target};
 use std::collections::HashMap;
-use std::ffi::CStr;
 
 /// The library with the plans it has made so far.
 #[derive(Debug)]
@@ -106,7 +108,7 @@ fn version() -> Result<usize, DeviceError> {
     // SAFETY: it gives a constant.
     let cuda = unsafe { sys::cudnnGetCudartVersion() } / 1000;
     let needed = format!("libcublasLt.so.{cuda}");
-    match library::open(&[&needed]) {
+    match Places::of_process().open(&[&needed]) {
         Some(loaded) => {
             // cuDNN opens it by name, later.
             std::mem::forget(loaded);
@@ -119,20 +121,4 @@ fn version() -> Result<usize, DeviceError> {
 /// As people write a version.
 fn written(version: usize) -> String {
     format!("cuDNN {}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
-}
-
-/// What a call has answered, with cuDNN's own words if it failed.
-fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), DeviceError> {
-    if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
-        return Ok(());
-    }
-    let mut words = [0; 512];
-    // SAFETY: it writes at most so many bytes, the last one of which is 0.
-    let words = unsafe {
-        sys::cudnnGetLastErrorString(words.as_mut_ptr(), words.len());
-        CStr::from_ptr(words.as_ptr())
-    };
-    let words = words.to_string_lossy();
-    let reason = words.lines().next().unwrap_or_default();
-    Err(failed(call, format_args!("{status:?} ({reason})")))
 }

@@ -1,8 +1,8 @@
 //! Events, which are used again and again: a step records thousands, and each would be made and destroyed by the driver.
 
-use super::failed;
+use super::answer::{failed, is_done};
 use super::handles::Stream;
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::sys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,7 +78,7 @@ impl Event {
     /// Whether all is done that it stands for.
     pub fn is_over(&self) -> Result<bool, DeviceError> {
         // SAFETY: it is alive.
-        answered("cuEventQuery", unsafe { sys::cuEventQuery(self.raw()) })
+        is_done("cuEventQuery", unsafe { sys::cuEventQuery(self.raw()) })
     }
 
     /// Lets what comes next on a stream wait for it.
@@ -100,13 +100,5 @@ impl Drop for Event {
     fn drop(&mut self) {
         let raw = self.raw.take();
         self.pool.free().extend(raw);
-    }
-}
-
-/// Whether something is done, as the driver answers.
-pub(super) fn answered(call: &str, answer: sys::CUresult) -> Result<bool, DeviceError> {
-    match answer {
-        sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-        answer => answer.result().map(|()| true).map_err(|error| failed(call, error)),
     }
 }

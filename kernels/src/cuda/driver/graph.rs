@@ -1,43 +1,41 @@
-//! Launches that were recorded once and are started together: one call for a whole step.
+//! Launches that were captured once and are started together: one call for a whole step.
 
-use super::failed;
-use super::gpu::Gpu;
+use super::answer::failed;
 use super::handles::Stream;
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys;
 
-/// What was recorded.
+/// What was captured.
 #[derive(Debug)]
 pub struct Graph {
     ready: sys::CUgraphExec,
     /// Behind what was made of it.
-    _recorded: Recorded,
+    _captured: Captured,
 }
 
 #[derive(Debug)]
-struct Recorded(sys::CUgraph);
+struct Captured(sys::CUgraph);
 
 impl Graph {
     /// Records what `work` puts on a stream that is alive, and on others that wait for it, without running it. All kernels must have
     /// run before: compiling and loading are not allowed while recording.
-    pub(super) fn record_on(
-        gpu: &mut Gpu,
+    pub(super) fn capture(
         on: sys::CUstream,
-        work: impl FnOnce(&mut Gpu) -> Result<(), DeviceError>,
+        work: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<Self, DeviceError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
         unsafe { stream::begin_capture(on, mode) }.map_err(|error| failed("cuStreamBeginCapture", error))?;
-        let worked = gpu.with_events_of_its_own(work);
+        let worked = work();
         // SAFETY: recording began above; it ends also where the work failed.
-        let recorded = unsafe { stream::end_capture(on) }.map(Recorded);
+        let captured = unsafe { stream::end_capture(on) }.map(Captured);
         worked?;
-        let recorded = recorded.map_err(|error| failed("cuStreamEndCapture", error))?;
-        // SAFETY: it was just recorded.
-        let ready = unsafe { graph::instantiate(recorded.0, sys::CUgraphInstantiate_flags(0)) }
+        let captured = captured.map_err(|error| failed("cuStreamEndCapture", error))?;
+        // SAFETY: it was just captured.
+        let ready = unsafe { graph::instantiate(captured.0, sys::CUgraphInstantiate_flags(0)) }
             .map_err(|error| failed("cuGraphInstantiate", error))?;
-        Ok(Self { ready, _recorded: recorded })
+        Ok(Self { ready, _captured: captured })
     }
 
     /// Puts all of it on a stream.
@@ -54,7 +52,7 @@ impl Drop for Graph {
     }
 }
 
-impl Drop for Recorded {
+impl Drop for Captured {
     fn drop(&mut self) {
         // Work that failed may leave none.
         if !self.0.is_null() {

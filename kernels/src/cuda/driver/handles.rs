@@ -1,8 +1,7 @@
 //! What the driver hands out beside memory of the GPU and events: streams, pinned memory of the host.
 
-use super::events::answered;
-use super::failed;
-use crate::cuda::launch::DeviceError;
+use super::answer::{failed, is_done};
+use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{self, stream};
 use cudarc::driver::sys;
 use std::ffi::c_void;
@@ -42,7 +41,7 @@ impl Stream {
     /// Whether all is done that is on it.
     pub(super) fn is_idle(&self) -> Result<bool, DeviceError> {
         // SAFETY: it is alive.
-        answered("cuStreamQuery", unsafe { sys::cuStreamQuery(self.0) })
+        is_done("cuStreamQuery", unsafe { sys::cuStreamQuery(self.0) })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Kernels compiled by NVRTC, and kept in the user's cache folder.
 
-use super::failed;
+use super::answer::failed;
 use crate::cuda::cache_folder;
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use crate::cuda::source::File;
 use cudarc::nvrtc;
 use std::collections::BTreeMap;

@@ -4,13 +4,10 @@
 //! `places` by its full path. cudarc, which opens libraries by name, then gets the loaded one: the loader compares names with those
 //! that loaded libraries call themselves (`DT_SONAME`). NCCL's only name is none that cudarc tries, so `nccl` opens it itself.
 
-mod places;
-
 use super::nccl::{self, Nccl};
-use crate::cuda::launch::DeviceError;
-use places::Places;
+use super::places::Places;
+use crate::cuda::error::DeviceError;
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// One of them.
@@ -72,7 +69,7 @@ impl Library {
             // The driver is the system's alone.
             Library::Driver => self.is_found(),
             Library::Nccl => Nccl::get().is_some_and(|loaded| loaded.is_ok()),
-            _ => self.is_found() || self.load_from(places()) && self.is_found(),
+            _ => self.is_found() || self.load_from(Places::of_process()) && self.is_found(),
         })
     }
 
@@ -92,7 +89,7 @@ impl Library {
 
     /// Loads it for the rest of the process, and what it looks for by name itself; whether it was in one of the folders.
     fn load_from(self, places: &Places) -> bool {
-        let Some(library) = open_in(self.files(), places) else { return false };
+        let Some(library) = places.open(self.files()) else { return false };
         if self == Library::Nvrtc {
             load_builtins(places);
         }
@@ -136,7 +133,9 @@ impl Library {
         let path_of_several = path.trim_end_matches(',');
         let places = match self {
             Library::Driver => format!("{path} and the system's library folders"),
-            _ => format!("{path_of_several}, the system's library folders, {}", places().written()),
+            _ => {
+                format!("{path_of_several}, the system's library folders, {}", Places::of_process().written())
+            }
         };
         Err(DeviceError::Missing {
             library: self.name(),
@@ -145,24 +144,6 @@ impl Library {
             remedy: self.remedy(),
         })
     }
-}
-
-/// The folders beside those of the system's loader, looked up once.
-fn places() -> &'static Places {
-    static PLACES: OnceLock<Places> = OnceLock::new();
-    PLACES.get_or_init(|| Places::of(&|name| std::env::var_os(name)))
-}
-
-/// The first library of such names that the system's loader finds, or else the first one in a folder beside.
-pub(super) fn open(names: &[&str]) -> Option<libloading::Library> {
-    open_in(names, places())
-}
-
-fn open_in(names: &[&str], places: &Places) -> Option<libloading::Library> {
-    let of_folders = places.folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-    let all = names.iter().map(PathBuf::from).chain(of_folders);
-    // SAFETY: loading one of NVIDIA's libraries runs its initialisers, which is what its use does anyway.
-    all.map(|path| unsafe { libloading::Library::new(path) }).find_map(Result::ok)
 }
 
 /// Loads what NVRTC opens by name when it compiles: a library whose name ends with its own version.
@@ -204,24 +185,6 @@ mod tests {
                     assert_eq!(in_packages, library != Library::Driver, "{text}");
                 }
             }
-        }
-    }
-
-    /// A folder that goes with this.
-    pub(in crate::cuda::driver) struct Temporary(pub PathBuf);
-
-    impl Temporary {
-        /// An empty one.
-        pub fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("trainwright-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&folder).unwrap();
-            Self(folder.canonicalize().unwrap())
-        }
-    }
-
-    impl Drop for Temporary {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 }

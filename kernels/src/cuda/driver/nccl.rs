@@ -2,8 +2,9 @@
 //!
 //! cudarc's own table is not used: it looks for `libnccl.so`, and NCCL's packages install `libnccl.so.2` alone. Its types are.
 
-use super::library;
-use crate::cuda::launch::DeviceError;
+use super::answer::failed;
+use super::places::Places;
+use crate::cuda::error::DeviceError;
 use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclUniqueId};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -64,14 +65,14 @@ functions! {
 }
 
 fn missing(name: &[u8], error: &libloading::Error) -> DeviceError {
-    super::failed("libnccl.so.2", format_args!("it has no {}: {error}", String::from_utf8_lossy(name)))
+    failed("libnccl.so.2", format_args!("it has no {}: {error}", String::from_utf8_lossy(name)))
 }
 
 impl Nccl {
     /// The library of this process, which stays loaded; `None` if it is not there.
     pub fn get() -> Option<Result<&'static Self, DeviceError>> {
         static LOADED: OnceLock<Option<Result<Nccl, DeviceError>>> = OnceLock::new();
-        let loaded = LOADED.get_or_init(|| library::open(&FILES).map(Self::of)).as_ref()?;
+        let loaded = LOADED.get_or_init(|| Places::of_process().open(&FILES).map(Self::of)).as_ref()?;
         Some(loaded.as_ref().map_err(DeviceError::clone))
     }
 
@@ -90,7 +91,7 @@ impl Nccl {
     pub fn done(&self, call: &str, answer: Answer) -> Result<(), DeviceError> {
         match answer {
             SUCCESS | IN_PROGRESS => Ok(()),
-            _ => Err(super::failed(call, format_args!("{}", self.words(answer)))),
+            _ => Err(failed(call, format_args!("{}", self.words(answer)))),
         }
     }
 

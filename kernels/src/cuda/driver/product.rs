@@ -1,11 +1,12 @@
 //! Matrix products by cublasLt, with what can be done to the result before it is written.
 
-use super::failed;
-use super::gpu::Gpu;
+use super::answer::failed;
 use super::handles::Stream;
 use super::library::Library;
+use crate::cuda::device::Device;
 use crate::cuda::eight::EightProduct;
-use crate::cuda::launch::{Address, Device, DeviceError, Number};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::{Address, Number};
 use crate::cuda::product::{Compute, Epilogue, Operands, Product};
 use cudarc::cublaslt::{result, sys};
 use std::collections::HashMap;
@@ -49,11 +50,11 @@ const WORKSPACE: usize = 32 << 20;
 
 impl Products {
     /// Asks for the library and takes its workspace from the GPU's memory.
-    pub fn new(gpu: &mut Gpu) -> Result<Self, DeviceError> {
+    pub fn new(device: &mut dyn Device) -> Result<Self, DeviceError> {
         Library::CublasLt.require()?;
         let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
         let (chosen, chosen_eight) = (HashMap::new(), HashMap::new());
-        Ok(Self { handle, workspace: gpu.allocate(WORKSPACE)?, chosen, chosen_eight })
+        Ok(Self { handle, workspace: device.allocate(WORKSPACE)?, chosen, chosen_eight })
     }
 
     /// Puts a product on a stream; two at a time would share the workspace, so they are on one stream or wait.

@@ -1,10 +1,10 @@
 //! Products of numbers of 8 bits by cublasLt.
 
-use super::failed;
+use super::answer::failed;
 use super::handles::Stream;
 use super::product::{Call, Chosen, Pointers, Products, alignment, kind_of, layout_of, set, worst};
 use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use crate::eight::Eight;
 use cudarc::cublaslt::{result, sys};
 

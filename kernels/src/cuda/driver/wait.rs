@@ -2,7 +2,7 @@
 //!
 //! `cuStreamSynchronize` and `cuEventSynchronize` would not return while a kernel of NCCL waits for a rank that is gone.
 
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use std::time::Duration;
 
 /// How often the GPU is asked without a pause: some tens of microseconds, in which short work ends.

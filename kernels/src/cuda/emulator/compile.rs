@@ -1,6 +1,6 @@
 //! Kernel files compiled as C++.
 
-use super::super::launch::DeviceError;
+use super::super::error::DeviceError;
 use super::super::source::{COMMON, FILES};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,8 @@
 
 use super::order::{Clock, Name};
 use crate::cuda::collective::{GroupName, Membership};
-use crate::cuda::launch::{DeviceError, StopFlag};
+use crate::cuda::device::StopFlag;
+use crate::cuda::error::DeviceError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

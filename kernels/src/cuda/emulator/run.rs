@@ -3,7 +3,8 @@
 use super::Emulator;
 use super::memory::{FENCE, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::Name;
-use crate::cuda::launch::{Address, DeviceError, Launch, Number};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::{Address, Launch, Number};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;

@@ -5,11 +5,14 @@ use super::order::{Clock, History};
 use super::{AttentionFaultKind, Emulator, Turns, fused, group};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::device::{About, Device, Graph, Moment, StopFlag};
 use crate::cuda::eight::{EightOperands, EightProduct};
+use crate::cuda::error::DeviceError;
 use crate::cuda::fused::Shape;
-use crate::cuda::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number, StopFlag};
+use crate::cuda::launch::{Address, Launch, Number};
 use crate::cuda::product::{Epilogue, Operands, Product};
-use crate::cuda::recorder::{Told, tell};
+use crate::cuda::recorded::Told;
+use crate::cuda::recorder::tell;
 use crate::eight::Eight;
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! A graph in cuDNN's words.
 
 use super::descriptor::{Descriptor, Draft};
+use crate::cuda::error::DeviceError;
 use crate::cuda::fused::graph::{Data, Function, Graph, Operation, Place, Reduction, Tensor, TensorId};
-use crate::cuda::launch::DeviceError;
 use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
 use cudarc::cudnn::sys::cudnnBackendDescriptorType_t::*;
 use cudarc::cudnn::sys::cudnnDataType_t::{self, *};

@@ -1,9 +1,9 @@
 //! cuDNN's descriptors: what every part of a graph is told by, attribute by attribute.
 
-use super::done;
-use crate::cuda::launch::DeviceError;
+use super::super::answer::failed;
+use crate::cuda::error::DeviceError;
 use cudarc::cudnn::sys::{self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Kind};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 
 /// A descriptor whose attributes are still set. It is destroyed when this is dropped.
@@ -144,4 +144,20 @@ impl Drop for Draft {
         // SAFETY: it is destroyed here alone; what it needs goes after this.
         let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.raw) };
     }
+}
+
+/// What a call has answered, with cuDNN's own words if it failed.
+pub(super) fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), DeviceError> {
+    if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    let mut words = [0; 512];
+    // SAFETY: it writes at most so many bytes, the last one of which is 0.
+    let words = unsafe {
+        sys::cudnnGetLastErrorString(words.as_mut_ptr(), words.len());
+        CStr::from_ptr(words.as_ptr())
+    };
+    let words = words.to_string_lossy();
+    let reason = words.lines().next().unwrap_or_default();
+    Err(failed(call, format_args!("{status:?} ({reason})")))
 }

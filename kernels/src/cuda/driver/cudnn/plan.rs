@@ -1,12 +1,12 @@
 //! An engine of cuDNN for a shape, chosen once.
 
 use super::description::Description;
-use super::descriptor::{Descriptor, Draft};
-use super::done;
+use super::descriptor::{Descriptor, Draft, done};
 use crate::cuda::attention::{Attention, Pass};
+use crate::cuda::error::DeviceError;
 use crate::cuda::fused::graph::Place;
 use crate::cuda::fused::{Part, Shape};
-use crate::cuda::launch::{Address, DeviceError};
+use crate::cuda::launch::Address;
 use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
 use cudarc::cudnn::sys::cudnnBackendDescriptorType_t::*;
 use cudarc::cudnn::sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_A;

@@ -3,8 +3,8 @@
 //! A copy between two GPUs goes from one to the other by itself only where either was allowed to reach the other; else it
 //! goes by way of the host. GPUs that nobody opens are left alone, since their contexts take memory.
 
-use super::super::failed;
-use crate::cuda::launch::DeviceError;
+use super::super::answer::failed;
+use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{self, primary_ctx};
 use cudarc::driver::sys;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! What a GPU is, and whether its driver and the compiler of kernels agree.
 
-use super::super::failed;
-use crate::cuda::launch::DeviceError;
+use super::super::answer::failed;
+use crate::cuda::error::DeviceError;
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc;
 

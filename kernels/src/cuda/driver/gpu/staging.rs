@@ -1,11 +1,12 @@
 //! What the host writes to a GPU or reads there passes through pinned memory, which the GPU copies by itself: other streams go on
 //! meanwhile, and what the host has may change as soon as a call returns.
 
+use super::super::answer::failed;
 use super::super::events::Event;
-use super::super::failed;
 use super::super::handles::Pinned;
 use super::Gpu;
-use crate::cuda::launch::{Address, DeviceError};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::Address;
 use cudarc::driver::result;
 
 /// Bytes that are copied at a time.

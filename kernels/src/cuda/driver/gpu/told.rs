@@ -1,9 +1,9 @@
 //! What a GPU is told: the calls of `Device`.
 
+use super::super::answer::failed;
 use super::super::communicator::{Communicator, Id};
 use super::super::cudnn::Cudnn;
 use super::super::events::Event;
-use super::super::failed;
 use super::super::graph::Graph;
 use super::super::handles::{Pinned, Priority, Stream};
 use super::super::library::Library;
@@ -12,12 +12,13 @@ use super::staging::Staging;
 use super::{Description, EIGHT_SINCE, Gpu};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
+use crate::cuda::device::{self, About, Device, InUse, Moment, StopFlag};
 use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::{
-    self, About, Address, Device, DeviceError, InUse, Launch, Moment, Number, StopFlag,
-};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::{Address, Launch, Number};
 use crate::cuda::product::{Operands, Product};
-use crate::cuda::recorder::{Told, tell};
+use crate::cuda::recorded::Told;
+use crate::cuda::recorder::tell;
 use cudarc::driver::result;
 use cudarc::driver::sys;
 
@@ -241,15 +242,15 @@ impl Device for Gpu {
         }
     }
 
-    fn make_ready(&mut self, told: &[Told]) -> Result<launch::Graph, DeviceError> {
+    fn make_ready(&mut self, told: &[Told]) -> Result<device::Graph, DeviceError> {
         let on = self.streams[0].0;
-        let recorded = Graph::record_on(self, on, |gpu| tell(gpu, told));
+        let recorded = Graph::capture(on, || self.with_events_of_its_own(|gpu| tell(gpu, told)));
         // What failed may have left off on any stream.
         self.selected = 0;
-        recorded.map(launch::Graph::new)
+        recorded.map(device::Graph::new)
     }
 
-    fn replay(&mut self, graph: &launch::Graph) -> Result<(), DeviceError> {
+    fn replay(&mut self, graph: &device::Graph) -> Result<(), DeviceError> {
         self.selected = 0;
         graph.of::<Graph>().launch(&self.streams[0])
     }

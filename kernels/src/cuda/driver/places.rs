@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A variable of the environment by its name.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -40,6 +41,21 @@ impl Places {
         }
         folders.extend(Some(PathBuf::from(TOOLKIT)).filter(|folder| folder.is_dir()));
         Self { site_packages, folders }
+    }
+
+    /// Those of this process, looked up once.
+    pub fn of_process() -> &'static Self {
+        static PLACES: OnceLock<Places> = OnceLock::new();
+        PLACES.get_or_init(|| Places::of(&|name| std::env::var_os(name)))
+    }
+
+    /// The first library of such names that the system's loader finds, else the first in `folders`.
+    pub fn open(&self, names: &[&str]) -> Option<libloading::Library> {
+        let in_folders =
+            self.folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+        let paths = names.iter().map(PathBuf::from).chain(in_folders);
+        // SAFETY: loading one of NVIDIA's libraries runs its initialisers, which is what its use does anyway.
+        paths.map(|path| unsafe { libloading::Library::new(path) }).find_map(Result::ok)
     }
 
     /// For the line that says where a library was looked for.
@@ -91,9 +107,26 @@ fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Temporary;
     use super::*;
     use std::fs::{create_dir_all, write};
+
+    /// A folder that goes with this.
+    struct Temporary(PathBuf);
+
+    impl Temporary {
+        /// An empty one.
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("trainwright-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Self(folder.canonicalize().unwrap())
+        }
+    }
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
 
     #[test]
     fn folders_of_nvidia_s_packages_are_found_without_python() {
