@@ -29,11 +29,11 @@ mod device;
 #[cfg(feature = "cuda")]
 pub mod driver;
 pub mod dropout;
-pub mod eight;
 pub mod embedding;
 mod emulator;
 mod error;
 pub mod experts;
+pub mod fp8;
 mod fused;
 pub mod grouped;
 mod launch;
@@ -51,14 +51,14 @@ pub mod tail;
 
 pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
-pub use device::{About, Device, Graph, InUse, Moment, StopFlag};
+pub use device::{About, Device, Event, Graph, InUse, StopFlag};
 pub use emulator::{AttentionFault, AttentionFaultKind, Emulator, Turns};
 pub use error::DeviceError;
 pub use launch::{Address, Launch, Multiprocessors, Number, Touch};
 pub use product::{Compute, Epilogue, Operands, Product};
 pub use queues::ask_for_queues;
-pub use recorded::Told;
-pub use recorder::{Notes, Recorder, Recording};
+pub use recorded::Recorded;
+pub use recorder::{Recorder, Recording, RecordingLog};
 
 /// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.
 pub fn cache_folder() -> Option<std::path::PathBuf> {

@@ -2,12 +2,12 @@
 
 use crate::bench::{Bench, Finding, tolerance};
 use trainwright_kernels::cuda::Address;
-use trainwright_kernels::cuda::eight::{EightOperands, EightProduct, NarrowEight};
+use trainwright_kernels::cuda::fp8::{CastFp8, Fp8Operands, Fp8Product};
 use trainwright_kernels::cuda::{DeviceError, Number};
-use trainwright_kernels::eight::Eight;
+use trainwright_kernels::fp8::Fp8;
 
 /// The code of the nearest number, of two as near the even one: by looking at all of them.
-fn nearest(to: Eight, x: f64) -> u8 {
+fn nearest(to: Fp8, x: f64) -> u8 {
     let sizes =
         (0..=0x7eu8).map(|code| (code, f64::from(to.wide(code)))).filter(|(_, size)| size.is_finite());
     let distance = |size: f64| (x.abs() - size).abs();
@@ -29,7 +29,7 @@ impl Bench<'_> {
 }
 
 pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
-    for (number, to) in Number::ALL.into_iter().flat_map(|number| Eight::ALL.map(|to| (number, to))) {
+    for (number, to) in Number::ALL.into_iter().flat_map(|number| Fp8::ALL.map(|to| (number, to))) {
         // Less than a tile, and some; either copy may be left out; zeros have a scale too.
         let least = 1e-30 / f64::from(to.largest());
         for (rows, width, scale, copies) in [
@@ -53,15 +53,14 @@ pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
             let codes: Vec<u8> = x.values.iter().map(|x| nearest(to, x / scale)).collect();
             let turned: Vec<u8> = (0..size).map(|at| codes[at % rows * width + at / rows]).collect();
             let scale_found = bench.blank(Number::F32, 1)?;
-            let own =
-                NarrowEight { x: x.at, rows: rows as i32, width: width as i32, ..NarrowEight::default() };
+            let own = CastFp8 { x: x.at, rows: rows as i32, width: width as i32, ..CastFp8::default() };
             let mut room = |made: bool| match made {
                 true => bench.device.upload(&vec![0xff; size]),
                 false => Ok(Address::NULL),
             };
             let [out, transposed] = [room(copies[0])?, room(copies[1])?];
             let largest = bench.blank(Number::F32, own.blocks(bench.gpu) as usize)?.at;
-            let own = NarrowEight { largest, scale: scale_found.at, out, transposed, ..own };
+            let own = CastFp8 { largest, scale: scale_found.at, out, transposed, ..own };
             let launches = own.launches(number, to, bench.gpu);
             for launch in &launches {
                 bench.run(launch)?;
@@ -80,19 +79,18 @@ pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
 
 /// Products for a chip whose tensor cores know such numbers.
 pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
-    if !bench.device.multiplies_eight() {
+    if !bench.device.supports_fp8() {
         return Ok(());
     }
     let (rows, columns, inner) = (48usize, 32usize, 80usize);
-    for (left, right) in [(Eight::E4m3, Eight::E4m3), (Eight::E5m2, Eight::E4m3), (Eight::E4m3, Eight::E5m2)]
-    {
+    for (left, right) in [(Fp8::E4m3, Fp8::E4m3), (Fp8::E5m2, Fp8::E4m3), (Fp8::E4m3, Fp8::E5m2)] {
         for (output, accumulate, bias) in [
             (Number::F32, false, false),
             (Number::Bf16, false, false),
             (Number::Bf16, false, true),
             (Number::F32, true, false),
         ] {
-            let mut codes = |of: Eight, count: usize| -> Vec<u8> {
+            let mut codes = |of: Fp8, count: usize| -> Vec<u8> {
                 (0..count).map(|_| nearest(of, 4.0 * bench.next())).collect()
             };
             let (own, other) = (codes(left, rows * inner), codes(right, columns * inner));
@@ -111,7 +109,7 @@ pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
             };
             let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
             let expected: Vec<f64> = places.map(|(row, column)| of(row, column)).collect();
-            let at = EightOperands {
+            let at = Fp8Operands {
                 left: bench.device.upload(&own)?,
                 left_scale: scales[0].at,
                 right: bench.device.upload(&other)?,
@@ -119,10 +117,10 @@ pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
                 out: before.at,
                 bias: if bias { biases.at } else { Address::NULL },
             };
-            let product = EightProduct { rows, columns, inner, left, right, output, accumulate, bias };
-            let [left, right] = [left, right].map(Eight::name);
+            let product = Fp8Product { rows, columns, inner, left, right, output, accumulate, bias };
+            let [left, right] = [left, right].map(Fp8::name);
             let case = format!("{left} times {right} onto {}, bias: {bias}", output.suffix());
-            if let Err(error) = bench.device.multiply_eight(product, at) {
+            if let Err(error) = bench.device.multiply_fp8(product, at) {
                 let (kernel, case, error) = (error.to_string(), case, f64::INFINITY);
                 bench.findings.push(Finding { kernel, case, error, tolerance: 0.0 });
                 continue;

@@ -3,7 +3,7 @@
 use crate::bench::{Array, Bench, rounded};
 use trainwright_kernels::cuda::cross_entropy::{CrossEntropy, JoinMaxima, LossSum};
 use trainwright_kernels::cuda::reduce::{
-    Cast, ClipFactor, ColumnSum, PartSums, SQUARES_PIECE, SquareSums, SquaresPiece, SumBuffers,
+    Cast, ClipFactor, ColumnSum, PartSums, SQUARES_CHUNK, SquareSums, SquaresChunk, SumBuffers,
 };
 use trainwright_kernels::cuda::{Address, DeviceError, Number};
 
@@ -47,10 +47,10 @@ pub(crate) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
 
 /// The norm of gradients by one launch over all of them: of some tensors and of others, as experts' are summed apart.
 pub(crate) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
-    // More than a piece with a rest, whole packs, less than a pack; then so many that a block of parts has several a thread.
-    let few = [SQUARES_PIECE + 1003, 256, 3];
+    // More than a chunk with a rest, whole packs, less than a pack; then so many that a block of parts has several a thread.
+    let few = [SQUARES_CHUNK + 1003, 256, 3];
     let many = vec![5usize; 5003];
-    let (mut pieces, mut expected, mut starts) = (Vec::new(), Vec::new(), [0; 3]);
+    let (mut chunks, mut expected, mut starts) = (Vec::new(), Vec::new(), [0; 3]);
     for (which, lengths) in [&few[..], &many].into_iter().enumerate() {
         // Each begins at a multiple of 16 bytes.
         let room = |length: &usize| length.next_multiple_of(4);
@@ -59,21 +59,21 @@ pub(crate) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
         for (at, length) in lengths.iter().enumerate() {
             // What several ranks hold counts once.
             let scale = [1.0, 0.5, 0.25][at % 3];
-            pieces.extend(SquaresPiece::cut(x.at.after(4 * first), *length, scale));
+            chunks.extend(SquaresChunk::cut(x.at.after(4 * first), *length, scale));
             let own = &x.values[first..first + length];
             sum += f64::from(scale) * own.iter().map(|x| x * x).sum::<f64>();
             first += room(length);
         }
-        starts[which + 1] = pieces.len() as i32;
+        starts[which + 1] = chunks.len() as i32;
         expected.push(sum);
     }
-    let bytes: Vec<u8> = pieces.iter().flat_map(SquaresPiece::bytes).collect();
+    let bytes: Vec<u8> = chunks.iter().flat_map(SquaresChunk::bytes).collect();
     let squares = SquareSums {
-        pieces: bench.device.upload(&bytes)?,
-        partial: bench.words(&vec![u32::MAX; 2 * pieces.len()])?,
+        chunks: bench.device.upload(&bytes)?,
+        partial: bench.words(&vec![u32::MAX; 2 * chunks.len()])?,
     };
     let sums = bench.blank(Number::F32, 2)?;
-    let first = squares.launch(pieces.len());
+    let first = squares.launch(chunks.len());
     let second = PartSums { partial: squares.partial, sums: sums.at, starts }.launch();
     bench.run(&first)?;
     bench.run(&second)?;

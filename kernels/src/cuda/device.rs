@@ -1,42 +1,42 @@
-//! What launches and matrix products run on: the driver's GPU, the emulator, and the recorder around either.
+//! The device trait. The driver's GPU, the emulator, and the recorder around either implement it.
 
 use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
-use super::eight::{EightOperands, EightProduct};
 use super::error::DeviceError;
+use super::fp8::{Fp8Operands, Fp8Product};
 use super::launch::{Address, Launch, Multiprocessors, Number};
 use super::product::{Operands, Product};
-use super::recorded::Told;
+use super::recorded::Recorded;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The moment when all is done that a stream had been told until then. Any stream of the process may wait for it.
+/// A point in a stream's work, as a CUDA event marks it. Any stream of the process may wait for it.
 #[derive(Clone)]
-pub struct Moment(Arc<dyn Any + Send + Sync>);
+pub struct Event(Arc<dyn Any + Send + Sync>);
 
-impl Moment {
+impl Event {
     pub(super) fn new(of: impl Any + Send + Sync) -> Self {
         Self(Arc::new(of))
     }
 
     pub(super) fn of<T: Any>(&self) -> &T {
-        self.0.downcast_ref().expect("a moment is waited for by devices of the kind that it is of")
+        self.0.downcast_ref().expect("devices wait for events of their own kind")
     }
 
-    /// Whether it is the same one, not another one of the same work.
-    pub(super) fn is(&self, other: &Moment) -> bool {
+    /// Whether both are the same recorded event, not two events at the same point.
+    pub(super) fn is(&self, other: &Event) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl std::fmt::Debug for Moment {
+impl std::fmt::Debug for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("Moment")
+        f.write_str("Event")
     }
 }
 
-/// Work that was recorded, for the device that made it ready to tell all of it by one call.
+/// Recorded calls that the device which captured them enqueues by one call: a CUDA graph, or the emulator's list.
 pub struct Graph(Box<dyn Any>);
 
 impl Graph {
@@ -45,18 +45,18 @@ impl Graph {
     }
 
     pub(super) fn of<T: Any>(&self) -> &T {
-        self.0.downcast_ref().expect("a graph is told to the device that made it ready")
+        self.0.downcast_ref().expect("a graph is replayed by the device that captured it")
     }
 }
 
-/// What a device is.
+/// Name, versions and size of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     /// As its driver names it.
     pub name: String,
-    /// The same with what people want to know beside it.
+    /// The name with compute capability and clock, as messages show it.
     pub summary: String,
-    /// Versions of what drives it, for people.
+    /// Versions of its driver and libraries, as messages show them.
     pub versions: String,
     /// Compute capability: 9.0 is (9, 0).
     pub capability: (i32, i32),
@@ -66,43 +66,42 @@ pub struct About {
     pub memory: usize,
 }
 
-/// What of a GPU's memory is in use.
+/// How much of a GPU's memory is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse {
-    /// Bytes that this device has asked the driver for, in whole pieces: what was allocated, and what is left over of them.
+    /// Bytes of the arena's segments: allocated memory and what is free in them.
     pub reserved: usize,
-    /// Bytes that are not free, as the driver counts: those, its context, kernels and libraries, and all that others on the
-    /// GPU have.
+    /// Bytes that the driver counts as used: the arena, contexts, kernels, libraries, and other processes on the GPU.
     pub on_gpu: usize,
 }
 
-/// Whether a run is over for all its ranks: another thread sets it.
+/// Set by another thread when the run is over for all its ranks.
 pub type StopFlag = Arc<AtomicBool>;
 
-/// What has memory and runs kernels and matrix products. It has streams: what one of them is told it does in the order of the
-/// calls; between streams there is no order but by moments. What it is told may still be under way when a call returns, except
-/// for `read`, which waits for its stream, and `finish`.
+/// Memory, streams, kernels and matrix products. A stream does its work in the order of the calls; only events order work of
+/// different streams. Calls enqueue work and may return before it is done, except for `read`, which waits for its stream, and
+/// `finish`.
 pub trait Device {
-    /// Lets that stream do what is told from now on; at first it is stream 0. That one computes, and a GPU begins kernels of the
-    /// others, which communicate, before its.
+    /// Selects the stream of the calls that follow; at first it is stream 0. Stream 0 computes. Kernels of the other streams, which
+    /// communicate, have the higher priority on a GPU.
     fn select(&mut self, stream: usize) -> Result<(), DeviceError>;
 
-    /// The moment when all is done that the selected stream was told so far.
-    fn moment(&mut self) -> Result<Moment, DeviceError>;
+    /// Records an event behind all work of the selected stream so far.
+    fn record_event(&mut self) -> Result<Event, DeviceError>;
 
-    /// Lets what the selected stream is told from now on wait for a moment, which may be of another device of the process.
-    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError>;
+    /// Lets the selected stream wait for an event, which may be of another device of the process.
+    fn wait(&mut self, event: &Event) -> Result<(), DeviceError>;
 
-    /// New memory, 256-byte aligned, with anything in it.
+    /// New memory, 256-byte aligned, with undefined content.
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError>;
 
-    /// New memory of the host, 256-byte aligned, that `copy` copies to and from by itself.
+    /// New pinned memory of the host, 256-byte aligned, which `copy` may read and write.
     fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError>;
 
-    /// Lets the host wait for a moment.
-    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError>;
+    /// Lets the host wait for an event.
+    fn wait_on_host(&mut self, event: &Event) -> Result<(), DeviceError>;
 
-    /// Shows the host its memory that was allocated here. Whoever copies to these bytes or from them was waited for here.
+    /// Gives `work` the bytes at an address of `allocate_on_host`. The caller has waited for all copies to and from them.
     fn on_host(
         &mut self,
         at: Address,
@@ -110,17 +109,16 @@ pub trait Device {
         work: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError>;
 
-    /// Copies the host's bytes to where there is room for them.
+    /// Copies the host's bytes to the device. They have been read when it returns.
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Copies to the host what is there after all that came before.
+    /// Copies bytes to the host behind all work of the selected stream, and waits for them.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Copies within its memory, to it from that of another device of the process, and between either and memory of the
-    /// host that it allocated.
+    /// Copies within its memory, from the memory of another device of the process, or from or to its pinned memory of the host.
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError>;
 
-    /// Zeros.
+    /// Writes zeros.
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError>;
 
     /// Runs a kernel.
@@ -129,40 +127,43 @@ pub trait Device {
     /// Multiplies matrices.
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError>;
 
-    /// Whether it multiplies matrices of numbers of 8 bits: GPUs do from compute capability 8.9 on.
-    fn multiplies_eight(&self) -> bool;
+    /// Whether it multiplies fp8 matrices: GPUs do from compute capability 8.9 on.
+    fn supports_fp8(&self) -> bool;
 
-    /// Multiplies such matrices.
-    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError>;
+    /// Multiplies fp8 matrices.
+    fn multiply_fp8(&mut self, product: Fp8Product, at: Fp8Operands) -> Result<(), DeviceError>;
 
-    /// Whether a library has a fused kernel for an attention in bf16: bytes of memory that it needs for a while, or why not.
+    /// Bytes of workspace that a library's fused kernel needs for an attention in bf16.
+    ///
+    /// # Errors
+    /// The reason if the library has no such kernel.
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String>;
 
-    /// Lets it do so, with so much memory at `workspace`.
+    /// Runs the library's fused kernel with the workspace that `fuses` asked for.
     fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError>;
 
-    /// Which library that is, for people.
+    /// The library's name and version; empty if it was not loaded.
     fn fuser(&self) -> String;
 
-    /// From now on every wait of the host for this device ends with `Stopped` once the flag is set, whether or not the device is
-    /// done: it may be waiting for another rank, which failed.
+    /// From now on each wait of the host for this device ends with `Stopped` once the flag is set, even if the device is not done:
+    /// it may be waiting for another rank, which failed.
     fn stop_when(&mut self, flag: StopFlag);
 
-    /// Waits until all streams have done all.
+    /// Waits until all streams are idle.
     fn finish(&mut self) -> Result<(), DeviceError>;
 
-    /// Notes when all is done that the selected stream was told before.
+    /// Records a time stamp behind all work of the selected stream so far.
     fn mark(&mut self) -> Result<(), DeviceError>;
 
-    /// Seconds from the first noted moment to each of them, which are waited for and then forgotten.
+    /// Waits for all time stamps and removes them. Seconds from the first one to each.
     fn marks(&mut self) -> Result<Vec<f64>, DeviceError>;
 
-    /// What of its memory is in use; none where no driver counts it.
+    /// How much of its memory is in use; `None` if no driver counts it.
     fn used(&self) -> Option<InUse> {
         None
     }
 
-    /// What it is.
+    /// Name, versions and size of the device.
     fn about(&self) -> About;
 
     /// How many multiprocessors it has.
@@ -170,25 +171,25 @@ pub trait Device {
         Multiprocessors(self.about().multiprocessors as i32)
     }
 
-    /// The name of a new group, for all its members.
+    /// A new group's name, for all its members.
     fn new_group(&mut self) -> Result<GroupName, DeviceError>;
 
-    /// Enters a group, when all its members do; `collective` knows it by that number. It returns when all have met in it once: from
-    /// then on telling a message waits for nobody, and only the device does. Whoever is in several groups enters them in an order
-    /// that all keep to. All kernels are loaded by then, since loading one may wait for a collective that is under way.
+    /// Joins a group, which `collective` then knows by that number. It returns when all members have joined and are connected: from
+    /// then on only the device waits for a message, not the host. Devices that join several groups join them in one order. All
+    /// kernels are loaded by then, since loading one may wait for a collective that is under way.
     fn enter(&mut self, group: usize, membership: Membership) -> Result<(), DeviceError>;
 
-    /// This device's part in a collective of a group. A group's collectives are told by all its members in the same order.
+    /// Enqueues this device's part of a collective. All members of a group enqueue its collectives in the same order.
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError>;
 
-    /// Makes recorded work ready to be told by one call. Stream 0 is selected then, whether it could or not. Where collectives are
-    /// among it, all members of their groups do this at the same time.
-    fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError>;
+    /// Makes a graph of recorded calls. Selects stream 0, also if it fails. If collectives are recorded, all members of their groups
+    /// capture at the same time.
+    fn capture(&mut self, recorded: &[Recorded]) -> Result<Graph, DeviceError>;
 
-    /// Tells it all of that: behind what stream 0 was told before, which is selected then.
+    /// Enqueues a graph on stream 0 and selects that.
     fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError>;
 
-    /// Gives all memory back.
+    /// Frees all memory.
     fn clear(&mut self) -> Result<(), DeviceError>;
 
     /// New memory with that content.
@@ -198,7 +199,7 @@ pub trait Device {
         Ok(at)
     }
 
-    /// That many bytes, after all that came before.
+    /// As `read`, into a new vector.
     fn download(&mut self, from: Address, bytes: usize) -> Result<Vec<u8>, DeviceError> {
         let mut read = vec![0; bytes];
         self.read(from, &mut read)?;

@@ -15,7 +15,7 @@ mod library;
 mod nccl;
 mod places;
 mod product;
-mod product_eight;
+mod product_fp8;
 mod wait;
 
 pub use cudnn::plan_without_gpu;

@@ -5,12 +5,12 @@
 //! at once; that streams wait for each other as they must on a GPU is checked beside (`order`).
 
 mod compile;
+mod device_calls;
 mod fused;
 mod group;
 mod memory;
 mod order;
 mod run;
-mod told;
 
 use super::attention::Pass;
 use super::collective::Membership;

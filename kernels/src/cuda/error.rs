@@ -38,13 +38,13 @@ pub enum DeviceError {
         /// The latest whose kernels it loads.
         major: i32,
     },
-    /// A GPU whose tensor cores don't know numbers of 8 bits.
+    /// A GPU whose tensor cores don't multiply fp8.
     #[error(
-        "products of numbers of 8 bits need compute capability 8.9, and {gpu} has {}.{}: choose `bf16`",
+        "fp8 products need compute capability 8.9, and {gpu} has {}.{}: choose `bf16`",
         capability.0,
         capability.1
     )]
-    NoEight {
+    NoFp8 {
         /// Its name.
         gpu: String,
         /// What it has.

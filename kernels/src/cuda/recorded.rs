@@ -2,43 +2,43 @@
 
 use super::attention::{Attention, Pass};
 use super::collective::Collective;
-use super::eight::{EightOperands, EightProduct};
+use super::fp8::{Fp8Operands, Fp8Product};
 use super::launch::{Address, Launch, Number};
 use super::product::{Operands, Product};
 
-/// One thing that a device was told.
+/// One call of a `Device` that enqueues work or orders streams.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
-    /// To take the next ones on that stream.
+pub enum Recorded {
+    /// The stream of the calls that follow.
     Select(usize),
-    /// To note a moment. They are counted from 0.
-    Moment,
-    /// To wait for the moment of that number.
+    /// `record_event`. Events are counted from 0.
+    Event,
+    /// `wait` for the event of that number.
     Wait(usize),
-    /// To copy so many bytes.
+    /// `copy`.
     Copy {
-        /// To there.
+        /// Destination.
         to: Address,
-        /// From there.
+        /// Source.
         from: Address,
-        /// So many.
+        /// Length.
         bytes: usize,
     },
-    /// To write zeros.
+    /// `zero`.
     Zero {
-        /// There.
+        /// Destination.
         at: Address,
-        /// So many bytes.
+        /// Length.
         bytes: usize,
     },
-    /// To run a kernel.
+    /// `launch`.
     Launch(Launch),
-    /// To multiply.
+    /// `multiply`.
     Multiply(Product, Operands),
-    /// To multiply numbers of 8 bits.
-    MultiplyEight(EightProduct, EightOperands),
-    /// To do attention by a library.
+    /// `multiply_fp8`.
+    MultiplyFp8(Fp8Product, Fp8Operands),
+    /// `attend`, with its workspace.
     Attend(Attention, Pass, Address),
-    /// To take part in a collective of a group.
+    /// `collective` in the group of that number.
     Collective(usize, Collective, Number),
 }

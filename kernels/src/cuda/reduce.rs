@@ -48,52 +48,52 @@ impl ColumnSum {
     }
 }
 
-/// Numbers of a `SquaresPiece`, as in reduce.cu.
-pub const SQUARES_PIECE: usize = 16_384;
+/// Numbers of a `SquaresChunk`, as in reduce.cu.
+pub const SQUARES_CHUNK: usize = 16_384;
 
-/// At most `SQUARES_PIECE` numbers of one tensor.
+/// At most `SQUARES_CHUNK` numbers of one tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
-pub struct SquaresPiece {
+pub struct SquaresChunk {
     /// f32: count, from a multiple of 16 bytes on.
     pub x: Address,
     /// How many.
     pub count: i32,
-    /// What the piece's sum is multiplied by.
+    /// What the chunk's sum is multiplied by.
     pub scale: f32,
 }
 
-impl SquaresPiece {
-    /// A tensor of `count` numbers at `x` in pieces.
-    pub fn cut(x: Address, count: usize, scale: f32) -> impl Iterator<Item = SquaresPiece> {
-        (0..count).step_by(SQUARES_PIECE).map(move |first| SquaresPiece {
+impl SquaresChunk {
+    /// A tensor of `count` numbers at `x` in chunks.
+    pub fn cut(x: Address, count: usize, scale: f32) -> impl Iterator<Item = SquaresChunk> {
+        (0..count).step_by(SQUARES_CHUNK).map(move |first| SquaresChunk {
             x: x.after(first * size_of::<f32>()),
-            count: SQUARES_PIECE.min(count - first) as i32,
+            count: SQUARES_CHUNK.min(count - first) as i32,
             scale,
         })
     }
 
     /// As it lies in the device's memory.
-    pub fn bytes(&self) -> [u8; size_of::<SquaresPiece>()] {
+    pub fn bytes(&self) -> [u8; size_of::<SquaresChunk>()] {
         // SAFETY: its fields fill it, so each of its bytes is one.
         unsafe { std::mem::transmute(*self) }
     }
 }
 
-/// Σ x² of each piece times its scale, of any number of tensors in one launch.
+/// Σ x² of each chunk times its scale, of any number of tensors in one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct SquareSums {
-    /// `SquaresPiece`s.
-    pub pieces: Address,
-    /// f64 per piece.
+    /// `SquaresChunk`s.
+    pub chunks: Address,
+    /// f64 per chunk.
     pub partial: Address,
 }
 
 impl SquareSums {
-    /// The launch over that many pieces, at least one.
-    pub fn launch(&self, pieces: usize) -> Launch {
-        Launch::new(FILE, "square_sums", [pieces as i32, 1, 1], 256, self)
+    /// The launch over that many chunks, at least one.
+    pub fn launch(&self, chunks: usize) -> Launch {
+        Launch::new(FILE, "square_sums", [chunks as i32, 1, 1], 256, self)
     }
 }
 
@@ -215,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn pieces_cover_a_tensor() {
-        let pieces: Vec<_> = SquaresPiece::cut(Address(256), SQUARES_PIECE + 3, 0.5).collect();
+    fn chunks_cover_a_tensor() {
+        let chunks: Vec<_> = SquaresChunk::cut(Address(256), SQUARES_CHUNK + 3, 0.5).collect();
         // 16,384 f32 are 65,536 bytes.
-        let of = |x, count| SquaresPiece { x: Address(x), count, scale: 0.5 };
-        assert_eq!(pieces, [of(256, 16_384), of(256 + 65_536, 3)]);
-        assert_eq!(SquaresPiece::cut(Address(256), 0, 1.0).count(), 0);
+        let of = |x, count| SquaresChunk { x: Address(x), count, scale: 0.5 };
+        assert_eq!(chunks, [of(256, 16_384), of(256 + 65_536, 3)]);
+        assert_eq!(SquaresChunk::cut(Address(256), 0, 1.0).count(), 0);
     }
 }

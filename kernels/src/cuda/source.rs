@@ -22,7 +22,7 @@ pub const FILES: [File; 13] = [
     File { name: "columns", text: include_str!("../../cuda/columns.cu") },
     File { name: "cross_entropy", text: include_str!("../../cuda/cross_entropy.cu") },
     File { name: "dropout", text: include_str!("../../cuda/dropout.cu") },
-    File { name: "eight", text: include_str!("../../cuda/eight.cu") },
+    File { name: "fp8", text: include_str!("../../cuda/fp8.cu") },
     File { name: "embedding", text: include_str!("../../cuda/embedding.cu") },
     File { name: "experts", text: include_str!("../../cuda/experts.cu") },
     File { name: "grouped", text: include_str!("../../cuda/grouped.cu") },

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::driver::{Gpu, Library};
-use trainwright_kernels::cuda::{Address, Collective, Device, DeviceError, Membership, Number, Told};
+use trainwright_kernels::cuda::{Address, Collective, Device, DeviceError, Membership, Number, Recorded};
 
 /// A library that stands in for another one.
 struct StandIn(libloading::Library);
@@ -130,13 +130,13 @@ fn events_are_used_again(cuda: &StandIn) {
     let (before, recorded) = (cuda.count("cuEventCreate"), cuda.count("cuEventRecord"));
     let mut gpu = Gpu::open(0).unwrap();
     for _ in 0..1000 {
-        let [one, other] = [gpu.moment().unwrap(), gpu.moment().unwrap()];
+        let [one, other] = [gpu.record_event().unwrap(), gpu.record_event().unwrap()];
         gpu.wait(&one).unwrap();
-        gpu.wait_here(&other).unwrap();
+        gpu.wait_on_host(&other).unwrap();
     }
     assert_eq!(cuda.count("cuEventRecord") - recorded, 2000);
     assert_eq!(cuda.count("cuEventCreate") - before, 2, "as many as were held at a time");
-    let held = gpu.moment().unwrap();
+    let held = gpu.record_event().unwrap();
     drop(gpu);
     // Another rank may still wait for it.
     assert_eq!(made(), 2);
@@ -146,18 +146,24 @@ fn events_are_used_again(cuda: &StandIn) {
 
 fn events_of_a_graph_are_not_used_again(cuda: &StandIn) {
     let mut gpu = Gpu::open(0).unwrap();
-    drop(gpu.moment().unwrap());
+    drop(gpu.record_event().unwrap());
     let made = || ["cuEventCreate", "cuEventDestroy_v2"].map(|name| cuda.count(name));
     let [before, gone] = made();
     let at = gpu.allocate(64).unwrap();
-    let told = [Told::Select(1), Told::Zero { at, bytes: 64 }, Told::Moment, Told::Select(0), Told::Wait(0)];
-    let graph = gpu.make_ready(&told).unwrap();
+    let recorded = [
+        Recorded::Select(1),
+        Recorded::Zero { at, bytes: 64 },
+        Recorded::Event,
+        Recorded::Select(0),
+        Recorded::Wait(0),
+    ];
+    let graph = gpu.capture(&recorded).unwrap();
     // At the beginning, for the second stream; the one that was recorded; at the end of that stream.
     let [after, gone_after] = made();
     assert_eq!([after - before, gone_after - gone], [3, 3]);
     gpu.replay(&graph).unwrap();
     assert_eq!(cuda.count("cuGraphLaunch"), 1);
-    drop(gpu.moment().unwrap());
+    drop(gpu.record_event().unwrap());
     assert_eq!(made()[0], after, "the one from before the graph");
     drop((graph, gpu));
     assert_eq!(["cuGraphExecDestroy", "cuGraphDestroy"].map(|name| cuda.count(name)), [1, 1]);
@@ -228,12 +234,12 @@ fn a_run_that_ends_ends_a_wait(cuda: &StandIn, nccl: &StandIn) {
     let (stop, aborted) = (Arc::new(AtomicBool::new(false)), nccl.count("ncclCommAbort"));
     let mut gpu = in_a_group();
     gpu.stop_when(Arc::clone(&stop));
-    let event = gpu.moment().unwrap();
+    let event = gpu.record_event().unwrap();
     let bytes = gpu.upload(&[1; 64]).unwrap();
     assert_eq!(gpu.finish(), Ok(()));
     cuda.call("stand_in_busy", 1);
     stop.store(true, Ordering::Relaxed);
-    let waits = [gpu.finish(), gpu.wait_here(&event), gpu.read(bytes, &mut [0; 64])];
+    let waits = [gpu.finish(), gpu.wait_on_host(&event), gpu.read(bytes, &mut [0; 64])];
     assert_eq!(waits, [const { Err(DeviceError::Stopped) }; 3]);
     cuda.call("stand_in_busy", 0);
     drop(gpu);

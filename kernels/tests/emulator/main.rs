@@ -3,7 +3,7 @@
 use std::path::Path;
 use trainwright_kernels::cuda::reduce::Cast;
 use trainwright_kernels::cuda::{
-    Compute, Device, DeviceError, Emulator, Epilogue, Number, Operands, Product, Told, Turns,
+    Compute, Device, DeviceError, Emulator, Epilogue, Number, Operands, Product, Recorded, Turns,
 };
 use trainwright_kernels_check::CHECKS;
 
@@ -45,7 +45,7 @@ fn check_order(emulator: impl Fn() -> Emulator) {
     let [rounded, wide] = [200, 400].map(|bytes| one.allocate(bytes).unwrap());
     let copy = other.allocate(200).unwrap();
     one.launch(&Cast { from: x, to: rounded, count: 100 }.launch(Number::F32, gpu)).unwrap();
-    let made = one.moment().unwrap();
+    let made = one.record_event().unwrap();
     one.select(1).unwrap();
     let back = Cast { from: rounded, to: wide, count: 100 }.launch(Number::Bf16, gpu);
     assert!(fails(|| one.launch(&back)));
@@ -57,7 +57,7 @@ fn check_order(emulator: impl Fn() -> Emulator) {
     // Nor may it be written again while others read it.
     one.select(0).unwrap();
     assert!(fails(|| one.zero(rounded, 200)));
-    let read = other.moment().unwrap();
+    let read = other.record_event().unwrap();
     one.wait(&read).unwrap();
     assert!(fails(|| one.zero(rounded, 200)), "the own other stream reads it, too");
     one.finish().unwrap();
@@ -79,8 +79,8 @@ fn check_failed_graph(mut emulator: Emulator) {
         accumulate: false,
         epilogue: Epilogue::GeluGradient,
     };
-    let told = [Told::Select(1), Told::Multiply(product, Operands::default())];
-    let graph = emulator.make_ready(&told).unwrap();
+    let recorded = [Recorded::Select(1), Recorded::Multiply(product, Operands::default())];
+    let graph = emulator.capture(&recorded).unwrap();
     assert!(matches!(emulator.replay(&graph), Err(DeviceError::NoAlgorithm(_))));
     emulator.zero(x, 256).unwrap();
     emulator.select(0).unwrap();

@@ -1,4 +1,4 @@
-//! Events, which are used again and again: a step records thousands, and each would be made and destroyed by the driver.
+//! EventPool, which are used again and again: a step records thousands, and each would be made and destroyed by the driver.
 
 use super::answer::{failed, is_done};
 use super::handles::Stream;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A pool of events of one kind.
 #[derive(Debug, Clone)]
-pub(super) struct Events(Arc<Pool>);
+pub(super) struct EventPool(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
@@ -40,7 +40,7 @@ impl Drop for Raw {
     }
 }
 
-impl Events {
+impl EventPool {
     /// None yet; those to come have such flags.
     pub fn new(flags: sys::CUevent_flags) -> Self {
         Self(Arc::new(Pool { flags, free: Mutex::default() }))
@@ -50,7 +50,7 @@ impl Events {
     ///
     /// It may have been recorded before, and others may still wait for it as it was then: a wait is for what the event stood for
     /// when the wait was enqueued (CUDA driver API, cuStreamWaitEvent).
-    pub fn record(&self, on: &Stream) -> Result<Event, DeviceError> {
+    pub fn record(&self, on: &Stream) -> Result<PooledEvent, DeviceError> {
         let free = self.0.free().pop();
         let raw = match free {
             Some(raw) => raw,
@@ -58,19 +58,19 @@ impl Events {
         };
         // SAFETY: both are alive.
         unsafe { event::record(raw.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
-        Ok(Event { raw: Some(raw), pool: Arc::clone(&self.0) })
+        Ok(PooledEvent { raw: Some(raw), pool: Arc::clone(&self.0) })
     }
 }
 
 /// A recorded event. It goes back to its pool.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct PooledEvent {
     /// `None` only while it is dropped.
     raw: Option<Raw>,
     pool: Arc<Pool>,
 }
 
-impl Event {
+impl PooledEvent {
     fn raw(&self) -> sys::CUevent {
         self.raw.as_ref().expect("it is not dropped yet").0
     }
@@ -89,14 +89,14 @@ impl Event {
     }
 
     /// Milliseconds from an earlier one to this one, of a pool with times. Both are over.
-    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, DeviceError> {
+    pub fn milliseconds_since(&self, earlier: &PooledEvent) -> Result<f32, DeviceError> {
         // SAFETY: both are alive.
         unsafe { event::elapsed(earlier.raw(), self.raw()) }
             .map_err(|error| failed("cuEventElapsedTime", error))
     }
 }
 
-impl Drop for Event {
+impl Drop for PooledEvent {
     fn drop(&mut self) {
         let raw = self.raw.take();
         self.pool.free().extend(raw);

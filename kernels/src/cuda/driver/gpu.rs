@@ -2,13 +2,13 @@
 
 mod context;
 mod description;
+mod device_calls;
 mod staging;
-mod told;
 
 use super::answer::failed;
 use super::communicator::Communicator;
 use super::cudnn::Cudnn;
-use super::events::{Event, Events};
+use super::events::{EventPool, PooledEvent};
 use super::handles::{Pinned, Priority, Stream};
 use super::image::compiled;
 use super::library::Library;
@@ -35,7 +35,7 @@ pub use description::Description;
 const OLDEST_DRIVER: i32 = 12_080;
 
 /// The first compute capability whose tensor cores multiply numbers of 8 bits.
-const EIGHT_SINCE: (i32, i32) = (8, 9);
+const FP8_SINCE: (i32, i32) = (8, 9);
 
 /// A GPU that this thread uses.
 #[derive(Debug)]
@@ -58,10 +58,10 @@ pub struct Gpu {
     staging: Option<Staging>,
     /// By number.
     groups: BTreeMap<usize, Communicator>,
-    events: Events,
+    events: EventPool,
     /// Those of marks, which have times.
-    timed_events: Events,
-    marks: Vec<Event>,
+    timed_events: EventPool,
+    marks: Vec<PooledEvent>,
     /// Whether the host is to wait no longer.
     stop: Option<StopFlag>,
 }
@@ -93,12 +93,12 @@ impl Gpu {
     }
 
     /// Refuses one of them that does not multiply numbers of 8 bits.
-    pub fn require_eight(index: usize) -> Result<(), DeviceError> {
+    pub fn require_fp8(index: usize) -> Result<(), DeviceError> {
         let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
         let capability = capability(device)?;
-        match capability >= EIGHT_SINCE {
+        match capability >= FP8_SINCE {
             true => Ok(()),
-            false => Err(DeviceError::NoEight { gpu: name(device)?, capability }),
+            false => Err(DeviceError::NoFp8 { gpu: name(device)?, capability }),
         }
     }
 
@@ -132,8 +132,8 @@ impl Gpu {
             cudnn: None,
             staging: None,
             groups: BTreeMap::new(),
-            events: Events::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
-            timed_events: Events::new(sys::CUevent_flags::CU_EVENT_DEFAULT),
+            events: EventPool::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
+            timed_events: EventPool::new(sys::CUevent_flags::CU_EVENT_DEFAULT),
             marks: Vec::new(),
             stop: None,
         })
@@ -180,7 +180,7 @@ impl Gpu {
 
     /// Does work whose events nobody uses again: one that was recorded into a graph stands for nothing outside of that.
     pub(super) fn with_events_of_its_own<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        let events = Events::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let events = EventPool::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let before = std::mem::replace(&mut self.events, events);
         let done = work(self);
         self.events = before;

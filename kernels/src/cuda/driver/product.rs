@@ -4,8 +4,8 @@ use super::answer::failed;
 use super::handles::Stream;
 use super::library::Library;
 use crate::cuda::device::Device;
-use crate::cuda::eight::EightProduct;
 use crate::cuda::error::DeviceError;
+use crate::cuda::fp8::Fp8Product;
 use crate::cuda::launch::{Address, Number};
 use crate::cuda::product::{Compute, Epilogue, Operands, Product};
 use cudarc::cublaslt::{result, sys};
@@ -19,7 +19,7 @@ pub struct Products {
     workspace: Address,
     /// By how their addresses are aligned, too.
     chosen: HashMap<(Product, u32), Chosen>,
-    pub(super) chosen_eight: HashMap<(EightProduct, u32), Chosen>,
+    pub(super) chosen_fp8: HashMap<(Fp8Product, u32), Chosen>,
 }
 
 /// Descriptors and algorithm of a product.
@@ -53,8 +53,8 @@ impl Products {
     pub fn new(device: &mut dyn Device) -> Result<Self, DeviceError> {
         Library::CublasLt.require()?;
         let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
-        let (chosen, chosen_eight) = (HashMap::new(), HashMap::new());
-        Ok(Self { handle, workspace: device.allocate(WORKSPACE)?, chosen, chosen_eight })
+        let (chosen, chosen_fp8) = (HashMap::new(), HashMap::new());
+        Ok(Self { handle, workspace: device.allocate(WORKSPACE)?, chosen, chosen_fp8 })
     }
 
     /// Puts a product on a stream; two at a time would share the workspace, so they are on one stream or wait.
@@ -261,7 +261,7 @@ impl Drop for Products {
     fn drop(&mut self) {
         // SAFETY: each is destroyed here alone.
         unsafe {
-            for chosen in self.chosen.values().chain(self.chosen_eight.values()) {
+            for chosen in self.chosen.values().chain(self.chosen_fp8.values()) {
                 let _ = result::destroy_matmul_desc(chosen.description);
                 for layout in chosen.layouts {
                     let _ = result::destroy_matrix_layout(layout);

@@ -65,18 +65,18 @@ impl Order {
     }
 
     /// What the selected stream knows now.
-    pub fn moment(&mut self) -> Clock {
+    pub fn record(&mut self) -> Clock {
         self.work().1.clone()
     }
 
     /// The selected stream waits for that.
-    pub fn wait(&mut self, moment: &Clock) {
-        self.streams[self.selected].join(moment);
+    pub fn wait(&mut self, event: &Clock) {
+        self.streams[self.selected].join(event);
     }
 
     /// The host waits for that.
-    pub fn wait_here(&mut self, moment: &Clock) {
-        self.host.join(moment);
+    pub fn wait_on_host(&mut self, event: &Clock) {
+        self.host.join(event);
     }
 
     /// What the host knows.
@@ -180,7 +180,7 @@ mod tests {
     fn who_reads_waits_for_who_wrote_and_who_writes_for_who_read() {
         let (mut history, mut one, mut other) = (History::default(), Order::new(1), Order::new(2));
         write(&mut history, 0..8, &mut one).unwrap();
-        let written = one.moment();
+        let written = one.record();
         assert_eq!(read(&mut history, 4..6, &mut other), Err((1, 0)));
         read(&mut history, 8..9, &mut other).unwrap();
         other.wait(&written);
@@ -189,12 +189,12 @@ mod tests {
         read(&mut history, 4..6, &mut one).unwrap();
         write(&mut history, 0..4, &mut one).unwrap();
         assert_eq!(write(&mut history, 4..8, &mut one), Err((2, 0)));
-        one.wait(&other.moment());
+        one.wait(&other.record());
         write(&mut history, 4..8, &mut one).unwrap();
     }
 
     #[test]
-    fn streams_of_a_device_have_no_order_but_by_moments_and_the_host() {
+    fn streams_of_a_device_have_no_order_but_by_events_and_the_host() {
         let (mut history, mut own) = (History::default(), Order::new(1));
         write(&mut history, 0..8, &mut own).unwrap();
         own.select(1);
@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(read(&mut history, 0..1, &mut own), Err((1, 1)));
         assert_eq!(history.seen(0..1, own.host()), Err((1, 1)));
         own.select(1);
-        let written = own.moment();
-        own.wait_here(&written);
+        let written = own.record();
+        own.wait_on_host(&written);
         history.seen(0..1, own.host()).unwrap();
         own.finish_all();
         read(&mut history, 0..1, &mut own).unwrap();

@@ -1,24 +1,24 @@
-//! What a GPU is told: the calls of `Device`.
+//! The calls of `Device` on a GPU.
 
 use super::super::answer::failed;
 use super::super::communicator::{Communicator, Id};
 use super::super::cudnn::Cudnn;
-use super::super::events::Event;
+use super::super::events::PooledEvent;
 use super::super::graph::Graph;
 use super::super::handles::{Pinned, Priority, Stream};
 use super::super::library::Library;
 use super::super::product::Products;
 use super::staging::Staging;
-use super::{Description, EIGHT_SINCE, Gpu};
+use super::{Description, FP8_SINCE, Gpu};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
-use crate::cuda::device::{self, About, Device, InUse, Moment, StopFlag};
-use crate::cuda::eight::{EightOperands, EightProduct};
+use crate::cuda::device::{self, About, Device, Event, InUse, StopFlag};
 use crate::cuda::error::DeviceError;
+use crate::cuda::fp8::{Fp8Operands, Fp8Product};
 use crate::cuda::launch::{Address, Launch, Number};
 use crate::cuda::product::{Operands, Product};
-use crate::cuda::recorded::Told;
-use crate::cuda::recorder::tell;
+use crate::cuda::recorded::Recorded;
+use crate::cuda::recorder::enqueue;
 use cudarc::driver::result;
 use cudarc::driver::sys;
 
@@ -65,12 +65,12 @@ impl Device for Gpu {
         Ok(())
     }
 
-    fn moment(&mut self) -> Result<Moment, DeviceError> {
-        Ok(Moment::new(self.events.record(self.selected())?))
+    fn record_event(&mut self) -> Result<Event, DeviceError> {
+        Ok(Event::new(self.events.record(self.selected())?))
     }
 
-    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        moment.of::<Event>().hold_back(self.selected())
+    fn wait(&mut self, event: &Event) -> Result<(), DeviceError> {
+        event.of::<PooledEvent>().hold_back(self.selected())
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
@@ -88,8 +88,8 @@ impl Device for Gpu {
         Ok(at)
     }
 
-    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        self.wait_until(|| moment.of::<Event>().is_over())
+    fn wait_on_host(&mut self, event: &Event) -> Result<(), DeviceError> {
+        self.wait_until(|| event.of::<PooledEvent>().is_over())
     }
 
     fn on_host(
@@ -135,12 +135,12 @@ impl Device for Gpu {
         self.with_products(|products, on| products.multiply(product, at, on))
     }
 
-    fn multiplies_eight(&self) -> bool {
-        self.description.capability >= EIGHT_SINCE
+    fn supports_fp8(&self) -> bool {
+        self.description.capability >= FP8_SINCE
     }
 
-    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
-        self.with_products(|products, on| products.multiply_eight(product, at, on))
+    fn multiply_fp8(&mut self, product: Fp8Product, at: Fp8Operands) -> Result<(), DeviceError> {
+        self.with_products(|products, on| products.multiply_fp8(product, at, on))
     }
 
     /// On chips before Blackwell: there no order of sums is promised for what is asked of backward here.
@@ -242,12 +242,12 @@ impl Device for Gpu {
         }
     }
 
-    fn make_ready(&mut self, told: &[Told]) -> Result<device::Graph, DeviceError> {
+    fn capture(&mut self, recorded: &[Recorded]) -> Result<device::Graph, DeviceError> {
         let on = self.streams[0].0;
-        let recorded = Graph::capture(on, || self.with_events_of_its_own(|gpu| tell(gpu, told)));
+        let graph = Graph::capture(on, || self.with_events_of_its_own(|gpu| enqueue(gpu, recorded)));
         // What failed may have left off on any stream.
         self.selected = 0;
-        recorded.map(device::Graph::new)
+        graph.map(device::Graph::new)
     }
 
     fn replay(&mut self, graph: &device::Graph) -> Result<(), DeviceError> {

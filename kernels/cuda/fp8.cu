@@ -45,7 +45,7 @@ template <typename F> DEVICE u8 eight_bits(float x) {
 }
 #endif
 
-template <typename T> struct NarrowEight {
+template <typename T> struct CastFp8 {
     const T* x;            // rows x width
     float* largest;        // per block of the first launch: its largest |x|
     float* scale;          // [0] by what numbers of 8 bits are multiplied
@@ -56,7 +56,7 @@ template <typename T> struct NarrowEight {
 };
 
 // A thread takes 16 bytes after 16 bytes, all threads side by side, and single numbers of what is left or does not begin there.
-template <typename T> DEVICE void largest_of(const NarrowEight<T>& a) {
+template <typename T> DEVICE void largest_of(const CastFp8<T>& a) {
     __shared__ float scratch[32];
     const int size = Pack<T>::size;
     i64 total = (i64)a.rows * a.width, packs = (u64)a.x % 16 == 0 ? total / size : 0;
@@ -74,7 +74,7 @@ template <typename T> DEVICE void largest_of(const NarrowEight<T>& a) {
 
 // A block of 256 threads turns 32 rows of 32 columns, through shared memory where columns become rows: tensor cores want
 // either operand of numbers of 8 bits with what is summed over in one piece, and backward sums over the other dimension.
-template <typename T, typename F> DEVICE void narrow_eight(const NarrowEight<T>& a) {
+template <typename T, typename F> DEVICE void cast_fp8(const CastFp8<T>& a) {
     __shared__ float scratch[32];
     __shared__ u8 tile[32][36];
     float largest = 0.0f;
@@ -106,11 +106,11 @@ template <typename T, typename F> DEVICE void narrow_eight(const NarrowEight<T>&
 }
 
 #define NARROW_EIGHT(suffix, T)                                                                                \
-    DEVICE void narrow_e4m3_of_##suffix(const NarrowEight<T>& a) { narrow_eight<T, E4m3>(a); }                 \
-    DEVICE void narrow_e5m2_of_##suffix(const NarrowEight<T>& a) { narrow_eight<T, E5m2>(a); }                 \
-    ENTRY(largest_##suffix, 256, NarrowEight<T>, largest_of<T>)                                                \
-    ENTRY(narrow_e4m3_##suffix, 256, NarrowEight<T>, narrow_e4m3_of_##suffix)                                  \
-    ENTRY(narrow_e5m2_##suffix, 256, NarrowEight<T>, narrow_e5m2_of_##suffix)
+    DEVICE void narrow_e4m3_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E4m3>(a); }                 \
+    DEVICE void narrow_e5m2_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E5m2>(a); }                 \
+    ENTRY(largest_##suffix, 256, CastFp8<T>, largest_of<T>)                                                \
+    ENTRY(narrow_e4m3_##suffix, 256, CastFp8<T>, narrow_e4m3_of_##suffix)                                  \
+    ENTRY(narrow_e5m2_##suffix, 256, CastFp8<T>, narrow_e5m2_of_##suffix)
 
 NARROW_EIGHT(f32, float)
 NARROW_EIGHT(bf16, bf16)

@@ -1,10 +1,10 @@
-//! Numbers of 8 bits: their formats, and tensors rounded to them as kernels/cuda/eight.cu does it.
+//! Numbers of 8 bits: their formats, and tensors rounded to them as kernels/cuda/fp8.cu does it.
 //!
 //! Source: Micikevicius et al. 2022, "FP8 formats for deep learning", arXiv 2209.05433.
 
 /// A format of numbers of 8 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Eight {
+pub enum Fp8 {
     /// 4 bits of exponent and 3 of mantissa, up to 448: weights and activations.
     E4m3,
     /// 5 and 2, up to 57,344: gradients.
@@ -14,31 +14,31 @@ pub enum Eight {
 /// A tensor whose largest number is smaller has the scale of this one: factors of smaller ones are beyond f32.
 const LEAST_LARGEST: f32 = 1e-30;
 
-impl Eight {
+impl Fp8 {
     /// Both.
-    pub const ALL: [Eight; 2] = [Eight::E4m3, Eight::E5m2];
+    pub const ALL: [Fp8; 2] = [Fp8::E4m3, Fp8::E5m2];
 
     /// As names of kernels say it.
     pub fn name(self) -> &'static str {
         match self {
-            Eight::E4m3 => "e4m3",
-            Eight::E5m2 => "e5m2",
+            Fp8::E4m3 => "e4m3",
+            Fp8::E5m2 => "e5m2",
         }
     }
 
     /// The largest number.
     pub fn largest(self) -> f32 {
         match self {
-            Eight::E4m3 => 448.0,
-            Eight::E5m2 => 57_344.0,
+            Fp8::E4m3 => 448.0,
+            Fp8::E5m2 => 57_344.0,
         }
     }
 
     /// Bits of the mantissa, and what is added to exponents.
     fn layout(self) -> (u32, u32) {
         match self {
-            Eight::E4m3 => (3, 7),
-            Eight::E5m2 => (2, 15),
+            Fp8::E4m3 => (3, 7),
+            Fp8::E5m2 => (2, 15),
         }
     }
 
@@ -52,8 +52,8 @@ impl Eight {
             _ => (1.0 + mantissa) * 2f32.powi(exponent - bias),
         };
         let size = match (self, code & 0x7f) {
-            (Eight::E4m3, 0x7f) | (Eight::E5m2, 0x7d..) => f32::NAN,
-            (Eight::E5m2, 0x7c) => f32::INFINITY,
+            (Fp8::E4m3, 0x7f) | (Fp8::E5m2, 0x7d..) => f32::NAN,
+            (Fp8::E5m2, 0x7c) => f32::INFINITY,
             _ => size,
         };
         if code & 0x80 == 0 { size } else { -size }
@@ -64,8 +64,8 @@ impl Eight {
         let (mantissa_bits, bias) = self.layout();
         let (sign, size) = ((x.to_bits() >> 24) as u8 & 0x80, x.to_bits() & 0x7fff_ffff);
         let last = match self {
-            Eight::E4m3 => 0x7e,
-            Eight::E5m2 => 0x7b,
+            Fp8::E4m3 => 0x7e,
+            Fp8::E5m2 => 0x7b,
         };
         if x.is_nan() {
             return sign | 0x7f;
@@ -105,18 +105,18 @@ mod tests {
     #[test]
     fn codes_are_the_numbers_of_the_formats() {
         // Table 1 of the source: largest, least normal and least number of each.
-        let e4m3 = [0x7e, 0x08, 0x01, 0xb8].map(|code| Eight::E4m3.wide(code));
+        let e4m3 = [0x7e, 0x08, 0x01, 0xb8].map(|code| Fp8::E4m3.wide(code));
         assert_eq!(e4m3, [448.0, 2f32.powi(-6), 2f32.powi(-9), -1.0]);
-        let e5m2 = [0x7b, 0x04, 0x01, 0x3e].map(|code| Eight::E5m2.wide(code));
+        let e5m2 = [0x7b, 0x04, 0x01, 0x3e].map(|code| Fp8::E5m2.wide(code));
         assert_eq!(e5m2, [57_344.0, 2f32.powi(-14), 2f32.powi(-16), 1.5]);
-        assert!(Eight::E4m3.wide(0xff).is_nan() && Eight::E5m2.wide(0x7d).is_nan());
-        assert_eq!(Eight::E5m2.wide(0xfc), f32::NEG_INFINITY);
+        assert!(Fp8::E4m3.wide(0xff).is_nan() && Fp8::E5m2.wide(0x7d).is_nan());
+        assert_eq!(Fp8::E5m2.wide(0xfc), f32::NEG_INFINITY);
     }
 
     /// Each number is its own nearest; half way between two the even code is; a little to either side the nearer one.
     #[test]
     fn the_nearest_code_is_found() {
-        for format in Eight::ALL {
+        for format in Fp8::ALL {
             let last = format.code(f32::INFINITY);
             assert_eq!(format.wide(last), format.largest());
             for code in 0..last {
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn the_largest_number_of_a_tensor_is_the_formats() {
         // The scale is 1/64 for e4m3: 7 is 448 of them; 0.11 is 7.04, of which 7 are kept in steps of 0.5.
-        let rounded = Eight::E4m3.rounded(&[7.0, -0.11, 0.0]);
+        let rounded = Fp8::E4m3.rounded(&[7.0, -0.11, 0.0]);
         assert_eq!(rounded, [7.0, -7.0 / 64.0, 0.0]);
         // Nothing is larger than nothing, and what is very small is no NaN.
-        assert_eq!(Eight::E5m2.rounded(&[0.0, -0.0]), [0.0, 0.0]);
-        assert!(Eight::ALL.iter().all(|format| format.rounded(&[1e-40, 0.0]).iter().all(|x| x.is_finite())));
-        assert!(Eight::E5m2.rounded(&[f32::NAN, 1.0])[0].is_nan());
+        assert_eq!(Fp8::E5m2.rounded(&[0.0, -0.0]), [0.0, 0.0]);
+        assert!(Fp8::ALL.iter().all(|format| format.rounded(&[1e-40, 0.0]).iter().all(|x| x.is_finite())));
+        assert!(Fp8::E5m2.rounded(&[f32::NAN, 1.0])[0].is_nan());
     }
 }

@@ -1,14 +1,14 @@
-//! Numbers of 8 bits: launches of eight.cu, and products of them, whose sums are f32.
+//! Numbers of 8 bits: launches of fp8.cu, and products of them, whose sums are f32.
 
 use super::launch::{Address, Launch, Multiprocessors, Number};
-use crate::eight::Eight;
+use crate::fp8::Fp8;
 
-const FILE: &str = "eight";
+const FILE: &str = "fp8";
 
 /// A matrix in numbers of 8 bits with a scale.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
-pub struct NarrowEight {
+pub struct CastFp8 {
     /// rows × width.
     pub x: Address,
     /// f32, `blocks()`, for the launches alone.
@@ -27,15 +27,15 @@ pub struct NarrowEight {
     pub blocks: i32,
 }
 
-impl NarrowEight {
+impl CastFp8 {
     /// How many numbers `largest` has.
     pub fn blocks(&self, gpu: Multiprocessors) -> i32 {
         gpu.strided(i64::from(self.rows) * i64::from(self.width), 256)
     }
 
     /// Both launches.
-    pub fn launches(&self, from: Number, to: Eight, gpu: Multiprocessors) -> [Launch; 2] {
-        let own = NarrowEight { blocks: self.blocks(gpu), ..*self };
+    pub fn launches(&self, from: Number, to: Fp8, gpu: Multiprocessors) -> [Launch; 2] {
+        let own = CastFp8 { blocks: self.blocks(gpu), ..*self };
         let largest = format!("largest_{}", from.suffix());
         let narrow = format!("narrow_{}_{}", to.name(), from.suffix());
         // Each block reads what all blocks of the first launch have found: not more of them than two waves.
@@ -51,7 +51,7 @@ impl NarrowEight {
 /// out (rows × columns) = scales · left (rows × inner) · rightᵀ (columns × inner): what is summed over lies in one piece on both
 /// sides, as tensor cores want it. 16 divides all dimensions. Not both sides are e5m2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct EightProduct {
+pub struct Fp8Product {
     /// Of the result.
     pub rows: usize,
     /// Of the result.
@@ -59,9 +59,9 @@ pub struct EightProduct {
     /// What is summed over.
     pub inner: usize,
     /// Of `left`.
-    pub left: Eight,
+    pub left: Fp8,
     /// Of `right`.
-    pub right: Eight,
+    pub right: Fp8,
     /// Of the result.
     pub output: Number,
     /// Whether the result is added to what is there.
@@ -72,10 +72,10 @@ pub struct EightProduct {
 
 /// Where the matrices are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EightOperands {
+pub struct Fp8Operands {
     /// rows × inner.
     pub left: Address,
-    /// f32, as `NarrowEight` leaves it.
+    /// f32, as `CastFp8` leaves it.
     pub left_scale: Address,
     /// columns × inner.
     pub right: Address,

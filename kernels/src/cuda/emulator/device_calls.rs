@@ -1,19 +1,19 @@
-//! What an emulator is told: the calls of `Device`.
+//! The calls of `Device` on an emulator.
 
 use super::memory::{Buffer, FENCE, Line, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::{Clock, History};
 use super::{AttentionFaultKind, Emulator, Turns, fused, group};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
-use crate::cuda::device::{About, Device, Graph, Moment, StopFlag};
-use crate::cuda::eight::{EightOperands, EightProduct};
+use crate::cuda::device::{About, Device, Event, Graph, StopFlag};
 use crate::cuda::error::DeviceError;
+use crate::cuda::fp8::{Fp8Operands, Fp8Product};
 use crate::cuda::fused::Shape;
 use crate::cuda::launch::{Address, Launch, Number};
 use crate::cuda::product::{Epilogue, Operands, Product};
-use crate::cuda::recorded::Told;
-use crate::cuda::recorder::tell;
-use crate::eight::Eight;
+use crate::cuda::recorded::Recorded;
+use crate::cuda::recorder::enqueue;
+use crate::fp8::Fp8;
 use std::time::Instant;
 
 /// Bytes of memory that an emulated GPU says it has: buffers take the host's, as much as there is.
@@ -27,13 +27,13 @@ impl Device for Emulator {
         Ok(())
     }
 
-    fn moment(&mut self) -> Result<Moment, DeviceError> {
-        Ok(Moment::new(self.order.moment()))
+    fn record_event(&mut self) -> Result<Event, DeviceError> {
+        Ok(Event::new(self.order.record()))
     }
 
-    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        group::check_received(moment.of());
-        self.order.wait(moment.of::<Clock>());
+    fn wait(&mut self, event: &Event) -> Result<(), DeviceError> {
+        group::check_received(event.of());
+        self.order.wait(event.of::<Clock>());
         Ok(())
     }
 
@@ -51,9 +51,9 @@ impl Device for Emulator {
         self.allocate(bytes)
     }
 
-    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        group::check_received(moment.of());
-        self.order.wait_here(moment.of::<Clock>());
+    fn wait_on_host(&mut self, event: &Event) -> Result<(), DeviceError> {
+        group::check_received(event.of());
+        self.order.wait_on_host(event.of::<Clock>());
         Ok(())
     }
 
@@ -182,14 +182,14 @@ impl Device for Emulator {
         Ok(())
     }
 
-    fn multiplies_eight(&self) -> bool {
+    fn supports_fp8(&self) -> bool {
         true
     }
 
-    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
-        let EightProduct { rows, columns, inner, output, accumulate, bias, .. } = product;
+    fn multiply_fp8(&mut self, product: Fp8Product, at: Fp8Operands) -> Result<(), DeviceError> {
+        let Fp8Product { rows, columns, inner, output, accumulate, bias, .. } = product;
         let is_known = [rows, columns, inner].iter().all(|size| size % 16 == 0)
-            && [product.left, product.right].contains(&Eight::E4m3)
+            && [product.left, product.right].contains(&Fp8::E4m3)
             && (!bias || output == Number::Bf16);
         if !is_known {
             return Err(DeviceError::NoAlgorithm(format!("{product:?}")));
@@ -207,7 +207,7 @@ impl Device for Emulator {
             (at.out, size, true),
         ];
         self.touch(memory, "a product", &touched);
-        let codes = |at, count, of: Eight| -> Vec<f64> {
+        let codes = |at, count, of: Fp8| -> Vec<f64> {
             inside(memory, at, count).iter().map(|code| f64::from(of.wide(*code))).collect()
         };
         let (left, right) =
@@ -325,7 +325,7 @@ impl Device for Emulator {
             }
         };
         let own = self.brought(from, brings, number, "a collective");
-        let all = group::meet(&membership, done, (own, self.order.moment()), &self.stop)?;
+        let all = group::meet(&membership, done, (own, self.order.record()), &self.stop)?;
         all.iter().for_each(|brought| self.order.wait(&brought.1));
         let made: Vec<f32> = match summed {
             Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),
@@ -335,13 +335,13 @@ impl Device for Emulator {
         Ok(())
     }
 
-    fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError> {
-        Ok(Graph::new(told.to_vec()))
+    fn capture(&mut self, recorded: &[Recorded]) -> Result<Graph, DeviceError> {
+        Ok(Graph::new(recorded.to_vec()))
     }
 
     /// What was recorded, one after the other: with the arguments and the addresses that it had then.
     fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError> {
-        tell(self, graph.of::<Vec<Told>>())
+        enqueue(self, graph.of::<Vec<Recorded>>())
     }
 
     fn clear(&mut self) -> Result<(), DeviceError> {
