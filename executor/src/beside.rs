@@ -9,7 +9,7 @@ use crate::tensor::{Tensor, take_buffer};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use trainwright_kernels::cuda::Moment;
+use trainwright_kernels::cuda::Event;
 use trainwright_spec::plan::Offload;
 use trainwright_spec::program::Place;
 
@@ -28,7 +28,7 @@ pub(crate) struct Beside {
 pub(crate) enum Away {
     OnDrive(Stowed),
     /// From that moment on.
-    OnHost(Tensor, Option<Moment>),
+    OnHost(Tensor, Option<Event>),
 }
 
 /// Numbers on a drive.

@@ -31,8 +31,8 @@ pub(crate) use words::{HostWords, Sorted, SortedThere, Words};
 use crate::error::Fault;
 use std::borrow::Cow;
 use trainwright_kernels::Onto;
-use trainwright_kernels::cuda::{Collective, GroupName, InUse, Membership, Moment, Number, StopFlag};
-use trainwright_kernels::eight::Eight;
+use trainwright_kernels::cuda::{Collective, Event, GroupName, InUse, Membership, Number, StopFlag};
+use trainwright_kernels::fp8::Fp8;
 
 /// Rows of numbers as one side of a product.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ pub(crate) struct Product<'a> {
     pub onto: Onto,
     pub bias: Option<Slice<'a>>,
     /// The numbers of 8 bits that left and right are rounded to before, each with a scale; none leaves them as they are.
-    pub eight: Option<[Eight; 2]>,
+    pub eight: Option<[Fp8; 2]>,
 }
 
 /// Columns of rows that become columns of as many other rows.
@@ -180,18 +180,18 @@ pub(crate) trait Device:
     }
 
     /// When all is done that the selected stream was told so far.
-    fn moment(&self) -> Option<Moment> {
+    fn moment(&self) -> Option<Event> {
         None
     }
 
     /// Lets what the selected stream is told next wait for a moment, which may be another rank's.
-    fn wait(&self, _moment: &Moment) {}
+    fn wait(&self, _moment: &Event) {}
 
     /// Lets every stream wait for all that the others were told.
     fn join_streams(&self) {}
 
     /// Other ranks read these numbers until that moment.
-    fn read_until(&self, _numbers: Slice, _moment: &Moment) {}
+    fn read_until(&self, _numbers: Slice, _moment: &Event) {}
 
     /// The sum of as many numbers of several ranks, in their order.
     fn sum(&self, to: SliceMut, _all: &[Slice]) {

@@ -10,14 +10,14 @@ use crate::error::Fault;
 use crate::tensor::Tensor;
 use crate::transport::{Mailboxes, Route, Tag};
 use crate::watch::Pulse;
-use trainwright_kernels::cuda::Moment;
+use trainwright_kernels::cuda::Event;
 
 /// Numbers of a rank for others to read.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     numbers: Far,
     /// When they are there; none after a fault, which stops all.
-    moment: Option<Moment>,
+    moment: Option<Event>,
 }
 
 /// The offers of all ranks of a process.
@@ -98,7 +98,7 @@ impl<'a> Near<'a> {
 }
 
 /// Others read a tensor until that moment.
-pub(crate) fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: Option<&Moment>) {
+pub(crate) fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: Option<&Event>) {
     let Some(moment) = read else { return };
     // Who gets the memory next waits, and so does who writes there without giving it back.
     device.read_until(tensor.slice(), moment);

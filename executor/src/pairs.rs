@@ -25,7 +25,7 @@ use crate::near::end_of_loan;
 use crate::tensor::Tensor;
 use crate::transport::{Route, Tag, Transport, mark, tag};
 use std::collections::{BTreeMap, VecDeque};
-use trainwright_kernels::cuda::{Collective, Moment};
+use trainwright_kernels::cuda::{Collective, Event};
 
 /// A rank that sends, and the one that receives.
 pub(crate) type Ends = (usize, usize);
@@ -44,7 +44,7 @@ struct Pair {
     /// That of this rank's device.
     stream: usize,
     /// What was sent, and when it is over, as long as the other one has not said that it receives it.
-    sent: VecDeque<(Tensor, Option<Moment>)>,
+    sent: VecDeque<(Tensor, Option<Event>)>,
     /// What came before it was wanted.
     early: BTreeMap<Tag, Tensor>,
 }
@@ -120,7 +120,7 @@ impl<'a> Pairs<'a> {
 }
 
 /// What was sent, as soon as the send is over. The stream that sends may be told to send more meanwhile, and is not waited for.
-fn give_back(device: &dyn Device, (tensor, over): (Tensor, Option<Moment>)) {
+fn give_back(device: &dyn Device, (tensor, over): (Tensor, Option<Event>)) {
     let selected = device.select(COMPUTE);
     end_of_loan(device, &tensor, over.as_ref());
     drop(tensor);

@@ -38,10 +38,10 @@ use step::{Steady, StepMemory};
 use structs::{address, int, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
-use trainwright_kernels::cuda::reduce::{Cast, SQUARES_PIECE};
+use trainwright_kernels::cuda::reduce::{Cast, SQUARES_CHUNK};
 use trainwright_kernels::cuda::tail::{Tail, TailOperands};
 use trainwright_kernels::cuda::{
-    self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment,
+    self, Address, Collective, Compute, DeviceError, Epilogue, Event, GroupName, Launch, Membership,
     Multiprocessors, Number, Operands, StopFlag, columns,
 };
 
@@ -294,18 +294,18 @@ impl Device for Cuda {
         let ones: Vec<(Slice, f32)> = all.iter().map(|own| (*own, 1.0)).collect();
         let (_parts, partial, [count, _]) = self.square_parts([&ones, &[]]);
         let mut parts = self.read_doubles(partial, count).into_iter();
-        all.iter().map(|own| parts.by_ref().take(own.len().div_ceil(SQUARES_PIECE)).sum()).collect()
+        all.iter().map(|own| parts.by_ref().take(own.len().div_ceil(SQUARES_CHUNK)).sum()).collect()
     }
 
     fn select(&self, stream: usize) -> usize {
         self.memory.borrow_mut().select(stream)
     }
 
-    fn moment(&self) -> Option<Moment> {
+    fn moment(&self) -> Option<Event> {
         self.memory.borrow_mut().moment()
     }
 
-    fn wait(&self, moment: &Moment) {
+    fn wait(&self, moment: &Event) {
         self.run(|memory| memory.device.wait(moment));
     }
 
@@ -313,7 +313,7 @@ impl Device for Cuda {
         self.memory.borrow_mut().join();
     }
 
-    fn read_until(&self, numbers: Slice, moment: &Moment) {
+    fn read_until(&self, numbers: Slice, moment: &Event) {
         self.memory.borrow_mut().read_until(numbers.device().at, moment);
     }
 

@@ -2,11 +2,11 @@
 
 use trainwright_kernels::cuda::activation::Residual;
 use trainwright_kernels::cuda::attention::{Attention, Pass};
-use trainwright_kernels::cuda::eight::{EightOperands, EightProduct};
+use trainwright_kernels::cuda::fp8::{Fp8Operands, Fp8Product};
 use trainwright_kernels::cuda::measure::{Bench, Effort};
 use trainwright_kernels::cuda::norm::NormForward;
 use trainwright_kernels::cuda::{Address, Compute, DeviceError, Epilogue, Number, Operands, Product};
-use trainwright_kernels::eight::Eight;
+use trainwright_kernels::fp8::Fp8;
 use trainwright_spec::cluster::MeasuredKernel;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
@@ -158,9 +158,9 @@ fn products(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, D
             add(sizes, precision, timed.map(|timed| timed.seconds))?;
         }
     }
-    if bench.device.multiplies_eight() {
+    if bench.device.supports_fp8() {
         let scale = bench.random(Number::F32, 1)?;
-        let at = EightOperands {
+        let at = Fp8Operands {
             left: at.left,
             left_scale: scale,
             right: at.right,
@@ -170,17 +170,17 @@ fn products(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, D
         };
         for sizes in grid(shapes, Number::Bf16.size(), shapes.flops[0]) {
             let [rows, columns, inner] = sizes;
-            let product = EightProduct {
+            let product = Fp8Product {
                 rows,
                 columns,
                 inner,
-                left: Eight::E4m3,
-                right: Eight::E4m3,
+                left: Fp8::E4m3,
+                right: Fp8::E4m3,
                 output: Number::Bf16,
                 accumulate: false,
                 bias: false,
             };
-            let timed = bench.time(|device| device.multiply_eight(product, at));
+            let timed = bench.time(|device| device.multiply_fp8(product, at));
             add(sizes, Precision::Fp8, timed.map(|timed| timed.seconds))?;
         }
     }

@@ -4,7 +4,7 @@
 use super::super::{Device, Slice, SliceMut, Updated, stream_of};
 use super::{Cuda, bytes};
 use crate::device::Numbers;
-use trainwright_kernels::cuda::{Address, Moment, Number};
+use trainwright_kernels::cuda::{Address, Event, Number};
 use trainwright_spec::program::Stream;
 
 /// What of a tensor goes back to the GPU.
@@ -18,7 +18,7 @@ pub(super) enum Back {
 struct There {
     numbers: Numbers,
     /// From that moment on.
-    from: Option<Moment>,
+    from: Option<Event>,
 }
 
 /// Whether the host keeps the moments of a tensor, or its weights.
@@ -36,7 +36,7 @@ impl Cuda {
         mut work: impl FnMut(usize, &mut Updated) -> R,
     ) -> Vec<R> {
         let told = self.moment();
-        let wait = |moment: &Option<Moment>| moment.iter().for_each(|moment| self.wait(moment));
+        let wait = |moment: &Option<Event>| moment.iter().for_each(|moment| self.wait(moment));
         let [to_host, from_host] = [Stream::ToHost, Stream::FromHost].map(stream_of);
         let before = self.select(to_host);
         wait(&told);
@@ -106,7 +106,7 @@ impl Cuda {
             }
         };
         self.run(|memory| {
-            there.from.iter().try_for_each(|moment| memory.device.wait_here(moment))?;
+            there.from.iter().try_for_each(|moment| memory.device.wait_on_host(moment))?;
             memory.device.on_host(far.at, far.bytes(), &mut look)
         });
         let put = |to: SliceMut, from: Address| {
