@@ -1,12 +1,12 @@
-//! Memory of a device from few large segments, given out from front to back. Nothing is taken back by itself: who has no use for
-//! something keeps it for the next who needs as much.
+//! Memory of a device in a few large segments, handed out from front to back. The arena frees all at once; the caller reuses single
+//! allocations.
 
 use super::launch::Address;
 
-/// What every address is a multiple of: what the fastest matrix products ask for.
+/// Alignment of each address in bytes: the one of the fastest matrix products.
 const ALIGNMENT: usize = 256;
 
-/// Segments of memory and how much of them is given out.
+/// Segments of memory and how much of each is handed out.
 #[derive(Debug, Default)]
 pub struct Arena {
     segments: Vec<Segment>,
@@ -19,14 +19,14 @@ struct Segment {
     used: usize,
 }
 
-/// Bytes of a segment, unless more are wanted at a time: few calls for a small model, and little left over of a large one.
+/// Bytes of a segment, unless one allocation needs more: few calls for a small model, little waste for a large one.
 const SEGMENT: usize = 256 << 20;
 
 impl Arena {
-    /// That many bytes of the first segment that has them, or of a new one, which `reserve` makes of a size.
+    /// Memory of the first segment with room, or of a new one from `reserve`, which gets its size in bytes.
     ///
     /// # Errors
-    /// Those of `reserve`. If there is no memory for a whole segment, one of just that many bytes is tried.
+    /// Those of `reserve`. If there is no memory for a segment of the usual size, one of just `bytes` is tried first.
     pub fn take<E>(
         &mut self,
         bytes: usize,
@@ -52,12 +52,12 @@ impl Arena {
         Ok(at)
     }
 
-    /// Bytes of all segments, whether they are given out or not. None is given up before all are, so it is the most there was.
+    /// Bytes of all segments, handed out or not. Segments are freed together, so this is also the peak.
     pub fn reserved(&self) -> usize {
         self.segments.iter().map(|segment| segment.size).sum()
     }
 
-    /// Gives all segments up.
+    /// Removes all segments; their addresses, to be freed.
     pub fn clear(&mut self) -> impl Iterator<Item = Address> {
         std::mem::take(&mut self.segments).into_iter().map(|segment| segment.base)
     }

@@ -3,10 +3,10 @@
 use super::launch::{Address, Launch};
 
 const FILE: &str = "optimizer";
-/// Numbers of a chunk, as in optimizer.cu.
+/// Elements of a chunk, as in optimizer.cu.
 pub const CHUNK: usize = 16_384;
 
-/// At most `CHUNK` numbers of one tensor.
+/// At most `CHUNK` elements of one tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Chunk {
@@ -14,24 +14,24 @@ pub struct Chunk {
     pub weight: Address,
     /// f32.
     pub gradient: Address,
-    /// f32: momentum, or the first moment, or nothing.
+    /// f32: momentum or the first moment, or `NULL`.
     pub first: Address,
-    /// f32: the second moment, or nothing.
+    /// f32: the second moment, or `NULL`.
     pub second: Address,
-    /// bf16: what forward and backward use, or nothing.
+    /// bf16: the copy of the weights that forward and backward read, or `NULL`.
     pub copy: Address,
-    /// How many numbers.
+    /// Elements.
     pub count: i32,
-    /// Which tensor.
+    /// Index of the tensor.
     pub tensor: i32,
     /// Weight decay.
     pub decay: f32,
-    /// Fills up.
+    /// Padding.
     pub unused: i32,
 }
 
 impl Chunk {
-    /// A tensor of `count` numbers in chunks. `self` has its addresses.
+    /// The chunks of a tensor of `count` elements. `self` has the tensor's addresses.
     pub fn cut(&self, count: usize) -> Vec<Chunk> {
         let part = |first: usize| {
             let behind = |address: Address, size: usize| match address {
@@ -51,14 +51,14 @@ impl Chunk {
         (0..count).step_by(CHUNK).map(part).collect()
     }
 
-    /// As it lies in the device's memory.
+    /// Its bytes in the device's memory.
     pub fn bytes(&self) -> [u8; size_of::<Chunk>()] {
         // SAFETY: its fields fill it, so each of its bytes is one.
         unsafe { std::mem::transmute(*self) }
     }
 }
 
-/// What changes from step to step. It is in the device's memory, so that the launches of a step are those of any other.
+/// The scalars that change from step to step. They are in the device's memory, so that all steps have the same launches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct StepScalars {
@@ -77,7 +77,7 @@ impl StepScalars {
         Self { rate, correction1, correction2 }
     }
 
-    /// As it lies in the device's memory.
+    /// Its bytes in the device's memory.
     pub fn bytes(&self) -> [u8; size_of::<StepScalars>()] {
         // SAFETY: its fields fill it, so each of its bytes is one.
         unsafe { std::mem::transmute(*self) }
@@ -90,7 +90,7 @@ impl StepScalars {
 pub struct Optimizer {
     /// `Chunk`s.
     pub chunks: Address,
-    /// f32: what gradients are multiplied by, as `reduce::ClipFactor` makes it.
+    /// f32: the factor of the gradients, from `reduce::ClipFactor`.
     pub factor: Address,
     /// A `StepScalars`.
     pub scalars: Address,
@@ -117,7 +117,7 @@ pub enum Method {
     AdamW,
     /// Adam whose weight decay is part of the gradient.
     Adam,
-    /// SGD with momentum, or without where chunks have no place for it.
+    /// SGD with momentum; plain SGD if `Chunk::first` is `NULL`.
     Momentum,
     /// Adam whose step is scaled by layer.
     Lamb,
@@ -164,13 +164,13 @@ impl Optimizer {
     }
 }
 
-/// What each tensor's step is multiplied by.
+/// The factor of each tensor's step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct TrustRatios {
     /// f64, two per chunk.
     pub partial: Address,
-    /// u32: where each tensor's chunks begin; tensors + 1.
+    /// u32, tensors + 1: the first chunk of each tensor, then the number of chunks.
     pub starts: Address,
     /// f32 per tensor.
     pub decays: Address,
@@ -190,10 +190,10 @@ mod tests {
 
     #[test]
     fn chunks_cover_a_tensor() {
-        let whole = Chunk { weight: Address(1 << 20), copy: Address(1 << 30), ..Chunk::default() };
-        let chunks = whole.cut(CHUNK + 5);
+        let tensor = Chunk { weight: Address(1 << 20), copy: Address(1 << 30), ..Chunk::default() };
+        let chunks = tensor.cut(CHUNK + 5);
         assert_eq!(chunks.iter().map(|chunk| chunk.count).collect::<Vec<_>>(), [CHUNK as i32, 5]);
-        // 16384 numbers on: 65536 bytes of f32, half of bf16. Nothing stays nothing.
+        // 16384 elements: 65536 bytes of f32, half of that in bf16. NULL stays NULL.
         assert_eq!(chunks[1].weight, Address((1 << 20) + 65_536));
         assert_eq!(chunks[1].copy, Address((1 << 30) + 32_768));
         assert_eq!(chunks[1].second, Address::NULL);

@@ -1,7 +1,6 @@
-//! Attention by cuDNN, where it is there and has an engine for a shape.
+//! Attention by cuDNN, if the library is installed and has an engine for the shape.
 //!
-//! Nothing here is decided for good at the first sight of the library: whether it does an attention is what its own engines say
-//! when they are asked for a plan, once for each shape.
+//! Its engines are asked for a plan once for each shape; no list of supported shapes is kept here.
 
 mod description;
 mod descriptor;
@@ -20,22 +19,22 @@ use descriptor::done;
 use plan::{Plan, Target};
 use std::collections::HashMap;
 
-/// The library with the plans it has made so far.
+/// The library with its plans so far.
 #[derive(Debug)]
 pub(super) struct Cudnn {
     handle: sys::cudnnHandle_t,
     version: usize,
-    /// Bytes of workspace that a plan may want.
+    /// The most bytes of workspace that a plan may need.
     most: usize,
-    /// Those there are none of with the reason.
+    /// By shape; `Err` says why there is none.
     plans: HashMap<Shape, Result<Plan, String>>,
 }
 
-/// 9.10: what is asked for here means the same from there on.
+/// 9.10, the oldest version whose attributes mean what this module assumes.
 const OLDEST: usize = 91_000;
 
 impl Cudnn {
-    /// On the GPU of this thread, for plans that want at most so many bytes of workspace.
+    /// On the GPU of this thread, for plans of at most `most` bytes of workspace.
     pub fn new(most: usize) -> Result<Self, DeviceError> {
         let version = version()?;
         let mut handle = std::ptr::null_mut();
@@ -44,7 +43,7 @@ impl Cudnn {
         Ok(Self { handle, version, most, plans: HashMap::new() })
     }
 
-    /// Its name and version.
+    /// Name and version.
     pub fn name(&self) -> String {
         written(self.version)
     }
@@ -60,7 +59,7 @@ impl Cudnn {
         plan.as_ref().map(|plan| plan.workspace).map_err(String::clone)
     }
 
-    /// Puts an attention on a stream for which there is a plan.
+    /// Enqueues an attention for which `plan` succeeded.
     pub fn run(
         &self,
         attention: &Attention,
@@ -84,18 +83,18 @@ impl Drop for Cudnn {
     }
 }
 
-/// Bytes of workspace, however many, that cuDNN's plan for an attention has on a GPU that need not be there; `properties` is
-/// what cuDNN itself writes down of one, as JSON.
+/// Bytes of workspace of cuDNN's plan for an attention on a GPU that need not be installed. `properties` is cuDNN's own
+/// description of that GPU, as JSON. The size is not limited.
 ///
 /// # Errors
-/// Without the library, or if it has no plan.
+/// If the library is missing or has no plan.
 pub fn plan_without_gpu(properties: &str, attention: &Attention, pass: Pass) -> Result<usize, DeviceError> {
     let version = version()?;
     let shape = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?;
     Ok(Target::properties(properties)?.plan(&shape, version, usize::MAX)?.workspace)
 }
 
-/// The library's version, if it is there and can be used: 9.10.2 is 91002.
+/// The library's version, if it is installed and recent enough: 9.10.2 is 91002.
 fn version() -> Result<usize, DeviceError> {
     Library::Cudnn.require()?;
     // SAFETY: it gives a constant.
@@ -104,7 +103,7 @@ fn version() -> Result<usize, DeviceError> {
         let (found, oldest) = (written(version), written(OLDEST));
         return Err(failed("cudnnGetVersion", format_args!("{found} is older than {oldest}")));
     }
-    // Without the cublasLt of its own CUDA it would end the process.
+    // cuDNN would end the process without the cublasLt of its own CUDA.
     // SAFETY: it gives a constant.
     let cuda = unsafe { sys::cudnnGetCudartVersion() } / 1000;
     let needed = format!("libcublasLt.so.{cuda}");
@@ -118,7 +117,7 @@ fn version() -> Result<usize, DeviceError> {
     }
 }
 
-/// As people write a version.
+/// Name and version as messages show them.
 fn written(version: usize) -> String {
     format!("cuDNN {}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }

@@ -1,4 +1,4 @@
-//! EventPool, which are used again and again: a step records thousands, and each would be made and destroyed by the driver.
+//! Pools of events: a step records thousands, and creating and destroying each by the driver takes time.
 
 use super::answer::{failed, is_done};
 use super::handles::Stream;
@@ -14,7 +14,7 @@ pub(super) struct EventPool(Arc<Pool>);
 #[derive(Debug)]
 struct Pool {
     flags: sys::CUevent_flags,
-    /// Those that nobody holds.
+    /// Events for reuse.
     free: Mutex<Vec<Raw>>,
 }
 
@@ -24,7 +24,7 @@ impl Pool {
     }
 }
 
-/// An event of the driver's.
+/// A CUDA event.
 #[derive(Debug)]
 struct Raw(sys::CUevent);
 
@@ -41,15 +41,15 @@ impl Drop for Raw {
 }
 
 impl EventPool {
-    /// None yet; those to come have such flags.
+    /// An empty pool. Its events are created with these flags.
     pub fn new(flags: sys::CUevent_flags) -> Self {
         Self(Arc::new(Pool { flags, free: Mutex::default() }))
     }
 
-    /// An event that is over when all is done that is on a stream now.
+    /// Records an event behind the work of a stream so far.
     ///
-    /// It may have been recorded before, and others may still wait for it as it was then: a wait is for what the event stood for
-    /// when the wait was enqueued (CUDA driver API, cuStreamWaitEvent).
+    /// Reuse is safe while streams still wait for an earlier recording of the event: a wait is for the event's state when the wait
+    /// was enqueued (CUDA driver API, cuStreamWaitEvent).
     pub fn record(&self, on: &Stream) -> Result<PooledEvent, DeviceError> {
         let free = self.0.free().pop();
         let raw = match free {
@@ -62,7 +62,7 @@ impl EventPool {
     }
 }
 
-/// A recorded event. It goes back to its pool.
+/// A recorded event, which returns to its pool on drop.
 #[derive(Debug)]
 pub(super) struct PooledEvent {
     /// `None` only while it is dropped.
@@ -75,20 +75,20 @@ impl PooledEvent {
         self.raw.as_ref().expect("it is not dropped yet").0
     }
 
-    /// Whether all is done that it stands for.
+    /// Whether the work before it is done.
     pub fn is_over(&self) -> Result<bool, DeviceError> {
         // SAFETY: it is alive.
         is_done("cuEventQuery", unsafe { sys::cuEventQuery(self.raw()) })
     }
 
-    /// Lets what comes next on a stream wait for it.
+    /// Lets a stream wait for it.
     pub fn hold_back(&self, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are alive; the driver keeps what it needs of the event.
         unsafe { stream::wait_event(on.0, self.raw(), sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
             .map_err(|error| failed("cuStreamWaitEvent", error))
     }
 
-    /// Milliseconds from an earlier one to this one, of a pool with times. Both are over.
+    /// Milliseconds from an earlier event to this one. Both are over, and their pool records times.
     pub fn milliseconds_since(&self, earlier: &PooledEvent) -> Result<f32, DeviceError> {
         // SAFETY: both are alive.
         unsafe { event::elapsed(earlier.raw(), self.raw()) }

@@ -1,4 +1,4 @@
-//! Launches that were captured once and are started together: one call for a whole step.
+//! CUDA graphs: work captured once and launched by one call.
 
 use super::answer::failed;
 use super::handles::Stream;
@@ -6,11 +6,11 @@ use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys;
 
-/// What was captured.
+/// An instantiated graph.
 #[derive(Debug)]
 pub struct Graph {
     ready: sys::CUgraphExec,
-    /// Behind what was made of it.
+    /// Declared after `ready`, so that it is dropped later.
     _captured: Captured,
 }
 
@@ -18,8 +18,8 @@ pub struct Graph {
 struct Captured(sys::CUgraph);
 
 impl Graph {
-    /// Records what `work` puts on a stream that is alive, and on others that wait for it, without running it. All kernels must have
-    /// run before: compiling and loading are not allowed while recording.
+    /// Captures what `work` enqueues on a stream that is alive, and on streams that wait for it, without running it. All kernels must
+    /// be loaded before: compiling and loading are not allowed during capture.
     pub(super) fn capture(
         on: sys::CUstream,
         work: impl FnOnce() -> Result<(), DeviceError>,
@@ -38,7 +38,7 @@ impl Graph {
         Ok(Self { ready, _captured: captured })
     }
 
-    /// Puts all of it on a stream.
+    /// Enqueues it on a stream.
     pub fn launch(&self, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are alive.
         unsafe { graph::launch(self.ready, on.0) }.map_err(|error| failed("cuGraphLaunch", error))

@@ -1,4 +1,4 @@
-//! Which of NVIDIA's libraries are there. cudarc panics where one is missing, so each is asked for before its first use.
+//! Which of NVIDIA's libraries are installed. cudarc panics if one is missing, so `require` comes before the first use of each.
 //!
 //! The system's loader comes first: `LD_LIBRARY_PATH` and its own folders. What it does not find is loaded from the folders in
 //! `places` by its full path. cudarc, which opens libraries by name, then gets the loaded one: the loader compares names with those
@@ -10,7 +10,7 @@ use crate::cuda::error::DeviceError;
 use std::ffi::OsStr;
 use std::sync::OnceLock;
 
-/// One of them.
+/// One of NVIDIA's libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     /// The driver.
@@ -62,11 +62,11 @@ impl Library {
         }
     }
 
-    /// Whether it is there; asked once.
+    /// Whether it is installed; looked up once.
     pub fn is_there(self) -> bool {
         static FOUND: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
         *FOUND[self as usize].get_or_init(|| match self {
-            // The driver is the system's alone.
+            // Only the system's own folders hold the driver.
             Library::Driver => self.is_found(),
             Library::Nccl => Nccl::get().is_some_and(|loaded| loaded.is_ok()),
             _ => self.is_found() || self.load_from(Places::of_process()) && self.is_found(),
@@ -87,7 +87,7 @@ impl Library {
         }
     }
 
-    /// Loads it for the rest of the process, and what it looks for by name itself; whether it was in one of the folders.
+    /// Loads it, and the libraries that it opens by name, for the rest of the process; whether a folder had it.
     fn load_from(self, places: &Places) -> bool {
         let Some(library) = places.open(self.files()) else { return false };
         if self == Library::Nvrtc {
@@ -97,13 +97,13 @@ impl Library {
         true
     }
 
-    /// Its name and version as people write them, if it is there and tells.
+    /// Its name and version as messages show them; `None` if it is missing or has no version function.
     pub fn version(self) -> Option<String> {
         let [major, minor, patch] = self.parts()?;
         Some(format!("{} {major}.{minor}.{patch}", self.name()))
     }
 
-    /// The three parts of its version, if it is there and tells.
+    /// The three parts of its version; `None` if it is missing or has no version function.
     pub fn parts(self) -> Option<[usize; 3]> {
         if !self.is_there() {
             return None;
@@ -119,12 +119,15 @@ impl Library {
         }
     }
 
-    /// An error that says where it was looked for, if it is not there.
+    /// Checks that it is installed.
+    ///
+    /// # Errors
+    /// `Missing`, with the folders that were searched.
     pub fn require(self) -> Result<(), DeviceError> {
         if self.is_there() {
             return Ok(());
         }
-        // A library without a function that is needed is there, and is of no use.
+        // NCCL is installed, but too old to have a function that is called here.
         if let (Library::Nccl, Some(Err(error))) = (self, Nccl::get()) {
             return Err(error);
         }
@@ -146,7 +149,7 @@ impl Library {
     }
 }
 
-/// Loads what NVRTC opens by name when it compiles: a library whose name ends with its own version.
+/// Loads the library that NVRTC opens by name when it compiles; that name ends with NVRTC's version.
 fn load_builtins(places: &Places) {
     let entries = places.folders.iter().flat_map(std::fs::read_dir).flatten().flatten();
     let is_one = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("libnvrtc-builtins.so."));

@@ -10,17 +10,17 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Where the toolkit's installer puts its libraries.
 const TOOLKIT: &str = "/usr/local/cuda/lib64";
 
-/// Where libraries may be beside the loader's own folders.
+/// Where libraries may be, apart from the loader's own folders.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Folders of Python packages, whether or not they hold packages of NVIDIA's.
+    /// Folders of Python packages, with or without NVIDIA's packages.
     pub site_packages: Vec<PathBuf>,
     /// Folders that may hold libraries.
     pub folders: Vec<PathBuf>,
 }
 
 impl Places {
-    /// Those of an environment. Python itself is not asked: starting it takes longer than to look into its folders.
+    /// The places that an environment names. Python itself is not asked: starting it takes longer than looking into its folders.
     pub fn of(environment: Environment) -> Self {
         let mut site_packages = Vec::new();
         for prefix in prefixes(environment) {
@@ -43,13 +43,13 @@ impl Places {
         Self { site_packages, folders }
     }
 
-    /// Those of this process, looked up once.
+    /// The places of this process, looked up once.
     pub fn of_process() -> &'static Self {
         static PLACES: OnceLock<Places> = OnceLock::new();
         PLACES.get_or_init(|| Places::of(&|name| std::env::var_os(name)))
     }
 
-    /// The first library of such names that the system's loader finds, else the first in `folders`.
+    /// The first library with one of the names that the system's loader finds, else the first in `folders`.
     pub fn open(&self, names: &[&str]) -> Option<libloading::Library> {
         let in_folders =
             self.folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
@@ -58,7 +58,7 @@ impl Places {
         paths.map(|path| unsafe { libloading::Library::new(path) }).find_map(Result::ok)
     }
 
-    /// For the line that says where a library was looked for.
+    /// The folders as an error message lists them.
     pub fn written(&self) -> String {
         let all: Vec<String> = self.site_packages.iter().map(|own| own.display().to_string()).collect();
         match all.is_empty() {
@@ -96,7 +96,7 @@ fn add(all: &mut Vec<PathBuf>, one: PathBuf) {
     }
 }
 
-/// What is in a folder under such names, in their order; nothing if it cannot be read.
+/// The wanted entries of a folder, sorted; none if it can't be read.
 fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(&wanted));
@@ -110,11 +110,11 @@ mod tests {
     use super::*;
     use std::fs::{create_dir_all, write};
 
-    /// A folder that goes with this.
+    /// A temporary folder, removed on drop.
     struct Temporary(PathBuf);
 
     impl Temporary {
-        /// An empty one.
+        /// A new, empty folder.
         fn new(name: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("trainwright-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&folder).unwrap();

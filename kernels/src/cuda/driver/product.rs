@@ -1,4 +1,4 @@
-//! Matrix products by cublasLt, with what can be done to the result before it is written.
+//! Matrix products by cublasLt, with its epilogues.
 
 use super::answer::failed;
 use super::handles::Stream;
@@ -12,12 +12,12 @@ use cudarc::cublaslt::{result, sys};
 use std::collections::HashMap;
 use std::ffi::c_void;
 
-/// cublasLt with the algorithms it has chosen so far.
+/// cublasLt with the algorithms chosen so far.
 #[derive(Debug)]
 pub struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: Address,
-    /// By how their addresses are aligned, too.
+    /// By product and alignment of the operands in bytes.
     chosen: HashMap<(Product, u32), Chosen>,
     pub(super) chosen_fp8: HashMap<(Fp8Product, u32), Chosen>,
 }
@@ -31,10 +31,10 @@ pub(super) struct Chosen {
     pub algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
-/// What a descriptor names beside the matrices, where it is given.
+/// Addresses among a descriptor's attributes: bias, auxiliary matrix, scales. `NULL` ones are left out.
 pub(super) type Pointers = Vec<(sys::cublasLtMatmulDescAttributes_t, Address)>;
 
-/// A call of a product that was chosen.
+/// A call of a product with its chosen algorithm.
 pub(super) struct Call<'a> {
     pub chosen: &'a Chosen,
     pub pointers: Pointers,
@@ -45,11 +45,11 @@ pub(super) struct Call<'a> {
     pub on: &'a Stream,
 }
 
-/// What NVIDIA recommends for Hopper.
+/// Bytes; NVIDIA's recommendation for Hopper.
 const WORKSPACE: usize = 32 << 20;
 
 impl Products {
-    /// Asks for the library and takes its workspace from the GPU's memory.
+    /// Loads the library and allocates its workspace on the device.
     pub fn new(device: &mut dyn Device) -> Result<Self, DeviceError> {
         Library::CublasLt.require()?;
         let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
@@ -57,7 +57,7 @@ impl Products {
         Ok(Self { handle, workspace: device.allocate(WORKSPACE)?, chosen, chosen_fp8 })
     }
 
-    /// Puts a product on a stream; two at a time would share the workspace, so they are on one stream or wait.
+    /// Enqueues a product. All products share one workspace, so the caller uses one stream or orders its streams.
     pub fn multiply(&mut self, product: Product, at: Operands, on: &Stream) -> Result<(), DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
         let alignment = alignment(&[at.left, at.right, at.out, at.aux, at.bias]);
@@ -78,7 +78,7 @@ impl Products {
         })
     }
 
-    /// Puts a product that was chosen on a stream.
+    /// Enqueues a product with its chosen algorithm.
     pub(super) fn call(&self, call: Call) -> Result<(), DeviceError> {
         let Chosen { description, layouts: [right_layout, left_layout, out_layout], algorithm } = call.chosen;
         let (one, beta) = (1.0f32, if call.accumulate { 1.0f32 } else { 0.0 });
@@ -110,8 +110,7 @@ impl Products {
         .map_err(|error| failed("cublasLtMatmul", error))
     }
 
-    /// cublasLt's matrices lie column after column, so it is given the transposed product: outᵀ = rightᵀ leftᵀ, whose
-    /// matrices lie as ours do.
+    /// cublasLt's matrices are column-major, so it gets the transposed product outᵀ = rightᵀ leftᵀ of our row-major ones.
     fn choose(&self, product: Product, pointers: &Pointers, alignment: u32) -> Result<Chosen, DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
         let compute = match product.compute {
@@ -158,8 +157,8 @@ impl Products {
         }
     }
 
-    /// The library's choice for matrices that begin at multiples of `alignment` bytes. It takes the alignment of a bias and the
-    /// like from the pointers themselves, and looks at nothing there.
+    /// The library's choice for matrices aligned to `alignment` bytes. It takes the alignment of a bias and the like from their
+    /// pointers, which it does not dereference.
     pub(super) fn algorithm(
         &self,
         description: sys::cublasLtMatmulDesc_t,
@@ -205,13 +204,14 @@ impl Products {
     }
 }
 
-/// By what addresses can all be divided, up to 256, as far as algorithms depend on it. Nothing is everywhere.
+/// The common alignment of addresses in bytes, at most 256, above which algorithms don't differ. `NULL` has any alignment.
 pub(super) fn alignment(addresses: &[Address]) -> u32 {
     let together = addresses.iter().fold(256, |together, address| together | address.0);
     1 << together.trailing_zeros()
 }
 
-/// An address near one that is given, with that alignment and no better one: what is chosen for it does for all that have it.
+/// An address with exactly that alignment, in bytes, close to the given one: an algorithm chosen for it suits all addresses with that
+/// alignment. `NULL` stays `NULL`.
 pub(super) fn worst(address: Address, alignment: u32) -> Address {
     let alignment = u64::from(alignment);
     match address {
@@ -227,7 +227,7 @@ unsafe fn point(description: sys::cublasLtMatmulDesc_t, pointers: &Pointers) -> 
     given.try_for_each(|(attribute, address)| unsafe { set(description, *attribute, &address.0) })
 }
 
-/// What cublasLt calls such numbers.
+/// cublasLt's data type.
 pub(super) fn kind_of(number: Number) -> sys::cudaDataType {
     match number {
         Number::F32 => sys::cudaDataType::CUDA_R_32F,
@@ -235,7 +235,7 @@ pub(super) fn kind_of(number: Number) -> sys::cudaDataType {
     }
 }
 
-/// That of rows × columns that lie row after row, which cublasLt sees as columns × rows.
+/// The layout of a row-major matrix of rows × columns, which cublasLt sees as columns × rows.
 pub(super) fn layout_of(
     rows: usize,
     columns: usize,

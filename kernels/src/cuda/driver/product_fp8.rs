@@ -1,4 +1,4 @@
-//! Products of numbers of 8 bits by cublasLt.
+//! fp8 products by cublasLt.
 
 use super::answer::failed;
 use super::handles::Stream;
@@ -9,7 +9,7 @@ use crate::fp8::Fp8;
 use cudarc::cublaslt::{result, sys};
 
 impl Products {
-    /// Puts a product on a stream, as `multiply` does.
+    /// Enqueues a product, as `multiply` does.
     pub fn multiply_fp8(
         &mut self,
         product: Fp8Product,
@@ -38,8 +38,8 @@ impl Products {
         })
     }
 
-    /// As `choose`: outᵀ = right leftᵀ of matrices that lie column after column, where the first one is transposed and the
-    /// second one not, the only way in which tensor cores take numbers of 8 bits.
+    /// As `choose`: outᵀ = right leftᵀ of column-major matrices. The first one is transposed and the second one is not, the only
+    /// layout in which tensor cores take fp8.
     fn choose_fp8(
         &self,
         product: Fp8Product,

@@ -1,4 +1,4 @@
-//! A graph in cuDNN's words.
+//! A graph as descriptors of cuDNN.
 
 use super::descriptor::{Descriptor, Draft};
 use crate::cuda::error::DeviceError;
@@ -9,16 +9,16 @@ use cudarc::cudnn::sys::cudnnDataType_t::{self, *};
 use cudarc::cudnn::sys::cudnnPointwiseMode_t::{self, *};
 use cudarc::cudnn::sys::cudnnReduceTensorOp_t::*;
 
-/// Tensors and operations that were told to cuDNN.
+/// cuDNN's descriptors of tensors and operations.
 #[derive(Debug)]
 pub(super) struct Description {
     tensors: Vec<Descriptor>,
     operations: Vec<Descriptor>,
 }
 
-/// What only operations see is numbered from here on, above all parts.
+/// Numbers of virtual tensors begin here, above those of all parts.
 const FIRST_BETWEEN: i64 = 1000;
-/// Of what addresses are multiples.
+/// Alignment of addresses, in bytes.
 const ALIGNMENT: i64 = 16;
 
 impl Description {

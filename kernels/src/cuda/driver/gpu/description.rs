@@ -1,11 +1,11 @@
-//! What a GPU is, and whether its driver and the compiler of kernels agree.
+//! A GPU's properties, and whether its driver loads what NVRTC compiles.
 
 use super::super::answer::failed;
 use crate::cuda::error::DeviceError;
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc;
 
-/// What a GPU is.
+/// A GPU's properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// As the driver names it.
@@ -16,7 +16,7 @@ pub struct Description {
     pub multiprocessors: i32,
     /// Bytes of memory.
     pub memory: usize,
-    /// Of its multiprocessors at most, in kHz.
+    /// Highest clock of its multiprocessors, in kHz.
     pub clock: i32,
     /// The driver's CUDA version: 13000 is 13.0.
     pub driver: i32,
@@ -74,12 +74,12 @@ pub(super) fn compiler_version() -> Result<(i32, i32), DeviceError> {
     Ok((major, minor))
 }
 
-/// A driver's version as people write it.
+/// A driver's version as messages show it.
 pub(super) fn written(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// Within a major version a driver loads what newer compilers make.
+/// A driver loads kernels of newer compilers of its major version.
 pub(super) fn agree(driver: i32, (major, minor): (i32, i32)) -> Result<(), DeviceError> {
     match major > driver / 1000 {
         true => Err(DeviceError::NewCompiler {

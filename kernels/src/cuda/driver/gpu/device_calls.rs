@@ -22,11 +22,11 @@ use crate::cuda::recorder::enqueue;
 use cudarc::driver::result;
 use cudarc::driver::sys;
 
-/// The share of a GPU's memory that a plan of cuDNN may want for a while; forecasts do not count it.
+/// A plan of cuDNN may need this share of a GPU's memory as workspace: 1/8. Forecasts do not count it.
 const WORKSPACE_SHARE: usize = 8;
 
 impl Gpu {
-    /// Puts a product on the selected stream.
+    /// Calls `multiply` with the library's state and the selected stream.
     fn with_products(
         &mut self,
         multiply: impl FnOnce(&mut Products, &Stream) -> Result<(), DeviceError>,
@@ -40,7 +40,7 @@ impl Gpu {
         done
     }
 
-    /// Lets the host read or write behind what is on the selected stream.
+    /// Calls `copy` with the staging buffers.
     fn with_staging(
         &mut self,
         copy: impl FnOnce(&mut Staging, &Gpu) -> Result<(), DeviceError>,
@@ -58,7 +58,7 @@ impl Gpu {
 impl Device for Gpu {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
         while self.streams.len() <= stream {
-            // All but the first one, which computes, are for messages, collectives and copies.
+            // All streams but stream 0 are for messages, collectives and copies.
             self.streams.push(Stream::new(Priority::Communicates)?);
         }
         self.selected = stream;
@@ -113,7 +113,7 @@ impl Device for Gpu {
         self.with_staging(|staging, gpu| staging.read(gpu, from, bytes))
     }
 
-    /// Addresses tell where they are: those of pinned memory are of the same space.
+    /// Unified addressing: the driver sees from an address whether it is the device's or pinned host memory.
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's addresses have that many bytes, as for any kernel.
         unsafe { sys::cuMemcpyAsync(to.0, from.0, bytes, self.selected().0) }
@@ -143,7 +143,7 @@ impl Device for Gpu {
         self.with_products(|products, on| products.multiply_fp8(product, at, on))
     }
 
-    /// On chips before Blackwell: there no order of sums is promised for what is asked of backward here.
+    /// Backward only on chips before Blackwell: cuDNN promises no order of sums there.
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
         let (major, _) = self.description.capability;
         if pass == Pass::Backward && !(8..10).contains(&major) {
@@ -222,7 +222,7 @@ impl Device for Gpu {
             self.compile()?;
         }
         let x = self.upload(&[0; 8])?;
-        // Among the others before it is waited for, so that its errors are seen.
+        // Inserted before the wait, so that the wait sees its errors.
         self.groups.insert(group, Communicator::join(Id(name), place, size)?);
         let on = self.selected();
         let connected = self.groups[&group].connect(x, on).and_then(|()| self.finish_stream(on));
@@ -244,8 +244,8 @@ impl Device for Gpu {
 
     fn capture(&mut self, recorded: &[Recorded]) -> Result<device::Graph, DeviceError> {
         let on = self.streams[0].0;
-        let graph = Graph::capture(on, || self.with_events_of_its_own(|gpu| enqueue(gpu, recorded)));
-        // What failed may have left off on any stream.
+        let graph = Graph::capture(on, || self.with_own_events(|gpu| enqueue(gpu, recorded)));
+        // After an error any stream may be selected.
         self.selected = 0;
         graph.map(device::Graph::new)
     }
@@ -255,7 +255,7 @@ impl Device for Gpu {
         graph.of::<Graph>().launch(&self.streams[0])
     }
 
-    /// Other streams may read it next, so it is waited for.
+    /// Waits for the copy, since other streams may read the memory next.
     fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
         let at = self.allocate(bytes.len())?;
         self.write(at, bytes)?;
@@ -265,7 +265,7 @@ impl Device for Gpu {
 
     fn clear(&mut self) -> Result<(), DeviceError> {
         Device::finish(self)?;
-        // Their workspace is among the memory.
+        // Its workspace is in the arena.
         self.products = None;
         for at in self.arena.clear() {
             // SAFETY: it was allocated here and is freed once.

@@ -1,5 +1,5 @@
-//! What the host writes to a GPU or reads there passes through pinned memory, which the GPU copies by itself: other streams go on
-//! meanwhile, and what the host has may change as soon as a call returns.
+//! Copies between the host's memory and a GPU go through pinned buffers, which the GPU copies by itself: other streams go on meanwhile,
+//! and the host may change its bytes as soon as a call returns.
 
 use super::super::answer::failed;
 use super::super::events::PooledEvent;
@@ -12,29 +12,29 @@ use cudarc::driver::result;
 /// Bytes that are copied at a time.
 const STAGED: usize = 4 << 20;
 
-/// Two buffers of pinned memory: the host fills one while the GPU copies out of the other.
+/// Two pinned buffers: the host fills one while the GPU copies the other.
 #[derive(Debug)]
 pub(super) struct Staging {
     buffers: [Buffer; 2],
-    /// Which is used next.
+    /// Index of the buffer to use next.
     next: usize,
 }
 
 #[derive(Debug)]
 struct Buffer {
     memory: Pinned,
-    /// When the GPU has copied it; `None` before its first use.
+    /// Recorded behind its last copy; `None` before the first one.
     copied: Option<PooledEvent>,
 }
 
 impl Staging {
-    /// For that GPU.
+    /// Allocates both buffers.
     pub fn new(gpu: &Gpu) -> Result<Self, DeviceError> {
         let buffer = || Ok(Buffer { memory: gpu.pinned(STAGED)?, copied: None });
         Ok(Self { buffers: [buffer()?, buffer()?], next: 0 })
     }
 
-    /// Copies the host's bytes to the GPU behind what is on its selected stream. They have been read when it returns.
+    /// Enqueues a copy of the host's bytes on the GPU's selected stream. They have been read when it returns.
     pub fn write(&mut self, gpu: &Gpu, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
         for (part, from) in bytes.chunks(STAGED).enumerate() {
             let Buffer { memory, copied } = self.take(gpu)?;
@@ -48,7 +48,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies what is on the GPU behind what is on its selected stream, and waits for that.
+    /// Enqueues a copy to the host on the GPU's selected stream, and waits for it.
     pub fn read(&mut self, gpu: &Gpu, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
         for (part, to) in bytes.chunks_mut(STAGED).enumerate() {
             let Buffer { memory, copied } = self.take(gpu)?;
@@ -63,7 +63,7 @@ impl Staging {
         Ok(())
     }
 
-    /// The next buffer, once nobody copies there any more.
+    /// Waits until the next buffer is free.
     fn take(&mut self, gpu: &Gpu) -> Result<&mut Buffer, DeviceError> {
         let buffer = &mut self.buffers[self.next];
         self.next = 1 - self.next;
