@@ -256,7 +256,7 @@ template <typename T> struct NormPart {
     float* sums;            // rows x 2: forward of x and x^2, backward of e and e h
     T* out;                 // rows x width; the input's gradient is added to what is there
     int rows, width;
-    int whole;              // columns on all ranks
+    int all_columns;              // columns on all ranks
     int centred;
 };
 
@@ -311,7 +311,7 @@ template <typename T> DEVICE void norm_part_backward(const NormPart<T>& a) {
     int row = blockIdx.x * warps() + warp();
     if (row >= a.rows) return;
     float mean = a.mean[row], scale = a.scale[row];
-    float total = a.centred ? a.sums[2 * row] / a.whole : 0.0f, along = a.sums[2 * row + 1] / a.whole;
+    float total = a.centred ? a.sums[2 * row] / a.all_columns : 0.0f, along = a.sums[2 * row + 1] / a.all_columns;
     for (int column = lane(); column < a.width; column += 32) {
         i64 at = (i64)row * a.width + column;
         float e = wide(a.out_gradient[at]) * (a.gain ? wide(a.gain[column]) : 1.0f);

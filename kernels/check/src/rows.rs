@@ -495,7 +495,7 @@ pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
             scale: scale.at,
             rows: rows as i32,
             width: width as i32,
-            whole: whole as i32,
+            all_columns: whole as i32,
             centred: i32::from(centred),
             ..NormPart::default()
         };

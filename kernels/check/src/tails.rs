@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, tolerance};
 use trainwright_kernels::cuda::reduce::ColumnSum;
-use trainwright_kernels::cuda::tail::{Tail, TailOperands, Way};
+use trainwright_kernels::cuda::tail::{Method, Tail, TailOperands};
 use trainwright_kernels::cuda::{Compute, Operands, Product};
 use trainwright_kernels::cuda::{DeviceError, Number};
 
@@ -75,7 +75,7 @@ fn one(bench: &mut Bench, tail: Tail, number: Number) -> Result<(), DeviceError>
     let partial = bench.blank(Number::F32, (shares * summed[1]) as usize)?;
     let at = Operands { left: left.at, right: right.at, out: before.at, bias: bias.at, aux: aux.at };
     let at = TailOperands { product: at, partial: partial.at };
-    for part in tail.version(Way::Launches, product, at, bench.gpu) {
+    for part in tail.version(Method::Launches, product, at, bench.gpu) {
         part.run(bench.device)?;
     }
     // What the tail reads was rounded to the result's numbers before.

@@ -4,7 +4,7 @@ use super::record::{Note, Use, failed};
 use super::timing::{Amount, Rows, time};
 use trainwright_kernels::cuda::driver::{Gpu, Products};
 use trainwright_kernels::cuda::measure::Bench;
-use trainwright_kernels::cuda::tail::{Tail, TailOperands, Way};
+use trainwright_kernels::cuda::tail::{Method, Tail, TailOperands};
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
 use trainwright_kernels_check::Finding;
@@ -255,10 +255,10 @@ fn tails(bench: &mut Bench, rows: &mut Rows, [m, n, k]: [usize; 3], at: TailOper
         let Product { rows: result, columns, inner, .. } = product;
         let shape = format!("{result} x {columns} x {inner}");
         let amount = Amount { flops: product.flops(), bytes: 0.0 };
-        for way in Way::ALL {
-            let used = if tail.way(&product) == way { "" } else { " (unused by training)" };
-            let name = format!("matmul with {tail:?} by {way:?}{used}");
-            let version = tail.version(way, product, at, gpu);
+        for method in Method::ALL {
+            let used = if tail.method(&product) == method { "" } else { " (unused by training)" };
+            let name = format!("matmul with {tail:?} by {method:?}{used}");
+            let version = tail.version(method, product, at, gpu);
             match time(bench, [&name, &shape], amount, |device| {
                 version.iter().try_for_each(|part| part.run(device))
             }) {

@@ -1,32 +1,32 @@
 //! What goes wrong on a device.
 
-/// What went wrong on a device.
+/// An error of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// A library that is not there.
+    /// A library is not installed.
     #[error("{library} is not there: looked for {names} in {places}; {remedy}")]
     Missing {
-        /// Which.
+        /// The library.
         library: &'static str,
-        /// Names it may have.
+        /// File names that it may have.
         names: String,
-        /// Where it was looked for.
+        /// The folders that were searched.
         places: String,
-        /// What to do.
+        /// What the user can do.
         remedy: &'static str,
     },
-    /// The driver is there and no GPU is.
+    /// The driver is installed, but there is no GPU.
     #[error("the NVIDIA driver finds no GPU ({0})")]
     NoGpu(String),
     /// The driver is older than this program can use.
     #[error("the NVIDIA driver offers CUDA {found}, and {needed} is needed: install a newer driver")]
     OldDriver {
-        /// What it offers.
+        /// Its CUDA version.
         found: String,
-        /// What is needed.
+        /// The least version.
         needed: &'static str,
     },
-    /// A compiler of a later CUDA than the driver's.
+    /// The compiler belongs to a later CUDA than the driver.
     #[error(
         "NVRTC {compiler} makes kernels that a driver for CUDA {driver} does not load: install NVRTC of CUDA {major}, or a newer driver"
     )]
@@ -35,7 +35,7 @@ pub enum DeviceError {
         compiler: String,
         /// The driver's.
         driver: String,
-        /// The latest whose kernels it loads.
+        /// The latest major version whose kernels the driver loads.
         major: i32,
     },
     /// A GPU whose tensor cores don't multiply fp8.
@@ -47,37 +47,37 @@ pub enum DeviceError {
     NoFp8 {
         /// Its name.
         gpu: String,
-        /// What it has.
+        /// Its compute capability.
         capability: (i32, i32),
     },
     /// A kernel file does not compile.
     #[error("{file}.cu does not compile for {architecture}: {log}")]
     Compile {
-        /// Which file.
+        /// The file's name without `.cu`.
         file: &'static str,
-        /// For which chips.
+        /// The target architecture.
         architecture: String,
-        /// What the compiler says.
+        /// The compiler's log.
         log: String,
     },
     /// A call failed.
     #[error("{call}: {message}")]
     Call {
-        /// Which.
+        /// The function's name.
         call: String,
-        /// What it answered.
+        /// Its error.
         message: String,
     },
-    /// A communicator of NCCL failed behind a call that had returned: a connection broke, or a rank is gone.
+    /// An asynchronous error of NCCL: a connection broke, or a rank is gone.
     #[error("NCCL: {0}")]
     Communicator(String),
     /// The run ended while the host waited for the device.
     #[error("the wait for the device was given up, because the run ends")]
     Stopped,
-    /// No algorithm for a matrix product.
+    /// No algorithm for a matrix product or an attention.
     #[error("there is no algorithm for {0}")]
     NoAlgorithm(String),
-    /// The emulator has no compiler, or no place for what it compiles.
+    /// The emulator has no compiler, can't write its folder, or waited in vain for other members of a group.
     #[error("the emulator: {0}")]
     Emulator(String),
 }

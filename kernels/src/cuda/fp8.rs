@@ -1,23 +1,23 @@
-//! Numbers of 8 bits: launches of fp8.cu, and products of them, whose sums are f32.
+//! fp8: launches of fp8.cu, and products, which sum in f32.
 
 use super::launch::{Address, Launch, Multiprocessors, Number};
 use crate::fp8::Fp8;
 
 const FILE: &str = "fp8";
 
-/// A matrix in numbers of 8 bits with a scale.
+/// A matrix cast to fp8 with one scale.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct CastFp8 {
     /// rows × width.
     pub x: Address,
-    /// f32, `blocks()`, for the launches alone.
+    /// f32, `blocks()`: scratch.
     pub largest: Address,
-    /// f32: by what numbers of 8 bits are multiplied.
+    /// f32: the scale, by which fp8 values are multiplied.
     pub scale: Address,
-    /// rows × width, or nothing.
+    /// rows × width, or `NULL`.
     pub out: Address,
-    /// width × rows, or nothing.
+    /// width × rows, or `NULL`.
     pub transposed: Address,
     /// Rows.
     pub rows: i32,
@@ -28,17 +28,17 @@ pub struct CastFp8 {
 }
 
 impl CastFp8 {
-    /// How many numbers `largest` has.
+    /// Elements of `largest`.
     pub fn blocks(&self, gpu: Multiprocessors) -> i32 {
         gpu.strided(i64::from(self.rows) * i64::from(self.width), 256)
     }
 
-    /// Both launches.
+    /// The two launches: the largest element, then the cast.
     pub fn launches(&self, from: Number, to: Fp8, gpu: Multiprocessors) -> [Launch; 2] {
         let own = CastFp8 { blocks: self.blocks(gpu), ..*self };
         let largest = format!("largest_{}", from.suffix());
         let narrow = format!("narrow_{}_{}", to.name(), from.suffix());
-        // Each block reads what all blocks of the first launch have found: not more of them than two waves.
+        // Each block reads the results of all blocks of the first launch, so there are at most two waves of them.
         let columns = (self.width + 31) / 32;
         let tiles = [columns, ((self.rows + 31) / 32).clamp(1, (gpu.two_waves() / columns).max(1)), 1];
         [
@@ -48,34 +48,34 @@ impl CastFp8 {
     }
 }
 
-/// out (rows × columns) = scales · left (rows × inner) · rightᵀ (columns × inner): what is summed over lies in one piece on both
-/// sides, as tensor cores want it. 16 divides all dimensions. Not both sides are e5m2.
+/// out (rows × columns) = scales · left (rows × inner) · rightᵀ (columns × inner): the inner dimension is contiguous in both operands, as
+/// tensor cores require. All dimensions are multiples of 16. At most one operand is e5m2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fp8Product {
-    /// Of the result.
+    /// Rows of the result.
     pub rows: usize,
-    /// Of the result.
+    /// Columns of the result.
     pub columns: usize,
-    /// What is summed over.
+    /// The dimension that is summed over.
     pub inner: usize,
-    /// Of `left`.
+    /// Format of `left`.
     pub left: Fp8,
-    /// Of `right`.
+    /// Format of `right`.
     pub right: Fp8,
-    /// Of the result.
+    /// Number type of the result.
     pub output: Number,
-    /// Whether the result is added to what is there.
+    /// Whether the product is added to `out`.
     pub accumulate: bool,
-    /// Whether a number per column is added before the result is rounded. The result is bf16 then.
+    /// Whether a number per column is added before the result is rounded. Only for bf16 results.
     pub bias: bool,
 }
 
-/// Where the matrices are.
+/// Addresses of a product's matrices and scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fp8Operands {
     /// rows × inner.
     pub left: Address,
-    /// f32, as `CastFp8` leaves it.
+    /// f32, from `CastFp8`.
     pub left_scale: Address,
     /// columns × inner.
     pub right: Address,
@@ -83,6 +83,6 @@ pub struct Fp8Operands {
     pub right_scale: Address,
     /// rows × columns.
     pub out: Address,
-    /// `columns` of the result's numbers, or nothing.
+    /// `columns` elements of the result's type, or `NULL`.
     pub bias: Address,
 }

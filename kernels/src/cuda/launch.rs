@@ -2,22 +2,22 @@
 
 use std::mem::MaybeUninit;
 
-/// Where something is in the device's memory.
+/// An address in the device's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// Nothing: what a kernel may do without.
+    /// No memory: an argument that the kernel can do without.
     pub const NULL: Address = Address(0);
 
-    /// That many bytes further on.
+    /// The address `bytes` further on.
     pub fn after(self, bytes: usize) -> Self {
         Address(self.0 + bytes as u64)
     }
 }
 
-/// What numbers a kernel reads and writes. It computes in f32.
+/// The number type of a kernel's inputs and outputs. Kernels compute in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Number {
     /// 32 bits.
@@ -27,10 +27,10 @@ pub enum Number {
 }
 
 impl Number {
-    /// Both.
+    /// Both types.
     pub const ALL: [Number; 2] = [Number::F32, Number::Bf16];
 
-    /// Bytes of one.
+    /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Number::F32 => 4,
@@ -38,7 +38,7 @@ impl Number {
         }
     }
 
-    /// How many are in 16 bytes, the widest access of a thread.
+    /// Elements in a pack of 16 bytes, the widest access of a thread.
     pub fn pack(self) -> i32 {
         16 / self.size() as i32
     }
@@ -51,7 +51,7 @@ impl Number {
         }
     }
 
-    /// The values of such bytes.
+    /// The values that `encode` wrote.
     pub fn decode(self, bytes: &[u8]) -> Vec<f32> {
         match self {
             Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
@@ -62,7 +62,7 @@ impl Number {
         }
     }
 
-    /// As names of kernels end.
+    /// The suffix of kernels' names.
     pub fn suffix(self) -> &'static str {
         match self {
             Number::F32 => "f32",
@@ -83,9 +83,9 @@ pub(super) fn bf16_bits(x: f32) -> u16 {
 /// One run of a kernel.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The file it is in, without `.cu`.
+    /// The kernel's file, without `.cu`.
     pub file: &'static str,
-    /// Its name.
+    /// The kernel's name.
     pub kernel: String,
     /// Blocks in each direction.
     pub grid: [u32; 3],
@@ -93,20 +93,21 @@ pub struct Launch {
     pub block: u32,
     /// Bytes of dynamic shared memory of a block.
     pub shared: u32,
-    /// Its struct, in words so that it is aligned like one. What fills up between fields may be anything.
+    /// The kernel's struct, in words because of its alignment. Padding between fields is uninitialised.
     pub arguments: Vec<MaybeUninit<u64>>,
-    /// Whether two such structs are equal.
+    /// Compares two structs of this type.
     pub(super) same: SameArguments,
-    /// What it touches, where the addresses in its struct alone do not say that: parts of several ranks' buffers.
+    /// The memory that it reads and writes, if the addresses in its struct don't tell: it touches parts of several ranks' buffers. Else
+    /// empty.
     pub touches: Vec<Touch>,
 }
 
-/// Compares what lies at two addresses, which must be structs of the same kernel.
+/// Compares the structs at two addresses, which must be of the same kernel.
 pub(super) type SameArguments = unsafe fn(*const MaybeUninit<u64>, *const MaybeUninit<u64>) -> bool;
 
 /// SAFETY: at both addresses is an A.
 unsafe fn same<A: PartialEq>(one: *const MaybeUninit<u64>, other: *const MaybeUninit<u64>) -> bool {
-    // SAFETY: the caller's promise; `Launch::new` aligns them.
+    // SAFETY: the caller guarantees it; `Launch::new` aligns them.
     unsafe { *one.cast::<A>() == *other.cast::<A>() }
 }
 
@@ -119,22 +120,22 @@ impl PartialEq for Launch {
     }
 }
 
-/// Some memory that a launch reads or writes.
+/// A range of memory that a launch reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Touch {
-    /// From where on.
+    /// Where it begins.
     pub at: Address,
-    /// How much.
+    /// Its length.
     pub bytes: usize,
     /// Whether it is written.
     pub writes: bool,
 }
 
-/// What a GPU grants a grid's second and third direction.
+/// A GPU's limit for the second and third dimension of a grid.
 const GRID_LIMIT: i32 = 65_535;
 
 impl Launch {
-    /// A run on `grid` blocks of `block` threads. `arguments` mirrors the kernel's struct.
+    /// A launch of `grid` blocks of `block` threads. `arguments` mirrors the kernel's struct.
     pub fn new<A: Copy + PartialEq + 'static>(
         file: &'static str,
         kernel: impl Into<String>,
@@ -159,13 +160,13 @@ impl Launch {
         }
     }
 
-    /// The same with dynamic shared memory.
+    /// The launch with dynamic shared memory.
     pub fn with_shared(self, bytes: i32) -> Self {
         Self { shared: bytes as u32, ..self }
     }
 }
 
-/// How many multiprocessors a GPU has: the grid of a kernel that walks over its work is sized by it.
+/// How many multiprocessors a GPU has. It sizes the grids of kernels with grid-stride loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Multiprocessors(pub i32);
 
@@ -175,24 +176,24 @@ impl Multiprocessors {
         8 * self.0
     }
 
-    /// Blocks of 256 threads that fill the GPU twice: the second half evens out blocks that end late.
+    /// Blocks of 256 threads in two waves: the second wave evens out blocks that end late.
     pub(super) fn two_waves(self) -> i32 {
         2 * self.resident()
     }
 
-    /// Blocks of `block` threads for `count` threads that walk on by the grid's size: at most two waves.
+    /// Blocks of `block` threads for a grid-stride loop over `count` elements: at most two waves.
     pub(super) fn strided(self, count: i64, block: i32) -> i32 {
         ((count + i64::from(block) - 1) / i64::from(block)).clamp(1, i64::from(self.two_waves())) as i32
     }
 }
 
-/// Blocks for rows in a grid's second direction, over which the kernel walks.
+/// Blocks in a grid's second dimension for a grid-stride loop over rows.
 pub(super) fn rows(count: i32) -> i32 {
     count.clamp(1, GRID_LIMIT)
 }
 
-/// The least multiple of a warp that is at least `threads`, between a warp and `most`.
-pub(super) fn whole_warps(threads: i32, most: i32) -> i32 {
+/// `threads` rounded up to warps, between one warp and `most`.
+pub(super) fn round_to_warps(threads: i32, most: i32) -> i32 {
     ((threads + 31) / 32 * 32).clamp(32, most)
 }
 
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_copied_as_they_lie() {
+    fn arguments_are_copied_byte_for_byte() {
         #[repr(C)]
         #[derive(Clone, Copy, PartialEq)]
         struct Two {
@@ -229,6 +230,9 @@ mod tests {
             let blocks = [1000, 1 << 27, 0].map(|count| gpu.strided(count, 256));
             assert_eq!(blocks, [4, most, 1], "{multiprocessors} multiprocessors");
         }
-        assert_eq!([whole_warps(1, 256), whole_warps(33, 256), whole_warps(999, 256)], [32, 64, 256]);
+        assert_eq!(
+            [round_to_warps(1, 256), round_to_warps(33, 256), round_to_warps(999, 256)],
+            [32, 64, 256]
+        );
     }
 }

@@ -10,7 +10,7 @@ use trainwright_kernels_check::CHECKS;
 #[test]
 fn every_kernel_gives_what_plain_loops_give() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    let mut emulator = match Emulator::new(&folder, Turns::EveryWay) {
+    let mut emulator = match Emulator::new(&folder, Turns::AllOrders) {
         Err(DeviceError::Emulator(reason)) if reason.contains("no C++ compiler") => {
             println!("skipped: {reason}");
             return;

@@ -1,9 +1,8 @@
 //! Kernels compiled by NVRTC and cached in the user's cache folder.
 
 use super::answer::failed;
-use crate::cuda::cache_folder;
 use crate::cuda::error::DeviceError;
-use crate::cuda::source::File;
+use crate::cuda::source::{File, cache_folder};
 use cudarc::nvrtc;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -49,7 +48,7 @@ fn kept_image(file: &File, architecture: &str) -> Option<PathBuf> {
     // SAFETY: it writes two numbers.
     unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
     let mut hasher = DefaultHasher::new();
-    (file.whole(), major, minor).hash(&mut hasher);
+    (file.full_text(), major, minor).hash(&mut hasher);
     let name = format!("{}-{architecture}-{:016x}.cubin", file.name, hasher.finish());
     Some(cache_folder()?.join("kernels").join(name))
 }
@@ -65,7 +64,7 @@ fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
 /// Machine code of a file for an architecture, `sm_90` or the like.
 fn compile(file: &File, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     use nvrtc::result::{compile_program, create_program, destroy_program, get_program_log};
-    let text = CString::new(file.whole()).expect("kernel files have no zeros");
+    let text = CString::new(file.full_text()).expect("kernel files have no zeros");
     let program = create_program(&text, None).map_err(|error| failed("nvrtcCreateProgram", error))?;
     let options =
         [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "-default-device".into()];

@@ -16,10 +16,10 @@ use crate::cuda::recorder::enqueue;
 use crate::fp8::Fp8;
 use std::time::Instant;
 
-/// Bytes of memory that an emulated GPU says it has: buffers take the host's, as much as there is.
-const MEMORY_SAID: usize = 1 << 30;
-/// Multiprocessors that an emulated GPU says it has: few, so that kernels walk over small work too, and as no real GPU has.
-const MULTIPROCESSORS_SAID: usize = 3;
+/// Bytes of memory that an emulated GPU reports. Buffers are the host's memory, without a limit.
+const REPORTED_MEMORY: usize = 1 << 30;
+/// Multiprocessors that an emulated GPU reports: few, so that grid-stride loops run more than once on small work too.
+const REPORTED_MULTIPROCESSORS: usize = 3;
 
 impl Device for Emulator {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
@@ -38,7 +38,7 @@ impl Device for Emulator {
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        // All ones is NaN as f32 and bf16: what nobody wrote shows, inside and outside.
+        // All ones is NaN as f32 and as bf16, so unwritten bytes show, inside the buffer and in its fences.
         let lines = vec![Line([0xff; 256]); bytes.div_ceil(256) + 2 * FENCE / 256].into_boxed_slice();
         let at = lines.as_ptr() as u64 + FENCE as u64;
         memory().insert(at, Buffer { lines, bytes, history: History::default() });
@@ -46,7 +46,7 @@ impl Device for Emulator {
         Ok(Address(at))
     }
 
-    /// It is all the host's.
+    /// All its memory is the host's.
     fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
         self.allocate(bytes)
     }
@@ -66,7 +66,7 @@ impl Device for Emulator {
         let memory = &mut *memory();
         let (from, buffer) = buffer_mut(memory, at);
         let first = (at.0 - from) as usize;
-        if let Err((device, stream)) = buffer.history.seen(first..first + bytes, self.order.host()) {
+        if let Err((device, stream)) = buffer.history.check_host(first..first + bytes, self.order.host()) {
             panic!(
                 "the host looks at what stream {stream} of device {device} copies, and does not wait for it"
             );
@@ -112,7 +112,7 @@ impl Device for Emulator {
         let memory = &mut *memory();
         self.ran.insert(launch.kernel.clone());
         if self.turns == Turns::InOrder {
-            self.once_seen(memory, launch)?;
+            self.run_recording_accesses(memory, launch)?;
             self.check_fences(memory, launch);
             return Ok(());
         }
@@ -125,11 +125,11 @@ impl Device for Emulator {
             for (at, before) in self.own.iter().zip(&before) {
                 memory.get_mut(at).expect("it is one of them").lines.copy_from_slice(before);
             }
-            self.once(launch, order)?;
+            self.run_once(launch, order)?;
             self.check_fences(memory, launch);
             let after = copy(memory);
             let first = first.get_or_insert_with(|| after.clone());
-            // Sums by atomic additions have no order, and say so in their name.
+            // Atomic sums have no fixed order; their kernels' names say so.
             let same = first.iter().zip(&after).all(|(first, after)| bytes_of(first) == bytes_of(after));
             let kernel = &launch.kernel;
             assert!(same || kernel.contains("atomic"), "{kernel} depends on the order of threads");
@@ -226,7 +226,7 @@ impl Device for Emulator {
         Ok(())
     }
 
-    /// As much as on a GPU: the sums of dQ, or, where they have one order, bf16 for each score.
+    /// As cuDNN needs: the sums of dQ, or bf16 for each score if the order of sums is fixed.
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
         let shape = Shape::of(attention, pass)?;
         let scores = shape.batch * shape.heads * shape.queries * shape.keys;
@@ -245,7 +245,7 @@ impl Device for Emulator {
             None => attention.scale,
             Some(AttentionFaultKind::WrongNumbers) => 2.0 * attention.scale,
             Some(AttentionFaultKind::Fails) => {
-                let (call, message) = ("cudnnBackendExecute".into(), "it fails as a test wants it".into());
+                let (call, message) = ("cudnnBackendExecute".into(), "a test injected this failure".into());
                 return Err(DeviceError::Call { call, message });
             }
         };
@@ -284,8 +284,8 @@ impl Device for Emulator {
             summary: "an emulated GPU".into(),
             versions: "no driver".into(),
             capability: (9, 0),
-            multiprocessors: MULTIPROCESSORS_SAID,
-            memory: MEMORY_SAID,
+            multiprocessors: REPORTED_MULTIPROCESSORS,
+            memory: REPORTED_MEMORY,
         }
     }
 
@@ -299,12 +299,12 @@ impl Device for Emulator {
         Ok(())
     }
 
-    /// Sums are in the order of the members.
+    /// Sums in the order of the members.
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
         let (membership, done) = self.groups.get_mut(&group).expect("its groups were entered");
         let (membership, done) = (*membership, std::mem::replace(done, *done + 1));
         let Membership { place, size, .. } = membership;
-        // Of the sums, or all that was brought where nothing is summed.
+        // `summed`: the range of the sums that this member gets; `None` if nothing is summed.
         let (from, brings, to, summed) = match work {
             Collective::AllReduce { x, count } => (x, count, x, Some(0..count)),
             Collective::ReduceScatter { from, to, count } => {
@@ -325,7 +325,7 @@ impl Device for Emulator {
             }
         };
         let own = self.brought(from, brings, number, "a collective");
-        let all = group::meet(&membership, done, (own, self.order.record()), &self.stop)?;
+        let all = group::exchange(&membership, done, (own, self.order.record()), &self.stop)?;
         all.iter().for_each(|brought| self.order.wait(&brought.1));
         let made: Vec<f32> = match summed {
             Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),
@@ -339,7 +339,7 @@ impl Device for Emulator {
         Ok(Graph::new(recorded.to_vec()))
     }
 
-    /// What was recorded, one after the other: with the arguments and the addresses that it had then.
+    /// Enqueues the recorded calls again.
     fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError> {
         enqueue(self, graph.of::<Vec<Recorded>>())
     }

@@ -7,10 +7,10 @@ use crate::cuda::fused::graph::{
 };
 use crate::cuda::launch::{Address, bf16_bits};
 
-/// Numbers of a tensor, packed.
+/// Elements of a tensor, packed.
 type Values = Vec<f64>;
 
-/// What a graph reads and writes: from where, how many bytes, whether they are written.
+/// The memory that a graph reads and writes: address, bytes, whether it is written.
 pub(super) fn touched(
     graph: &Graph,
     attention: &Attention,
@@ -24,7 +24,7 @@ pub(super) fn touched(
     each.collect()
 }
 
-/// Does all operations.
+/// Computes all operations.
 pub(super) fn run(graph: &Graph, attention: &Attention, workspace: Address, memory: &mut Memory) {
     let mut values: Vec<Values> =
         graph.tensors.iter().map(|tensor| first_values(tensor, attention, workspace, memory)).collect();
@@ -76,7 +76,7 @@ fn places(sizes: [i64; 4]) -> impl Iterator<Item = [i64; 4]> {
     (0..count).map(move |at| [at / (b * c * d), at / (c * d) % b, at / d % c, at % d])
 }
 
-/// The number at a place among packed ones; where there are fewer, neighbours share one.
+/// The index in a packed tensor of size `own` of a place in one of size `of`; smaller dimensions are broadcast in groups.
 fn at(own: [i64; 4], of: [i64; 4], place: [i64; 4]) -> usize {
     let index = (0..4).fold(0, |index, side| {
         let share = of[side] / own[side];
@@ -94,7 +94,7 @@ fn offset(tensor: &Tensor, place: [i64; 4]) -> usize {
     index as usize * size(tensor.data)
 }
 
-/// What is there before any operation; of what is made later, what is there by accident.
+/// The values before any operation; undefined for tensors that operations write.
 fn first_values(tensor: &Tensor, attention: &Attention, workspace: Address, memory: &Memory) -> Values {
     match tensor.place {
         Place::Between => Vec::new(),

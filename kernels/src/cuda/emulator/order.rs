@@ -1,8 +1,7 @@
-//! Which work comes behind which. A stream does what it is told in order; it knows of another stream's work only what it has
-//! waited for, and what that one knew then. Who touches memory must know of all that wrote there, and who writes of all that
-//! read there.
+//! The happens-before order of work. A stream runs its own work in order; it knows another stream's work only from events it waited
+//! for, with all that the other stream knew then. An access to memory must know all writes there, and a write also all reads.
 //!
-//! Nothing here runs anything: it judges what is told, whenever the emulator does it.
+//! This module runs nothing: it checks the order of accesses, whenever the emulator makes them.
 //!
 //! Source: Lamport 1978, "Time, clocks, and the ordering of events in a distributed system", CACM 21(7); Fidge 1988, vector
 //! clocks.
@@ -13,7 +12,7 @@ use std::ops::Range;
 /// A device's number and a stream of it.
 pub(super) type Name = (u64, usize);
 
-/// What is known of each stream's work: all up to a number.
+/// The work of each stream that is known: all up to a number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock(BTreeMap<Name, u64>);
 
@@ -40,12 +39,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Of the device of that number.
+    /// The order of the device of that number.
     pub fn new(device: u64) -> Self {
         Self { device, selected: 0, streams: vec![Clock::default()], host: Clock::default() }
     }
 
-    /// What comes is told to that stream.
+    /// Selects the stream of the work that follows.
     pub fn select(&mut self, stream: usize) {
         if self.streams.len() <= stream {
             self.streams.resize_with(stream + 1, Clock::default);
@@ -53,7 +52,7 @@ impl Order {
         self.selected = stream;
     }
 
-    /// New work of the selected stream: its name and number, and what it knows.
+    /// New work of the selected stream: its name and number, and the stream's clock.
     pub fn work(&mut self) -> ((Name, u64), &Clock) {
         let own = &mut self.streams[self.selected];
         own.join(&self.host);
@@ -64,22 +63,22 @@ impl Order {
         (work, &self.streams[self.selected])
     }
 
-    /// What the selected stream knows now.
+    /// An event behind the selected stream's work: its clock.
     pub fn record(&mut self) -> Clock {
         self.work().1.clone()
     }
 
-    /// The selected stream waits for that.
+    /// The selected stream waits for an event.
     pub fn wait(&mut self, event: &Clock) {
         self.streams[self.selected].join(event);
     }
 
-    /// The host waits for that.
+    /// The host waits for an event.
     pub fn wait_on_host(&mut self, event: &Clock) {
         self.host.join(event);
     }
 
-    /// What the host knows.
+    /// The host's clock.
     pub fn host(&self) -> &Clock {
         &self.host
     }
@@ -97,7 +96,7 @@ impl Order {
     }
 }
 
-/// Who touched a buffer's bytes last.
+/// The last accesses to a buffer's bytes.
 #[derive(Debug, Default)]
 pub(super) struct History {
     writes: Vec<Access>,
@@ -110,34 +109,40 @@ struct Access {
     by: (Name, u64),
 }
 
-/// What is remembered of a buffer at most; of more the oldest is forgotten, and faults with it are missed.
-const REMEMBERED: usize = 128;
+/// The most accesses kept for a buffer. Beyond that the oldest are dropped, and faults with them are missed.
+const KEPT: usize = 128;
 
 impl History {
-    /// Somebody reads. The name of the stream whose writing it should have waited for, if there is one.
+    /// Records a read.
+    ///
+    /// # Errors
+    /// The stream whose write it should have waited for.
     pub fn read(&mut self, bytes: Range<usize>, by: (Name, u64), known: &Clock) -> Result<(), Name> {
         unknown(&self.writes, &bytes, known)?;
         let within = |access: &Access| access.by.0 == by.0 && is_within(&access.bytes, &bytes);
         self.reads.retain(|access| !within(access));
-        remember(&mut self.reads, Access { bytes, by });
+        keep(&mut self.reads, Access { bytes, by });
         Ok(())
     }
 
-    /// Somebody writes. As `read`, of reading too.
+    /// Records a write.
+    ///
+    /// # Errors
+    /// The stream whose write or read it should have waited for.
     pub fn write(&mut self, bytes: Range<usize>, by: (Name, u64), known: &Clock) -> Result<(), Name> {
         unknown(&self.writes, &bytes, known)?;
         unknown(&self.reads, &bytes, known)?;
-        // Whoever knows of this knows of them.
+        // A stream that knows this write knows them too.
         self.reads.retain(|access| !is_within(&access.bytes, &bytes));
         self.writes.retain(|access| !is_within(&access.bytes, &bytes));
-        remember(&mut self.writes, Access { bytes, by });
+        keep(&mut self.writes, Access { bytes, by });
         Ok(())
     }
 }
 
 impl History {
-    /// As `write`, for the host, which is done when it returns.
-    pub fn seen(&self, bytes: Range<usize>, known: &Clock) -> Result<(), Name> {
+    /// As `write`, for an access of the host, which is over when it returns.
+    pub fn check_host(&self, bytes: Range<usize>, known: &Clock) -> Result<(), Name> {
         unknown(&self.writes, &bytes, known)?;
         unknown(&self.reads, &bytes, known)
     }
@@ -155,8 +160,8 @@ fn is_within(inner: &Range<usize>, outer: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-fn remember(all: &mut Vec<Access>, access: Access) {
-    if all.len() == REMEMBERED {
+fn keep(all: &mut Vec<Access>, access: Access) {
+    if all.len() == KEPT {
         all.remove(0);
     }
     all.push(access);
@@ -185,7 +190,7 @@ mod tests {
         read(&mut history, 8..9, &mut other).unwrap();
         other.wait(&written);
         read(&mut history, 4..6, &mut other).unwrap();
-        // Both may read; the owner writes what the other one has not read, and the rest once it has waited.
+        // Both may read. The owner may write bytes that the other has not read, and the rest after waiting.
         read(&mut history, 4..6, &mut one).unwrap();
         write(&mut history, 0..4, &mut one).unwrap();
         assert_eq!(write(&mut history, 4..8, &mut one), Err((2, 0)));
@@ -205,11 +210,11 @@ mod tests {
         write(&mut history, 0..8, &mut own).unwrap();
         own.select(2);
         assert_eq!(read(&mut history, 0..1, &mut own), Err((1, 1)));
-        assert_eq!(history.seen(0..1, own.host()), Err((1, 1)));
+        assert_eq!(history.check_host(0..1, own.host()), Err((1, 1)));
         own.select(1);
         let written = own.record();
         own.wait_on_host(&written);
-        history.seen(0..1, own.host()).unwrap();
+        history.check_host(0..1, own.host()).unwrap();
         own.finish_all();
         read(&mut history, 0..1, &mut own).unwrap();
     }
