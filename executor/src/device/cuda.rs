@@ -285,7 +285,7 @@ impl Device for Cuda {
             return self.run(|memory| memory.device.multiply(product, at));
         }
         let at = TailOperands { product: at, partial: Address::NULL };
-        for part in Tail::Bias.version(Tail::Bias.way(&product), product, at, self.gpu) {
+        for part in Tail::Bias.version(Tail::Bias.method(&product), product, at, self.gpu) {
             self.run(|memory| part.run(&mut *memory.device));
         }
     }
