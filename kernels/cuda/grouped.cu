@@ -76,7 +76,7 @@ ENTRY(grouped_weights_simple_bf16, 256, Grouped<bf16>, grouped_weights_simple<bf
 #define GROUP_STAGE (GROUP_TILE * (GROUP_STEP + 8))
 
 // A side of a product: `lines` of its dimension that is not summed over, of the 128 that a block takes. It lies line after line,
-// or, transposed, with neighbouring lines beside each other.
+// or, transposed, with neighbouring lines next to each other.
 template <bool transposed> struct Side {
     const bf16* from;
     i64 stride;

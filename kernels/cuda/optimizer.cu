@@ -1,6 +1,6 @@
 // Optimizers over all parameters of a rank in one launch.
 //
-// A list of chunks of at most CHUNK numbers, each of one tensor, is made once; block i does chunk i, so a launch takes any
+// A list of chunks of at most CHUNK elements, each of one tensor, is made once; block i does chunk i, so a launch takes any
 // number of tensors of any size, and a block never straddles two. Per parameter AdamW reads weight, gradient and two moments
 // (16 bytes) and writes weight, two moments and the bf16 copy (14 bytes): memory-bound by far. Threads take four numbers, so
 // that each access to f32 is 16 bytes, and a block of 256 threads walks a chunk of 16384 numbers in 16 such steps.
@@ -12,14 +12,14 @@ struct Chunk {
     const float* gradient;
     float* first;          // momentum, or null for none; AdamW's and LAMB's first moment
     float* second;         // second moment, or null
-    bf16* copy;            // what forward and backward use, or null
+    bf16* copy;            // the copy that forward and backward read, or null
     int count;
     int tensor;            // which tensor's norms it adds to
     float decay;           // weight decay: 0 for biases and gains
     int unused;
 };
 
-// What changes from step to step. It is in memory: so the launches of a step are those of any other.
+// The scalars that change from step to step. They are in memory, so that all steps have the same launches.
 struct StepScalars {
     float rate;
     float correction1, correction2;  // 1 - beta1^t, 1 - beta2^t
@@ -47,7 +47,7 @@ struct alignas(8) FourHalves {
 // A thread's places in a chunk, four numbers each.
 #define FOR_FOURS(chunk) for (int index = threadIdx.x * 4; index < (chunk).count; index += blockDim.x * 4)
 
-// Four numbers, fewer at the end of a tensor. Chunks begin at multiples of 16 bytes, as tensors do. The loops over what is left
+// Four numbers, fewer at the end of a tensor. Chunks are 16-byte aligned, as tensors are. The loops over what is left
 // are unrolled: an index known only at run time would put the four numbers into memory.
 DEVICE Four load_four(const float* from, int left) {
     if (left >= 4) return *reinterpret_cast<const Four*>(from);

@@ -29,7 +29,7 @@ template <typename T> DEVICE void column_sum(const ColumnSum<T>& a) {
 ENTRY(column_sum_f32, 256, ColumnSum<float>, column_sum<float>)
 ENTRY(column_sum_bf16, 256, ColumnSum<bf16>, column_sum<bf16>)
 
-// At most 16384 numbers of one tensor. A list of these is made once; block i does chunk i, so one launch takes any number of
+// At most 16384 elements of one tensor. A list of these is made once; block i does chunk i, so one launch takes any number of
 // tensors of any size, and each chunk has a scale of its own.
 struct SquaresChunk {
     const float* x;
@@ -111,7 +111,7 @@ template <typename T> struct SumBuffers {
     T* out;                // may be one of them
     i64 count;
     int buffers;
-    int packed;            // 1: all of them begin at multiples of 16 bytes
+    int packed;            // 1: all of them are 16-byte aligned
 };
 
 // An all-reduce among ranks of one GPU: each number is read once from every rank and summed in rank order, in float.

@@ -21,7 +21,7 @@ const QUERY_TILE: usize = 64;
 /// Keys in a tile.
 const KEY_TILE: usize = 128;
 
-/// Where the heads of some sequences are. Rows are tokens, those of all sequences of a position next to each other:
+/// The layout of the heads of some sequences. Rows are tokens, those of all sequences of a position next to each other:
 /// row = position · batch + sequence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
@@ -42,13 +42,13 @@ pub struct Attention {
 /// Which keys a query sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mask {
-    /// All.
+    /// All keys.
     Full,
-    /// Those up to its own position.
+    /// The keys up to its own position.
     Causal,
 }
 
-/// What forward makes.
+/// The results of forward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output<T> {
     /// The heads' outputs, side by side in each row.
@@ -57,10 +57,10 @@ pub struct Output<T> {
     pub logarithms: Vec<T>,
 }
 
-/// What backward reads beside the inputs.
+/// The tensors that backward reads in addition to the inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept<'a, T> {
-    /// What forward made.
+    /// Forward's results.
     pub heads: &'a [T],
     /// L.
     pub logarithms: &'a [T],
@@ -72,14 +72,14 @@ pub struct Kept<'a, T> {
 /// ∂V = (M ∘ P)ᵀ ∂O, ∂S = P ∘ (M ∘ (∂O Vᵀ) − D); D is still the dot product of each row of ∂O with O's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreDropout {
-    /// What is dropped of all probabilities, by sequence, head, query and key.
+    /// Dropout of all probabilities, by sequence, head, query and key.
     pub dropout: Dropout,
-    /// The first sequence, head, query and key of those here.
+    /// The first sequence, head, query and key of the part that is here.
     pub first: [usize; 4],
 }
 
 impl ScoreDropout {
-    /// That of one of the heads.
+    /// The dropout of one head.
     fn of(mut self, sequence: usize, head: usize) -> Self {
         self.first[0] += sequence;
         self.first[1] += head;
@@ -108,7 +108,7 @@ impl Attention {
         [self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_head_dim]
     }
 
-    /// Length of such a row.
+    /// Length of a row of queries, keys and values.
     pub fn row(&self) -> usize {
         self.columns().iter().sum()
     }
@@ -123,7 +123,7 @@ impl Attention {
         self.forward_dropping(None, qkv, threads)
     }
 
-    /// The same with probabilities dropped out.
+    /// As `forward`, with dropout of the probabilities.
     pub fn forward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
@@ -152,7 +152,7 @@ impl Attention {
         self.backward_dropping(None, qkv, kept, threads)
     }
 
-    /// The same with probabilities dropped out, as forward did.
+    /// As `backward`, with forward's dropout of the probabilities.
     pub fn backward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,

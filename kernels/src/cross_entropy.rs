@@ -1,4 +1,4 @@
-//! Cross entropy over logits of which this caller has some columns.
+//! Cross entropy over logits whose columns are sharded.
 //!
 //! A token's loss is ln Σⱼ e^(zⱼ − m) + m − z_t, m the largest logit and t the target. Each caller finds the three numbers
 //! of its columns; together they have m, the sum and z_t without one of them seeing all logits. The gradient is
@@ -15,11 +15,11 @@ pub struct Columns {
     pub first: usize,
     /// Length of a row.
     pub width: usize,
-    /// How many of a row's columns are entries; those behind only fill up.
+    /// How many of a row's columns are entries; the rest is padding.
     pub valid: usize,
 }
 
-/// Three numbers of a token.
+/// Statistics of a token's logits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics<T> {
     /// The largest logit.

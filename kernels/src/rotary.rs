@@ -30,17 +30,17 @@ pub struct Heads {
     pub width: usize,
 }
 
-/// Which way heads are turned.
+/// The direction of the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// As positions say: forward.
+    /// By the positions' angles: forward.
     There,
-    /// Back: the gradient.
+    /// By the negative angles: the gradient.
     Back,
 }
 
 impl<T: Real> Rotary<T> {
-    /// For heads of which `rotated` columns turn, with that base θ.
+    /// The angles of heads with `rotated` rotated columns and base θ.
     pub fn new(rotated: usize, base: f64, positions: std::ops::Range<usize>) -> Self {
         let half = rotated / 2;
         let angles = positions.clone().flat_map(|position| {
@@ -50,7 +50,7 @@ impl<T: Real> Rotary<T> {
         Self { half, first: positions.start, cosines, sines }
     }
 
-    /// Turns heads of every row of `x` by the position of the row.
+    /// Rotates heads of every row of `x` by the position of the row.
     pub fn turn(
         &self,
         x: &mut [T],

@@ -6,7 +6,7 @@ use trainwright_kernels::cuda::dropout::Drops;
 use trainwright_kernels::cuda::{DeviceError, Number};
 use trainwright_kernels::dropout::Dropout;
 
-/// A shape. Queries begin `offset` positions behind the first key.
+/// A case. The first query is `offset` positions behind the first key.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     batch: usize,
@@ -18,11 +18,11 @@ struct Case {
     value_head_dim: usize,
     causal: bool,
     offset: i32,
-    /// What is dropped of the probabilities.
+    /// Dropout of the probabilities.
     drops: Option<Dropout>,
 }
 
-/// The first sequence, head, query and key of those here.
+/// The first sequence, head, query and key of the part that is here.
 const FIRST: [usize; 4] = [3, 5, 7, 2];
 
 pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
@@ -43,7 +43,7 @@ pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
         check(bench, Case { drops: Some(Dropout { rate: 0.3, key: 11 }), ..shape }, number)?;
         check(bench, Case { kv_heads: 4, keys: 17, causal: false, ..shape }, number)?;
     }
-    // What a library does, too.
+    // Shapes that the library supports too.
     let even = Case { value_head_dim: 40, queries: 27, keys: 27, ..shape };
     check(bench, even, Number::Bf16)?;
     check(bench, Case { keys: 50, causal: false, ..even }, Number::Bf16)
@@ -74,7 +74,7 @@ pub(crate) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
     check(bench, Case { batch: 1, queries: 33, keys: 130, causal: false, ..shape }, Number::Bf16)
 }
 
-/// Outputs over two sets of keys, of which each weighs as much as its sum of exponentials.
+/// Joined outputs over two sets of keys, weighted by their sums of exponentials.
 pub(crate) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
     // More columns than lanes.
     let (batch, heads, queries, width) = (2usize, 3usize, 7usize, 40usize);
@@ -111,7 +111,7 @@ pub(crate) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// What is expected: outputs, L, and the three gradients.
+/// The expected outputs, L, and the three gradients.
 struct Expected {
     o: Vec<f64>,
     logarithms: Vec<f64>,
@@ -180,7 +180,7 @@ impl Case {
 
 fn check(bench: &mut Bench, shape: Case, number: Number) -> Result<(), DeviceError> {
     let Case { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = shape;
-    // Where there are as many keys as queries they lie side by side in rows, as a model has them; else each on its own.
+    // With as many keys as queries they are packed in rows, as in a model; else they are separate arrays.
     let q = bench.random(number, queries * batch * heads * d)?;
     let k = bench.random(number, keys * batch * kv_heads * d)?;
     let v = bench.random(number, keys * batch * kv_heads * e)?;
@@ -257,7 +257,7 @@ fn check(bench: &mut Bench, shape: Case, number: Number) -> Result<(), DeviceErr
     (attention.o, attention.logarithms, attention.dots) = (o.at, logarithms.at, dots.at);
     let passes = [Pass::Backward, Pass::DeterministicBackward].map(|pass| {
         let own = implementations(bench, &attention, number, pass);
-        // Ours are the same in both.
+        // Our own versions are the same in both passes.
         own.into_iter()
             .filter(move |by| pass == Pass::Backward || matches!(by, Implementation::Library(_)))
             .map(move |by| (pass, by))
@@ -312,7 +312,7 @@ fn implementations(
     (0..versions).map(Implementation::Own).chain(fused.map(Implementation::Library)).collect()
 }
 
-/// Does it; the names of what did, the last of three where it is one.
+/// Runs it. The names of the kernels; with fewer than three the last one is repeated.
 fn run(
     bench: &mut Bench,
     attention: &Attention,

@@ -7,16 +7,16 @@ use trainwright_kernels::cuda::{Address, Device, DeviceError, Launch, Multiproce
 pub struct Finding {
     /// The kernel.
     pub kernel: String,
-    /// Which output, for which shape.
+    /// The output and the shape.
     pub case: String,
     /// ‖out − expected‖ / ‖expected‖.
     pub error: f64,
-    /// The largest that is right.
+    /// The largest error that passes.
     pub tolerance: f64,
 }
 
 impl Finding {
-    /// Whether it is right; NaN is not.
+    /// Whether the error is within the tolerance; NaN is not.
     pub fn is_right(&self) -> bool {
         self.error <= self.tolerance
     }
@@ -78,23 +78,23 @@ impl<'a> Bench<'a> {
         self.array(number, &values)
     }
 
-    /// Random whole numbers below `end`.
+    /// Random integers below `end`.
     pub fn indices(&mut self, count: usize, end: u32) -> Vec<u32> {
         (0..count).map(|_| ((self.next() + 1.0) / 2.0 * f64::from(end)) as u32).collect()
     }
 
-    /// Those numbers, rounded.
+    /// An array of those values, rounded.
     pub fn array(&mut self, number: Number, values: &[f64]) -> Result<Array, DeviceError> {
         let bytes = encoded(number, values);
         Ok(Array { at: self.device.upload(&bytes)?, number, values: decoded(number, &bytes) })
     }
 
-    /// NaN.
+    /// An array of NaN.
     pub fn blank(&mut self, number: Number, count: usize) -> Result<Array, DeviceError> {
         self.array(number, &vec![f64::NAN; count])
     }
 
-    /// Another one with what is in it now.
+    /// A copy of an array's present content.
     pub fn copy(&mut self, array: &Array) -> Result<Array, DeviceError> {
         let values = self.read(array)?;
         self.array(array.number, &values)
@@ -119,7 +119,7 @@ impl<'a> Bench<'a> {
         self.device.launch(launch)
     }
 
-    /// Notes how far `array` is from what is expected of it.
+    /// Compares `array` with the expected values.
     pub fn compare(
         &mut self,
         kernel: &str,
@@ -148,7 +148,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The same for whole numbers, which must be equal.
+    /// Compares integers, which must be equal.
     pub fn compare_words(
         &mut self,
         kernel: &str,

@@ -41,7 +41,7 @@ pub(crate) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
     no_numbers(bench)
 }
 
-/// A token without a logit that is a number has experts too, whose weights are none.
+/// A token whose logits are all NaN has experts too, with NaN as weights.
 fn no_numbers(bench: &mut Bench) -> Result<(), DeviceError> {
     let (count, chosen) = (8usize, 2usize);
     let logits = bench.array(Number::F32, &vec![f64::NAN; count])?;
@@ -60,7 +60,7 @@ fn no_numbers(bench: &mut Bench) -> Result<(), DeviceError> {
     bench.compare_words("route", "no numbers: experts", routing.experts, &[0, 1])
 }
 
-/// Keys sorted by blocks of so many, and the order that is right.
+/// A sort with `share` keys in each block, and the expected order.
 fn sorted(
     bench: &mut Bench,
     keys: &[u32],

@@ -1,4 +1,4 @@
-//! Numbers of 8 bits and products of them.
+//! Casts to fp8, and fp8 products.
 
 use crate::bench::{Bench, Finding, tolerance};
 use trainwright_kernels::cuda::Address;
@@ -6,10 +6,10 @@ use trainwright_kernels::cuda::fp8::{CastFp8, Fp8Operands, Fp8Product};
 use trainwright_kernels::cuda::{DeviceError, Number};
 use trainwright_kernels::fp8::Fp8;
 
-/// The code of the nearest number, of two as near the even one: by looking at all of them.
+/// The code of the nearest value, ties to even, found by trying all codes.
 fn nearest(to: Fp8, x: f64) -> u8 {
     let sizes =
-        (0..=0x7eu8).map(|code| (code, f64::from(to.wide(code)))).filter(|(_, size)| size.is_finite());
+        (0..=0x7eu8).map(|code| (code, f64::from(to.decode(code)))).filter(|(_, size)| size.is_finite());
     let distance = |size: f64| (x.abs() - size).abs();
     let closer = |one: (u8, f64), other: (u8, f64)| match distance(one.1).total_cmp(&distance(other.1)) {
         std::cmp::Ordering::Less => one,
@@ -77,7 +77,7 @@ pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Products for a chip whose tensor cores know such numbers.
+/// fp8 products, on devices that support them.
 pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
     if !bench.device.supports_fp8() {
         return Ok(());
@@ -100,7 +100,7 @@ pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
             let of = |row: usize, column: usize| -> f64 {
                 let term = |step: usize| {
                     let (left, right) =
-                        (left.wide(own[row * inner + step]), right.wide(other[column * inner + step]));
+                        (left.decode(own[row * inner + step]), right.decode(other[column * inner + step]));
                     f64::from(left) * f64::from(right)
                 };
                 let sum = (0..inner).map(term).sum::<f64>() * scales[0].values[0] * scales[1].values[0];
@@ -125,9 +125,9 @@ pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
                 bench.findings.push(Finding { kernel, case, error, tolerance: 0.0 });
                 continue;
             }
-            // Hopper's tensor cores add such products with some 14 bits (DeepSeek-AI 2024, arXiv 2412.19437, section 3.5.2).
+            // Hopper's tensor cores add fp8 products with some 14 bits (DeepSeek-AI 2024, arXiv 2412.19437, section 3.5.2).
             let tolerance = tolerance(output).max(1e-3);
-            bench.compare_within("product of 8 bits", &case, &before, &expected, tolerance)?;
+            bench.compare_within("fp8 product", &case, &before, &expected, tolerance)?;
         }
     }
     Ok(())

@@ -47,12 +47,12 @@ pub(crate) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
 
 /// The norm of gradients by one launch over all of them: of some tensors and of others, as experts' are summed apart.
 pub(crate) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
-    // More than a chunk with a rest, whole packs, less than a pack; then so many that a block of parts has several a thread.
+    // More than a chunk with a rest, full packs, less than a pack; then enough for several parts per thread.
     let few = [SQUARES_CHUNK + 1003, 256, 3];
     let many = vec![5usize; 5003];
     let (mut chunks, mut expected, mut starts) = (Vec::new(), Vec::new(), [0; 3]);
     for (which, lengths) in [&few[..], &many].into_iter().enumerate() {
-        // Each begins at a multiple of 16 bytes.
+        // Each is 16-byte aligned.
         let room = |length: &usize| length.next_multiple_of(4);
         let x = bench.random(Number::F32, lengths.iter().map(room).sum())?;
         let (mut sum, mut first) = (0.0, 0);
@@ -113,8 +113,8 @@ pub(crate) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 pub(crate) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
-    // Three ranks with 24 columns each of 67 entries: the last rank's last 5 only fill up. Then rows that take a thread
-    // several packs, whose largest logits it meets in any order. Then rows that 16 bytes don't divide.
+    // Three ranks with 24 columns each of 67 entries: the last rank's last 5 are padding. Then rows that take a thread
+    // several packs, with their largest logits in any order. Then rows that are no multiple of 16 bytes.
     one_cross_entropy(bench, [11, 3, 24, 67])?;
     one_cross_entropy(bench, [5, 2, 35, 67])?;
     one_cross_entropy(bench, [3, 1, 5008, 5001])?;

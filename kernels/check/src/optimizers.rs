@@ -31,7 +31,7 @@ pub(crate) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
         [(AdamW, true), (Adam, true), (Momentum, true), (Momentum, false), (Lamb, true), (Lars, true)]
     {
         let mut tensors = Vec::new();
-        // Less than a pack; a whole number of packs; more than a chunk, with a rest.
+        // Less than a pack; full packs; more than a chunk, with a rest.
         for (count, decay) in [(3, 0.0), (256, 0.1), (CHUNK + 1001, 0.1)] {
             let positive: Vec<f64> = (0..count).map(|_| 0.1 * (1.1 + bench.next())).collect();
             tensors.push(Tensor {

@@ -393,7 +393,7 @@ pub(crate) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 pub(crate) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
-    // A whole number of packs, and none.
+    // Full packs, and a width that no pack divides.
     let (batch, places, first) = (3usize, 5usize, 4usize);
     let dropout = Dropout { rate: 0.25, key: 9 };
     for number in Number::ALL {
@@ -428,7 +428,7 @@ pub(crate) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
 pub(crate) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, from_row, to_row) = (11usize, 48usize, 40usize);
     for number in Number::ALL {
-        // Whole packs, and such that none is one.
+        // Full packs, and none.
         for (width, first, to_first) in [(16, 24, 8), (13, 3, 20)] {
             let from = bench.random(number, rows * from_row)?;
             let before = bench.random(number, rows * to_row)?;
@@ -457,7 +457,7 @@ pub(crate) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Of 120 columns 45 are here: more than lanes, no whole number of packs.
+/// 45 of 120 columns are here: more than lanes, not a multiple of a pack.
 pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, width, whole) = (9usize, 45usize, 120usize);
     for (number, centred) in

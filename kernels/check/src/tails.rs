@@ -1,5 +1,4 @@
-//! What stands behind products, by launches, against what the epilogues are said to do. That the epilogues of cublasLt do it
-//! is checked where there is a GPU.
+//! Tails of products by launches, against the definitions of the epilogues. `gpu-check` checks cublasLt's epilogues on a GPU.
 
 use crate::bench::{Bench, tolerance};
 use trainwright_kernels::cuda::reduce::ColumnSum;
@@ -27,8 +26,7 @@ pub(crate) fn tails(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 fn one(bench: &mut Bench, tail: Tail, number: Number) -> Result<(), DeviceError> {
-    // Products add up few numbers, so that what is rounded before the tail does not matter. The gradient of a bias beside that
-    // of its weight sums over so many that several shares do it.
+    // Products sum few terms, so that rounding before the tail does not matter. `BiasGradient` sums enough rows for several shares.
     let of_weight = tail == Tail::BiasGradient;
     let (rows, columns, inner) = if of_weight { (24usize, 8usize, 150usize) } else { (150, 24, 8) };
     let product = Product {
@@ -78,7 +76,7 @@ fn one(bench: &mut Bench, tail: Tail, number: Number) -> Result<(), DeviceError>
     for part in tail.version(Method::Launches, product, at, bench.gpu) {
         part.run(bench.device)?;
     }
-    // What the tail reads was rounded to the result's numbers before.
+    // The tail reads values that were rounded to the result's type.
     let tolerance = if number == Number::Bf16 { 1e-2 } else { tolerance(number) };
     let name = format!("{tail:?} by launches");
     bench.compare_within(&name, "result", &before, &out, tolerance)?;

@@ -51,7 +51,7 @@ fn passes(tokens: usize, columns: usize, inner: usize) -> [Product; 3] {
     [forward, input_gradient, weight_gradient]
 }
 
-/// Every epilogue; `note` hears each finding at once. A product that fails is a finding that is wrong, and the others follow.
+/// Checks every epilogue and reports each finding to `note`. A product that fails is a wrong finding, and the others follow.
 pub fn check(gpu: &mut Gpu, note: &mut Note) {
     let mut products = match Products::new(gpu) {
         Ok(products) => products,
@@ -59,12 +59,12 @@ pub fn check(gpu: &mut Gpu, note: &mut Note) {
     };
     let (m, n, k) = (64, 96, 128);
     let mut cases = passes(m, n, k).to_vec();
-    let beside = Product { epilogue: Epilogue::BiasGradient, ..passes(m, n, k)[2] };
+    let with_bias = Product { epilogue: Epilogue::BiasGradient, ..passes(m, n, k)[2] };
     for epilogue in [Epilogue::None, Epilogue::GeluBias, Epilogue::GeluGradient, Epilogue::GeluBiasGradient] {
         cases.push(forward(m, n, k, epilogue));
     }
-    cases.push(beside);
-    cases.push(Product { accumulate: false, output: BF16, ..beside });
+    cases.push(with_bias);
+    cases.push(Product { accumulate: false, output: BF16, ..with_bias });
     for compute in [Compute::Full, Compute::Tf32] {
         let f32s =
             Product { inputs: Number::F32, output: Number::F32, compute, ..forward(m, n, k, Epilogue::None) };
@@ -240,8 +240,8 @@ pub fn measure(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     bench.device.clear()
 }
 
-/// What stands behind the products of a feed-forward layer, by the epilogue and by launches: of the first of its products, of the
-/// gradient of its nonlinearity's output, and of the first weight's gradient.
+/// Tails of the products of a feed-forward layer, by epilogue and by launches: of its first product, of the gradient of its
+/// nonlinearity's output, and of the first weight's gradient.
 fn tails(bench: &mut Bench, rows: &mut Rows, [m, n, k]: [usize; 3], at: TailOperands) {
     let gpu = bench.device.multiprocessors();
     for tail in Tail::ALL {

@@ -1,7 +1,7 @@
-//! Attention of some queries to some keys, and how such parts become the whole.
+//! Attention of some queries to some keys, and how to join such parts.
 //!
 //! Parts over other keys have outputs O₁, O₂ and logarithms L₁, L₂; together L = ln(e^L₁ + e^L₂) and
-//! O = e^(L₁ − L) O₁ + e^(L₂ − L) O₂. With L, O and ∂O of the whole, backward of each part is as it is alone.
+//! O = e^(L₁ − L) O₁ + e^(L₂ − L) O₂. With the joined L, O and ∂O, backward runs on each part separately.
 //! Source: Liu et al. 2023, arXiv 2310.01889; Dao 2023, arXiv 2307.08691.
 
 use super::{Attention, Head, Kept, Output, Place, ScoreDropout, backward};
@@ -9,7 +9,7 @@ use crate::lanes::wide;
 use crate::real::Real;
 use crate::threads::Threads;
 
-/// Queries, keys and values, each rows of their own as those of `Attention`. A causal mask sees both begin at one
+/// Queries, keys and values in separate rows, ordered as those of `Attention`. A causal mask sees both begin at one
 /// position.
 #[derive(Debug, Clone, Copy)]
 pub struct Tile<'a, T> {
@@ -38,7 +38,7 @@ impl Attention {
         self.tile_forward_dropping(None, tile, threads)
     }
 
-    /// The same with probabilities dropped out.
+    /// As `tile_forward`, with dropout of the probabilities.
     pub fn tile_forward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
@@ -67,7 +67,7 @@ impl Attention {
         self.tile_backward_dropping(None, tile, kept, threads)
     }
 
-    /// The same with probabilities dropped out, as forward did.
+    /// As `tile_backward`, with forward's dropout of the probabilities.
     pub fn tile_backward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
@@ -115,7 +115,7 @@ impl Attention {
         gradients
     }
 
-    /// Puts the outputs and L of the same queries over other keys together, in the first ones.
+    /// Adds the outputs and L of the same queries over other keys to the first ones.
     pub fn join<T: Real>(
         &self,
         [own_heads, own_logarithms]: [&mut [T]; 2],

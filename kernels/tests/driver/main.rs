@@ -1,7 +1,7 @@
 //! The driver's part of the crate against libraries that stand in for NVIDIA's: which calls it makes, and in which order.
 //!
 //! They lie where Python's packages of NVIDIA have theirs, so that the search for them is tested too. Without a harness: the
-//! environment is set before another thread is there, and what stands in for a library counts the calls of the whole process.
+//! environment is set before another thread is there, and the stand-in libraries count the calls of the process.
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl StandIn {
         assert!(compiled.unwrap().success(), "{} does not compile", source.display());
     }
 
-    /// Calls a function of a whole number.
+    /// Calls a function of an integer.
     fn call(&self, name: &str, argument: c_int) -> c_int {
         // SAFETY: the functions that are called so take a number or nothing, and give a number or nothing.
         unsafe { self.0.get::<unsafe extern "C" fn(c_int) -> c_int>(name.as_bytes()).unwrap()(argument) }
@@ -63,7 +63,7 @@ fn is_real_one_there() -> bool {
     names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok())
 }
 
-/// A folder that goes with this.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -213,7 +213,7 @@ fn a_failure_of_nccl_ends_a_wait(cuda: &StandIn, nccl: &StandIn) {
     nccl.call("stand_in_error", 6);
     let expected = "remote process exited: socketProgress: connection closed by 10.0.0.2";
     assert_eq!(gpu.finish(), Err(DeviceError::Communicator(expected.into())));
-    // It is not used any more, nor given up a second time.
+    // It is neither used again nor aborted a second time.
     cuda.call("stand_in_busy", 0);
     nccl.call("stand_in_error", 0);
     let x = gpu.allocate(64).unwrap();

@@ -37,7 +37,7 @@ fn every_kernel_gives_what_plain_loops_give() {
     check_failed_graph(emulator());
 }
 
-/// What a kernel made on one stream is there for another one, or another device, only once that has waited.
+/// Another stream or device may read a kernel's output only after waiting for its event.
 fn check_order(emulator: impl Fn() -> Emulator) {
     let [mut one, mut other] = [emulator(), emulator()];
     let gpu = one.multiprocessors();
@@ -54,17 +54,17 @@ fn check_order(emulator: impl Fn() -> Emulator) {
     other.wait(&made).unwrap();
     one.launch(&back).unwrap();
     other.copy(copy, rounded, 200).unwrap();
-    // Nor may it be written again while others read it.
+    // Nor may it be overwritten while others read it.
     one.select(0).unwrap();
     assert!(fails(|| one.zero(rounded, 200)));
     let read = other.record_event().unwrap();
     one.wait(&read).unwrap();
-    assert!(fails(|| one.zero(rounded, 200)), "the own other stream reads it, too");
+    assert!(fails(|| one.zero(rounded, 200)), "another stream of the same device reads it, too");
     one.finish().unwrap();
     one.zero(rounded, 200).unwrap();
 }
 
-/// What a graph fails at is on another stream; what is told next is on stream 0.
+/// A graph that fails on another stream leaves stream 0 selected.
 fn check_failed_graph(mut emulator: Emulator) {
     let x = emulator.upload(&[0; 256]).unwrap();
     let product = Product {
@@ -84,7 +84,7 @@ fn check_failed_graph(mut emulator: Emulator) {
     assert!(matches!(emulator.replay(&graph), Err(DeviceError::NoAlgorithm(_))));
     emulator.zero(x, 256).unwrap();
     emulator.select(0).unwrap();
-    // Behind the first one without waiting for it.
+    // On the same stream as the first one, so no wait is needed.
     emulator.zero(x, 256).unwrap();
 }
 

@@ -208,7 +208,7 @@ impl Device for Emulator {
         ];
         self.touch(memory, "a product", &touched);
         let codes = |at, count, of: Fp8| -> Vec<f64> {
-            inside(memory, at, count).iter().map(|code| f64::from(of.wide(*code))).collect()
+            inside(memory, at, count).iter().map(|code| f64::from(of.decode(*code))).collect()
         };
         let (left, right) =
             (codes(at.left, left_size, product.left), codes(at.right, right_size, product.right));
