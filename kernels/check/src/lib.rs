@@ -11,6 +11,7 @@ mod experts;
 mod fp8;
 mod grouped;
 mod losses;
+mod norms;
 mod optimizers;
 mod rows;
 mod tails;
@@ -32,8 +33,8 @@ pub struct Check {
 pub const CHECKS: [Check; 23] = [
     Check { name: "look-up", run: rows::look_up },
     Check { name: "table gradient", run: rows::table_gradient },
-    Check { name: "norm", run: rows::norm },
-    Check { name: "norm of some columns", run: rows::norm_part },
+    Check { name: "norm", run: norms::norm },
+    Check { name: "norm of some columns", run: norms::norm_part },
     Check { name: "rotary", run: rows::rotary },
     Check { name: "activation", run: rows::activation },
     Check { name: "residual", run: rows::residual },

@@ -1,6 +1,6 @@
 //! Launches of dropout.cu, and the dropout of attention's probabilities.
 
-use super::launch::{Address, Launch, Multiprocessors, Number};
+use super::launch::{Address, Launch, Multiprocessors, Number, strided_ladder};
 use crate::dropout::Dropout;
 
 const FILE: &str = "dropout";
@@ -52,16 +52,8 @@ pub struct DropOut {
 impl DropOut {
     /// All versions for its shape, the fastest last.
     pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
-        let launch = |version: &str, size: i32| {
-            let count = i64::from(self.rows) * i64::from(self.width / size);
-            let kernel = format!("drop_out_{version}_{}", number.suffix());
-            Launch::new(FILE, kernel, [gpu.strided(count, 256), 1, 1], 256, self)
-        };
-        let mut ladder = vec![launch("simple", 1)];
-        if self.width % number.pack() == 0 && self.x.0.is_multiple_of(16) {
-            ladder.push(launch("packed", number.pack()));
-        }
-        ladder
+        let fits = self.width % number.pack() == 0 && self.x.0.is_multiple_of(16);
+        strided_ladder([FILE, "drop_out"], [self.rows, self.width], fits, (number, gpu), self)
     }
 
     /// The fastest version.

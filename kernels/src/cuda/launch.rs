@@ -192,6 +192,23 @@ pub(super) fn rows(count: i32) -> i32 {
     count.clamp(1, GRID_LIMIT)
 }
 
+/// The versions of a kernel whose threads take an element each (`simple`) or, if `fits`, a pack each (`packed`), in a grid-stride loop.
+pub(super) fn strided_ladder<A: Copy + PartialEq + 'static>(
+    [file, kernel]: [&'static str; 2],
+    [rows, width]: [i32; 2],
+    fits: bool,
+    (number, gpu): (Number, Multiprocessors),
+    arguments: &A,
+) -> Vec<Launch> {
+    let launch = |version: &str, size: i32| {
+        let count = i64::from(rows) * i64::from(width / size);
+        let name = format!("{kernel}_{version}_{}", number.suffix());
+        Launch::new(file, name, [gpu.strided(count, 256), 1, 1], 256, arguments)
+    };
+    let packed = fits.then(|| launch("packed", number.pack()));
+    std::iter::once(launch("simple", 1)).chain(packed).collect()
+}
+
 /// `threads` rounded up to warps, between one warp and `most`.
 pub(super) fn round_to_warps(threads: i32, most: i32) -> i32 {
     ((threads + 31) / 32 * 32).clamp(32, most)

@@ -12,7 +12,7 @@ use super::library::Library;
 use super::places::Places;
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::error::DeviceError;
-use crate::cuda::fused::Shape;
+use crate::cuda::fused::AttentionShape;
 use crate::cuda::launch::Address;
 use cudarc::cudnn::sys;
 use descriptor::done;
@@ -27,7 +27,7 @@ pub(super) struct Cudnn {
     /// The most bytes of workspace that a plan may need.
     most: usize,
     /// By shape; `Err` says why there is none.
-    plans: HashMap<Shape, Result<Plan, String>>,
+    plans: HashMap<AttentionShape, Result<Plan, String>>,
 }
 
 /// 9.10, the oldest version whose attributes mean what this module assumes.
@@ -50,7 +50,7 @@ impl Cudnn {
 
     /// Bytes of workspace for an attention in bf16, or why there is no plan for it.
     pub fn plan(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
-        let shape = Shape::of(attention, pass)?;
+        let shape = AttentionShape::of(attention, pass)?;
         let make = || {
             let plan = Target::Handle(self.handle).plan(&shape, self.version, self.most);
             plan.map_err(|error| error.to_string())
@@ -67,7 +67,8 @@ impl Cudnn {
         workspace: Address,
         on: &Stream,
     ) -> Result<(), DeviceError> {
-        let plan = Shape::of(attention, pass).ok().and_then(|shape| self.plans.get(&shape)?.as_ref().ok());
+        let plan =
+            AttentionShape::of(attention, pass).ok().and_then(|shape| self.plans.get(&shape)?.as_ref().ok());
         let plan = plan.expect("it was asked for before");
         // SAFETY: both are alive.
         done("cudnnSetStream", unsafe { sys::cudnnSetStream(self.handle, on.0.cast()) })?;
@@ -90,7 +91,7 @@ impl Drop for Cudnn {
 /// If the library is missing or has no plan.
 pub fn plan_without_gpu(properties: &str, attention: &Attention, pass: Pass) -> Result<usize, DeviceError> {
     let version = version()?;
-    let shape = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?;
+    let shape = AttentionShape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?;
     Ok(Target::properties(properties)?.plan(&shape, version, usize::MAX)?.workspace)
 }
 

@@ -8,7 +8,7 @@ use crate::cuda::collective::{Collective, GroupName, Membership};
 use crate::cuda::device::{About, Device, Event, Graph, StopFlag};
 use crate::cuda::error::DeviceError;
 use crate::cuda::fp8::{Fp8Operands, Fp8Product};
-use crate::cuda::fused::Shape;
+use crate::cuda::fused::AttentionShape;
 use crate::cuda::launch::{Address, Launch, Number};
 use crate::cuda::product::{Epilogue, Operands, Product};
 use crate::cuda::recorded::Recorded;
@@ -228,15 +228,15 @@ impl Device for Emulator {
 
     /// As cuDNN needs: the sums of dQ, or bf16 for each score if the order of sums is fixed.
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
-        let shape = Shape::of(attention, pass)?;
+        let shape = AttentionShape::of(attention, pass)?;
         let scores = shape.batch * shape.heads * shape.queries * shape.keys;
         let of_scores = if pass == Pass::DeterministicBackward { 2 * scores as usize } else { 0 };
-        Ok(shape.own_workspace() + of_scores)
+        Ok(shape.graph_workspace() + of_scores)
     }
 
     fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
         let bytes = self.fuses(attention, pass).map_err(DeviceError::NoAlgorithm)?;
-        let graph = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?.graph();
+        let graph = AttentionShape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?.graph();
         let memory = &mut *memory();
         let mut touched = fused::touched(&graph, attention, workspace);
         touched.push((workspace, bytes, true));

@@ -3,7 +3,7 @@
 use super::memory::{Memory, inside, inside_mut};
 use crate::cuda::attention::Attention;
 use crate::cuda::fused::graph::{
-    Data, Function, Graph, Layout, Operation, Place, Reduction, Tensor, TensorId,
+    Data, Function, Graph, Layout, Operation, Reduction, Storage, Tensor, TensorId,
 };
 use crate::cuda::launch::{Address, bf16_bits};
 
@@ -47,13 +47,13 @@ fn out_of(operation: &Operation) -> TensorId {
         Operation::Product { out, .. }
         | Operation::Pointwise { out, .. }
         | Operation::Reduce { out, .. }
-        | Operation::Turn { out, .. } => *out,
+        | Operation::Transpose { out, .. } => *out,
     }
 }
 
 fn given(tensor: &Tensor, attention: &Attention, workspace: Address) -> Option<Address> {
-    match tensor.place {
-        Place::Given(part) => Some(part.address(attention, workspace)),
+    match tensor.storage {
+        Storage::Given(part) => Some(part.address(attention, workspace)),
         _ => None,
     }
 }
@@ -96,10 +96,10 @@ fn offset(tensor: &Tensor, place: [i64; 4]) -> usize {
 
 /// The values before any operation; undefined for tensors that operations write.
 fn first_values(tensor: &Tensor, attention: &Attention, workspace: Address, memory: &Memory) -> Values {
-    match tensor.place {
-        Place::Between => Vec::new(),
-        Place::Scalar(part) => vec![f64::from(part.value(attention).expect("it is the host's"))],
-        Place::Given(part) => {
+    match tensor.storage {
+        Storage::Between => Vec::new(),
+        Storage::Scalar(part) => vec![f64::from(part.value(attention).expect("it is the host's"))],
+        Storage::Given(part) => {
             let all = inside(memory, part.address(attention, workspace), bytes(tensor));
             let read = |place| {
                 let from = offset(tensor, place);
@@ -171,7 +171,7 @@ fn done(graph: &Graph, operation: &Operation, values: &[Values]) -> Values {
             }
             made
         }
-        Operation::Turn { x, out } => {
+        Operation::Transpose { x, out } => {
             let from = sizes(x);
             places(sizes(out)).map(|[a, b, c, d]| values[x.0][at(from, from, [a, b, d, c])]).collect()
         }

@@ -4,8 +4,8 @@ use super::description::Description;
 use super::descriptor::{Descriptor, Draft, done};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::error::DeviceError;
-use crate::cuda::fused::graph::Place;
-use crate::cuda::fused::{Part, Shape};
+use crate::cuda::fused::graph::Storage;
+use crate::cuda::fused::{AttentionShape, Part};
 use crate::cuda::launch::Address;
 use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
 use cudarc::cudnn::sys::cudnnBackendDescriptorType_t::*;
@@ -51,7 +51,7 @@ impl Target {
     }
 
     /// The first engine in cuDNN's own order that needs at most `most` bytes of workspace.
-    pub fn plan(&self, shape: &Shape, version: usize, most: usize) -> Result<Plan, DeviceError> {
+    pub fn plan(&self, shape: &AttentionShape, version: usize, most: usize) -> Result<Plan, DeviceError> {
         let none = |reason: String| DeviceError::NoAlgorithm(format!("attention by cuDNN: {reason}"));
         let (last, tile) = LAST_WITHOUT_REST;
         if shape.pass.is_backward() && version <= last && shape.keys % tile != 0 {
@@ -71,19 +71,19 @@ impl Target {
                 refusal = none("its engines give other bits in every run".into());
                 continue;
             }
-            let ready = self.ready(&engine).map(|(plan, bytes)| (plan, shape.own_workspace() + bytes));
+            let ready = self.ready(&engine).map(|(plan, bytes)| (plan, shape.graph_workspace() + bytes));
             match ready {
                 Ok((_, workspace)) if workspace > most => {
                     refusal =
                         none(format!("it wants a workspace of {workspace} bytes, and {most} are granted"));
                 }
                 Ok((descriptor, workspace)) => {
-                    let parts = graph.tensors.iter().filter_map(|tensor| match tensor.place {
-                        Place::Given(part) | Place::Scalar(part) => Some(part),
-                        Place::Between => None,
+                    let parts = graph.tensors.iter().filter_map(|tensor| match tensor.storage {
+                        Storage::Given(part) | Storage::Scalar(part) => Some(part),
+                        Storage::Between => None,
                     });
                     let parts = parts.collect();
-                    return Ok(Plan { descriptor, workspace, named: shape.own_workspace(), parts });
+                    return Ok(Plan { descriptor, workspace, named: shape.graph_workspace(), parts });
                 }
                 Err(error) => refusal = error,
             }
