@@ -138,10 +138,10 @@ impl Attention {
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (own, own_logarithms)) in made.into_iter().enumerate() {
+        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
             let (sequence, head) = (task / self.heads, task % self.heads);
             let place = Place { sequence, row: self.output_row(), first: head * self.value_head_dim };
-            self.put(&mut heads, place, &own, self.value_head_dim);
+            self.put(&mut heads, place, &output, self.value_head_dim);
             logarithms.extend(own_logarithms);
         }
         Output { heads, logarithms }
@@ -166,7 +166,7 @@ impl Attention {
         let shared = self.heads / self.kv_heads;
         let made = threads.each(self.batch * self.kv_heads, |task| {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
-            let own = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
+            let query_heads = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
                 let place = Place { sequence, row: self.output_row(), first: head * e };
                 let rows = (sequence * self.heads + head) * positions..;
                 backward::Query {
@@ -178,14 +178,14 @@ impl Attention {
                     drops: drops.map(|drops| drops.of(sequence, head)),
                 }
             });
-            self.one_backward(&self.head(qkv, sequence, kv_head * shared), own)
+            self.one_backward(&self.head(qkv, sequence, kv_head * shared), query_heads)
         });
         let mut gradients = vec![T::ZERO; qkv.len()];
         for (task, made) in made.into_iter().enumerate() {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
             let place = |first| Place { sequence, row: self.row(), first };
-            for (head, own) in &made.queries {
-                self.put(&mut gradients, place(head * d), own, d);
+            for (head, gradient) in &made.queries {
+                self.put(&mut gradients, place(head * d), gradient, d);
             }
             self.put(&mut gradients, place(queries + kv_head * d), &made.keys, d);
             self.put(&mut gradients, place(queries + keys + kv_head * e), &made.values, e);
@@ -208,15 +208,15 @@ impl Attention {
     }
 
     fn take<T: Real>(&self, rows: &[T], place: Place, width: usize) -> Vec<T> {
-        let own = rows.chunks_exact(place.row).skip(place.sequence).step_by(self.batch);
+        let sequence_rows = rows.chunks_exact(place.row).skip(place.sequence).step_by(self.batch);
         let mut taken = Vec::with_capacity(rows.len() / place.row / self.batch * width);
-        own.for_each(|row| taken.extend_from_slice(&row[place.first..place.first + width]));
+        sequence_rows.for_each(|row| taken.extend_from_slice(&row[place.first..place.first + width]));
         taken
     }
 
     fn put<T: Real>(&self, rows: &mut [T], place: Place, from: &[T], width: usize) {
-        let own = rows.chunks_exact_mut(place.row).skip(place.sequence).step_by(self.batch);
-        for (row, from) in own.zip(from.chunks_exact(width)) {
+        let sequence_rows = rows.chunks_exact_mut(place.row).skip(place.sequence).step_by(self.batch);
+        for (row, from) in sequence_rows.zip(from.chunks_exact(width)) {
             row[place.first..place.first + width].copy_from_slice(from);
         }
     }

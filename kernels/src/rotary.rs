@@ -65,8 +65,8 @@ impl<T: Real> Rotary<T> {
                 for (index, row) in x.chunks_exact_mut(heads.row).enumerate() {
                     let at = (position(first + index) - self.first) * half;
                     let (cosines, sines) = (&self.cosines[at..at + half], &self.sines[at..at + half]);
-                    let own = &mut row[heads.first..heads.first + heads.count * heads.width];
-                    for head in own.chunks_exact_mut(heads.width) {
+                    let rotated = &mut row[heads.first..heads.first + heads.count * heads.width];
+                    for head in rotated.chunks_exact_mut(heads.width) {
                         let (low, high) = head.split_at_mut(half);
                         for pair in 0..half {
                             let (a, b, cosine) = (low[pair], high[pair], cosines[pair]);

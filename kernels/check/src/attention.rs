@@ -80,7 +80,7 @@ pub(crate) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
     let (batch, heads, queries, width) = (2usize, 3usize, 7usize, 40usize);
     let (tokens, row) = (queries * batch, heads * width);
     for number in Number::ALL {
-        let (own, other) = (bench.random(number, tokens * row)?, bench.random(number, tokens * row)?);
+        let (first, second) = (bench.random(number, tokens * row)?, bench.random(number, tokens * row)?);
         let logarithms = bench.random(Number::F32, batch * heads * queries)?;
         let others = bench.random(Number::F32, batch * heads * queries)?;
         let sums: Vec<[f64; 2]> =
@@ -88,14 +88,14 @@ pub(crate) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
         let outputs = (0..tokens * row).map(|at| {
             let (token, head) = (at / row, at % row / width);
             let [one, two] = sums[(token % batch * heads + head) * queries + token / batch];
-            (own.values[at] * one + other.values[at] * two) / (one + two)
+            (first.values[at] * one + second.values[at] * two) / (one + two)
         });
         let outputs: Vec<f64> = outputs.collect();
         let joined: Vec<f64> = sums.iter().map(|[one, two]| (one + two).ln()).collect();
         let join = Join {
-            o: own.at,
+            o: first.at,
             logarithms: logarithms.at,
-            other: other.at,
+            other: second.at,
             other_logarithms: others.at,
             o_row: row as i64,
             batch: batch as i32,
@@ -105,7 +105,7 @@ pub(crate) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
         };
         let launch = join.launch(number);
         bench.run(&launch)?;
-        bench.compare(&launch.kernel, "outputs", &own, &outputs)?;
+        bench.compare(&launch.kernel, "outputs", &first, &outputs)?;
         bench.compare(&launch.kernel, "L", &logarithms, &joined)?;
     }
     Ok(())
@@ -256,9 +256,10 @@ fn check(bench: &mut Bench, shape: Case, number: Number) -> Result<(), DeviceErr
     let dots = bench.blank(Number::F32, expected.logarithms.len())?;
     (attention.o, attention.logarithms, attention.dots) = (o.at, logarithms.at, dots.at);
     let passes = [Pass::Backward, Pass::DeterministicBackward].map(|pass| {
-        let own = implementations(bench, &attention, number, pass);
+        let implementations_of = implementations(bench, &attention, number, pass);
         // Our own versions are the same in both passes.
-        own.into_iter()
+        implementations_of
+            .into_iter()
             .filter(move |by| pass == Pass::Backward || matches!(by, Implementation::Library(_)))
             .map(move |by| (pass, by))
     });

@@ -53,21 +53,21 @@ pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
             let codes: Vec<u8> = x.values.iter().map(|x| nearest(to, x / scale)).collect();
             let turned: Vec<u8> = (0..size).map(|at| codes[at % rows * width + at / rows]).collect();
             let scale_found = bench.blank(Number::F32, 1)?;
-            let own = CastFp8 { x: x.at, rows: rows as i32, width: width as i32, ..CastFp8::default() };
+            let cast = CastFp8 { x: x.at, rows: rows as i32, width: width as i32, ..CastFp8::default() };
             let mut room = |made: bool| match made {
                 true => bench.device.upload(&vec![0xff; size]),
                 false => Ok(Address::NULL),
             };
             let [out, transposed] = [room(copies[0])?, room(copies[1])?];
-            let largest = bench.blank(Number::F32, own.blocks(bench.gpu) as usize)?.at;
-            let own = CastFp8 { largest, scale: scale_found.at, out, transposed, ..own };
-            let launches = own.launches(number, to, bench.gpu);
+            let largest = bench.blank(Number::F32, cast.blocks(bench.gpu) as usize)?.at;
+            let cast = CastFp8 { largest, scale: scale_found.at, out, transposed, ..cast };
+            let launches = cast.launches(number, to, bench.gpu);
             for launch in &launches {
                 bench.run(launch)?;
             }
             let [largest, narrow] = launches.map(|launch| launch.kernel);
             bench.compare(&largest, &format!("{rows} x {width} scale"), &scale_found, &[scale])?;
-            let made = [("as it lies", own.out, &codes), ("transposed", own.transposed, &turned)];
+            let made = [("as it lies", cast.out, &codes), ("transposed", cast.transposed, &turned)];
             for (case, at, expected) in made.into_iter().filter(|(_, at, _)| *at != Address::NULL) {
                 let found = bench.device.download(at, size)?;
                 bench.compare_bytes(&narrow, &format!("{rows} x {width} {case}"), &found, expected);
@@ -93,14 +93,16 @@ pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
             let mut codes = |of: Fp8, count: usize| -> Vec<u8> {
                 (0..count).map(|_| nearest(of, 4.0 * bench.next())).collect()
             };
-            let (own, other) = (codes(left, rows * inner), codes(right, columns * inner));
+            let (left_codes, right_codes) = (codes(left, rows * inner), codes(right, columns * inner));
             let scales = [bench.array(Number::F32, &[0.37])?, bench.array(Number::F32, &[1.9])?];
             let before = bench.random(output, rows * columns)?;
             let biases = bench.random(output, columns)?;
             let of = |row: usize, column: usize| -> f64 {
                 let term = |step: usize| {
-                    let (left, right) =
-                        (left.decode(own[row * inner + step]), right.decode(other[column * inner + step]));
+                    let (left, right) = (
+                        left.decode(left_codes[row * inner + step]),
+                        right.decode(right_codes[column * inner + step]),
+                    );
                     f64::from(left) * f64::from(right)
                 };
                 let sum = (0..inner).map(term).sum::<f64>() * scales[0].values[0] * scales[1].values[0];
@@ -110,9 +112,9 @@ pub(crate) fn product(bench: &mut Bench) -> Result<(), DeviceError> {
             let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
             let expected: Vec<f64> = places.map(|(row, column)| of(row, column)).collect();
             let at = Fp8Operands {
-                left: bench.device.upload(&own)?,
+                left: bench.device.upload(&left_codes)?,
                 left_scale: scales[0].at,
-                right: bench.device.upload(&other)?,
+                right: bench.device.upload(&right_codes)?,
                 right_scale: scales[1].at,
                 out: before.at,
                 bias: if bias { biases.at } else { Address::NULL },

@@ -60,8 +60,8 @@ pub(crate) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
             // What several ranks hold counts once.
             let scale = [1.0, 0.5, 0.25][at % 3];
             chunks.extend(SquaresChunk::cut(x.at.after(4 * first), *length, scale));
-            let own = &x.values[first..first + length];
-            sum += f64::from(scale) * own.iter().map(|x| x * x).sum::<f64>();
+            let tensor = &x.values[first..first + length];
+            sum += f64::from(scale) * tensor.iter().map(|x| x * x).sum::<f64>();
             first += room(length);
         }
         starts[which + 1] = chunks.len() as i32;
@@ -163,7 +163,7 @@ fn one_cross_entropy(
             CrossEntropy { width: width as i32, ..CrossEntropy::default() }.statistics(number).len();
         for version in 0..versions {
             let three = [(); 3].map(|()| vec![f64::NAN; ranks * tokens]);
-            let [maxima, sums, own] = [
+            let [maxima, sums, targets_found] = [
                 bench.array(Number::F32, &three[0])?,
                 bench.array(Number::F32, &three[1])?,
                 bench.array(Number::F32, &three[2])?,
@@ -173,27 +173,27 @@ fn one_cross_entropy(
             for rank in 0..ranks {
                 let shard = bench.array(number, &z[rank * tokens * width..(rank + 1) * tokens * width])?;
                 let behind = |address: Address| address.after(rank * tokens * 4);
-                let own = CrossEntropy {
+                let args = CrossEntropy {
                     logits: shard.at,
                     targets: target_words,
                     maximum: behind(maxima.at),
                     sum: behind(sums.at),
-                    target: behind(own.at),
+                    target: behind(targets_found.at),
                     tokens: tokens as i32,
                     width: width as i32,
                     first: (rank * width) as i32,
                     valid: (entries - rank * width).min(width) as i32,
                     scale: scale as f32,
                 };
-                let launch = own.statistics(number).swap_remove(version);
+                let launch = args.statistics(number).swap_remove(version);
                 bench.run(&launch)?;
                 kernel = launch.kernel;
-                shards.push((shard, own));
+                shards.push((shard, args));
             }
             // Each rank puts its sums below the maxima of all, which all ranks have seen before; they add up then.
             let seen = bench.copy(&maxima)?;
-            for (_, own) in &shards {
-                let (maximum, sum, ranks) = (own.maximum, own.sum, ranks as i32);
+            for (_, args) in &shards {
+                let (maximum, sum, ranks) = (args.maximum, args.sum, ranks as i32);
                 bench.run(
                     &JoinMaxima { maxima: seen.at, maximum, sum, ranks, tokens: tokens as i32 }.launch(),
                 )?;
@@ -203,15 +203,15 @@ fn one_cross_entropy(
                 let of_token = |token| (0..ranks).map(|rank| parts[rank * tokens + token]).sum::<f64>();
                 Ok(bench.array(Number::F32, &(0..tokens).map(of_token).collect::<Vec<_>>())?.at)
             };
-            let (maximum, sum, target) = (maxima.at, all_of(bench, &sums)?, all_of(bench, &own)?);
+            let (maximum, sum, target) = (maxima.at, all_of(bench, &sums)?, all_of(bench, &targets_found)?);
             let out = bench.device.upload(&f64::NAN.to_le_bytes())?;
             let total = LossSum { maximum, sum, target, out, tokens: tokens as i32 }.launch();
             bench.run(&total)?;
             let total = f64::from_le_bytes(bench.device.download(out, 8)?.try_into().expect("8 bytes"));
             let all = bench.array(Number::F32, &[total])?;
             bench.compare(&kernel, &format!("loss of {ranks} ranks"), &all, &[losses.iter().sum()])?;
-            for (rank, (shard, own)) in shards.iter().enumerate() {
-                let of_all = CrossEntropy { maximum, sum, ..*own };
+            for (rank, (shard, args)) in shards.iter().enumerate() {
+                let of_all = CrossEntropy { maximum, sum, ..*args };
                 let launch = of_all.gradient(number).swap_remove(version);
                 bench.run(&launch)?;
                 let column = |token: usize, at: usize| {

@@ -33,11 +33,11 @@ fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> R
     let (mut dx, mut gain_gradient, mut bias_gradient) =
         (past.values.clone(), vec![0.0; width], vec![0.0; width]);
     for row in 0..rows {
-        let own = &sum[row * width..(row + 1) * width];
-        let mean = if centred { own.iter().sum::<f64>() / width as f64 } else { 0.0 };
-        let variance = own.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
+        let row_values = &sum[row * width..(row + 1) * width];
+        let mean = if centred { row_values.iter().sum::<f64>() / width as f64 } else { 0.0 };
+        let variance = row_values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
         let scale = 1.0 / (variance + epsilon).sqrt();
-        let h: Vec<f64> = own.iter().map(|x| (x - mean) * scale).collect();
+        let h: Vec<f64> = row_values.iter().map(|x| (x - mean) * scale).collect();
         let own_dy = &dy.values[row * width..(row + 1) * width];
         let e: Vec<f64> = own_dy.iter().zip(&gain.values).map(|(dy, gain)| dy * gain).collect();
         let mean_e = if centred { e.iter().sum::<f64>() / width as f64 } else { 0.0 };
@@ -154,8 +154,8 @@ pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
             let h: Vec<f64> =
                 (0..width).map(|at| (x.values[of(at)] - mean.values[row]) * scale.values[row]).collect();
             let e: Vec<f64> = (0..width).map(|at| dy.values[of(at)] * gain.values[at]).collect();
-            let own = &x.values[of(0)..of(width)];
-            sums.extend([own.iter().sum::<f64>(), own.iter().map(|x| x * x).sum()]);
+            let shard = &x.values[of(0)..of(width)];
+            sums.extend([shard.iter().sum::<f64>(), shard.iter().map(|x| x * x).sum()]);
             sums_back.extend([e.iter().sum::<f64>(), e.iter().zip(&h).map(|(e, h)| e * h).sum()]);
             let [total, along] = [0, 1].map(|which| all.values[2 * row + which] / whole as f64);
             let total = if centred { total } else { 0.0 };
@@ -179,18 +179,18 @@ pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
             ..NormPart::default()
         };
         let case = format!("centred {centred}");
-        let own = bench.blank(Number::F32, 2 * rows)?;
-        let launch = NormPart { sums: own.at, ..base }.sums(number);
+        let out = bench.blank(Number::F32, 2 * rows)?;
+        let launch = NormPart { sums: out.at, ..base }.sums(number);
         bench.run(&launch)?;
-        bench.compare(&launch.kernel, &case, &own, &sums)?;
-        let own = bench.blank(number, rows * width)?;
-        let launch = NormPart { out: own.at, ..base }.forward(number);
+        bench.compare(&launch.kernel, &case, &out, &sums)?;
+        let out = bench.blank(number, rows * width)?;
+        let launch = NormPart { out: out.at, ..base }.forward(number);
         bench.run(&launch)?;
-        bench.compare(&launch.kernel, &case, &own, &y)?;
-        let own = bench.blank(Number::F32, 2 * rows)?;
-        let launch = NormPart { sums: own.at, ..base }.sums_back(number);
+        bench.compare(&launch.kernel, &case, &out, &y)?;
+        let out = bench.blank(Number::F32, 2 * rows)?;
+        let launch = NormPart { sums: out.at, ..base }.sums_back(number);
         bench.run(&launch)?;
-        bench.compare(&launch.kernel, &case, &own, &sums_back)?;
+        bench.compare(&launch.kernel, &case, &out, &sums_back)?;
         let launch = NormPart { sums: all.at, out: past.at, ..base }.backward(number);
         bench.run(&launch)?;
         bench.compare(&launch.kernel, &case, &past, &dx)?;

@@ -22,8 +22,8 @@ pub(crate) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
             for (token, entry) in entries.iter().enumerate() {
                 for column in 0..width {
                     let row = entry.wrapping_sub(first) as usize;
-                    let own = if row < rows { table.values[row * width + column] } else { 0.0 };
-                    expected.push(own + positions.values[(token / batch + 2) * width + column]);
+                    let looked_up = if row < rows { table.values[row * width + column] } else { 0.0 };
+                    expected.push(looked_up + positions.values[(token / batch + 2) * width + column]);
                 }
             }
             let mut look_up = LookUp {
@@ -79,7 +79,7 @@ fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<()
         let starts: Vec<u32> = (0..=rows as u32).map(|row| behind(row) as u32).collect();
         let entries = bench.words(&entries)?;
         let (order, starts) = (bench.words(&order)?, bench.words(&starts)?);
-        let own = TableGradient {
+        let gradient_of = TableGradient {
             gradient: gradient.at,
             entries,
             order,
@@ -90,10 +90,11 @@ fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<()
             first: first as i32,
             rows: rows as i32,
         };
-        for version in 0..own.ladder(number, bench.gpu).len() {
+        for version in 0..gradient_of.ladder(number, bench.gpu).len() {
             let table = bench.array(Number::F32, &before.values)?;
-            let launch =
-                TableGradient { table: table.at, ..own }.ladder(number, bench.gpu).swap_remove(version);
+            let launch = TableGradient { table: table.at, ..gradient_of }
+                .ladder(number, bench.gpu)
+                .swap_remove(version);
             bench.run(&launch)?;
             let case = format!("{rows} rows of {width}");
             bench.compare(&launch.kernel, &case, &table, &expected)?;
@@ -152,12 +153,12 @@ pub(crate) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
                     ..Rotary::default()
                 };
                 for version in 0..rotary.ladder(number, bench.gpu).len() {
-                    let own = bench.array(number, &x.values)?;
-                    rotary.x = own.at;
+                    let rotated = bench.array(number, &x.values)?;
+                    rotary.x = rotated.at;
                     let launch = rotary.ladder(number, bench.gpu).swap_remove(version);
                     bench.run(&launch)?;
                     let case = format!("{head_dim} wide, {half} pairs, {direction}");
-                    bench.compare(&launch.kernel, &case, &own, &expected)?;
+                    bench.compare(&launch.kernel, &case, &rotated, &expected)?;
                 }
             }
         }
@@ -197,13 +198,13 @@ pub(crate) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
                 for row in 0..rows {
                     for column in 0..width {
                         let at = row * input + column;
-                        let own = x.values[at] + bias.values[column];
+                        let z = x.values[at] + bias.values[column];
                         let dy = dy.values[row * width + column];
                         let up = if gated { x.values[at + width] + bias.values[column + width] } else { 1.0 };
-                        y.push(function(of, own) * up);
-                        dx[at] = dy * slope(of, own) * up;
+                        y.push(function(of, z) * up);
+                        dx[at] = dy * slope(of, z) * up;
                         if gated {
-                            dx[at + width] = dy * function(of, own);
+                            dx[at + width] = dy * function(of, z);
                         }
                     }
                 }
@@ -273,7 +274,7 @@ pub(crate) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
             let mut expected = x.values.clone();
             dropout.apply(&mut expected, width, &of_row);
             let positions: Vec<u32> = (0..rows).map(|row| position(row) as u32).collect();
-            let own = DropOut {
+            let drop_out = DropOut {
                 x: x.at,
                 positions: bench.words(&positions)?,
                 drops: Drops::of(&dropout, [first, 0, 0, 0]),
@@ -281,9 +282,9 @@ pub(crate) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
                 width: width as i32,
                 batch: batch as i32,
             };
-            for version in 0..own.ladder(number, bench.gpu).len() {
+            for version in 0..drop_out.ladder(number, bench.gpu).len() {
                 let x = bench.array(number, &x.values)?;
-                let launch = DropOut { x: x.at, ..own }.ladder(number, bench.gpu).swap_remove(version);
+                let launch = DropOut { x: x.at, ..drop_out }.ladder(number, bench.gpu).swap_remove(version);
                 bench.run(&launch)?;
                 bench.compare(&launch.kernel, &format!("{width} columns"), &x, &expected)?;
             }

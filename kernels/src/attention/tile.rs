@@ -53,10 +53,10 @@ impl Attention {
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (own, own_logarithms)) in made.into_iter().enumerate() {
+        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
             let first = task % self.heads * self.value_head_dim;
             let place = Place { sequence: task / self.heads, row: self.output_row(), first };
-            self.put(&mut heads, place, &own, self.value_head_dim);
+            self.put(&mut heads, place, &output, self.value_head_dim);
             logarithms.extend(own_logarithms);
         }
         Output { heads, logarithms }
@@ -81,7 +81,7 @@ impl Attention {
         let shared = self.heads / self.kv_heads;
         let made = threads.each(self.batch * self.kv_heads, |task| {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
-            let own = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
+            let query_heads = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
                 let place = Place { sequence, row: self.output_row(), first: head * e };
                 let rows = (sequence * self.heads + head) * positions..;
                 backward::Query {
@@ -93,7 +93,7 @@ impl Attention {
                     drops: drops.map(|drops| drops.of(sequence, head)),
                 }
             });
-            self.one_backward(&self.tile_head(&tile, sequence, kv_head * shared), own)
+            self.one_backward(&self.tile_head(&tile, sequence, kv_head * shared), query_heads)
         });
         let zeros = |like: &[T]| vec![T::ZERO; like.len()];
         let mut gradients = TileGradients {
@@ -103,9 +103,9 @@ impl Attention {
         };
         for (task, made) in made.into_iter().enumerate() {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
-            for (head, own) in &made.queries {
+            for (head, gradient) in &made.queries {
                 let place = Place { sequence, row: query_row, first: head * d };
-                self.put(&mut gradients.queries, place, own, d);
+                self.put(&mut gradients.queries, place, gradient, d);
             }
             let place = Place { sequence, row: key_row, first: kv_head * d };
             self.put(&mut gradients.keys, place, &made.keys, d);
@@ -213,15 +213,15 @@ mod tests {
             logarithms: &late.logarithms,
             gradient: &gradient[10 * whole.output_row()..],
         };
-        let own = whole.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
+        let of_own_keys = whole.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
         let before = full.tile_backward_dropping(of(first), tile(second, first), kept, Threads::ONE);
-        let sums: Vec<f64> = own.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
+        let sums: Vec<f64> = of_own_keys.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
         let column = |from: usize, width: usize| -> Vec<f64> {
             let rows = back.chunks_exact(whole.row()).skip(10);
             rows.flat_map(|row| row[from..from + width].to_vec()).collect()
         };
         close(&sums, &column(0, q));
-        close(&own.keys, &column(q, k));
-        close(&own.values, &column(q + k, v));
+        close(&of_own_keys.keys, &column(q, k));
+        close(&of_own_keys.values, &column(q + k, v));
     }
 }

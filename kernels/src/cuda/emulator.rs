@@ -41,7 +41,7 @@ pub struct Emulator {
     turns: Turns,
     libraries: BTreeMap<&'static str, libloading::Library>,
     /// Addresses of its buffers.
-    own: BTreeSet<u64>,
+    buffers: BTreeSet<u64>,
     order: Order,
     /// By the group's number, with how many collectives it has done.
     groups: BTreeMap<usize, (Membership, u64)>,
@@ -81,12 +81,12 @@ impl Emulator {
         let each = |half: &[super::source::File]| -> Result<Vec<PathBuf>, DeviceError> {
             half.iter().map(|file| compile(file.name)).collect()
         };
-        let (own, other) = FILES.split_at(FILES.len() / 2);
+        let (first_half, second_half) = FILES.split_at(FILES.len() / 2);
         let paths = std::thread::scope(|scope| {
-            let other = scope.spawn(|| each(other));
-            let mut own = each(own)?;
-            own.extend(other.join().expect("the compiler ran")?);
-            Ok(own)
+            let second_half = scope.spawn(|| each(second_half));
+            let mut first_half = each(first_half)?;
+            first_half.extend(second_half.join().expect("the compiler ran")?);
+            Ok(first_half)
         })?;
         // SAFETY: the libraries are made from this crate's files and do nothing when they are loaded.
         let load = |path: &PathBuf| {
@@ -98,7 +98,7 @@ impl Emulator {
         Ok(Self {
             turns,
             libraries: libraries.collect::<Result<_, DeviceError>>()?,
-            own: BTreeSet::new(),
+            buffers: BTreeSet::new(),
             order: Order::new(DEVICES.fetch_add(1, Ordering::Relaxed)),
             groups: BTreeMap::new(),
             ran: BTreeSet::new(),
@@ -115,7 +115,7 @@ impl Emulator {
 
     fn attention_fault_in(&self, pass: Pass) -> Option<AttentionFaultKind> {
         let fault = *self.attention_fault.lock().unwrap_or_else(PoisonError::into_inner);
-        fault.filter(|(own, _)| *own == pass).map(|(_, kind)| kind)
+        fault.filter(|(faulty_pass, _)| *faulty_pass == pass).map(|(_, kind)| kind)
     }
 
     /// Names of all kernels that ran.

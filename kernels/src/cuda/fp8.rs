@@ -35,15 +35,15 @@ impl CastFp8 {
 
     /// The two launches: the largest element, then the cast.
     pub fn launches(&self, from: Number, to: Fp8, gpu: Multiprocessors) -> [Launch; 2] {
-        let own = CastFp8 { blocks: self.blocks(gpu), ..*self };
+        let cast = CastFp8 { blocks: self.blocks(gpu), ..*self };
         let largest = format!("largest_{}", from.suffix());
         let narrow = format!("narrow_{}_{}", to.name(), from.suffix());
         // Each block reads the results of all blocks of the first launch, so there are at most two waves of them.
         let columns = (self.width + 31) / 32;
         let tiles = [columns, ((self.rows + 31) / 32).clamp(1, (gpu.two_waves() / columns).max(1)), 1];
         [
-            Launch::new(FILE, largest, [own.blocks, 1, 1], 256, &own),
-            Launch::new(FILE, narrow, tiles, 256, &own),
+            Launch::new(FILE, largest, [cast.blocks, 1, 1], 256, &cast),
+            Launch::new(FILE, narrow, tiles, 256, &cast),
         ]
     }
 }

@@ -284,8 +284,8 @@ mod tests {
 
     #[test]
     fn unsupported_attention_is_refused_with_the_reason() {
-        let own = packed();
-        let shape = AttentionShape::of(&own, Pass::Forward).unwrap();
+        let attention = packed();
+        let shape = AttentionShape::of(&attention, Pass::Forward).unwrap();
         // The second sequence's tokens are one row further on, the second position's three.
         let keys = shape.rows_of(Part::Keys);
         assert_eq!((keys.sizes, keys.strides), ([3, 2, 5, 16], [128, 16, 384, 1]));
@@ -293,13 +293,13 @@ mod tests {
             let reason = AttentionShape::of(&attention, Pass::Backward).unwrap_err();
             assert!(reason.contains(expected), "{reason}");
         };
-        check(Attention { head_dim: 136, value_head_dim: 136, ..own }, "width");
-        check(Attention { value_head_dim: 8, ..own }, "width");
-        check(Attention { keys: 6, ..own }, "positions");
-        check(Attention { offset: 1, ..own }, "positions");
-        check(Attention { o_row: 66, ..own }, "16 bytes");
-        check(Attention { v: Address(8), ..own }, "16 bytes");
-        assert!(AttentionShape::of(&Attention { keys: 6, causal: 0, ..own }, Pass::Backward).is_ok());
+        check(Attention { head_dim: 136, value_head_dim: 136, ..attention }, "width");
+        check(Attention { value_head_dim: 8, ..attention }, "width");
+        check(Attention { keys: 6, ..attention }, "positions");
+        check(Attention { offset: 1, ..attention }, "positions");
+        check(Attention { o_row: 66, ..attention }, "16 bytes");
+        check(Attention { v: Address(8), ..attention }, "16 bytes");
+        assert!(AttentionShape::of(&Attention { keys: 6, causal: 0, ..attention }, Pass::Backward).is_ok());
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub struct Launch {
     /// The kernel's struct, in words because of its alignment. Padding between fields is uninitialised.
     pub arguments: Vec<MaybeUninit<u64>>,
     /// Compares two structs of this type.
-    pub(super) same: SameArguments,
+    pub(super) equal_arguments: SameArguments,
     /// The memory that it reads and writes, if the addresses in its struct don't tell: it touches parts of several ranks' buffers. Else
     /// empty.
     pub touches: Vec<Touch>,
@@ -106,17 +106,21 @@ pub struct Launch {
 pub(super) type SameArguments = unsafe fn(*const MaybeUninit<u64>, *const MaybeUninit<u64>) -> bool;
 
 /// SAFETY: at both addresses is an A.
-unsafe fn same<A: PartialEq>(one: *const MaybeUninit<u64>, other: *const MaybeUninit<u64>) -> bool {
+unsafe fn equal_arguments<A: PartialEq>(
+    one: *const MaybeUninit<u64>,
+    other: *const MaybeUninit<u64>,
+) -> bool {
     // SAFETY: the caller guarantees it; `Launch::new` aligns them.
     unsafe { *one.cast::<A>() == *other.cast::<A>() }
 }
 
 impl PartialEq for Launch {
     fn eq(&self, other: &Self) -> bool {
-        let of = |own: &Self| (own.file, own.grid, own.block, own.shared, own.arguments.len());
+        let of =
+            |launch: &Self| (launch.file, launch.grid, launch.block, launch.shared, launch.arguments.len());
         let alike = of(self) == of(other) && self.kernel == other.kernel && self.touches == other.touches;
         // SAFETY: a kernel has one kind of struct.
-        alike && unsafe { (self.same)(self.arguments.as_ptr(), other.arguments.as_ptr()) }
+        alike && unsafe { (self.equal_arguments)(self.arguments.as_ptr(), other.arguments.as_ptr()) }
     }
 }
 
@@ -155,7 +159,7 @@ impl Launch {
             block: block as u32,
             shared: 0,
             arguments: words,
-            same: same::<A>,
+            equal_arguments: equal_arguments::<A>,
             touches: Vec::new(),
         }
     }

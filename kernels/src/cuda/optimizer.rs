@@ -147,8 +147,8 @@ impl Optimizer {
 
     /// The step, for LAMB and LARS the second half of it.
     pub fn step(&self, method: Method, chunks: usize) -> Launch {
-        let own = Optimizer { coupled: i32::from(method == Method::Adam), ..*self };
-        own.over_chunks(
+        let optimizer = Optimizer { coupled: i32::from(method == Method::Adam), ..*self };
+        optimizer.over_chunks(
             match method {
                 Method::AdamW | Method::Adam => "adamw",
                 Method::Momentum => "momentum",

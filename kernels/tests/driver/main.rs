@@ -179,14 +179,14 @@ fn attention(gpu: &mut Gpu) -> Attention {
 
 fn descriptors_of_cudnn_outlive_what_was_made_of_them(cudnn: &StandIn) {
     let mut gpu = Gpu::open(0).unwrap();
-    let own = attention(&mut gpu);
+    let attention = attention(&mut gpu);
     for pass in [Pass::Forward, Pass::Forward] {
-        assert_eq!(gpu.fuses(&own, pass), Ok(4096));
-        gpu.attend(&own, pass, Address::NULL).unwrap();
+        assert_eq!(gpu.fuses(&attention, pass), Ok(4096));
+        gpu.attend(&attention, pass, Address::NULL).unwrap();
     }
     assert_eq!(cudnn.count("cudnnBackendExecute"), 2);
     cudnn.call("stand_in_refuse", 1);
-    let refused = gpu.attend(&own, Pass::Forward, Address::NULL).unwrap_err().to_string();
+    let refused = gpu.attend(&attention, Pass::Forward, Address::NULL).unwrap_err().to_string();
     assert!(refused.contains("cudnnBackendExecute") && refused.contains("a stand-in's words"), "{refused}");
     cudnn.call("stand_in_refuse", 0);
     assert!(cudnn.call("stand_in_made", 0) > 40 && cudnn.call("stand_in_alive", 0) > 20);

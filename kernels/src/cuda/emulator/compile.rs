@@ -27,9 +27,9 @@ const OPTIONS: [&str; 9] = [
 pub(super) fn compiled(folder: &Path, compiler: &str, name: &str) -> Result<PathBuf, DeviceError> {
     let file = FILES.iter().find(|file| file.name == name).expect("it is one of them");
     let commons = COMMON.map(|common| (format!("{}.cuh", common.name), common.text));
-    let own = (format!("{name}.cu"), file.text);
+    let kernel_file = (format!("{name}.cu"), file.text);
     let known = SOURCES.map(|(name, text)| (name.to_owned(), text));
-    let sources: Vec<(String, &str)> = known.into_iter().chain(commons).chain([own]).collect();
+    let sources: Vec<(String, &str)> = known.into_iter().chain(commons).chain([kernel_file]).collect();
     let mut hasher = DefaultHasher::new();
     (&sources, compiler, OPTIONS).hash(&mut hasher);
     let library = folder.join(format!("{name}-{:016x}.so", hasher.finish()));

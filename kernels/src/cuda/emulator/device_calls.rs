@@ -42,7 +42,7 @@ impl Device for Emulator {
         let lines = vec![Line([0xff; 256]); bytes.div_ceil(256) + 2 * FENCE / 256].into_boxed_slice();
         let at = lines.as_ptr() as u64 + FENCE as u64;
         memory().insert(at, Buffer { lines, bytes, history: History::default() });
-        self.own.insert(at);
+        self.buffers.insert(at);
         Ok(Address(at))
     }
 
@@ -117,12 +117,12 @@ impl Device for Emulator {
             return Ok(());
         }
         let copy = |memory: &Memory| -> Vec<Box<[Line]>> {
-            self.own.iter().map(|at| memory[at].lines.clone()).collect()
+            self.buffers.iter().map(|at| memory[at].lines.clone()).collect()
         };
         let before = copy(memory);
         let mut first = None;
         for order in [0, 1, 77] {
-            for (at, before) in self.own.iter().zip(&before) {
+            for (at, before) in self.buffers.iter().zip(&before) {
                 memory.get_mut(at).expect("it is one of them").lines.copy_from_slice(before);
             }
             self.run_once(launch, order)?;
@@ -130,9 +130,9 @@ impl Device for Emulator {
             let after = copy(memory);
             let first = first.get_or_insert_with(|| after.clone());
             // Atomic sums have no fixed order; their kernels' names say so.
-            let same = first.iter().zip(&after).all(|(first, after)| bytes_of(first) == bytes_of(after));
+            let is_equal = first.iter().zip(&after).all(|(first, after)| bytes_of(first) == bytes_of(after));
             let kernel = &launch.kernel;
-            assert!(same || kernel.contains("atomic"), "{kernel} depends on the order of threads");
+            assert!(is_equal || kernel.contains("atomic"), "{kernel} depends on the order of threads");
         }
         Ok(())
     }
@@ -312,9 +312,9 @@ impl Device for Emulator {
             }
             Collective::AllGather { from, to, count } => (from, count, to, None),
             Collective::Send { x, count } => {
-                let own = self.brought(x, count, number, "a message that is sent");
+                let contribution = self.brought(x, count, number, "a message that is sent");
                 let (by, known) = self.order.work();
-                return group::send(&membership, done, (own, known.clone()), by);
+                return group::send(&membership, done, (contribution, known.clone()), by);
             }
             Collective::Receive { x, count } => {
                 let (numbers, sent) = group::receive(&membership, done, &self.stop)?;
@@ -324,8 +324,8 @@ impl Device for Emulator {
                 return Ok(());
             }
         };
-        let own = self.brought(from, brings, number, "a collective");
-        let all = group::exchange(&membership, done, (own, self.order.record()), &self.stop)?;
+        let contribution = self.brought(from, brings, number, "a collective");
+        let all = group::exchange(&membership, done, (contribution, self.order.record()), &self.stop)?;
         all.iter().for_each(|brought| self.order.wait(&brought.1));
         let made: Vec<f32> = match summed {
             Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),
@@ -347,7 +347,7 @@ impl Device for Emulator {
     fn clear(&mut self) -> Result<(), DeviceError> {
         self.order.finish_all();
         let mut memory = memory();
-        std::mem::take(&mut self.own).iter().for_each(|at| drop(memory.remove(at)));
+        std::mem::take(&mut self.buffers).iter().for_each(|at| drop(memory.remove(at)));
         Ok(())
     }
 }

@@ -77,10 +77,10 @@ fn places(sizes: [i64; 4]) -> impl Iterator<Item = [i64; 4]> {
 }
 
 /// The index in a packed tensor of size `own` of a place in one of size `of`; smaller dimensions are broadcast in groups.
-fn at(own: [i64; 4], of: [i64; 4], place: [i64; 4]) -> usize {
+fn at(from: [i64; 4], of: [i64; 4], place: [i64; 4]) -> usize {
     let index = (0..4).fold(0, |index, side| {
-        let share = of[side] / own[side];
-        index * own[side] + place[side] / share
+        let share = of[side] / from[side];
+        index * from[side] + place[side] / share
     });
     index as usize
 }
@@ -127,14 +127,14 @@ fn done(graph: &Graph, operation: &Operation, values: &[Values]) -> Values {
     let sizes = |tensor: &TensorId| graph.tensors[tensor.0].layout.sizes;
     match operation {
         Operation::Product { left, right, out } => {
-            let (own, other, of) = (sizes(left), sizes(right), sizes(out));
+            let (left_sizes, right_sizes, of) = (sizes(left), sizes(right), sizes(out));
             let sum = |[a, b, row, column]: [i64; 4]| {
                 let term = |inner: i64| {
-                    let left = values[left.0][at(own, own, [a, b, row, inner])];
-                    let heads = [other[0], of[1], other[2], other[3]];
-                    left * values[right.0][at(other, heads, [a, b, inner, column])]
+                    let left = values[left.0][at(left_sizes, left_sizes, [a, b, row, inner])];
+                    let heads = [right_sizes[0], of[1], right_sizes[2], right_sizes[3]];
+                    left * values[right.0][at(right_sizes, heads, [a, b, inner, column])]
                 };
-                (0..own[3]).map(term).sum()
+                (0..left_sizes[3]).map(term).sum()
             };
             places(of).map(sum).collect()
         }

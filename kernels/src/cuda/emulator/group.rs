@@ -90,13 +90,14 @@ fn require_entered(group: &Membership) -> Result<(), DeviceError> {
 pub(super) fn exchange(
     group: &Membership,
     number: u64,
-    own: Contribution,
+    contribution: Contribution,
     stop: &StopFlag,
 ) -> Result<Vec<Arc<Contribution>>, DeviceError> {
     require_entered(group)?;
     let key = (group.name, number);
     let mut exchanges = EXCHANGES.lock().unwrap_or_else(PoisonError::into_inner);
-    exchanges.entry(key).or_insert_with(|| (vec![None; group.size], 0)).0[group.place] = Some(Arc::new(own));
+    exchanges.entry(key).or_insert_with(|| (vec![None; group.size], 0)).0[group.place] =
+        Some(Arc::new(contribution));
     CHANGED.notify_all();
     let is_short = |exchanges: &Exchanges| exchanges[&key].0.iter().any(Option::is_none);
     let (mut exchanges, came) = wait_while((&CHANGED, exchanges), (TIMEOUT, stop), is_short)?;
@@ -126,11 +127,11 @@ fn messages() -> MutexGuard<'static, Messages> {
 pub(super) fn send(
     pair: &Membership,
     number: u64,
-    own: Contribution,
+    contribution: Contribution,
     by: (Name, u64),
 ) -> Result<(), DeviceError> {
     require_entered(pair)?;
-    messages().insert((pair.name, number), (own, by));
+    messages().insert((pair.name, number), (contribution, by));
     SENT.notify_all();
     Ok(())
 }
@@ -173,51 +174,51 @@ mod tests {
     fn enter_both(orders: [[Membership; 2]; 2], timeout: Duration) -> [Result<(), DeviceError>; 2] {
         let enter = |groups: [Membership; 2]| {
             let stop = StopFlag::default();
-            groups.iter().try_for_each(|own| enter_within(own, (timeout, &stop)))
+            groups.iter().try_for_each(|group| enter_within(group, (timeout, &stop)))
         };
         std::thread::scope(|scope| {
             orders
                 .map(|groups| scope.spawn(move || enter(groups)))
-                .map(|own| own.join().expect("entering does not panic"))
+                .map(|member| member.join().expect("entering does not panic"))
         })
     }
 
     #[test]
     fn nobody_uses_a_group_that_not_all_have_entered() {
-        let ([own, other], stop) = (pair(), StopFlag::default());
+        let ([one, other], stop) = (pair(), StopFlag::default());
         let work = || Order::new(1).work().0;
         let brought = || (vec![1.0], Clock::default());
         let refused = |used: Result<(), DeviceError>| used.unwrap_err().to_string();
-        assert!(refused(send(&own, 0, brought(), work())).contains("not all members have entered"));
+        assert!(refused(send(&one, 0, brought(), work())).contains("not all members have entered"));
         assert!(refused(receive(&other, 0, &stop).map(drop)).contains("not all members have entered"));
         assert!(
-            refused(exchange(&own, 0, brought(), &stop).map(drop)).contains("not all members have entered")
+            refused(exchange(&one, 0, brought(), &stop).map(drop)).contains("not all members have entered")
         );
-        let alone = enter_within(&own, (Duration::ZERO, &stop)).unwrap_err().to_string();
+        let alone = enter_within(&one, (Duration::ZERO, &stop)).unwrap_err().to_string();
         assert!(alone.contains("1 of 2 members"), "{alone}");
-        assert!(send(&own, 0, brought(), work()).is_err());
+        assert!(send(&one, 0, brought(), work()).is_err());
         enter_within(&other, (Duration::ZERO, &stop)).unwrap();
-        send(&own, 0, brought(), work()).unwrap();
+        send(&one, 0, brought(), work()).unwrap();
         assert_eq!(receive(&other, 0, &stop).unwrap().0, [1.0]);
     }
 
     #[test]
     fn who_waits_for_others_when_the_run_ends_waits_no_longer() {
-        let ([own, other], stop) = (pair(), StopFlag::default());
+        let ([one, other], stop) = (pair(), StopFlag::default());
         stop.store(true, Ordering::Relaxed);
-        assert_eq!(enter(&own, &stop), Err(DeviceError::Stopped));
+        assert_eq!(enter(&one, &stop), Err(DeviceError::Stopped));
         // All have entered then, and the other one comes to no collective.
         enter(&other, &stop).unwrap();
-        let exchanged = exchange(&own, 0, (vec![1.0], Clock::default()), &stop);
+        let exchanged = exchange(&one, 0, (vec![1.0], Clock::default()), &stop);
         assert_eq!(exchanged.map(drop), Err(DeviceError::Stopped));
-        assert_eq!(receive(&own, 1, &stop).map(drop), Err(DeviceError::Stopped));
+        assert_eq!(receive(&one, 1, &stop).map(drop), Err(DeviceError::Stopped));
     }
 
     #[test]
     fn groups_are_entered_in_one_order() {
         let ([a, b], [c, d]) = (pair(), pair());
-        let same = enter_both([[a, c], [b, d]], Duration::from_secs(20));
-        assert_eq!(same, [Ok(()), Ok(())]);
+        let in_one_order = enter_both([[a, c], [b, d]], Duration::from_secs(20));
+        assert_eq!(in_one_order, [Ok(()), Ok(())]);
         // Both wait in the group that they enter first.
         let ([a, b], [c, d]) = (pair(), pair());
         let crossed = enter_both([[a, c], [d, b]], Duration::from_millis(50));

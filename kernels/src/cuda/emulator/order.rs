@@ -23,8 +23,8 @@ impl Clock {
 
     fn join(&mut self, other: &Clock) {
         for (name, known) in &other.0 {
-            let own = self.0.entry(*name).or_default();
-            *own = (*own).max(*known);
+            let merged = self.0.entry(*name).or_default();
+            *merged = (*merged).max(*known);
         }
     }
 }
@@ -54,10 +54,10 @@ impl Order {
 
     /// New work of the selected stream: its name and number, and the stream's clock.
     pub fn work(&mut self) -> ((Name, u64), &Clock) {
-        let own = &mut self.streams[self.selected];
-        own.join(&self.host);
+        let clock = &mut self.streams[self.selected];
+        clock.join(&self.host);
         let name = (self.device, self.selected);
-        let number = own.0.entry(name).or_default();
+        let number = clock.0.entry(name).or_default();
         *number += 1;
         let work = (name, *number);
         (work, &self.streams[self.selected])
@@ -200,22 +200,22 @@ mod tests {
 
     #[test]
     fn streams_of_a_device_have_no_order_but_by_events_and_the_host() {
-        let (mut history, mut own) = (History::default(), Order::new(1));
-        write(&mut history, 0..8, &mut own).unwrap();
-        own.select(1);
-        assert_eq!(write(&mut history, 0..8, &mut own), Err((1, 0)));
-        own.select(0);
-        own.finish();
-        own.select(1);
-        write(&mut history, 0..8, &mut own).unwrap();
-        own.select(2);
-        assert_eq!(read(&mut history, 0..1, &mut own), Err((1, 1)));
-        assert_eq!(history.check_host(0..1, own.host()), Err((1, 1)));
-        own.select(1);
-        let written = own.record();
-        own.wait_on_host(&written);
-        history.check_host(0..1, own.host()).unwrap();
-        own.finish_all();
-        read(&mut history, 0..1, &mut own).unwrap();
+        let (mut history, mut order) = (History::default(), Order::new(1));
+        write(&mut history, 0..8, &mut order).unwrap();
+        order.select(1);
+        assert_eq!(write(&mut history, 0..8, &mut order), Err((1, 0)));
+        order.select(0);
+        order.finish();
+        order.select(1);
+        write(&mut history, 0..8, &mut order).unwrap();
+        order.select(2);
+        assert_eq!(read(&mut history, 0..1, &mut order), Err((1, 1)));
+        assert_eq!(history.check_host(0..1, order.host()), Err((1, 1)));
+        order.select(1);
+        let written = order.record();
+        order.wait_on_host(&written);
+        history.check_host(0..1, order.host()).unwrap();
+        order.finish_all();
+        read(&mut history, 0..1, &mut order).unwrap();
     }
 }

@@ -33,7 +33,7 @@ impl Emulator {
     }
 
     pub(super) fn check_fences(&self, memory: &Memory, launch: &Launch) {
-        for buffer in self.own.iter().map(|at| &memory[at]) {
+        for buffer in self.buffers.iter().map(|at| &memory[at]) {
             let bytes = bytes_of(&buffer.lines);
             let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xff);
             assert!(untouched(&bytes[..FENCE]), "{} writes before a buffer", launch.kernel);
@@ -67,9 +67,9 @@ impl Emulator {
             };
             let does = if *writes { "writes" } else { "reads" };
             let Err((device, stream)): Result<(), Name> = known else { continue };
-            let ((own, on), _) = by;
+            let ((on_device, on), _) = by;
             panic!(
-                "{what} on stream {on} of device {own} {does} what stream {stream} of device {device} touched, and does \
+                "{what} on stream {on} of device {on_device} {does} what stream {stream} of device {device} touched, and does \
                  not wait for it"
             );
         }

@@ -24,11 +24,11 @@ const ALIGNMENT: i64 = 16;
 impl Description {
     pub fn new(graph: &Graph) -> Result<Self, DeviceError> {
         let tensors = graph.tensors.iter().enumerate().map(|(index, one)| tensor(index, one));
-        let mut own = Self { tensors: tensors.collect::<Result<_, _>>()?, operations: Vec::new() };
+        let mut description = Self { tensors: tensors.collect::<Result<_, _>>()?, operations: Vec::new() };
         for one in &graph.operations {
-            own.operations.push(own.operation(one)?.finalize()?);
+            description.operations.push(description.operation(one)?.finalize()?);
         }
-        Ok(own)
+        Ok(description)
     }
 
     /// As an operation graph that is still open.

@@ -97,7 +97,9 @@ impl Target {
             .with(CUDNN_ATTR_ENGINEHEUR_MODE, &[CUDNN_HEUR_MODE_A])?;
         let asked = match self {
             Target::Handle(_) => asked,
-            Target::Properties(own) => asked.with_parts(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[own])?,
+            Target::Properties(properties) => {
+                asked.with_parts(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[properties])?
+            }
         };
         asked.finalize()?.parts(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, ENGINES)
     }
@@ -106,7 +108,9 @@ impl Target {
         let made = Draft::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         let made = match self {
             Target::Handle(handle) => made.with(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[*handle])?,
-            Target::Properties(own) => made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[own])?,
+            Target::Properties(properties) => {
+                made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[properties])?
+            }
         };
         let made = made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[engine])?.finalize()?;
         let workspace = made.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;

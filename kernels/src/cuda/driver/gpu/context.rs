@@ -38,10 +38,10 @@ pub(super) fn enter(device: sys::CUdevice) -> Result<(), DeviceError> {
 }
 
 /// Enables access of the current GPU to another one's memory, if the machine allows it.
-fn reach(own: sys::CUdevice, other: sys::CUdevice, theirs: sys::CUcontext) -> Result<(), DeviceError> {
+fn reach(device: sys::CUdevice, other: sys::CUdevice, theirs: sys::CUcontext) -> Result<(), DeviceError> {
     let mut can = 0;
     // SAFETY: it writes one number, of devices that the driver named.
-    unsafe { sys::cuDeviceCanAccessPeer(&mut can, own, other) }
+    unsafe { sys::cuDeviceCanAccessPeer(&mut can, device, other) }
         .result()
         .map_err(|error| failed("cuDeviceCanAccessPeer", error))?;
     if can == 0 {

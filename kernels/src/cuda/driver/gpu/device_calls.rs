@@ -98,10 +98,12 @@ impl Device for Gpu {
         bytes: usize,
         work: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError> {
-        let has = |own: &&mut Pinned| (own.at as u64..own.at as u64 + own.bytes as u64).contains(&at.0);
-        let own = self.pinned.iter_mut().find(has).expect("the host sees memory that was allocated for it");
-        let first = (at.0 - own.at as u64) as usize;
-        work(&mut own.bytes()[first..first + bytes]);
+        let has =
+            |memory: &&mut Pinned| (memory.at as u64..memory.at as u64 + memory.bytes as u64).contains(&at.0);
+        let memory =
+            self.pinned.iter_mut().find(has).expect("the host sees memory that was allocated for it");
+        let first = (at.0 - memory.at as u64) as usize;
+        work(&mut memory.bytes()[first..first + bytes]);
         Ok(())
     }
 
