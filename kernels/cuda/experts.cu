@@ -133,7 +133,7 @@ KERNEL(sort_scan, 1024, Sort) {
 }
 
 // 3: one warp per block's share puts its keys in place, 32 at a time. A lane's rank among the lanes with its key is the
-// number of such lanes before it, so equal keys keep their order.
+// number of those lanes before it, so equal keys keep their order.
 KERNEL(sort_place, 32, Sort) {
     u32* next = a.counts + (i64)blockIdx.x * a.buckets;
     int begin = blockIdx.x * a.share, end = min(begin + a.share, a.count);

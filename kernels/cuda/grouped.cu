@@ -2,7 +2,7 @@
 //
 //   forward    y = x Wᵀ      backward    x' = y' W      weights    W' += y'ᵀ x
 //
-// with the W of a row's expert, which lies as outputs x inputs, and gradients of weights in f32. Both widths are multiples of 8 for
+// with the W of a row's expert, which is stored as outputs x inputs, and gradients of weights in f32. Both widths are multiples of 8 for
 // the versions on tensor cores. One large product is cublasLt's: these are for experts that do not fill a GPU each, which a
 // launch for each would run one behind the other.
 

@@ -3,7 +3,7 @@
 // A list of chunks of at most CHUNK elements, each of one tensor, is made once; block i does chunk i, so a launch takes any
 // number of tensors of any size, and a block never straddles two. Per parameter AdamW reads weight, gradient and two moments
 // (16 bytes) and writes weight, two moments and the bf16 copy (14 bytes): memory-bound by far. Threads take four numbers, so
-// that each access to f32 is 16 bytes, and a block of 256 threads walks a chunk of 16384 numbers in 16 such steps.
+// that each access to f32 is 16 bytes, and a block of 256 threads walks a chunk of 16384 numbers in 16 steps.
 
 #define CHUNK 16384
 
@@ -87,7 +87,7 @@ KERNEL(adamw, 256, Optimizer) {
     const Chunk p = a.chunks[blockIdx.x];
     const StepScalars scalars = *a.scalars;
     float factor = a.factor[0], step = scalars.rate / scalars.correction1, root = inverse_root(scalars.correction2);
-    float in_gradient = a.coupled ? p.decay : 0.0f, beside = a.coupled ? 0.0f : scalars.rate * p.decay;
+    float in_gradient = a.coupled ? p.decay : 0.0f, decoupled = a.coupled ? 0.0f : scalars.rate * p.decay;
     FOR_FOURS(p) {
         int left = p.count - index;
         Four w = load_four(p.weight + index, left), g = load_four(p.gradient + index, left);
@@ -97,7 +97,7 @@ KERNEL(adamw, 256, Optimizer) {
             float gradient = g.at[i] * factor + in_gradient * w.at[i];
             m.at[i] = a.beta1 * m.at[i] + (1.0f - a.beta1) * gradient;
             v.at[i] = a.beta2 * v.at[i] + (1.0f - a.beta2) * gradient * gradient;
-            w.at[i] = w.at[i] * (1.0f - beside) - step * m.at[i] / (sqrtf(v.at[i]) * root + a.epsilon);
+            w.at[i] = w.at[i] * (1.0f - decoupled) - step * m.at[i] / (sqrtf(v.at[i]) * root + a.epsilon);
         }
         store_four(p.weight + index, w, left);
         store_four(p.first + index, m, left);

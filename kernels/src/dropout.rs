@@ -98,10 +98,10 @@ mod tests {
             Dropout { rate: 0.5, key }.apply(&mut x, 16, places);
             x
         };
-        let whole = made(1, &places(20));
-        assert_eq!(made(1, &places(20)[5..9]), whole[5 * 16..9 * 16]);
-        assert_ne!(made(2, &places(20)), whole);
+        let mask = made(1, &places(20));
+        assert_eq!(made(1, &places(20)[5..9]), mask[5 * 16..9 * 16]);
+        assert_ne!(made(2, &places(20)), mask);
         // Rows are unlike each other: half of 16 elements agree by chance, all of them never here.
-        assert!(whole.chunks(16).skip(1).all(|row| row != &whole[..16]));
+        assert!(mask.chunks(16).skip(1).all(|row| row != &mask[..16]));
     }
 }

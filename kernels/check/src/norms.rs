@@ -138,7 +138,7 @@ fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> R
 
 /// 45 of 120 columns are here: more than lanes, not a multiple of a pack.
 pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
-    let (rows, width, whole) = (9usize, 45usize, 120usize);
+    let (rows, width, all_columns) = (9usize, 45usize, 120usize);
     for (number, centred) in
         [(Number::F32, true), (Number::Bf16, true), (Number::F32, false), (Number::Bf16, false)]
     {
@@ -157,7 +157,7 @@ pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
             let shard = &x.values[of(0)..of(width)];
             sums.extend([shard.iter().sum::<f64>(), shard.iter().map(|x| x * x).sum()]);
             sums_back.extend([e.iter().sum::<f64>(), e.iter().zip(&h).map(|(e, h)| e * h).sum()]);
-            let [total, along] = [0, 1].map(|which| all.values[2 * row + which] / whole as f64);
+            let [total, along] = [0, 1].map(|which| all.values[2 * row + which] / all_columns as f64);
             let total = if centred { total } else { 0.0 };
             y.extend((0..width).map(|at| h[at] * gain.values[at] + bias.values[at]));
             dx.extend(
@@ -174,7 +174,7 @@ pub(crate) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
             scale: scale.at,
             rows: rows as i32,
             width: width as i32,
-            all_columns: whole as i32,
+            all_columns: all_columns as i32,
             centred: i32::from(centred),
             ..NormPart::default()
         };

@@ -69,7 +69,7 @@ pub(crate) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
 fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec<Launch>, DeviceError> {
     let (mut chunks, mut starts) = (Vec::new(), vec![0u32]);
     for (index, tensor) in tensors.iter().enumerate() {
-        let whole = Chunk {
+        let chunk = Chunk {
             weight: tensor.weight.at,
             gradient: tensor.gradient.at,
             first: tensor.first.at,
@@ -83,7 +83,7 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
             decay: tensor.decay as f32,
             ..Chunk::default()
         };
-        chunks.extend(whole.cut(tensor.weight.values.len()));
+        chunks.extend(chunk.cut(tensor.weight.values.len()));
         starts.push(chunks.len() as u32);
     }
     let bytes: Vec<u8> = chunks.iter().flat_map(Chunk::bytes).collect();

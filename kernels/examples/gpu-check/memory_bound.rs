@@ -178,7 +178,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let mut starts = vec![0u32];
     let mut chunks = 0;
     for tensor in 0..tensors {
-        let whole = Chunk {
+        let tensor = Chunk {
             weight: weights.after(4 * tensor * count),
             gradient: gradients.after(4 * tensor * count),
             first: first.after(4 * tensor * count),
@@ -188,7 +188,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
             decay: 0.1,
             ..Chunk::default()
         };
-        for chunk in whole.cut(count) {
+        for chunk in tensor.cut(count) {
             bytes.extend(chunk.bytes());
             chunks += 1;
         }

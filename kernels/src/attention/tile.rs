@@ -167,13 +167,13 @@ mod tests {
 
     fn check(drops: Option<ScoreDropout>) {
         // 2 sequences of 12 tokens, 4 query heads for 2 key heads; queries and keys in two chunks of 5 and 7.
-        let whole =
+        let attention =
             Attention { batch: 2, heads: 4, kv_heads: 2, head_dim: 3, value_head_dim: 2, mask: Mask::Causal };
         let numbers = |count: usize, seed: f64| -> Vec<f64> {
             (0..count).map(|at| (seed + 1.7 * at as f64).sin()).collect()
         };
         let rows = 24;
-        let [q, k, v] = whole.columns();
+        let [q, k, v] = attention.columns();
         let parts = [numbers(rows * q, 0.1), numbers(rows * k, 0.2), numbers(rows * v, 0.3)];
         let qkv: Vec<f64> = (0..rows)
             .flat_map(|row| {
@@ -183,11 +183,11 @@ mod tests {
             })
             .map(|(part, at)| parts[part][at])
             .collect();
-        let expected = whole.forward_dropping(drops, &qkv, Threads::ONE);
-        let gradient = numbers(rows * whole.output_row(), 0.7);
+        let expected = attention.forward_dropping(drops, &qkv, Threads::ONE);
+        let gradient = numbers(rows * attention.output_row(), 0.7);
         let kept = Kept { heads: &expected.heads, logarithms: &expected.logarithms, gradient: &gradient };
-        let back = whole.backward_dropping(drops, &qkv, kept, Threads::ONE);
-        let full = Attention { mask: Mask::Full, ..whole };
+        let back = attention.backward_dropping(drops, &qkv, kept, Threads::ONE);
+        let full = Attention { mask: Mask::Full, ..attention };
         let cut = |part: usize, width: usize, from: usize, to: usize| {
             &parts[part][from * 2 * width..to * 2 * width]
         };
@@ -203,21 +203,22 @@ mod tests {
         };
         let of =
             |keys: [usize; 2]| drops.map(|drops| ScoreDropout { first: [4, 8, second[0], keys[0]], ..drops });
-        let mut late = whole.tile_forward_dropping(of(second), tile(second, second), Threads::ONE);
+        let mut late = attention.tile_forward_dropping(of(second), tile(second, second), Threads::ONE);
         let early = full.tile_forward_dropping(of(first), tile(second, first), Threads::ONE);
         let Output { heads, logarithms } = &mut late;
         full.join([heads, logarithms], [&early.heads, &early.logarithms]);
-        close(&late.heads, &expected.heads[10 * whole.output_row()..]);
+        close(&late.heads, &expected.heads[10 * attention.output_row()..]);
         let kept = Kept {
             heads: &late.heads,
             logarithms: &late.logarithms,
-            gradient: &gradient[10 * whole.output_row()..],
+            gradient: &gradient[10 * attention.output_row()..],
         };
-        let of_own_keys = whole.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
+        let of_own_keys =
+            attention.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
         let before = full.tile_backward_dropping(of(first), tile(second, first), kept, Threads::ONE);
         let sums: Vec<f64> = of_own_keys.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
         let column = |from: usize, width: usize| -> Vec<f64> {
-            let rows = back.chunks_exact(whole.row()).skip(10);
+            let rows = back.chunks_exact(attention.row()).skip(10);
             rows.flat_map(|row| row[from..from + width].to_vec()).collect()
         };
         close(&sums, &column(0, q));

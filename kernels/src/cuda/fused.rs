@@ -84,7 +84,7 @@ impl AttentionShape {
     /// The shape of an attention in bf16.
     ///
     /// # Errors
-    /// Why the library is not asked for such an attention.
+    /// Why the library is not asked for this attention.
     pub fn of(attention: &Attention, pass: Pass) -> Result<Self, String> {
         let Attention { head_dim, value_head_dim, queries, keys, offset, .. } = *attention;
         let rows = [attention.q_row, attention.k_row, attention.v_row, attention.o_row];
@@ -114,7 +114,7 @@ impl AttentionShape {
         let read = [q, k, v, o, logarithms, o_gradient];
         let addresses = read.into_iter().chain([dots, q_gradient, k_gradient, v_gradient]);
         if rows.iter().any(|row| row % 8 != 0) || addresses.into_iter().any(|at| !at.0.is_multiple_of(16)) {
-            return Err("its rows do not begin at multiples of 16 bytes".into());
+            return Err("its rows are not 16-byte aligned".into());
         }
         Ok(shape)
     }
@@ -297,8 +297,8 @@ mod tests {
         check(Attention { value_head_dim: 8, ..attention }, "width");
         check(Attention { keys: 6, ..attention }, "positions");
         check(Attention { offset: 1, ..attention }, "positions");
-        check(Attention { o_row: 66, ..attention }, "16 bytes");
-        check(Attention { v: Address(8), ..attention }, "16 bytes");
+        check(Attention { o_row: 66, ..attention }, "16-byte");
+        check(Attention { v: Address(8), ..attention }, "16-byte");
         assert!(AttentionShape::of(&Attention { keys: 6, causal: 0, ..attention }, Pass::Backward).is_ok());
     }
 

@@ -100,7 +100,7 @@ impl<'a> Bench<'a> {
         Ok(at)
     }
 
-    /// Random whole numbers below `end`.
+    /// Random integers below `end`.
     ///
     /// # Errors
     /// Of the device.
