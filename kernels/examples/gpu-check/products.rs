@@ -2,7 +2,7 @@
 
 use super::record::{Note, Use, failed};
 use super::timing::{Amount, Rows, time};
-use trainwright_kernels::cuda::driver::{Gpu, Products};
+use trainwright_kernels::cuda::driver::Gpu;
 use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::tail::{Method, Tail, TailOperands};
 use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
@@ -53,10 +53,6 @@ fn passes(tokens: usize, columns: usize, inner: usize) -> [Product; 3] {
 
 /// Checks every epilogue and reports each finding to `note`. A product that fails is a wrong finding, and the others follow.
 pub fn check(gpu: &mut Gpu, note: &mut Note) {
-    let mut products = match Products::new(gpu) {
-        Ok(products) => products,
-        Err(error) => return note(failed("matrix products", String::new(), &error), Use::Training),
-    };
     let (m, n, k) = (64, 96, 128);
     let mut cases = passes(m, n, k).to_vec();
     let with_bias = Product { epilogue: Epilogue::BiasGradient, ..passes(m, n, k)[2] };
@@ -72,12 +68,10 @@ pub fn check(gpu: &mut Gpu, note: &mut Note) {
     }
     for product in cases {
         let used = if Tail::is_in_training(&product) { Use::Training } else { Use::Nothing };
-        if let Err(error) = one(gpu, &mut products, product, &mut |finding| note(finding, used)) {
+        if let Err(error) = one(gpu, product, &mut |finding| note(finding, used)) {
             note(failed(&kernel(product), case(product), &error), used);
         }
     }
-    // The workspace goes with the rest of the memory.
-    drop(products);
     if let Err(error) = gpu.clear() {
         note(failed("matrix products", "giving memory back".into(), &error), Use::Training);
     }
@@ -92,12 +86,7 @@ fn case(product: Product) -> String {
     format!("{epilogue:?}, {rows} x {columns} x {inner}, added {accumulate}")
 }
 
-fn one(
-    gpu: &mut Gpu,
-    products: &mut Products,
-    product: Product,
-    note: &mut dyn FnMut(Finding),
-) -> Result<(), DeviceError> {
+fn one(gpu: &mut Gpu, product: Product, note: &mut dyn FnMut(Finding)) -> Result<(), DeviceError> {
     let Product { rows, columns, inner, epilogue, .. } = product;
     let mut state = 7u64;
     let mut random = |number: Number, count: usize| -> Vec<f64> {
@@ -154,15 +143,13 @@ fn one(
         bias: upload(gpu, product.bias_number(), &bias)?,
         aux: upload(gpu, BF16, &aux)?,
     };
-    let stream = gpu.stream()?;
-    match products.multiply(product, at, &stream) {
+    match gpu.multiply(product, at) {
         Err(error @ DeviceError::NoAlgorithm(_)) => {
             println!("  {error}");
             return Ok(());
         }
         answer => answer?,
     }
-    gpu.finish_stream(&stream)?;
     let mut judge = |what: &str, found: Vec<f64>, expected: &[f64], number: Number| {
         let distance: f64 =
             found.iter().zip(expected).map(|(found, expected)| (found - expected).powi(2)).sum();

@@ -20,6 +20,4 @@ mod wait;
 
 pub use cudnn::plan_without_gpu;
 pub use gpu::{Description, Gpu};
-pub use handles::{Pinned, Stream};
 pub use library::Library;
-pub use product::Products;

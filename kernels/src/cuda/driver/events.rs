@@ -1,6 +1,6 @@
 //! Pools of events: a step records thousands, and creating and destroying each by the driver takes time.
 
-use super::answer::{failed, is_done};
+use super::answer::{OrFailed, is_done};
 use super::handles::Stream;
 use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{event, stream};
@@ -54,10 +54,10 @@ impl EventPool {
         let free = self.0.free().pop();
         let raw = match free {
             Some(raw) => raw,
-            None => Raw(event::create(self.0.flags).map_err(|error| failed("cuEventCreate", error))?),
+            None => Raw(event::create(self.0.flags).or_failed("cuEventCreate")?),
         };
         // SAFETY: both are alive.
-        unsafe { event::record(raw.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
+        unsafe { event::record(raw.0, on.0) }.or_failed("cuEventRecord")?;
         Ok(PooledEvent { raw: Some(raw), pool: Arc::clone(&self.0) })
     }
 }
@@ -85,14 +85,13 @@ impl PooledEvent {
     pub fn hold_back(&self, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are alive; the driver keeps what it needs of the event.
         unsafe { stream::wait_event(on.0, self.raw(), sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
-            .map_err(|error| failed("cuStreamWaitEvent", error))
+            .or_failed("cuStreamWaitEvent")
     }
 
     /// Milliseconds from an earlier event to this one. Both are over, and their pool records times.
     pub fn milliseconds_since(&self, earlier: &PooledEvent) -> Result<f32, DeviceError> {
         // SAFETY: both are alive.
-        unsafe { event::elapsed(earlier.raw(), self.raw()) }
-            .map_err(|error| failed("cuEventElapsedTime", error))
+        unsafe { event::elapsed(earlier.raw(), self.raw()) }.or_failed("cuEventElapsedTime")
     }
 }
 

@@ -5,7 +5,7 @@ mod description;
 mod device_calls;
 mod staging;
 
-use super::answer::failed;
+use super::answer::{OrFailed, failed};
 use super::communicator::Communicator;
 use super::cudnn::Cudnn;
 use super::events::{EventPool, PooledEvent};
@@ -15,10 +15,9 @@ use super::library::Library;
 use super::product::Products;
 use super::wait::poll;
 use crate::cuda::arena::Arena;
-use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::device::{Device, StopFlag};
 use crate::cuda::error::DeviceError;
-use crate::cuda::launch::{Address, Launch};
+use crate::cuda::launch::Launch;
 use crate::cuda::source::FILES;
 use cudarc::driver::result::{self, function, module};
 use cudarc::driver::sys;
@@ -90,8 +89,8 @@ impl Gpu {
 
     /// A GPU's unique identifier (UUID).
     pub fn name(index: usize) -> Result<[u8; 16], DeviceError> {
-        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
-        let name = result::device::get_uuid(device).map_err(|error| failed("cuDeviceGetUuid", error))?;
+        let device = result::device::get(index as i32).or_failed("cuDeviceGet")?;
+        let name = result::device::get_uuid(device).or_failed("cuDeviceGetUuid")?;
         Ok(name.bytes.map(|byte| byte as u8))
     }
 
@@ -100,7 +99,7 @@ impl Gpu {
     /// # Errors
     /// `NoFp8`, or those of the driver.
     pub fn require_fp8(index: usize) -> Result<(), DeviceError> {
-        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+        let device = result::device::get(index as i32).or_failed("cuDeviceGet")?;
         let capability = capability(device)?;
         match capability >= FP8_SINCE {
             true => Ok(()),
@@ -121,7 +120,7 @@ impl Gpu {
             return Err(DeviceError::NoGpu(format!("number {index} of {count}, counted from 0")));
         }
         Self::require_compiler()?;
-        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+        let device = result::device::get(index as i32).or_failed("cuDeviceGet")?;
         context::enter(device)?;
         let description = describe(device)?;
         let streams = vec![Stream::new(Priority::Computes)?];
@@ -151,17 +150,12 @@ impl Gpu {
     }
 
     /// The stream of the calls that follow.
-    pub fn selected(&self) -> &Stream {
+    fn selected(&self) -> &Stream {
         &self.streams[self.selected]
     }
 
-    /// A new stream for computation.
-    pub fn stream(&self) -> Result<Stream, DeviceError> {
-        Stream::new(Priority::Computes)
-    }
-
     /// Waits until a stream is idle.
-    pub fn finish_stream(&self, on: &Stream) -> Result<(), DeviceError> {
+    fn finish_stream(&self, on: &Stream) -> Result<(), DeviceError> {
         self.wait_until(|| on.is_idle())
     }
 
@@ -194,11 +188,10 @@ impl Gpu {
     }
 
     /// New pinned host memory.
-    pub fn pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
+    fn pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
         // Flags 0: not write-combined, which would make reading it slow.
         // SAFETY: bytes may hold anything.
-        let at = unsafe { result::malloc_host(bytes.max(1), 0) }
-            .map_err(|error| failed("cuMemHostAlloc", error))?;
+        let at = unsafe { result::malloc_host(bytes.max(1), 0) }.or_failed("cuMemHostAlloc")?;
         Ok(Pinned { at: at.cast::<u8>(), bytes })
     }
 
@@ -213,18 +206,6 @@ impl Gpu {
         // SAFETY: the kernel takes one struct, whose layout `arguments` has, and the driver copies it before it returns.
         unsafe { result::launch_kernel(found, (x, y, z), block, launch.shared, on, &mut parameters) }
             .map_err(|error| failed(&format!("launch of {}", launch.kernel), error))
-    }
-
-    /// Enqueues attention by cuDNN, for which `fuses` succeeded.
-    pub fn attend_on(
-        &self,
-        attention: &Attention,
-        pass: Pass,
-        workspace: Address,
-        on: &Stream,
-    ) -> Result<(), DeviceError> {
-        let cudnn = self.cudnn.as_ref().and_then(|cudnn| cudnn.as_ref().ok());
-        cudnn.expect("it was asked for a plan before").run(attention, pass, workspace, on)
     }
 
     /// Compiles all kernel files in parallel and loads all kernels.
@@ -315,17 +296,15 @@ fn load_all(module: sys::CUmodule) -> Result<(), DeviceError> {
     let mut count = 0;
     // SAFETY: the module is loaded; the first call writes one number, and the second one at most `count` functions.
     let functions = unsafe {
-        sys::cuModuleGetFunctionCount(&mut count, module)
-            .result()
-            .map_err(|error| failed("cuModuleGetFunctionCount", error))?;
+        sys::cuModuleGetFunctionCount(&mut count, module).result().or_failed("cuModuleGetFunctionCount")?;
         let mut functions = vec![std::ptr::null_mut(); count as usize];
         sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)
             .result()
-            .map_err(|error| failed("cuModuleEnumerateFunctions", error))?;
+            .or_failed("cuModuleEnumerateFunctions")?;
         functions
     };
     functions.into_iter().try_for_each(|function| {
         // SAFETY: it is one of the module's.
-        unsafe { sys::cuFuncLoad(function) }.result().map_err(|error| failed("cuFuncLoad", error))
+        unsafe { sys::cuFuncLoad(function) }.result().or_failed("cuFuncLoad")
     })
 }

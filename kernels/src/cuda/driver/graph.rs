@@ -1,6 +1,6 @@
 //! CUDA graphs: work captured once and launched by one call.
 
-use super::answer::failed;
+use super::answer::OrFailed;
 use super::handles::Stream;
 use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{graph, stream};
@@ -26,22 +26,22 @@ impl Graph {
     ) -> Result<Self, DeviceError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
-        unsafe { stream::begin_capture(on, mode) }.map_err(|error| failed("cuStreamBeginCapture", error))?;
+        unsafe { stream::begin_capture(on, mode) }.or_failed("cuStreamBeginCapture")?;
         let worked = work();
         // SAFETY: recording began above; it ends also where the work failed.
         let captured = unsafe { stream::end_capture(on) }.map(Captured);
         worked?;
-        let captured = captured.map_err(|error| failed("cuStreamEndCapture", error))?;
+        let captured = captured.or_failed("cuStreamEndCapture")?;
         // SAFETY: it was just captured.
         let ready = unsafe { graph::instantiate(captured.0, sys::CUgraphInstantiate_flags(0)) }
-            .map_err(|error| failed("cuGraphInstantiate", error))?;
+            .or_failed("cuGraphInstantiate")?;
         Ok(Self { ready, _captured: captured })
     }
 
     /// Enqueues it on a stream.
     pub fn launch(&self, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are alive.
-        unsafe { graph::launch(self.ready, on.0) }.map_err(|error| failed("cuGraphLaunch", error))
+        unsafe { graph::launch(self.ready, on.0) }.or_failed("cuGraphLaunch")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Streams and pinned memory of the host.
 
-use super::answer::{failed, is_done};
+use super::answer::{OrFailed, is_done};
 use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{self, stream};
 use cudarc::driver::sys;
@@ -26,7 +26,7 @@ impl Stream {
         // SAFETY: it writes two numbers. Greater priorities are smaller numbers; without any, both are 0.
         unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
             .result()
-            .map_err(|error| failed("cuCtxGetStreamPriorityRange", error))?;
+            .or_failed("cuCtxGetStreamPriorityRange")?;
         let number = if priority == Priority::Computes { least } else { greatest };
         // No implicit order with the default stream.
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
@@ -34,7 +34,7 @@ impl Stream {
         // SAFETY: it writes one pointer.
         unsafe { sys::cuStreamCreateWithPriority(&mut made, flags, number) }
             .result()
-            .map_err(|error| failed("cuStreamCreateWithPriority", error))?;
+            .or_failed("cuStreamCreateWithPriority")?;
         Ok(Self(made))
     }
 

@@ -1,6 +1,6 @@
 //! Kernels compiled by NVRTC and cached in the user's cache folder.
 
-use super::answer::failed;
+use super::answer::OrFailed;
 use crate::cuda::error::DeviceError;
 use crate::cuda::source::{File, cache_folder};
 use cudarc::nvrtc;
@@ -65,7 +65,7 @@ fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
 fn compile(file: &File, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     use nvrtc::result::{compile_program, create_program, destroy_program, get_program_log};
     let text = CString::new(file.full_text()).expect("kernel files have no zeros");
-    let program = create_program(&text, None).map_err(|error| failed("nvrtcCreateProgram", error))?;
+    let program = create_program(&text, None).or_failed("nvrtcCreateProgram")?;
     let options =
         [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "-default-device".into()];
     // SAFETY: the program is destroyed once, at the end.
@@ -91,19 +91,16 @@ unsafe fn machine_code(program: nvrtc::sys::nvrtcProgram) -> Result<Vec<u8>, Dev
     let mut size = 0;
     // SAFETY: the caller's promise, and the buffer has the size that the compiler asks for.
     unsafe {
-        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size)
-            .result()
-            .map_err(|error| failed("nvrtcGetCUBINSize", error))?;
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().or_failed("nvrtcGetCUBINSize")?;
         let mut code = vec![0u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast())
-            .result()
-            .map_err(|error| failed("nvrtcGetCUBIN", error))?;
+        nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result().or_failed("nvrtcGetCUBIN")?;
         Ok(code)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::answer::failed;
     use super::super::library::Library;
     use super::*;
     use crate::cuda::source::FILES;

@@ -1,6 +1,6 @@
 //! Matrix products by cublasLt, with its epilogues.
 
-use super::answer::failed;
+use super::answer::OrFailed;
 use super::handles::Stream;
 use super::library::Library;
 use crate::cuda::device::Device;
@@ -52,7 +52,7 @@ impl Products {
     /// Loads the library and allocates its workspace on the device.
     pub fn new(device: &mut dyn Device) -> Result<Self, DeviceError> {
         Library::CublasLt.require()?;
-        let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
+        let handle = result::create_handle().or_failed("cublasLtCreate")?;
         let (chosen, chosen_fp8) = (HashMap::new(), HashMap::new());
         Ok(Self { handle, workspace: device.allocate(WORKSPACE)?, chosen, chosen_fp8 })
     }
@@ -107,7 +107,7 @@ impl Products {
                 call.on.0.cast(),
             )
         }
-        .map_err(|error| failed("cublasLtMatmul", error))
+        .or_failed("cublasLtMatmul")
     }
 
     /// cublasLt's matrices are column-major, so it gets the transposed product outᵀ = rightᵀ leftᵀ of our row-major ones.
@@ -120,7 +120,7 @@ impl Products {
             _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
         };
         let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)
-            .map_err(|error| failed("cublasLtMatmulDescCreate", error))?;
+            .or_failed("cublasLtMatmulDescCreate")?;
         let layout = |rows: usize, columns: usize, number: Number| layout_of(rows, columns, kind_of(number));
         let lies = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
         let right = lies(product.inner, product.columns, product.right_transposed);
@@ -169,12 +169,11 @@ impl Products {
         use sys::cublasLtMatmulPreferenceAttributes_t::*;
         // SAFETY: the descriptor is alive.
         unsafe { point(description, pointers)? };
-        let preference =
-            result::create_matmul_pref().map_err(|error| failed("cublasLtMatmulPreferenceCreate", error))?;
+        let preference = result::create_matmul_pref().or_failed("cublasLtMatmulPreferenceCreate")?;
         let prefer = |attribute, value: *const c_void, size| {
             // SAFETY: the preference is alive, and `value` points to that many bytes.
             unsafe { result::set_matmul_pref_attribute(preference, attribute, value, size) }
-                .map_err(|error| failed("cublasLtMatmulPreferenceSetAttribute", error))
+                .or_failed("cublasLtMatmulPreferenceSetAttribute")
         };
         let workspace = WORKSPACE as u64;
         prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8)?;
@@ -242,7 +241,7 @@ pub(super) fn layout_of(
     kind: sys::cudaDataType,
 ) -> Result<sys::cublasLtMatrixLayout_t, DeviceError> {
     result::create_matrix_layout(kind, columns as u64, rows as u64, columns as i64)
-        .map_err(|error| failed("cublasLtMatrixLayoutCreate", error))
+        .or_failed("cublasLtMatrixLayoutCreate")
 }
 
 /// SAFETY: the description is alive, and T is what the attribute is.
@@ -254,7 +253,7 @@ pub(super) unsafe fn set<T>(
     let pointer = std::ptr::from_ref(value).cast::<c_void>();
     // SAFETY: the caller's promise.
     unsafe { result::set_matmul_desc_attribute(description, attribute, pointer, size_of::<T>()) }
-        .map_err(|error| failed("cublasLtMatmulDescSetAttribute", error))
+        .or_failed("cublasLtMatmulDescSetAttribute")
 }
 
 impl Drop for Products {

@@ -1,6 +1,6 @@
 //! fp8 products by cublasLt.
 
-use super::answer::failed;
+use super::answer::OrFailed;
 use super::handles::Stream;
 use super::product::{Call, Chosen, Pointers, Products, alignment, kind_of, layout_of, set, worst};
 use crate::cuda::error::DeviceError;
@@ -54,7 +54,7 @@ impl Products {
         };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)
-            .map_err(|error| failed("cublasLtMatmulDescCreate", error))?;
+            .or_failed("cublasLtMatmulDescCreate")?;
         let layouts = [
             layout_of(columns, inner, kind(right))?,
             layout_of(rows, inner, kind(left))?,

@@ -3,7 +3,7 @@
 //! A copy between two GPUs is direct only if peer access is enabled; else it goes through the host. No context is made on GPUs that
 //! nobody opens, since contexts take memory.
 
-use super::super::answer::failed;
+use super::super::answer::OrFailed;
 use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{self, primary_ctx};
 use cudarc::driver::sys;
@@ -18,8 +18,7 @@ static OPEN: Mutex<Vec<(sys::CUdevice, usize)>> = Mutex::new(Vec::new());
 /// pinned memory would destroy that a second time.
 pub(super) fn enter(device: sys::CUdevice) -> Result<(), DeviceError> {
     // SAFETY: the device is one that the driver named.
-    let context =
-        unsafe { primary_ctx::retain(device) }.map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+    let context = unsafe { primary_ctx::retain(device) }.or_failed("cuDevicePrimaryCtxRetain")?;
     current(context)?;
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if open.iter().any(|(other, _)| *other == device) {
@@ -43,7 +42,7 @@ fn reach(device: sys::CUdevice, other: sys::CUdevice, theirs: sys::CUcontext) ->
     // SAFETY: it writes one number, of devices that the driver named.
     unsafe { sys::cuDeviceCanAccessPeer(&mut can, device, other) }
         .result()
-        .map_err(|error| failed("cuDeviceCanAccessPeer", error))?;
+        .or_failed("cuDeviceCanAccessPeer")?;
     if can == 0 {
         return Ok(());
     }
@@ -51,11 +50,11 @@ fn reach(device: sys::CUdevice, other: sys::CUdevice, theirs: sys::CUcontext) ->
     match unsafe { sys::cuCtxEnablePeerAccess(theirs, 0) } {
         // A library may have enabled it.
         sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
-        answer => answer.result().map_err(|error| failed("cuCtxEnablePeerAccess", error)),
+        answer => answer.result().or_failed("cuCtxEnablePeerAccess"),
     }
 }
 
 fn current(context: sys::CUcontext) -> Result<(), DeviceError> {
     // SAFETY: contexts that were retained stay.
-    unsafe { result::ctx::set_current(context) }.map_err(|error| failed("cuCtxSetCurrent", error))
+    unsafe { result::ctx::set_current(context) }.or_failed("cuCtxSetCurrent")
 }

@@ -1,6 +1,6 @@
 //! The calls of `Device` on a GPU.
 
-use super::super::answer::failed;
+use super::super::answer::{OrFailed, failed};
 use super::super::communicator::{Communicator, Id};
 use super::super::cudnn::Cudnn;
 use super::super::events::PooledEvent;
@@ -120,13 +120,12 @@ impl Device for Gpu {
         // SAFETY: the caller's addresses have that many bytes, as for any kernel.
         unsafe { sys::cuMemcpyAsync(to.0, from.0, bytes, self.selected().0) }
             .result()
-            .map_err(|error| failed("cuMemcpyAsync", error))
+            .or_failed("cuMemcpyAsync")
     }
 
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memset_d8_async(at.0, 0, bytes, self.selected().0) }
-            .map_err(|error| failed("cuMemsetD8Async", error))
+        unsafe { result::memset_d8_async(at.0, 0, bytes, self.selected().0) }.or_failed("cuMemsetD8Async")
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
@@ -157,7 +156,8 @@ impl Device for Gpu {
     }
 
     fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
-        self.attend_on(attention, pass, workspace, self.selected())
+        let cudnn = self.cudnn.as_ref().and_then(|cudnn| cudnn.as_ref().ok());
+        cudnn.expect("it was asked for a plan before").run(attention, pass, workspace, self.selected())
     }
 
     fn fuser(&self) -> String {
@@ -271,7 +271,7 @@ impl Device for Gpu {
         self.products = None;
         for at in self.arena.clear() {
             // SAFETY: it was allocated here and is freed once.
-            unsafe { result::free_sync(at.0) }.map_err(|error| failed("cuMemFree", error))?;
+            unsafe { result::free_sync(at.0) }.or_failed("cuMemFree")?;
         }
         self.pinned.clear();
         Ok(())

@@ -1,7 +1,7 @@
 //! Copies between the host's memory and a GPU go through pinned buffers, which the GPU copies by itself: other streams go on meanwhile,
 //! and the host may change its bytes as soon as a call returns.
 
-use super::super::answer::failed;
+use super::super::answer::OrFailed;
 use super::super::events::PooledEvent;
 use super::super::handles::Pinned;
 use super::Gpu;
@@ -42,7 +42,7 @@ impl Staging {
             staged.copy_from_slice(from);
             // SAFETY: the caller's address has that many bytes, and these are not written again before they are copied.
             unsafe { result::memcpy_htod_async(to.after(part * STAGED).0, staged, gpu.selected().0) }
-                .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
+                .or_failed("cuMemcpyHtoDAsync")?;
             *copied = Some(gpu.events.record(gpu.selected())?);
         }
         Ok(())
@@ -55,7 +55,7 @@ impl Staging {
             let staged = &mut memory.bytes()[..to.len()];
             // SAFETY: the caller's address has that many bytes, and the copy is waited for before anyone looks.
             unsafe { result::memcpy_dtoh_async(staged, from.after(part * STAGED).0, gpu.selected().0) }
-                .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
+                .or_failed("cuMemcpyDtoHAsync")?;
             let done = copied.insert(gpu.events.record(gpu.selected())?);
             gpu.wait_until(|| done.is_over())?;
             to.copy_from_slice(staged);
