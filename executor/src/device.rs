@@ -33,8 +33,8 @@ pub(crate) use words::{HostWords, Sorted, SortedOnDevice, Words};
 use crate::error::Fault;
 use std::borrow::Cow;
 use trainwright_kernels::Onto;
-use trainwright_kernels::cuda::{Collective, GroupName, InUse, Membership, Moment, Number, StopFlag};
-use trainwright_kernels::eight::Eight;
+use trainwright_kernels::cuda::{Collective, Event, GroupName, InUse, Membership, Number, StopFlag};
+use trainwright_kernels::fp8::Fp8;
 
 /// Rows of numbers as one side of a product.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ pub(crate) struct Product<'a> {
     pub onto: Onto,
     pub bias: Option<Slice<'a>>,
     /// The fp8 formats that left and right are rounded to, each with a scale; `None` leaves them as they are.
-    pub fp8: Option<[Eight; 2]>,
+    pub fp8: Option<[Fp8; 2]>,
 }
 
 /// Columns of rows that become columns of as many other rows.
@@ -179,18 +179,18 @@ pub(crate) trait Device:
     }
 
     /// An event behind all that is enqueued on the selected stream; `None` after a fault.
-    fn record_event(&self) -> Option<Moment> {
+    fn record_event(&self) -> Option<Event> {
         None
     }
 
     /// Lets the selected stream wait for an event, which may be another rank's.
-    fn wait(&self, _event: &Moment) {}
+    fn wait(&self, _event: &Event) {}
 
     /// Lets every stream wait for all that is enqueued on the others.
     fn join_streams(&self) {}
 
     /// Other ranks read these numbers until that event.
-    fn read_until(&self, _numbers: Slice, _event: &Moment) {}
+    fn read_until(&self, _numbers: Slice, _event: &Event) {}
 
     /// The sum of as many numbers of several ranks, in their order.
     fn sum(&self, to: SliceMut, _all: &[Slice]) {

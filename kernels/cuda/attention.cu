@@ -160,7 +160,7 @@ template <typename T> DEVICE void attention_keys_simple(const Attention<T>& a) {
     store_head(a.v_gradient + V_AT(key), v_gradient, a.value_head_dim);
 }
 
-// Outputs of the same queries over other keys, put together in the first one: L = ln(e^L1 + e^L2), O = e^(L1 - L) O1 +
+// Adds the attention of the same queries over other keys to the first one: L = ln(e^L1 + e^L2), O = e^(L1 - L) O1 +
 // e^(L2 - L) O2. Keys that lie on several ranks come one part after the other. A warp per query and head: memory-bound.
 template <typename T> struct Join {
     T* o;                  // tokens x o_row

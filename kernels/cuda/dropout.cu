@@ -1,7 +1,7 @@
-// Dropout: an element's mask is a function of a key and of its place in the whole tensor, so that it is never stored, backward makes
-// it again, and whoever holds a part of a tensor has that part of the mask.
+// Dropout: an element's mask is a function of a key and of its place in the unsharded tensor, so that it is never stored, backward
+// computes it again, and a rank with a shard of a tensor has that shard of the mask.
 //
-// Memory-bound but for the hash: some forty whole-number instructions an element.
+// Memory-bound but for the hash: some forty integer instructions an element.
 
 template <typename T> struct DropOut {
     T* x;                  // rows x width, in place

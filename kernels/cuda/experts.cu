@@ -55,7 +55,7 @@ KERNEL(route, 256, Routing) {
                 which = expert;
             }
         }
-        // Where no logit is left that is a number, any expert will do: its weight is none, of which a run is told.
+        // If all logits left are NaN, any expert will do: its weight is NaN, which the run reports.
         if (which >= a.count) which = round;
 #pragma unroll
         for (int i = 0; i < LANE_EXPERTS; ++i)
@@ -67,7 +67,7 @@ KERNEL(route, 256, Routing) {
             a.weights[(i64)token * a.chosen + round] = weight / sum;
         }
     }
-    // The lane that wrote the weights mends them.
+    // The lane that wrote the weights normalises them.
     if (a.among_chosen && lane() == 0) {
         for (int round = 0; round < a.chosen; ++round) a.weights[(i64)token * a.chosen + round] *= sum / kept;
     }
@@ -83,7 +83,7 @@ struct Sort {
     int share;         // keys of a block
 };
 
-// A counting sort that keeps the order of equal keys, in three launches. 1: each block counts the keys of its share.
+// A counting sort that is stable, in three launches. 1: each block counts the keys of its share.
 KERNEL(sort_count, 256, Sort) {
     u32* counts = a.counts + (i64)blockIdx.x * a.buckets;
     for (int bucket = threadIdx.x; bucket < a.buckets; bucket += blockDim.x) counts[bucket] = 0;
@@ -96,7 +96,7 @@ KERNEL(sort_count, 256, Sort) {
 }
 
 // 2: one block makes counts into beginnings: by bucket, then by block. Neighbouring threads take neighbouring buckets, as many of
-// them at a time as there are threads, so that a warp reads and writes whole lines.
+// them at a time as there are threads, so that a warp reads and writes full cache lines.
 KERNEL(sort_scan, 1024, Sort) {
     __shared__ u32 sums[32];
     int blocks = (a.count + a.share - 1) / a.share;
@@ -133,7 +133,7 @@ KERNEL(sort_scan, 1024, Sort) {
 }
 
 // 3: one warp per block's share puts its keys in place, 32 at a time. A lane's rank among the lanes with its key is the
-// number of such lanes before it, so equal keys keep their order.
+// number of those lanes before it, so equal keys keep their order.
 KERNEL(sort_place, 32, Sort) {
     u32* next = a.counts + (i64)blockIdx.x * a.buckets;
     int begin = blockIdx.x * a.share, end = min(begin + a.share, a.count);

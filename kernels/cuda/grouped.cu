@@ -2,7 +2,7 @@
 //
 //   forward    y = x Wᵀ      backward    x' = y' W      weights    W' += y'ᵀ x
 //
-// with the W of a row's expert, which lies as outputs x inputs, and gradients of weights in f32. Both widths are multiples of 8 for
+// with the W of a row's expert, which is stored as outputs x inputs, and gradients of weights in f32. Both widths are multiples of 8 for
 // the versions on tensor cores. One large product is cublasLt's: these are for experts that do not fill a GPU each, which a
 // launch for each would run one behind the other.
 
@@ -76,7 +76,7 @@ ENTRY(grouped_weights_simple_bf16, 256, Grouped<bf16>, grouped_weights_simple<bf
 #define GROUP_STAGE (GROUP_TILE * (GROUP_STEP + 8))
 
 // A side of a product: `lines` of its dimension that is not summed over, of the 128 that a block takes. It lies line after line,
-// or, transposed, with neighbouring lines beside each other.
+// or, transposed, with neighbouring lines next to each other.
 template <bool transposed> struct Side {
     const bf16* from;
     i64 stride;

@@ -56,7 +56,7 @@ template <int width> struct Tile {
 
     DEVICE bf16* at(int row, int column) const { return rows + row * stride + column; }
 
-    // A's four pieces for rows `row` .. + 16 and columns `column` .. + 16.
+    // A's four fragments for rows `row` .. + 16 and columns `column` .. + 16.
     DEVICE void load_a(u32* a, int row, int column) const {
         load_matrices(a, at(row + lane() % 16, column + lane() / 16 * 8));
     }
@@ -77,7 +77,7 @@ template <int width> struct Tile {
         load_transposed(b, at(row + lane() % 16, column + lane() / 16 * 8));
     }
 
-    // Begins the copy of `count` rows by a block of so many threads; rows from `valid` on become zeros. `from` is row 0. A thread
+    // Begins the copy of `count` rows by a block of that many threads; rows from `valid` on become zeros. `from` is row 0. A thread
     // stays in its columns, so that all it does for one copy is to go some rows on. What lies behind the last row is not read.
     // Of wide rows few copies at a time: addresses of all would take the registers that a third block needs.
     DEVICE void copy(const bf16* from, i64 from_stride, int threads, int count, int valid) const {

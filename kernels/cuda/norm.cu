@@ -9,7 +9,7 @@
 template <typename T> struct NormForward {
     const T* x;            // rows x width
     const T* residual;     // added to x before the norm, or null
-    const T* added_bias;   // width, added beside the residual, or null
+    const T* added_bias;   // width, added with the residual, or null
     const T* gain;         // width, or null
     const T* bias;         // width, or null
     T* sum;                // x + added_bias + residual, may be where x is; null if there is no residual
@@ -244,8 +244,8 @@ ENTRY(norm_vectors_simple_bf16, 256, NormBackward<bf16>, norm_vectors_simple<bf1
 ENTRY(norm_backward_packed_f32, 512, NormBackward<float>, norm_backward_packed<float>)
 ENTRY(norm_backward_packed_bf16, 512, NormBackward<bf16>, norm_backward_packed<bf16>)
 
-// Rows of which each rank of a group has some columns: sums of the own columns, and what follows from those of all ranks. A warp
-// per row: the rows are parts of rows, so a block for each would have little to do.
+// Rows whose columns are sharded over the ranks of a group: the sums over this rank's columns, and the results from the sums of all
+// ranks. A warp per row: a rank's part of a row is too short for a block.
 template <typename T> struct NormPart {
     const T* x;             // rows x width
     const T* gain;          // width, or null
@@ -256,7 +256,7 @@ template <typename T> struct NormPart {
     float* sums;            // rows x 2: forward of x and x^2, backward of e and e h
     T* out;                 // rows x width; the input's gradient is added to what is there
     int rows, width;
-    int whole;              // columns on all ranks
+    int all_columns;        // columns on all ranks
     int centred;
 };
 
@@ -311,7 +311,7 @@ template <typename T> DEVICE void norm_part_backward(const NormPart<T>& a) {
     int row = blockIdx.x * warps() + warp();
     if (row >= a.rows) return;
     float mean = a.mean[row], scale = a.scale[row];
-    float total = a.centred ? a.sums[2 * row] / a.whole : 0.0f, along = a.sums[2 * row + 1] / a.whole;
+    float total = a.centred ? a.sums[2 * row] / a.all_columns : 0.0f, along = a.sums[2 * row + 1] / a.all_columns;
     for (int column = lane(); column < a.width; column += 32) {
         i64 at = (i64)row * a.width + column;
         float e = wide(a.out_gradient[at]) * (a.gain ? wide(a.gain[column]) : 1.0f);

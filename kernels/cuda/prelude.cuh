@@ -1,4 +1,4 @@
-// What every kernel file begins with: number types, 16-byte packs, sums over a warp and a block.
+// The beginning of each kernel file: number types, 16-byte packs, sums over a warp and a block.
 //
 // Compiled by NVRTC, which has no header files at hand: nothing is included. The same text is compiled as C++ by the
 // emulator of the tests, which defines the few names that only a GPU has.
@@ -134,12 +134,12 @@ DEVICE float block_max(float x, float* scratch) {
     return warp_max(lane() < warps() ? scratch[lane()] : LEAST);
 }
 
-// What is dropped of a tensor: dropout.rs has the same.
+// Dropout of the part of a tensor that is here; dropout.rs has the same struct.
 struct Drops {
     u64 key;
-    u32 threshold;         // of 2^24 numbers so many drop an element; 0 drops none
-    float factor;          // of what is not dropped
-    int first[4];          // the first sequence, head, query and key of those here
+    u32 threshold;         // an element is dropped with probability threshold / 2^24
+    float factor;          // of the elements that are kept
+    int first[4];          // the first sequence, head, query and key of the part
 };
 
 // The output function of SplitMix64 (Steele, Lea & Flood 2014, doi 10.1145/2660193.2660195).
@@ -150,7 +150,7 @@ DEVICE u64 mix(u64 state) {
     return z ^ (z >> 31);
 }
 
-// By what the element of a column is multiplied; `row` is the hash of its places in the other directions.
+// The factor of a column's element; `row` is the hash of its places in the other directions.
 DEVICE float drop_factor(const Drops& drops, u64 row, i64 column) {
     return (mix(row ^ (u64)column) >> 40) < drops.threshold ? 0.0f : drops.factor;
 }

@@ -29,26 +29,26 @@ template <typename T> DEVICE void column_sum(const ColumnSum<T>& a) {
 ENTRY(column_sum_f32, 256, ColumnSum<float>, column_sum<float>)
 ENTRY(column_sum_bf16, 256, ColumnSum<bf16>, column_sum<bf16>)
 
-// At most 16384 numbers of one tensor. A list of these is made once; block i does piece i, so one launch takes any number of
-// tensors of any size, and each piece has a scale of its own.
-struct SquaresPiece {
+// At most 16384 elements of one tensor. A list of these is made once; block i does chunk i, so one launch takes any number of
+// tensors of any size, and each chunk has a scale of its own.
+struct SquaresChunk {
     const float* x;
     int count;
     float scale;           // of the sum: several ranks may hold the same numbers, each of which counts once
 };
 
 struct SquareSums {
-    const SquaresPiece* pieces;
-    double* partial;       // one per piece
+    const SquaresChunk* chunks;
+    double* partial;       // one per chunk
 };
 
 // Each thread adds its packs in f64 and each block leaves one sum: 2^-24 of rounding per f32 addition would show in the
 // norm of 10^9 gradients, and one f64 addition per 16 bytes read is hidden behind the reading on the chips this is for,
-// whose f64 rate is half that of f32. A piece is 64 KiB, 16 packs a thread. The order of additions depends on the pieces alone,
+// whose f64 rate is half that of f32. A chunk is 64 KiB, 16 packs a thread. The order of additions depends on the chunks alone,
 // so the sum has the same bits on every GPU.
 KERNEL(square_sums, 256, SquareSums) {
     __shared__ double scratch[32];
-    const SquaresPiece p = a.pieces[blockIdx.x];
+    const SquaresChunk p = a.chunks[blockIdx.x];
     const int size = Pack<float>::size;
     int packs = p.count / size;
     double total = 0.0;
@@ -67,7 +67,7 @@ KERNEL(square_sums, 256, SquareSums) {
 }
 
 struct PartSums {
-    const double* partial; // of all pieces
+    const double* partial; // of all chunks
     float* sums;           // two
     int starts[3];         // sum i: of the parts from starts[i] to starts[i + 1]
 };
@@ -111,7 +111,7 @@ template <typename T> struct SumBuffers {
     T* out;                // may be one of them
     i64 count;
     int buffers;
-    int packed;            // 1: all of them begin at multiples of 16 bytes
+    int packed;            // 1: all of them are 16-byte aligned
 };
 
 // An all-reduce among ranks of one GPU: each number is read once from every rank and summed in rank order, in float.

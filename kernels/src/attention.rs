@@ -21,7 +21,7 @@ const QUERY_TILE: usize = 64;
 /// Keys in a tile.
 const KEY_TILE: usize = 128;
 
-/// Where the heads of some sequences are. Rows are tokens, those of all sequences of a position next to each other:
+/// The layout of the heads of some sequences. Rows are tokens, those of all sequences of a position next to each other:
 /// row = position · batch + sequence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
@@ -42,13 +42,13 @@ pub struct Attention {
 /// Which keys a query sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mask {
-    /// All.
+    /// All keys.
     Full,
-    /// Those up to its own position.
+    /// The keys up to its own position.
     Causal,
 }
 
-/// What forward makes.
+/// The results of forward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output<T> {
     /// The heads' outputs, side by side in each row.
@@ -57,10 +57,10 @@ pub struct Output<T> {
     pub logarithms: Vec<T>,
 }
 
-/// What backward reads beside the inputs.
+/// The tensors that backward reads in addition to the inputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Kept<'a, T> {
-    /// What forward made.
+    /// Forward's results.
     pub heads: &'a [T],
     /// L.
     pub logarithms: &'a [T],
@@ -72,14 +72,14 @@ pub struct Kept<'a, T> {
 /// ∂V = (M ∘ P)ᵀ ∂O, ∂S = P ∘ (M ∘ (∂O Vᵀ) − D); D is still the dot product of each row of ∂O with O's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreDropout {
-    /// What is dropped of all probabilities, by sequence, head, query and key.
+    /// Dropout of all probabilities, by sequence, head, query and key.
     pub dropout: Dropout,
-    /// The first sequence, head, query and key of those here.
+    /// The first sequence, head, query and key of the part that is here.
     pub first: [usize; 4],
 }
 
 impl ScoreDropout {
-    /// That of one of the heads.
+    /// The dropout of one head.
     fn of(mut self, sequence: usize, head: usize) -> Self {
         self.first[0] += sequence;
         self.first[1] += head;
@@ -108,7 +108,7 @@ impl Attention {
         [self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_head_dim]
     }
 
-    /// Length of such a row.
+    /// Length of a row of queries, keys and values.
     pub fn row(&self) -> usize {
         self.columns().iter().sum()
     }
@@ -123,7 +123,7 @@ impl Attention {
         self.forward_dropping(None, qkv, threads)
     }
 
-    /// The same with probabilities dropped out.
+    /// As `forward`, with dropout of the probabilities.
     pub fn forward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
@@ -138,10 +138,10 @@ impl Attention {
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (own, own_logarithms)) in made.into_iter().enumerate() {
+        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
             let (sequence, head) = (task / self.heads, task % self.heads);
             let place = Place { sequence, row: self.output_row(), first: head * self.value_head_dim };
-            self.put(&mut heads, place, &own, self.value_head_dim);
+            self.put(&mut heads, place, &output, self.value_head_dim);
             logarithms.extend(own_logarithms);
         }
         Output { heads, logarithms }
@@ -152,7 +152,7 @@ impl Attention {
         self.backward_dropping(None, qkv, kept, threads)
     }
 
-    /// The same with probabilities dropped out, as forward did.
+    /// As `backward`, with forward's dropout of the probabilities.
     pub fn backward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
@@ -166,7 +166,7 @@ impl Attention {
         let shared = self.heads / self.kv_heads;
         let made = threads.each(self.batch * self.kv_heads, |task| {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
-            let own = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
+            let query_heads = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
                 let place = Place { sequence, row: self.output_row(), first: head * e };
                 let rows = (sequence * self.heads + head) * positions..;
                 backward::Query {
@@ -178,14 +178,14 @@ impl Attention {
                     drops: drops.map(|drops| drops.of(sequence, head)),
                 }
             });
-            self.one_backward(&self.head(qkv, sequence, kv_head * shared), own)
+            self.one_backward(&self.head(qkv, sequence, kv_head * shared), query_heads)
         });
         let mut gradients = vec![T::ZERO; qkv.len()];
         for (task, made) in made.into_iter().enumerate() {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
             let place = |first| Place { sequence, row: self.row(), first };
-            for (head, own) in &made.queries {
-                self.put(&mut gradients, place(head * d), own, d);
+            for (head, gradient) in &made.queries {
+                self.put(&mut gradients, place(head * d), gradient, d);
             }
             self.put(&mut gradients, place(queries + kv_head * d), &made.keys, d);
             self.put(&mut gradients, place(queries + keys + kv_head * e), &made.values, e);
@@ -208,15 +208,15 @@ impl Attention {
     }
 
     fn take<T: Real>(&self, rows: &[T], place: Place, width: usize) -> Vec<T> {
-        let own = rows.chunks_exact(place.row).skip(place.sequence).step_by(self.batch);
+        let sequence_rows = rows.chunks_exact(place.row).skip(place.sequence).step_by(self.batch);
         let mut taken = Vec::with_capacity(rows.len() / place.row / self.batch * width);
-        own.for_each(|row| taken.extend_from_slice(&row[place.first..place.first + width]));
+        sequence_rows.for_each(|row| taken.extend_from_slice(&row[place.first..place.first + width]));
         taken
     }
 
     fn put<T: Real>(&self, rows: &mut [T], place: Place, from: &[T], width: usize) {
-        let own = rows.chunks_exact_mut(place.row).skip(place.sequence).step_by(self.batch);
-        for (row, from) in own.zip(from.chunks_exact(width)) {
+        let sequence_rows = rows.chunks_exact_mut(place.row).skip(place.sequence).step_by(self.batch);
+        for (row, from) in sequence_rows.zip(from.chunks_exact(width)) {
             row[place.first..place.first + width].copy_from_slice(from);
         }
     }

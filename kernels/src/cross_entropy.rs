@@ -1,4 +1,4 @@
-//! Cross entropy over logits of which this caller has some columns.
+//! Cross entropy over logits whose columns are sharded.
 //!
 //! A token's loss is ln Σⱼ e^(zⱼ − m) + m − z_t, m the largest logit and t the target. Each caller finds the three numbers
 //! of its columns; together they have m, the sum and z_t without one of them seeing all logits. The gradient is
@@ -15,11 +15,11 @@ pub struct Columns {
     pub first: usize,
     /// Length of a row.
     pub width: usize,
-    /// How many of a row's columns are entries; those behind only fill up.
+    /// How many of a row's columns are entries; the rest is padding.
     pub valid: usize,
 }
 
-/// Three numbers of a token.
+/// Statistics of a token's logits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics<T> {
     /// The largest logit.
@@ -43,7 +43,7 @@ impl<T: Real> Statistics<T> {
 }
 
 impl Columns {
-    fn own(&self, target: u32) -> Option<usize> {
+    fn column_of(&self, target: u32) -> Option<usize> {
         (target as usize).checked_sub(self.first).filter(|column| *column < self.valid)
     }
 
@@ -54,11 +54,11 @@ impl Columns {
         threads.rows(&mut all, 1, |first, all| {
             wide(|| {
                 let rows = logits[first * self.width..].chunks_exact(self.width).zip(&targets[first..]);
-                for (own, (row, target)) in all.iter_mut().zip(rows) {
+                for (statistics, (row, target)) in all.iter_mut().zip(rows) {
                     let row = &row[..self.valid];
                     let maximum = max(row);
-                    let target = self.own(*target).map_or(T::ZERO, |column| row[column]);
-                    *own = Statistics { maximum, sum: sum(row, |z| (z - maximum).exp()), target };
+                    let target = self.column_of(*target).map_or(T::ZERO, |column| row[column]);
+                    *statistics = Statistics { maximum, sum: sum(row, |z| (z - maximum).exp()), target };
                 }
             });
         });
@@ -78,12 +78,12 @@ impl Columns {
             wide(|| {
                 let tokens = targets[first..].iter().zip(&of_all[first..]);
                 for (row, (target, of_all)) in logits.chunks_exact_mut(self.width).zip(tokens) {
-                    let (own, padding) = row.split_at_mut(self.valid);
+                    let (valid, padding) = row.split_at_mut(self.valid);
                     let factor = scale / of_all.sum;
-                    own.iter_mut().for_each(|z| *z = (*z - of_all.maximum).exp() * factor);
+                    valid.iter_mut().for_each(|z| *z = (*z - of_all.maximum).exp() * factor);
                     padding.fill(T::ZERO);
-                    if let Some(column) = self.own(*target) {
-                        own[column] -= scale;
+                    if let Some(column) = self.column_of(*target) {
+                        valid[column] -= scale;
                     }
                 }
             });

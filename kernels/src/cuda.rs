@@ -1,9 +1,9 @@
-//! Kernels for NVIDIA GPUs, and what launches them.
+//! Kernels for NVIDIA GPUs, their launches and the devices that run them.
 //!
 //! The kernels are `kernels/cuda/*.cu`, compiled at run time. Each takes one struct, which a struct of the same name and
-//! layout here mirrors; its `ladder` lists the versions that can do its shape, the fastest last, and `launch` is that one.
-//! What runs a `Launch` is a `Device`: the driver (`driver`, with the feature `cuda`) or an emulator that compiles the same
-//! files as C++. `check` compares every version with plain loops in f64 on either of them.
+//! layout here mirrors; its `ladder` lists the versions for its shape, the fastest last, and `launch` is the fastest.
+//! A `Device` runs a `Launch`: the GPU (`driver`, with the feature `cuda`) or an emulator that compiles the same files as C++. The crate `trainwright-kernels-check` compares every version with
+//! plain loops in f64 on either of them.
 //!
 //! Nothing here but `driver` needs a GPU or CUDA.
 //!
@@ -21,17 +21,18 @@
 pub mod activation;
 mod arena;
 pub mod attention;
-pub mod check;
 mod collective;
 pub mod columns;
 pub mod cross_entropy;
+mod device;
 #[cfg(feature = "cuda")]
 pub mod driver;
 pub mod dropout;
-pub mod eight;
 pub mod embedding;
 mod emulator;
+mod error;
 pub mod experts;
+pub mod fp8;
 mod fused;
 pub mod grouped;
 mod launch;
@@ -40,6 +41,7 @@ pub mod norm;
 pub mod optimizer;
 mod product;
 mod queues;
+mod recorded;
 mod recorder;
 pub mod reduce;
 pub mod rotary;
@@ -48,18 +50,12 @@ pub mod tail;
 
 pub use arena::Arena;
 pub use collective::{Collective, GroupName, Membership};
+pub use device::{About, Device, Event, Graph, InUse, StopFlag};
 pub use emulator::{AttentionFault, AttentionFaultKind, Emulator, Turns};
-pub use launch::{
-    About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Multiprocessors, Number, StopFlag,
-    Touch,
-};
+pub use error::DeviceError;
+pub use launch::{Address, Launch, Multiprocessors, Number, Touch};
 pub use product::{Compute, Epilogue, Operands, Product};
 pub use queues::ask_for_queues;
-pub use recorder::{Notes, Recorder, Recording, Told};
-
-/// Where compiled kernels are kept from one run to the next: the user's folder for such, if there is one.
-pub fn cache_folder() -> Option<std::path::PathBuf> {
-    let folder = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(std::path::PathBuf::from);
-    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-    Some(cache?.join("trainwright"))
-}
+pub use recorded::Recorded;
+pub use recorder::{Recorder, Recording, RecordingLog};
+pub use source::cache_folder;

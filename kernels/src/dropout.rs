@@ -1,42 +1,42 @@
-//! Dropout whose mask is a function of a key and of an element's place in the whole tensor: it is never stored, backward makes it
-//! again, and whoever holds a part of a tensor has that part of the mask.
+//! Dropout whose mask is a function of a key and of an element's place in the unsharded tensor: it is never stored, backward computes
+//! it again, and a rank with a shard of a tensor has that shard of the mask.
 //!
 //! y = m ∘ x, m = 0 with probability r and 1/(1 − r) otherwise, so that the mean is that of x; backward ∂x = m ∘ ∂y.
 //! Source: Srivastava et al. 2014, J. Mach. Learn. Res. 15, 1929–1958; scaled while training, as PyTorch does.
 
 use crate::real::Real;
 
-/// What is dropped of a tensor.
+/// Dropout of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dropout {
     /// r, from 0 to 1.
     pub rate: f64,
-    /// Tells masks apart.
+    /// Key of the mask.
     pub key: u64,
 }
 
-/// A row's part of the mask.
+/// The mask of a row.
 #[derive(Debug, Clone, Copy)]
 pub struct RowMask {
     key: u64,
-    /// Of 2²⁴ numbers so many drop an element.
+    /// An element is dropped with probability threshold / 2²⁴.
     threshold: u64,
     factor: f64,
 }
 
 impl Dropout {
-    /// The mask of the row at a place, which is its number in each of the tensor's other directions.
+    /// The mask of a row, given its index in each of the tensor's other dimensions.
     pub fn row(&self, place: &[usize]) -> RowMask {
         let key = place.iter().fold(self.key, |key, number| mix(key ^ *number as u64));
         RowMask { key, threshold: self.threshold(), factor: self.factor() }
     }
 
-    /// Of 2²⁴ numbers so many drop an element.
+    /// An element is dropped with probability threshold / 2²⁴.
     pub fn threshold(&self) -> u64 {
         (self.rate * (1u64 << 24) as f64) as u64
     }
 
-    /// What is not dropped is multiplied by.
+    /// Factor of the elements that are kept.
     pub fn factor(&self) -> f64 {
         if self.rate < 1.0 { 1.0 / (1.0 - self.rate) } else { 0.0 }
     }
@@ -51,7 +51,7 @@ impl Dropout {
 }
 
 impl RowMask {
-    /// m of a column.
+    /// m of a column's element.
     #[inline(always)]
     pub fn factor<T: Real>(&self, column: usize) -> T {
         match mix(self.key ^ column as u64) >> 40 < self.threshold {
@@ -98,10 +98,10 @@ mod tests {
             Dropout { rate: 0.5, key }.apply(&mut x, 16, places);
             x
         };
-        let whole = made(1, &places(20));
-        assert_eq!(made(1, &places(20)[5..9]), whole[5 * 16..9 * 16]);
-        assert_ne!(made(2, &places(20)), whole);
+        let mask = made(1, &places(20));
+        assert_eq!(made(1, &places(20)[5..9]), mask[5 * 16..9 * 16]);
+        assert_ne!(made(2, &places(20)), mask);
         // Rows are unlike each other: half of 16 elements agree by chance, all of them never here.
-        assert!(whole.chunks(16).skip(1).all(|row| row != &whole[..16]));
+        assert!(mask.chunks(16).skip(1).all(|row| row != &mask[..16]));
     }
 }

@@ -13,7 +13,7 @@ pub fn scale<T: Real>(x: &mut [T], factor: T) {
     wide(|| x.iter_mut().for_each(|x| *x *= factor));
 }
 
-/// Each number becomes the larger one of itself and the other.
+/// `x` = the elementwise maximum of `x` and `other`.
 pub fn maximum<T: Real>(x: &mut [T], other: &[T]) {
     wide(|| x.iter_mut().zip(other).for_each(|(x, other)| *x = x.larger(*other)));
 }
@@ -36,7 +36,7 @@ pub fn bias_gradient<T: Real>(gradient: &[T], bias: &mut [T]) {
     });
 }
 
-/// Each number becomes the nearest one of bf16, of two the one with an even last bit.
+/// Rounds each element to the nearest bf16, ties to even.
 pub fn round_to_bf16(x: &mut [f32]) {
     wide(|| {
         for x in x.iter_mut() {
@@ -48,14 +48,14 @@ pub fn round_to_bf16(x: &mut [f32]) {
     });
 }
 
-/// Whether all of them are numbers of bf16.
+/// Whether all elements are bf16 values.
 pub fn is_bf16(x: &[f32]) -> bool {
     wide(|| x.iter().fold(0, |bits, x| bits | x.to_bits())) & 0xFFFF == 0
 }
 
-/// Whether all of them are numbers.
+/// Whether all elements are finite.
 pub fn all_finite(x: &[f32]) -> bool {
-    // x · 0 is 0 for every number and NaN for the rest.
+    // x · 0 is 0 for finite x and NaN for the rest.
     wide(|| crate::lanes::sum(x, |x| x * 0.0)) == 0.0
 }
 

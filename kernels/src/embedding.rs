@@ -1,4 +1,4 @@
-//! Look-up in a table of which this caller has some rows, and the addition of what comes back to them.
+//! Look-up in a table whose rows are sharded, and the addition of the gradient to it.
 
 use crate::lanes::wide;
 use crate::real::Real;
@@ -13,7 +13,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// `out` = the row of each entry; zeros for one that is not among these.
+    /// `out` = the row of each entry; zeros for entries of other shards.
     pub fn look_up<T: Real>(&self, table: &[T], entries: &[u32], out: &mut [T]) {
         let rows = table.len() / self.width;
         for (entry, out) in entries.iter().zip(out.chunks_exact_mut(self.width)) {

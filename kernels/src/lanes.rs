@@ -2,10 +2,10 @@
 
 use crate::real::Real;
 
-/// Numbers that are summed side by side: one AVX-512 register of f32, several smaller ones.
+/// Lanes of a sum: one AVX-512 register of f32, several smaller ones.
 const LANES: usize = 16;
 
-/// Runs `work` compiled for the widest vectors that this machine has. What it calls must be inlined into it.
+/// Runs `work` compiled for the widest vectors of this machine. The functions that it calls must be inlined.
 #[inline(always)]
 pub(crate) fn wide<R>(work: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(work)
@@ -64,7 +64,7 @@ pub(crate) fn sum2<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
     join(lanes, |a, b| a + b)
 }
 
-/// The largest of them, −∞ of none.
+/// The largest element; −∞ if there is none.
 #[inline(always)]
 pub(crate) fn max<T: Real>(x: &[T]) -> T {
     let mut lanes = [T::LEAST; LANES];

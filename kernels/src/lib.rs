@@ -1,7 +1,7 @@
-//! The kernels of a transformer: arrays in, arrays out; on a CPU here, on NVIDIA GPUs in `cuda`.
+//! The kernels of a transformer: arrays in, arrays out. The kernels for CPUs are here, those for NVIDIA GPUs in `cuda`.
 //!
-//! Nothing here knows what a rank, a model or a plan is. Matrices are slices, row after row; a row is a token. Every
-//! kernel is generic over `Real`: in f32 it trains, in f64 it is the twin that finite differences check.
+//! This crate does not know ranks, models or plans. Matrices are row-major slices; a row is a token. Every kernel is generic over
+//! `Real`: training uses f32, and finite differences check it in f64.
 //!
 //! ```
 //! use trainwright_kernels::{Matrix, Onto, Threads, multiply};
@@ -17,9 +17,9 @@ pub mod attention;
 pub mod cross_entropy;
 pub mod cuda;
 pub mod dropout;
-pub mod eight;
 pub mod elementwise;
 pub mod embedding;
+pub mod fp8;
 mod lanes;
 mod matmul;
 pub mod norm;

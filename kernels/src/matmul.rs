@@ -13,12 +13,12 @@ pub struct Matrix<'a, T> {
     column_stride: usize,
 }
 
-/// What becomes of what is in the result's place.
+/// Whether a result replaces or is added to the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Onto {
-    /// It is replaced.
+    /// The output is replaced.
     Replace,
-    /// The result is added to it.
+    /// The result is added to the output.
     Add,
 }
 
@@ -38,7 +38,7 @@ impl<'a, T: Real> Matrix<'a, T> {
         Self { data, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
-    /// Rows for columns.
+    /// The transposed matrix.
     pub fn transposed(self) -> Self {
         Self {
             rows: self.columns,
@@ -50,7 +50,7 @@ impl<'a, T: Real> Matrix<'a, T> {
     }
 }
 
-/// `out` = `a` · `b`, or `out` + that, row after row.
+/// `out` = `a` · `b` or `out` + `a` · `b`, row-major.
 ///
 /// # Panics
 /// If the sizes do not fit each other.
@@ -58,7 +58,7 @@ pub fn multiply<T: Real>(out: &mut [T], onto: Onto, a: Matrix<T>, b: Matrix<T>, 
     multiply_into(out, b.columns, onto, a, b, threads);
 }
 
-/// The same with rows of the result `stride` apart.
+/// As `multiply`, with rows of the result `stride` apart.
 ///
 /// # Panics
 /// If the sizes do not fit each other.

@@ -7,10 +7,10 @@ use crate::lanes::{dot, sum, sum2, wide};
 use crate::real::Real;
 use crate::threads::Threads;
 
-/// Which norm, over rows of `width`.
+/// A norm over rows of `width`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Norm {
-    /// Whether the mean is taken away.
+    /// Whether the mean is subtracted.
     pub centred: bool,
     /// Length of a row.
     pub width: usize,
@@ -34,7 +34,7 @@ impl Norm {
         Statistics { mean, scale: T::ONE / (variance + T::of(self.epsilon)).sqrt() }
     }
 
-    /// `out` = the norm of `x`, with a gain and a bias for each column where there are such.
+    /// `out` = the norm of `x`, with a gain and a bias for each column if they are given.
     pub fn forward<T: Real>(
         &self,
         x: &[T],
@@ -62,7 +62,7 @@ impl Norm {
         });
     }
 
-    /// Adds to `gradient` that of the input, from that of the output.
+    /// Adds the input's gradient to `gradient`, from the output's gradient.
     ///
     /// With h = (x − μ)/s and e = g ∂y: ∂x = (e − mean e − h · mean(e h))/s; an RMSNorm has no mean e.
     pub fn backward<T: Real>(

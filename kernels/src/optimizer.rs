@@ -25,14 +25,14 @@ pub struct Momentum {
     pub momentum: f32,
 }
 
-/// How a step goes.
+/// The scalars of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepSize {
     /// Learning rate, η.
     pub rate: f32,
     /// Weight decay, λ.
     pub decay: f32,
-    /// What gradients are multiplied by before they are used.
+    /// Factor of the gradients.
     pub gradient_scale: f32,
     /// Number of the step, from 1.
     pub step: u32,

@@ -1,4 +1,4 @@
-//! The numbers kernels compute in.
+//! The number types that kernels compute in.
 
 use std::fmt::Debug;
 use std::iter::Sum;

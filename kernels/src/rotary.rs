@@ -30,17 +30,17 @@ pub struct Heads {
     pub width: usize,
 }
 
-/// Which way heads are turned.
+/// The direction of the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// As positions say: forward.
+    /// By the positions' angles: forward.
     There,
-    /// Back: the gradient.
+    /// By the negative angles: the gradient.
     Back,
 }
 
 impl<T: Real> Rotary<T> {
-    /// For heads of which `rotated` columns turn, with that base θ.
+    /// The angles of heads with `rotated` rotated columns and base θ.
     pub fn new(rotated: usize, base: f64, positions: std::ops::Range<usize>) -> Self {
         let half = rotated / 2;
         let angles = positions.clone().flat_map(|position| {
@@ -50,7 +50,7 @@ impl<T: Real> Rotary<T> {
         Self { half, first: positions.start, cosines, sines }
     }
 
-    /// Turns heads of every row of `x` by the position of the row.
+    /// Rotates heads of every row of `x` by the position of the row.
     pub fn turn(
         &self,
         x: &mut [T],
@@ -65,8 +65,8 @@ impl<T: Real> Rotary<T> {
                 for (index, row) in x.chunks_exact_mut(heads.row).enumerate() {
                     let at = (position(first + index) - self.first) * half;
                     let (cosines, sines) = (&self.cosines[at..at + half], &self.sines[at..at + half]);
-                    let own = &mut row[heads.first..heads.first + heads.count * heads.width];
-                    for head in own.chunks_exact_mut(heads.width) {
+                    let rotated = &mut row[heads.first..heads.first + heads.count * heads.width];
+                    for head in rotated.chunks_exact_mut(heads.width) {
                         let (low, high) = head.split_at_mut(half);
                         for pair in 0..half {
                             let (a, b, cosine) = (low[pair], high[pair], cosines[pair]);

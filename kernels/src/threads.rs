@@ -6,14 +6,14 @@ use rayon::prelude::*;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threads(usize);
 
-/// What is not worth a second thread: waking one takes as long as some ten thousand additions.
+/// Work below this many additions runs on one thread: waking another takes as long as some ten thousand additions.
 const SMALL: usize = 1 << 14;
 
 impl Threads {
     /// The caller's own.
     pub const ONE: Threads = Threads(1);
 
-    /// That many; one for none.
+    /// That many; one if `count` is 0.
     pub fn new(count: usize) -> Self {
         Threads(count.max(1))
     }

@@ -10,14 +10,14 @@ use crate::comm::transport::{Envelope, Mailboxes, Tag};
 use crate::device::tensor::Tensor;
 use crate::device::{COMPUTE, Device, DeviceSlice, Slice};
 use crate::error::Fault;
-use trainwright_kernels::cuda::Moment;
+use trainwright_kernels::cuda::Event;
 
 /// A buffer of a rank for others to read.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     numbers: DeviceSlice,
     /// When it is ready; `None` after a fault, which stops all.
-    event: Option<Moment>,
+    event: Option<Event>,
 }
 
 /// The offers of all ranks of a process.
@@ -108,7 +108,7 @@ impl<'a> LocalPeers<'a> {
 }
 
 /// Others read a tensor until that event.
-pub(crate) fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: Option<&Moment>) {
+pub(crate) fn end_of_loan(device: &dyn Device, tensor: &Tensor, read: Option<&Event>) {
     let Some(event) = read else { return };
     // The next owner of the memory waits, and so does a writer that still holds the tensor.
     device.read_until(tensor.slice(), event);

@@ -24,7 +24,7 @@ use crate::device::tensor::Tensor;
 use crate::device::{COMPUTE, Device, PAIRS};
 use crate::error::Fault;
 use std::collections::{BTreeMap, VecDeque};
-use trainwright_kernels::cuda::{Collective, Moment};
+use trainwright_kernels::cuda::{Collective, Event};
 
 /// A rank that sends, and the one that receives.
 pub(crate) type Endpoints = (usize, usize);
@@ -43,7 +43,7 @@ struct Pair {
     /// That of this rank's device.
     stream: usize,
     /// Tensors in flight with the events of their sends, until the receiver has enqueued its receive.
-    sent: VecDeque<(Tensor, Option<Moment>)>,
+    sent: VecDeque<(Tensor, Option<Event>)>,
     /// Tensors that arrived before they were wanted.
     early: BTreeMap<Tag, Tensor>,
 }
@@ -124,7 +124,7 @@ impl<'a> NcclPairs<'a> {
 }
 
 /// Frees a tensor as soon as its send is over. Later sends on that stream are not waited for.
-fn give_back(device: &dyn Device, (tensor, over): (Tensor, Option<Moment>)) {
+fn give_back(device: &dyn Device, (tensor, over): (Tensor, Option<Event>)) {
     let selected = device.select(COMPUTE);
     end_of_loan(device, &tensor, over.as_ref());
     drop(tensor);

@@ -39,10 +39,10 @@ use step::{CapturedStep, StepMemory};
 use structs::{address, int, shape};
 use tables::Tables;
 use trainwright_kernels::Onto;
-use trainwright_kernels::cuda::reduce::{Cast, SQUARES_PIECE};
+use trainwright_kernels::cuda::reduce::{Cast, SQUARES_CHUNK};
 use trainwright_kernels::cuda::tail::{Tail, TailOperands};
 use trainwright_kernels::cuda::{
-    self, Address, Collective, Compute, DeviceError, Epilogue, GroupName, Launch, Membership, Moment,
+    self, Address, Collective, Compute, DeviceError, Epilogue, Event, GroupName, Launch, Membership,
     Multiprocessors, Number, Operands, StopFlag, columns,
 };
 
@@ -75,7 +75,7 @@ impl Cuda {
     fn new(device: Box<dyn cuda::Device>, number: Number, attending: Attending) -> Self {
         Self {
             number,
-            gpu: Multiprocessors::of(&*device),
+            gpu: device.multiprocessors(),
             memory: RefCell::new(Memory::new(device)),
             pinned: RefCell::default(),
             tables: RefCell::default(),
@@ -260,7 +260,7 @@ impl Device for Cuda {
     fn multiply(&self, out: SliceMut, product: Product) {
         let Product { left, right, onto, bias, fp8 } = product;
         if let Some(formats) = fp8 {
-            return self.multiply_eight(out.device(), product, formats);
+            return self.multiply_fp8(out.device(), product, formats);
         }
         let (out, inputs) = (out.device(), left.data.device().number);
         let (([rows, inner], left_transposed), ([_, columns], right_transposed)) =
@@ -288,7 +288,7 @@ impl Device for Cuda {
             return self.run(|memory| memory.device.multiply(product, at));
         }
         let at = TailOperands { product: at, partial: Address::NULL };
-        for part in Tail::Bias.version(Tail::Bias.way(&product), product, at, self.gpu) {
+        for part in Tail::Bias.version(Tail::Bias.method(&product), product, at, self.gpu) {
             self.run(|memory| part.run(&mut *memory.device));
         }
     }
@@ -297,18 +297,18 @@ impl Device for Cuda {
         let ones: Vec<(Slice, f32)> = all.iter().map(|own| (*own, 1.0)).collect();
         let (_parts, partial, [count, _]) = self.square_parts([&ones, &[]]);
         let mut parts = self.read_doubles(partial, count).into_iter();
-        all.iter().map(|own| parts.by_ref().take(own.len().div_ceil(SQUARES_PIECE)).sum()).collect()
+        all.iter().map(|own| parts.by_ref().take(own.len().div_ceil(SQUARES_CHUNK)).sum()).collect()
     }
 
     fn select(&self, stream: usize) -> usize {
         self.memory.borrow_mut().select(stream)
     }
 
-    fn record_event(&self) -> Option<Moment> {
+    fn record_event(&self) -> Option<Event> {
         self.memory.borrow_mut().record_event()
     }
 
-    fn wait(&self, event: &Moment) {
+    fn wait(&self, event: &Event) {
         self.run(|memory| memory.device.wait(event));
     }
 
@@ -316,7 +316,7 @@ impl Device for Cuda {
         self.memory.borrow_mut().join();
     }
 
-    fn read_until(&self, numbers: Slice, event: &Moment) {
+    fn read_until(&self, numbers: Slice, event: &Event) {
         self.memory.borrow_mut().read_until(numbers.device().at, event);
     }
 

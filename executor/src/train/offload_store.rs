@@ -10,7 +10,7 @@ use crate::error::Fault;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use trainwright_kernels::cuda::Moment;
+use trainwright_kernels::cuda::Event;
 use trainwright_spec::plan::Offload;
 use trainwright_spec::program::Place;
 
@@ -29,7 +29,7 @@ pub(crate) struct OffloadStore {
 pub(crate) enum Offloaded {
     OnDrive(Stored),
     /// In host memory once that event has happened.
-    OnHost(Tensor, Option<Moment>),
+    OnHost(Tensor, Option<Event>),
 }
 
 /// Numbers on a drive.

@@ -30,7 +30,7 @@ use crate::train::update::{THE_NORM, Update};
 use microbatches::StepTokens;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use trainwright_kernels::cuda::Moment;
+use trainwright_kernels::cuda::Event;
 use trainwright_spec::program::{Channel, RankProgram, Task, UpdateStep};
 use trainwright_spec::schedule::{Action, ActionKind};
 
@@ -134,7 +134,7 @@ impl Rank<'_> {
             let instructions = self.instructions.remove(&call.segment).expect("every segment is compiled");
             let mut frame =
                 call.action.map(|action| self.frame(action, step)).unwrap_or_else(|| Frame::new(None));
-            let mut ended: Vec<Option<Moment>> = vec![None; instructions.len()];
+            let mut ended: Vec<Option<Event>> = vec![None; instructions.len()];
             for (index, instruction) in instructions.iter().enumerate() {
                 self.heartbeat.begin_op(number, index)?;
                 let start = self.recorder.start();

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use timing::Rows;
 use trainwright_kernels::cuda::Device;
-use trainwright_kernels::cuda::check::CHECKS;
 use trainwright_kernels::cuda::driver::{Gpu, Library};
 use trainwright_kernels::cuda::measure::{Bench, Effort};
+use trainwright_kernels_check::CHECKS;
 
 /// Seeds of the inputs of the checks.
 const SEEDS: [u64; 3] = [1, 2, 3];
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is done.
+/// A part of the program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Part {
     Checks,
@@ -101,7 +101,7 @@ fn check(gpu: &mut Gpu, folder: &Path) -> Result<usize, Failure> {
                     Ok(own) => own.into_iter().for_each(|finding| note(finding, Use::Training)),
                     Err(error) => {
                         note(failed(check.name, format!("seed {seed}"), &error), Use::Training);
-                        // What the check left there, if the device still hears.
+                        // Frees the check's memory, if the device still works.
                         let _ = gpu.clear();
                     }
                 }

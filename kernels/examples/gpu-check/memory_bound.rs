@@ -7,10 +7,10 @@ use trainwright_kernels::cuda::cross_entropy::CrossEntropy;
 use trainwright_kernels::cuda::embedding::LookUp;
 use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::norm::{NormBackward, NormForward};
-use trainwright_kernels::cuda::optimizer::{Method, Now, Optimizer, Piece, TrustRatios};
-use trainwright_kernels::cuda::reduce::{Cast, PartSums, SquareSums, SquaresPiece};
+use trainwright_kernels::cuda::optimizer::{Chunk, Method, Optimizer, StepScalars, TrustRatios};
+use trainwright_kernels::cuda::reduce::{Cast, PartSums, SquareSums, SquaresChunk};
 use trainwright_kernels::cuda::rotary::Rotary;
-use trainwright_kernels::cuda::{DeviceError, Multiprocessors, Number};
+use trainwright_kernels::cuda::{DeviceError, Number};
 
 const TOKENS: usize = 16_384;
 const WIDTH: usize = 1_600;
@@ -76,7 +76,7 @@ fn by_row(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         centred: 1,
         ..NormBackward::default()
     };
-    let gpu = Multiprocessors::of(bench.device);
+    let gpu = bench.device.multiprocessors();
     let partial = backward.blocks(gpu) as usize * WIDTH;
     backward.partial_gain = bench.random(Number::F32, partial)?;
     backward.partial_bias = bench.random(Number::F32, partial)?;
@@ -176,9 +176,9 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let copies = bench.random(BF16, all)?;
     let mut bytes = Vec::new();
     let mut starts = vec![0u32];
-    let mut pieces = 0;
+    let mut chunks = 0;
     for tensor in 0..tensors {
-        let whole = Piece {
+        let tensor = Chunk {
             weight: weights.after(4 * tensor * count),
             gradient: gradients.after(4 * tensor * count),
             first: first.after(4 * tensor * count),
@@ -186,22 +186,24 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
             copy: copies.after(2 * tensor * count),
             tensor: tensor as i32,
             decay: 0.1,
-            ..Piece::default()
+            ..Chunk::default()
         };
-        for piece in whole.cut(count) {
-            bytes.extend(piece.bytes());
-            pieces += 1;
+        for chunk in tensor.cut(count) {
+            bytes.extend(chunk.bytes());
+            chunks += 1;
         }
-        starts.push(pieces as u32);
+        starts.push(chunks as u32);
     }
     let starts: Vec<u8> = starts.iter().flat_map(|start| start.to_le_bytes()).collect();
     let step = Optimizer {
-        pieces: bench.device.upload(&bytes)?,
+        chunks: bench.device.upload(&bytes)?,
         factor: bench.random(Number::F32, 2)?,
-        partial: bench.random(Number::F32, 4 * pieces)?,
+        partial: bench.random(Number::F32, 4 * chunks)?,
         ratios: bench.random(Number::F32, tensors)?,
         // Small enough for weights to stay numbers over all repetitions.
-        now: bench.device.upload(&Now { rate: 1e-8, correction1: 0.1, correction2: 0.05 }.bytes())?,
+        scalars: bench
+            .device
+            .upload(&StepScalars { rate: 1e-8, correction1: 0.1, correction2: 0.05 }.bytes())?,
         beta1: 0.9,
         beta2: 0.95,
         epsilon: 1e-8,
@@ -222,14 +224,14 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
         [(Method::AdamW, 30), (Method::Momentum, 22), (Method::Lamb, 42), (Method::Lars, 30)]
     {
         let amount = Amount { bytes: (each * all) as f64, flops: 0.0 };
-        rows.push(time_launches(bench, &step.launches(method, pieces, &ratios), &shape, amount)?);
+        rows.push(time_launches(bench, &step.launches(method, chunks, &ratios), &shape, amount)?);
     }
-    let parts: Vec<SquaresPiece> = (0..tensors)
-        .flat_map(|tensor| SquaresPiece::cut(gradients.after(4 * tensor * count), count, 1.0))
+    let parts: Vec<SquaresChunk> = (0..tensors)
+        .flat_map(|tensor| SquaresChunk::cut(gradients.after(4 * tensor * count), count, 1.0))
         .collect();
-    let bytes: Vec<u8> = parts.iter().flat_map(SquaresPiece::bytes).collect();
+    let bytes: Vec<u8> = parts.iter().flat_map(SquaresChunk::bytes).collect();
     let squares = SquareSums {
-        pieces: bench.device.upload(&bytes)?,
+        chunks: bench.device.upload(&bytes)?,
         partial: bench.random(Number::F32, 2 * parts.len())?,
     };
     let end = parts.len() as i32;
@@ -241,7 +243,7 @@ fn optimizers(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     let cast = Cast { from: weights, to: copies, count: all as i64 };
     rows.push(time_launches(
         bench,
-        &[cast.launch(Number::F32, Multiprocessors::of(bench.device))],
+        &[cast.launch(Number::F32, bench.device.multiprocessors())],
         &shape,
         amount(6),
     )?);

@@ -2,12 +2,12 @@
 
 use super::record::{Note, Use, failed};
 use super::timing::{Amount, Rows, time};
-use trainwright_kernels::cuda::check::Finding;
-use trainwright_kernels::cuda::driver::{Gpu, Products};
+use trainwright_kernels::cuda::driver::Gpu;
 use trainwright_kernels::cuda::measure::Bench;
-use trainwright_kernels::cuda::tail::{Tail, TailOperands, Way};
-use trainwright_kernels::cuda::{Address, Device, DeviceError, Multiprocessors, Number};
+use trainwright_kernels::cuda::tail::{Method, Tail, TailOperands};
+use trainwright_kernels::cuda::{Address, Device, DeviceError, Number};
 use trainwright_kernels::cuda::{Compute, Epilogue, Operands, Product};
+use trainwright_kernels_check::Finding;
 
 const BF16: Number = Number::Bf16;
 
@@ -51,20 +51,16 @@ fn passes(tokens: usize, columns: usize, inner: usize) -> [Product; 3] {
     [forward, input_gradient, weight_gradient]
 }
 
-/// Every epilogue; `note` hears each finding at once. A product that fails is a finding that is wrong, and the others follow.
+/// Checks every epilogue and reports each finding to `note`. A product that fails is a wrong finding, and the others follow.
 pub fn check(gpu: &mut Gpu, note: &mut Note) {
-    let mut products = match Products::new(gpu) {
-        Ok(products) => products,
-        Err(error) => return note(failed("matrix products", String::new(), &error), Use::Training),
-    };
     let (m, n, k) = (64, 96, 128);
     let mut cases = passes(m, n, k).to_vec();
-    let beside = Product { epilogue: Epilogue::BiasGradient, ..passes(m, n, k)[2] };
+    let with_bias = Product { epilogue: Epilogue::BiasGradient, ..passes(m, n, k)[2] };
     for epilogue in [Epilogue::None, Epilogue::GeluBias, Epilogue::GeluGradient, Epilogue::GeluBiasGradient] {
         cases.push(forward(m, n, k, epilogue));
     }
-    cases.push(beside);
-    cases.push(Product { accumulate: false, output: BF16, ..beside });
+    cases.push(with_bias);
+    cases.push(Product { accumulate: false, output: BF16, ..with_bias });
     for compute in [Compute::Full, Compute::Tf32] {
         let f32s =
             Product { inputs: Number::F32, output: Number::F32, compute, ..forward(m, n, k, Epilogue::None) };
@@ -72,12 +68,10 @@ pub fn check(gpu: &mut Gpu, note: &mut Note) {
     }
     for product in cases {
         let used = if Tail::is_in_training(&product) { Use::Training } else { Use::Nothing };
-        if let Err(error) = one(gpu, &mut products, product, &mut |finding| note(finding, used)) {
+        if let Err(error) = one(gpu, product, &mut |finding| note(finding, used)) {
             note(failed(&kernel(product), case(product), &error), used);
         }
     }
-    // The workspace goes with the rest of the memory.
-    drop(products);
     if let Err(error) = gpu.clear() {
         note(failed("matrix products", "giving memory back".into(), &error), Use::Training);
     }
@@ -92,12 +86,7 @@ fn case(product: Product) -> String {
     format!("{epilogue:?}, {rows} x {columns} x {inner}, added {accumulate}")
 }
 
-fn one(
-    gpu: &mut Gpu,
-    products: &mut Products,
-    product: Product,
-    note: &mut dyn FnMut(Finding),
-) -> Result<(), DeviceError> {
+fn one(gpu: &mut Gpu, product: Product, note: &mut dyn FnMut(Finding)) -> Result<(), DeviceError> {
     let Product { rows, columns, inner, epilogue, .. } = product;
     let mut state = 7u64;
     let mut random = |number: Number, count: usize| -> Vec<f64> {
@@ -154,15 +143,13 @@ fn one(
         bias: upload(gpu, product.bias_number(), &bias)?,
         aux: upload(gpu, BF16, &aux)?,
     };
-    let stream = gpu.stream()?;
-    match products.multiply(product, at, &stream) {
+    match gpu.multiply(product, at) {
         Err(error @ DeviceError::NoAlgorithm(_)) => {
             println!("  {error}");
             return Ok(());
         }
         answer => answer?,
     }
-    gpu.finish_stream(&stream)?;
     let mut judge = |what: &str, found: Vec<f64>, expected: &[f64], number: Number| {
         let distance: f64 =
             found.iter().zip(expected).map(|(found, expected)| (found - expected).powi(2)).sum();
@@ -196,24 +183,12 @@ fn gelu(x: f64) -> f64 {
 }
 
 fn upload(gpu: &mut Gpu, number: Number, values: &[f64]) -> Result<Address, DeviceError> {
-    let bytes: Vec<u8> = match number {
-        Number::F32 => values.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
-        Number::Bf16 => {
-            values.iter().flat_map(|x| (((*x as f32).to_bits() >> 16) as u16).to_le_bytes()).collect()
-        }
-    };
-    gpu.upload(&bytes)
+    gpu.upload(&number.encode(values.iter().map(|x| *x as f32)))
 }
 
 fn download(gpu: &mut Gpu, number: Number, from: Address, count: usize) -> Result<Vec<f64>, DeviceError> {
-    let bytes = gpu.download(from, count * number.size())?;
-    let wide = |bits: u32| f64::from(f32::from_bits(bits));
-    Ok(match number {
-        Number::F32 => bytes.as_chunks().0.iter().map(|four| wide(u32::from_le_bytes(*four))).collect(),
-        Number::Bf16 => {
-            bytes.as_chunks().0.iter().map(|two| wide(u32::from(u16::from_le_bytes(*two)) << 16)).collect()
-        }
-    })
+    let values = number.decode(&gpu.download(from, count * number.size())?);
+    Ok(values.into_iter().map(f64::from).collect())
 }
 
 /// The products of layers of GPT-2 124M and 1.5B and LLaMA 1B with what is done to their results. `calibrate` measures
@@ -252,10 +227,10 @@ pub fn measure(bench: &mut Bench, rows: &mut Rows) -> Result<(), DeviceError> {
     bench.device.clear()
 }
 
-/// What stands behind the products of a feed-forward layer, by the epilogue and by launches: of the first of its products, of the
-/// gradient of its nonlinearity's output, and of the first weight's gradient.
+/// Tails of the products of a feed-forward layer, by epilogue and by launches: of its first product, of the gradient of its
+/// nonlinearity's output, and of the first weight's gradient.
 fn tails(bench: &mut Bench, rows: &mut Rows, [m, n, k]: [usize; 3], at: TailOperands) {
-    let gpu = Multiprocessors::of(bench.device);
+    let gpu = bench.device.multiprocessors();
     for tail in Tail::ALL {
         let product = match tail {
             Tail::Bias | Tail::GeluBias => forward(m, n, k, Epilogue::None),
@@ -267,10 +242,10 @@ fn tails(bench: &mut Bench, rows: &mut Rows, [m, n, k]: [usize; 3], at: TailOper
         let Product { rows: result, columns, inner, .. } = product;
         let shape = format!("{result} x {columns} x {inner}");
         let amount = Amount { flops: product.flops(), bytes: 0.0 };
-        for way in Way::ALL {
-            let used = if tail.way(&product) == way { "" } else { " (unused by training)" };
-            let name = format!("matmul with {tail:?} by {way:?}{used}");
-            let version = tail.version(way, product, at, gpu);
+        for method in Method::ALL {
+            let used = if tail.method(&product) == method { "" } else { " (unused by training)" };
+            let name = format!("matmul with {tail:?} by {method:?}{used}");
+            let version = tail.version(method, product, at, gpu);
             match time(bench, [&name, &shape], amount, |device| {
                 version.iter().try_for_each(|part| part.run(device))
             }) {

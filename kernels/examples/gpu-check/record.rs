@@ -1,12 +1,12 @@
-//! What is known is on the drive at once, so that a run that is stopped has not been for nothing.
+//! Tables that are written line by line, so that an interrupted run keeps its results.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use trainwright_kernels::cuda::DeviceError;
-use trainwright_kernels::cuda::check::Finding;
+use trainwright_kernels_check::Finding;
 
-/// What may go wrong: the device, or the folder.
+/// An error of the device or the folder.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -40,7 +40,7 @@ impl Table {
     }
 }
 
-/// Whether training asks for what was compared.
+/// Whether training uses the compared kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Training,
@@ -57,18 +57,18 @@ pub struct Findings {
     pub wrong_unused: usize,
 }
 
-/// Hears of comparisons.
+/// Receives each comparison.
 pub type Note<'a> = dyn FnMut(Finding, Use) + 'a;
 
 impl Findings {
-    /// A new table, and its head for people.
+    /// A new table; prints its head.
     pub fn new(folder: &Path) -> Result<Self, Failure> {
         println!("{:28} {:>11} {:>6}   largest error / tolerance", "check", "comparisons", "wrong");
         let table = Table::new(folder, "checks.csv", "kernel,case,error,tolerance,used by training")?;
         Ok(Self { table, wrong: 0, wrong_unused: 0 })
     }
 
-    /// A group as it goes: `check` tells each finding, which is written then; a line for the group at its end.
+    /// Runs a group: writes each finding that `check` reports, and prints a line for the group at its end.
     pub fn group(&mut self, name: &str, check: impl FnOnce(&mut Note)) -> Result<(), Failure> {
         let (mut count, mut wrong, mut wrong_unused, mut largest) = (0, 0, 0, 0.0f64);
         let mut written = Ok(());
@@ -103,7 +103,7 @@ impl Findings {
     }
 }
 
-/// What could not be compared because the device failed is wrong.
+/// A wrong finding for a comparison that the device failed to compute.
 pub fn failed(kernel: &str, case: String, error: &DeviceError) -> Finding {
     let case = if case.is_empty() { error.to_string() } else { format!("{case}: {error}") };
     Finding { kernel: kernel.into(), case, error: f64::NAN, tolerance: 0.0 }

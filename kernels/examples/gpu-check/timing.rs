@@ -26,7 +26,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// A new table, and its head for people.
+    /// A new table; prints its head.
     pub fn new(folder: &Path) -> Result<Self, Failure> {
         println!("{:44} {:34} {:>10} {:>12}", "kernel", "shape", "µs", "rate");
         Ok(Self { table: Table::new(folder, "versions.csv", Row::HEADER)?, failure: None })
@@ -40,7 +40,7 @@ impl Rows {
         }
     }
 
-    /// Hears how a group of measurements ended; those behind it follow, where the device still hears.
+    /// Notes how a group of measurements ended; the next groups follow, if the device still works.
     pub fn ended(&mut self, group: &str, end: Result<(), DeviceError>) {
         if let Err(error) = end {
             println!("{group} ended early: {error}");
@@ -86,7 +86,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Measures what `work` tells the device.
+/// Times the work that `work` enqueues.
 pub fn time(
     bench: &mut Bench,
     [kernel, shape]: [&str; 2],

@@ -16,7 +16,7 @@ impl Attention {
         let mut scores = [T::ZERO; QUERY_TILE * KEY_TILE];
         for first in (0..queries).step_by(QUERY_TILE) {
             let rows = QUERY_TILE.min(queries - first);
-            let own = Matrix::rows(&head.queries[first * d..(first + rows) * d], d);
+            let tile_queries = Matrix::rows(&head.queries[first * d..(first + rows) * d], d);
             let output = &mut output[first * e..(first + rows) * e];
             let mut maxima = [T::LEAST; QUERY_TILE];
             let mut sums = [T::ZERO; QUERY_TILE];
@@ -25,7 +25,13 @@ impl Attention {
                 let tile_keys = &head.keys[first_key * d..(first_key + columns) * d];
                 let values = &head.values[first_key * e..(first_key + columns) * e];
                 let tile = &mut scores[..rows * columns];
-                multiply(tile, Onto::Replace, own, Matrix::rows(tile_keys, d).transposed(), Threads::ONE);
+                multiply(
+                    tile,
+                    Onto::Replace,
+                    tile_queries,
+                    Matrix::rows(tile_keys, d).transposed(),
+                    Threads::ONE,
+                );
                 wide(|| {
                     for (row, scores) in tile.chunks_exact_mut(columns).enumerate() {
                         let seen = self.seen(first + row, first_key, columns);

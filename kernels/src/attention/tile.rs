@@ -1,7 +1,7 @@
-//! Attention of some queries to some keys, and how such parts become the whole.
+//! Attention of some queries to some keys, and how to join such parts.
 //!
 //! Parts over other keys have outputs O₁, O₂ and logarithms L₁, L₂; together L = ln(e^L₁ + e^L₂) and
-//! O = e^(L₁ − L) O₁ + e^(L₂ − L) O₂. With L, O and ∂O of the whole, backward of each part is as it is alone.
+//! O = e^(L₁ − L) O₁ + e^(L₂ − L) O₂. With the joined L, O and ∂O, backward runs on each part separately.
 //! Source: Liu et al. 2023, arXiv 2310.01889; Dao 2023, arXiv 2307.08691.
 
 use super::{Attention, Head, Kept, Output, Place, ScoreDropout, backward};
@@ -9,7 +9,7 @@ use crate::lanes::wide;
 use crate::real::Real;
 use crate::threads::Threads;
 
-/// Queries, keys and values, each rows of their own as those of `Attention`. A causal mask sees both begin at one
+/// Queries, keys and values in separate rows, ordered as those of `Attention`. A causal mask sees both begin at one
 /// position.
 #[derive(Debug, Clone, Copy)]
 pub struct Tile<'a, T> {
@@ -38,7 +38,7 @@ impl Attention {
         self.tile_forward_dropping(None, tile, threads)
     }
 
-    /// The same with probabilities dropped out.
+    /// As `tile_forward`, with dropout of the probabilities.
     pub fn tile_forward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
@@ -53,10 +53,10 @@ impl Attention {
         });
         let mut heads = vec![T::ZERO; positions * self.batch * self.output_row()];
         let mut logarithms = Vec::with_capacity(self.batch * self.heads * positions);
-        for (task, (own, own_logarithms)) in made.into_iter().enumerate() {
+        for (task, (output, own_logarithms)) in made.into_iter().enumerate() {
             let first = task % self.heads * self.value_head_dim;
             let place = Place { sequence: task / self.heads, row: self.output_row(), first };
-            self.put(&mut heads, place, &own, self.value_head_dim);
+            self.put(&mut heads, place, &output, self.value_head_dim);
             logarithms.extend(own_logarithms);
         }
         Output { heads, logarithms }
@@ -67,7 +67,7 @@ impl Attention {
         self.tile_backward_dropping(None, tile, kept, threads)
     }
 
-    /// The same with probabilities dropped out, as forward did.
+    /// As `tile_backward`, with forward's dropout of the probabilities.
     pub fn tile_backward_dropping<T: Real>(
         &self,
         drops: Option<ScoreDropout>,
@@ -81,7 +81,7 @@ impl Attention {
         let shared = self.heads / self.kv_heads;
         let made = threads.each(self.batch * self.kv_heads, |task| {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
-            let own = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
+            let query_heads = (kv_head * shared..(kv_head + 1) * shared).map(|head| {
                 let place = Place { sequence, row: self.output_row(), first: head * e };
                 let rows = (sequence * self.heads + head) * positions..;
                 backward::Query {
@@ -93,7 +93,7 @@ impl Attention {
                     drops: drops.map(|drops| drops.of(sequence, head)),
                 }
             });
-            self.one_backward(&self.tile_head(&tile, sequence, kv_head * shared), own)
+            self.one_backward(&self.tile_head(&tile, sequence, kv_head * shared), query_heads)
         });
         let zeros = |like: &[T]| vec![T::ZERO; like.len()];
         let mut gradients = TileGradients {
@@ -103,9 +103,9 @@ impl Attention {
         };
         for (task, made) in made.into_iter().enumerate() {
             let (sequence, kv_head) = (task / self.kv_heads, task % self.kv_heads);
-            for (head, own) in &made.queries {
+            for (head, gradient) in &made.queries {
                 let place = Place { sequence, row: query_row, first: head * d };
-                self.put(&mut gradients.queries, place, own, d);
+                self.put(&mut gradients.queries, place, gradient, d);
             }
             let place = Place { sequence, row: key_row, first: kv_head * d };
             self.put(&mut gradients.keys, place, &made.keys, d);
@@ -115,7 +115,7 @@ impl Attention {
         gradients
     }
 
-    /// Puts the outputs and L of the same queries over other keys together, in the first ones.
+    /// Adds the outputs and L of the same queries over other keys to the first ones.
     pub fn join<T: Real>(
         &self,
         [own_heads, own_logarithms]: [&mut [T]; 2],
@@ -167,13 +167,13 @@ mod tests {
 
     fn check(drops: Option<ScoreDropout>) {
         // 2 sequences of 12 tokens, 4 query heads for 2 key heads; queries and keys in two chunks of 5 and 7.
-        let whole =
+        let attention =
             Attention { batch: 2, heads: 4, kv_heads: 2, head_dim: 3, value_head_dim: 2, mask: Mask::Causal };
         let numbers = |count: usize, seed: f64| -> Vec<f64> {
             (0..count).map(|at| (seed + 1.7 * at as f64).sin()).collect()
         };
         let rows = 24;
-        let [q, k, v] = whole.columns();
+        let [q, k, v] = attention.columns();
         let parts = [numbers(rows * q, 0.1), numbers(rows * k, 0.2), numbers(rows * v, 0.3)];
         let qkv: Vec<f64> = (0..rows)
             .flat_map(|row| {
@@ -183,11 +183,11 @@ mod tests {
             })
             .map(|(part, at)| parts[part][at])
             .collect();
-        let expected = whole.forward_dropping(drops, &qkv, Threads::ONE);
-        let gradient = numbers(rows * whole.output_row(), 0.7);
+        let expected = attention.forward_dropping(drops, &qkv, Threads::ONE);
+        let gradient = numbers(rows * attention.output_row(), 0.7);
         let kept = Kept { heads: &expected.heads, logarithms: &expected.logarithms, gradient: &gradient };
-        let back = whole.backward_dropping(drops, &qkv, kept, Threads::ONE);
-        let full = Attention { mask: Mask::Full, ..whole };
+        let back = attention.backward_dropping(drops, &qkv, kept, Threads::ONE);
+        let full = Attention { mask: Mask::Full, ..attention };
         let cut = |part: usize, width: usize, from: usize, to: usize| {
             &parts[part][from * 2 * width..to * 2 * width]
         };
@@ -203,25 +203,26 @@ mod tests {
         };
         let of =
             |keys: [usize; 2]| drops.map(|drops| ScoreDropout { first: [4, 8, second[0], keys[0]], ..drops });
-        let mut late = whole.tile_forward_dropping(of(second), tile(second, second), Threads::ONE);
+        let mut late = attention.tile_forward_dropping(of(second), tile(second, second), Threads::ONE);
         let early = full.tile_forward_dropping(of(first), tile(second, first), Threads::ONE);
         let Output { heads, logarithms } = &mut late;
         full.join([heads, logarithms], [&early.heads, &early.logarithms]);
-        close(&late.heads, &expected.heads[10 * whole.output_row()..]);
+        close(&late.heads, &expected.heads[10 * attention.output_row()..]);
         let kept = Kept {
             heads: &late.heads,
             logarithms: &late.logarithms,
-            gradient: &gradient[10 * whole.output_row()..],
+            gradient: &gradient[10 * attention.output_row()..],
         };
-        let own = whole.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
+        let of_own_keys =
+            attention.tile_backward_dropping(of(second), tile(second, second), kept, Threads::ONE);
         let before = full.tile_backward_dropping(of(first), tile(second, first), kept, Threads::ONE);
-        let sums: Vec<f64> = own.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
+        let sums: Vec<f64> = of_own_keys.queries.iter().zip(&before.queries).map(|(a, b)| a + b).collect();
         let column = |from: usize, width: usize| -> Vec<f64> {
-            let rows = back.chunks_exact(whole.row()).skip(10);
+            let rows = back.chunks_exact(attention.row()).skip(10);
             rows.flat_map(|row| row[from..from + width].to_vec()).collect()
         };
         close(&sums, &column(0, q));
-        close(&own.keys, &column(q, k));
-        close(&own.values, &column(q + k, v));
+        close(&of_own_keys.keys, &column(q, k));
+        close(&of_own_keys.values, &column(q + k, v));
     }
 }

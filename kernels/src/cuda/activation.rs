@@ -1,10 +1,10 @@
 //! Launches of activation.cu.
 
-use super::launch::{Address, Launch, Multiprocessors, Number, rows, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, round_to_warps, rows};
 
 const FILE: &str = "activation";
 
-/// Which function.
+/// The activation function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
     /// GELU by tanh.
@@ -31,7 +31,7 @@ impl Function {
     }
 }
 
-/// Which way.
+/// Forward or backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The output from the input.
@@ -40,13 +40,13 @@ pub enum Direction {
     Backward,
 }
 
-/// A function of rows, after a bias, times the gated half where there is one.
+/// f(x + bias), times the other half of the row if it is gated.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Activation {
-    /// rows × width, or 2 width with a gate, whose half is first.
+    /// rows × width, or rows × 2 width with a gate, which is the first half.
     pub x: Address,
-    /// A row's, or nothing.
+    /// One row, or `NULL`.
     pub bias: Address,
     /// rows × width; backward only.
     pub out_gradient: Address,
@@ -61,7 +61,7 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// All versions that can do it, the fastest last.
+    /// All versions for its shape, the fastest last.
     pub fn ladder(
         &self,
         function: Function,
@@ -69,11 +69,11 @@ impl Activation {
         number: Number,
         gpu: Multiprocessors,
     ) -> Vec<Launch> {
-        let way = match direction {
+        let direction = match direction {
             Direction::Forward => "forward",
             Direction::Backward => "backward",
         };
-        let name = |version: &str| format!("{}_{way}_{version}_{}", function.name(), number.suffix());
+        let name = |version: &str| format!("{}_{direction}_{version}_{}", function.name(), number.suffix());
         ladder(name, [self.rows, self.width], (number, gpu), self)
     }
 
@@ -95,9 +95,9 @@ impl Activation {
 pub struct Residual {
     /// rows × width.
     pub x: Address,
-    /// width, or nothing.
+    /// width, or `NULL`.
     pub bias: Address,
-    /// rows × width, or nothing.
+    /// rows × width, or `NULL`.
     pub residual: Address,
     /// rows × width; may be one of those.
     pub out: Address,
@@ -108,7 +108,7 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// All versions that can do it, the fastest last.
+    /// All versions for its shape, the fastest last.
     pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let name = |version: &str| format!("residual_{version}_{}", number.suffix());
         ladder(name, [self.rows, self.width], (number, gpu), self)
@@ -129,7 +129,7 @@ fn ladder<A: Copy + PartialEq + 'static>(
     let blocks = gpu.strided(i64::from(count) * i64::from(width), 256);
     let mut ladder = vec![Launch::new(FILE, name("simple"), [blocks, 1, 1], 256, arguments)];
     if width % number.pack() == 0 {
-        let threads = whole_warps(width / number.pack(), 256);
+        let threads = round_to_warps(width / number.pack(), 256);
         let columns = (width / number.pack() + threads - 1) / threads;
         ladder.push(Launch::new(FILE, name("packed"), [columns, rows(count), 1], threads, arguments));
     }

@@ -36,13 +36,13 @@ pub struct Attention {
     pub k_gradient: Address,
     /// Like `v`.
     pub v_gradient: Address,
-    /// Numbers from a token's queries to the next one's.
+    /// Elements from one token's queries to the next token's.
     pub q_row: i64,
-    /// The same of keys.
+    /// As `q_row`, of keys.
     pub k_row: i64,
-    /// The same of values.
+    /// As `q_row`, of values.
     pub v_row: i64,
-    /// The same of outputs.
+    /// As `q_row`, of outputs.
     pub o_row: i64,
     /// Sequences.
     pub batch: i32,
@@ -64,16 +64,16 @@ pub struct Attention {
     pub offset: i32,
     /// 1/√d.
     pub scale: f32,
-    /// What is dropped of the probabilities.
+    /// Dropout of the probabilities.
     pub drops: Drops,
 }
 
-/// Which way attention is gone through.
+/// A pass of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// Outputs and L.
     Forward,
-    /// Gradients from those. A library may add to dQ in any order, so that bits differ from run to run.
+    /// Gradients from those. A library may sum dQ in any order, so results may differ in their last bits from run to run.
     Backward,
     /// Gradients with the same bits in every run.
     DeterministicBackward,
@@ -83,15 +83,15 @@ impl Pass {
     /// All of them.
     pub const ALL: [Pass; 3] = [Pass::Forward, Pass::Backward, Pass::DeterministicBackward];
 
-    /// Whether it makes gradients.
+    /// Whether it computes gradients.
     pub fn is_backward(self) -> bool {
         self != Pass::Forward
     }
 }
 
 impl Attention {
-    /// Causal, over rows of a token's queries, keys and values side by side, and their gradients like them. Outputs and what else
-    /// there is are the caller's to name.
+    /// Causal attention over packed rows: a token's queries, keys and values side by side, and their gradients alike. The caller sets the
+    /// other addresses.
     pub fn packed(
         [rows, gradients]: [Address; 2],
         [batch, heads, kv_heads, head_dim, positions]: [usize; 5],
@@ -123,7 +123,7 @@ impl Attention {
         }
     }
 
-    /// All versions of forward that can do it, the fastest last.
+    /// All versions of forward for its shape, the fastest last.
     pub fn forward(&self, number: Number) -> Vec<Launch> {
         let simple = format!("attention_forward_simple_{}", number.suffix());
         let mut ladder = vec![self.by_warp(simple, self.queries, self.heads)];
@@ -136,7 +136,7 @@ impl Attention {
         ladder
     }
 
-    /// All versions of backward that can do it, the fastest last; each is several launches.
+    /// All versions of backward for its shape, the fastest last; each is several launches.
     pub fn backward(&self, number: Number) -> Vec<Vec<Launch>> {
         let end = number.suffix();
         let dots = self.by_warp(format!("attention_dots_{end}"), self.queries, self.heads);
@@ -179,7 +179,7 @@ impl Attention {
     }
 }
 
-/// Outputs of the same queries over other keys, put together in the first one.
+/// Adds the attention of the same queries over other keys to a first one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Join {
@@ -191,7 +191,7 @@ pub struct Join {
     pub other: Address,
     /// Like `logarithms`.
     pub other_logarithms: Address,
-    /// Numbers from a token's outputs to the next one's, in both.
+    /// Elements from one token's outputs to the next token's, in both.
     pub o_row: i64,
     /// Sequences.
     pub batch: i32,

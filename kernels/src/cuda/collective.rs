@@ -1,61 +1,61 @@
-//! Collectives and messages among devices that have a memory each.
+//! Collectives and messages between devices with memories of their own.
 
 use super::launch::Address;
 
-/// What a group of devices is known by; one of them makes it and gives it to the others.
+/// A group's unique id; one member makes it and sends it to the others.
 pub type GroupName = [u8; 128];
 
-/// One device's place in a group.
+/// One device's membership of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
-    /// The group.
+    /// The group's id.
     pub name: GroupName,
-    /// Which of its members.
+    /// The device's index among the members.
     pub place: usize,
-    /// How many there are.
+    /// How many members.
     pub size: usize,
 }
 
-/// What a group does with numbers of all its members.
+/// A collective of a group, or a message of a group of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Collective {
-    /// The sum of every member's, in every member's.
+    /// The sum over members, for all members, in place.
     AllReduce {
         /// count.
         x: Address,
-        /// How many.
+        /// Elements.
         count: usize,
     },
-    /// Each member's share of the sum.
+    /// A shard of the sum over members for each.
     ReduceScatter {
         /// size · count.
         from: Address,
         /// count.
         to: Address,
-        /// How many a share is.
+        /// Elements of a shard.
         count: usize,
     },
-    /// Every member's, one behind the other.
+    /// All members' arrays, concatenated.
     AllGather {
         /// count.
         from: Address,
         /// size · count.
         to: Address,
-        /// How many each has.
+        /// Elements of each member.
         count: usize,
     },
-    /// To the other member of a group of two, which receives as many. It is over when that one has them.
+    /// A message to the other member of a group of two. It is over when that one has received it.
     Send {
         /// count.
         x: Address,
-        /// How many.
+        /// Elements.
         count: usize,
     },
-    /// What the other member of a group of two sends.
+    /// A message from the other member of a group of two.
     Receive {
         /// count.
         x: Address,
-        /// How many.
+        /// Elements.
         count: usize,
     },
 }

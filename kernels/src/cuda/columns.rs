@@ -1,43 +1,34 @@
 //! Launches of columns.cu.
 
-use super::launch::{Address, Launch, Multiprocessors, Number};
+use super::launch::{Address, Launch, Multiprocessors, Number, strided_ladder};
 
 const FILE: &str = "columns";
 
-/// Some columns of rows, to some of other rows.
+/// Copies columns of some rows to columns of others.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Columns {
-    /// The first of them in the first row.
+    /// The first column in the first row.
     pub from: Address,
-    /// The same where they go.
+    /// As `from`, of the destination.
     pub to: Address,
     /// Rows.
     pub rows: i32,
     /// How many columns.
     pub width: i32,
-    /// Numbers from a row to the next one.
+    /// Elements from one row to the next.
     pub from_row: i32,
-    /// The same where they go.
+    /// As `from_row`, of the destination.
     pub to_row: i32,
 }
 
 impl Columns {
-    /// All versions that can do it, the fastest last.
+    /// All versions for its shape, the fastest last.
     pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let pack = number.pack();
-        let launch = |version: &str, size: i32| {
-            let count = i64::from(self.rows) * i64::from(self.width / size);
-            let kernel = format!("copy_columns_{version}_{}", number.suffix());
-            Launch::new(FILE, kernel, [gpu.strided(count, 256), 1, 1], 256, self)
-        };
-        let mut ladder = vec![launch("simple", 1)];
         let fits = [self.width, self.from_row, self.to_row].iter().all(|width| width % pack == 0)
             && [self.from, self.to].iter().all(|address| address.0 % 16 == 0);
-        if fits {
-            ladder.push(launch("packed", pack));
-        }
-        ladder
+        strided_ladder([FILE, "copy_columns"], [self.rows, self.width], fits, (number, gpu), self)
     }
 
     /// The fastest version.

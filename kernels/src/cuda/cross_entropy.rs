@@ -4,7 +4,7 @@ use super::launch::{Address, Launch, Number};
 
 const FILE: &str = "cross_entropy";
 
-/// Logits of which this rank has some columns.
+/// Cross entropy of logits whose columns are sharded over ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct CrossEntropy {
@@ -24,14 +24,14 @@ pub struct CrossEntropy {
     pub width: i32,
     /// The first column's entry.
     pub first: i32,
-    /// How many columns are entries; those behind fill up.
+    /// Columns that are entries; the rest is padding.
     pub valid: i32,
-    /// Of the gradient.
+    /// Factor of the gradient.
     pub scale: f32,
 }
 
 impl CrossEntropy {
-    /// All versions of the three numbers per token that can do it, the fastest last.
+    /// All versions of maximum, sum and target per token, the fastest last.
     pub fn statistics(&self, number: Number) -> Vec<Launch> {
         let end = number.suffix();
         let warps = (self.tokens + 7) / 8;
@@ -59,15 +59,15 @@ impl CrossEntropy {
     }
 }
 
-/// The largest logits over all ranks' columns, and this rank's sums below those.
+/// The largest logits over all ranks' columns, and this rank's sums relative to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct JoinMaxima {
     /// f32: ranks × tokens.
     pub maxima: Address,
-    /// f32 per token: this rank's, which all ranks' replace.
+    /// f32 per token: this rank's maximum, replaced by the one of all ranks.
     pub maximum: Address,
-    /// f32 per token: this rank's.
+    /// f32 per token: this rank's sum.
     pub sum: Address,
     /// Ranks.
     pub ranks: i32,
@@ -82,7 +82,7 @@ impl JoinMaxima {
     }
 }
 
-/// The sum of the losses of tokens whose three numbers are those over all columns.
+/// The sum of the tokens' losses, from maximum, sum and target over all columns.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct LossSum {

@@ -3,6 +3,7 @@
 //! Nothing here is linked: the driver, NVRTC, cublasLt, cuDNN and NCCL are looked up by name when they are first needed, and
 //! a missing one is an error that says what was looked for and where. A GPU belongs to the thread that opened it.
 
+mod answer;
 mod communicator;
 mod cudnn;
 mod events;
@@ -12,19 +13,11 @@ mod handles;
 mod image;
 mod library;
 mod nccl;
+mod places;
 mod product;
-mod product_eight;
+mod product_fp8;
 mod wait;
 
 pub use cudnn::plan_without_gpu;
 pub use gpu::{Description, Gpu};
-pub use handles::{Pinned, Stream};
 pub use library::Library;
-pub use product::Products;
-
-use super::launch::DeviceError;
-
-/// A failed call with its name.
-fn failed(call: &str, message: impl std::fmt::Debug) -> DeviceError {
-    DeviceError::Call { call: call.into(), message: format!("{message:?}") }
-}

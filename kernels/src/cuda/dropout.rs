@@ -1,26 +1,26 @@
-//! Launches of dropout.cu, and what attention drops of its probabilities.
+//! Launches of dropout.cu, and the dropout of attention's probabilities.
 
-use super::launch::{Address, Launch, Multiprocessors, Number};
+use super::launch::{Address, Launch, Multiprocessors, Number, strided_ladder};
 use crate::dropout::Dropout;
 
 const FILE: &str = "dropout";
 
-/// What is dropped of a tensor.
+/// Dropout of the part of a tensor that is here.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Drops {
-    /// Tells masks apart.
+    /// Key of the mask.
     pub key: u64,
-    /// Of 2²⁴ numbers so many drop an element; 0 drops none.
+    /// An element is dropped with probability threshold / 2²⁴.
     pub threshold: u32,
-    /// What is not dropped is multiplied by.
+    /// Factor of the elements that are kept.
     pub factor: f32,
-    /// The first sequence, head, query and key of those here.
+    /// The first sequence, head, query and key of the part.
     pub first: [i32; 4],
 }
 
 impl Drops {
-    /// What is dropped of a tensor whose part here begins at that sequence, head, query and key.
+    /// Dropout of a part that begins at that sequence, head, query and key.
     pub fn of(dropout: &Dropout, first: [usize; 4]) -> Self {
         Self {
             key: dropout.key,
@@ -31,7 +31,7 @@ impl Drops {
     }
 }
 
-/// Rows of tokens of which elements are dropped, by sequence and position.
+/// Dropout of rows of tokens; the mask depends on sequence and position.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct DropOut {
@@ -39,29 +39,21 @@ pub struct DropOut {
     pub x: Address,
     /// u32 per row.
     pub positions: Address,
-    /// What; of `first` only the sequence counts.
+    /// The mask; of `first` only the sequence counts.
     pub drops: Drops,
     /// Rows.
     pub rows: i32,
     /// Length of a row.
     pub width: i32,
-    /// Sequences: row = place · batch + sequence.
+    /// Sequences: row = index of the position · batch + sequence.
     pub batch: i32,
 }
 
 impl DropOut {
-    /// All versions that can do it, the fastest last.
+    /// All versions for its shape, the fastest last.
     pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
-        let launch = |version: &str, size: i32| {
-            let count = i64::from(self.rows) * i64::from(self.width / size);
-            let kernel = format!("drop_out_{version}_{}", number.suffix());
-            Launch::new(FILE, kernel, [gpu.strided(count, 256), 1, 1], 256, self)
-        };
-        let mut ladder = vec![launch("simple", 1)];
-        if self.width % number.pack() == 0 && self.x.0.is_multiple_of(16) {
-            ladder.push(launch("packed", number.pack()));
-        }
-        ladder
+        let fits = self.width % number.pack() == 0 && self.x.0.is_multiple_of(16);
+        strided_ladder([FILE, "drop_out"], [self.rows, self.width], fits, (number, gpu), self)
     }
 
     /// The fastest version.

@@ -1,6 +1,6 @@
 //! Launches of embedding.cu.
 
-use super::launch::{Address, Launch, Multiprocessors, Number, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, round_to_warps};
 
 const FILE: &str = "embedding";
 
@@ -12,7 +12,7 @@ pub struct LookUp {
     pub table: Address,
     /// u32 per token.
     pub entries: Address,
-    /// positions × width, or nothing.
+    /// positions × width, or `NULL`.
     pub positions: Address,
     /// tokens × width.
     pub out: Address,
@@ -31,7 +31,7 @@ pub struct LookUp {
 }
 
 impl LookUp {
-    /// All versions that can do it, the fastest last.
+    /// All versions for its shape, the fastest last.
     pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let numbers = i64::from(self.tokens) * i64::from(self.width);
         let end = number.suffix();
@@ -55,7 +55,7 @@ impl LookUp {
     }
 }
 
-/// What comes back to the rows of a table, added to it.
+/// The gradient of a table, added to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct TableGradient {
@@ -65,7 +65,7 @@ pub struct TableGradient {
     pub entries: Address,
     /// Tokens sorted by entry, as `experts::Sort` makes it.
     pub order: Address,
-    /// Where each row's tokens begin there; rows + 1.
+    /// u32, rows + 1: where each row's tokens begin in `order`.
     pub starts: Address,
     /// f32, rows × width.
     pub table: Address,
@@ -84,22 +84,22 @@ impl TableGradient {
     pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let numbers = i64::from(self.tokens) * i64::from(self.width);
         let end = number.suffix();
-        let (blocks, threads) = (gpu.strided(numbers, 256), whole_warps(self.width, 256));
+        let (blocks, threads) = (gpu.strided(numbers, 256), round_to_warps(self.width, 256));
         let mut ladder = vec![
             Launch::new(FILE, format!("table_gradient_atomic_{end}"), [blocks, 1, 1], 256, self),
             Launch::new(FILE, format!("table_gradient_sorted_{end}"), [self.rows, 1, 1], threads, self),
         ];
         let aligned = [self.gradient, self.table].iter().all(|address| address.0 % 16 == 0);
         if self.width % number.pack() == 0 && aligned {
-            let threads = whole_warps(self.width / number.pack(), 256);
+            let threads = round_to_warps(self.width / number.pack(), 256);
             let kernel = format!("table_gradient_packed_{end}");
             ladder.push(Launch::new(FILE, kernel, [self.rows, 1, 1], threads, self));
         }
         ladder
     }
 
-    /// The fastest version, whose sums have one order.
+    /// The fastest version; its sums have a fixed order.
     pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
-        self.ladder(number, gpu).pop().expect("two do all")
+        self.ladder(number, gpu).pop().expect("two versions suit all shapes")
     }
 }

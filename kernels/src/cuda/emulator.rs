@@ -1,20 +1,21 @@
 //! A device that runs the kernels on the CPU, thread by thread, compiled as C++: `emulator/emulator.h` says how.
 //!
-//! It stands in for a GPU where there is none: what a launch reads and writes, and in which order, is as on one. Matrix
-//! products are plain loops. All emulators of a process share their memory, as ranks that share a GPU do. What is told is done
-//! at once; that streams wait for each other as they must on a GPU is checked beside (`order`).
+//! It stands in for a GPU: a launch reads and writes the same memory in the same order. Matrix products are plain loops. All emulators
+//! of a process share their memory, as ranks on one GPU do. Calls are done at once; `order` checks separately that streams wait for
+//! each other as a GPU requires.
 
 mod compile;
+mod device_calls;
 mod fused;
 mod group;
 mod memory;
 mod order;
 mod run;
-mod told;
 
 use super::attention::Pass;
 use super::collective::Membership;
-use super::launch::{Device, DeviceError, StopFlag};
+use super::device::{Device, StopFlag};
+use super::error::DeviceError;
 use super::source::FILES;
 use compile::compiled;
 use order::Order;
@@ -26,23 +27,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// In which orders threads take turns.
+/// The orders in which the threads of a block run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turns {
-    /// By number.
+    /// By index.
     InOrder,
-    /// By number, the other way round and shuffled, from the same memory: a launch whose results differ is a fault.
-    EveryWay,
+    /// By index, reversed and shuffled, each from the same memory: a launch whose results differ is a fault.
+    AllOrders,
 }
 
 /// The kernels as a shared library for each file, and buffers in this process.
 pub struct Emulator {
     turns: Turns,
     libraries: BTreeMap<&'static str, libloading::Library>,
-    /// The addresses of what is inside its buffers.
-    own: BTreeSet<u64>,
+    /// Addresses of its buffers.
+    buffers: BTreeSet<u64>,
     order: Order,
-    /// By number, with how many collectives there were.
+    /// By the group's number, with how many collectives it has done.
     groups: BTreeMap<usize, (Membership, u64)>,
     ran: BTreeSet<String>,
     marks: Vec<Instant>,
@@ -50,20 +51,20 @@ pub struct Emulator {
     attention_fault: AttentionFault,
 }
 
-/// What goes wrong when the library does attention, for tests of whoever leaves it to that. Tests change it between calls.
+/// A fault to inject into the library's attention, for tests of its callers. Tests change it between calls.
 pub type AttentionFault = Arc<Mutex<Option<(Pass, AttentionFaultKind)>>>;
 
-/// A kind of fault.
+/// A kind of injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttentionFaultKind {
     /// Scores are twice as large as they should be.
     WrongNumbers,
-    /// The library fails when it is to run.
+    /// The library's call fails.
     Fails,
 }
 
 impl Emulator {
-    /// Compiles the kernel files, two at a time, as far as `folder` has not got them compiled.
+    /// Compiles the kernel files, two at a time, unless `folder` holds them compiled.
     ///
     /// # Errors
     /// Without a C++ compiler (`CXX`, or `c++`), or if the folder cannot be written.
@@ -80,12 +81,12 @@ impl Emulator {
         let each = |half: &[super::source::File]| -> Result<Vec<PathBuf>, DeviceError> {
             half.iter().map(|file| compile(file.name)).collect()
         };
-        let (own, other) = FILES.split_at(FILES.len() / 2);
+        let (first_half, second_half) = FILES.split_at(FILES.len() / 2);
         let paths = std::thread::scope(|scope| {
-            let other = scope.spawn(|| each(other));
-            let mut own = each(own)?;
-            own.extend(other.join().expect("the compiler ran")?);
-            Ok(own)
+            let second_half = scope.spawn(|| each(second_half));
+            let mut first_half = each(first_half)?;
+            first_half.extend(second_half.join().expect("the compiler ran")?);
+            Ok(first_half)
         })?;
         // SAFETY: the libraries are made from this crate's files and do nothing when they are loaded.
         let load = |path: &PathBuf| {
@@ -97,7 +98,7 @@ impl Emulator {
         Ok(Self {
             turns,
             libraries: libraries.collect::<Result<_, DeviceError>>()?,
-            own: BTreeSet::new(),
+            buffers: BTreeSet::new(),
             order: Order::new(DEVICES.fetch_add(1, Ordering::Relaxed)),
             groups: BTreeMap::new(),
             ran: BTreeSet::new(),
@@ -107,14 +108,14 @@ impl Emulator {
         })
     }
 
-    /// Lets its library for attention have such faults.
+    /// Injects that fault into its library's attention.
     pub fn set_attention_fault(&mut self, fault: AttentionFault) {
         self.attention_fault = fault;
     }
 
     fn attention_fault_in(&self, pass: Pass) -> Option<AttentionFaultKind> {
         let fault = *self.attention_fault.lock().unwrap_or_else(PoisonError::into_inner);
-        fault.filter(|(own, _)| *own == pass).map(|(_, kind)| kind)
+        fault.filter(|(faulty_pass, _)| *faulty_pass == pass).map(|(_, kind)| kind)
     }
 
     /// Names of all kernels that ran.
@@ -126,7 +127,7 @@ impl Emulator {
     pub fn kernels(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for library in self.libraries.values() {
-            // SAFETY: the library's function of that name is such a one, and its strings are constants.
+            // SAFETY: the library's function has that signature, and its strings are constants.
             unsafe {
                 let name: libloading::Symbol<unsafe extern "C" fn(u32) -> *const c_char> =
                     library.get(b"kernel_name").expect("each library has it");
@@ -141,14 +142,5 @@ impl Emulator {
 impl Drop for Emulator {
     fn drop(&mut self) {
         let _ = self.clear();
-    }
-}
-
-/// What a bf16 keeps of an f32: to the nearest, ties to even.
-pub(super) fn bf16_bits(x: f32) -> u16 {
-    let bits = x.to_bits();
-    match x.is_nan() {
-        true => 0x7fff,
-        false => (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16,
     }
 }

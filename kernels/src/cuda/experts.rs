@@ -1,10 +1,10 @@
 //! Launches of experts.cu.
 
-use super::launch::{Address, Launch, Number, whole_warps};
+use super::launch::{Address, Launch, Number, round_to_warps};
 
 const FILE: &str = "experts";
 
-/// The experts of each token.
+/// The choice of experts for each token.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Routing {
@@ -14,7 +14,7 @@ pub struct Routing {
     pub experts: Address,
     /// f32: tokens × chosen.
     pub weights: Address,
-    /// f32: tokens × experts, or nothing.
+    /// f32: tokens × experts, or `NULL`.
     pub probabilities: Address,
     /// Tokens.
     pub tokens: i32,
@@ -34,13 +34,13 @@ impl Routing {
     }
 }
 
-/// Indices sorted by key; those of equal keys keep their order.
+/// A stable sort of indices by key.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Sort {
     /// u32: count.
     pub keys: Address,
-    /// u32: blocks × buckets, for the launches themselves.
+    /// u32: blocks × buckets, scratch.
     pub counts: Address,
     /// u32: buckets + 1, where each begins.
     pub starts: Address,
@@ -48,7 +48,7 @@ pub struct Sort {
     pub order: Address,
     /// How many.
     pub count: i32,
-    /// Keys `first..first + buckets` are sorted, others left out.
+    /// Keys `first..first + buckets` are sorted, the others left out.
     pub buckets: i32,
     /// The first key.
     pub first: i32,
@@ -67,13 +67,13 @@ impl Sort {
         let blocks = [self.blocks(), 1, 1];
         [
             Launch::new(FILE, "sort_count", blocks, 256, self),
-            Launch::new(FILE, "sort_scan", [1, 1, 1], whole_warps(self.buckets, 1024), self),
+            Launch::new(FILE, "sort_scan", [1, 1, 1], round_to_warps(self.buckets, 1024), self),
             Launch::new(FILE, "sort_place", blocks, 32, self),
         ]
     }
 }
 
-/// Where each choice went.
+/// The place of each choice.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Invert {
@@ -81,7 +81,7 @@ pub struct Invert {
     pub order: Address,
     /// u32: buckets + 1.
     pub starts: Address,
-    /// u32 per choice, all ones before.
+    /// u32 per choice, all bits 1 before.
     pub places: Address,
     /// Buckets.
     pub buckets: i32,
@@ -94,7 +94,7 @@ impl Invert {
     }
 }
 
-/// Rows of tokens to places and back.
+/// Rows from tokens to places and back.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Permutation {
@@ -104,19 +104,19 @@ pub struct Permutation {
     pub order: Address,
     /// u32: places by choice.
     pub places: Address,
-    /// f32: tokens × chosen, or nothing.
+    /// f32: tokens × chosen, or `NULL`.
     pub weights: Address,
     /// Rows to write.
     pub out: Address,
-    /// For weight gradients: what experts made, by place.
+    /// For weight gradients: the experts' outputs, by place.
     pub other: Address,
     /// f32: tokens × chosen.
     pub weight_gradients: Address,
-    /// Places for `gather`, else tokens.
+    /// Places for `gather`, tokens for the others.
     pub rows: i32,
     /// Experts of a token.
     pub chosen: i32,
-    /// Length of a row, which 16 bytes divide.
+    /// Length of a row, a multiple of 16 bytes.
     pub width: i32,
 }
 
@@ -138,8 +138,8 @@ impl Permutation {
     }
 
     fn by_row(&self, kernel: &str, number: Number) -> Launch {
-        assert!(self.width % number.pack() == 0, "16 bytes divide a row");
-        let threads = whole_warps(self.width / number.pack(), 256);
+        assert!(self.width % number.pack() == 0, "a row is a multiple of 16 bytes");
+        let threads = round_to_warps(self.width / number.pack(), 256);
         Launch::new(FILE, format!("{kernel}_{}", number.suffix()), [self.rows, 1, 1], threads, self)
     }
 }

@@ -1,7 +1,7 @@
-//! Attention as a graph of operations, which libraries recognise and do by fused kernels.
+//! Attention as a graph of operations, for which libraries have fused kernels.
 //!
-//! The graphs are data: the driver hands them to cuDNN, the emulator computes them operation by operation, so what they say can
-//! be checked without a GPU. Tensors are batch × heads × positions × width; strides make them of rows of tokens as they lie.
+//! The graphs are data: the driver hands them to cuDNN, and the emulator computes them operation by operation, so that tests check them
+//! without a GPU. Tensors are batch × heads × positions × width, as strided views of rows of tokens.
 
 pub(super) mod graph;
 
@@ -9,9 +9,9 @@ use super::attention::{Attention, Pass};
 use super::launch::Address;
 use graph::{Data, Function, Graph, Layout, Reduction, TensorId};
 
-/// What decides how it is done: all of an attention but its addresses and its scale.
+/// All of an attention but its addresses and its scale: the key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct AttentionShape {
     pub pass: Pass,
     pub batch: i64,
     pub heads: i64,
@@ -20,11 +20,11 @@ pub(super) struct Shape {
     pub keys: i64,
     pub width: i64,
     pub causal: bool,
-    /// Numbers from a token to the next one: of queries, keys, values, outputs.
+    /// Elements from one token to the next: of queries, keys, values, outputs.
     pub rows: [i64; 4],
 }
 
-/// What a graph reads and writes, by a number that is its own.
+/// A tensor or scalar that a graph reads or writes, by its number in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Queries = 1,
@@ -37,18 +37,18 @@ pub(super) enum Part {
     QueryGradient,
     KeyGradient,
     ValueGradient,
-    /// f32, in the workspace: dQ while keys add to it.
+    /// f32, in the workspace: the sums of dQ.
     QuerySums,
-    /// Numbers of the host from here on: what scores are multiplied by.
+    /// The factor of scores. This and the following are scalars of the host.
     Scale,
-    /// The score of a key that is not seen.
+    /// The score of a masked key.
     Unseen,
     /// 1.
     One,
 }
 
 impl Part {
-    /// Where it is, if it is in the device's memory. The workspace begins with the sums.
+    /// Its address; `NULL` for scalars of the host. The workspace begins with the sums.
     pub fn address(self, of: &Attention, workspace: Address) -> Address {
         match self {
             Part::Queries => of.q,
@@ -66,7 +66,7 @@ impl Part {
         }
     }
 
-    /// What it is, if it is a number of the host's.
+    /// Its value; `None` unless it is a scalar of the host.
     pub fn value(self, of: &Attention) -> Option<f32> {
         match self {
             Part::Scale => Some(of.scale),
@@ -77,11 +77,14 @@ impl Part {
     }
 }
 
-/// Bytes at a multiple of which an engine's part of a workspace begins.
+/// Alignment of an engine's part of a workspace, in bytes.
 const WORKSPACE_ALIGNMENT: usize = 256;
 
-impl Shape {
-    /// That of an attention in bf16, or why no library is asked for it.
+impl AttentionShape {
+    /// The shape of an attention in bf16.
+    ///
+    /// # Errors
+    /// Why the library is not asked for this attention.
     pub fn of(attention: &Attention, pass: Pass) -> Result<Self, String> {
         let Attention { head_dim, value_head_dim, queries, keys, offset, .. } = *attention;
         let rows = [attention.q_row, attention.k_row, attention.v_row, attention.o_row];
@@ -111,12 +114,12 @@ impl Shape {
         let read = [q, k, v, o, logarithms, o_gradient];
         let addresses = read.into_iter().chain([dots, q_gradient, k_gradient, v_gradient]);
         if rows.iter().any(|row| row % 8 != 0) || addresses.into_iter().any(|at| !at.0.is_multiple_of(16)) {
-            return Err("its rows do not begin at multiples of 16 bytes".into());
+            return Err("its rows are not 16-byte aligned".into());
         }
         Ok(shape)
     }
 
-    /// The operations.
+    /// The graph of operations.
     pub fn graph(&self) -> Graph {
         let mut graph = Graph::default();
         match self.pass {
@@ -126,8 +129,8 @@ impl Shape {
         graph
     }
 
-    /// Bytes of the workspace that the graph names. What an engine needs for itself lies behind them.
-    pub fn own_workspace(&self) -> usize {
+    /// Bytes of the workspace that hold tensors of the graph. The engine's own part follows.
+    pub fn graph_workspace(&self) -> usize {
         let sums = self.batch * self.heads * self.queries * self.width * size_of::<f32>() as i64;
         if self.pass == Pass::Backward { (sums as usize).next_multiple_of(WORKSPACE_ALIGNMENT) } else { 0 }
     }
@@ -152,16 +155,16 @@ impl Shape {
         graph.given(part, Data::Bf16, self.rows_of(part))
     }
 
-    /// The same numbers with heads that lie the other way round.
-    fn turned_in(&self, graph: &mut Graph, part: Part) -> TensorId {
-        graph.given(part, Data::Bf16, self.rows_of(part).turned())
+    /// The same tensor with each head transposed.
+    fn transposed_in(&self, graph: &mut Graph, part: Part) -> TensorId {
+        graph.given(part, Data::Bf16, self.rows_of(part).transposed())
     }
 
     fn each_query(&self, graph: &mut Graph, part: Part) -> TensorId {
         graph.given(part, Data::F32, Layout::packed([self.batch, self.heads, self.queries, 1]))
     }
 
-    /// Scores of keys behind the query are as if there were none.
+    /// Masks the scores of keys behind the query.
     fn seen(&self, graph: &mut Graph, scores: TensorId) -> TensorId {
         if !self.causal {
             return scores;
@@ -176,7 +179,7 @@ impl Shape {
     /// S = scale · Q Kᵀ, L = max S + ln Σ exp(S − max S), P = exp(S − max S) / Σ exp(S − max S), O = P V.
     fn forward(&self, graph: &mut Graph) {
         let q = self.rows_in(graph, Part::Queries);
-        let k = self.turned_in(graph, Part::Keys);
+        let k = self.transposed_in(graph, Part::Keys);
         let v = self.rows_in(graph, Part::Values);
         let scale = graph.scalar(Part::Scale);
         let scores = graph.product(q, k);
@@ -196,13 +199,13 @@ impl Shape {
 
     /// D = Σ dO · O, P = exp(scale · Q Kᵀ − L), dV = Pᵀ dO, dS = scale · P · (dO Vᵀ − D), dK = dSᵀ Q, dQ = dS K.
     ///
-    /// dQ is a sum in memory to which keys add as they come: four bytes of workspace for each number of dQ, which cuDNN sets
-    /// to zero itself from 9.6 on. For the same bits in every run it is a product of its own instead, as NVIDIA's frontend asks
-    /// for that: two bytes of workspace for each score, written and read again.
+    /// dQ is summed atomically over tiles of keys: four bytes of workspace for each element of dQ, which cuDNN zeroes itself from 9.6
+    /// on. `DeterministicBackward` computes dQ as a separate product instead, as NVIDIA's frontend does: two bytes of workspace for each
+    /// score, written and read again.
     fn backward(&self, graph: &mut Graph) {
         let q = self.rows_in(graph, Part::Queries);
-        let k = self.turned_in(graph, Part::Keys);
-        let v = self.turned_in(graph, Part::Values);
+        let k = self.transposed_in(graph, Part::Keys);
+        let v = self.transposed_in(graph, Part::Values);
         let o = self.rows_in(graph, Part::Outputs);
         let o_gradient = self.rows_in(graph, Part::OutputGradient);
         let kept = self.each_query(graph, Part::Logarithms);
@@ -211,7 +214,7 @@ impl Shape {
         let products = graph.pointwise(Function::Multiply, &[o_gradient, o]);
         let sums = graph.reduce(Reduction::Sum, products);
         let dots = self.each_query(graph, Part::Dots);
-        // Where there is dropout its factor is taken out here; engines look for the operation.
+        // Engines expect this operation; with dropout its factor would be divided out here.
         let one = graph.scalar(Part::One);
         graph.pointwise_to(Function::Multiply, &[sums, one], dots);
 
@@ -220,17 +223,17 @@ impl Shape {
         let below = graph.pointwise(Function::Subtract, &[scores, kept]);
         let below = self.seen(graph, below);
         let probabilities = graph.pointwise(Function::Exponential, &[below]);
-        let turned = graph.turn(probabilities);
+        let turned = graph.transpose(probabilities);
         self.product_of_heads(graph, [turned, o_gradient], Part::ValueGradient);
 
         let towards = graph.product(o_gradient, v);
         let towards = graph.pointwise(Function::Subtract, &[towards, dots]);
         let towards = graph.pointwise(Function::Multiply, &[towards, probabilities]);
         let to_scores = graph.pointwise(Function::Multiply, &[towards, scale]);
-        let turned = graph.turn(to_scores);
+        let turned = graph.transpose(to_scores);
         self.product_of_heads(graph, [turned, q], Part::KeyGradient);
 
-        let k = graph.turn(k);
+        let k = graph.transpose(k);
         let q_gradient = self.rows_in(graph, Part::QueryGradient);
         if self.pass == Pass::DeterministicBackward {
             return graph.product_to(to_scores, k, q_gradient);
@@ -257,10 +260,9 @@ impl Shape {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_no_library_is_asked_for_says_why() {
-        // 4 heads of 16 and 2 of keys and of values, side by side: rows of 128 numbers.
-        let own = Attention {
+    /// 3 sequences of 5 tokens; 4 heads of 16, and 2 of keys and of values, side by side: rows of 128 elements.
+    fn packed() -> Attention {
+        Attention {
             q: Address(1 << 20),
             k: Address((1 << 20) + 2 * 64),
             v: Address((1 << 20) + 2 * 96),
@@ -277,42 +279,38 @@ mod tests {
             value_head_dim: 16,
             causal: 1,
             ..Attention::default()
-        };
-        let shape = Shape::of(&own, Pass::Forward).unwrap();
+        }
+    }
+
+    #[test]
+    fn unsupported_attention_is_refused_with_the_reason() {
+        let attention = packed();
+        let shape = AttentionShape::of(&attention, Pass::Forward).unwrap();
         // The second sequence's tokens are one row further on, the second position's three.
         let keys = shape.rows_of(Part::Keys);
         assert_eq!((keys.sizes, keys.strides), ([3, 2, 5, 16], [128, 16, 384, 1]));
         let check = |attention: Attention, expected: &str| {
-            let reason = Shape::of(&attention, Pass::Backward).unwrap_err();
+            let reason = AttentionShape::of(&attention, Pass::Backward).unwrap_err();
             assert!(reason.contains(expected), "{reason}");
         };
-        check(Attention { head_dim: 136, value_head_dim: 136, ..own }, "width");
-        check(Attention { value_head_dim: 8, ..own }, "width");
-        check(Attention { keys: 6, ..own }, "positions");
-        check(Attention { offset: 1, ..own }, "positions");
-        check(Attention { o_row: 66, ..own }, "16 bytes");
-        check(Attention { v: Address(8), ..own }, "16 bytes");
-        assert!(Shape::of(&Attention { keys: 6, causal: 0, ..own }, Pass::Backward).is_ok());
+        check(Attention { head_dim: 136, value_head_dim: 136, ..attention }, "width");
+        check(Attention { value_head_dim: 8, ..attention }, "width");
+        check(Attention { keys: 6, ..attention }, "positions");
+        check(Attention { offset: 1, ..attention }, "positions");
+        check(Attention { o_row: 66, ..attention }, "16-byte");
+        check(Attention { v: Address(8), ..attention }, "16-byte");
+        assert!(AttentionShape::of(&Attention { keys: 6, causal: 0, ..attention }, Pass::Backward).is_ok());
     }
 
     #[test]
     fn only_sums_in_any_order_are_in_the_workspace() {
-        let own = Attention {
-            batch: 3,
-            heads: 4,
-            kv_heads: 2,
-            queries: 5,
-            keys: 5,
-            head_dim: 16,
-            value_head_dim: 16,
-            ..Attention::default()
-        };
-        let workspace = Pass::ALL.map(|pass| Shape::of(&own, pass).unwrap().own_workspace());
+        let attention = packed();
+        let workspace = Pass::ALL.map(|pass| AttentionShape::of(&attention, pass).unwrap().graph_workspace());
         // 3 · 4 · 5 · 16 sums of 4 bytes, up to a multiple of 256.
         assert_eq!(workspace, [0, 3840, 0]);
         let names = |pass| {
-            let graph = Shape::of(&own, pass).unwrap().graph();
-            graph.tensors.iter().any(|tensor| tensor.place == graph::Place::Given(Part::QuerySums))
+            let graph = AttentionShape::of(&attention, pass).unwrap().graph();
+            graph.tensors.iter().any(|tensor| tensor.storage == graph::Storage::Given(Part::QuerySums))
         };
         assert_eq!(Pass::ALL.map(names), [false, true, false]);
     }

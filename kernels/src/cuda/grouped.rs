@@ -4,23 +4,23 @@ use super::launch::{Address, Launch, Number, rows};
 
 const FILE: &str = "grouped";
 
-/// Rows and columns of a result that a block makes on tensor cores.
+/// Rows and columns of the result tile of a block on tensor cores.
 pub const TILE: i32 = 128;
 
-/// Two stages of two sides of a block, 128 × (64 + 8) numbers each.
+/// Bytes of two stages of both operand tiles, 128 × (64 + 8) bf16 each.
 const SHARED: i32 = 2 * 2 * TILE * (64 + 8) * 2;
 
-/// The product of each expert's rows with its matrix, outputs × inputs, or what makes the gradient of that.
+/// The product of each expert's rows with its matrix, outputs × inputs, or one of its gradients.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct GroupedProduct {
-    /// rows × inputs in forward, rows × outputs else.
+    /// rows × inputs in forward, rows × outputs in the other passes.
     pub left: Address,
     /// experts × outputs × inputs; rows × inputs for the gradient of weights.
     pub right: Address,
     /// rows × outputs in forward, rows × inputs in backward.
     pub out: Address,
-    /// f32: experts × outputs × inputs, to which the gradient of weights is added.
+    /// f32: experts × outputs × inputs; the weights' gradient is added to it.
     pub gradients: Address,
     /// u32: experts + 1, where each expert's rows begin and where the last one's end.
     pub starts: Address,
@@ -33,12 +33,12 @@ pub struct GroupedProduct {
 }
 
 impl GroupedProduct {
-    /// x Wᵀ of so many rows.
+    /// x Wᵀ of `rows` rows.
     pub fn forward(&self, rows: i32, number: Number) -> Vec<Launch> {
         self.by_rows("grouped_forward", rows, self.outputs, number)
     }
 
-    /// y′ W of so many rows.
+    /// y′ W of `rows` rows.
     pub fn backward(&self, rows: i32, number: Number) -> Vec<Launch> {
         self.by_rows("grouped_backward", rows, self.inputs, number)
     }
@@ -66,7 +66,7 @@ impl GroupedProduct {
         ladder
     }
 
-    /// Whether tensor cores can do it: rows are whole packs.
+    /// Whether tensor cores can compute it: bf16 rows of a multiple of 16 bytes.
     pub fn fits(&self, number: Number) -> bool {
         number == Number::Bf16 && self.inputs % number.pack() == 0 && self.outputs % number.pack() == 0
     }

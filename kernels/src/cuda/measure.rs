@@ -1,15 +1,17 @@
-//! How long something takes on a device, and numbers for it to work on.
+//! Timing of work on a device, and random data for it.
 
-use super::launch::{Address, Device, DeviceError, Number};
+use super::device::Device;
+use super::error::DeviceError;
+use super::launch::{Address, Number};
 
-/// How carefully something is timed.
+/// How many samples and runs a timing takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// Samples, of which the median is taken.
+    /// Samples; their median counts.
     pub samples: usize,
-    /// Seconds of a sample, of as many runs as fit: many times what a device's clock resolves.
+    /// Seconds of a sample, filled by repeated runs: many times the resolution of the device's clock.
     pub sample: f64,
-    /// Runs of a sample at most.
+    /// The most runs of a sample.
     pub runs: usize,
 }
 
@@ -20,23 +22,23 @@ impl Effort {
     /// To see that it can be measured at all.
     pub const LEAST: Effort = Effort { samples: 3, sample: 0.0, runs: 1 };
 
-    /// Samples, and runs in each, of what takes so many seconds.
+    /// Samples, and runs in each, for a run of `once` seconds.
     fn of(self, once: f64) -> (usize, usize) {
         let samples = if once > SLOW { self.samples.min(FEW) } else { self.samples };
         (samples, ((self.sample / once).ceil() as usize).clamp(1, self.runs))
     }
 }
 
-/// Seconds of a run from which on a few samples say enough: a clock's resolution and the start of a launch are no part of it.
+/// From this time of a run on, in seconds, a few samples are enough: the clock's resolution and the launch are negligible.
 const SLOW: f64 = 0.05;
 const FEW: usize = 5;
 
-/// What something took.
+/// The time of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timed {
     /// Median seconds of a run.
     pub seconds: f64,
-    /// The middle half of the samples lies within this share of the median.
+    /// Width of the samples' middle half, relative to the median.
     pub spread: f64,
 }
 
@@ -45,16 +47,16 @@ impl Timed {
     pub fn of(mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         let count = samples.len();
-        // No run takes less than a nanosecond, the unit in which all are timed.
+        // At least a nanosecond, the unit of timings.
         let seconds = samples[count / 2].max(1e-9);
         Self { seconds, spread: (samples[3 * count / 4] - samples[count / 4]) / seconds }
     }
 }
 
-/// Runs before those that count, behind the first one.
+/// Runs before the samples, after the first run.
 const WARM_UP: usize = 3;
 
-/// Random numbers that are made by the host; what needs more has them several times.
+/// Random numbers made by the host; larger arrays repeat them.
 const DRAWN: usize = 1 << 24;
 
 /// A device whose selected stream is timed.
@@ -66,7 +68,7 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// On that device.
+    /// Times work on that device.
     pub fn new(device: &'a mut dyn Device, effort: Effort) -> Self {
         Self { device, effort, state: 1 }
     }
@@ -81,7 +83,7 @@ impl<'a> Bench<'a> {
     /// Random numbers between −1 and 1: zeros would draw less power and run faster than real data.
     ///
     /// # Errors
-    /// Of the device, as all here.
+    /// Those of the device, as for all methods here.
     pub fn random(&mut self, number: Number, count: usize) -> Result<Address, DeviceError> {
         let drawn: Vec<f32> =
             (0..count.min(DRAWN)).map(|_| (self.draw() >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect();
@@ -98,7 +100,7 @@ impl<'a> Bench<'a> {
         Ok(at)
     }
 
-    /// Random whole numbers below `end`.
+    /// Random integers below `end`.
     ///
     /// # Errors
     /// Of the device.
@@ -108,7 +110,7 @@ impl<'a> Bench<'a> {
         self.device.upload(&drawn)
     }
 
-    /// Measures what `work` tells the device.
+    /// Times the work that `work` enqueues.
     ///
     /// # Errors
     /// Of the device.
@@ -122,7 +124,7 @@ impl<'a> Bench<'a> {
         self.samples(samples, runs, work)
     }
 
-    /// The same with so many runs in each sample, as ranks want that meet in it.
+    /// As `time`, with a fixed number of runs in each sample, for work that ranks do together.
     ///
     /// # Errors
     /// Of the device.

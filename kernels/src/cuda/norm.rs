@@ -1,6 +1,6 @@
 //! Launches of norm.cu.
 
-use super::launch::{Address, Launch, Multiprocessors, Number, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, round_to_warps};
 
 const FILE: &str = "norm";
 /// As in norm.cu.
@@ -13,15 +13,15 @@ const BACKWARD_PACKS: i32 = 2;
 pub struct NormForward {
     /// rows × width.
     pub x: Address,
-    /// Added to `x` before, or nothing.
+    /// Added to `x` before, or `NULL`.
     pub residual: Address,
-    /// width, added beside `residual`, or nothing.
+    /// width, added to `x` with `residual`, or `NULL`.
     pub added_bias: Address,
-    /// width, or nothing.
+    /// width, or `NULL`.
     pub gain: Address,
-    /// width, or nothing.
+    /// width, or `NULL`.
     pub bias: Address,
-    /// x + added bias + residual, may be where x is; nothing where there is no residual.
+    /// x + added bias + residual; may be `x`. `NULL` without a residual.
     pub sum: Address,
     /// rows × width.
     pub out: Address,
@@ -40,7 +40,7 @@ pub struct NormForward {
 }
 
 impl NormForward {
-    /// All versions that can do it, the fastest last.
+    /// All versions for its shape, the fastest last.
     pub fn ladder(&self, number: Number) -> Vec<Launch> {
         let end = number.suffix();
         let warps = (self.rows + 7) / 8;
@@ -48,7 +48,7 @@ impl NormForward {
             vec![Launch::new(FILE, format!("norm_forward_simple_{end}"), [warps, 1, 1], 256, self)];
         let packs = self.width / number.pack();
         if self.width % number.pack() == 0 && packs <= 256 * FORWARD_PACKS {
-            let threads = whole_warps(packs, 256);
+            let threads = round_to_warps(packs, 256);
             ladder.push(Launch::new(
                 FILE,
                 format!("norm_forward_packed_{end}"),
@@ -72,7 +72,7 @@ impl NormForward {
 pub struct NormBackward {
     /// rows × width, what forward normalised.
     pub x: Address,
-    /// width, or nothing.
+    /// width, or `NULL`.
     pub gain: Address,
     /// rows × width.
     pub out_gradient: Address,
@@ -95,7 +95,7 @@ pub struct NormBackward {
 }
 
 impl NormBackward {
-    /// How many rows of partial sums there are.
+    /// Rows of partial sums.
     pub fn blocks(&self, gpu: Multiprocessors) -> i32 {
         // One wave: a multiprocessor holds two blocks of the packed version.
         self.rows.clamp(1, 2 * gpu.0)
@@ -107,7 +107,7 @@ impl NormBackward {
         Launch::new(FILE, format!("norm_vectors_simple_{}", number.suffix()), columns, 256, self)
     }
 
-    /// The gradient of the input, and what the fastest version makes beside it.
+    /// The gradient of the input, and those of gain and bias if the fastest version computes them too.
     pub fn input(&self, number: Number, gpu: Multiprocessors) -> Launch {
         self.launch(number, gpu).swap_remove(0)
     }
@@ -120,8 +120,8 @@ impl NormBackward {
         let mut ladder = vec![vec![simple, self.vectors(number, gpu)]];
         let packs = self.width / number.pack();
         if self.width % number.pack() == 0 && packs <= 512 * BACKWARD_PACKS {
-            // One pack a thread as long as 256 threads do; then more threads, then two packs.
-            let threads = whole_warps(packs, if packs <= 256 * BACKWARD_PACKS { 256 } else { 512 });
+            // One pack per thread up to 256 threads; then more threads, then two packs per thread.
+            let threads = round_to_warps(packs, if packs <= 256 * BACKWARD_PACKS { 256 } else { 512 });
             let blocks = [self.blocks(gpu), 1, 1];
             let packed = Launch::new(FILE, format!("norm_backward_packed_{end}"), blocks, threads, self);
             ladder.push(vec![packed]);
@@ -135,15 +135,15 @@ impl NormBackward {
     }
 }
 
-/// A norm of rows of which each rank of a group has some columns.
+/// A norm of rows whose columns are sharded over a group of ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct NormPart {
     /// rows × width.
     pub x: Address,
-    /// width, or nothing.
+    /// width, or `NULL`.
     pub gain: Address,
-    /// width, or nothing.
+    /// width, or `NULL`.
     pub bias: Address,
     /// rows × width; backward only.
     pub out_gradient: Address,
@@ -160,28 +160,28 @@ pub struct NormPart {
     /// Columns here.
     pub width: i32,
     /// Columns on all ranks.
-    pub whole: i32,
+    pub all_columns: i32,
     /// 1 for LayerNorm.
     pub centred: i32,
 }
 
 impl NormPart {
-    /// The sums of the own columns.
+    /// The sums over this rank's columns.
     pub fn sums(&self, number: Number) -> Launch {
         self.by_row("sums", number)
     }
 
-    /// The output, by mean and scale of whole rows.
+    /// The output, from mean and scale over all columns.
     pub fn forward(&self, number: Number) -> Launch {
         self.by_row("forward", number)
     }
 
-    /// The sums of the own columns in backward.
+    /// The sums over this rank's columns in backward.
     pub fn sums_back(&self, number: Number) -> Launch {
         self.by_row("sums_back", number)
     }
 
-    /// Adds the input's gradient, by the sums of whole rows.
+    /// Adds the input's gradient, from the sums over all columns.
     pub fn backward(&self, number: Number) -> Launch {
         self.by_row("backward", number)
     }

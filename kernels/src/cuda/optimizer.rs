@@ -3,65 +3,65 @@
 use super::launch::{Address, Launch};
 
 const FILE: &str = "optimizer";
-/// Numbers of a piece, as in optimizer.cu.
-pub const PIECE: usize = 16_384;
+/// Elements of a chunk, as in optimizer.cu.
+pub const CHUNK: usize = 16_384;
 
-/// At most `PIECE` numbers of one tensor.
+/// At most `CHUNK` elements of one tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
-pub struct Piece {
+pub struct Chunk {
     /// f32.
     pub weight: Address,
     /// f32.
     pub gradient: Address,
-    /// f32: momentum, or the first moment, or nothing.
+    /// f32: momentum or the first moment, or `NULL`.
     pub first: Address,
-    /// f32: the second moment, or nothing.
+    /// f32: the second moment, or `NULL`.
     pub second: Address,
-    /// bf16: what forward and backward use, or nothing.
+    /// bf16: the copy of the weights that forward and backward read, or `NULL`.
     pub copy: Address,
-    /// How many numbers.
+    /// Elements.
     pub count: i32,
-    /// Which tensor.
+    /// Index of the tensor.
     pub tensor: i32,
     /// Weight decay.
     pub decay: f32,
-    /// Fills up.
+    /// Padding.
     pub unused: i32,
 }
 
-impl Piece {
-    /// A tensor of `count` numbers in pieces. `self` has its addresses.
-    pub fn cut(&self, count: usize) -> Vec<Piece> {
+impl Chunk {
+    /// The chunks of a tensor of `count` elements. `self` has the tensor's addresses.
+    pub fn cut(&self, count: usize) -> Vec<Chunk> {
         let part = |first: usize| {
             let behind = |address: Address, size: usize| match address {
                 Address::NULL => Address::NULL,
                 address => address.after(first * size),
             };
-            Piece {
+            Chunk {
                 weight: behind(self.weight, 4),
                 gradient: behind(self.gradient, 4),
                 first: behind(self.first, 4),
                 second: behind(self.second, 4),
                 copy: behind(self.copy, 2),
-                count: PIECE.min(count - first) as i32,
+                count: CHUNK.min(count - first) as i32,
                 ..*self
             }
         };
-        (0..count).step_by(PIECE).map(part).collect()
+        (0..count).step_by(CHUNK).map(part).collect()
     }
 
-    /// As it lies in the device's memory.
-    pub fn bytes(&self) -> [u8; size_of::<Piece>()] {
+    /// Its bytes in the device's memory.
+    pub fn bytes(&self) -> [u8; size_of::<Chunk>()] {
         // SAFETY: its fields fill it, so each of its bytes is one.
         unsafe { std::mem::transmute(*self) }
     }
 }
 
-/// What changes from step to step. It is in the device's memory, so that the launches of a step are those of any other.
+/// The scalars that change from step to step. They are in the device's memory, so that all steps have the same launches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
-pub struct Now {
+pub struct StepScalars {
     /// η.
     pub rate: f32,
     /// 1 − β₁ᵗ.
@@ -70,31 +70,31 @@ pub struct Now {
     pub correction2: f32,
 }
 
-impl Now {
+impl StepScalars {
     /// In step t, counted from 1.
     pub fn of(rate: f32, betas: [f32; 2], t: u32) -> Self {
         let [correction1, correction2] = betas.map(|beta| (1.0 - f64::from(beta).powi(t as i32)) as f32);
         Self { rate, correction1, correction2 }
     }
 
-    /// As it lies in the device's memory.
-    pub fn bytes(&self) -> [u8; size_of::<Now>()] {
+    /// Its bytes in the device's memory.
+    pub fn bytes(&self) -> [u8; size_of::<StepScalars>()] {
         // SAFETY: its fields fill it, so each of its bytes is one.
         unsafe { std::mem::transmute(*self) }
     }
 }
 
-/// A step over all pieces.
+/// A step over all chunks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Optimizer {
-    /// `Piece`s.
-    pub pieces: Address,
-    /// f32: what gradients are multiplied by, as `reduce::ClipFactor` makes it.
+    /// `Chunk`s.
+    pub chunks: Address,
+    /// f32: the factor of the gradients, from `reduce::ClipFactor`.
     pub factor: Address,
-    /// A `Now`.
-    pub now: Address,
-    /// f64, two per piece: Σ w², Σ u². LAMB and LARS only.
+    /// A `StepScalars`.
+    pub scalars: Address,
+    /// f64, two per chunk: Σ w², Σ u². LAMB and LARS only.
     pub partial: Address,
     /// f32 per tensor. LAMB and LARS only.
     pub ratios: Address,
@@ -117,7 +117,7 @@ pub enum Method {
     AdamW,
     /// Adam whose weight decay is part of the gradient.
     Adam,
-    /// SGD with momentum, or without where pieces have no place for it.
+    /// SGD with momentum; plain SGD if `Chunk::first` is `NULL`.
     Momentum,
     /// Adam whose step is scaled by layer.
     Lamb,
@@ -126,51 +126,51 @@ pub enum Method {
 }
 
 impl Optimizer {
-    /// The launches of a step over that many pieces. LAMB and LARS need `ratios`.
-    pub fn launches(&self, method: Method, pieces: usize, ratios: &TrustRatios) -> Vec<Launch> {
+    /// The launches of a step over that many chunks. LAMB and LARS need `ratios`.
+    pub fn launches(&self, method: Method, chunks: usize, ratios: &TrustRatios) -> Vec<Launch> {
         let between = || {
             let ratios = TrustRatios { lars: i32::from(method == Method::Lars), ..*ratios };
             Launch::new(FILE, "trust_ratios", [(ratios.tensors + 127) / 128, 1, 1], 128, &ratios)
         };
-        let norms = self.norms(method, pieces).map(|norms| [norms, between()]);
-        norms.into_iter().flatten().chain([self.step(method, pieces)]).collect()
+        let norms = self.norms(method, chunks).map(|norms| [norms, between()]);
+        norms.into_iter().flatten().chain([self.step(method, chunks)]).collect()
     }
 
-    /// The first half of a step of LAMB or LARS: Σ w² and Σ u² of each piece, and LAMB's moments.
-    pub fn norms(&self, method: Method, pieces: usize) -> Option<Launch> {
+    /// The first half of a step of LAMB or LARS: Σ w² and Σ u² of each chunk, and LAMB's moments.
+    pub fn norms(&self, method: Method, chunks: usize) -> Option<Launch> {
         match method {
-            Method::Lamb => Some(self.of_pieces("lamb_norms", pieces)),
-            Method::Lars => Some(self.of_pieces("lars_norms", pieces)),
+            Method::Lamb => Some(self.over_chunks("lamb_norms", chunks)),
+            Method::Lars => Some(self.over_chunks("lars_norms", chunks)),
             _ => None,
         }
     }
 
     /// The step, for LAMB and LARS the second half of it.
-    pub fn step(&self, method: Method, pieces: usize) -> Launch {
-        let own = Optimizer { coupled: i32::from(method == Method::Adam), ..*self };
-        own.of_pieces(
+    pub fn step(&self, method: Method, chunks: usize) -> Launch {
+        let optimizer = Optimizer { coupled: i32::from(method == Method::Adam), ..*self };
+        optimizer.over_chunks(
             match method {
                 Method::AdamW | Method::Adam => "adamw",
                 Method::Momentum => "momentum",
                 Method::Lamb => "lamb_step",
                 Method::Lars => "lars_step",
             },
-            pieces,
+            chunks,
         )
     }
 
-    fn of_pieces(&self, kernel: &str, pieces: usize) -> Launch {
-        Launch::new(FILE, kernel, [pieces as i32, 1, 1], 256, self)
+    fn over_chunks(&self, kernel: &str, chunks: usize) -> Launch {
+        Launch::new(FILE, kernel, [chunks as i32, 1, 1], 256, self)
     }
 }
 
-/// What each tensor's step is multiplied by.
+/// The factor of each tensor's step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct TrustRatios {
-    /// f64, two per piece.
+    /// f64, two per chunk.
     pub partial: Address,
-    /// u32: where each tensor's pieces begin; tensors + 1.
+    /// u32, tensors + 1: the first chunk of each tensor, then the number of chunks.
     pub starts: Address,
     /// f32 per tensor.
     pub decays: Address,
@@ -189,13 +189,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_a_tensor() {
-        let whole = Piece { weight: Address(1 << 20), copy: Address(1 << 30), ..Piece::default() };
-        let pieces = whole.cut(PIECE + 5);
-        assert_eq!(pieces.iter().map(|piece| piece.count).collect::<Vec<_>>(), [PIECE as i32, 5]);
-        // 16384 numbers on: 65536 bytes of f32, half of bf16. Nothing stays nothing.
-        assert_eq!(pieces[1].weight, Address((1 << 20) + 65_536));
-        assert_eq!(pieces[1].copy, Address((1 << 30) + 32_768));
-        assert_eq!(pieces[1].second, Address::NULL);
+    fn chunks_cover_a_tensor() {
+        let tensor = Chunk { weight: Address(1 << 20), copy: Address(1 << 30), ..Chunk::default() };
+        let chunks = tensor.cut(CHUNK + 5);
+        assert_eq!(chunks.iter().map(|chunk| chunk.count).collect::<Vec<_>>(), [CHUNK as i32, 5]);
+        // 16384 elements: 65536 bytes of f32, half of that in bf16. NULL stays NULL.
+        assert_eq!(chunks[1].weight, Address((1 << 20) + 65_536));
+        assert_eq!(chunks[1].copy, Address((1 << 30) + 32_768));
+        assert_eq!(chunks[1].second, Address::NULL);
     }
 }

@@ -1,17 +1,17 @@
-//! Matrix products: their shapes, where their matrices are, and what can be done to a result before it is written.
+//! Matrix products: shapes, operands and epilogues.
 
 use super::launch::{Address, Number};
 
-/// How f32 inputs are multiplied.
+/// Precision of products of f32 inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compute {
-    /// As they are.
+    /// f32.
     Full,
     /// Rounded to tf32 on tensor cores.
     Tf32,
 }
 
-/// What is done to a result.
+/// An operation on a result before it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.
@@ -22,51 +22,51 @@ pub enum Epilogue {
     GeluBias,
     /// x GELU′(aux).
     GeluGradient,
-    /// The same, and its sum over rows, the gradient of the bias, into `bias`.
+    /// As `GeluGradient`, and the sum of the result over rows, the gradient of the bias, into `bias`.
     GeluBiasGradient,
-    /// The sums of `left` over the inner dimension, a number per row of the result, into `bias`: the gradient of a bias
-    /// beside that of its weight.
+    /// The sums of `left` over the inner dimension, a number per row of the result, into `bias`: the gradient of a bias together
+    /// with the gradient of its weight.
     BiasGradient,
 }
 
-/// out (rows × columns) = left (rows × inner) · right (inner × columns), all of them row after row.
+/// out (rows × columns) = left (rows × inner) · right (inner × columns), all row-major.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Product {
-    /// Of the result.
+    /// Rows of the result.
     pub rows: usize,
-    /// Of the result.
+    /// Columns of the result.
     pub columns: usize,
-    /// What is summed over.
+    /// The dimension that is summed over.
     pub inner: usize,
-    /// Whether `left` lies as inner × rows.
+    /// Whether `left` is stored as inner × rows.
     pub left_transposed: bool,
-    /// Whether `right` lies as columns × inner.
+    /// Whether `right` is stored as columns × inner.
     pub right_transposed: bool,
-    /// Of both inputs.
+    /// Number type of both inputs.
     pub inputs: Number,
-    /// Of the result.
+    /// Number type of the result.
     pub output: Number,
-    /// How f32 is multiplied.
+    /// Precision if the inputs are f32.
     pub compute: Compute,
-    /// Whether the result is added to what is there.
+    /// Whether the product is added to `out`.
     pub accumulate: bool,
-    /// What else is done.
+    /// The operation on the result.
     pub epilogue: Epilogue,
 }
 
 impl Product {
-    /// Operations: a multiplication and an addition for each triple.
+    /// Floating-point operations: a multiplication and an addition for each row, column and inner index.
     pub fn flops(&self) -> f64 {
         2.0 * self.rows as f64 * self.columns as f64 * self.inner as f64
     }
 
-    /// What numbers a bias or its gradient is in: the result's.
+    /// Number type of a bias or its gradient: the result's.
     pub fn bias_number(&self) -> Number {
         self.output
     }
 }
 
-/// Where the matrices are.
+/// Addresses of a product's matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Operands {
     /// rows × inner.
@@ -75,8 +75,8 @@ pub struct Operands {
     pub right: Address,
     /// rows × columns.
     pub out: Address,
-    /// What the epilogue needs, or nothing.
+    /// The epilogue's bias, or `NULL`.
     pub bias: Address,
-    /// rows × columns; the epilogue's.
+    /// rows × columns; the epilogue's auxiliary matrix, or `NULL`.
     pub aux: Address,
 }

@@ -1,14 +1,15 @@
-//! How many streams of a process a GPU takes work from side by side.
+//! How many streams of a process a GPU serves concurrently.
 
-/// What the driver reads when it begins.
+/// The variable that the driver reads when it starts.
 const NAME: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// The driver's most. A rank in the middle of a pipeline has 11 streams. Of 8 queues, which are what the driver makes unless it is
-/// told, some hold several streams: then a message that waits for its receiver also holds up what its sender needs to receive.
+/// The driver's maximum. A rank in the middle of a pipeline has 11 streams. With 8 queues, the driver's default, streams share queues, and
+/// a send that waits for its receiver blocks a receive of the same rank behind it.
 const QUEUES: &str = "32";
 
-/// Asks the driver for a queue for each stream, unless the user has said how many. Does nothing where other threads might read the
-/// environment meanwhile, so it comes first in a program; and elsewhere than on Linux, where that cannot be told.
+/// Asks the driver for a queue for each stream, unless the user has set a number. Does nothing if the process has other threads,
+/// which might read the environment meanwhile, so a program calls it first; and nothing on systems other than Linux, where the
+/// number of threads is unknown.
 pub fn ask_for_queues() {
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
     if threads.is_ok_and(|count| count == 1) && std::env::var_os(NAME).is_none() {

@@ -1,85 +1,50 @@
-//! A device that can note what it is told, so that all of it can be told again.
+//! A device that records its calls, so that a graph can repeat them.
 //!
-//! What is noted are launches, copies, products and collectives with the order of the streams, as they are: a number among a
-//! launch's arguments is the same whenever it is told again, and so is an address. What the host must take part in cannot be
-//! noted; two recordings of what should be the same work say whether it is.
+//! Launches, copies, products and collectives are recorded with their streams, arguments and addresses; a repeated call has the same
+//! ones. Work of the host can't be recorded. Two equal recordings show that the work repeats.
 
 use super::attention::{Attention, Pass};
 use super::collective::{Collective, GroupName, Membership};
-use super::eight::{EightOperands, EightProduct};
-use super::launch::{About, Address, Device, DeviceError, Graph, InUse, Launch, Moment, Number, StopFlag};
+use super::device::{About, Device, Event, Graph, InUse, StopFlag};
+use super::error::DeviceError;
+use super::fp8::{Fp8Operands, Fp8Product};
+use super::launch::{Address, Launch, Number};
 use super::product::{Operands, Product};
+use super::recorded::Recorded;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// One thing that a device was told.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Told {
-    /// To take the next ones on that stream.
-    Select(usize),
-    /// To note a moment. They are counted from 0.
-    Moment,
-    /// To wait for the moment of that number.
-    Wait(usize),
-    /// To copy so many bytes.
-    Copy {
-        /// To there.
-        to: Address,
-        /// From there.
-        from: Address,
-        /// So many.
-        bytes: usize,
-    },
-    /// To write zeros.
-    Zero {
-        /// There.
-        at: Address,
-        /// So many bytes.
-        bytes: usize,
-    },
-    /// To run a kernel.
-    Launch(Launch),
-    /// To multiply.
-    Multiply(Product, Operands),
-    /// To multiply numbers of 8 bits.
-    MultiplyEight(EightProduct, EightOperands),
-    /// To do attention by a library.
-    Attend(Attention, Pass, Address),
-    /// To take part in a collective of a group.
-    Collective(usize, Collective, Number),
-}
-
-/// What was noted between two calls.
+/// The calls between `begin` and `end`.
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// All of it, in order.
-    pub told: Vec<Told>,
-    /// Why it cannot be told again, if so.
+    /// The calls in order.
+    pub calls: Vec<Recorded>,
+    /// Why a graph can't repeat them; `None` if it can.
     pub obstacle: Option<&'static str>,
-    /// In their order; kept, so that none is taken for another one.
-    moments: Vec<Moment>,
+    /// The recorded events in order; kept, so that no later event has the same address.
+    events: Vec<Event>,
 }
 
-/// What a recorder notes into.
+/// The recording under way, shared by a recorder and its owner; `None` between recordings.
 #[derive(Debug, Clone, Default)]
-pub struct Notes(Rc<RefCell<Option<Recording>>>);
+pub struct RecordingLog(Rc<RefCell<Option<Recording>>>);
 
-impl Notes {
-    /// Everything from now on; that stream is selected.
+impl RecordingLog {
+    /// Begins a recording, with that stream selected.
     pub fn begin(&self, selected: usize) {
-        let told = vec![Told::Select(selected)];
-        *self.0.borrow_mut() = Some(Recording { told, ..Recording::default() });
+        let calls = vec![Recorded::Select(selected)];
+        *self.0.borrow_mut() = Some(Recording { calls, ..Recording::default() });
     }
 
-    /// All since then.
+    /// Ends the recording and hands it over; an empty one if none has begun.
     pub fn end(&self) -> Recording {
         self.0.borrow_mut().take().unwrap_or_default()
     }
 
-    fn add(&self, told: impl FnOnce() -> Told) {
+    fn add(&self, call: impl FnOnce() -> Recorded) {
         if let Some(recording) = &mut *self.0.borrow_mut() {
-            recording.told.push(told());
+            recording.calls.push(call());
         }
     }
 
@@ -90,103 +55,103 @@ impl Notes {
     }
 }
 
-/// A device, and what it is told while that is noted.
-pub struct Recorder {
-    inner: Box<dyn Device>,
-    notes: Notes,
-}
-
-impl Recorder {
-    /// Of a device.
-    pub fn new(inner: Box<dyn Device>, notes: Notes) -> Self {
-        Self { inner, notes }
-    }
-}
-
-/// Tells a device what was recorded. All streams that it names begin behind stream 0, which is behind all of them at the end.
-/// It is selected then, also where something fails in between.
-pub(super) fn tell(device: &mut dyn Device, told: &[Told]) -> Result<(), DeviceError> {
-    let done = tell_all(device, told);
+/// Enqueues recorded calls. All streams that they name begin behind stream 0, which waits for all of them at the end. Stream 0 is
+/// selected afterwards, also after an error.
+pub(super) fn enqueue(device: &mut dyn Device, recorded: &[Recorded]) -> Result<(), DeviceError> {
+    let done = enqueue_all(device, recorded);
     device.select(0).and(done)
 }
 
-fn tell_all(device: &mut dyn Device, told: &[Told]) -> Result<(), DeviceError> {
-    let named = told.iter().filter_map(|told| match told {
-        Told::Select(stream) if *stream > 0 => Some(*stream),
+fn enqueue_all(device: &mut dyn Device, recorded: &[Recorded]) -> Result<(), DeviceError> {
+    let named = recorded.iter().filter_map(|call| match call {
+        Recorded::Select(stream) if *stream > 0 => Some(*stream),
         _ => None,
     });
     let others: BTreeSet<usize> = named.collect();
     device.select(0)?;
-    let begin = device.moment()?;
+    let begin = device.record_event()?;
     for other in &others {
         device.select(*other)?;
         device.wait(&begin)?;
     }
     device.select(0)?;
-    let mut moments = Vec::new();
-    for told in told {
-        match told {
-            Told::Select(stream) => device.select(*stream)?,
-            Told::Moment => moments.push(device.moment()?),
-            Told::Wait(number) => device.wait(&moments[*number])?,
-            Told::Copy { to, from, bytes } => device.copy(*to, *from, *bytes)?,
-            Told::Zero { at, bytes } => device.zero(*at, *bytes)?,
-            Told::Launch(launch) => device.launch(launch)?,
-            Told::Multiply(product, at) => device.multiply(*product, *at)?,
-            Told::MultiplyEight(product, at) => device.multiply_eight(*product, *at)?,
-            Told::Attend(attention, pass, workspace) => device.attend(attention, *pass, *workspace)?,
-            Told::Collective(group, work, number) => device.collective(*group, *work, *number)?,
+    let mut events = Vec::new();
+    for call in recorded {
+        match call {
+            Recorded::Select(stream) => device.select(*stream)?,
+            Recorded::Event => events.push(device.record_event()?),
+            Recorded::Wait(number) => device.wait(&events[*number])?,
+            Recorded::Copy { to, from, bytes } => device.copy(*to, *from, *bytes)?,
+            Recorded::Zero { at, bytes } => device.zero(*at, *bytes)?,
+            Recorded::Launch(launch) => device.launch(launch)?,
+            Recorded::Multiply(product, at) => device.multiply(*product, *at)?,
+            Recorded::MultiplyFp8(product, at) => device.multiply_fp8(*product, *at)?,
+            Recorded::Attend(attention, pass, workspace) => device.attend(attention, *pass, *workspace)?,
+            Recorded::Collective(group, work, number) => device.collective(*group, *work, *number)?,
         }
     }
     for other in &others {
         device.select(*other)?;
-        let end = device.moment()?;
+        let end = device.record_event()?;
         device.select(0)?;
         device.wait(&end)?;
     }
     Ok(())
 }
 
+/// A device whose calls are recorded while a recording is under way.
+pub struct Recorder {
+    inner: Box<dyn Device>,
+    log: RecordingLog,
+}
+
+impl Recorder {
+    /// Records the calls of `inner` into `log`.
+    pub fn new(inner: Box<dyn Device>, log: RecordingLog) -> Self {
+        Self { inner, log }
+    }
+}
+
 impl Device for Recorder {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::Select(stream));
+        self.log.add(|| Recorded::Select(stream));
         self.inner.select(stream)
     }
 
-    fn moment(&mut self) -> Result<Moment, DeviceError> {
-        let moment = self.inner.moment()?;
-        if let Some(recording) = &mut *self.notes.0.borrow_mut() {
-            recording.told.push(Told::Moment);
-            recording.moments.push(moment.clone());
+    fn record_event(&mut self) -> Result<Event, DeviceError> {
+        let event = self.inner.record_event()?;
+        if let Some(recording) = &mut *self.log.0.borrow_mut() {
+            recording.calls.push(Recorded::Event);
+            recording.events.push(event.clone());
         }
-        Ok(moment)
+        Ok(event)
     }
 
-    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        if let Some(recording) = &mut *self.notes.0.borrow_mut() {
-            match recording.moments.iter().rposition(|other| other.is(moment)) {
-                Some(number) => recording.told.push(Told::Wait(number)),
+    fn wait(&mut self, event: &Event) -> Result<(), DeviceError> {
+        if let Some(recording) = &mut *self.log.0.borrow_mut() {
+            match recording.events.iter().rposition(|other| other.is(event)) {
+                Some(number) => recording.calls.push(Recorded::Wait(number)),
                 None => drop(
                     recording.obstacle.get_or_insert("another rank is waited for in the middle of a step"),
                 ),
             }
         }
-        self.inner.wait(moment)
+        self.inner.wait(event)
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        self.notes.obstacle("memory is asked for in the middle of a step");
+        self.log.obstacle("memory is asked for in the middle of a step");
         self.inner.allocate(bytes)
     }
 
     fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        self.notes.obstacle("memory is asked for in the middle of a step");
+        self.log.obstacle("memory is asked for in the middle of a step");
         self.inner.allocate_on_host(bytes)
     }
 
-    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        self.notes.obstacle("the host waits in the middle of a step");
-        self.inner.wait_here(moment)
+    fn wait_on_host(&mut self, event: &Event) -> Result<(), DeviceError> {
+        self.log.obstacle("the host waits in the middle of a step");
+        self.inner.wait_on_host(event)
     }
 
     fn on_host(
@@ -195,47 +160,47 @@ impl Device for Recorder {
         bytes: usize,
         work: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError> {
-        self.notes.obstacle("the host computes in the middle of a step");
+        self.log.obstacle("the host computes in the middle of a step");
         self.inner.on_host(at, bytes, work)
     }
 
     fn write(&mut self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.notes.obstacle("the host writes in the middle of a step");
+        self.log.obstacle("the host writes in the middle of a step");
         self.inner.write(to, bytes)
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.notes.obstacle("the host reads in the middle of a step");
+        self.log.obstacle("the host reads in the middle of a step");
         self.inner.read(from, bytes)
     }
 
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::Copy { to, from, bytes });
+        self.log.add(|| Recorded::Copy { to, from, bytes });
         self.inner.copy(to, from, bytes)
     }
 
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::Zero { at, bytes });
+        self.log.add(|| Recorded::Zero { at, bytes });
         self.inner.zero(at, bytes)
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::Launch(launch.clone()));
+        self.log.add(|| Recorded::Launch(launch.clone()));
         self.inner.launch(launch)
     }
 
     fn multiply(&mut self, product: Product, at: Operands) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::Multiply(product, at));
+        self.log.add(|| Recorded::Multiply(product, at));
         self.inner.multiply(product, at)
     }
 
-    fn multiplies_eight(&self) -> bool {
-        self.inner.multiplies_eight()
+    fn supports_fp8(&self) -> bool {
+        self.inner.supports_fp8()
     }
 
-    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::MultiplyEight(product, at));
-        self.inner.multiply_eight(product, at)
+    fn multiply_fp8(&mut self, product: Fp8Product, at: Fp8Operands) -> Result<(), DeviceError> {
+        self.log.add(|| Recorded::MultiplyFp8(product, at));
+        self.inner.multiply_fp8(product, at)
     }
 
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
@@ -243,7 +208,7 @@ impl Device for Recorder {
     }
 
     fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::Attend(*attention, pass, workspace));
+        self.log.add(|| Recorded::Attend(*attention, pass, workspace));
         self.inner.attend(attention, pass, workspace)
     }
 
@@ -256,12 +221,12 @@ impl Device for Recorder {
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
-        self.notes.obstacle("the host waits in the middle of a step");
+        self.log.obstacle("the host waits in the middle of a step");
         self.inner.finish()
     }
 
     fn mark(&mut self) -> Result<(), DeviceError> {
-        self.notes.obstacle("ops are timed");
+        self.log.obstacle("ops are timed");
         self.inner.mark()
     }
 
@@ -286,12 +251,12 @@ impl Device for Recorder {
     }
 
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
-        self.notes.add(|| Told::Collective(group, work, number));
+        self.log.add(|| Recorded::Collective(group, work, number));
         self.inner.collective(group, work, number)
     }
 
-    fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError> {
-        self.inner.make_ready(told)
+    fn capture(&mut self, recorded: &[Recorded]) -> Result<Graph, DeviceError> {
+        self.inner.capture(recorded)
     }
 
     fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError> {

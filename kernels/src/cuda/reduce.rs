@@ -30,7 +30,7 @@ impl ColumnSum {
         ((self.rows + SHARE_ROWS - 1) / SHARE_ROWS).min(fill).max(1)
     }
 
-    /// The sum of all rows: one launch, or two where `shares` are several, each of which has a row of f32 at `partial` then.
+    /// The sum of all rows: one launch if `shares` is 1, else two, with a row of f32 for each share at `partial`.
     pub fn launches(&self, number: Number, partial: Address, gpu: Multiprocessors) -> Vec<Launch> {
         let shares = self.shares(gpu);
         if shares == 1 {
@@ -41,59 +41,59 @@ impl ColumnSum {
         vec![first.launch(number, shares), second.launch(Number::F32, 1)]
     }
 
-    /// With the rows in that many shares, each of which has a row of `out`.
+    /// One launch over that many shares of the rows, with a row of `out` for each share.
     pub fn launch(&self, number: Number, shares: i32) -> Launch {
         let columns = (self.width + 255) / 256;
         Launch::new(FILE, format!("column_sum_{}", number.suffix()), [columns, shares, 1], 256, self)
     }
 }
 
-/// Numbers of a `SquaresPiece`, as in reduce.cu.
-pub const SQUARES_PIECE: usize = 16_384;
+/// Elements of a `SquaresChunk`, as in reduce.cu.
+pub const SQUARES_CHUNK: usize = 16_384;
 
-/// At most `SQUARES_PIECE` numbers of one tensor.
+/// At most `SQUARES_CHUNK` elements of one tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
-pub struct SquaresPiece {
-    /// f32: count, from a multiple of 16 bytes on.
+pub struct SquaresChunk {
+    /// f32: count, 16-byte aligned.
     pub x: Address,
     /// How many.
     pub count: i32,
-    /// What the piece's sum is multiplied by.
+    /// Factor of the chunk's sum.
     pub scale: f32,
 }
 
-impl SquaresPiece {
-    /// A tensor of `count` numbers at `x` in pieces.
-    pub fn cut(x: Address, count: usize, scale: f32) -> impl Iterator<Item = SquaresPiece> {
-        (0..count).step_by(SQUARES_PIECE).map(move |first| SquaresPiece {
+impl SquaresChunk {
+    /// The chunks of a tensor of `count` elements at `x`.
+    pub fn cut(x: Address, count: usize, scale: f32) -> impl Iterator<Item = SquaresChunk> {
+        (0..count).step_by(SQUARES_CHUNK).map(move |first| SquaresChunk {
             x: x.after(first * size_of::<f32>()),
-            count: SQUARES_PIECE.min(count - first) as i32,
+            count: SQUARES_CHUNK.min(count - first) as i32,
             scale,
         })
     }
 
-    /// As it lies in the device's memory.
-    pub fn bytes(&self) -> [u8; size_of::<SquaresPiece>()] {
+    /// Its bytes in the device's memory.
+    pub fn bytes(&self) -> [u8; size_of::<SquaresChunk>()] {
         // SAFETY: its fields fill it, so each of its bytes is one.
         unsafe { std::mem::transmute(*self) }
     }
 }
 
-/// Σ x² of each piece times its scale, of any number of tensors in one launch.
+/// Σ x² of each chunk times its scale, of any number of tensors in one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct SquareSums {
-    /// `SquaresPiece`s.
-    pub pieces: Address,
-    /// f64 per piece.
+    /// `SquaresChunk`s.
+    pub chunks: Address,
+    /// f64 per chunk.
     pub partial: Address,
 }
 
 impl SquareSums {
-    /// The launch over that many pieces, at least one.
-    pub fn launch(&self, pieces: usize) -> Launch {
-        Launch::new(FILE, "square_sums", [pieces as i32, 1, 1], 256, self)
+    /// The launch over that many chunks, at least one.
+    pub fn launch(&self, chunks: usize) -> Launch {
+        Launch::new(FILE, "square_sums", [chunks as i32, 1, 1], 256, self)
     }
 }
 
@@ -137,7 +137,7 @@ impl ClipFactor {
     }
 }
 
-/// Buffers of the same size summed into one, in their order.
+/// The sum of buffers of one size, in the order of the list.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct SumBuffers {
@@ -149,11 +149,11 @@ pub struct SumBuffers {
     pub count: i64,
     /// How many buffers.
     pub buffers: i32,
-    /// 1: all of them begin at multiples of 16 bytes.
+    /// 1: all of them are 16-byte aligned.
     pub packed: i32,
 }
 
-/// So many buffers at most are summed at a time.
+/// The most buffers of one launch.
 pub const SUMMED: usize = 32;
 
 impl SumBuffers {
@@ -176,7 +176,7 @@ impl SumBuffers {
     }
 }
 
-/// Numbers of one kind as the other.
+/// A copy in the other number type.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Cast {
@@ -189,7 +189,7 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// From `number` to the other kind.
+    /// From `number` to the other type.
     pub fn launch(&self, number: Number, gpu: Multiprocessors) -> Launch {
         let kernel = match number {
             Number::F32 => "cast_f32_bf16",
@@ -215,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn pieces_cover_a_tensor() {
-        let pieces: Vec<_> = SquaresPiece::cut(Address(256), SQUARES_PIECE + 3, 0.5).collect();
+    fn chunks_cover_a_tensor() {
+        let chunks: Vec<_> = SquaresChunk::cut(Address(256), SQUARES_CHUNK + 3, 0.5).collect();
         // 16,384 f32 are 65,536 bytes.
-        let of = |x, count| SquaresPiece { x: Address(x), count, scale: 0.5 };
-        assert_eq!(pieces, [of(256, 16_384), of(256 + 65_536, 3)]);
-        assert_eq!(SquaresPiece::cut(Address(256), 0, 1.0).count(), 0);
+        let of = |x, count| SquaresChunk { x: Address(x), count, scale: 0.5 };
+        assert_eq!(chunks, [of(256, 16_384), of(256 + 65_536, 3)]);
+        assert_eq!(SquaresChunk::cut(Address(256), 0, 1.0).count(), 0);
     }
 }

@@ -1,10 +1,10 @@
 //! Launches of rotary.cu.
 
-use super::launch::{Address, Launch, Multiprocessors, Number, whole_warps};
+use super::launch::{Address, Launch, Multiprocessors, Number, round_to_warps};
 
 const FILE: &str = "rotary";
 
-/// Heads of rows turned by their positions, in place.
+/// Rotary embedding of some heads of each row, in place.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub struct Rotary {
@@ -12,11 +12,11 @@ pub struct Rotary {
     pub x: Address,
     /// f32: positions × half.
     pub cosines: Address,
-    /// The same.
+    /// f32: positions × half.
     pub sines: Address,
     /// Tokens.
     pub tokens: i32,
-    /// Numbers of a row.
+    /// Length of a row.
     pub row: i32,
     /// Column of the first rotated head.
     pub first: i32,
@@ -24,7 +24,7 @@ pub struct Rotary {
     pub heads: i32,
     /// Width of a head.
     pub head_dim: i32,
-    /// Pairs of a head that turn: columns i and i + half.
+    /// Pairs of a head that are rotated: columns i and i + half.
     pub half: i32,
     /// Sequences: token = position · batch + sequence.
     pub batch: i32,
@@ -35,7 +35,7 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// All versions that can do it, the fastest last.
+    /// All versions for its shape, the fastest last.
     pub fn ladder(&self, number: Number, gpu: Multiprocessors) -> Vec<Launch> {
         let end = number.suffix();
         let pairs = i64::from(self.tokens) * i64::from(self.heads) * i64::from(self.half);
@@ -47,7 +47,7 @@ impl Rotary {
             self,
         )];
         if [self.half, self.row, self.first, self.head_dim].iter().all(|width| width % number.pack() == 0) {
-            let threads = whole_warps(self.heads * self.half / number.pack(), 256);
+            let threads = round_to_warps(self.heads * self.half / number.pack(), 256);
             ladder.push(Launch::new(
                 FILE,
                 format!("rotary_packed_{end}"),

@@ -1,69 +1,71 @@
-//! What stands behind a product of a layer, and who does it: an epilogue of cublasLt, or launches of ours.
+//! Operations on the result of a layer's product, by an epilogue of cublasLt or by our own launches.
 //!
-//! Nobody has measured yet which is faster for which shape. `Tail::version` makes either, so that both can be checked and timed
-//! side by side; `Tail::way` is the one place that decides what training does.
+//! Nobody has measured yet which is faster for which shape. `Tail::version` makes either, so that both can be checked and timed;
+//! `Tail::method` alone decides what training does.
 
 use super::activation::{Activation, Direction, Function, Residual};
-use super::launch::{Address, Device, DeviceError, Launch, Multiprocessors, Number};
+use super::device::Device;
+use super::error::DeviceError;
+use super::launch::{Address, Launch, Multiprocessors, Number};
 use super::product::{Epilogue, Operands, Product};
 use super::reduce::ColumnSum;
 
-/// What stands behind a product, by the epilogue that does it.
+/// An operation on a product's result that cublasLt has an epilogue for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
     /// The bias of a layer's output.
     Bias,
     /// The bias and the nonlinearity of a feed-forward layer's first product; x + bias is kept.
     GeluBias,
-    /// The way back through that nonlinearity, behind the gradient of its output.
+    /// The gradient of the nonlinearity's input, from the product, which is the gradient of its output.
     GeluGradient,
-    /// The same and the gradient of the bias in front of it.
+    /// As `GeluGradient`, and the gradient of the bias before the nonlinearity.
     GeluBiasGradient,
-    /// The gradient of a bias, beside that of its weight.
+    /// The gradient of a bias, together with the gradient of its weight.
     BiasGradient,
 }
 
-/// Who does it.
+/// The implementation of a tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// cublasLt, before it writes the result.
     Epilogue,
-    /// Kernels of ours, behind the product.
+    /// Our kernels, after the product.
     Launches,
 }
 
-impl Way {
+impl Method {
     /// Both.
-    pub const ALL: [Way; 2] = [Way::Epilogue, Way::Launches];
+    pub const ALL: [Method; 2] = [Method::Epilogue, Method::Launches];
 }
 
-/// Where matrices and vectors of a product with a tail are.
+/// Addresses of a product with a tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TailOperands {
-    /// Of the product, as its epilogue has them. The launches leave gradients of biases at `bias` too, added to f32.
+    /// The product's operands, as for its epilogue. The launches add gradients of biases to `bias`, in f32.
     pub product: Operands,
     /// f32 for the launches' sums of columns: as many rows as `ColumnSum::shares` says.
     pub partial: Address,
 }
 
-/// A part of a version.
+/// A step of a version.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Part {
+pub enum Step {
     /// The product.
     Multiply(Product, Operands),
-    /// A kernel behind it.
+    /// A kernel after it.
     Launch(Launch),
 }
 
-impl Part {
-    /// Lets a device do it.
+impl Step {
+    /// Runs it on a device.
     ///
     /// # Errors
-    /// Of the device.
+    /// Those of the device.
     pub fn run(&self, device: &mut dyn Device) -> Result<(), DeviceError> {
         match self {
-            Part::Multiply(product, at) => device.multiply(*product, *at),
-            Part::Launch(launch) => device.launch(launch),
+            Step::Multiply(product, at) => device.multiply(*product, *at),
+            Step::Launch(launch) => device.launch(launch),
         }
     }
 }
@@ -73,7 +75,7 @@ impl Tail {
     pub const ALL: [Tail; 5] =
         [Tail::Bias, Tail::GeluBias, Tail::GeluGradient, Tail::GeluBiasGradient, Tail::BiasGradient];
 
-    /// The epilogue that does it.
+    /// Its epilogue.
     pub fn epilogue(self) -> Epilogue {
         match self {
             Tail::Bias => Epilogue::Bias,
@@ -84,59 +86,64 @@ impl Tail {
         }
     }
 
-    /// What training does behind a product: biases by epilogues, all else by launches. A measurement that says otherwise of
-    /// some shapes belongs here. The executor's layers follow it for biases; the others' launches are ops of their own there,
-    /// for which it does not ask.
-    pub fn way(self, _product: &Product) -> Way {
+    /// The implementation that training uses: epilogues for biases, launches for the rest. A measurement that says otherwise for some
+    /// shapes belongs here. The executor asks for biases only; the other launches are separate ops there.
+    pub fn method(self, _product: &Product) -> Method {
         match self {
-            Tail::Bias => Way::Epilogue,
+            Tail::Bias => Method::Epilogue,
             Tail::GeluBias | Tail::GeluGradient | Tail::GeluBiasGradient | Tail::BiasGradient => {
-                Way::Launches
+                Method::Launches
             }
         }
     }
 
-    /// Whether training may ask a product for its epilogue.
+    /// Whether training uses products with this epilogue.
     pub fn is_in_training(product: &Product) -> bool {
         let tail = Tail::ALL.into_iter().find(|tail| tail.epilogue() == product.epilogue);
-        tail.is_none_or(|tail| tail.way(product) == Way::Epilogue)
+        tail.is_none_or(|tail| tail.method(product) == Method::Epilogue)
     }
 
-    /// The product with what stands behind it, done so. Its own epilogue does not matter.
-    pub fn version(self, way: Way, product: Product, at: TailOperands, gpu: Multiprocessors) -> Vec<Part> {
-        let multiply = |epilogue, at| Part::Multiply(Product { epilogue, ..product }, at);
-        if way == Way::Epilogue {
+    /// The steps of a product with this tail. The product's own epilogue is ignored.
+    pub fn version(
+        self,
+        method: Method,
+        product: Product,
+        at: TailOperands,
+        gpu: Multiprocessors,
+    ) -> Vec<Step> {
+        let multiply = |epilogue, at| Step::Multiply(Product { epilogue, ..product }, at);
+        if method == Method::Epilogue {
             return vec![multiply(self.epilogue(), at.product)];
         }
         let (Operands { left, out, bias, aux, .. }, number) = (at.product, product.output);
         let [rows, columns, inner] = [product.rows, product.columns, product.inner].map(|size| size as i32);
         let sums = |x: Address, number: Number, [rows, width]: [i32; 2]| {
             let sum = ColumnSum { x, out: bias, rows, width, add: 1 };
-            sum.launches(number, at.partial, gpu).into_iter().map(Part::Launch)
+            sum.launches(number, at.partial, gpu).into_iter().map(Step::Launch)
         };
         let gelu = Activation { x: aux, out, rows, width: columns, ..Activation::default() };
         let back = || {
             let back = Activation { out_gradient: out, ..gelu };
             let back = back.launch(Function::Gelu, Direction::Backward, number, gpu);
-            vec![multiply(Epilogue::None, at.product), Part::Launch(back)]
+            vec![multiply(Epilogue::None, at.product), Step::Launch(back)]
         };
         match self {
             Tail::Bias => {
                 let bias = Residual { x: out, bias, residual: Address::NULL, out, rows, width: columns };
-                vec![multiply(Epilogue::None, at.product), Part::Launch(bias.launch(number, gpu))]
+                vec![multiply(Epilogue::None, at.product), Step::Launch(bias.launch(number, gpu))]
             }
             Tail::GeluBias => {
                 let before = Operands { out: aux, ..at.product };
                 let gelu = gelu.launch(Function::Gelu, Direction::Forward, number, gpu);
-                vec![multiply(Epilogue::Bias, before), Part::Launch(gelu)]
+                vec![multiply(Epilogue::Bias, before), Step::Launch(gelu)]
             }
             Tail::GeluGradient => back(),
             Tail::GeluBiasGradient => back().into_iter().chain(sums(out, number, [rows, columns])).collect(),
             Tail::BiasGradient => {
-                // `left` lies as inner × rows: the gradient of the output, row after row.
+                // `left` is stored as inner × rows: the row-major gradient of the output.
                 assert!(product.left_transposed, "a weight's gradient reads that of the output by columns");
-                let beside = sums(left, product.inputs, [inner, rows]);
-                std::iter::once(multiply(Epilogue::None, at.product)).chain(beside).collect()
+                let bias_sums = sums(left, product.inputs, [inner, rows]);
+                std::iter::once(multiply(Epilogue::None, at.product)).chain(bias_sums).collect()
             }
         }
     }

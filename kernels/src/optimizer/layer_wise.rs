@@ -59,17 +59,17 @@ impl Lamb {
     }
 
     /// ‖w‖/‖u‖; 1 where either is 0.
-    pub fn ratio(whole: Squares) -> f32 {
-        if whole.weights > 0.0 && whole.update > 0.0 {
-            (whole.weights / whole.update).sqrt() as f32
+    pub fn ratio(tensor: Squares) -> f32 {
+        if tensor.weights > 0.0 && tensor.update > 0.0 {
+            (tensor.weights / tensor.update).sqrt() as f32
         } else {
             1.0
         }
     }
 
     /// w −= η r u, r the ratio.
-    pub fn apply(&self, weights: &mut [f32], updates: &[f32], size: StepSize, whole: Squares) {
-        let rate = size.rate * Self::ratio(whole);
+    pub fn apply(&self, weights: &mut [f32], updates: &[f32], size: StepSize, tensor: Squares) {
+        let rate = size.rate * Self::ratio(tensor);
         wide(|| weights.iter_mut().zip(updates).for_each(|(weight, update)| *weight -= rate * update));
     }
 }
@@ -82,8 +82,8 @@ impl Lars {
     }
 
     /// λ_w = trust ‖w‖ / (‖g‖ + λ ‖w‖); 1 where either norm is 0.
-    pub fn ratio(&self, whole: Squares, decay: f32) -> f32 {
-        let [weight_norm, norm] = [whole.weights, whole.update].map(f64::sqrt);
+    pub fn ratio(&self, tensor: Squares, decay: f32) -> f32 {
+        let [weight_norm, norm] = [tensor.weights, tensor.update].map(f64::sqrt);
         if weight_norm > 0.0 && norm > 0.0 {
             (f64::from(self.trust) * weight_norm / (norm + f64::from(decay) * weight_norm)) as f32
         } else {
@@ -98,9 +98,9 @@ impl Lars {
         gradients: &[f32],
         velocity: &mut [f32],
         size: StepSize,
-        whole: Squares,
+        tensor: Squares,
     ) {
-        let rate = size.rate * self.ratio(whole, size.decay);
+        let rate = size.rate * self.ratio(tensor, size.decay);
         wide(|| {
             for ((weight, gradient), velocity) in weights.iter_mut().zip(gradients).zip(velocity) {
                 *velocity = self.momentum * *velocity + rate * (*gradient + size.decay * *weight);

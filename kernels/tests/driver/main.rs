@@ -1,7 +1,7 @@
 //! The driver's part of the crate against libraries that stand in for NVIDIA's: which calls it makes, and in which order.
 //!
 //! They lie where Python's packages of NVIDIA have theirs, so that the search for them is tested too. Without a harness: the
-//! environment is set before another thread is there, and what stands in for a library counts the calls of the whole process.
+//! environment is set before another thread is there, and the stand-in libraries count the calls of the process.
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trainwright_kernels::cuda::attention::{Attention, Pass};
 use trainwright_kernels::cuda::driver::{Gpu, Library};
-use trainwright_kernels::cuda::{Address, Collective, Device, DeviceError, Membership, Number, Told};
+use trainwright_kernels::cuda::{Address, Collective, Device, DeviceError, Membership, Number, Recorded};
 
 /// A library that stands in for another one.
 struct StandIn(libloading::Library);
@@ -33,7 +33,7 @@ impl StandIn {
         assert!(compiled.unwrap().success(), "{} does not compile", source.display());
     }
 
-    /// Calls a function of a whole number.
+    /// Calls a function of an integer.
     fn call(&self, name: &str, argument: c_int) -> c_int {
         // SAFETY: the functions that are called so take a number or nothing, and give a number or nothing.
         unsafe { self.0.get::<unsafe extern "C" fn(c_int) -> c_int>(name.as_bytes()).unwrap()(argument) }
@@ -63,7 +63,7 @@ fn is_real_one_there() -> bool {
     names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok())
 }
 
-/// A folder that goes with this.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -130,13 +130,13 @@ fn events_are_used_again(cuda: &StandIn) {
     let (before, recorded) = (cuda.count("cuEventCreate"), cuda.count("cuEventRecord"));
     let mut gpu = Gpu::open(0).unwrap();
     for _ in 0..1000 {
-        let [one, other] = [gpu.moment().unwrap(), gpu.moment().unwrap()];
+        let [one, other] = [gpu.record_event().unwrap(), gpu.record_event().unwrap()];
         gpu.wait(&one).unwrap();
-        gpu.wait_here(&other).unwrap();
+        gpu.wait_on_host(&other).unwrap();
     }
     assert_eq!(cuda.count("cuEventRecord") - recorded, 2000);
     assert_eq!(cuda.count("cuEventCreate") - before, 2, "as many as were held at a time");
-    let held = gpu.moment().unwrap();
+    let held = gpu.record_event().unwrap();
     drop(gpu);
     // Another rank may still wait for it.
     assert_eq!(made(), 2);
@@ -146,18 +146,24 @@ fn events_are_used_again(cuda: &StandIn) {
 
 fn events_of_a_graph_are_not_used_again(cuda: &StandIn) {
     let mut gpu = Gpu::open(0).unwrap();
-    drop(gpu.moment().unwrap());
+    drop(gpu.record_event().unwrap());
     let made = || ["cuEventCreate", "cuEventDestroy_v2"].map(|name| cuda.count(name));
     let [before, gone] = made();
     let at = gpu.allocate(64).unwrap();
-    let told = [Told::Select(1), Told::Zero { at, bytes: 64 }, Told::Moment, Told::Select(0), Told::Wait(0)];
-    let graph = gpu.make_ready(&told).unwrap();
+    let recorded = [
+        Recorded::Select(1),
+        Recorded::Zero { at, bytes: 64 },
+        Recorded::Event,
+        Recorded::Select(0),
+        Recorded::Wait(0),
+    ];
+    let graph = gpu.capture(&recorded).unwrap();
     // At the beginning, for the second stream; the one that was recorded; at the end of that stream.
     let [after, gone_after] = made();
     assert_eq!([after - before, gone_after - gone], [3, 3]);
     gpu.replay(&graph).unwrap();
     assert_eq!(cuda.count("cuGraphLaunch"), 1);
-    drop(gpu.moment().unwrap());
+    drop(gpu.record_event().unwrap());
     assert_eq!(made()[0], after, "the one from before the graph");
     drop((graph, gpu));
     assert_eq!(["cuGraphExecDestroy", "cuGraphDestroy"].map(|name| cuda.count(name)), [1, 1]);
@@ -173,14 +179,14 @@ fn attention(gpu: &mut Gpu) -> Attention {
 
 fn descriptors_of_cudnn_outlive_what_was_made_of_them(cudnn: &StandIn) {
     let mut gpu = Gpu::open(0).unwrap();
-    let own = attention(&mut gpu);
+    let attention = attention(&mut gpu);
     for pass in [Pass::Forward, Pass::Forward] {
-        assert_eq!(gpu.fuses(&own, pass), Ok(4096));
-        gpu.attend(&own, pass, Address::NULL).unwrap();
+        assert_eq!(gpu.fuses(&attention, pass), Ok(4096));
+        gpu.attend(&attention, pass, Address::NULL).unwrap();
     }
     assert_eq!(cudnn.count("cudnnBackendExecute"), 2);
     cudnn.call("stand_in_refuse", 1);
-    let refused = gpu.attend(&own, Pass::Forward, Address::NULL).unwrap_err().to_string();
+    let refused = gpu.attend(&attention, Pass::Forward, Address::NULL).unwrap_err().to_string();
     assert!(refused.contains("cudnnBackendExecute") && refused.contains("a stand-in's words"), "{refused}");
     cudnn.call("stand_in_refuse", 0);
     assert!(cudnn.call("stand_in_made", 0) > 40 && cudnn.call("stand_in_alive", 0) > 20);
@@ -207,7 +213,7 @@ fn a_failure_of_nccl_ends_a_wait(cuda: &StandIn, nccl: &StandIn) {
     nccl.call("stand_in_error", 6);
     let expected = "remote process exited: socketProgress: connection closed by 10.0.0.2";
     assert_eq!(gpu.finish(), Err(DeviceError::Communicator(expected.into())));
-    // It is not used any more, nor given up a second time.
+    // It is neither used again nor aborted a second time.
     cuda.call("stand_in_busy", 0);
     nccl.call("stand_in_error", 0);
     let x = gpu.allocate(64).unwrap();
@@ -228,12 +234,12 @@ fn a_run_that_ends_ends_a_wait(cuda: &StandIn, nccl: &StandIn) {
     let (stop, aborted) = (Arc::new(AtomicBool::new(false)), nccl.count("ncclCommAbort"));
     let mut gpu = in_a_group();
     gpu.stop_when(Arc::clone(&stop));
-    let event = gpu.moment().unwrap();
+    let event = gpu.record_event().unwrap();
     let bytes = gpu.upload(&[1; 64]).unwrap();
     assert_eq!(gpu.finish(), Ok(()));
     cuda.call("stand_in_busy", 1);
     stop.store(true, Ordering::Relaxed);
-    let waits = [gpu.finish(), gpu.wait_here(&event), gpu.read(bytes, &mut [0; 64])];
+    let waits = [gpu.finish(), gpu.wait_on_host(&event), gpu.read(bytes, &mut [0; 64])];
     assert_eq!(waits, [const { Err(DeviceError::Stopped) }; 3]);
     cuda.call("stand_in_busy", 0);
     drop(gpu);

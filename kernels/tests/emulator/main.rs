@@ -1,16 +1,16 @@
 //! The CUDA kernels, compiled as C++ and run thread by thread, against plain loops in f64.
 
 use std::path::Path;
-use trainwright_kernels::cuda::check::CHECKS;
 use trainwright_kernels::cuda::reduce::Cast;
 use trainwright_kernels::cuda::{
-    Compute, Device, DeviceError, Emulator, Epilogue, Multiprocessors, Number, Operands, Product, Told, Turns,
+    Compute, Device, DeviceError, Emulator, Epilogue, Number, Operands, Product, Recorded, Turns,
 };
+use trainwright_kernels_check::CHECKS;
 
 #[test]
 fn every_kernel_gives_what_plain_loops_give() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    let mut emulator = match Emulator::new(&folder, Turns::EveryWay) {
+    let mut emulator = match Emulator::new(&folder, Turns::AllOrders) {
         Err(DeviceError::Emulator(reason)) if reason.contains("no C++ compiler") => {
             println!("skipped: {reason}");
             return;
@@ -37,15 +37,15 @@ fn every_kernel_gives_what_plain_loops_give() {
     check_failed_graph(emulator());
 }
 
-/// What a kernel made on one stream is there for another one, or another device, only once that has waited.
+/// Another stream or device may read a kernel's output only after waiting for its event.
 fn check_order(emulator: impl Fn() -> Emulator) {
     let [mut one, mut other] = [emulator(), emulator()];
-    let gpu = Multiprocessors::of(&one);
+    let gpu = one.multiprocessors();
     let x = one.upload(&[0x3f; 4 * 100]).unwrap();
     let [rounded, wide] = [200, 400].map(|bytes| one.allocate(bytes).unwrap());
     let copy = other.allocate(200).unwrap();
     one.launch(&Cast { from: x, to: rounded, count: 100 }.launch(Number::F32, gpu)).unwrap();
-    let made = one.moment().unwrap();
+    let made = one.record_event().unwrap();
     one.select(1).unwrap();
     let back = Cast { from: rounded, to: wide, count: 100 }.launch(Number::Bf16, gpu);
     assert!(fails(|| one.launch(&back)));
@@ -54,17 +54,17 @@ fn check_order(emulator: impl Fn() -> Emulator) {
     other.wait(&made).unwrap();
     one.launch(&back).unwrap();
     other.copy(copy, rounded, 200).unwrap();
-    // Nor may it be written again while others read it.
+    // Nor may it be overwritten while others read it.
     one.select(0).unwrap();
     assert!(fails(|| one.zero(rounded, 200)));
-    let read = other.moment().unwrap();
+    let read = other.record_event().unwrap();
     one.wait(&read).unwrap();
-    assert!(fails(|| one.zero(rounded, 200)), "the own other stream reads it, too");
+    assert!(fails(|| one.zero(rounded, 200)), "another stream of the same device reads it, too");
     one.finish().unwrap();
     one.zero(rounded, 200).unwrap();
 }
 
-/// What a graph fails at is on another stream; what is told next is on stream 0.
+/// A graph that fails on another stream leaves stream 0 selected.
 fn check_failed_graph(mut emulator: Emulator) {
     let x = emulator.upload(&[0; 256]).unwrap();
     let product = Product {
@@ -79,12 +79,12 @@ fn check_failed_graph(mut emulator: Emulator) {
         accumulate: false,
         epilogue: Epilogue::GeluGradient,
     };
-    let told = [Told::Select(1), Told::Multiply(product, Operands::default())];
-    let graph = emulator.make_ready(&told).unwrap();
+    let recorded = [Recorded::Select(1), Recorded::Multiply(product, Operands::default())];
+    let graph = emulator.capture(&recorded).unwrap();
     assert!(matches!(emulator.replay(&graph), Err(DeviceError::NoAlgorithm(_))));
     emulator.zero(x, 256).unwrap();
     emulator.select(0).unwrap();
-    // Behind the first one without waiting for it.
+    // On the same stream as the first one, so no wait is needed.
     emulator.zero(x, 256).unwrap();
 }
 

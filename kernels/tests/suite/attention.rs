@@ -115,8 +115,8 @@ fn gradients_across_tiles_are_those_of_differences() {
     let kept = Kept { heads: &made.heads, logarithms: &made.logarithms, gradient: &gradient };
     let gradients = attention.backward(&qkv, kept, Threads::ONE);
     let chosen: Vec<usize> = (0..qkv.len()).step_by(41).collect();
-    let own = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|index| values[*index]).collect() };
-    check_gradient("tiles", &own(&qkv), &own(&gradients), |moved| {
+    let chosen_of = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|index| values[*index]).collect() };
+    check_gradient("tiles", &chosen_of(&qkv), &chosen_of(&gradients), |moved| {
         let mut qkv = qkv.clone();
         chosen.iter().zip(moved).for_each(|(index, moved)| qkv[*index] = *moved);
         weighted(&plain(&attention, &qkv), &gradient)

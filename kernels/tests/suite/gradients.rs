@@ -134,11 +134,11 @@ fn cross_entropy_in_parts() {
     let logits: Vec<f64> = random(1, 21).iter().map(|z| 4.0 * z).collect();
     let targets = [6, 0, 4];
     let split = |logits: &[f64]| {
-        let own = |range: std::ops::Range<usize>, padding: usize| -> Vec<f64> {
+        let columns = |range: std::ops::Range<usize>, padding: usize| -> Vec<f64> {
             let row = |row: &[f64]| [&row[range.clone()], &vec![50.0; padding]].concat();
             logits.chunks(7).flat_map(row).collect()
         };
-        [own(0..5, 0), own(5..7, 3)]
+        [columns(0..5, 0), columns(5..7, 3)]
     };
     let of_all = |parts_logits: &[Vec<f64>; 2]| {
         let [a, b] = [0, 1].map(|part| parts[part].statistics(&parts_logits[part], &targets, ALONE));
@@ -149,15 +149,15 @@ fn cross_entropy_in_parts() {
     let expected: f64 = (0..3).map(|row| exact(&logits[row * 7..][..7], targets[row] as usize)).sum();
     assert!((loss(&logits) - 0.25 * expected).abs() < 1e-12);
 
-    let mut own = split(&logits);
-    let statistics = of_all(&own);
-    for (part, logits) in parts.iter().zip(&mut own) {
+    let mut shards = split(&logits);
+    let statistics = of_all(&shards);
+    for (part, logits) in parts.iter().zip(&mut shards) {
         part.gradient(logits, &targets, &statistics, 0.25, ALONE);
     }
-    let rows = own[0].chunks(5).zip(own[1].chunks(5));
+    let rows = shards[0].chunks(5).zip(shards[1].chunks(5));
     let gradient: Vec<f64> = rows.flat_map(|(a, b)| [a, &b[..2]].concat()).collect();
     check_gradient("cross entropy", &logits, &gradient, loss);
-    assert!(own[1].chunks(5).all(|row| row[2..] == [0.0; 3]));
+    assert!(shards[1].chunks(5).all(|row| row[2..] == [0.0; 3]));
 
     let narrow32: Vec<Vec<f32>> = split(&logits).iter().map(|logits| narrow(logits)).collect();
     let [a, b] = [0, 1].map(|part| parts[part].statistics(&narrow32[part], &targets, Threads::new(2)));

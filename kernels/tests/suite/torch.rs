@@ -23,8 +23,8 @@ fn wide(x: &[f32]) -> Vec<f64> {
 }
 
 /// Both computed in f32.
-fn check(name: &str, own: &[f32], torch: &[f32]) {
-    check_near(name, own, &wide(torch), 2e-6);
+fn check(name: &str, ours: &[f32], torch: &[f32]) {
+    check_near(name, ours, &wide(torch), 2e-6);
 }
 
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@
 use super::super::{Device, Slice, SliceMut, Updated, stream_of};
 use super::{Cuda, bytes};
 use crate::device::Numbers;
-use trainwright_kernels::cuda::{Address, Moment, Number};
+use trainwright_kernels::cuda::{Address, Event, Number};
 use trainwright_spec::program::Stream;
 
 /// What of a tensor goes back to the GPU.
@@ -18,7 +18,7 @@ pub(super) enum Back {
 struct There {
     numbers: Numbers,
     /// Ready once this event has happened.
-    from: Option<Moment>,
+    from: Option<Event>,
 }
 
 /// Whether the host keeps the moments of a tensor, or its weights.
@@ -36,7 +36,7 @@ impl Cuda {
         mut work: impl FnMut(usize, &mut Updated) -> R,
     ) -> Vec<R> {
         let enqueued = self.record_event();
-        let wait = |event: &Option<Moment>| event.iter().for_each(|event| self.wait(event));
+        let wait = |event: &Option<Event>| event.iter().for_each(|event| self.wait(event));
         let [to_host, from_host] = [Stream::ToHost, Stream::FromHost].map(stream_of);
         let before = self.select(to_host);
         wait(&enqueued);
@@ -106,7 +106,7 @@ impl Cuda {
             }
         };
         self.run(|memory| {
-            there.from.iter().try_for_each(|event| memory.device.wait_here(event))?;
+            there.from.iter().try_for_each(|event| memory.device.wait_on_host(event))?;
             memory.device.on_host(on_device.at, on_device.bytes(), &mut look)
         });
         let put = |to: SliceMut, from: Address| {

@@ -65,7 +65,7 @@ impl GridOps for Cuda {
         let (mut numbers, sums) = self.scratch(whole.0.len());
         self.write(numbers.slice_mut(), whole.0);
         let out = to_input.device().at;
-        let own = NormPart { sums, out, whole: int(whole.1), ..part_back(norm, gradient) };
+        let own = NormPart { sums, out, all_columns: int(whole.1), ..part_back(norm, gradient) };
         self.launch(&own.backward(self.number));
     }
 

@@ -6,7 +6,7 @@
 use super::super::streams::COMPUTE;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
-use trainwright_kernels::cuda::{self, Address, DeviceError, Moment, Notes, Recorder, Recording};
+use trainwright_kernels::cuda::{self, Address, DeviceError, Event, Recorder, Recording, RecordingLog};
 
 /// A device with what was given up of its memory.
 pub(super) struct Memory {
@@ -14,7 +14,7 @@ pub(super) struct Memory {
     free: BTreeMap<(usize, usize), VecDeque<Free>>,
     given: BTreeMap<u64, Given>,
     /// The recording of launches, if one goes on.
-    notes: Notes,
+    notes: RecordingLog,
     /// Last of the fields, so that all events are dropped before the device that made them.
     pub device: Box<dyn cuda::Device>,
     /// Bytes that the device was asked for: as none are given back to it, the most that were needed at a time.
@@ -30,16 +30,16 @@ pub(super) struct Memory {
 struct Free {
     at: Address,
     /// When this rank's other streams are done with it.
-    after: Vec<Moment>,
+    after: Vec<Event>,
     /// When other ranks have read it.
-    until: Vec<Moment>,
+    until: Vec<Event>,
 }
 
 /// A block in use.
 struct Given {
     stream: usize,
     /// Until when other ranks read it.
-    until: Vec<Moment>,
+    until: Vec<Event>,
 }
 
 /// Sizes are rounded up to a multiple, so that more of them are alike.
@@ -48,7 +48,7 @@ const ROUNDED: usize = 512;
 impl Memory {
     /// Nothing of it is used.
     pub fn new(device: Box<dyn cuda::Device>) -> Self {
-        let (free, given, notes) = (BTreeMap::new(), BTreeMap::new(), Notes::default());
+        let (free, given, notes) = (BTreeMap::new(), BTreeMap::new(), RecordingLog::default());
         let device = Box::new(Recorder::new(device, notes.clone()));
         Self { device, notes, fault: None, selected: COMPUTE, streams: 1, free, given, peak: 0 }
     }
@@ -71,10 +71,10 @@ impl Memory {
     }
 
     /// An event behind all that is enqueued on the selected stream; `None` after a fault.
-    pub fn record_event(&mut self) -> Option<Moment> {
+    pub fn record_event(&mut self) -> Option<Event> {
         let mut event = None;
         self.run(|memory| {
-            event = Some(memory.device.moment()?);
+            event = Some(memory.device.record_event()?);
             Ok(())
         });
         event
@@ -148,7 +148,7 @@ impl Memory {
     }
 
     /// Other ranks read what is there until that event.
-    pub fn read_until(&mut self, at: Address, event: &Moment) {
+    pub fn read_until(&mut self, at: Address, event: &Event) {
         if let Some((_, given)) = self.given.range_mut(..=at.0).next_back() {
             given.until.push(event.clone());
         }
@@ -160,7 +160,7 @@ impl Memory {
             memory.device.finish()?;
             let given = memory.given.values().flat_map(|given| &given.until);
             let free = memory.free.values().flatten().flat_map(|free| &free.until);
-            given.chain(free).try_for_each(|event| memory.device.wait_here(event))
+            given.chain(free).try_for_each(|event| memory.device.wait_on_host(event))
         });
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn require_gpu() -> Result<(), RunError> {
 #[cfg(feature = "cuda")]
 pub(crate) fn require_fp8(local: usize) -> Result<(), RunError> {
     use trainwright_kernels::cuda::driver::Gpu;
-    let required = Gpu::count().and_then(|count| Gpu::require_eight(local % count));
+    let required = Gpu::count().and_then(|count| Gpu::require_fp8(local % count));
     required.map_err(|error| missing("cuda", error))
 }
 

@@ -6,7 +6,7 @@ use super::by_host::{Back, is_of_host};
 use super::tables::Together;
 use super::{Cuda, DeviceSlice, Numbers};
 use trainwright_kernels::Threads;
-use trainwright_kernels::cuda::optimizer::{Method, Optimizer, Piece, TrustRatios};
+use trainwright_kernels::cuda::optimizer::{Chunk, Method, Optimizer, TrustRatios};
 use trainwright_kernels::cuda::{Address, Number};
 use trainwright_kernels::optimizer::{AdamW, Lamb, Squares};
 
@@ -14,18 +14,18 @@ use trainwright_kernels::optimizer::{AdamW, Lamb, Squares};
 const HOST: Cpu = Cpu { threads: Threads::ONE };
 
 /// A tensor as the kernels see it.
-fn piece_of(tensor: &Updated) -> Piece {
+fn piece_of(tensor: &Updated) -> Chunk {
     let moment =
         |index: usize| tensor.moments.get(index).map_or(Address::NULL, |own| own.slice().device().at);
     let rounded = tensor.rounded.as_ref().map(|rounded| rounded.as_slice().device().at);
-    Piece {
+    Chunk {
         weight: tensor.weights.as_slice().device().at,
         gradient: tensor.gradients.as_slice().device().at,
         first: moment(0),
         second: moment(1),
         copy: rounded.unwrap_or(Address::NULL),
         decay: tensor.decay,
-        ..Piece::default()
+        ..Chunk::default()
     }
 }
 
@@ -50,9 +50,9 @@ impl Cuda {
             Rule::Sgd => (Method::Momentum, 0.0, [0.0; 2]),
         };
         let optimizer = Optimizer {
-            pieces: together.pieces,
+            chunks: together.pieces,
             factor: self.step_memory().factor(),
-            now: self.step_memory().now(),
+            scalars: self.step_memory().now(),
             ratios: together.ratios,
             beta1,
             beta2,
@@ -124,7 +124,7 @@ mod tests {
     use crate::device::{CurrentDevice, Device, Opening, StepBegin};
     use crate::random::Stream;
     use std::rc::Rc;
-    use trainwright_kernels::cuda::optimizer::PIECE;
+    use trainwright_kernels::cuda::optimizer::CHUNK;
     use trainwright_kernels::optimizer::{Lars, Momentum};
 
     /// How tensors are given to a device.
@@ -139,7 +139,7 @@ mod tests {
     const GIVEN: [Given; 3] = [Given::Together, Given::TogetherByTheHost, Given::EachAlone];
 
     /// Less than a pack, a vector among matrices, and one of several pieces; whether it is a matrix.
-    const TENSORS: [(usize, bool); 4] = [(6, true), (40, false), (96, true), (PIECE + 24, true)];
+    const TENSORS: [(usize, bool); 4] = [(6, true), (40, false), (96, true), (CHUNK + 24, true)];
 
     /// All numbers of the tensors after two steps.
     fn stepped(device: &Rc<dyn Device>, rule: Rule, given: Given) -> Vec<u32> {

@@ -2,12 +2,12 @@
 
 use super::Cuda;
 use std::collections::{BTreeMap, BTreeSet};
-use trainwright_kernels::cuda::{Address, Moment};
+use trainwright_kernels::cuda::{Address, Event};
 
 #[derive(Default)]
 pub(super) struct Pinned {
     /// By size, with the event behind the last copy there.
-    free: BTreeMap<usize, Vec<(Address, Option<Moment>)>>,
+    free: BTreeMap<usize, Vec<(Address, Option<Event>)>>,
     given: BTreeSet<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Pinned {
 
     /// Whether it was given from here: then it is kept. The last who copies there is the selected stream, or one that this
     /// has waited for.
-    pub fn take_back(&mut self, at: Address, bytes: usize, now: impl FnOnce() -> Option<Moment>) -> bool {
+    pub fn take_back(&mut self, at: Address, bytes: usize, now: impl FnOnce() -> Option<Event>) -> bool {
         let is_own = self.given.remove(&at.0);
         if is_own && at != Address::NULL {
             self.free.entry(bytes).or_default().push((at, now()));

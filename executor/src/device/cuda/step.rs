@@ -11,9 +11,9 @@ use super::super::{
 use super::structs::int;
 use super::{Cuda, Number};
 use trainwright_kernels::cuda::cross_entropy::{JoinMaxima, LossSum};
-use trainwright_kernels::cuda::optimizer::Now;
+use trainwright_kernels::cuda::optimizer::StepScalars;
 use trainwright_kernels::cuda::reduce::{ClipFactor, PartSums, SquareSums};
-use trainwright_kernels::cuda::{Address, DeviceError, Graph, Recording, Told};
+use trainwright_kernels::cuda::{Address, DeviceError, Graph, Recorded, Recording};
 use trainwright_kernels::optimizer::{AdamW, Lamb};
 
 /// Where that block is.
@@ -29,7 +29,7 @@ impl StepMemory {
         self.at.after(8 * self.losses)
     }
 
-    /// A `Now`.
+    /// A `StepScalars`.
     pub fn now(self) -> Address {
         self.factor().after(8)
     }
@@ -39,7 +39,7 @@ impl StepMemory {
 #[derive(Default)]
 pub(super) struct CapturedStep {
     graph: Option<Graph>,
-    recorded: Vec<Told>,
+    recorded: Vec<Recorded>,
 }
 
 /// β₁ and β₂, of optimizers that have them.
@@ -73,7 +73,7 @@ impl Cuda {
         let count = counts[0] + counts[1];
         let (parts, partial) = self.scratch(2 * count);
         if count > 0 {
-            self.launch(&SquareSums { pieces, partial }.launch(count));
+            self.launch(&SquareSums { chunks: pieces, partial }.launch(count));
         }
         (parts, partial, counts)
     }
@@ -128,12 +128,12 @@ impl StepOps for Cuda {
     fn begin_step(&self, begin: StepBegin) {
         let StepBegin { rule, rate, step, losses } = begin;
         let memory = self.step.get().unwrap_or_else(|| {
-            let words = (8 * losses + 8 + size_of::<Now>()) / 4;
+            let words = (8 * losses + 8 + size_of::<StepScalars>()) / 4;
             StepMemory { at: self.allocate(words, Number::F32).at, losses }
         });
         self.step.set(Some(memory));
         let [factor, norm] = [1f32, 0.0].map(f32::to_le_bytes);
-        let now = Now::of(rate, betas(&rule), step as u32).bytes();
+        let now = StepScalars::of(rate, betas(&rule), step as u32).bytes();
         let bytes: Vec<u8> = factor.into_iter().chain(norm).chain(now).collect();
         self.run(|own| own.device.write(memory.factor(), &bytes));
     }
@@ -195,8 +195,8 @@ impl StepOps for Cuda {
     }
 
     fn repeats(&self) -> Result<bool, String> {
-        let Recording { told, obstacle, .. } = self.memory.borrow().recorded();
-        let before = std::mem::replace(&mut self.captured.borrow_mut().recorded, told);
+        let Recording { calls, obstacle, .. } = self.memory.borrow().recorded();
+        let before = std::mem::replace(&mut self.captured.borrow_mut().recorded, calls);
         match obstacle {
             Some(obstacle) => Err(obstacle.into()),
             None => Ok(before == self.captured.borrow().recorded),
@@ -206,7 +206,7 @@ impl StepOps for Cuda {
     fn make_ready(&self) -> Result<(), DeviceError> {
         let CapturedStep { graph, recorded } = &mut *self.captured.borrow_mut();
         // The recording stays: another rank may not be ready yet, and then the next step is compared with it.
-        *graph = Some(self.memory.borrow_mut().device.make_ready(recorded)?);
+        *graph = Some(self.memory.borrow_mut().device.capture(recorded)?);
         Ok(())
     }
 

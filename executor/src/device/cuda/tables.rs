@@ -4,8 +4,8 @@ use super::super::{Positions, Rotation};
 use super::Cuda;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use trainwright_kernels::cuda::optimizer::{Piece, TrustRatios};
-use trainwright_kernels::cuda::reduce::SquaresPiece;
+use trainwright_kernels::cuda::optimizer::{Chunk, TrustRatios};
+use trainwright_kernels::cuda::reduce::SquaresChunk;
 use trainwright_kernels::cuda::{Address, Number};
 
 /// Positions and sequences of a rank's tokens.
@@ -30,7 +30,7 @@ type Scaled = [Vec<(Address, usize, f32)>; 2];
 /// What was made of some.
 struct Squared {
     of: Scaled,
-    /// `SquaresPiece`s, and room for how many of them.
+    /// `SquaresChunk`s, and room for how many of them.
     pieces: Address,
     room: usize,
     /// How many pieces each sum has.
@@ -38,7 +38,7 @@ struct Squared {
 }
 
 /// A tensor, how many numbers it has and whether LAMB and LARS scale its step.
-type Whole = (Piece, usize, bool);
+type Whole = (Chunk, usize, bool);
 
 /// Tensors as the optimizer's kernels want them: first those whose steps are scaled. The others are one behind them, which
 /// has no norm and so the ratio 1.
@@ -117,12 +117,12 @@ impl Tables {
         if let Some(known) = self.squared.as_ref().filter(|known| known.of == of) {
             return (known.pieces, known.counts);
         }
-        let cut = |all: &Vec<(Address, usize, f32)>| -> Vec<SquaresPiece> {
-            all.iter().flat_map(|(at, count, scale)| SquaresPiece::cut(*at, *count, *scale)).collect()
+        let cut = |all: &Vec<(Address, usize, f32)>| -> Vec<SquaresChunk> {
+            all.iter().flat_map(|(at, count, scale)| SquaresChunk::cut(*at, *count, *scale)).collect()
         };
         let both = of.each_ref().map(cut);
         let counts = both.each_ref().map(Vec::len);
-        let bytes: Vec<u8> = both.iter().flatten().flat_map(SquaresPiece::bytes).collect();
+        let bytes: Vec<u8> = both.iter().flatten().flat_map(SquaresChunk::bytes).collect();
         let count = counts[0] + counts[1];
         let (pieces, room) = match self.squared.as_ref().filter(|known| known.room >= count) {
             Some(known) => {
@@ -147,7 +147,7 @@ impl Tables {
         let of = |scaled: bool| wholes.iter().enumerate().filter(move |(_, whole)| whole.2 == scaled);
         for (index, (whole, length, is_scaled)) in of(true).chain(of(false)) {
             let at = pieces.len();
-            pieces.extend(Piece { tensor: decays.len() as i32, ..*whole }.cut(*length));
+            pieces.extend(Chunk { tensor: decays.len() as i32, ..*whole }.cut(*length));
             parts[index] = at..pieces.len();
             if *is_scaled {
                 starts.push(pieces.len() as u32);
@@ -157,7 +157,7 @@ impl Tables {
         let scaled = decays.len();
         starts.push(starts[scaled]);
         decays.push(0.0);
-        let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).collect();
+        let bytes: Vec<u8> = pieces.iter().flat_map(Chunk::bytes).collect();
         let like = |made: &Together| made.count == pieces.len() && made.scaled == scaled;
         let made = match known.filter(|(_, made)| like(made)) {
             // Moments that were elsewhere for a while are at another address: the list is written anew.

@@ -11,7 +11,7 @@ use crate::device::tensor::Tensor;
 use crate::device::{Matrix, Product};
 use crate::train::parameters::{Layer, ParameterName};
 use trainwright_kernels::Onto;
-use trainwright_kernels::eight::Eight;
+use trainwright_kernels::fp8::Fp8;
 use trainwright_spec::program::Module;
 
 pub(super) struct Linear;
@@ -25,7 +25,7 @@ impl Operator for Linear {
         let left = Matrix::rows(input.slice(), input.width());
         let right = Matrix::rows(weights, input.width()).transposed();
         let bias = bias(step).and_then(|name| step.read(name));
-        let fp8 = fp8_formats(step, [Eight::E4m3, Eight::E4m3]);
+        let fp8 = fp8_formats(step, [Fp8::E4m3, Fp8::E4m3]);
         step.device.multiply(output.slice_mut(), Product { left, right, onto: Onto::Replace, bias, fp8 });
         output
     }
@@ -38,7 +38,7 @@ impl Operator for Linear {
         let mut to_input = Tensor::any_on(step.device, gradient.rows(), inputs);
         let left = Matrix::rows(gradient.slice(), gradient.width());
         let right = Matrix::rows(weights, inputs);
-        let fp8 = fp8_formats(step, [Eight::E5m2, Eight::E4m3]);
+        let fp8 = fp8_formats(step, [Fp8::E5m2, Fp8::E4m3]);
         let product = Product { left, right, onto: Onto::Replace, bias: None, fp8 };
         step.device.multiply(to_input.slice_mut(), product);
         Some(to_input)
@@ -52,7 +52,7 @@ impl Operator for Linear {
             Some(gathered) => gathered,
             None => step.kept_input(),
         };
-        let fp8 = fp8_formats(step, [Eight::E5m2, Eight::E4m3]);
+        let fp8 = fp8_formats(step, [Fp8::E5m2, Fp8::E4m3]);
         let layer = step.state.layer_mut(layer);
         let to_weight = layer.write(step.device, name).expect("a product has a weight");
         let left = Matrix::rows(gradient.slice(), gradient.width()).transposed();
@@ -70,7 +70,7 @@ impl Operator for Linear {
 }
 
 /// The numbers that the operands of a product are rounded to, if they are.
-fn fp8_formats(step: &Step, operands: [Eight; 2]) -> Option<[Eight; 2]> {
+fn fp8_formats(step: &Step, operands: [Fp8; 2]) -> Option<[Fp8; 2]> {
     let is_of_block = matches!(step.place.1, Module::Qkv | Module::Projection | Module::Fc1 | Module::Fc2);
     (step.sizes.fp8 && is_of_block).then_some(operands)
 }

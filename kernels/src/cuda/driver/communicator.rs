@@ -1,20 +1,21 @@
-//! Collectives and messages among GPUs by NCCL. A communicator belongs to the thread that made it.
+//! Collectives and messages between GPUs by NCCL. A communicator belongs to the thread that made it.
 
 use super::handles::Stream;
 use super::library::Library;
 use super::nccl::Nccl;
-use crate::cuda::launch::{Address, DeviceError, Number};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::{Address, Number};
 use cudarc::nccl::sys;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::thread::JoinHandle;
 
-/// What the ranks of a communicator know each other by.
+/// NCCL's unique id of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Id(pub [u8; 128]);
 
 impl Id {
-    /// A new one; rank 0 makes it and sends it to the others.
+    /// A new id; rank 0 makes it and sends it to the others.
     pub fn new() -> Result<Self, DeviceError> {
         let nccl = loaded()?;
         let mut id = sys::ncclUniqueId { internal: [0; 128] };
@@ -35,16 +36,16 @@ pub struct Communicator {
     nccl: &'static Nccl,
     /// Null once it was aborted.
     raw: Cell<sys::ncclComm_t>,
-    /// The thread that aborts it.
+    /// The thread that runs `ncclCommAbort`.
     aborting: RefCell<Option<JoinHandle<()>>>,
-    /// This one.
+    /// This rank.
     rank: usize,
-    /// Ranks.
+    /// How many ranks.
     pub size: usize,
 }
 
 impl Communicator {
-    /// Joins a group; returns when all its ranks have.
+    /// Joins a group; returns when all its ranks have joined.
     pub fn join(id: Id, rank: usize, size: usize) -> Result<Self, DeviceError> {
         let nccl = loaded()?;
         let id = sys::ncclUniqueId { internal: id.0.map(|byte| byte as std::ffi::c_char) };
@@ -66,19 +67,19 @@ impl Communicator {
         }
     }
 
-    /// What went wrong on it since the last call: a connection that broke, a rank that is gone.
+    /// NCCL's asynchronous error: a broken connection, a rank that is gone.
     ///
     /// # Errors
-    /// `Communicator`, if anything did or it was aborted.
+    /// `Communicator` if there is one or it was aborted.
     pub fn check(&self) -> Result<(), DeviceError> {
         let raw = self.raw()?;
         // SAFETY: it was neither aborted nor destroyed.
         unsafe { self.nccl.check(raw) }
     }
 
-    /// Lets all ranks meet once, with two f32 of memory, since NCCL connects them only when they first communicate: inside that
-    /// call, and by waiting for the others' calls. A pair also sends and receives, for which it has other connections. What NCCL
-    /// does otherwise for many numbers than for one may still be connected in a later collective, which all members come to.
+    /// Runs one small collective, with two f32 of memory, because NCCL connects ranks inside their first call, which waits for the
+    /// others' calls. A pair also sends and receives, which use other connections. Algorithms that NCCL chooses only for large
+    /// messages may still connect in a later collective.
     pub fn connect(&self, x: Address, on: &Stream) -> Result<(), DeviceError> {
         if self.size == 2 {
             // SAFETY: it takes nothing.
@@ -175,9 +176,9 @@ impl Communicator {
 }
 
 impl Communicator {
-    /// Ends what is under way without waiting for ranks that do not come. Nothing can be done with it after that.
+    /// Aborts the running collectives without waiting for missing ranks. All later calls fail.
     ///
-    /// On a thread of its own: the call tells the GPU to stop at once, but from NCCL 2.26 on returns only when no CUDA graph with
+    /// In a separate thread: the call stops the GPU's kernels at once, but from NCCL 2.26 on it returns only when no CUDA graph with
     /// this communicator's collectives is left, and the caller still holds those.
     pub fn abort(&self) {
         let raw = self.raw.replace(std::ptr::null_mut());
@@ -186,10 +187,10 @@ impl Communicator {
         }
         let (abort, raw) = (self.nccl.comm_abort, raw as usize);
         let give_up = move || {
-            // SAFETY: it is given up here alone: nobody finds it any more. Any thread may do that.
+            // SAFETY: it is aborted only here, since `raw` is null by now. Any thread may do that.
             let _ = unsafe { abort(raw as sys::ncclComm_t) };
         };
-        // Without a thread it is never given up, and its stream does not come to rest: whoever waits for that has an end of its own.
+        // If no thread starts, it is never aborted and its stream stays busy; waits for the stream have their own time limit.
         let thread = std::thread::Builder::new().name("ncclCommAbort".into()).spawn(give_up);
         self.aborting.replace(thread.ok());
     }

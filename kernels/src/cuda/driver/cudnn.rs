@@ -1,39 +1,40 @@
-//! Attention by cuDNN, where it is there and has an engine for a shape.
+//! Attention by cuDNN, if the library is installed and has an engine for the shape.
 //!
-//! Nothing here is decided for good at the first sight of the library: whether it does an attention is what its own engines say
-//! when they are asked for a plan, once for each shape.
+//! Its engines are asked for a plan once for each shape; no list of supported shapes is kept here.
 
 mod description;
 mod descriptor;
 mod plan;
 
-use super::failed;
+use super::answer::failed;
 use super::handles::Stream;
-use super::library::{self, Library};
+use super::library::Library;
+use super::places::Places;
 use crate::cuda::attention::{Attention, Pass};
-use crate::cuda::fused::Shape;
-use crate::cuda::launch::{Address, DeviceError};
+use crate::cuda::error::DeviceError;
+use crate::cuda::fused::AttentionShape;
+use crate::cuda::launch::Address;
 use cudarc::cudnn::sys;
+use descriptor::done;
 use plan::{Plan, Target};
 use std::collections::HashMap;
-use std::ffi::CStr;
 
-/// The library with the plans it has made so far.
+/// The library with its plans so far.
 #[derive(Debug)]
 pub(super) struct Cudnn {
     handle: sys::cudnnHandle_t,
     version: usize,
-    /// Bytes of workspace that a plan may want.
+    /// The most bytes of workspace that a plan may need.
     most: usize,
-    /// Those there are none of with the reason.
-    plans: HashMap<Shape, Result<Plan, String>>,
+    /// By shape; `Err` says why there is none.
+    plans: HashMap<AttentionShape, Result<Plan, String>>,
 }
 
-/// 9.10: what is asked for here means the same from there on.
+/// 9.10, the oldest version whose attributes mean what this module assumes.
 const OLDEST: usize = 91_000;
 
 impl Cudnn {
-    /// On the GPU of this thread, for plans that want at most so many bytes of workspace.
+    /// On the GPU of this thread, for plans of at most `most` bytes of workspace.
     pub fn new(most: usize) -> Result<Self, DeviceError> {
         let version = version()?;
         let mut handle = std::ptr::null_mut();
@@ -42,14 +43,14 @@ impl Cudnn {
         Ok(Self { handle, version, most, plans: HashMap::new() })
     }
 
-    /// Its name and version.
+    /// Name and version.
     pub fn name(&self) -> String {
         written(self.version)
     }
 
     /// Bytes of workspace for an attention in bf16, or why there is no plan for it.
     pub fn plan(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
-        let shape = Shape::of(attention, pass)?;
+        let shape = AttentionShape::of(attention, pass)?;
         let make = || {
             let plan = Target::Handle(self.handle).plan(&shape, self.version, self.most);
             plan.map_err(|error| error.to_string())
@@ -58,7 +59,7 @@ impl Cudnn {
         plan.as_ref().map(|plan| plan.workspace).map_err(String::clone)
     }
 
-    /// Puts an attention on a stream for which there is a plan.
+    /// Enqueues an attention for which `plan` succeeded.
     pub fn run(
         &self,
         attention: &Attention,
@@ -66,7 +67,8 @@ impl Cudnn {
         workspace: Address,
         on: &Stream,
     ) -> Result<(), DeviceError> {
-        let plan = Shape::of(attention, pass).ok().and_then(|shape| self.plans.get(&shape)?.as_ref().ok());
+        let plan =
+            AttentionShape::of(attention, pass).ok().and_then(|shape| self.plans.get(&shape)?.as_ref().ok());
         let plan = plan.expect("it was asked for before");
         // SAFETY: both are alive.
         done("cudnnSetStream", unsafe { sys::cudnnSetStream(self.handle, on.0.cast()) })?;
@@ -82,18 +84,18 @@ impl Drop for Cudnn {
     }
 }
 
-/// Bytes of workspace, however many, that cuDNN's plan for an attention has on a GPU that need not be there; `properties` is
-/// what cuDNN itself writes down of one, as JSON.
+/// Bytes of workspace of cuDNN's plan for an attention on a GPU that need not be installed. `properties` is cuDNN's own
+/// description of that GPU, as JSON. The size is not limited.
 ///
 /// # Errors
-/// Without the library, or if it has no plan.
+/// If the library is missing or has no plan.
 pub fn plan_without_gpu(properties: &str, attention: &Attention, pass: Pass) -> Result<usize, DeviceError> {
     let version = version()?;
-    let shape = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?;
+    let shape = AttentionShape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?;
     Ok(Target::properties(properties)?.plan(&shape, version, usize::MAX)?.workspace)
 }
 
-/// The library's version, if it is there and can be used: 9.10.2 is 91002.
+/// The library's version, if it is installed and recent enough: 9.10.2 is 91002.
 fn version() -> Result<usize, DeviceError> {
     Library::Cudnn.require()?;
     // SAFETY: it gives a constant.
@@ -102,11 +104,11 @@ fn version() -> Result<usize, DeviceError> {
         let (found, oldest) = (written(version), written(OLDEST));
         return Err(failed("cudnnGetVersion", format_args!("{found} is older than {oldest}")));
     }
-    // Without the cublasLt of its own CUDA it would end the process.
+    // cuDNN would end the process without the cublasLt of its own CUDA.
     // SAFETY: it gives a constant.
     let cuda = unsafe { sys::cudnnGetCudartVersion() } / 1000;
     let needed = format!("libcublasLt.so.{cuda}");
-    match library::open(&[&needed]) {
+    match Places::of_process().open(&[&needed]) {
         Some(loaded) => {
             // cuDNN opens it by name, later.
             std::mem::forget(loaded);
@@ -116,23 +118,7 @@ fn version() -> Result<usize, DeviceError> {
     }
 }
 
-/// As people write a version.
+/// Name and version as messages show them.
 fn written(version: usize) -> String {
     format!("cuDNN {}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
-}
-
-/// What a call has answered, with cuDNN's own words if it failed.
-fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), DeviceError> {
-    if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
-        return Ok(());
-    }
-    let mut words = [0; 512];
-    // SAFETY: it writes at most so many bytes, the last one of which is 0.
-    let words = unsafe {
-        sys::cudnnGetLastErrorString(words.as_mut_ptr(), words.len());
-        CStr::from_ptr(words.as_ptr())
-    };
-    let words = words.to_string_lossy();
-    let reason = words.lines().next().unwrap_or_default();
-    Err(failed(call, format_args!("{status:?} ({reason})")))
 }

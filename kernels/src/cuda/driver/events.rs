@@ -1,20 +1,20 @@
-//! Events, which are used again and again: a step records thousands, and each would be made and destroyed by the driver.
+//! Pools of events: a step records thousands, and creating and destroying each by the driver takes time.
 
-use super::failed;
+use super::answer::{OrFailed, is_done};
 use super::handles::Stream;
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::sys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A pool of events of one kind.
 #[derive(Debug, Clone)]
-pub(super) struct Events(Arc<Pool>);
+pub(super) struct EventPool(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
     flags: sys::CUevent_flags,
-    /// Those that nobody holds.
+    /// Events for reuse.
     free: Mutex<Vec<Raw>>,
 }
 
@@ -24,7 +24,7 @@ impl Pool {
     }
 }
 
-/// An event of the driver's.
+/// A CUDA event.
 #[derive(Debug)]
 struct Raw(sys::CUevent);
 
@@ -40,73 +40,64 @@ impl Drop for Raw {
     }
 }
 
-impl Events {
-    /// None yet; those to come have such flags.
+impl EventPool {
+    /// An empty pool. Its events are created with these flags.
     pub fn new(flags: sys::CUevent_flags) -> Self {
         Self(Arc::new(Pool { flags, free: Mutex::default() }))
     }
 
-    /// An event that is over when all is done that is on a stream now.
+    /// Records an event behind the work of a stream so far.
     ///
-    /// It may have been recorded before, and others may still wait for it as it was then: a wait is for what the event stood for
-    /// when the wait was enqueued (CUDA driver API, cuStreamWaitEvent).
-    pub fn record(&self, on: &Stream) -> Result<Event, DeviceError> {
+    /// Reuse is safe while streams still wait for an earlier recording of the event: a wait is for the event's state when the wait
+    /// was enqueued (CUDA driver API, cuStreamWaitEvent).
+    pub fn record(&self, on: &Stream) -> Result<PooledEvent, DeviceError> {
         let free = self.0.free().pop();
         let raw = match free {
             Some(raw) => raw,
-            None => Raw(event::create(self.0.flags).map_err(|error| failed("cuEventCreate", error))?),
+            None => Raw(event::create(self.0.flags).or_failed("cuEventCreate")?),
         };
         // SAFETY: both are alive.
-        unsafe { event::record(raw.0, on.0) }.map_err(|error| failed("cuEventRecord", error))?;
-        Ok(Event { raw: Some(raw), pool: Arc::clone(&self.0) })
+        unsafe { event::record(raw.0, on.0) }.or_failed("cuEventRecord")?;
+        Ok(PooledEvent { raw: Some(raw), pool: Arc::clone(&self.0) })
     }
 }
 
-/// A recorded event. It goes back to its pool.
+/// A recorded event, which returns to its pool on drop.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct PooledEvent {
     /// `None` only while it is dropped.
     raw: Option<Raw>,
     pool: Arc<Pool>,
 }
 
-impl Event {
+impl PooledEvent {
     fn raw(&self) -> sys::CUevent {
         self.raw.as_ref().expect("it is not dropped yet").0
     }
 
-    /// Whether all is done that it stands for.
+    /// Whether the work before it is done.
     pub fn is_over(&self) -> Result<bool, DeviceError> {
         // SAFETY: it is alive.
-        answered("cuEventQuery", unsafe { sys::cuEventQuery(self.raw()) })
+        is_done("cuEventQuery", unsafe { sys::cuEventQuery(self.raw()) })
     }
 
-    /// Lets what comes next on a stream wait for it.
+    /// Lets a stream wait for it.
     pub fn hold_back(&self, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are alive; the driver keeps what it needs of the event.
         unsafe { stream::wait_event(on.0, self.raw(), sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
-            .map_err(|error| failed("cuStreamWaitEvent", error))
+            .or_failed("cuStreamWaitEvent")
     }
 
-    /// Milliseconds from an earlier one to this one, of a pool with times. Both are over.
-    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, DeviceError> {
+    /// Milliseconds from an earlier event to this one. Both are over, and their pool records times.
+    pub fn milliseconds_since(&self, earlier: &PooledEvent) -> Result<f32, DeviceError> {
         // SAFETY: both are alive.
-        unsafe { event::elapsed(earlier.raw(), self.raw()) }
-            .map_err(|error| failed("cuEventElapsedTime", error))
+        unsafe { event::elapsed(earlier.raw(), self.raw()) }.or_failed("cuEventElapsedTime")
     }
 }
 
-impl Drop for Event {
+impl Drop for PooledEvent {
     fn drop(&mut self) {
         let raw = self.raw.take();
         self.pool.free().extend(raw);
-    }
-}
-
-/// Whether something is done, as the driver answers.
-pub(super) fn answered(call: &str, answer: sys::CUresult) -> Result<bool, DeviceError> {
-    match answer {
-        sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-        answer => answer.result().map(|()| true).map_err(|error| failed(call, error)),
     }
 }

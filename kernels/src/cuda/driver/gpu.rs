@@ -2,21 +2,22 @@
 
 mod context;
 mod description;
+mod device_calls;
 mod staging;
-mod told;
 
+use super::answer::{OrFailed, failed};
 use super::communicator::Communicator;
 use super::cudnn::Cudnn;
-use super::events::{Event, Events};
-use super::failed;
+use super::events::{EventPool, PooledEvent};
 use super::handles::{Pinned, Priority, Stream};
 use super::image::compiled;
 use super::library::Library;
 use super::product::Products;
 use super::wait::poll;
 use crate::cuda::arena::Arena;
-use crate::cuda::attention::{Attention, Pass};
-use crate::cuda::launch::{Address, Device, DeviceError, Launch, StopFlag};
+use crate::cuda::device::{Device, StopFlag};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::Launch;
 use crate::cuda::source::FILES;
 use cudarc::driver::result::{self, function, module};
 use cudarc::driver::sys;
@@ -32,43 +33,46 @@ pub use description::Description;
 /// The oldest driver whose functions are all there that this program calls.
 const OLDEST_DRIVER: i32 = 12_080;
 
-/// The first compute capability whose tensor cores multiply numbers of 8 bits.
-const EIGHT_SINCE: (i32, i32) = (8, 9);
+/// The first compute capability whose tensor cores multiply fp8.
+const FP8_SINCE: (i32, i32) = (8, 9);
 
-/// A GPU that this thread uses.
+/// A GPU opened by this thread.
 #[derive(Debug)]
 pub struct Gpu {
     description: Description,
-    /// By their numbers; the first one is there from the beginning.
+    /// By number; stream 0 exists from the beginning.
     streams: Vec<Stream>,
-    /// Which of them is told what comes next.
+    /// The stream of the calls that follow.
     selected: usize,
     functions: HashMap<String, sys::CUfunction>,
     modules: Vec<(&'static str, sys::CUmodule)>,
     arena: Arena,
-    /// Memory of the host.
+    /// Pinned memory of the host.
     pinned: Vec<Pinned>,
-    /// Once one was asked for.
+    /// `None` before the first product.
     products: Option<Products>,
-    /// The same; why it cannot be used, if so.
+    /// `None` before the first question; `Err` says why cuDNN can't be used.
     cudnn: Option<Result<Cudnn, String>>,
-    /// Once something was read or written.
+    /// `None` before the first `read` or `write`.
     staging: Option<Staging>,
-    /// By number.
+    /// By the group's number.
     groups: BTreeMap<usize, Communicator>,
-    events: Events,
-    /// Those of marks, which have times.
-    timed_events: Events,
-    marks: Vec<Event>,
-    /// Whether the host is to wait no longer.
+    events: EventPool,
+    /// Events with time stamps, for marks.
+    timed_events: EventPool,
+    marks: Vec<PooledEvent>,
+    /// Ends all waits of the host once it is set.
     stop: Option<StopFlag>,
 }
 
-/// For how long a GPU may go on with what it has begun when it is given up.
+/// How long dropping a GPU waits for its work.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Gpu {
-    /// How many there are; an error that says what is missing if there is none.
+    /// How many GPUs there are, at least one.
+    ///
+    /// # Errors
+    /// What is missing: the driver, a recent one, or a GPU.
     pub fn count() -> Result<usize, DeviceError> {
         Library::Driver.require()?;
         result::init().map_err(|error| DeviceError::NoGpu(format!("cuInit: {error:?}")))?;
@@ -83,20 +87,23 @@ impl Gpu {
         }
     }
 
-    /// What tells one of them from all others, wherever they are.
+    /// A GPU's unique identifier (UUID).
     pub fn name(index: usize) -> Result<[u8; 16], DeviceError> {
-        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
-        let name = result::device::get_uuid(device).map_err(|error| failed("cuDeviceGetUuid", error))?;
+        let device = result::device::get(index as i32).or_failed("cuDeviceGet")?;
+        let name = result::device::get_uuid(device).or_failed("cuDeviceGetUuid")?;
         Ok(name.bytes.map(|byte| byte as u8))
     }
 
-    /// Refuses one of them that does not multiply numbers of 8 bits.
-    pub fn require_eight(index: usize) -> Result<(), DeviceError> {
-        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+    /// Refuses a GPU that does not multiply fp8.
+    ///
+    /// # Errors
+    /// `NoFp8`, or those of the driver.
+    pub fn require_fp8(index: usize) -> Result<(), DeviceError> {
+        let device = result::device::get(index as i32).or_failed("cuDeviceGet")?;
         let capability = capability(device)?;
-        match capability >= EIGHT_SINCE {
+        match capability >= FP8_SINCE {
             true => Ok(()),
-            false => Err(DeviceError::NoEight { gpu: name(device)?, capability }),
+            false => Err(DeviceError::NoFp8 { gpu: name(device)?, capability }),
         }
     }
 
@@ -106,14 +113,14 @@ impl Gpu {
         agree(driver_version()?, compiler_version()?)
     }
 
-    /// Opens one of them.
+    /// Opens a GPU by its index.
     pub fn open(index: usize) -> Result<Self, DeviceError> {
         let count = Self::count()?;
         if index >= count {
             return Err(DeviceError::NoGpu(format!("number {index} of {count}, counted from 0")));
         }
         Self::require_compiler()?;
-        let device = result::device::get(index as i32).map_err(|error| failed("cuDeviceGet", error))?;
+        let device = result::device::get(index as i32).or_failed("cuDeviceGet")?;
         context::enter(device)?;
         let description = describe(device)?;
         let streams = vec![Stream::new(Priority::Computes)?];
@@ -130,37 +137,32 @@ impl Gpu {
             cudnn: None,
             staging: None,
             groups: BTreeMap::new(),
-            events: Events::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
-            timed_events: Events::new(sys::CUevent_flags::CU_EVENT_DEFAULT),
+            events: EventPool::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
+            timed_events: EventPool::new(sys::CUevent_flags::CU_EVENT_DEFAULT),
             marks: Vec::new(),
             stop: None,
         })
     }
 
-    /// What it is.
+    /// Its properties.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// The stream that is told what comes next.
-    pub fn selected(&self) -> &Stream {
+    /// The stream of the calls that follow.
+    fn selected(&self) -> &Stream {
         &self.streams[self.selected]
     }
 
-    /// Another stream that computes.
-    pub fn stream(&self) -> Result<Stream, DeviceError> {
-        Stream::new(Priority::Computes)
-    }
-
-    /// Waits for all that is on a stream.
-    pub fn finish_stream(&self, on: &Stream) -> Result<(), DeviceError> {
+    /// Waits until a stream is idle.
+    fn finish_stream(&self, on: &Stream) -> Result<(), DeviceError> {
         self.wait_until(|| on.is_idle())
     }
 
-    /// Lets the host wait. An error gives up all communicators: the other ranks' kernels wait for this one's no longer.
+    /// Lets the host wait. An error aborts all communicators, so that the other ranks' kernels stop waiting for this one's.
     ///
     /// # Errors
-    /// `Stopped` if the run ends meanwhile; `Communicator` if NCCL reports a failure, be it behind the wait.
+    /// `Stopped` if the run ends meanwhile; `Communicator` if NCCL reports a failure, also right after the wait.
     fn wait_until(&self, is_over: impl FnMut() -> Result<bool, DeviceError>) -> Result<(), DeviceError> {
         let stops = || self.stop.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
         let check = || if stops() { Err(DeviceError::Stopped) } else { self.check_groups() };
@@ -171,26 +173,25 @@ impl Gpu {
         self.groups.values().try_for_each(Communicator::check)
     }
 
-    /// Ends what is under way on all communicators.
+    /// Aborts all communicators.
     fn abort(&self) {
         self.groups.values().for_each(Communicator::abort);
     }
 
-    /// Does work whose events nobody uses again: one that was recorded into a graph stands for nothing outside of that.
-    pub(super) fn with_events_of_its_own<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        let events = Events::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
+    /// Runs `work` with a new pool of events, since an event captured into a graph can't be reused outside of it.
+    pub(super) fn with_own_events<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let events = EventPool::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let before = std::mem::replace(&mut self.events, events);
         let done = work(self);
         self.events = before;
         done
     }
 
-    /// New host memory that copies use without a detour.
-    pub fn pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
+    /// New pinned host memory.
+    fn pinned(&self, bytes: usize) -> Result<Pinned, DeviceError> {
         // Flags 0: not write-combined, which would make reading it slow.
         // SAFETY: bytes may hold anything.
-        let at = unsafe { result::malloc_host(bytes.max(1), 0) }
-            .map_err(|error| failed("cuMemHostAlloc", error))?;
+        let at = unsafe { result::malloc_host(bytes.max(1), 0) }.or_failed("cuMemHostAlloc")?;
         Ok(Pinned { at: at.cast::<u8>(), bytes })
     }
 
@@ -207,19 +208,7 @@ impl Gpu {
             .map_err(|error| failed(&format!("launch of {}", launch.kernel), error))
     }
 
-    /// Lets cuDNN do attention on a stream, for which it has a plan.
-    pub fn attend_on(
-        &self,
-        attention: &Attention,
-        pass: Pass,
-        workspace: Address,
-        on: &Stream,
-    ) -> Result<(), DeviceError> {
-        let cudnn = self.cudnn.as_ref().and_then(|cudnn| cudnn.as_ref().ok());
-        cudnn.expect("it was asked for a plan before").run(attention, pass, workspace, on)
-    }
-
-    /// Compiles and loads all kernels now, the files beside each other.
+    /// Compiles all kernel files in parallel and loads all kernels.
     pub fn compile(&mut self) -> Result<(), DeviceError> {
         let architecture = &self.architecture();
         std::thread::scope(|scope| {
@@ -267,10 +256,10 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// Waits until nothing runs any more, or for as long as it is given; whether nothing does.
+    /// Waits until all streams are idle, at most `GRACE`; whether they are.
     fn comes_to_rest(&self) -> bool {
         let is_idle = || self.streams.iter().try_fold(true, |all, stream| Ok(all && stream.is_idle()?));
-        // A collective that a member has not come to would run without end.
+        // A collective that a member never enqueues would run without end.
         if !self.groups.is_empty() && is_idle() != Ok(true) {
             self.abort();
         }
@@ -283,7 +272,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         if !self.comes_to_rest() {
-            // What still runs may use all of it, and the driver would wait for that: it goes with the process.
+            // Running kernels may use all of it, and freeing would wait for them: the end of the process frees it.
             std::mem::forget(std::mem::take(&mut self.pinned));
             std::mem::forget((self.staging.take(), self.products.take(), self.cudnn.take()));
             std::mem::forget(std::mem::take(&mut self.groups));
@@ -302,22 +291,20 @@ impl Drop for Gpu {
     }
 }
 
-/// Loads all kernels of a module, which the driver otherwise does when each is launched first.
+/// Loads all kernels of a module now. By default the driver loads each at its first launch.
 fn load_all(module: sys::CUmodule) -> Result<(), DeviceError> {
     let mut count = 0;
-    // SAFETY: the module is loaded; the first call writes one number, and the second one at most so many functions.
+    // SAFETY: the module is loaded; the first call writes one number, and the second one at most `count` functions.
     let functions = unsafe {
-        sys::cuModuleGetFunctionCount(&mut count, module)
-            .result()
-            .map_err(|error| failed("cuModuleGetFunctionCount", error))?;
+        sys::cuModuleGetFunctionCount(&mut count, module).result().or_failed("cuModuleGetFunctionCount")?;
         let mut functions = vec![std::ptr::null_mut(); count as usize];
         sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module)
             .result()
-            .map_err(|error| failed("cuModuleEnumerateFunctions", error))?;
+            .or_failed("cuModuleEnumerateFunctions")?;
         functions
     };
     functions.into_iter().try_for_each(|function| {
         // SAFETY: it is one of the module's.
-        unsafe { sys::cuFuncLoad(function) }.result().map_err(|error| failed("cuFuncLoad", error))
+        unsafe { sys::cuFuncLoad(function) }.result().or_failed("cuFuncLoad")
     })
 }

@@ -1,49 +1,47 @@
-//! Launches that were recorded once and are started together: one call for a whole step.
+//! CUDA graphs: work captured once and launched by one call.
 
-use super::failed;
-use super::gpu::Gpu;
+use super::answer::OrFailed;
 use super::handles::Stream;
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys;
 
-/// What was recorded.
+/// An instantiated graph.
 #[derive(Debug)]
 pub struct Graph {
     ready: sys::CUgraphExec,
-    /// Behind what was made of it.
-    _recorded: Recorded,
+    /// Declared after `ready`, so that it is dropped later.
+    _captured: Captured,
 }
 
 #[derive(Debug)]
-struct Recorded(sys::CUgraph);
+struct Captured(sys::CUgraph);
 
 impl Graph {
-    /// Records what `work` puts on a stream that is alive, and on others that wait for it, without running it. All kernels must have
-    /// run before: compiling and loading are not allowed while recording.
-    pub(super) fn record_on(
-        gpu: &mut Gpu,
+    /// Captures what `work` enqueues on a stream that is alive, and on streams that wait for it, without running it. All kernels must
+    /// be loaded before: compiling and loading are not allowed during capture.
+    pub(super) fn capture(
         on: sys::CUstream,
-        work: impl FnOnce(&mut Gpu) -> Result<(), DeviceError>,
+        work: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<Self, DeviceError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
-        unsafe { stream::begin_capture(on, mode) }.map_err(|error| failed("cuStreamBeginCapture", error))?;
-        let worked = gpu.with_events_of_its_own(work);
+        unsafe { stream::begin_capture(on, mode) }.or_failed("cuStreamBeginCapture")?;
+        let worked = work();
         // SAFETY: recording began above; it ends also where the work failed.
-        let recorded = unsafe { stream::end_capture(on) }.map(Recorded);
+        let captured = unsafe { stream::end_capture(on) }.map(Captured);
         worked?;
-        let recorded = recorded.map_err(|error| failed("cuStreamEndCapture", error))?;
-        // SAFETY: it was just recorded.
-        let ready = unsafe { graph::instantiate(recorded.0, sys::CUgraphInstantiate_flags(0)) }
-            .map_err(|error| failed("cuGraphInstantiate", error))?;
-        Ok(Self { ready, _recorded: recorded })
+        let captured = captured.or_failed("cuStreamEndCapture")?;
+        // SAFETY: it was just captured.
+        let ready = unsafe { graph::instantiate(captured.0, sys::CUgraphInstantiate_flags(0)) }
+            .or_failed("cuGraphInstantiate")?;
+        Ok(Self { ready, _captured: captured })
     }
 
-    /// Puts all of it on a stream.
+    /// Enqueues it on a stream.
     pub fn launch(&self, on: &Stream) -> Result<(), DeviceError> {
         // SAFETY: both are alive.
-        unsafe { graph::launch(self.ready, on.0) }.map_err(|error| failed("cuGraphLaunch", error))
+        unsafe { graph::launch(self.ready, on.0) }.or_failed("cuGraphLaunch")
     }
 }
 
@@ -54,7 +52,7 @@ impl Drop for Graph {
     }
 }
 
-impl Drop for Recorded {
+impl Drop for Captured {
     fn drop(&mut self) {
         // Work that failed may leave none.
         if !self.0.is_null() {

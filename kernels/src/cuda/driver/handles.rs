@@ -1,22 +1,21 @@
-//! What the driver hands out beside memory of the GPU and events: streams, pinned memory of the host.
+//! Streams and pinned memory of the host.
 
-use super::events::answered;
-use super::failed;
-use crate::cuda::launch::DeviceError;
+use super::answer::{OrFailed, is_done};
+use crate::cuda::error::DeviceError;
 use cudarc::driver::result::{self, stream};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 
-/// Work in order. What is on different streams has no order but by events.
+/// A queue of work in order. Only events order work of different streams.
 #[derive(Debug)]
 pub struct Stream(pub(super) sys::CUstream);
 
-/// Whose kernels a GPU begins first where several streams have some.
+/// Which stream's kernels a GPU starts first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Priority {
-    /// Those of streams that compute come last.
+    /// Lowest: kernels that compute.
     Computes,
-    /// A collective that has begun on other GPUs should not wait behind a kernel that fills this one.
+    /// Highest: a collective that runs on other GPUs should not wait behind a kernel that fills this one.
     Communicates,
 }
 
@@ -27,22 +26,22 @@ impl Stream {
         // SAFETY: it writes two numbers. Greater priorities are smaller numbers; without any, both are 0.
         unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
             .result()
-            .map_err(|error| failed("cuCtxGetStreamPriorityRange", error))?;
+            .or_failed("cuCtxGetStreamPriorityRange")?;
         let number = if priority == Priority::Computes { least } else { greatest };
-        // It does not wait for the default stream, nor that for it.
+        // No implicit order with the default stream.
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut made = std::ptr::null_mut();
         // SAFETY: it writes one pointer.
         unsafe { sys::cuStreamCreateWithPriority(&mut made, flags, number) }
             .result()
-            .map_err(|error| failed("cuStreamCreateWithPriority", error))?;
+            .or_failed("cuStreamCreateWithPriority")?;
         Ok(Self(made))
     }
 
-    /// Whether all is done that is on it.
+    /// Whether all its work is done.
     pub(super) fn is_idle(&self) -> Result<bool, DeviceError> {
         // SAFETY: it is alive.
-        answered("cuStreamQuery", unsafe { sys::cuStreamQuery(self.0) })
+        is_done("cuStreamQuery", unsafe { sys::cuStreamQuery(self.0) })
     }
 }
 
@@ -53,7 +52,7 @@ impl Drop for Stream {
     }
 }
 
-/// Host memory that the GPU copies from and to by itself.
+/// Page-locked host memory, which the GPU copies from and to by itself.
 #[derive(Debug)]
 pub struct Pinned {
     pub(super) at: *mut u8,
@@ -63,7 +62,7 @@ pub struct Pinned {
 impl Pinned {
     /// Its bytes. Whoever copies into it on a stream waits for the stream before looking.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: it was allocated with that size and is borrowed as a whole.
+        // SAFETY: it was allocated with that size, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
     }
 }

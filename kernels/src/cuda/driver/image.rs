@@ -1,9 +1,8 @@
-//! Kernels compiled by NVRTC, and kept in the user's cache folder.
+//! Kernels compiled by NVRTC and cached in the user's cache folder.
 
-use super::failed;
-use crate::cuda::cache_folder;
-use crate::cuda::launch::DeviceError;
-use crate::cuda::source::File;
+use super::answer::OrFailed;
+use crate::cuda::error::DeviceError;
+use crate::cuda::source::{File, cache_folder};
 use cudarc::nvrtc;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -14,13 +13,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// A file and an architecture.
 type Key = (&'static str, String);
 
-/// Machine code, or why there is none.
+/// Machine code, or the compiler's error.
 type Image = Result<Arc<Vec<u8>>, DeviceError>;
 
-/// What was made so far, or is being made.
+/// Images that are compiled or being compiled.
 type Images = Mutex<BTreeMap<Key, Arc<OnceLock<Image>>>>;
 
-/// As `compile`, once for all threads, which may share a GPU, and kept on disk for later runs: the compiler takes seconds.
+/// As `compile`, once for all threads of the process, and cached on disk for later runs: the compiler takes seconds.
 pub(super) fn compiled(file: &File, architecture: &str) -> Image {
     static IMAGES: Images = Mutex::new(BTreeMap::new());
     once(&IMAGES, (file.name, architecture.to_owned()), || {
@@ -37,24 +36,24 @@ pub(super) fn compiled(file: &File, architecture: &str) -> Image {
     })
 }
 
-/// Made by the first thread that asks; others that ask for the same wait, and those that ask for another one do not.
+/// Made by the first thread that asks. Other threads wait only if they ask for the same image.
 fn once(images: &Images, key: Key, make: impl FnOnce() -> Image) -> Image {
     let place = Arc::clone(images.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
     place.get_or_init(make).clone()
 }
 
-/// Where the machine code of a file is kept: known by its text, the architecture and the compiler.
+/// The cache file of a kernel file: its name holds a hash of the text and the compiler's version, and the architecture.
 fn kept_image(file: &File, architecture: &str) -> Option<PathBuf> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: it writes two numbers.
     unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
     let mut hasher = DefaultHasher::new();
-    (file.whole(), major, minor).hash(&mut hasher);
+    (file.full_text(), major, minor).hash(&mut hasher);
     let name = format!("{}-{architecture}-{:016x}.cubin", file.name, hasher.finish());
     Some(cache_folder()?.join("kernels").join(name))
 }
 
-/// Written under another name first: what has its name is whole.
+/// Writes under a temporary name first, so that a file with the final name is complete.
 fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
     std::fs::create_dir_all(path.parent().expect("it is in a folder"))?;
     let draft = path.with_extension(std::process::id().to_string());
@@ -65,8 +64,8 @@ fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
 /// Machine code of a file for an architecture, `sm_90` or the like.
 fn compile(file: &File, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     use nvrtc::result::{compile_program, create_program, destroy_program, get_program_log};
-    let text = CString::new(file.whole()).expect("kernel files have no zeros");
-    let program = create_program(&text, None).map_err(|error| failed("nvrtcCreateProgram", error))?;
+    let text = CString::new(file.full_text()).expect("kernel files have no zeros");
+    let program = create_program(&text, None).or_failed("nvrtcCreateProgram")?;
     let options =
         [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "-default-device".into()];
     // SAFETY: the program is destroyed once, at the end.
@@ -92,19 +91,16 @@ unsafe fn machine_code(program: nvrtc::sys::nvrtcProgram) -> Result<Vec<u8>, Dev
     let mut size = 0;
     // SAFETY: the caller's promise, and the buffer has the size that the compiler asks for.
     unsafe {
-        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size)
-            .result()
-            .map_err(|error| failed("nvrtcGetCUBINSize", error))?;
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().or_failed("nvrtcGetCUBINSize")?;
         let mut code = vec![0u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast())
-            .result()
-            .map_err(|error| failed("nvrtcGetCUBIN", error))?;
+        nvrtc::sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result().or_failed("nvrtcGetCUBIN")?;
         Ok(code)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::answer::failed;
     use super::super::library::Library;
     use super::*;
     use crate::cuda::source::FILES;
@@ -112,17 +108,17 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn files_are_compiled_beside_each_other_and_each_once() {
+    fn files_are_compiled_in_parallel_and_each_once() {
         let images = Images::default();
         let key = |name| (name, "sm_90".to_owned());
-        let ((tell, told), (begin, begun)) = (mpsc::channel(), mpsc::channel());
+        let ((finish, finished), (begin, begun)) = (mpsc::channel(), mpsc::channel());
         let image = |code| Ok(Arc::new(vec![code]));
         let images = &images;
         std::thread::scope(|scope| {
             // The first file is ready only when the second one is.
             let make_first = move || {
                 begin.send(()).unwrap();
-                match told.recv_timeout(Duration::from_secs(20)) {
+                match finished.recv_timeout(Duration::from_secs(20)) {
                     Ok(()) => image(1),
                     Err(error) => Err(failed("the second file", error)),
                 }
@@ -131,7 +127,7 @@ mod tests {
             begun.recv().unwrap();
             assert_eq!(once(images, key("second"), || image(2)), image(2));
             // Whoever no longer waits has failed.
-            let _ = tell.send(());
+            let _ = finish.send(());
             assert_eq!(first.join().unwrap(), image(1));
         });
         assert_eq!(once(images, key("first"), || image(3)), image(1));

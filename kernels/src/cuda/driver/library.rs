@@ -1,19 +1,16 @@
-//! Which of NVIDIA's libraries are there. cudarc panics where one is missing, so each is asked for before its first use.
+//! Which of NVIDIA's libraries are installed. cudarc panics if one is missing, so `require` comes before the first use of each.
 //!
 //! The system's loader comes first: `LD_LIBRARY_PATH` and its own folders. What it does not find is loaded from the folders in
 //! `places` by its full path. cudarc, which opens libraries by name, then gets the loaded one: the loader compares names with those
 //! that loaded libraries call themselves (`DT_SONAME`). NCCL's only name is none that cudarc tries, so `nccl` opens it itself.
 
-mod places;
-
 use super::nccl::{self, Nccl};
-use crate::cuda::launch::DeviceError;
-use places::Places;
+use super::places::Places;
+use crate::cuda::error::DeviceError;
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// One of them.
+/// One of NVIDIA's libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     /// The driver.
@@ -65,14 +62,14 @@ impl Library {
         }
     }
 
-    /// Whether it is there; asked once.
+    /// Whether it is installed; looked up once.
     pub fn is_there(self) -> bool {
         static FOUND: [OnceLock<bool>; 5] = [const { OnceLock::new() }; 5];
         *FOUND[self as usize].get_or_init(|| match self {
-            // The driver is the system's alone.
+            // Only the system's own folders hold the driver.
             Library::Driver => self.is_found(),
             Library::Nccl => Nccl::get().is_some_and(|loaded| loaded.is_ok()),
-            _ => self.is_found() || self.load_from(places()) && self.is_found(),
+            _ => self.is_found() || self.load_from(Places::of_process()) && self.is_found(),
         })
     }
 
@@ -90,9 +87,9 @@ impl Library {
         }
     }
 
-    /// Loads it for the rest of the process, and what it looks for by name itself; whether it was in one of the folders.
+    /// Loads it, and the libraries that it opens by name, for the rest of the process; whether a folder had it.
     fn load_from(self, places: &Places) -> bool {
-        let Some(library) = open_in(self.files(), places) else { return false };
+        let Some(library) = places.open(self.files()) else { return false };
         if self == Library::Nvrtc {
             load_builtins(places);
         }
@@ -100,13 +97,13 @@ impl Library {
         true
     }
 
-    /// Its name and version as people write them, if it is there and tells.
+    /// Its name and version as messages show them; `None` if it is missing or has no version function.
     pub fn version(self) -> Option<String> {
         let [major, minor, patch] = self.parts()?;
         Some(format!("{} {major}.{minor}.{patch}", self.name()))
     }
 
-    /// The three parts of its version, if it is there and tells.
+    /// The three parts of its version; `None` if it is missing or has no version function.
     pub fn parts(self) -> Option<[usize; 3]> {
         if !self.is_there() {
             return None;
@@ -122,12 +119,15 @@ impl Library {
         }
     }
 
-    /// An error that says where it was looked for, if it is not there.
+    /// Checks that it is installed.
+    ///
+    /// # Errors
+    /// `Missing`, with the folders that were searched.
     pub fn require(self) -> Result<(), DeviceError> {
         if self.is_there() {
             return Ok(());
         }
-        // A library without a function that is needed is there, and is of no use.
+        // NCCL is installed, but too old to have a function that is called here.
         if let (Library::Nccl, Some(Err(error))) = (self, Nccl::get()) {
             return Err(error);
         }
@@ -136,7 +136,9 @@ impl Library {
         let path_of_several = path.trim_end_matches(',');
         let places = match self {
             Library::Driver => format!("{path} and the system's library folders"),
-            _ => format!("{path_of_several}, the system's library folders, {}", places().written()),
+            _ => {
+                format!("{path_of_several}, the system's library folders, {}", Places::of_process().written())
+            }
         };
         Err(DeviceError::Missing {
             library: self.name(),
@@ -147,25 +149,7 @@ impl Library {
     }
 }
 
-/// The folders beside those of the system's loader, looked up once.
-fn places() -> &'static Places {
-    static PLACES: OnceLock<Places> = OnceLock::new();
-    PLACES.get_or_init(|| Places::of(&|name| std::env::var_os(name)))
-}
-
-/// The first library of such names that the system's loader finds, or else the first one in a folder beside.
-pub(super) fn open(names: &[&str]) -> Option<libloading::Library> {
-    open_in(names, places())
-}
-
-fn open_in(names: &[&str], places: &Places) -> Option<libloading::Library> {
-    let of_folders = places.folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
-    let all = names.iter().map(PathBuf::from).chain(of_folders);
-    // SAFETY: loading one of NVIDIA's libraries runs its initialisers, which is what its use does anyway.
-    all.map(|path| unsafe { libloading::Library::new(path) }).find_map(Result::ok)
-}
-
-/// Loads what NVRTC opens by name when it compiles: a library whose name ends with its own version.
+/// Loads the library that NVRTC opens by name when it compiles; that name ends with NVRTC's version.
 fn load_builtins(places: &Places) {
     let entries = places.folders.iter().flat_map(std::fs::read_dir).flatten().flatten();
     let is_one = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with("libnvrtc-builtins.so."));
@@ -204,24 +188,6 @@ mod tests {
                     assert_eq!(in_packages, library != Library::Driver, "{text}");
                 }
             }
-        }
-    }
-
-    /// A folder that goes with this.
-    pub(in crate::cuda::driver) struct Temporary(pub PathBuf);
-
-    impl Temporary {
-        /// An empty one.
-        pub fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("trainwright-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&folder).unwrap();
-            Self(folder.canonicalize().unwrap())
-        }
-    }
-
-    impl Drop for Temporary {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 }

@@ -2,18 +2,19 @@
 //!
 //! cudarc's own table is not used: it looks for `libnccl.so`, and NCCL's packages install `libnccl.so.2` alone. Its types are.
 
-use super::library;
-use crate::cuda::launch::DeviceError;
+use super::answer::failed;
+use super::places::Places;
+use crate::cuda::error::DeviceError;
 use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclUniqueId};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// What every function answers: 0, or what went wrong. Not an enum, since later versions have more answers.
+/// Every function's result: 0 or an error. Not an enum, since later versions have more errors.
 pub(super) type Answer = u32;
 
 /// ncclSuccess.
 const SUCCESS: Answer = 0;
-/// ncclInProgress: no error either.
+/// ncclInProgress: not an error.
 const IN_PROGRESS: Answer = 7;
 
 /// Names of the library, the first one first.
@@ -30,7 +31,7 @@ macro_rules! functions {
         }
 
         impl Nccl {
-            /// Those of a library.
+            /// Looks the functions up in a library.
             fn of(library: libloading::Library) -> Result<Self, DeviceError> {
                 $(
                     // SAFETY: NCCL's function of that name has that signature in all versions 2.x from 2.14 on.
@@ -64,14 +65,14 @@ functions! {
 }
 
 fn missing(name: &[u8], error: &libloading::Error) -> DeviceError {
-    super::failed("libnccl.so.2", format_args!("it has no {}: {error}", String::from_utf8_lossy(name)))
+    failed("libnccl.so.2", format_args!("it has no {}: {error}", String::from_utf8_lossy(name)))
 }
 
 impl Nccl {
-    /// The library of this process, which stays loaded; `None` if it is not there.
+    /// The process's library, which stays loaded; `None` if it is not installed.
     pub fn get() -> Option<Result<&'static Self, DeviceError>> {
         static LOADED: OnceLock<Option<Result<Nccl, DeviceError>>> = OnceLock::new();
-        let loaded = LOADED.get_or_init(|| library::open(&FILES).map(Self::of)).as_ref()?;
+        let loaded = LOADED.get_or_init(|| Places::of_process().open(&FILES).map(Self::of)).as_ref()?;
         Some(loaded.as_ref().map_err(DeviceError::clone))
     }
 
@@ -90,11 +91,11 @@ impl Nccl {
     pub fn done(&self, call: &str, answer: Answer) -> Result<(), DeviceError> {
         match answer {
             SUCCESS | IN_PROGRESS => Ok(()),
-            _ => Err(super::failed(call, format_args!("{}", self.words(answer)))),
+            _ => Err(failed(call, format_args!("{}", self.words(answer)))),
         }
     }
 
-    /// What NCCL says of a failure.
+    /// NCCL's message for an error.
     fn words(&self, answer: Answer) -> String {
         // SAFETY: both give texts that stay until NCCL is called again, and take no communicator into account.
         let texts = unsafe { [(self.get_error_string)(answer), (self.get_last_error)(std::ptr::null_mut())] };
@@ -106,10 +107,10 @@ impl Nccl {
         texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")
     }
 
-    /// What went wrong on a communicator since it was made, behind calls that had returned.
+    /// A communicator's asynchronous error.
     ///
     /// # Errors
-    /// `Communicator`, if anything did.
+    /// `Communicator` if there is one.
     ///
     /// # Safety
     /// The communicator is alive.

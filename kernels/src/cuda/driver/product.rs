@@ -1,24 +1,25 @@
-//! Matrix products by cublasLt, with what can be done to the result before it is written.
+//! Matrix products by cublasLt, with its epilogues.
 
-use super::failed;
-use super::gpu::Gpu;
+use super::answer::OrFailed;
 use super::handles::Stream;
 use super::library::Library;
-use crate::cuda::eight::EightProduct;
-use crate::cuda::launch::{Address, Device, DeviceError, Number};
+use crate::cuda::device::Device;
+use crate::cuda::error::DeviceError;
+use crate::cuda::fp8::Fp8Product;
+use crate::cuda::launch::{Address, Number};
 use crate::cuda::product::{Compute, Epilogue, Operands, Product};
 use cudarc::cublaslt::{result, sys};
 use std::collections::HashMap;
 use std::ffi::c_void;
 
-/// cublasLt with the algorithms it has chosen so far.
+/// cublasLt with the algorithms chosen so far.
 #[derive(Debug)]
 pub struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: Address,
-    /// By how their addresses are aligned, too.
+    /// By product and alignment of the operands in bytes.
     chosen: HashMap<(Product, u32), Chosen>,
-    pub(super) chosen_eight: HashMap<(EightProduct, u32), Chosen>,
+    pub(super) chosen_fp8: HashMap<(Fp8Product, u32), Chosen>,
 }
 
 /// Descriptors and algorithm of a product.
@@ -30,10 +31,10 @@ pub(super) struct Chosen {
     pub algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
-/// What a descriptor names beside the matrices, where it is given.
+/// Addresses among a descriptor's attributes: bias, auxiliary matrix, scales. `NULL` ones are left out.
 pub(super) type Pointers = Vec<(sys::cublasLtMatmulDescAttributes_t, Address)>;
 
-/// A call of a product that was chosen.
+/// A call of a product with its chosen algorithm.
 pub(super) struct Call<'a> {
     pub chosen: &'a Chosen,
     pub pointers: Pointers,
@@ -44,19 +45,19 @@ pub(super) struct Call<'a> {
     pub on: &'a Stream,
 }
 
-/// What NVIDIA recommends for Hopper.
+/// Bytes; NVIDIA's recommendation for Hopper.
 const WORKSPACE: usize = 32 << 20;
 
 impl Products {
-    /// Asks for the library and takes its workspace from the GPU's memory.
-    pub fn new(gpu: &mut Gpu) -> Result<Self, DeviceError> {
+    /// Loads the library and allocates its workspace on the device.
+    pub fn new(device: &mut dyn Device) -> Result<Self, DeviceError> {
         Library::CublasLt.require()?;
-        let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;
-        let (chosen, chosen_eight) = (HashMap::new(), HashMap::new());
-        Ok(Self { handle, workspace: gpu.allocate(WORKSPACE)?, chosen, chosen_eight })
+        let handle = result::create_handle().or_failed("cublasLtCreate")?;
+        let (chosen, chosen_fp8) = (HashMap::new(), HashMap::new());
+        Ok(Self { handle, workspace: device.allocate(WORKSPACE)?, chosen, chosen_fp8 })
     }
 
-    /// Puts a product on a stream; two at a time would share the workspace, so they are on one stream or wait.
+    /// Enqueues a product. All products share one workspace, so the caller uses one stream or orders its streams.
     pub fn multiply(&mut self, product: Product, at: Operands, on: &Stream) -> Result<(), DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
         let alignment = alignment(&[at.left, at.right, at.out, at.aux, at.bias]);
@@ -77,7 +78,7 @@ impl Products {
         })
     }
 
-    /// Puts a product that was chosen on a stream.
+    /// Enqueues a product with its chosen algorithm.
     pub(super) fn call(&self, call: Call) -> Result<(), DeviceError> {
         let Chosen { description, layouts: [right_layout, left_layout, out_layout], algorithm } = call.chosen;
         let (one, beta) = (1.0f32, if call.accumulate { 1.0f32 } else { 0.0 });
@@ -106,11 +107,10 @@ impl Products {
                 call.on.0.cast(),
             )
         }
-        .map_err(|error| failed("cublasLtMatmul", error))
+        .or_failed("cublasLtMatmul")
     }
 
-    /// cublasLt's matrices lie column after column, so it is given the transposed product: outᵀ = rightᵀ leftᵀ, whose
-    /// matrices lie as ours do.
+    /// cublasLt's matrices are column-major, so it gets the transposed product outᵀ = rightᵀ leftᵀ of our row-major ones.
     fn choose(&self, product: Product, pointers: &Pointers, alignment: u32) -> Result<Chosen, DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
         let compute = match product.compute {
@@ -120,7 +120,7 @@ impl Products {
             _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
         };
         let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)
-            .map_err(|error| failed("cublasLtMatmulDescCreate", error))?;
+            .or_failed("cublasLtMatmulDescCreate")?;
         let layout = |rows: usize, columns: usize, number: Number| layout_of(rows, columns, kind_of(number));
         let lies = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
         let right = lies(product.inner, product.columns, product.right_transposed);
@@ -157,8 +157,8 @@ impl Products {
         }
     }
 
-    /// The library's choice for matrices that begin at multiples of `alignment` bytes. It takes the alignment of a bias and the
-    /// like from the pointers themselves, and looks at nothing there.
+    /// The library's choice for matrices aligned to `alignment` bytes. It takes the alignment of a bias and the like from their
+    /// pointers, which it does not dereference.
     pub(super) fn algorithm(
         &self,
         description: sys::cublasLtMatmulDesc_t,
@@ -169,12 +169,11 @@ impl Products {
         use sys::cublasLtMatmulPreferenceAttributes_t::*;
         // SAFETY: the descriptor is alive.
         unsafe { point(description, pointers)? };
-        let preference =
-            result::create_matmul_pref().map_err(|error| failed("cublasLtMatmulPreferenceCreate", error))?;
+        let preference = result::create_matmul_pref().or_failed("cublasLtMatmulPreferenceCreate")?;
         let prefer = |attribute, value: *const c_void, size| {
             // SAFETY: the preference is alive, and `value` points to that many bytes.
             unsafe { result::set_matmul_pref_attribute(preference, attribute, value, size) }
-                .map_err(|error| failed("cublasLtMatmulPreferenceSetAttribute", error))
+                .or_failed("cublasLtMatmulPreferenceSetAttribute")
         };
         let workspace = WORKSPACE as u64;
         prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8)?;
@@ -204,13 +203,14 @@ impl Products {
     }
 }
 
-/// By what addresses can all be divided, up to 256, as far as algorithms depend on it. Nothing is everywhere.
+/// The common alignment of addresses in bytes, at most 256, above which algorithms don't differ. `NULL` has any alignment.
 pub(super) fn alignment(addresses: &[Address]) -> u32 {
     let together = addresses.iter().fold(256, |together, address| together | address.0);
     1 << together.trailing_zeros()
 }
 
-/// An address near one that is given, with that alignment and no better one: what is chosen for it does for all that have it.
+/// An address with exactly that alignment, in bytes, close to the given one: an algorithm chosen for it suits all addresses with that
+/// alignment. `NULL` stays `NULL`.
 pub(super) fn worst(address: Address, alignment: u32) -> Address {
     let alignment = u64::from(alignment);
     match address {
@@ -226,7 +226,7 @@ unsafe fn point(description: sys::cublasLtMatmulDesc_t, pointers: &Pointers) -> 
     given.try_for_each(|(attribute, address)| unsafe { set(description, *attribute, &address.0) })
 }
 
-/// What cublasLt calls such numbers.
+/// cublasLt's data type.
 pub(super) fn kind_of(number: Number) -> sys::cudaDataType {
     match number {
         Number::F32 => sys::cudaDataType::CUDA_R_32F,
@@ -234,14 +234,14 @@ pub(super) fn kind_of(number: Number) -> sys::cudaDataType {
     }
 }
 
-/// That of rows × columns that lie row after row, which cublasLt sees as columns × rows.
+/// The layout of a row-major matrix of rows × columns, which cublasLt sees as columns × rows.
 pub(super) fn layout_of(
     rows: usize,
     columns: usize,
     kind: sys::cudaDataType,
 ) -> Result<sys::cublasLtMatrixLayout_t, DeviceError> {
     result::create_matrix_layout(kind, columns as u64, rows as u64, columns as i64)
-        .map_err(|error| failed("cublasLtMatrixLayoutCreate", error))
+        .or_failed("cublasLtMatrixLayoutCreate")
 }
 
 /// SAFETY: the description is alive, and T is what the attribute is.
@@ -253,14 +253,14 @@ pub(super) unsafe fn set<T>(
     let pointer = std::ptr::from_ref(value).cast::<c_void>();
     // SAFETY: the caller's promise.
     unsafe { result::set_matmul_desc_attribute(description, attribute, pointer, size_of::<T>()) }
-        .map_err(|error| failed("cublasLtMatmulDescSetAttribute", error))
+        .or_failed("cublasLtMatmulDescSetAttribute")
 }
 
 impl Drop for Products {
     fn drop(&mut self) {
         // SAFETY: each is destroyed here alone.
         unsafe {
-            for chosen in self.chosen.values().chain(self.chosen_eight.values()) {
+            for chosen in self.chosen.values().chain(self.chosen_fp8.values()) {
                 let _ = result::destroy_matmul_desc(chosen.description);
                 for layout in chosen.layouts {
                     let _ = result::destroy_matrix_layout(layout);

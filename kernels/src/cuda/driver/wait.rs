@@ -1,17 +1,17 @@
-//! How the host waits for a GPU: it asks again and again, so that every wait can be given up.
+//! How the host waits for a GPU: it polls, so that each wait can be ended.
 //!
 //! `cuStreamSynchronize` and `cuEventSynchronize` would not return while a kernel of NCCL waits for a rank that is gone.
 
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
 use std::time::Duration;
 
-/// How often the GPU is asked without a pause: some tens of microseconds, in which short work ends.
+/// Polls without a pause: some tens of microseconds, enough for short work.
 const EAGER: u32 = 64;
 /// The first pause, which doubles up to the longest one.
 const PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_micros(640);
 
-/// Asks until `is_over`; asks `check` before each pause.
+/// Polls `is_over` until it is true, and calls `check` before each pause.
 ///
 /// # Errors
 /// The first error of either.

@@ -1,16 +1,16 @@
 //! Kernel files compiled as C++.
 
-use super::super::launch::DeviceError;
+use super::super::error::DeviceError;
 use super::super::source::{COMMON, FILES};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is compiled with each kernel file.
+/// The sources compiled with each kernel file.
 const SOURCES: [(&str, &str); 2] =
     [("emulator.h", include_str!("emulator.h")), ("emulator.cpp", include_str!("emulator.cpp"))];
 
-/// An access that is not aligned ends the process, as it ends a GPU's context.
+/// A misaligned access ends the process, as it destroys a GPU's context.
 const OPTIONS: [&str; 9] = [
     "-std=c++17",
     "-O1",
@@ -23,13 +23,13 @@ const OPTIONS: [&str; 9] = [
     "-fsanitize-undefined-trap-on-error",
 ];
 
-/// The library of a kernel file: known by its sources, so that one that is there need not be made.
+/// The library of a kernel file, compiled unless the folder holds it: its name has a hash of the sources.
 pub(super) fn compiled(folder: &Path, compiler: &str, name: &str) -> Result<PathBuf, DeviceError> {
     let file = FILES.iter().find(|file| file.name == name).expect("it is one of them");
     let commons = COMMON.map(|common| (format!("{}.cuh", common.name), common.text));
-    let own = (format!("{name}.cu"), file.text);
+    let kernel_file = (format!("{name}.cu"), file.text);
     let known = SOURCES.map(|(name, text)| (name.to_owned(), text));
-    let sources: Vec<(String, &str)> = known.into_iter().chain(commons).chain([own]).collect();
+    let sources: Vec<(String, &str)> = known.into_iter().chain(commons).chain([kernel_file]).collect();
     let mut hasher = DefaultHasher::new();
     (&sources, compiler, OPTIONS).hash(&mut hasher);
     let library = folder.join(format!("{name}-{:016x}.so", hasher.finish()));
@@ -38,7 +38,7 @@ pub(super) fn compiled(folder: &Path, compiler: &str, name: &str) -> Result<Path
     }
     let failed = |what: &str| DeviceError::Emulator(format!("{name}.cu as C++: {what}"));
     let of_system = |error: std::io::Error| failed(&error.to_string());
-    // Others may be at the same: each works in a folder of its own, and the last step is one.
+    // Other processes may compile the same file: each uses its own folder, and the rename is atomic.
     let number = std::process::id();
     let work = folder.join(format!("{name}-{number}-{:?}", std::thread::current().id()));
     std::fs::create_dir_all(&work).map_err(of_system)?;

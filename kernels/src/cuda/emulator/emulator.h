@@ -1,6 +1,6 @@
 // A GPU of one thread at a time: what the kernel files need in order to be compiled as C++ and run on a CPU.
 //
-// The threads of a block are fibers on one operating-system thread; a fiber runs until it meets a barrier or an exchange within
+// The threads of a block are fibers on one operating-system thread; a fiber runs until it reaches a barrier or an exchange within
 // its warp and then hands over to the next. Blocks run one after the other. It finds wrong indices, wrong arithmetic, missing
 // barriers (a launch is run with the threads in several orders, in some of which a warp runs as far ahead of the others as
 // barriers let it; none of that may matter), missing waits for asynchronous copies

@@ -1,17 +1,16 @@
 //! Graphs of operations by plain loops in f64.
 
-use super::bf16_bits;
 use super::memory::{Memory, inside, inside_mut};
 use crate::cuda::attention::Attention;
 use crate::cuda::fused::graph::{
-    Data, Function, Graph, Layout, Operation, Place, Reduction, Tensor, TensorId,
+    Data, Function, Graph, Layout, Operation, Reduction, Storage, Tensor, TensorId,
 };
-use crate::cuda::launch::Address;
+use crate::cuda::launch::{Address, bf16_bits};
 
-/// Numbers of a tensor, packed.
+/// Elements of a tensor, packed.
 type Values = Vec<f64>;
 
-/// What a graph reads and writes: from where, how many bytes, whether they are written.
+/// The memory that a graph reads and writes: address, bytes, whether it is written.
 pub(super) fn touched(
     graph: &Graph,
     attention: &Attention,
@@ -25,7 +24,7 @@ pub(super) fn touched(
     each.collect()
 }
 
-/// Does all operations.
+/// Computes all operations.
 pub(super) fn run(graph: &Graph, attention: &Attention, workspace: Address, memory: &mut Memory) {
     let mut values: Vec<Values> =
         graph.tensors.iter().map(|tensor| first_values(tensor, attention, workspace, memory)).collect();
@@ -48,13 +47,13 @@ fn out_of(operation: &Operation) -> TensorId {
         Operation::Product { out, .. }
         | Operation::Pointwise { out, .. }
         | Operation::Reduce { out, .. }
-        | Operation::Turn { out, .. } => *out,
+        | Operation::Transpose { out, .. } => *out,
     }
 }
 
 fn given(tensor: &Tensor, attention: &Attention, workspace: Address) -> Option<Address> {
-    match tensor.place {
-        Place::Given(part) => Some(part.address(attention, workspace)),
+    match tensor.storage {
+        Storage::Given(part) => Some(part.address(attention, workspace)),
         _ => None,
     }
 }
@@ -77,11 +76,11 @@ fn places(sizes: [i64; 4]) -> impl Iterator<Item = [i64; 4]> {
     (0..count).map(move |at| [at / (b * c * d), at / (c * d) % b, at / d % c, at % d])
 }
 
-/// The number at a place among packed ones; where there are fewer, neighbours share one.
-fn at(own: [i64; 4], of: [i64; 4], place: [i64; 4]) -> usize {
+/// The index in a packed tensor of size `own` of a place in one of size `of`; smaller dimensions are broadcast in groups.
+fn at(from: [i64; 4], of: [i64; 4], place: [i64; 4]) -> usize {
     let index = (0..4).fold(0, |index, side| {
-        let share = of[side] / own[side];
-        index * own[side] + place[side] / share
+        let share = of[side] / from[side];
+        index * from[side] + place[side] / share
     });
     index as usize
 }
@@ -95,12 +94,12 @@ fn offset(tensor: &Tensor, place: [i64; 4]) -> usize {
     index as usize * size(tensor.data)
 }
 
-/// What is there before any operation; of what is made later, what is there by accident.
+/// The values before any operation; undefined for tensors that operations write.
 fn first_values(tensor: &Tensor, attention: &Attention, workspace: Address, memory: &Memory) -> Values {
-    match tensor.place {
-        Place::Between => Vec::new(),
-        Place::Scalar(part) => vec![f64::from(part.value(attention).expect("it is the host's"))],
-        Place::Given(part) => {
+    match tensor.storage {
+        Storage::Between => Vec::new(),
+        Storage::Scalar(part) => vec![f64::from(part.value(attention).expect("it is the host's"))],
+        Storage::Given(part) => {
             let all = inside(memory, part.address(attention, workspace), bytes(tensor));
             let read = |place| {
                 let from = offset(tensor, place);
@@ -128,14 +127,14 @@ fn done(graph: &Graph, operation: &Operation, values: &[Values]) -> Values {
     let sizes = |tensor: &TensorId| graph.tensors[tensor.0].layout.sizes;
     match operation {
         Operation::Product { left, right, out } => {
-            let (own, other, of) = (sizes(left), sizes(right), sizes(out));
+            let (left_sizes, right_sizes, of) = (sizes(left), sizes(right), sizes(out));
             let sum = |[a, b, row, column]: [i64; 4]| {
                 let term = |inner: i64| {
-                    let left = values[left.0][at(own, own, [a, b, row, inner])];
-                    let heads = [other[0], of[1], other[2], other[3]];
-                    left * values[right.0][at(other, heads, [a, b, inner, column])]
+                    let left = values[left.0][at(left_sizes, left_sizes, [a, b, row, inner])];
+                    let heads = [right_sizes[0], of[1], right_sizes[2], right_sizes[3]];
+                    left * values[right.0][at(right_sizes, heads, [a, b, inner, column])]
                 };
-                (0..own[3]).map(term).sum()
+                (0..left_sizes[3]).map(term).sum()
             };
             places(of).map(sum).collect()
         }
@@ -172,7 +171,7 @@ fn done(graph: &Graph, operation: &Operation, values: &[Values]) -> Values {
             }
             made
         }
-        Operation::Turn { x, out } => {
+        Operation::Transpose { x, out } => {
             let from = sizes(x);
             places(sizes(out)).map(|[a, b, c, d]| values[x.0][at(from, from, [a, b, d, c])]).collect()
         }

@@ -1,27 +1,28 @@
-//! Collectives and messages among emulators of a process, as NCCL's among GPUs. Every member of a collective brings its numbers,
-//! and goes on when all have. A message lies here from when it is sent until it is received.
+//! Collectives and messages between emulators of a process, as NCCL's between GPUs. Each member of a collective contributes its array
+//! and goes on when all have. A message is kept here from send to receive.
 
 use super::order::{Clock, Name};
 use crate::cuda::collective::{GroupName, Membership};
-use crate::cuda::launch::{DeviceError, StopFlag};
+use crate::cuda::device::StopFlag;
+use crate::cuda::error::DeviceError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What one member brings, and what its stream knew then.
-pub(super) type Brought = (Vec<f32>, Clock);
+/// One member's array, with the clock of its stream.
+pub(super) type Contribution = (Vec<f32>, Clock);
 
-/// The collectives that not all members have left, by the group and their number in it.
-type Meetings = BTreeMap<(GroupName, u64), (Vec<Option<Arc<Brought>>>, usize)>;
+/// Collectives that some members have not left, by group and number: the contributions, and how many members have left.
+type Exchanges = BTreeMap<(GroupName, u64), (Vec<Option<Arc<Contribution>>>, usize)>;
 
-static MEETINGS: Mutex<Meetings> = Mutex::new(BTreeMap::new());
+static EXCHANGES: Mutex<Exchanges> = Mutex::new(BTreeMap::new());
 static CHANGED: Condvar = Condvar::new();
 
-/// For how long the others are waited for: none comes who has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the other members, which may have failed.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A name that no other group of this process has.
+/// A name unique in this process.
 pub(super) fn new_name() -> GroupName {
     static NAMES: AtomicU64 = AtomicU64::new(0);
     let mut name = [0; 128];
@@ -33,16 +34,16 @@ pub(super) fn new_name() -> GroupName {
 static ENTERED: Mutex<BTreeMap<GroupName, usize>> = Mutex::new(BTreeMap::new());
 static ENTERS: Condvar = Condvar::new();
 
-/// How often a member that waits looks whether the run has ended.
-const LOOKS_EVERY: Duration = Duration::from_millis(20);
+/// How often a waiting member checks whether the run has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Waits while something is missing, and gives up when the run ends or after so long. The lock, and whether it came.
+/// Waits while something is missing, at most `timeout` or until the run ends. The lock, and whether it is there.
 fn wait_while<'a, T>(
     (changed, mut lock): (&Condvar, MutexGuard<'a, T>),
-    (patience, stop): (Duration, &StopFlag),
+    (timeout, stop): (Duration, &StopFlag),
     is_missing: impl Fn(&T) -> bool,
 ) -> Result<(MutexGuard<'a, T>, bool), DeviceError> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     while is_missing(&lock) {
         if stop.load(Ordering::Relaxed) {
             return Err(DeviceError::Stopped);
@@ -50,23 +51,23 @@ fn wait_while<'a, T>(
         if Instant::now() >= until {
             return Ok((lock, false));
         }
-        let pause = LOOKS_EVERY.min(patience);
+        let pause = POLL_INTERVAL.min(timeout);
         lock = changed.wait_timeout(lock, pause).unwrap_or_else(PoisonError::into_inner).0;
     }
     Ok((lock, true))
 }
 
-/// Waits until all members are in a group, as they are connected on a GPU.
+/// Waits until all members have entered a group, as NCCL waits to connect them.
 pub(super) fn enter(group: &Membership, stop: &StopFlag) -> Result<(), DeviceError> {
-    enter_within(group, (PATIENCE, stop))
+    enter_within(group, (TIMEOUT, stop))
 }
 
-fn enter_within(group: &Membership, patience: (Duration, &StopFlag)) -> Result<(), DeviceError> {
+fn enter_within(group: &Membership, timeout: (Duration, &StopFlag)) -> Result<(), DeviceError> {
     let mut entered = ENTERED.lock().unwrap_or_else(PoisonError::into_inner);
     *entered.entry(group.name).or_default() += 1;
     ENTERS.notify_all();
     let is_short = |entered: &BTreeMap<GroupName, usize>| entered[&group.name] < group.size;
-    let (entered, _) = wait_while((&ENTERS, entered), patience, is_short)?;
+    let (entered, _) = wait_while((&ENTERS, entered), timeout, is_short)?;
     match entered[&group.name] {
         came if came < group.size => {
             Err(DeviceError::Emulator(format!("{came} of {} members entered a group", group.size)))
@@ -75,8 +76,8 @@ fn enter_within(group: &Membership, patience: (Duration, &StopFlag)) -> Result<(
     }
 }
 
-/// Refuses a group in which not all have met: on a GPU its first message would be told only when its receiver is, and whoever
-/// tells both in the other order would wait for ever.
+/// Refuses a group that not all members have entered: with NCCL the first send would block the host until its receive is enqueued, and
+/// two ranks that enqueue them in opposite orders would deadlock.
 fn require_entered(group: &Membership) -> Result<(), DeviceError> {
     let entered = ENTERED.lock().unwrap_or_else(PoisonError::into_inner);
     match entered.get(&group.name).is_some_and(|came| *came >= group.size) {
@@ -85,34 +86,35 @@ fn require_entered(group: &Membership) -> Result<(), DeviceError> {
     }
 }
 
-/// What all members brought to a group's collective of that number.
-pub(super) fn meet(
+/// Contributes to the group's collective of that number. All members' contributions.
+pub(super) fn exchange(
     group: &Membership,
     number: u64,
-    own: Brought,
+    contribution: Contribution,
     stop: &StopFlag,
-) -> Result<Vec<Arc<Brought>>, DeviceError> {
+) -> Result<Vec<Arc<Contribution>>, DeviceError> {
     require_entered(group)?;
     let key = (group.name, number);
-    let mut meetings = MEETINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    meetings.entry(key).or_insert_with(|| (vec![None; group.size], 0)).0[group.place] = Some(Arc::new(own));
+    let mut exchanges = EXCHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    exchanges.entry(key).or_insert_with(|| (vec![None; group.size], 0)).0[group.place] =
+        Some(Arc::new(contribution));
     CHANGED.notify_all();
-    let is_short = |meetings: &Meetings| meetings[&key].0.iter().any(Option::is_none);
-    let (mut meetings, came) = wait_while((&CHANGED, meetings), (PATIENCE, stop), is_short)?;
+    let is_short = |exchanges: &Exchanges| exchanges[&key].0.iter().any(Option::is_none);
+    let (mut exchanges, came) = wait_while((&CHANGED, exchanges), (TIMEOUT, stop), is_short)?;
     if !came {
         return Err(DeviceError::Emulator(format!("not all {} members came to a collective", group.size)));
     }
-    let (brought, left) = meetings.get_mut(&key).expect("nobody takes it away before all have left");
+    let (brought, left) = exchanges.get_mut(&key).expect("nobody takes it away before all have left");
     let all = brought.iter().flatten().cloned().collect();
     *left += 1;
     if *left == group.size {
-        meetings.remove(&key);
+        exchanges.remove(&key);
     }
     Ok(all)
 }
 
-/// The messages that nobody has received, by their pair and number in it, with the work that sends them.
-type Messages = BTreeMap<(GroupName, u64), (Brought, (Name, u64))>;
+/// Messages not yet received, by pair and number, with the work that sends them.
+type Messages = BTreeMap<(GroupName, u64), (Contribution, (Name, u64))>;
 
 static MESSAGES: Mutex<Messages> = Mutex::new(BTreeMap::new());
 static SENT: Condvar = Condvar::new();
@@ -121,29 +123,34 @@ fn messages() -> MutexGuard<'static, Messages> {
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends what `by` has brought.
-pub(super) fn send(pair: &Membership, number: u64, own: Brought, by: (Name, u64)) -> Result<(), DeviceError> {
+/// Sends an array as the work `by`.
+pub(super) fn send(
+    pair: &Membership,
+    number: u64,
+    contribution: Contribution,
+    by: (Name, u64),
+) -> Result<(), DeviceError> {
     require_entered(pair)?;
-    messages().insert((pair.name, number), (own, by));
+    messages().insert((pair.name, number), (contribution, by));
     SENT.notify_all();
     Ok(())
 }
 
-/// Receives what the other one of a pair has sent.
-pub(super) fn receive(pair: &Membership, number: u64, stop: &StopFlag) -> Result<Brought, DeviceError> {
+/// Receives the message of the pair's other member.
+pub(super) fn receive(pair: &Membership, number: u64, stop: &StopFlag) -> Result<Contribution, DeviceError> {
     require_entered(pair)?;
     let key = (pair.name, number);
     let is_missing = |messages: &Messages| !messages.contains_key(&key);
-    let (mut messages, _) = wait_while((&SENT, messages()), (PATIENCE, stop), is_missing)?;
+    let (mut messages, _) = wait_while((&SENT, messages()), (TIMEOUT, stop), is_missing)?;
     let sent = messages.remove(&key).map(|(brought, _)| brought);
     sent.ok_or_else(|| DeviceError::Emulator("nobody sent what was to be received".into()))
 }
 
-/// Who waits until a message is sent, on a GPU, waits until it is received, too: for ever, if its receiver waits for what comes
-/// behind. So nobody may wait for a message that nobody has begun to receive.
+/// On a GPU a send is over only when it is received, so waiting for a send may deadlock if the receiver waits for later work. So nobody
+/// may wait for a message that nobody has begun to receive.
 ///
 /// # Panics
-/// If what waits for `known` does.
+/// If work with the clock `known` does.
 pub(super) fn check_received(known: &Clock) {
     let messages = messages();
     let sending = messages.values().map(|(_, by)| *by).find(|by| known.knows(*by));
@@ -163,53 +170,55 @@ mod tests {
         [0, 1].map(|place| Membership { name, place, size: 2 })
     }
 
-    /// What two members say of groups that each enters in its order.
-    fn enter_both(orders: [[Membership; 2]; 2], patience: Duration) -> [Result<(), DeviceError>; 2] {
+    /// The results of two members that each enter two groups in their order.
+    fn enter_both(orders: [[Membership; 2]; 2], timeout: Duration) -> [Result<(), DeviceError>; 2] {
         let enter = |groups: [Membership; 2]| {
             let stop = StopFlag::default();
-            groups.iter().try_for_each(|own| enter_within(own, (patience, &stop)))
+            groups.iter().try_for_each(|group| enter_within(group, (timeout, &stop)))
         };
         std::thread::scope(|scope| {
             orders
                 .map(|groups| scope.spawn(move || enter(groups)))
-                .map(|own| own.join().expect("entering does not panic"))
+                .map(|member| member.join().expect("entering does not panic"))
         })
     }
 
     #[test]
     fn nobody_uses_a_group_that_not_all_have_entered() {
-        let ([own, other], stop) = (pair(), StopFlag::default());
+        let ([one, other], stop) = (pair(), StopFlag::default());
         let work = || Order::new(1).work().0;
         let brought = || (vec![1.0], Clock::default());
         let refused = |used: Result<(), DeviceError>| used.unwrap_err().to_string();
-        assert!(refused(send(&own, 0, brought(), work())).contains("not all members have entered"));
+        assert!(refused(send(&one, 0, brought(), work())).contains("not all members have entered"));
         assert!(refused(receive(&other, 0, &stop).map(drop)).contains("not all members have entered"));
-        assert!(refused(meet(&own, 0, brought(), &stop).map(drop)).contains("not all members have entered"));
-        let alone = enter_within(&own, (Duration::ZERO, &stop)).unwrap_err().to_string();
+        assert!(
+            refused(exchange(&one, 0, brought(), &stop).map(drop)).contains("not all members have entered")
+        );
+        let alone = enter_within(&one, (Duration::ZERO, &stop)).unwrap_err().to_string();
         assert!(alone.contains("1 of 2 members"), "{alone}");
-        assert!(send(&own, 0, brought(), work()).is_err());
+        assert!(send(&one, 0, brought(), work()).is_err());
         enter_within(&other, (Duration::ZERO, &stop)).unwrap();
-        send(&own, 0, brought(), work()).unwrap();
+        send(&one, 0, brought(), work()).unwrap();
         assert_eq!(receive(&other, 0, &stop).unwrap().0, [1.0]);
     }
 
     #[test]
     fn who_waits_for_others_when_the_run_ends_waits_no_longer() {
-        let ([own, other], stop) = (pair(), StopFlag::default());
+        let ([one, other], stop) = (pair(), StopFlag::default());
         stop.store(true, Ordering::Relaxed);
-        assert_eq!(enter(&own, &stop), Err(DeviceError::Stopped));
+        assert_eq!(enter(&one, &stop), Err(DeviceError::Stopped));
         // All have entered then, and the other one comes to no collective.
         enter(&other, &stop).unwrap();
-        let met = meet(&own, 0, (vec![1.0], Clock::default()), &stop);
-        assert_eq!(met.map(drop), Err(DeviceError::Stopped));
-        assert_eq!(receive(&own, 1, &stop).map(drop), Err(DeviceError::Stopped));
+        let exchanged = exchange(&one, 0, (vec![1.0], Clock::default()), &stop);
+        assert_eq!(exchanged.map(drop), Err(DeviceError::Stopped));
+        assert_eq!(receive(&one, 1, &stop).map(drop), Err(DeviceError::Stopped));
     }
 
     #[test]
     fn groups_are_entered_in_one_order() {
         let ([a, b], [c, d]) = (pair(), pair());
-        let same = enter_both([[a, c], [b, d]], Duration::from_secs(20));
-        assert_eq!(same, [Ok(()), Ok(())]);
+        let in_one_order = enter_both([[a, c], [b, d]], Duration::from_secs(20));
+        assert_eq!(in_one_order, [Ok(()), Ok(())]);
         // Both wait in the group that they enter first.
         let ([a, b], [c, d]) = (pair(), pair());
         let crossed = enter_both([[a, c], [d, b]], Duration::from_millis(50));

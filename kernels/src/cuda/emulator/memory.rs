@@ -5,29 +5,29 @@ use crate::cuda::launch::Address;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes around a buffer that must not change.
+/// Bytes before and behind a buffer that must not change.
 pub(super) const FENCE: usize = 1024;
 
 pub(super) struct Buffer {
-    /// With fences before and behind.
+    /// The buffer with its fences.
     pub(super) lines: Box<[Line]>,
     pub(super) bytes: usize,
     pub(super) history: History,
 }
 
-/// Buffers by the address of what is inside their fences.
+/// Buffers by address, without fences.
 pub(super) type Memory = BTreeMap<u64, Buffer>;
 
-/// Of all emulators. Kernels run one at a time, since their libraries' threads and shared memory are variables of theirs, and
-/// nothing else touches the memory meanwhile.
+/// The memory of all emulators. Kernels run one at a time, since threads and shared memory are static variables of their libraries, and
+/// nothing else accesses the memory meanwhile.
 static MEMORY: Mutex<Memory> = Mutex::new(BTreeMap::new());
 
-/// The memory is whole even if a check failed while it was held.
+/// Locks the memory. It is consistent even if a check panicked while it was locked.
 pub(super) fn memory() -> MutexGuard<'static, Memory> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// 256 bytes, aligned so.
+/// 256 bytes with that alignment.
 #[derive(Clone, Copy)]
 #[repr(C, align(256))]
 pub(super) struct Line(pub(super) [u8; 256]);
@@ -37,7 +37,10 @@ pub(super) fn buffer_mut(memory: &mut Memory, at: Address) -> (u64, &mut Buffer)
     (*from, buffer)
 }
 
-/// The bytes at an address, which must be inside a buffer.
+/// The bytes at an address.
+///
+/// # Panics
+/// If they are not inside a buffer.
 pub(super) fn inside(memory: &Memory, at: Address, bytes: usize) -> &[u8] {
     let (from, buffer) = memory.range(..=at.0).next_back().expect("an address is of a buffer");
     let first = (at.0 - from) as usize;

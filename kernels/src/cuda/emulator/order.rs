@@ -1,8 +1,7 @@
-//! Which work comes behind which. A stream does what it is told in order; it knows of another stream's work only what it has
-//! waited for, and what that one knew then. Who touches memory must know of all that wrote there, and who writes of all that
-//! read there.
+//! The happens-before order of work. A stream runs its own work in order; it knows another stream's work only from events it waited
+//! for, with all that the other stream knew then. An access to memory must know all writes there, and a write also all reads.
 //!
-//! Nothing here runs anything: it judges what is told, whenever the emulator does it.
+//! This module runs nothing: it checks the order of accesses, whenever the emulator makes them.
 //!
 //! Source: Lamport 1978, "Time, clocks, and the ordering of events in a distributed system", CACM 21(7); Fidge 1988, vector
 //! clocks.
@@ -13,7 +12,7 @@ use std::ops::Range;
 /// A device's number and a stream of it.
 pub(super) type Name = (u64, usize);
 
-/// What is known of each stream's work: all up to a number.
+/// The work of each stream that is known: all up to a number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Clock(BTreeMap<Name, u64>);
 
@@ -24,8 +23,8 @@ impl Clock {
 
     fn join(&mut self, other: &Clock) {
         for (name, known) in &other.0 {
-            let own = self.0.entry(*name).or_default();
-            *own = (*own).max(*known);
+            let merged = self.0.entry(*name).or_default();
+            *merged = (*merged).max(*known);
         }
     }
 }
@@ -40,12 +39,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Of the device of that number.
+    /// The order of the device of that number.
     pub fn new(device: u64) -> Self {
         Self { device, selected: 0, streams: vec![Clock::default()], host: Clock::default() }
     }
 
-    /// What comes is told to that stream.
+    /// Selects the stream of the work that follows.
     pub fn select(&mut self, stream: usize) {
         if self.streams.len() <= stream {
             self.streams.resize_with(stream + 1, Clock::default);
@@ -53,33 +52,33 @@ impl Order {
         self.selected = stream;
     }
 
-    /// New work of the selected stream: its name and number, and what it knows.
+    /// New work of the selected stream: its name and number, and the stream's clock.
     pub fn work(&mut self) -> ((Name, u64), &Clock) {
-        let own = &mut self.streams[self.selected];
-        own.join(&self.host);
+        let clock = &mut self.streams[self.selected];
+        clock.join(&self.host);
         let name = (self.device, self.selected);
-        let number = own.0.entry(name).or_default();
+        let number = clock.0.entry(name).or_default();
         *number += 1;
         let work = (name, *number);
         (work, &self.streams[self.selected])
     }
 
-    /// What the selected stream knows now.
-    pub fn moment(&mut self) -> Clock {
+    /// An event behind the selected stream's work: its clock.
+    pub fn record(&mut self) -> Clock {
         self.work().1.clone()
     }
 
-    /// The selected stream waits for that.
-    pub fn wait(&mut self, moment: &Clock) {
-        self.streams[self.selected].join(moment);
+    /// The selected stream waits for an event.
+    pub fn wait(&mut self, event: &Clock) {
+        self.streams[self.selected].join(event);
     }
 
-    /// The host waits for that.
-    pub fn wait_here(&mut self, moment: &Clock) {
-        self.host.join(moment);
+    /// The host waits for an event.
+    pub fn wait_on_host(&mut self, event: &Clock) {
+        self.host.join(event);
     }
 
-    /// What the host knows.
+    /// The host's clock.
     pub fn host(&self) -> &Clock {
         &self.host
     }
@@ -97,7 +96,7 @@ impl Order {
     }
 }
 
-/// Who touched a buffer's bytes last.
+/// The last accesses to a buffer's bytes.
 #[derive(Debug, Default)]
 pub(super) struct History {
     writes: Vec<Access>,
@@ -110,34 +109,40 @@ struct Access {
     by: (Name, u64),
 }
 
-/// What is remembered of a buffer at most; of more the oldest is forgotten, and faults with it are missed.
-const REMEMBERED: usize = 128;
+/// The most accesses kept for a buffer. Beyond that the oldest are dropped, and faults with them are missed.
+const KEPT: usize = 128;
 
 impl History {
-    /// Somebody reads. The name of the stream whose writing it should have waited for, if there is one.
+    /// Records a read.
+    ///
+    /// # Errors
+    /// The stream whose write it should have waited for.
     pub fn read(&mut self, bytes: Range<usize>, by: (Name, u64), known: &Clock) -> Result<(), Name> {
         unknown(&self.writes, &bytes, known)?;
         let within = |access: &Access| access.by.0 == by.0 && is_within(&access.bytes, &bytes);
         self.reads.retain(|access| !within(access));
-        remember(&mut self.reads, Access { bytes, by });
+        keep(&mut self.reads, Access { bytes, by });
         Ok(())
     }
 
-    /// Somebody writes. As `read`, of reading too.
+    /// Records a write.
+    ///
+    /// # Errors
+    /// The stream whose write or read it should have waited for.
     pub fn write(&mut self, bytes: Range<usize>, by: (Name, u64), known: &Clock) -> Result<(), Name> {
         unknown(&self.writes, &bytes, known)?;
         unknown(&self.reads, &bytes, known)?;
-        // Whoever knows of this knows of them.
+        // A stream that knows this write knows them too.
         self.reads.retain(|access| !is_within(&access.bytes, &bytes));
         self.writes.retain(|access| !is_within(&access.bytes, &bytes));
-        remember(&mut self.writes, Access { bytes, by });
+        keep(&mut self.writes, Access { bytes, by });
         Ok(())
     }
 }
 
 impl History {
-    /// As `write`, for the host, which is done when it returns.
-    pub fn seen(&self, bytes: Range<usize>, known: &Clock) -> Result<(), Name> {
+    /// As `write`, for an access of the host, which is over when it returns.
+    pub fn check_host(&self, bytes: Range<usize>, known: &Clock) -> Result<(), Name> {
         unknown(&self.writes, &bytes, known)?;
         unknown(&self.reads, &bytes, known)
     }
@@ -155,8 +160,8 @@ fn is_within(inner: &Range<usize>, outer: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-fn remember(all: &mut Vec<Access>, access: Access) {
-    if all.len() == REMEMBERED {
+fn keep(all: &mut Vec<Access>, access: Access) {
+    if all.len() == KEPT {
         all.remove(0);
     }
     all.push(access);
@@ -180,37 +185,37 @@ mod tests {
     fn who_reads_waits_for_who_wrote_and_who_writes_for_who_read() {
         let (mut history, mut one, mut other) = (History::default(), Order::new(1), Order::new(2));
         write(&mut history, 0..8, &mut one).unwrap();
-        let written = one.moment();
+        let written = one.record();
         assert_eq!(read(&mut history, 4..6, &mut other), Err((1, 0)));
         read(&mut history, 8..9, &mut other).unwrap();
         other.wait(&written);
         read(&mut history, 4..6, &mut other).unwrap();
-        // Both may read; the owner writes what the other one has not read, and the rest once it has waited.
+        // Both may read. The owner may write bytes that the other has not read, and the rest after waiting.
         read(&mut history, 4..6, &mut one).unwrap();
         write(&mut history, 0..4, &mut one).unwrap();
         assert_eq!(write(&mut history, 4..8, &mut one), Err((2, 0)));
-        one.wait(&other.moment());
+        one.wait(&other.record());
         write(&mut history, 4..8, &mut one).unwrap();
     }
 
     #[test]
-    fn streams_of_a_device_have_no_order_but_by_moments_and_the_host() {
-        let (mut history, mut own) = (History::default(), Order::new(1));
-        write(&mut history, 0..8, &mut own).unwrap();
-        own.select(1);
-        assert_eq!(write(&mut history, 0..8, &mut own), Err((1, 0)));
-        own.select(0);
-        own.finish();
-        own.select(1);
-        write(&mut history, 0..8, &mut own).unwrap();
-        own.select(2);
-        assert_eq!(read(&mut history, 0..1, &mut own), Err((1, 1)));
-        assert_eq!(history.seen(0..1, own.host()), Err((1, 1)));
-        own.select(1);
-        let written = own.moment();
-        own.wait_here(&written);
-        history.seen(0..1, own.host()).unwrap();
-        own.finish_all();
-        read(&mut history, 0..1, &mut own).unwrap();
+    fn streams_of_a_device_have_no_order_but_by_events_and_the_host() {
+        let (mut history, mut order) = (History::default(), Order::new(1));
+        write(&mut history, 0..8, &mut order).unwrap();
+        order.select(1);
+        assert_eq!(write(&mut history, 0..8, &mut order), Err((1, 0)));
+        order.select(0);
+        order.finish();
+        order.select(1);
+        write(&mut history, 0..8, &mut order).unwrap();
+        order.select(2);
+        assert_eq!(read(&mut history, 0..1, &mut order), Err((1, 1)));
+        assert_eq!(history.check_host(0..1, order.host()), Err((1, 1)));
+        order.select(1);
+        let written = order.record();
+        order.wait_on_host(&written);
+        history.check_host(0..1, order.host()).unwrap();
+        order.finish_all();
+        read(&mut history, 0..1, &mut order).unwrap();
     }
 }

@@ -1,9 +1,10 @@
-//! How a launch is run, and what it and all else touches.
+//! Running a launch, and recording which memory it and other work access.
 
+use super::Emulator;
 use super::memory::{FENCE, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::Name;
-use super::{Emulator, bf16_bits};
-use crate::cuda::launch::{Address, DeviceError, Launch, Number};
+use crate::cuda::error::DeviceError;
+use crate::cuda::launch::{Address, Launch, Number};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -12,15 +13,15 @@ type Kernel = unsafe extern "C" fn(*const c_void);
 type Emulate = unsafe extern "C" fn(Kernel, *const c_void, *const u32, *const u32, u32);
 type Words = unsafe extern "C" fn(*const c_void, *mut u64, u32);
 
-/// What is smaller may be a table of addresses.
+/// Buffers up to this size may be tables of addresses.
 const TABLE: usize = 1 << 16;
 
 impl Emulator {
-    /// Runs once, with the threads in that order: by number, the other way round, shuffled. The caller holds the memory.
-    pub(super) fn once(&self, launch: &Launch, order: u32) -> Result<(), DeviceError> {
+    /// Runs a launch with the threads in that order: 0 by index, 1 reversed, others shuffled. The caller holds the memory.
+    pub(super) fn run_once(&self, launch: &Launch, order: u32) -> Result<(), DeviceError> {
         let library = &self.libraries[launch.file];
         let unknown = |error: libloading::Error| DeviceError::Emulator(error.to_string());
-        // SAFETY: the kernel's struct has the layout of `arguments`, and what it points to is in a buffer.
+        // SAFETY: the kernel's struct has the layout of `arguments`, and its addresses are in buffers.
         unsafe {
             let emulate: libloading::Symbol<Emulate> = library.get(b"emulate").map_err(unknown)?;
             let kernel: libloading::Symbol<Kernel> =
@@ -32,7 +33,7 @@ impl Emulator {
     }
 
     pub(super) fn check_fences(&self, memory: &Memory, launch: &Launch) {
-        for buffer in self.own.iter().map(|at| &memory[at]) {
+        for buffer in self.buffers.iter().map(|at| &memory[at]) {
             let bytes = bytes_of(&buffer.lines);
             let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xff);
             assert!(untouched(&bytes[..FENCE]), "{} writes before a buffer", launch.kernel);
@@ -40,11 +41,11 @@ impl Emulator {
         }
     }
 
-    /// The words of a launch's struct.
+    /// A launch's struct as words.
     fn words(&self, launch: &Launch) -> Result<Vec<u64>, DeviceError> {
         let unknown = |error: libloading::Error| DeviceError::Emulator(error.to_string());
         let mut words = vec![0; launch.arguments.len()];
-        // SAFETY: both have that many words, and C++ copies bytes whatever they are.
+        // SAFETY: both have that many words, and C++ may copy uninitialised bytes.
         unsafe {
             let copy: libloading::Symbol<Words> =
                 self.libraries[launch.file].get(b"words").map_err(unknown)?;
@@ -53,7 +54,7 @@ impl Emulator {
         Ok(words)
     }
 
-    /// The selected stream reads or writes; it must have waited for whoever did before.
+    /// Records accesses of the selected stream, which must have waited for earlier conflicting ones.
     pub(super) fn touch(&mut self, memory: &mut Memory, what: &str, touched: &[(Address, usize, bool)]) {
         let (by, known) = self.order.work();
         for (at, bytes, writes) in touched.iter().filter(|(_, bytes, _)| *bytes > 0) {
@@ -66,15 +67,15 @@ impl Emulator {
             };
             let does = if *writes { "writes" } else { "reads" };
             let Err((device, stream)): Result<(), Name> = known else { continue };
-            let ((own, on), _) = by;
+            let ((on_device, on), _) = by;
             panic!(
-                "{what} on stream {on} of device {own} {does} what stream {stream} of device {device} touched, and does \
+                "{what} on stream {on} of device {on_device} {does} what stream {stream} of device {device} touched, and does \
                  not wait for it"
             );
         }
     }
 
-    /// What a launch may read: from the lowest address in its struct of each buffer to the buffer's end. Small buffers may
+    /// The memory that a launch may read: of each buffer from the lowest address in its struct to the buffer's end. Small buffers may
     /// be tables of addresses themselves.
     fn named(&self, memory: &Memory, launch: &Launch) -> Result<BTreeMap<u64, Vec<u64>>, DeviceError> {
         let mut named: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -91,7 +92,7 @@ impl Emulator {
                 named.entry(*from).or_default().push(word - from);
                 if is_new && buffer.bytes <= TABLE {
                     let content = &bytes_of(&buffer.lines)[FENCE..][..buffer.bytes];
-                    inside.extend(content.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)));
+                    inside.extend(content.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
                 }
             }
             words = inside;
@@ -99,13 +100,17 @@ impl Emulator {
         Ok(named)
     }
 
-    /// Runs once, and finds out from what changes what it wrote.
-    pub(super) fn once_seen(&mut self, memory: &mut Memory, launch: &Launch) -> Result<(), DeviceError> {
+    /// Runs a launch and records its accesses; its writes are the bytes that changed.
+    pub(super) fn run_recording_accesses(
+        &mut self,
+        memory: &mut Memory,
+        launch: &Launch,
+    ) -> Result<(), DeviceError> {
         if !launch.touches.is_empty() {
             let touched: Vec<_> =
                 launch.touches.iter().map(|touch| (touch.at, touch.bytes, touch.writes)).collect();
             self.touch(memory, &launch.kernel, &touched);
-            return self.once(launch, 0);
+            return self.run_once(launch, 0);
         }
         let named = self.named(memory, launch)?;
         let content = |memory: &Memory, from: &u64| -> Vec<u8> {
@@ -113,7 +118,7 @@ impl Emulator {
             bytes_of(&buffer.lines)[FENCE..][..buffer.bytes].to_vec()
         };
         let before: Vec<Vec<u8>> = named.keys().map(|from| content(memory, from)).collect();
-        self.once(launch, 0)?;
+        self.run_once(launch, 0)?;
         let mut touched = Vec::new();
         for ((from, firsts), before) in named.iter().zip(&before) {
             let first = *firsts.iter().min().expect("it was named");
@@ -121,8 +126,8 @@ impl Emulator {
             touched.push((Address(from + first), read, false));
             let after = &bytes_of(&memory[from].lines)[FENCE..][..before.len()];
             let changed = |range: &Range<usize>| before[range.clone()] != after[range.clone()];
-            let eights = (0..before.len()).step_by(8).map(|at| at..(at + 8).min(before.len()));
-            let mut changes = eights.filter(changed);
+            let words = (0..before.len()).step_by(8).map(|at| at..(at + 8).min(before.len()));
+            let mut changes = words.filter(changed);
             if let Some(one) = changes.next() {
                 let last = changes.next_back().unwrap_or(one.clone());
                 touched.push((Address(from + one.start as u64), last.end - one.start, true));
@@ -132,32 +137,22 @@ impl Emulator {
         Ok(())
     }
 
-    /// Numbers for other devices.
+    /// Reads an array for other devices.
     pub(super) fn brought(&mut self, from: Address, count: usize, number: Number, what: &str) -> Vec<f32> {
         let memory = &mut *memory();
         self.touch(memory, what, &[(from, count * number.size(), false)]);
         self.numbers(memory, from, count, number)
     }
 
-    /// Writes what came from other devices.
+    /// Writes an array from other devices.
     pub(super) fn put(&mut self, to: Address, made: &[f32], number: Number, what: &str) {
-        let made: Vec<u8> = match number {
-            Number::F32 => made.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Number::Bf16 => made.iter().flat_map(|x| bf16_bits(*x).to_le_bytes()).collect(),
-        };
+        let made = number.encode(made.iter().copied());
         let memory = &mut *memory();
         self.touch(memory, what, &[(to, made.len(), true)]);
         inside_mut(memory, to, made.len()).copy_from_slice(&made);
     }
 
     pub(super) fn numbers(&self, memory: &Memory, at: Address, count: usize, number: Number) -> Vec<f32> {
-        let bytes = inside(memory, at, count * number.size());
-        match number {
-            Number::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
-            Number::Bf16 => {
-                let wide = |two: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16);
-                bytes.as_chunks().0.iter().map(wide).collect()
-            }
-        }
+        number.decode(inside(memory, at, count * number.size()))
     }
 }

@@ -1,8 +1,8 @@
-//! Operations on tensors of four dimensions.
+//! Graphs of operations on tensors of four dimensions.
 
 use super::Part;
 
-/// What a tensor is made of.
+/// The element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Bf16,
@@ -11,7 +11,7 @@ pub enum Data {
     Boolean,
 }
 
-/// How a tensor lies: sizes, and numbers from one element to the next in each direction.
+/// A tensor's sizes and strides, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub sizes: [i64; 4],
@@ -25,37 +25,37 @@ impl Layout {
         Self { sizes, strides: [b * c * d, c * d, d, 1] }
     }
 
-    /// The same numbers with the last two dimensions exchanged.
-    pub fn turned(self) -> Self {
+    /// The layout with the last two dimensions exchanged.
+    pub fn transposed(self) -> Self {
         let exchanged = |[a, b, c, d]: [i64; 4]| [a, b, d, c];
         Self { sizes: exchanged(self.sizes), strides: exchanged(self.strides) }
     }
 }
 
-/// Where a tensor's numbers are.
+/// Where a tensor is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Storage {
     /// In the device's memory.
     Given(Part),
-    /// A number that the host gives.
+    /// A scalar of the host.
     Scalar(Part),
-    /// Only operations see them.
+    /// Nowhere: a virtual tensor between operations.
     Between,
 }
 
 /// A tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tensor {
-    pub place: Place,
+    pub storage: Storage,
     pub data: Data,
     pub layout: Layout,
 }
 
-/// A tensor of the graph that it was made by.
+/// Index of a tensor in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorId(pub usize);
 
-/// Of numbers at the same place. What has one element in a direction has it at every place.
+/// An elementwise function. Dimensions of size 1 are broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
     Add,
@@ -64,17 +64,17 @@ pub enum Function {
     Divide,
     Exponential,
     Logarithm,
-    /// The place in that direction.
+    /// The index in that dimension.
     Index(i64),
     /// Whether the first is at least the second.
     AtLeast,
     /// The first where the third is true, else the second.
     Select,
-    /// The same number.
+    /// The value itself.
     Identity,
 }
 
-/// Of many numbers to one.
+/// A reduction of many elements to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
     Sum,
@@ -95,20 +95,20 @@ pub enum Operation {
         read: Vec<TensorId>,
         out: TensorId,
     },
-    /// In every direction in which `out` has fewer elements: neighbours are put together.
+    /// Reduces neighbours in each dimension in which `out` has fewer elements.
     Reduce {
         how: Reduction,
         x: TensorId,
         out: TensorId,
     },
-    /// The same numbers with the last two dimensions exchanged.
-    Turn {
+    /// The layout with the last two dimensions exchanged.
+    Transpose {
         x: TensorId,
         out: TensorId,
     },
 }
 
-/// Tensors and operations, in an order in which they can be done.
+/// Tensors, and operations in a topological order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Graph {
     pub tensors: Vec<Tensor>,
@@ -116,19 +116,23 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// What is in the device's memory.
+    /// Adds a tensor in the device's memory.
     pub fn given(&mut self, part: Part, data: Data, layout: Layout) -> TensorId {
-        self.tensor(Tensor { place: Place::Given(part), data, layout })
+        self.tensor(Tensor { storage: Storage::Given(part), data, layout })
     }
 
-    /// A number of the host's.
+    /// Adds a scalar of the host.
     pub fn scalar(&mut self, part: Part) -> TensorId {
-        self.tensor(Tensor { place: Place::Scalar(part), data: Data::F32, layout: Layout::packed([1; 4]) })
+        self.tensor(Tensor {
+            storage: Storage::Scalar(part),
+            data: Data::F32,
+            layout: Layout::packed([1; 4]),
+        })
     }
 
-    /// What only operations see.
+    /// Adds a virtual tensor.
     pub fn between(&mut self, data: Data, layout: Layout) -> TensorId {
-        self.tensor(Tensor { place: Place::Between, data, layout })
+        self.tensor(Tensor { storage: Storage::Between, data, layout })
     }
 
     fn tensor(&mut self, tensor: Tensor) -> TensorId {
@@ -170,7 +174,7 @@ impl Graph {
         self.operations.push(Operation::Reduce { how, x, out });
     }
 
-    /// The last dimension.
+    /// Reduces the last dimension.
     pub fn reduce(&mut self, how: Reduction, x: TensorId) -> TensorId {
         let [a, b, rows, _] = self.layout(x).sizes;
         let out = self.between(Data::F32, Layout::packed([a, b, rows, 1]));
@@ -178,10 +182,10 @@ impl Graph {
         out
     }
 
-    /// As bf16, for products.
-    pub fn turn(&mut self, x: TensorId) -> TensorId {
-        let out = self.between(Data::Bf16, self.layout(x).turned());
-        self.operations.push(Operation::Turn { x, out });
+    /// The transposed tensor in bf16, as products read it.
+    pub fn transpose(&mut self, x: TensorId) -> TensorId {
+        let out = self.between(Data::Bf16, self.layout(x).transposed());
+        self.operations.push(Operation::Transpose { x, out });
         out
     }
 }

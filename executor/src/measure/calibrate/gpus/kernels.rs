@@ -3,13 +3,11 @@
 use crate::device::BareDevices;
 use trainwright_kernels::cuda::activation::Residual;
 use trainwright_kernels::cuda::attention::{Attention, Pass};
-use trainwright_kernels::cuda::eight::{EightOperands, EightProduct};
+use trainwright_kernels::cuda::fp8::{Fp8Operands, Fp8Product};
 use trainwright_kernels::cuda::measure::{Bench, Effort};
 use trainwright_kernels::cuda::norm::NormForward;
-use trainwright_kernels::cuda::{
-    Address, Compute, DeviceError, Epilogue, Multiprocessors, Number, Operands, Product,
-};
-use trainwright_kernels::eight::Eight;
+use trainwright_kernels::cuda::{Address, Compute, DeviceError, Epilogue, Number, Operands, Product};
+use trainwright_kernels::fp8::Fp8;
 use trainwright_spec::cluster::MeasuredKernel;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
@@ -168,9 +166,9 @@ fn products(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, D
             add(sizes, precision, timed.map(|timed| timed.seconds))?;
         }
     }
-    if bench.device.multiplies_eight() {
+    if bench.device.supports_fp8() {
         let scale = bench.random(Number::F32, 1)?;
-        let at = EightOperands {
+        let at = Fp8Operands {
             left: at.left,
             left_scale: scale,
             right: at.right,
@@ -180,17 +178,17 @@ fn products(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, D
         };
         for sizes in grid(shapes, Number::Bf16.size(), shapes.flops[0]) {
             let [rows, columns, inner] = sizes;
-            let product = EightProduct {
+            let product = Fp8Product {
                 rows,
                 columns,
                 inner,
-                left: Eight::E4m3,
-                right: Eight::E4m3,
+                left: Fp8::E4m3,
+                right: Fp8::E4m3,
                 output: Number::Bf16,
                 accumulate: false,
                 bias: false,
             };
-            let timed = bench.time(|device| device.multiply_eight(product, at));
+            let timed = bench.time(|device| device.multiply_fp8(product, at));
             add(sizes, Precision::Fp8, timed.map(|timed| timed.seconds))?;
         }
     }
@@ -275,7 +273,7 @@ fn streaming(bench: &mut Bench, shapes: &Shapes) -> Result<Vec<MeasuredKernel>, 
     let (width, most) = (shapes.width, shapes.rows.iter().max().copied().unwrap_or(1));
     let mut matrix = || bench.random(Number::Bf16, most * width);
     let [x, residual, out] = [matrix()?, matrix()?, matrix()?];
-    let gpu = Multiprocessors::of(bench.device);
+    let gpu = bench.device.multiprocessors();
     let gain = bench.random(Number::Bf16, width)?;
     let mean = bench.device.allocate(most * size_of::<f32>())?;
     let scale = bench.device.allocate(most * size_of::<f32>())?;

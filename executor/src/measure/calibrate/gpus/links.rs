@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use trainwright_kernels::cuda::measure::{Bench, Timed};
 use trainwright_kernels::cuda::reduce::ClipFactor;
 use trainwright_kernels::cuda::{
-    About, Address, Collective, Device, DeviceError, GroupName, Membership, Number, Told,
+    About, Address, Collective, Device, DeviceError, GroupName, Membership, Number, Recorded,
 };
 use trainwright_spec::cluster::{MeasuredSweep, MeasuredTime, NetworkProfile, ProfileKind};
 use trainwright_spec::collective::CollectiveKind;
@@ -79,7 +79,7 @@ pub(super) fn measure(
     let (squares, factor) = (bench.random(Number::F32, 2)?, bench.random(Number::F32, 2)?);
     let small = ClipFactor { squares, factor, count: 1, bound: 1.0 }.launch();
     let launched = bench.time(|device| device.launch(&small))?;
-    let graph = bench.device.make_ready(&vec![Told::Launch(small); LAUNCHES])?;
+    let graph = bench.device.capture(&vec![Recorded::Launch(small); LAUNCHES])?;
     let all = bench.time(|device| device.replay(&graph))?;
     let in_graph = Timed { seconds: all.seconds / LAUNCHES as f64, ..all };
     drop(graph);

@@ -9,7 +9,7 @@ use crate::error::{Fault, RunError};
 use std::collections::BTreeSet;
 use trainwright_kernels::cuda::measure::Bench;
 use trainwright_kernels::cuda::reduce::SumBuffers;
-use trainwright_kernels::cuda::{DeviceError, Multiprocessors, Number};
+use trainwright_kernels::cuda::{DeviceError, Number};
 use trainwright_spec::cluster::{Cores, MeasuredTime, StepTimes};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::sourced::Sourced;
@@ -52,7 +52,7 @@ fn steps(bench: &mut Bench, shapes: &Shapes, source: &str) -> Result<StepTimes, 
     let (mut copies, mut adds) = (Vec::new(), Vec::new());
     for bytes in shapes.bytes {
         let sum = SumBuffers::of(&[from, other], to, bytes / 2)
-            .launch(Number::Bf16, Multiprocessors::of(bench.device));
+            .launch(Number::Bf16, bench.device.multiprocessors());
         let row = |seconds| MeasuredTime { bytes: Bytes::new(*bytes as f64), time: Seconds::new(seconds) };
         copies.push(row(bench.time(|device| device.copy(to, from, *bytes))?.seconds));
         adds.push(row(bench.time(|device| device.launch(&sum))?.seconds));

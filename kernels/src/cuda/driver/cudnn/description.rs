@@ -1,34 +1,34 @@
-//! A graph in cuDNN's words.
+//! A graph as descriptors of cuDNN.
 
 use super::descriptor::{Descriptor, Draft};
-use crate::cuda::fused::graph::{Data, Function, Graph, Operation, Place, Reduction, Tensor, TensorId};
-use crate::cuda::launch::DeviceError;
+use crate::cuda::error::DeviceError;
+use crate::cuda::fused::graph::{Data, Function, Graph, Operation, Reduction, Storage, Tensor, TensorId};
 use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
 use cudarc::cudnn::sys::cudnnBackendDescriptorType_t::*;
 use cudarc::cudnn::sys::cudnnDataType_t::{self, *};
 use cudarc::cudnn::sys::cudnnPointwiseMode_t::{self, *};
 use cudarc::cudnn::sys::cudnnReduceTensorOp_t::*;
 
-/// Tensors and operations that were told to cuDNN.
+/// cuDNN's descriptors of tensors and operations.
 #[derive(Debug)]
 pub(super) struct Description {
     tensors: Vec<Descriptor>,
     operations: Vec<Descriptor>,
 }
 
-/// What only operations see is numbered from here on, above all parts.
+/// Numbers of virtual tensors begin here, above those of all parts.
 const FIRST_BETWEEN: i64 = 1000;
-/// Of what addresses are multiples.
+/// Alignment of addresses, in bytes.
 const ALIGNMENT: i64 = 16;
 
 impl Description {
     pub fn new(graph: &Graph) -> Result<Self, DeviceError> {
         let tensors = graph.tensors.iter().enumerate().map(|(index, one)| tensor(index, one));
-        let mut own = Self { tensors: tensors.collect::<Result<_, _>>()?, operations: Vec::new() };
+        let mut description = Self { tensors: tensors.collect::<Result<_, _>>()?, operations: Vec::new() };
         for one in &graph.operations {
-            own.operations.push(own.operation(one)?.finalize()?);
+            description.operations.push(description.operation(one)?.finalize()?);
         }
-        Ok(own)
+        Ok(description)
     }
 
     /// As an operation graph that is still open.
@@ -69,7 +69,7 @@ impl Description {
                     .with_parts(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, &self.of(*out))?
                     .with_parts(CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[&how])
             }
-            Operation::Turn { x, out } => Draft::new(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
+            Operation::Transpose { x, out } => Draft::new(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?
                 .with_parts(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &self.of(*x))?
                 .with_parts(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, &self.of(*out)),
         }
@@ -98,9 +98,9 @@ impl Description {
 }
 
 fn tensor(index: usize, tensor: &Tensor) -> Result<Descriptor, DeviceError> {
-    let number = match tensor.place {
-        Place::Given(part) | Place::Scalar(part) => part as i64,
-        Place::Between => FIRST_BETWEEN + index as i64,
+    let number = match tensor.storage {
+        Storage::Given(part) | Storage::Scalar(part) => part as i64,
+        Storage::Between => FIRST_BETWEEN + index as i64,
     };
     Draft::new(CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
         .with(CUDNN_ATTR_TENSOR_UNIQUE_ID, &[number])?
@@ -108,8 +108,8 @@ fn tensor(index: usize, tensor: &Tensor) -> Result<Descriptor, DeviceError> {
         .with(CUDNN_ATTR_TENSOR_DIMENSIONS, &tensor.layout.sizes)?
         .with(CUDNN_ATTR_TENSOR_STRIDES, &tensor.layout.strides)?
         .with(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[ALIGNMENT])?
-        .with(CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[tensor.place == Place::Between])?
-        .with(CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[matches!(tensor.place, Place::Scalar(_))])?
+        .with(CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[tensor.storage == Storage::Between])?
+        .with(CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[matches!(tensor.storage, Storage::Scalar(_))])?
         .finalize()
 }
 

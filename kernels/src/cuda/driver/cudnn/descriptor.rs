@@ -1,27 +1,26 @@
-//! cuDNN's descriptors: what every part of a graph is told by, attribute by attribute.
+//! cuDNN's backend descriptors, set attribute by attribute.
 
-use super::done;
-use crate::cuda::launch::DeviceError;
+use super::super::answer::failed;
+use crate::cuda::error::DeviceError;
 use cudarc::cudnn::sys::{self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Kind};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 
-/// A descriptor whose attributes are still set. It is destroyed when this is dropped.
+/// A descriptor before `finalize`. Dropping this destroys it.
 #[derive(Debug)]
 pub(super) struct Draft {
     raw: sys::cudnnBackendDescriptor_t,
-    /// The descriptors among its attributes, and the one that it came from. cuDNN does not say that it copies them, so they are
-    /// destroyed after it.
+    /// The descriptors among its attributes, and the one that it came from. cuDNN does not promise to copy them, so they outlive it.
     needs: Vec<Descriptor>,
 }
 
-/// A finalised descriptor, destroyed when nothing made of it is left.
+/// A finalised descriptor, destroyed after all that refer to it.
 #[derive(Debug, Clone)]
 pub(super) struct Descriptor(Rc<Draft>);
 
-/// What an attribute may be an array of.
+/// An element type of attributes.
 pub(super) trait Value: Copy {
-    /// As cuDNN calls it.
+    /// cuDNN's constant for it.
     const KIND: Kind;
 }
 
@@ -53,7 +52,7 @@ impl Draft {
 
     /// Sets an attribute.
     pub fn with<T: Value>(self, name: Name, values: &[T]) -> Result<Self, DeviceError> {
-        // SAFETY: there are so many values of that kind.
+        // SAFETY: `values` has that length and kind.
         unsafe { self.set(name, T::KIND, values) }
     }
 
@@ -61,7 +60,7 @@ impl Draft {
     pub fn with_parts(mut self, name: Name, parts: &[&Descriptor]) -> Result<Self, DeviceError> {
         self.needs.extend(parts.iter().copied().cloned());
         let parts: Vec<_> = parts.iter().map(|part| part.raw()).collect();
-        // SAFETY: there are so many descriptors, all alive.
+        // SAFETY: `parts` has that length, and all descriptors are alive.
         unsafe { self.set(name, Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR, &parts) }
     }
 
@@ -73,7 +72,7 @@ impl Draft {
         done(&format!("cudnnBackendSetAttribute of {name:?}"), status).map(|()| self)
     }
 
-    /// Ends it: cuDNN judges what was set.
+    /// Finalises it: cuDNN checks the attributes.
     pub fn finalize(self) -> Result<Descriptor, DeviceError> {
         // SAFETY: it is alive.
         let status = unsafe { sys::cudnnBackendFinalize(self.raw) };
@@ -86,7 +85,7 @@ impl Descriptor {
         self.0.raw
     }
 
-    /// A number.
+    /// An integer attribute.
     pub fn number(&self, name: Name) -> Result<i64, DeviceError> {
         let (mut count, mut value) = (0, 0i64);
         let to = (&raw mut value).cast();
@@ -95,11 +94,12 @@ impl Descriptor {
         done(&format!("cudnnBackendGetAttribute of {name:?}"), status).map(|()| value)
     }
 
-    /// The numbers of an array of such constants, at most `room` of them: newer libraries have constants that have no name here.
+    /// An attribute that is an array of constants of an enum, at most `room` of them, as integers: newer libraries have constants without
+    /// a name here.
     pub fn constants(&self, name: Name, kind: Kind, room: usize) -> Result<Vec<i32>, DeviceError> {
         let (mut count, mut values) = (0, vec![0i32; room]);
         let to = values.as_mut_ptr().cast();
-        // SAFETY: there is room for so many; constants are C's integers.
+        // SAFETY: there is room for `room` values; C's enums are integers.
         let status =
             unsafe { sys::cudnnBackendGetAttribute(self.raw(), name, kind, room as i64, &mut count, to) };
         done(&format!("cudnnBackendGetAttribute of {name:?}"), status)?;
@@ -107,7 +107,7 @@ impl Descriptor {
         Ok(values)
     }
 
-    /// The descriptors in an array, at most `room` of them. cuDNN fills in ones that were made for that, already finalised.
+    /// An attribute that is an array of descriptors, at most `room` of them. cuDNN fills in empty descriptors and finalises them.
     pub fn parts(
         &self,
         name: Name,
@@ -118,7 +118,7 @@ impl Descriptor {
         let mut pointers: Vec<_> = made.iter().map(|made| made.raw).collect();
         let (to, mut count) = (pointers.as_mut_ptr().cast(), 0);
         let kind = Kind::CUDNN_TYPE_BACKEND_DESCRIPTOR;
-        // SAFETY: there is room for so many, each of them a descriptor of that kind to be filled in.
+        // SAFETY: there is room for `room` values, each an empty descriptor of that kind.
         let status =
             unsafe { sys::cudnnBackendGetAttribute(self.raw(), name, kind, room as i64, &mut count, to) };
         done(&format!("cudnnBackendGetAttribute of {name:?}"), status)?;
@@ -130,7 +130,7 @@ impl Descriptor {
         Ok(made.into_iter().map(of_this).collect())
     }
 
-    /// Puts an execution plan on the handle's stream.
+    /// Enqueues an execution plan on the handle's stream.
     ///
     /// SAFETY: the handle is alive, and what the pack points to is as large as the plan takes it to be.
     pub unsafe fn execute(&self, handle: sys::cudnnHandle_t, pack: &Descriptor) -> sys::cudnnStatus_t {
@@ -144,4 +144,20 @@ impl Drop for Draft {
         // SAFETY: it is destroyed here alone; what it needs goes after this.
         let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.raw) };
     }
+}
+
+/// The result of a call, with cuDNN's own message if it failed.
+pub(super) fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), DeviceError> {
+    if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    let mut words = [0; 512];
+    // SAFETY: it writes at most `words.len()` bytes and ends them with 0.
+    let words = unsafe {
+        sys::cudnnGetLastErrorString(words.as_mut_ptr(), words.len());
+        CStr::from_ptr(words.as_ptr())
+    };
+    let words = words.to_string_lossy();
+    let reason = words.lines().next().unwrap_or_default();
+    Err(failed(call, format_args!("{status:?} ({reason})")))
 }

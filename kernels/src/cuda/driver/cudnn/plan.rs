@@ -1,12 +1,12 @@
-//! An engine of cuDNN for a shape, chosen once.
+//! The choice of cuDNN's engine for a shape.
 
 use super::description::Description;
-use super::descriptor::{Descriptor, Draft};
-use super::done;
+use super::descriptor::{Descriptor, Draft, done};
 use crate::cuda::attention::{Attention, Pass};
-use crate::cuda::fused::graph::Place;
-use crate::cuda::fused::{Part, Shape};
-use crate::cuda::launch::{Address, DeviceError};
+use crate::cuda::error::DeviceError;
+use crate::cuda::fused::graph::Storage;
+use crate::cuda::fused::{AttentionShape, Part};
+use crate::cuda::launch::Address;
 use cudarc::cudnn::sys::cudnnBackendAttributeName_t::*;
 use cudarc::cudnn::sys::cudnnBackendDescriptorType_t::*;
 use cudarc::cudnn::sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_A;
@@ -14,12 +14,12 @@ use cudarc::cudnn::sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_NONDET
 use cudarc::cudnn::sys::{self, cudnnBackendAttributeType_t};
 use std::ffi::c_void;
 
-/// Where plans are to run.
+/// The GPU that a plan is for.
 #[derive(Debug)]
 pub(super) enum Target {
     /// On the GPU of a handle.
     Handle(sys::cudnnHandle_t),
-    /// On one of which only the properties are known: such a plan cannot run here.
+    /// On a GPU known by its properties alone: the plan can't run here.
     Properties(Descriptor),
 }
 
@@ -27,19 +27,19 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) struct Plan {
     descriptor: Descriptor,
-    /// Bytes that it needs for a while.
+    /// Bytes of workspace.
     pub workspace: usize,
-    /// How many of them, the first ones, are parts of the graph.
+    /// How many of them hold tensors of the graph; they come first.
     named: usize,
-    /// What it reads and writes.
+    /// The tensors that it reads and writes.
     parts: Vec<Part>,
 }
 
 /// How many engines are tried.
 const ENGINES: usize = 16;
-/// More notes than an engine has.
+/// An upper bound of the notes of an engine.
 const NOTES: usize = 64;
-/// Up to this version backward is wrong without a mask for what is missing to whole tiles of so many keys.
+/// Up to this version, backward is wrong if the keys don't fill tiles of this size and no mask says so.
 const LAST_WITHOUT_REST: (usize, i64) = (91_500, 128);
 
 impl Target {
@@ -50,8 +50,8 @@ impl Target {
         Ok(Target::Properties(made.finalize()?))
     }
 
-    /// The first engine in cuDNN's own order that needs at most so many bytes of workspace.
-    pub fn plan(&self, shape: &Shape, version: usize, most: usize) -> Result<Plan, DeviceError> {
+    /// The first engine in cuDNN's own order that needs at most `most` bytes of workspace.
+    pub fn plan(&self, shape: &AttentionShape, version: usize, most: usize) -> Result<Plan, DeviceError> {
         let none = |reason: String| DeviceError::NoAlgorithm(format!("attention by cuDNN: {reason}"));
         let (last, tile) = LAST_WITHOUT_REST;
         if shape.pass.is_backward() && version <= last && shape.keys % tile != 0 {
@@ -66,24 +66,24 @@ impl Target {
         };
         let mut refusal = none("it has no engine for this shape".into());
         for engine in self.engines(&operations.finalize()?)? {
-            // Where dQ's sums may have any order, other bits in every run are what was asked for.
+            // `Pass::Backward` allows sums of dQ in any order.
             if shape.pass != Pass::Backward && is_random(&engine)? {
                 refusal = none("its engines give other bits in every run".into());
                 continue;
             }
-            let ready = self.ready(&engine).map(|(plan, bytes)| (plan, shape.own_workspace() + bytes));
+            let ready = self.ready(&engine).map(|(plan, bytes)| (plan, shape.graph_workspace() + bytes));
             match ready {
                 Ok((_, workspace)) if workspace > most => {
                     refusal =
                         none(format!("it wants a workspace of {workspace} bytes, and {most} are granted"));
                 }
                 Ok((descriptor, workspace)) => {
-                    let parts = graph.tensors.iter().filter_map(|tensor| match tensor.place {
-                        Place::Given(part) | Place::Scalar(part) => Some(part),
-                        Place::Between => None,
+                    let parts = graph.tensors.iter().filter_map(|tensor| match tensor.storage {
+                        Storage::Given(part) | Storage::Scalar(part) => Some(part),
+                        Storage::Between => None,
                     });
                     let parts = parts.collect();
-                    return Ok(Plan { descriptor, workspace, named: shape.own_workspace(), parts });
+                    return Ok(Plan { descriptor, workspace, named: shape.graph_workspace(), parts });
                 }
                 Err(error) => refusal = error,
             }
@@ -97,7 +97,9 @@ impl Target {
             .with(CUDNN_ATTR_ENGINEHEUR_MODE, &[CUDNN_HEUR_MODE_A])?;
         let asked = match self {
             Target::Handle(_) => asked,
-            Target::Properties(own) => asked.with_parts(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[own])?,
+            Target::Properties(properties) => {
+                asked.with_parts(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[properties])?
+            }
         };
         asked.finalize()?.parts(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, ENGINES)
     }
@@ -106,7 +108,9 @@ impl Target {
         let made = Draft::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         let made = match self {
             Target::Handle(handle) => made.with(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[*handle])?,
-            Target::Properties(own) => made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[own])?,
+            Target::Properties(properties) => {
+                made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[properties])?
+            }
         };
         let made = made.with_parts(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[engine])?.finalize()?;
         let workspace = made.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
@@ -114,8 +118,8 @@ impl Target {
     }
 }
 
-/// Whether cuDNN notes of an engine that its results differ from run to run. That there is no such note proves nothing: those
-/// that add to one sum in memory have none either.
+/// Whether cuDNN's notes on an engine say that its results differ from run to run. A missing note proves nothing: engines that add
+/// atomically have none.
 fn is_random(settings: &Descriptor) -> Result<bool, DeviceError> {
     let kind = cudnnBackendAttributeType_t::CUDNN_TYPE_NUMERICAL_NOTE;
     let differs = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC as i32;
@@ -125,7 +129,7 @@ fn is_random(settings: &Descriptor) -> Result<bool, DeviceError> {
 }
 
 impl Plan {
-    /// Puts it on the handle's stream.
+    /// Enqueues it on the handle's stream.
     pub fn run(
         &self,
         handle: sys::cudnnHandle_t,

@@ -1,11 +1,11 @@
-//! What a GPU is, and whether its driver and the compiler of kernels agree.
+//! A GPU's properties, and whether its driver loads what NVRTC compiles.
 
-use super::super::failed;
-use crate::cuda::launch::DeviceError;
+use super::super::answer::OrFailed;
+use crate::cuda::error::DeviceError;
 use cudarc::driver::{result, sys};
 use cudarc::nvrtc;
 
-/// What a GPU is.
+/// A GPU's properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// As the driver names it.
@@ -16,7 +16,7 @@ pub struct Description {
     pub multiprocessors: i32,
     /// Bytes of memory.
     pub memory: usize,
-    /// Of its multiprocessors at most, in kHz.
+    /// Highest clock of its multiprocessors, in kHz.
     pub clock: i32,
     /// The driver's CUDA version: 13000 is 13.0.
     pub driver: i32,
@@ -26,8 +26,7 @@ pub struct Description {
 
 fn ask(device: sys::CUdevice, attribute: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
     // SAFETY: the device is one that the driver named.
-    unsafe { result::device::get_attribute(device, attribute) }
-        .map_err(|error| failed("cuDeviceGetAttribute", error))
+    unsafe { result::device::get_attribute(device, attribute) }.or_failed("cuDeviceGetAttribute")
 }
 
 pub(super) fn capability(device: sys::CUdevice) -> Result<(i32, i32), DeviceError> {
@@ -39,14 +38,13 @@ pub(super) fn capability(device: sys::CUdevice) -> Result<(i32, i32), DeviceErro
 }
 
 pub(super) fn name(device: sys::CUdevice) -> Result<String, DeviceError> {
-    result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))
+    result::device::get_name(device).or_failed("cuDeviceGetName")
 }
 
 pub(super) fn describe(device: sys::CUdevice) -> Result<Description, DeviceError> {
     use sys::CUdevice_attribute::*;
     // SAFETY: the device is one that the driver named.
-    let memory =
-        unsafe { result::device::total_mem(device) }.map_err(|error| failed("cuDeviceTotalMem", error))?;
+    let memory = unsafe { result::device::total_mem(device) }.or_failed("cuDeviceTotalMem")?;
     Ok(Description {
         name: name(device)?,
         capability: capability(device)?,
@@ -62,7 +60,7 @@ pub(super) fn driver_version() -> Result<i32, DeviceError> {
     let mut version = 0;
     // SAFETY: it writes one number.
     let answer = unsafe { sys::cuDriverGetVersion(&mut version) };
-    answer.result().map_err(|error| failed("cuDriverGetVersion", error))?;
+    answer.result().or_failed("cuDriverGetVersion")?;
     Ok(version)
 }
 
@@ -70,16 +68,16 @@ pub(super) fn compiler_version() -> Result<(i32, i32), DeviceError> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: it writes two numbers.
     let answer = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
-    answer.result().map_err(|error| failed("nvrtcVersion", error))?;
+    answer.result().or_failed("nvrtcVersion")?;
     Ok((major, minor))
 }
 
-/// A driver's version as people write it.
+/// A driver's version as messages show it.
 pub(super) fn written(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// Within a major version a driver loads what newer compilers make.
+/// A driver loads kernels of newer compilers of its major version.
 pub(super) fn agree(driver: i32, (major, minor): (i32, i32)) -> Result<(), DeviceError> {
     match major > driver / 1000 {
         true => Err(DeviceError::NewCompiler {

@@ -1,10 +1,11 @@
 //! The products of experts, in all three directions.
 
-use super::super::grouped::GroupedProduct;
-use super::{Bench, DeviceError, Number};
-use crate::cuda::Launch;
+use crate::bench::Bench;
+use trainwright_kernels::cuda::Launch;
+use trainwright_kernels::cuda::grouped::GroupedProduct;
+use trainwright_kernels::cuda::{DeviceError, Number};
 
-pub(super) fn products(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn products(bench: &mut Bench) -> Result<(), DeviceError> {
     // More than two tiles of rows, none, one row, less than a tile, a tile, none: dimensions that no tile divides, and less than
     // one.
     let starts = [0u32, 283, 283, 284, 301, 429, 429];
@@ -47,7 +48,7 @@ fn check(
             }
         }
     }
-    let own = GroupedProduct {
+    let product = GroupedProduct {
         left: x.at,
         right: weights.at,
         starts: bench.words(starts)?,
@@ -57,21 +58,22 @@ fn check(
         ..GroupedProduct::default()
     };
     let case = |launch: &Launch| format!("{experts} experts of {outputs} x {inputs} by {}", launch.kernel);
-    let versions = own.forward(rows as i32, number).len();
+    let versions = product.forward(rows as i32, number).len();
     for version in 0..versions {
         let out = bench.blank(number, rows * outputs)?;
-        let launch = GroupedProduct { out: out.at, ..own }.forward(rows as i32, number).swap_remove(version);
+        let launch =
+            GroupedProduct { out: out.at, ..product }.forward(rows as i32, number).swap_remove(version);
         bench.run(&launch)?;
         bench.compare(&launch.kernel, &case(&launch), &out, &forward)?;
 
         let out = bench.blank(number, rows * inputs)?;
-        let back = GroupedProduct { left: y.at, out: out.at, ..own };
+        let back = GroupedProduct { left: y.at, out: out.at, ..product };
         let launch = back.backward(rows as i32, number).swap_remove(version);
         bench.run(&launch)?;
         bench.compare(&launch.kernel, &case(&launch), &out, &backward)?;
 
         let sums = bench.copy(&before)?;
-        let to_weights = GroupedProduct { left: y.at, right: x.at, gradients: sums.at, ..own };
+        let to_weights = GroupedProduct { left: y.at, right: x.at, gradients: sums.at, ..product };
         let launch = to_weights.weights(number).swap_remove(version);
         bench.run(&launch)?;
         bench.compare(&launch.kernel, &case(&launch), &sums, &gradients)?;

@@ -1,19 +1,19 @@
-//! Products of numbers of 8 bits by cublasLt.
+//! fp8 products by cublasLt.
 
-use super::failed;
+use super::answer::OrFailed;
 use super::handles::Stream;
 use super::product::{Call, Chosen, Pointers, Products, alignment, kind_of, layout_of, set, worst};
-use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::DeviceError;
-use crate::eight::Eight;
+use crate::cuda::error::DeviceError;
+use crate::cuda::fp8::{Fp8Operands, Fp8Product};
+use crate::fp8::Fp8;
 use cudarc::cublaslt::{result, sys};
 
 impl Products {
-    /// Puts a product on a stream, as `multiply` does.
-    pub fn multiply_eight(
+    /// Enqueues a product, as `multiply` does.
+    pub fn multiply_fp8(
         &mut self,
-        product: EightProduct,
-        at: EightOperands,
+        product: Fp8Product,
+        at: Fp8Operands,
         on: &Stream,
     ) -> Result<(), DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
@@ -25,12 +25,12 @@ impl Products {
                 (CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias),
             ]
         };
-        if !self.chosen_eight.contains_key(&(product, alignment)) {
-            let chosen = self.choose_eight(product, &pointers(worst(at.bias, alignment)), alignment)?;
-            self.chosen_eight.insert((product, alignment), chosen);
+        if !self.chosen_fp8.contains_key(&(product, alignment)) {
+            let chosen = self.choose_fp8(product, &pointers(worst(at.bias, alignment)), alignment)?;
+            self.chosen_fp8.insert((product, alignment), chosen);
         }
         self.call(Call {
-            chosen: &self.chosen_eight[&(product, alignment)],
+            chosen: &self.chosen_fp8[&(product, alignment)],
             pointers: pointers(at.bias),
             at: [at.left, at.right, at.out],
             accumulate: product.accumulate,
@@ -38,23 +38,23 @@ impl Products {
         })
     }
 
-    /// As `choose`: outᵀ = right leftᵀ of matrices that lie column after column, where the first one is transposed and the
-    /// second one not, the only way in which tensor cores take numbers of 8 bits.
-    fn choose_eight(
+    /// As `choose`: outᵀ = right leftᵀ of column-major matrices. The first one is transposed and the second one is not, the only
+    /// layout in which tensor cores take fp8.
+    fn choose_fp8(
         &self,
-        product: EightProduct,
+        product: Fp8Product,
         pointers: &Pointers,
         alignment: u32,
     ) -> Result<Chosen, DeviceError> {
         use sys::cublasLtMatmulDescAttributes_t::*;
-        let EightProduct { rows, columns, inner, left, right, output, .. } = product;
-        let kind = |of: Eight| match of {
-            Eight::E4m3 => sys::cudaDataType::CUDA_R_8F_E4M3,
-            Eight::E5m2 => sys::cudaDataType::CUDA_R_8F_E5M2,
+        let Fp8Product { rows, columns, inner, left, right, output, .. } = product;
+        let kind = |of: Fp8| match of {
+            Fp8::E4m3 => sys::cudaDataType::CUDA_R_8F_E4M3,
+            Fp8::E5m2 => sys::cudaDataType::CUDA_R_8F_E5M2,
         };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = result::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F)
-            .map_err(|error| failed("cublasLtMatmulDescCreate", error))?;
+            .or_failed("cublasLtMatmulDescCreate")?;
         let layouts = [
             layout_of(columns, inner, kind(right))?,
             layout_of(rows, inner, kind(left))?,

@@ -1,40 +1,40 @@
-// Numbers of 8 bits for the tensor cores of chips from sm_89 on: e4m3 for weights and activations, whose numbers are close
-// together, and e5m2 for gradients, whose are not (Micikevicius et al. 2022, arXiv 2209.05433). A tensor has one scale, by which its
-// largest number becomes the format's largest.
+// Casts to fp8 for the tensor cores of chips from sm_89 on: e4m3 for weights and activations, whose values are close together, and
+// e5m2 for gradients, whose values are not (Micikevicius et al. 2022, arXiv 2209.05433). A tensor has one scale, which maps its largest
+// absolute value to the format's largest value.
 //
-// Two launches: the largest number of each block's share, then the numbers.
+// Two launches: the largest absolute value of each block's share, then the cast.
 
 struct E4m3 {
     static const int mantissa = 3, bias = 7;
-    static const u32 last = 0x7e;   // 448; what is behind it is NaN
+    static const u32 last = 0x7e;   // 448; the code after it is NaN
 };
 
 struct E5m2 {
     static const int mantissa = 2, bias = 15;
-    static const u32 last = 0x7b;   // 57344; infinity and NaN are behind it
+    static const u32 last = 0x7b;   // 57344; the codes after it are infinity and NaN
 };
 
-// The number that a code without sign is, from the least normal one on.
-template <typename F> DEVICE float number_of(u32 code) {
+// The value of a code without sign, for normal values.
+template <typename F> DEVICE float value_of(u32 code) {
     return bits_to_float((code << (23 - F::mantissa)) + ((u32)(127 - F::bias) << 23));
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-// To the nearest, ties to even; what is too large becomes the largest. The instruction makes two numbers.
-template <typename F> DEVICE u8 eight_bits(float x) {
+// Rounds to nearest, ties to even; saturates. The instruction converts two values.
+template <typename F> DEVICE u8 to_fp8(float x) {
     u16 pair;
     if (F::mantissa == 3) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
     else asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
     return (u8)pair;
 }
 #else
-// The same by whole numbers, for chips without it and for the emulator.
-template <typename F> DEVICE u8 eight_bits(float x) {
+// The same with integers, for chips without the instruction and for the emulator.
+template <typename F> DEVICE u8 to_fp8(float x) {
     u32 bits = float_to_bits(x), sign = (bits >> 31) << 7, size = bits & 0x7fffffffu, code;
     const int dropped = 23 - F::mantissa;
     if (size > 0x7f800000u) return (u8)(sign | 0x7f);
     if (size < (u32)(128 - F::bias) << 23) {
-        // Below the least normal number they are multiples of the least one, and so are the last places of this sum.
+        // Subnormal values are multiples of the least one, and so are the last places of this sum.
         float large = bits_to_float((u32)(128 - F::bias + dropped) << 23);
         code = float_to_bits(bits_to_float(size) + large) - float_to_bits(large);
     } else {
@@ -45,10 +45,10 @@ template <typename F> DEVICE u8 eight_bits(float x) {
 }
 #endif
 
-template <typename T> struct NarrowEight {
+template <typename T> struct CastFp8 {
     const T* x;            // rows x width
     float* largest;        // per block of the first launch: its largest |x|
-    float* scale;          // [0] by what numbers of 8 bits are multiplied
+    float* scale;          // [0] the factor of fp8 values
     u8* out;               // rows x width, or null
     u8* transposed;        // width x rows, or null
     int rows, width;
@@ -56,7 +56,7 @@ template <typename T> struct NarrowEight {
 };
 
 // A thread takes 16 bytes after 16 bytes, all threads side by side, and single numbers of what is left or does not begin there.
-template <typename T> DEVICE void largest_of(const NarrowEight<T>& a) {
+template <typename T> DEVICE void largest_of(const CastFp8<T>& a) {
     __shared__ float scratch[32];
     const int size = Pack<T>::size;
     i64 total = (i64)a.rows * a.width, packs = (u64)a.x % 16 == 0 ? total / size : 0;
@@ -72,9 +72,9 @@ template <typename T> DEVICE void largest_of(const NarrowEight<T>& a) {
     if (threadIdx.x == 0) a.largest[blockIdx.x] = largest;
 }
 
-// A block of 256 threads turns 32 rows of 32 columns, through shared memory where columns become rows: tensor cores want
-// either operand of numbers of 8 bits with what is summed over in one piece, and backward sums over the other dimension.
-template <typename T, typename F> DEVICE void narrow_eight(const NarrowEight<T>& a) {
+// A block of 256 threads casts a tile of 32 x 32, through shared memory for the transposed copy: tensor cores take fp8 operands with a
+// contiguous inner dimension only, and backward sums over the other dimension.
+template <typename T, typename F> DEVICE void cast_fp8(const CastFp8<T>& a) {
     __shared__ float scratch[32];
     __shared__ u8 tile[32][36];
     float largest = 0.0f;
@@ -82,14 +82,14 @@ template <typename T, typename F> DEVICE void narrow_eight(const NarrowEight<T>&
     largest = block_max(largest, scratch);
     // The factor of less would be beyond f32.
     largest = fmaxf(largest, 1e-30f);
-    float most = number_of<F>(F::last), factor = most / largest;
+    float most = value_of<F>(F::last), factor = most / largest;
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) a.scale[0] = largest / most;
     int column = blockIdx.x * 32 + lane();
     for (int first = blockIdx.y * 32; first < a.rows; first += gridDim.y * 32) {
         for (int place = warp(); place < 32; place += 8) {
             int row = first + place;
             if (row < a.rows && column < a.width) {
-                u8 code = eight_bits<F>(wide(a.x[(i64)row * a.width + column]) * factor);
+                u8 code = to_fp8<F>(wide(a.x[(i64)row * a.width + column]) * factor);
                 if (a.out) a.out[(i64)row * a.width + column] = code;
                 tile[place][lane()] = code;
             }
@@ -106,11 +106,11 @@ template <typename T, typename F> DEVICE void narrow_eight(const NarrowEight<T>&
 }
 
 #define NARROW_EIGHT(suffix, T)                                                                                \
-    DEVICE void narrow_e4m3_of_##suffix(const NarrowEight<T>& a) { narrow_eight<T, E4m3>(a); }                 \
-    DEVICE void narrow_e5m2_of_##suffix(const NarrowEight<T>& a) { narrow_eight<T, E5m2>(a); }                 \
-    ENTRY(largest_##suffix, 256, NarrowEight<T>, largest_of<T>)                                                \
-    ENTRY(narrow_e4m3_##suffix, 256, NarrowEight<T>, narrow_e4m3_of_##suffix)                                  \
-    ENTRY(narrow_e5m2_##suffix, 256, NarrowEight<T>, narrow_e5m2_of_##suffix)
+    DEVICE void narrow_e4m3_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E4m3>(a); }                 \
+    DEVICE void narrow_e5m2_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E5m2>(a); }                 \
+    ENTRY(largest_##suffix, 256, CastFp8<T>, largest_of<T>)                                                \
+    ENTRY(narrow_e4m3_##suffix, 256, CastFp8<T>, narrow_e4m3_of_##suffix)                                  \
+    ENTRY(narrow_e5m2_##suffix, 256, CastFp8<T>, narrow_e5m2_of_##suffix)
 
 NARROW_EIGHT(f32, float)
 NARROW_EIGHT(bf16, bf16)

@@ -1,8 +1,9 @@
 //! Steps of all optimizers over tensors of several sizes.
 
-use super::super::launch::Launch;
-use super::super::optimizer::{Method, Now, Optimizer, PIECE, Piece, TrustRatios};
-use super::{Address, Array, Bench, DeviceError, Number};
+use crate::bench::{Array, Bench};
+use trainwright_kernels::cuda::Launch;
+use trainwright_kernels::cuda::optimizer::{CHUNK, Chunk, Method, Optimizer, StepScalars, TrustRatios};
+use trainwright_kernels::cuda::{Address, DeviceError, Number};
 
 /// A tensor and what an optimizer keeps of it, in f64 and on the device.
 struct Tensor {
@@ -23,15 +24,15 @@ const TRUST: f64 = 0.02;
 /// Number of the step.
 const STEP: u32 = 3;
 
-pub(super) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
     use Method::{Adam, AdamW, Lamb, Lars, Momentum};
     // The first moment may be missing: SGD has none.
     for (method, has_first) in
         [(AdamW, true), (Adam, true), (Momentum, true), (Momentum, false), (Lamb, true), (Lars, true)]
     {
         let mut tensors = Vec::new();
-        // Less than a pack; a whole number of packs; more than a piece, with a rest.
-        for (count, decay) in [(3, 0.0), (256, 0.1), (PIECE + 1001, 0.1)] {
+        // Less than a pack; full packs; more than a chunk, with a rest.
+        for (count, decay) in [(3, 0.0), (256, 0.1), (CHUNK + 1001, 0.1)] {
             let positive: Vec<f64> = (0..count).map(|_| 0.1 * (1.1 + bench.next())).collect();
             tensors.push(Tensor {
                 decay,
@@ -66,9 +67,9 @@ pub(super) fn optimizers(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec<Launch>, DeviceError> {
-    let (mut pieces, mut starts) = (Vec::new(), vec![0u32]);
+    let (mut chunks, mut starts) = (Vec::new(), vec![0u32]);
     for (index, tensor) in tensors.iter().enumerate() {
-        let whole = Piece {
+        let chunk = Chunk {
             weight: tensor.weight.at,
             gradient: tensor.gradient.at,
             first: tensor.first.at,
@@ -80,18 +81,20 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
             copy: tensor.copy.at,
             tensor: index as i32,
             decay: tensor.decay as f32,
-            ..Piece::default()
+            ..Chunk::default()
         };
-        pieces.extend(whole.cut(tensor.weight.values.len()));
-        starts.push(pieces.len() as u32);
+        chunks.extend(chunk.cut(tensor.weight.values.len()));
+        starts.push(chunks.len() as u32);
     }
-    let bytes: Vec<u8> = pieces.iter().flat_map(Piece::bytes).collect();
+    let bytes: Vec<u8> = chunks.iter().flat_map(Chunk::bytes).collect();
     let decays: Vec<f64> = tensors.iter().map(|tensor| tensor.decay).collect();
     let step = Optimizer {
-        pieces: bench.device.upload(&bytes)?,
+        chunks: bench.device.upload(&bytes)?,
         factor: bench.array(Number::F32, &[FACTOR, f64::NAN])?.at,
-        now: bench.device.upload(&Now::of(RATE as f32, [BETA1 as f32, BETA2 as f32], STEP).bytes())?,
-        partial: bench.words(&vec![u32::MAX; 4 * pieces.len()])?,
+        scalars: bench
+            .device
+            .upload(&StepScalars::of(RATE as f32, [BETA1 as f32, BETA2 as f32], STEP).bytes())?,
+        partial: bench.words(&vec![u32::MAX; 4 * chunks.len()])?,
         ratios: bench.blank(Number::F32, tensors.len())?.at,
         beta1: BETA1 as f32,
         beta2: BETA2 as f32,
@@ -108,7 +111,7 @@ fn launches(bench: &mut Bench, method: Method, tensors: &[Tensor]) -> Result<Vec
         lars: 0,
         trust: TRUST as f32,
     };
-    Ok(step.launches(method, pieces.len(), &ratios))
+    Ok(step.launches(method, chunks.len(), &ratios))
 }
 
 /// Weight, first and second moment after the step.

@@ -1,13 +1,14 @@
 //! Attention of packed rows: queries, keys and values of a token side by side.
 
-use super::super::attention::{Attention, Join, Pass};
-use super::super::dropout::Drops;
-use super::{Array, Bench, DeviceError, Number};
-use crate::dropout::Dropout;
+use crate::bench::{Array, Bench, tolerance};
+use trainwright_kernels::cuda::attention::{Attention, Join, Pass};
+use trainwright_kernels::cuda::dropout::Drops;
+use trainwright_kernels::cuda::{DeviceError, Number};
+use trainwright_kernels::dropout::Dropout;
 
-/// A shape. Queries begin `offset` positions behind the first key.
+/// A case. The first query is `offset` positions behind the first key.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct Case {
     batch: usize,
     heads: usize,
     kv_heads: usize,
@@ -17,15 +18,15 @@ struct Shape {
     value_head_dim: usize,
     causal: bool,
     offset: i32,
-    /// What is dropped of the probabilities.
+    /// Dropout of the probabilities.
     drops: Option<Dropout>,
 }
 
-/// The first sequence, head, query and key of those here.
+/// The first sequence, head, query and key of the part that is here.
 const FIRST: [usize; 4] = [3, 5, 7, 2];
 
-pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
-    let shape = Shape {
+pub(crate) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
+    let shape = Case {
         batch: 2,
         heads: 4,
         kv_heads: 2,
@@ -39,18 +40,18 @@ pub(super) fn narrow(bench: &mut Bench) -> Result<(), DeviceError> {
     };
     for number in Number::ALL {
         check(bench, shape, number)?;
-        check(bench, Shape { drops: Some(Dropout { rate: 0.3, key: 11 }), ..shape }, number)?;
-        check(bench, Shape { kv_heads: 4, keys: 17, causal: false, ..shape }, number)?;
+        check(bench, Case { drops: Some(Dropout { rate: 0.3, key: 11 }), ..shape }, number)?;
+        check(bench, Case { kv_heads: 4, keys: 17, causal: false, ..shape }, number)?;
     }
-    // What a library does, too.
-    let even = Shape { value_head_dim: 40, queries: 27, keys: 27, ..shape };
+    // Shapes that the library supports too.
+    let even = Case { value_head_dim: 40, queries: 27, keys: 27, ..shape };
     check(bench, even, Number::Bf16)?;
-    check(bench, Shape { keys: 50, causal: false, ..even }, Number::Bf16)
+    check(bench, Case { keys: 50, causal: false, ..even }, Number::Bf16)
 }
 
-pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
     // More than one tile of both, with a rest; then queries of a later part of the sequence, as ring attention has them.
-    let shape = Shape {
+    let shape = Case {
         batch: 2,
         heads: 2,
         kv_heads: 1,
@@ -63,23 +64,23 @@ pub(super) fn tiles(bench: &mut Bench) -> Result<(), DeviceError> {
         drops: None,
     };
     check(bench, shape, Number::Bf16)?;
-    let wide = Shape { batch: 1, head_dim: 128, value_head_dim: 128, ..shape };
+    let wide = Case { batch: 1, head_dim: 128, value_head_dim: 128, ..shape };
     check(bench, wide, Number::Bf16)?;
-    check(bench, Shape { queries: 40, keys: 100, offset: 60, ..wide }, Number::Bf16)?;
+    check(bench, Case { queries: 40, keys: 100, offset: 60, ..wide }, Number::Bf16)?;
     // The first queries see no key at all.
-    check(bench, Shape { batch: 1, queries: 100, keys: 40, offset: -70, ..shape }, Number::Bf16)?;
+    check(bench, Case { batch: 1, queries: 100, keys: 40, offset: -70, ..shape }, Number::Bf16)?;
     // The last keys are seen by no query.
-    check(bench, Shape { batch: 1, queries: 140, keys: 200, offset: -100, ..shape }, Number::Bf16)?;
-    check(bench, Shape { batch: 1, queries: 33, keys: 130, causal: false, ..shape }, Number::Bf16)
+    check(bench, Case { batch: 1, queries: 140, keys: 200, offset: -100, ..shape }, Number::Bf16)?;
+    check(bench, Case { batch: 1, queries: 33, keys: 130, causal: false, ..shape }, Number::Bf16)
 }
 
-/// Outputs over two sets of keys, of which each weighs as much as its sum of exponentials.
-pub(super) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
+/// Joined outputs over two sets of keys, weighted by their sums of exponentials.
+pub(crate) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
     // More columns than lanes.
     let (batch, heads, queries, width) = (2usize, 3usize, 7usize, 40usize);
     let (tokens, row) = (queries * batch, heads * width);
     for number in Number::ALL {
-        let (own, other) = (bench.random(number, tokens * row)?, bench.random(number, tokens * row)?);
+        let (first, second) = (bench.random(number, tokens * row)?, bench.random(number, tokens * row)?);
         let logarithms = bench.random(Number::F32, batch * heads * queries)?;
         let others = bench.random(Number::F32, batch * heads * queries)?;
         let sums: Vec<[f64; 2]> =
@@ -87,14 +88,14 @@ pub(super) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
         let outputs = (0..tokens * row).map(|at| {
             let (token, head) = (at / row, at % row / width);
             let [one, two] = sums[(token % batch * heads + head) * queries + token / batch];
-            (own.values[at] * one + other.values[at] * two) / (one + two)
+            (first.values[at] * one + second.values[at] * two) / (one + two)
         });
         let outputs: Vec<f64> = outputs.collect();
         let joined: Vec<f64> = sums.iter().map(|[one, two]| (one + two).ln()).collect();
         let join = Join {
-            o: own.at,
+            o: first.at,
             logarithms: logarithms.at,
-            other: other.at,
+            other: second.at,
             other_logarithms: others.at,
             o_row: row as i64,
             batch: batch as i32,
@@ -104,13 +105,13 @@ pub(super) fn join(bench: &mut Bench) -> Result<(), DeviceError> {
         };
         let launch = join.launch(number);
         bench.run(&launch)?;
-        bench.compare(&launch.kernel, "outputs", &own, &outputs)?;
+        bench.compare(&launch.kernel, "outputs", &first, &outputs)?;
         bench.compare(&launch.kernel, "L", &logarithms, &joined)?;
     }
     Ok(())
 }
 
-/// What is expected: outputs, L, and the three gradients.
+/// The expected outputs, L, and the three gradients.
 struct Expected {
     o: Vec<f64>,
     logarithms: Vec<f64>,
@@ -119,10 +120,10 @@ struct Expected {
     v_gradient: Vec<f64>,
 }
 
-impl Shape {
+impl Case {
     /// Of three arrays of their own, each token's heads side by side.
     fn expected(&self, [q, k, v, o_gradient]: [&[f64]; 4]) -> Expected {
-        let Shape { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = *self;
+        let Case { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = *self;
         let scale = 1.0 / (d as f64).sqrt();
         let mut made = Expected {
             o: vec![0.0; queries * batch * heads * e],
@@ -177,9 +178,9 @@ impl Shape {
     }
 }
 
-fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceError> {
-    let Shape { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = shape;
-    // Where there are as many keys as queries they lie side by side in rows, as a model has them; else each on its own.
+fn check(bench: &mut Bench, shape: Case, number: Number) -> Result<(), DeviceError> {
+    let Case { batch, heads, kv_heads, queries, keys, head_dim: d, value_head_dim: e, .. } = shape;
+    // With as many keys as queries they are packed in rows, as in a model; else they are separate arrays.
     let q = bench.random(number, queries * batch * heads * d)?;
     let k = bench.random(number, keys * batch * kv_heads * d)?;
     let v = bench.random(number, keys * batch * kv_heads * e)?;
@@ -230,8 +231,8 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
         attention.v = rows.at.after((widths[0] + widths[1]) * number.size());
     }
 
-    // Probabilities are rounded to bf16 before they meet the values.
-    let tolerance = if number == Number::Bf16 { 1e-2 } else { number.tolerance() };
+    // Probabilities are rounded to bf16 before the product with the values.
+    let tolerance = if number == Number::Bf16 { 1e-2 } else { tolerance(number) };
     let case = format!(
         "{queries} queries, {keys} keys, {heads}/{kv_heads} heads of {d}{}",
         match (shape.causal, shape.drops) {
@@ -240,11 +241,11 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
             (false, None) => "",
         }
     );
-    for way in ways(bench, &attention, number, Pass::Forward) {
+    for by in implementations(bench, &attention, number, Pass::Forward) {
         let o = bench.blank(number, expected.o.len())?;
         let logarithms = bench.blank(Number::F32, expected.logarithms.len())?;
         (attention.o, attention.logarithms) = (o.at, logarithms.at);
-        let [.., kernel] = run(bench, &attention, number, Pass::Forward, way)?;
+        let [.., kernel] = run(bench, &attention, number, Pass::Forward, by)?;
         bench.compare_within(&kernel, &case, &o, &expected.o, tolerance)?;
         let seen: Vec<f64> = expected.logarithms.clone();
         bench.compare_within(&kernel, &format!("{case}: L"), &logarithms, &seen, 2e-5)?;
@@ -255,13 +256,14 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
     let dots = bench.blank(Number::F32, expected.logarithms.len())?;
     (attention.o, attention.logarithms, attention.dots) = (o.at, logarithms.at, dots.at);
     let passes = [Pass::Backward, Pass::DeterministicBackward].map(|pass| {
-        let own = ways(bench, &attention, number, pass);
-        // Ours are the same in both.
-        own.into_iter()
-            .filter(move |way| pass == Pass::Backward || matches!(way, Way::Library(_)))
-            .map(move |way| (pass, way))
+        let implementations_of = implementations(bench, &attention, number, pass);
+        // Our own versions are the same in both passes.
+        implementations_of
+            .into_iter()
+            .filter(move |by| pass == Pass::Backward || matches!(by, Implementation::Library(_)))
+            .map(move |by| (pass, by))
     });
-    for (pass, way) in passes.into_iter().flatten() {
+    for (pass, by) in passes.into_iter().flatten() {
         let gradients: Vec<(Array, Vec<f64>)> = if packed {
             let rows = bench.array(number, &joined([&blank_q, &blank_k, &blank_v]))?;
             attention.q_gradient = rows.at;
@@ -279,7 +281,7 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
             let expected = [&expected.q_gradient, &expected.k_gradient, &expected.v_gradient];
             made.into_iter().zip(expected).map(|(made, expected)| (made, expected.clone())).collect()
         };
-        let kernels = run(bench, &attention, number, pass, way)?;
+        let kernels = run(bench, &attention, number, pass, by)?;
         for (index, (made, expected)) in gradients.iter().enumerate() {
             let kernel = &kernels[2 - index.min(1)];
             bench.compare_within(kernel, &format!("{case}: gradient {index}"), made, expected, tolerance)?;
@@ -288,38 +290,43 @@ fn check(bench: &mut Bench, shape: Shape, number: Number) -> Result<(), DeviceEr
     bench.device.clear()
 }
 
-/// Who does an attention.
+/// What computes an attention.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum Implementation {
     /// Our version of that number.
     Own(usize),
-    /// A library, with so many bytes of workspace.
+    /// The library, with its workspace in bytes.
     Library(usize),
 }
 
-fn ways(bench: &mut Bench, attention: &Attention, number: Number, pass: Pass) -> Vec<Way> {
+fn implementations(
+    bench: &mut Bench,
+    attention: &Attention,
+    number: Number,
+    pass: Pass,
+) -> Vec<Implementation> {
     let versions = match pass {
         Pass::Forward => attention.forward(number).len(),
         Pass::Backward | Pass::DeterministicBackward => attention.backward(number).len(),
     };
     let fused = if number == Number::Bf16 { bench.device.fuses(attention, pass).ok() } else { None };
-    (0..versions).map(Way::Own).chain(fused.map(Way::Library)).collect()
+    (0..versions).map(Implementation::Own).chain(fused.map(Implementation::Library)).collect()
 }
 
-/// Does it; the names of what did, the last of three where it is one.
+/// Runs it. The names of the kernels; with fewer than three the last one is repeated.
 fn run(
     bench: &mut Bench,
     attention: &Attention,
     number: Number,
     pass: Pass,
-    way: Way,
+    by: Implementation,
 ) -> Result<[String; 3], DeviceError> {
-    let launches = match (way, pass) {
-        (Way::Own(version), Pass::Forward) => vec![attention.forward(number).swap_remove(version)],
-        (Way::Own(version), Pass::Backward | Pass::DeterministicBackward) => {
+    let launches = match (by, pass) {
+        (Implementation::Own(version), Pass::Forward) => vec![attention.forward(number).swap_remove(version)],
+        (Implementation::Own(version), Pass::Backward | Pass::DeterministicBackward) => {
             attention.backward(number).swap_remove(version)
         }
-        (Way::Library(bytes), _) => {
+        (Implementation::Library(bytes), _) => {
             let workspace = bench.device.allocate(bytes)?;
             bench.device.attend(attention, pass, workspace)?;
             let name = format!("{:?} by {}", pass, bench.device.fuser());

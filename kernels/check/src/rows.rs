@@ -1,16 +1,15 @@
-//! Look-up, norms, rotary positions, activations and additions.
+//! Look-up, rotary positions, activations, additions, dropout and copies of columns.
 
-use super::super::activation::{Activation, Direction, Function, Residual};
-use super::super::columns::Columns;
-use super::super::dropout::{DropOut, Drops};
-use super::super::embedding::{LookUp, TableGradient};
-use super::super::norm::{NormBackward, NormForward, NormPart};
-use super::super::reduce::ColumnSum;
-use super::super::rotary::Rotary;
-use super::{Address, Bench, DeviceError, Number};
-use crate::dropout::Dropout;
+use crate::bench::Bench;
+use trainwright_kernels::cuda::activation::{Activation, Direction, Function, Residual};
+use trainwright_kernels::cuda::columns::Columns;
+use trainwright_kernels::cuda::dropout::{DropOut, Drops};
+use trainwright_kernels::cuda::embedding::{LookUp, TableGradient};
+use trainwright_kernels::cuda::rotary::Rotary;
+use trainwright_kernels::cuda::{DeviceError, Number};
+use trainwright_kernels::dropout::Dropout;
 
-pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
     let (tokens, batch, first, rows) = (21, 3, 5u32, 11);
     for number in Number::ALL {
         // More packs than lanes, and a width that no pack divides.
@@ -23,8 +22,8 @@ pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
             for (token, entry) in entries.iter().enumerate() {
                 for column in 0..width {
                     let row = entry.wrapping_sub(first) as usize;
-                    let own = if row < rows { table.values[row * width + column] } else { 0.0 };
-                    expected.push(own + positions.values[(token / batch + 2) * width + column]);
+                    let looked_up = if row < rows { table.values[row * width + column] } else { 0.0 };
+                    expected.push(looked_up + positions.values[(token / batch + 2) * width + column]);
                 }
             }
             let mut look_up = LookUp {
@@ -51,7 +50,7 @@ pub(super) fn look_up(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn table_gradient(bench: &mut Bench) -> Result<(), DeviceError> {
     // More columns than threads, one at a time and by packs; rows of odd length; many more rows than tokens.
     for (width, rows) in [(300, 11), (2056, 11), (301, 11), (24, 2500)] {
         one_table_gradient(bench, width, rows)?;
@@ -80,7 +79,7 @@ fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<()
         let starts: Vec<u32> = (0..=rows as u32).map(|row| behind(row) as u32).collect();
         let entries = bench.words(&entries)?;
         let (order, starts) = (bench.words(&order)?, bench.words(&starts)?);
-        let own = TableGradient {
+        let gradient_of = TableGradient {
             gradient: gradient.at,
             entries,
             order,
@@ -91,10 +90,11 @@ fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<()
             first: first as i32,
             rows: rows as i32,
         };
-        for version in 0..own.ladder(number, bench.gpu).len() {
+        for version in 0..gradient_of.ladder(number, bench.gpu).len() {
             let table = bench.array(Number::F32, &before.values)?;
-            let launch =
-                TableGradient { table: table.at, ..own }.ladder(number, bench.gpu).swap_remove(version);
+            let launch = TableGradient { table: table.at, ..gradient_of }
+                .ladder(number, bench.gpu)
+                .swap_remove(version);
             bench.run(&launch)?;
             let case = format!("{rows} rows of {width}");
             bench.compare(&launch.kernel, &case, &table, &expected)?;
@@ -103,138 +103,7 @@ fn one_table_gradient(bench: &mut Bench, width: usize, rows: usize) -> Result<()
     Ok(())
 }
 
-pub(super) fn norm(bench: &mut Bench) -> Result<(), DeviceError> {
-    // A row within a warp, several packs a thread, more than one pack of 512 threads, and one that no pack divides.
-    for number in Number::ALL {
-        for width in [64, 776, 2080, 4224, 75] {
-            for centred in [true, false] {
-                one_norm(bench, number, width, centred)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn one_norm(bench: &mut Bench, number: Number, width: usize, centred: bool) -> Result<(), DeviceError> {
-    let (rows, epsilon) = (if width > 1000 { 3 } else { 9 }, 1e-5);
-    let size = rows * width;
-    let (x, residual) = (bench.random(number, size)?, bench.random(number, size)?);
-    let (gain, bias) = (bench.random(number, width)?, bench.random(number, width)?);
-    let added_bias = bench.random(number, width)?;
-    let dy = bench.random(number, size)?;
-    let past = bench.random(number, size)?;
-    // The norm sees the sum as rounded.
-    let added = |index: usize| added_bias.values[index % width] + residual.values[index];
-    let sums: Vec<f64> = x.values.iter().enumerate().map(|(index, x)| x + added(index)).collect();
-    let sum = number.values(&number.bytes(&sums));
-    let (mut y, mut means, mut scales) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut dx, mut gain_gradient, mut bias_gradient) =
-        (past.values.clone(), vec![0.0; width], vec![0.0; width]);
-    for row in 0..rows {
-        let own = &sum[row * width..(row + 1) * width];
-        let mean = if centred { own.iter().sum::<f64>() / width as f64 } else { 0.0 };
-        let variance = own.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
-        let scale = 1.0 / (variance + epsilon).sqrt();
-        let h: Vec<f64> = own.iter().map(|x| (x - mean) * scale).collect();
-        let own_dy = &dy.values[row * width..(row + 1) * width];
-        let e: Vec<f64> = own_dy.iter().zip(&gain.values).map(|(dy, gain)| dy * gain).collect();
-        let mean_e = if centred { e.iter().sum::<f64>() / width as f64 } else { 0.0 };
-        let along = e.iter().zip(&h).map(|(e, h)| e * h).sum::<f64>() / width as f64;
-        for column in 0..width {
-            y.push(h[column] * gain.values[column] + bias.values[column]);
-            dx[row * width + column] += (e[column] - mean_e - h[column] * along) * scale;
-            gain_gradient[column] += own_dy[column] * h[column];
-            bias_gradient[column] += own_dy[column];
-        }
-        means.push(mean);
-        scales.push(scale);
-    }
-
-    let kind = if centred { "LayerNorm" } else { "RMSNorm" };
-    let versions = NormForward { width: width as i32, ..NormForward::default() }.ladder(number).len();
-    for version in 0..versions {
-        let (out, kept) = (bench.blank(number, size)?, bench.array(number, &x.values)?);
-        let (mean, scale) = (bench.blank(Number::F32, rows)?, bench.blank(Number::F32, rows)?);
-        let forward = NormForward {
-            x: kept.at,
-            residual: residual.at,
-            added_bias: added_bias.at,
-            gain: gain.at,
-            bias: bias.at,
-            sum: kept.at,
-            out: out.at,
-            mean: mean.at,
-            scale: scale.at,
-            rows: rows as i32,
-            width: width as i32,
-            epsilon: epsilon as f32,
-            centred: i32::from(centred),
-        };
-        let launch = forward.ladder(number).swap_remove(version);
-        bench.run(&launch)?;
-        bench.compare(&launch.kernel, &format!("{kind} {width} sum"), &kept, &sums)?;
-        bench.compare(&launch.kernel, &format!("{kind} {width} output"), &out, &y)?;
-        bench.compare(&launch.kernel, &format!("{kind} {width} 1/s"), &scale, &scales)?;
-        if centred {
-            bench.compare_within(&launch.kernel, &format!("{kind} {width} mean"), &mean, &means, 1e-4)?;
-        }
-
-        // Without gain, bias and addition it is h.
-        let out = bench.blank(number, size)?;
-        let bare = NormForward {
-            residual: Address::NULL,
-            added_bias: Address::NULL,
-            gain: Address::NULL,
-            bias: Address::NULL,
-            sum: Address::NULL,
-            out: out.at,
-            ..forward
-        };
-        let launch = bare.ladder(number).swap_remove(version);
-        bench.run(&launch)?;
-        let h: Vec<f64> =
-            (0..size).map(|index| (sum[index] - means[index / width]) * scales[index / width]).collect();
-        bench.compare(&launch.kernel, &format!("{kind} {width} bare"), &out, &h)?;
-    }
-
-    let (kept, mean) = (bench.array(number, &sums)?, bench.array(Number::F32, &means)?);
-    let scale = bench.array(Number::F32, &scales)?;
-    let mut backward = NormBackward {
-        x: kept.at,
-        gain: gain.at,
-        out_gradient: dy.at,
-        mean: mean.at,
-        scale: scale.at,
-        rows: rows as i32,
-        width: width as i32,
-        centred: i32::from(centred),
-        ..NormBackward::default()
-    };
-    for version in 0..backward.ladder(number, bench.gpu).len() {
-        let blocks = backward.blocks(bench.gpu);
-        let gradient = bench.array(number, &past.values)?;
-        let partial_gain = bench.blank(Number::F32, blocks as usize * width)?;
-        let partial_bias = bench.blank(Number::F32, blocks as usize * width)?;
-        backward.gradient = gradient.at;
-        (backward.partial_gain, backward.partial_bias) = (partial_gain.at, partial_bias.at);
-        let launches = backward.ladder(number, bench.gpu).swap_remove(version);
-        for launch in &launches {
-            bench.run(launch)?;
-        }
-        bench.compare(&launches[0].kernel, &format!("{kind} {width} gradient"), &gradient, &dx)?;
-        let vectors = [(partial_gain, &gain_gradient, "gain"), (partial_bias, &bias_gradient, "bias")];
-        for (partial, expected, name) in vectors {
-            let total = bench.array(Number::F32, &vec![0.0; width])?;
-            let sum = ColumnSum { x: partial.at, out: total.at, rows: blocks, width: width as i32, add: 1 };
-            bench.run(&sum.launch(Number::F32, 1))?;
-            let last = &launches[launches.len() - 1].kernel;
-            bench.compare(last, &format!("{kind} {width} {name} gradient"), &total, expected)?;
-        }
-    }
-    bench.device.clear()
-}
-
-pub(super) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
     let (tokens, batch, first_position) = (10usize, 2usize, 4usize);
     for number in Number::ALL {
         // All of a head turns, or a part of it; more packs than threads; and widths that no pack divides.
@@ -284,12 +153,12 @@ pub(super) fn rotary(bench: &mut Bench) -> Result<(), DeviceError> {
                     ..Rotary::default()
                 };
                 for version in 0..rotary.ladder(number, bench.gpu).len() {
-                    let own = bench.array(number, &x.values)?;
-                    rotary.x = own.at;
+                    let rotated = bench.array(number, &x.values)?;
+                    rotary.x = rotated.at;
                     let launch = rotary.ladder(number, bench.gpu).swap_remove(version);
                     bench.run(&launch)?;
                     let case = format!("{head_dim} wide, {half} pairs, {direction}");
-                    bench.compare(&launch.kernel, &case, &own, &expected)?;
+                    bench.compare(&launch.kernel, &case, &rotated, &expected)?;
                 }
             }
         }
@@ -316,7 +185,7 @@ fn slope(of: Function, x: f64) -> f64 {
     (function(of, from) - function(of, from - 2.0 * h)) / (2.0 * h)
 }
 
-pub(super) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
     let rows = 5;
     for number in Number::ALL {
         for of in Function::ALL {
@@ -329,13 +198,13 @@ pub(super) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
                 for row in 0..rows {
                     for column in 0..width {
                         let at = row * input + column;
-                        let own = x.values[at] + bias.values[column];
+                        let z = x.values[at] + bias.values[column];
                         let dy = dy.values[row * width + column];
                         let up = if gated { x.values[at + width] + bias.values[column + width] } else { 1.0 };
-                        y.push(function(of, own) * up);
-                        dx[at] = dy * slope(of, own) * up;
+                        y.push(function(of, z) * up);
+                        dx[at] = dy * slope(of, z) * up;
                         if gated {
-                            dx[at + width] = dy * function(of, own);
+                            dx[at + width] = dy * function(of, z);
                         }
                     }
                 }
@@ -363,7 +232,7 @@ pub(super) fn activation(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
     let rows = 5;
     for number in Number::ALL {
         for width in [2056, 13] {
@@ -391,8 +260,8 @@ pub(super) fn residual(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
-    // A whole number of packs, and none.
+pub(crate) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
+    // Full packs, and a width that no pack divides.
     let (batch, places, first) = (3usize, 5usize, 4usize);
     let dropout = Dropout { rate: 0.25, key: 9 };
     for number in Number::ALL {
@@ -405,7 +274,7 @@ pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
             let mut expected = x.values.clone();
             dropout.apply(&mut expected, width, &of_row);
             let positions: Vec<u32> = (0..rows).map(|row| position(row) as u32).collect();
-            let own = DropOut {
+            let drop_out = DropOut {
                 x: x.at,
                 positions: bench.words(&positions)?,
                 drops: Drops::of(&dropout, [first, 0, 0, 0]),
@@ -413,9 +282,9 @@ pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
                 width: width as i32,
                 batch: batch as i32,
             };
-            for version in 0..own.ladder(number, bench.gpu).len() {
+            for version in 0..drop_out.ladder(number, bench.gpu).len() {
                 let x = bench.array(number, &x.values)?;
-                let launch = DropOut { x: x.at, ..own }.ladder(number, bench.gpu).swap_remove(version);
+                let launch = DropOut { x: x.at, ..drop_out }.ladder(number, bench.gpu).swap_remove(version);
                 bench.run(&launch)?;
                 bench.compare(&launch.kernel, &format!("{width} columns"), &x, &expected)?;
             }
@@ -424,10 +293,10 @@ pub(super) fn drop_out(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, from_row, to_row) = (11usize, 48usize, 40usize);
     for number in Number::ALL {
-        // Whole packs, and such that none is one.
+        // Full packs, and none.
         for (width, first, to_first) in [(16, 24, 8), (13, 3, 20)] {
             let from = bench.random(number, rows * from_row)?;
             let before = bench.random(number, rows * to_row)?;
@@ -452,68 +321,6 @@ pub(super) fn columns(bench: &mut Bench) -> Result<(), DeviceError> {
                 bench.compare(&launch.kernel, &format!("{width} columns"), &to, &expected)?;
             }
         }
-    }
-    Ok(())
-}
-
-/// Of 120 columns 45 are here: more than lanes, no whole number of packs.
-pub(super) fn norm_part(bench: &mut Bench) -> Result<(), DeviceError> {
-    let (rows, width, whole) = (9usize, 45usize, 120usize);
-    for (number, centred) in
-        [(Number::F32, true), (Number::Bf16, true), (Number::F32, false), (Number::Bf16, false)]
-    {
-        let [x, dy, past] = [(); 3].map(|()| bench.random(number, rows * width));
-        let (x, dy, past) = (x?, dy?, past?);
-        let (gain, bias) = (bench.random(number, width)?, bench.random(number, width)?);
-        let (mean, scale) = (bench.random(Number::F32, rows)?, bench.random(Number::F32, rows)?);
-        let all = bench.random(Number::F32, 2 * rows)?;
-        let (mut sums, mut sums_back) = (Vec::new(), Vec::new());
-        let (mut y, mut dx) = (Vec::new(), Vec::new());
-        for row in 0..rows {
-            let of = |at: usize| row * width + at;
-            let h: Vec<f64> =
-                (0..width).map(|at| (x.values[of(at)] - mean.values[row]) * scale.values[row]).collect();
-            let e: Vec<f64> = (0..width).map(|at| dy.values[of(at)] * gain.values[at]).collect();
-            let own = &x.values[of(0)..of(width)];
-            sums.extend([own.iter().sum::<f64>(), own.iter().map(|x| x * x).sum()]);
-            sums_back.extend([e.iter().sum::<f64>(), e.iter().zip(&h).map(|(e, h)| e * h).sum()]);
-            let [total, along] = [0, 1].map(|which| all.values[2 * row + which] / whole as f64);
-            let total = if centred { total } else { 0.0 };
-            y.extend((0..width).map(|at| h[at] * gain.values[at] + bias.values[at]));
-            dx.extend(
-                (0..width)
-                    .map(|at| past.values[of(at)] + (e[at] - total - h[at] * along) * scale.values[row]),
-            );
-        }
-        let base = NormPart {
-            x: x.at,
-            gain: gain.at,
-            bias: bias.at,
-            out_gradient: dy.at,
-            mean: mean.at,
-            scale: scale.at,
-            rows: rows as i32,
-            width: width as i32,
-            whole: whole as i32,
-            centred: i32::from(centred),
-            ..NormPart::default()
-        };
-        let case = format!("centred {centred}");
-        let own = bench.blank(Number::F32, 2 * rows)?;
-        let launch = NormPart { sums: own.at, ..base }.sums(number);
-        bench.run(&launch)?;
-        bench.compare(&launch.kernel, &case, &own, &sums)?;
-        let own = bench.blank(number, rows * width)?;
-        let launch = NormPart { out: own.at, ..base }.forward(number);
-        bench.run(&launch)?;
-        bench.compare(&launch.kernel, &case, &own, &y)?;
-        let own = bench.blank(Number::F32, 2 * rows)?;
-        let launch = NormPart { sums: own.at, ..base }.sums_back(number);
-        bench.run(&launch)?;
-        bench.compare(&launch.kernel, &case, &own, &sums_back)?;
-        let launch = NormPart { sums: all.at, out: past.at, ..base }.backward(number);
-        bench.run(&launch)?;
-        bench.compare(&launch.kernel, &case, &past, &dx)?;
     }
     Ok(())
 }

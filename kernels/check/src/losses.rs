@@ -1,13 +1,13 @@
 //! Sums, casts and cross entropy.
 
-use super::super::cross_entropy::{CrossEntropy, JoinMaxima, LossSum};
-use super::super::launch::Launch;
-use super::super::reduce::{
-    Cast, ClipFactor, ColumnSum, PartSums, SQUARES_PIECE, SquareSums, SquaresPiece, SumBuffers,
+use crate::bench::{Array, Bench, rounded};
+use trainwright_kernels::cuda::cross_entropy::{CrossEntropy, JoinMaxima, LossSum};
+use trainwright_kernels::cuda::reduce::{
+    Cast, ClipFactor, ColumnSum, PartSums, SQUARES_CHUNK, SquareSums, SquaresChunk, SumBuffers,
 };
-use super::{Address, Array, Bench, DeviceError, Number};
+use trainwright_kernels::cuda::{Address, DeviceError, Number};
 
-pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
     let (rows, width, shares) = (45usize, 300usize, 4usize);
     for number in Number::ALL {
         let x = bench.random(number, rows * width)?;
@@ -28,7 +28,8 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
             (0..5003).map(|at| buffers.iter().map(|buffer| buffer.values[at]).sum()).collect();
         // In place, into the second.
         let sum = SumBuffers::of(&buffers.each_ref().map(|buffer| buffer.at), buffers[1].at, 5003);
-        let launch = Launch { grid: [2, 1, 1], ..sum.launch(number, bench.gpu) };
+        let mut launch = sum.launch(number, bench.gpu);
+        launch.grid = [2, 1, 1];
         bench.run(&launch)?;
         bench.compare(&launch.kernel, "three", &buffers[1], &expected)?;
 
@@ -45,34 +46,34 @@ pub(super) fn sums(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 /// The norm of gradients by one launch over all of them: of some tensors and of others, as experts' are summed apart.
-pub(super) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
-    // More than a piece with a rest, whole packs, less than a pack; then so many that a block of parts has several a thread.
-    let few = [SQUARES_PIECE + 1003, 256, 3];
+pub(crate) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
+    // More than a chunk with a rest, full packs, less than a pack; then enough for several parts per thread.
+    let few = [SQUARES_CHUNK + 1003, 256, 3];
     let many = vec![5usize; 5003];
-    let (mut pieces, mut expected, mut starts) = (Vec::new(), Vec::new(), [0; 3]);
+    let (mut chunks, mut expected, mut starts) = (Vec::new(), Vec::new(), [0; 3]);
     for (which, lengths) in [&few[..], &many].into_iter().enumerate() {
-        // Each begins at a multiple of 16 bytes.
+        // Each is 16-byte aligned.
         let room = |length: &usize| length.next_multiple_of(4);
         let x = bench.random(Number::F32, lengths.iter().map(room).sum())?;
         let (mut sum, mut first) = (0.0, 0);
         for (at, length) in lengths.iter().enumerate() {
             // What several ranks hold counts once.
             let scale = [1.0, 0.5, 0.25][at % 3];
-            pieces.extend(SquaresPiece::cut(x.at.after(4 * first), *length, scale));
-            let own = &x.values[first..first + length];
-            sum += f64::from(scale) * own.iter().map(|x| x * x).sum::<f64>();
+            chunks.extend(SquaresChunk::cut(x.at.after(4 * first), *length, scale));
+            let tensor = &x.values[first..first + length];
+            sum += f64::from(scale) * tensor.iter().map(|x| x * x).sum::<f64>();
             first += room(length);
         }
-        starts[which + 1] = pieces.len() as i32;
+        starts[which + 1] = chunks.len() as i32;
         expected.push(sum);
     }
-    let bytes: Vec<u8> = pieces.iter().flat_map(SquaresPiece::bytes).collect();
+    let bytes: Vec<u8> = chunks.iter().flat_map(SquaresChunk::bytes).collect();
     let squares = SquareSums {
-        pieces: bench.device.upload(&bytes)?,
-        partial: bench.words(&vec![u32::MAX; 2 * pieces.len()])?,
+        chunks: bench.device.upload(&bytes)?,
+        partial: bench.words(&vec![u32::MAX; 2 * chunks.len()])?,
     };
     let sums = bench.blank(Number::F32, 2)?;
-    let first = squares.launch(pieces.len());
+    let first = squares.launch(chunks.len());
     let second = PartSums { partial: squares.partial, sums: sums.at, starts }.launch();
     bench.run(&first)?;
     bench.run(&second)?;
@@ -96,24 +97,24 @@ pub(super) fn squares(bench: &mut Bench) -> Result<(), DeviceError> {
     Ok(())
 }
 
-pub(super) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn casts(bench: &mut Bench) -> Result<(), DeviceError> {
     let count = 5027;
     for (from, to) in [(Number::F32, Number::Bf16), (Number::Bf16, Number::F32)] {
         let x = bench.random(from, count)?;
         let out = bench.blank(to, count)?;
-        let launch = Cast { from: x.at, to: out.at, count: count as i64 }.launch(from, bench.gpu);
-        let launch = Launch { grid: [2, 1, 1], ..launch };
+        let mut launch = Cast { from: x.at, to: out.at, count: count as i64 }.launch(from, bench.gpu);
+        launch.grid = [2, 1, 1];
         bench.run(&launch)?;
         // The nearest number: nothing is left of the error.
-        let rounded = to.values(&to.bytes(&x.values));
+        let rounded = rounded(to, &x.values);
         bench.compare_within(&launch.kernel, "nearest", &out, &rounded, 0.0)?;
     }
     Ok(())
 }
 
-pub(super) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
-    // Three ranks with 24 columns each of 67 entries: the last rank's last 5 only fill up. Then rows that take a thread
-    // several packs, whose largest logits it meets in any order. Then rows that 16 bytes don't divide.
+pub(crate) fn cross_entropy(bench: &mut Bench) -> Result<(), DeviceError> {
+    // Three ranks with 24 columns each of 67 entries: the last rank's last 5 are padding. Then rows that take a thread
+    // several packs, with their largest logits in any order. Then rows that are no multiple of 16 bytes.
     one_cross_entropy(bench, [11, 3, 24, 67])?;
     one_cross_entropy(bench, [5, 2, 35, 67])?;
     one_cross_entropy(bench, [3, 1, 5008, 5001])?;
@@ -143,7 +144,7 @@ fn one_cross_entropy(
     let scale = 0.25f64;
     for number in Number::ALL {
         let z: Vec<f64> = (0..ranks * tokens * width).map(|_| 8.0 * bench.next()).collect();
-        let logits: Vec<f64> = number.values(&number.bytes(&z));
+        let logits: Vec<f64> = rounded(number, &z);
         let targets = bench.indices(tokens, entries as u32);
         let logit =
             |token: usize, entry: usize| logits[(entry / width * tokens + token) * width + entry % width];
@@ -162,7 +163,7 @@ fn one_cross_entropy(
             CrossEntropy { width: width as i32, ..CrossEntropy::default() }.statistics(number).len();
         for version in 0..versions {
             let three = [(); 3].map(|()| vec![f64::NAN; ranks * tokens]);
-            let [maxima, sums, own] = [
+            let [maxima, sums, targets_found] = [
                 bench.array(Number::F32, &three[0])?,
                 bench.array(Number::F32, &three[1])?,
                 bench.array(Number::F32, &three[2])?,
@@ -172,27 +173,27 @@ fn one_cross_entropy(
             for rank in 0..ranks {
                 let shard = bench.array(number, &z[rank * tokens * width..(rank + 1) * tokens * width])?;
                 let behind = |address: Address| address.after(rank * tokens * 4);
-                let own = CrossEntropy {
+                let args = CrossEntropy {
                     logits: shard.at,
                     targets: target_words,
                     maximum: behind(maxima.at),
                     sum: behind(sums.at),
-                    target: behind(own.at),
+                    target: behind(targets_found.at),
                     tokens: tokens as i32,
                     width: width as i32,
                     first: (rank * width) as i32,
                     valid: (entries - rank * width).min(width) as i32,
                     scale: scale as f32,
                 };
-                let launch = own.statistics(number).swap_remove(version);
+                let launch = args.statistics(number).swap_remove(version);
                 bench.run(&launch)?;
                 kernel = launch.kernel;
-                shards.push((shard, own));
+                shards.push((shard, args));
             }
             // Each rank puts its sums below the maxima of all, which all ranks have seen before; they add up then.
             let seen = bench.copy(&maxima)?;
-            for (_, own) in &shards {
-                let (maximum, sum, ranks) = (own.maximum, own.sum, ranks as i32);
+            for (_, args) in &shards {
+                let (maximum, sum, ranks) = (args.maximum, args.sum, ranks as i32);
                 bench.run(
                     &JoinMaxima { maxima: seen.at, maximum, sum, ranks, tokens: tokens as i32 }.launch(),
                 )?;
@@ -202,15 +203,15 @@ fn one_cross_entropy(
                 let of_token = |token| (0..ranks).map(|rank| parts[rank * tokens + token]).sum::<f64>();
                 Ok(bench.array(Number::F32, &(0..tokens).map(of_token).collect::<Vec<_>>())?.at)
             };
-            let (maximum, sum, target) = (maxima.at, all_of(bench, &sums)?, all_of(bench, &own)?);
+            let (maximum, sum, target) = (maxima.at, all_of(bench, &sums)?, all_of(bench, &targets_found)?);
             let out = bench.device.upload(&f64::NAN.to_le_bytes())?;
             let total = LossSum { maximum, sum, target, out, tokens: tokens as i32 }.launch();
             bench.run(&total)?;
             let total = f64::from_le_bytes(bench.device.download(out, 8)?.try_into().expect("8 bytes"));
             let all = bench.array(Number::F32, &[total])?;
             bench.compare(&kernel, &format!("loss of {ranks} ranks"), &all, &[losses.iter().sum()])?;
-            for (rank, (shard, own)) in shards.iter().enumerate() {
-                let of_all = CrossEntropy { maximum, sum, ..*own };
+            for (rank, (shard, args)) in shards.iter().enumerate() {
+                let of_all = CrossEntropy { maximum, sum, ..*args };
                 let launch = of_all.gradient(number).swap_remove(version);
                 bench.run(&launch)?;
                 let column = |token: usize, at: usize| {

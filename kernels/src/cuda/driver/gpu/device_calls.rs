@@ -1,31 +1,32 @@
-//! What a GPU is told: the calls of `Device`.
+//! The calls of `Device` on a GPU.
 
+use super::super::answer::{OrFailed, failed};
 use super::super::communicator::{Communicator, Id};
 use super::super::cudnn::Cudnn;
-use super::super::events::Event;
-use super::super::failed;
+use super::super::events::PooledEvent;
 use super::super::graph::Graph;
 use super::super::handles::{Pinned, Priority, Stream};
 use super::super::library::Library;
 use super::super::product::Products;
 use super::staging::Staging;
-use super::{Description, EIGHT_SINCE, Gpu};
+use super::{Description, FP8_SINCE, Gpu};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
-use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::launch::{
-    self, About, Address, Device, DeviceError, InUse, Launch, Moment, Number, StopFlag,
-};
+use crate::cuda::device::{self, About, Device, Event, InUse, StopFlag};
+use crate::cuda::error::DeviceError;
+use crate::cuda::fp8::{Fp8Operands, Fp8Product};
+use crate::cuda::launch::{Address, Launch, Number};
 use crate::cuda::product::{Operands, Product};
-use crate::cuda::recorder::{Told, tell};
+use crate::cuda::recorded::Recorded;
+use crate::cuda::recorder::enqueue;
 use cudarc::driver::result;
 use cudarc::driver::sys;
 
-/// The share of a GPU's memory that a plan of cuDNN may want for a while; forecasts do not count it.
+/// A plan of cuDNN may need this share of a GPU's memory as workspace: 1/8. Forecasts do not count it.
 const WORKSPACE_SHARE: usize = 8;
 
 impl Gpu {
-    /// Puts a product on the selected stream.
+    /// Calls `multiply` with the library's state and the selected stream.
     fn with_products(
         &mut self,
         multiply: impl FnOnce(&mut Products, &Stream) -> Result<(), DeviceError>,
@@ -39,7 +40,7 @@ impl Gpu {
         done
     }
 
-    /// Lets the host read or write behind what is on the selected stream.
+    /// Calls `copy` with the staging buffers.
     fn with_staging(
         &mut self,
         copy: impl FnOnce(&mut Staging, &Gpu) -> Result<(), DeviceError>,
@@ -57,19 +58,19 @@ impl Gpu {
 impl Device for Gpu {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
         while self.streams.len() <= stream {
-            // All but the first one, which computes, are for messages, collectives and copies.
+            // All streams but stream 0 are for messages, collectives and copies.
             self.streams.push(Stream::new(Priority::Communicates)?);
         }
         self.selected = stream;
         Ok(())
     }
 
-    fn moment(&mut self) -> Result<Moment, DeviceError> {
-        Ok(Moment::new(self.events.record(self.selected())?))
+    fn record_event(&mut self) -> Result<Event, DeviceError> {
+        Ok(Event::new(self.events.record(self.selected())?))
     }
 
-    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        moment.of::<Event>().hold_back(self.selected())
+    fn wait(&mut self, event: &Event) -> Result<(), DeviceError> {
+        event.of::<PooledEvent>().hold_back(self.selected())
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
@@ -87,8 +88,8 @@ impl Device for Gpu {
         Ok(at)
     }
 
-    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        self.wait_until(|| moment.of::<Event>().is_over())
+    fn wait_on_host(&mut self, event: &Event) -> Result<(), DeviceError> {
+        self.wait_until(|| event.of::<PooledEvent>().is_over())
     }
 
     fn on_host(
@@ -97,10 +98,12 @@ impl Device for Gpu {
         bytes: usize,
         work: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError> {
-        let has = |own: &&mut Pinned| (own.at as u64..own.at as u64 + own.bytes as u64).contains(&at.0);
-        let own = self.pinned.iter_mut().find(has).expect("the host sees memory that was allocated for it");
-        let first = (at.0 - own.at as u64) as usize;
-        work(&mut own.bytes()[first..first + bytes]);
+        let has =
+            |memory: &&mut Pinned| (memory.at as u64..memory.at as u64 + memory.bytes as u64).contains(&at.0);
+        let memory =
+            self.pinned.iter_mut().find(has).expect("the host sees memory that was allocated for it");
+        let first = (at.0 - memory.at as u64) as usize;
+        work(&mut memory.bytes()[first..first + bytes]);
         Ok(())
     }
 
@@ -112,18 +115,17 @@ impl Device for Gpu {
         self.with_staging(|staging, gpu| staging.read(gpu, from, bytes))
     }
 
-    /// Addresses tell where they are: those of pinned memory are of the same space.
+    /// Unified addressing: the driver sees from an address whether it is the device's or pinned host memory.
     fn copy(&mut self, to: Address, from: Address, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's addresses have that many bytes, as for any kernel.
         unsafe { sys::cuMemcpyAsync(to.0, from.0, bytes, self.selected().0) }
             .result()
-            .map_err(|error| failed("cuMemcpyAsync", error))
+            .or_failed("cuMemcpyAsync")
     }
 
     fn zero(&mut self, at: Address, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: the caller's address has that many bytes.
-        unsafe { result::memset_d8_async(at.0, 0, bytes, self.selected().0) }
-            .map_err(|error| failed("cuMemsetD8Async", error))
+        unsafe { result::memset_d8_async(at.0, 0, bytes, self.selected().0) }.or_failed("cuMemsetD8Async")
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
@@ -134,15 +136,15 @@ impl Device for Gpu {
         self.with_products(|products, on| products.multiply(product, at, on))
     }
 
-    fn multiplies_eight(&self) -> bool {
-        self.description.capability >= EIGHT_SINCE
+    fn supports_fp8(&self) -> bool {
+        self.description.capability >= FP8_SINCE
     }
 
-    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
-        self.with_products(|products, on| products.multiply_eight(product, at, on))
+    fn multiply_fp8(&mut self, product: Fp8Product, at: Fp8Operands) -> Result<(), DeviceError> {
+        self.with_products(|products, on| products.multiply_fp8(product, at, on))
     }
 
-    /// On chips before Blackwell: there no order of sums is promised for what is asked of backward here.
+    /// Backward only on chips before Blackwell: cuDNN promises no order of sums there.
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
         let (major, _) = self.description.capability;
         if pass == Pass::Backward && !(8..10).contains(&major) {
@@ -154,7 +156,8 @@ impl Device for Gpu {
     }
 
     fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
-        self.attend_on(attention, pass, workspace, self.selected())
+        let cudnn = self.cudnn.as_ref().and_then(|cudnn| cudnn.as_ref().ok());
+        cudnn.expect("it was asked for a plan before").run(attention, pass, workspace, self.selected())
     }
 
     fn fuser(&self) -> String {
@@ -221,7 +224,7 @@ impl Device for Gpu {
             self.compile()?;
         }
         let x = self.upload(&[0; 8])?;
-        // Among the others before it is waited for, so that its errors are seen.
+        // Inserted before the wait, so that the wait sees its errors.
         self.groups.insert(group, Communicator::join(Id(name), place, size)?);
         let on = self.selected();
         let connected = self.groups[&group].connect(x, on).and_then(|()| self.finish_stream(on));
@@ -241,20 +244,20 @@ impl Device for Gpu {
         }
     }
 
-    fn make_ready(&mut self, told: &[Told]) -> Result<launch::Graph, DeviceError> {
+    fn capture(&mut self, recorded: &[Recorded]) -> Result<device::Graph, DeviceError> {
         let on = self.streams[0].0;
-        let recorded = Graph::record_on(self, on, |gpu| tell(gpu, told));
-        // What failed may have left off on any stream.
+        let graph = Graph::capture(on, || self.with_own_events(|gpu| enqueue(gpu, recorded)));
+        // After an error any stream may be selected.
         self.selected = 0;
-        recorded.map(launch::Graph::new)
+        graph.map(device::Graph::new)
     }
 
-    fn replay(&mut self, graph: &launch::Graph) -> Result<(), DeviceError> {
+    fn replay(&mut self, graph: &device::Graph) -> Result<(), DeviceError> {
         self.selected = 0;
         graph.of::<Graph>().launch(&self.streams[0])
     }
 
-    /// Other streams may read it next, so it is waited for.
+    /// Waits for the copy, since other streams may read the memory next.
     fn upload(&mut self, bytes: &[u8]) -> Result<Address, DeviceError> {
         let at = self.allocate(bytes.len())?;
         self.write(at, bytes)?;
@@ -264,11 +267,11 @@ impl Device for Gpu {
 
     fn clear(&mut self) -> Result<(), DeviceError> {
         Device::finish(self)?;
-        // Their workspace is among the memory.
+        // Its workspace is in the arena.
         self.products = None;
         for at in self.arena.clear() {
             // SAFETY: it was allocated here and is freed once.
-            unsafe { result::free_sync(at.0) }.map_err(|error| failed("cuMemFree", error))?;
+            unsafe { result::free_sync(at.0) }.or_failed("cuMemFree")?;
         }
         self.pinned.clear();
         Ok(())

@@ -1,9 +1,10 @@
 //! Routing, sorting and moving rows.
 
-use super::super::experts::{Invert, Permutation, Routing, Sort};
-use super::{Address, Bench, DeviceError, Number};
+use crate::bench::Bench;
+use trainwright_kernels::cuda::experts::{Invert, Permutation, Routing, Sort};
+use trainwright_kernels::cuda::{Address, DeviceError, Number};
 
-pub(super) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
     // Fewer experts than lanes; several a lane.
     for (tokens, count, chosen, among_chosen) in [(13usize, 8usize, 2usize, false), (9, 200, 6, true)] {
         let logits: Vec<f64> = (0..tokens * count).map(|_| 4.0 * bench.next()).collect();
@@ -40,7 +41,7 @@ pub(super) fn routing(bench: &mut Bench) -> Result<(), DeviceError> {
     no_numbers(bench)
 }
 
-/// A token without a logit that is a number has experts too, whose weights are none.
+/// A token whose logits are all NaN has experts too, with NaN as weights.
 fn no_numbers(bench: &mut Bench) -> Result<(), DeviceError> {
     let (count, chosen) = (8usize, 2usize);
     let logits = bench.array(Number::F32, &vec![f64::NAN; count])?;
@@ -59,7 +60,7 @@ fn no_numbers(bench: &mut Bench) -> Result<(), DeviceError> {
     bench.compare_words("route", "no numbers: experts", routing.experts, &[0, 1])
 }
 
-/// Keys sorted by blocks of so many, and the order that is right.
+/// A sort with `share` keys in each block, and the expected order.
 fn sorted(
     bench: &mut Bench,
     keys: &[u32],
@@ -87,7 +88,7 @@ fn sorted(
     Ok((sort, order))
 }
 
-pub(super) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn permutation(bench: &mut Bench) -> Result<(), DeviceError> {
     // More buckets than a block has threads.
     let keys = bench.indices(50, 2509);
     sorted(bench, &keys, [5, 2500], 16)?;

@@ -1,10 +1,10 @@
-//! What stands behind products, by launches, against what the epilogues are said to do. That the epilogues of cublasLt do it
-//! is checked where there is a GPU.
+//! Tails of products by launches, against the definitions of the epilogues. `gpu-check` checks cublasLt's epilogues on a GPU.
 
-use super::super::product::{Compute, Operands, Product};
-use super::super::reduce::ColumnSum;
-use super::super::tail::{Tail, TailOperands, Way};
-use super::{Bench, DeviceError, Number};
+use crate::bench::{Bench, tolerance};
+use trainwright_kernels::cuda::reduce::ColumnSum;
+use trainwright_kernels::cuda::tail::{Method, Tail, TailOperands};
+use trainwright_kernels::cuda::{Compute, Operands, Product};
+use trainwright_kernels::cuda::{DeviceError, Number};
 
 /// GELU by tanh.
 fn gelu(x: f64) -> f64 {
@@ -16,7 +16,7 @@ fn slope(x: f64) -> f64 {
     (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5
 }
 
-pub(super) fn tails(bench: &mut Bench) -> Result<(), DeviceError> {
+pub(crate) fn tails(bench: &mut Bench) -> Result<(), DeviceError> {
     for number in Number::ALL {
         for tail in Tail::ALL {
             one(bench, tail, number)?;
@@ -26,8 +26,7 @@ pub(super) fn tails(bench: &mut Bench) -> Result<(), DeviceError> {
 }
 
 fn one(bench: &mut Bench, tail: Tail, number: Number) -> Result<(), DeviceError> {
-    // Products add up few numbers, so that what is rounded before the tail does not matter. The gradient of a bias beside that
-    // of its weight sums over so many that several shares do it.
+    // Products sum few terms, so that rounding before the tail does not matter. `BiasGradient` sums enough rows for several shares.
     let of_weight = tail == Tail::BiasGradient;
     let (rows, columns, inner) = if of_weight { (24usize, 8usize, 150usize) } else { (150, 24, 8) };
     let product = Product {
@@ -74,11 +73,11 @@ fn one(bench: &mut Bench, tail: Tail, number: Number) -> Result<(), DeviceError>
     let partial = bench.blank(Number::F32, (shares * summed[1]) as usize)?;
     let at = Operands { left: left.at, right: right.at, out: before.at, bias: bias.at, aux: aux.at };
     let at = TailOperands { product: at, partial: partial.at };
-    for part in tail.version(Way::Launches, product, at, bench.gpu) {
+    for part in tail.version(Method::Launches, product, at, bench.gpu) {
         part.run(bench.device)?;
     }
-    // What the tail reads was rounded to the result's numbers before.
-    let tolerance = if number == Number::Bf16 { 1e-2 } else { number.tolerance() };
+    // The tail reads values that were rounded to the result's type.
+    let tolerance = if number == Number::Bf16 { 1e-2 } else { tolerance(number) };
     let name = format!("{tail:?} by launches");
     bench.compare_within(&name, "result", &before, &out, tolerance)?;
     if tail == Tail::GeluBias {

@@ -1,22 +1,25 @@
-//! What an emulator is told: the calls of `Device`.
+//! The calls of `Device` on an emulator.
 
 use super::memory::{Buffer, FENCE, Line, Memory, buffer_mut, bytes_of, inside, inside_mut, memory};
 use super::order::{Clock, History};
-use super::{AttentionFaultKind, Emulator, Turns, bf16_bits, fused, group};
+use super::{AttentionFaultKind, Emulator, Turns, fused, group};
 use crate::cuda::attention::{Attention, Pass};
 use crate::cuda::collective::{Collective, GroupName, Membership};
-use crate::cuda::eight::{EightOperands, EightProduct};
-use crate::cuda::fused::Shape;
-use crate::cuda::launch::{About, Address, Device, DeviceError, Graph, Launch, Moment, Number, StopFlag};
+use crate::cuda::device::{About, Device, Event, Graph, StopFlag};
+use crate::cuda::error::DeviceError;
+use crate::cuda::fp8::{Fp8Operands, Fp8Product};
+use crate::cuda::fused::AttentionShape;
+use crate::cuda::launch::{Address, Launch, Number};
 use crate::cuda::product::{Epilogue, Operands, Product};
-use crate::cuda::recorder::{Told, tell};
-use crate::eight::Eight;
+use crate::cuda::recorded::Recorded;
+use crate::cuda::recorder::enqueue;
+use crate::fp8::Fp8;
 use std::time::Instant;
 
-/// Bytes of memory that an emulated GPU says it has: buffers take the host's, as much as there is.
-const MEMORY_SAID: usize = 1 << 30;
-/// Multiprocessors that an emulated GPU says it has: few, so that kernels walk over small work too, and as no real GPU has.
-const MULTIPROCESSORS_SAID: usize = 3;
+/// Bytes of memory that an emulated GPU reports. Buffers are the host's memory, without a limit.
+const REPORTED_MEMORY: usize = 1 << 30;
+/// Multiprocessors that an emulated GPU reports: few, so that grid-stride loops run more than once on small work too.
+const REPORTED_MULTIPROCESSORS: usize = 3;
 
 impl Device for Emulator {
     fn select(&mut self, stream: usize) -> Result<(), DeviceError> {
@@ -24,33 +27,33 @@ impl Device for Emulator {
         Ok(())
     }
 
-    fn moment(&mut self) -> Result<Moment, DeviceError> {
-        Ok(Moment::new(self.order.moment()))
+    fn record_event(&mut self) -> Result<Event, DeviceError> {
+        Ok(Event::new(self.order.record()))
     }
 
-    fn wait(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        group::check_received(moment.of());
-        self.order.wait(moment.of::<Clock>());
+    fn wait(&mut self, event: &Event) -> Result<(), DeviceError> {
+        group::check_received(event.of());
+        self.order.wait(event.of::<Clock>());
         Ok(())
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        // All ones is NaN as f32 and bf16: what nobody wrote shows, inside and outside.
+        // All ones is NaN as f32 and as bf16, so unwritten bytes show, inside the buffer and in its fences.
         let lines = vec![Line([0xff; 256]); bytes.div_ceil(256) + 2 * FENCE / 256].into_boxed_slice();
         let at = lines.as_ptr() as u64 + FENCE as u64;
         memory().insert(at, Buffer { lines, bytes, history: History::default() });
-        self.own.insert(at);
+        self.buffers.insert(at);
         Ok(Address(at))
     }
 
-    /// It is all the host's.
+    /// All its memory is the host's.
     fn allocate_on_host(&mut self, bytes: usize) -> Result<Address, DeviceError> {
         self.allocate(bytes)
     }
 
-    fn wait_here(&mut self, moment: &Moment) -> Result<(), DeviceError> {
-        group::check_received(moment.of());
-        self.order.wait_here(moment.of::<Clock>());
+    fn wait_on_host(&mut self, event: &Event) -> Result<(), DeviceError> {
+        group::check_received(event.of());
+        self.order.wait_on_host(event.of::<Clock>());
         Ok(())
     }
 
@@ -63,7 +66,7 @@ impl Device for Emulator {
         let memory = &mut *memory();
         let (from, buffer) = buffer_mut(memory, at);
         let first = (at.0 - from) as usize;
-        if let Err((device, stream)) = buffer.history.seen(first..first + bytes, self.order.host()) {
+        if let Err((device, stream)) = buffer.history.check_host(first..first + bytes, self.order.host()) {
             panic!(
                 "the host looks at what stream {stream} of device {device} copies, and does not wait for it"
             );
@@ -109,27 +112,27 @@ impl Device for Emulator {
         let memory = &mut *memory();
         self.ran.insert(launch.kernel.clone());
         if self.turns == Turns::InOrder {
-            self.once_seen(memory, launch)?;
+            self.run_recording_accesses(memory, launch)?;
             self.check_fences(memory, launch);
             return Ok(());
         }
         let copy = |memory: &Memory| -> Vec<Box<[Line]>> {
-            self.own.iter().map(|at| memory[at].lines.clone()).collect()
+            self.buffers.iter().map(|at| memory[at].lines.clone()).collect()
         };
         let before = copy(memory);
         let mut first = None;
         for order in [0, 1, 77] {
-            for (at, before) in self.own.iter().zip(&before) {
+            for (at, before) in self.buffers.iter().zip(&before) {
                 memory.get_mut(at).expect("it is one of them").lines.copy_from_slice(before);
             }
-            self.once(launch, order)?;
+            self.run_once(launch, order)?;
             self.check_fences(memory, launch);
             let after = copy(memory);
             let first = first.get_or_insert_with(|| after.clone());
-            // Sums by atomic additions have no order, and say so in their name.
-            let same = first.iter().zip(&after).all(|(first, after)| bytes_of(first) == bytes_of(after));
+            // Atomic sums have no fixed order; their kernels' names say so.
+            let is_equal = first.iter().zip(&after).all(|(first, after)| bytes_of(first) == bytes_of(after));
             let kernel = &launch.kernel;
-            assert!(same || kernel.contains("atomic"), "{kernel} depends on the order of threads");
+            assert!(is_equal || kernel.contains("atomic"), "{kernel} depends on the order of threads");
         }
         Ok(())
     }
@@ -162,7 +165,7 @@ impl Device for Emulator {
                 },
             )
         };
-        let mut out = Vec::with_capacity(rows * columns * output.size());
+        let mut out = Vec::with_capacity(rows * columns);
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
             let term = |step: usize| {
                 let left = left[if product.left_transposed { step * rows + row } else { row * inner + step }];
@@ -172,24 +175,21 @@ impl Device for Emulator {
             };
             let sum = (0..inner).map(term).sum::<f64>() as f32;
             let sum = sum + before.get(row * columns + column).copied().unwrap_or(0.0);
-            let sum = sum + bias.get(column).copied().unwrap_or(0.0);
-            match output {
-                Number::F32 => out.extend(sum.to_le_bytes()),
-                Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
-            }
+            out.push(sum + bias.get(column).copied().unwrap_or(0.0));
         }
+        let out = output.encode(out);
         inside_mut(&mut memory(), at.out, out.len()).copy_from_slice(&out);
         Ok(())
     }
 
-    fn multiplies_eight(&self) -> bool {
+    fn supports_fp8(&self) -> bool {
         true
     }
 
-    fn multiply_eight(&mut self, product: EightProduct, at: EightOperands) -> Result<(), DeviceError> {
-        let EightProduct { rows, columns, inner, output, accumulate, bias, .. } = product;
+    fn multiply_fp8(&mut self, product: Fp8Product, at: Fp8Operands) -> Result<(), DeviceError> {
+        let Fp8Product { rows, columns, inner, output, accumulate, bias, .. } = product;
         let is_known = [rows, columns, inner].iter().all(|size| size % 16 == 0)
-            && [product.left, product.right].contains(&Eight::E4m3)
+            && [product.left, product.right].contains(&Fp8::E4m3)
             && (!bias || output == Number::Bf16);
         if !is_known {
             return Err(DeviceError::NoAlgorithm(format!("{product:?}")));
@@ -207,8 +207,8 @@ impl Device for Emulator {
             (at.out, size, true),
         ];
         self.touch(memory, "a product", &touched);
-        let codes = |at, count, of: Eight| -> Vec<f64> {
-            inside(memory, at, count).iter().map(|code| f64::from(of.wide(*code))).collect()
+        let codes = |at, count, of: Fp8| -> Vec<f64> {
+            inside(memory, at, count).iter().map(|code| f64::from(of.decode(*code))).collect()
         };
         let (left, right) =
             (codes(at.left, left_size, product.left), codes(at.right, right_size, product.right));
@@ -216,31 +216,27 @@ impl Device for Emulator {
         let scale = scale(at.left_scale) * scale(at.right_scale);
         let before = self.numbers(memory, at.out, rows * columns, output);
         let bias = if bias { self.numbers(memory, at.bias, columns, output) } else { vec![0.0; columns] };
-        let mut out = Vec::with_capacity(size);
+        let mut out = Vec::with_capacity(rows * columns);
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
             let pairs = left[row * inner..][..inner].iter().zip(&right[column * inner..][..inner]);
             let sum = (scale * pairs.map(|(left, right)| left * right).sum::<f64>()) as f32;
-            let sum = sum + bias[column] + if accumulate { before[row * columns + column] } else { 0.0 };
-            match output {
-                Number::F32 => out.extend(sum.to_le_bytes()),
-                Number::Bf16 => out.extend(bf16_bits(sum).to_le_bytes()),
-            }
+            out.push(sum + bias[column] + if accumulate { before[row * columns + column] } else { 0.0 });
         }
-        inside_mut(memory, at.out, size).copy_from_slice(&out);
+        inside_mut(memory, at.out, size).copy_from_slice(&output.encode(out));
         Ok(())
     }
 
-    /// As much as on a GPU: the sums of dQ, or, where they have one order, bf16 for each score.
+    /// As cuDNN needs: the sums of dQ, or bf16 for each score if the order of sums is fixed.
     fn fuses(&mut self, attention: &Attention, pass: Pass) -> Result<usize, String> {
-        let shape = Shape::of(attention, pass)?;
+        let shape = AttentionShape::of(attention, pass)?;
         let scores = shape.batch * shape.heads * shape.queries * shape.keys;
         let of_scores = if pass == Pass::DeterministicBackward { 2 * scores as usize } else { 0 };
-        Ok(shape.own_workspace() + of_scores)
+        Ok(shape.graph_workspace() + of_scores)
     }
 
     fn attend(&mut self, attention: &Attention, pass: Pass, workspace: Address) -> Result<(), DeviceError> {
         let bytes = self.fuses(attention, pass).map_err(DeviceError::NoAlgorithm)?;
-        let graph = Shape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?.graph();
+        let graph = AttentionShape::of(attention, pass).map_err(DeviceError::NoAlgorithm)?.graph();
         let memory = &mut *memory();
         let mut touched = fused::touched(&graph, attention, workspace);
         touched.push((workspace, bytes, true));
@@ -249,7 +245,7 @@ impl Device for Emulator {
             None => attention.scale,
             Some(AttentionFaultKind::WrongNumbers) => 2.0 * attention.scale,
             Some(AttentionFaultKind::Fails) => {
-                let (call, message) = ("cudnnBackendExecute".into(), "it fails as a test wants it".into());
+                let (call, message) = ("cudnnBackendExecute".into(), "a test injected this failure".into());
                 return Err(DeviceError::Call { call, message });
             }
         };
@@ -288,8 +284,8 @@ impl Device for Emulator {
             summary: "an emulated GPU".into(),
             versions: "no driver".into(),
             capability: (9, 0),
-            multiprocessors: MULTIPROCESSORS_SAID,
-            memory: MEMORY_SAID,
+            multiprocessors: REPORTED_MULTIPROCESSORS,
+            memory: REPORTED_MEMORY,
         }
     }
 
@@ -303,12 +299,12 @@ impl Device for Emulator {
         Ok(())
     }
 
-    /// Sums are in the order of the members.
+    /// Sums in the order of the members.
     fn collective(&mut self, group: usize, work: Collective, number: Number) -> Result<(), DeviceError> {
         let (membership, done) = self.groups.get_mut(&group).expect("its groups were entered");
         let (membership, done) = (*membership, std::mem::replace(done, *done + 1));
         let Membership { place, size, .. } = membership;
-        // Of the sums, or all that was brought where nothing is summed.
+        // `summed`: the range of the sums that this member gets; `None` if nothing is summed.
         let (from, brings, to, summed) = match work {
             Collective::AllReduce { x, count } => (x, count, x, Some(0..count)),
             Collective::ReduceScatter { from, to, count } => {
@@ -316,9 +312,9 @@ impl Device for Emulator {
             }
             Collective::AllGather { from, to, count } => (from, count, to, None),
             Collective::Send { x, count } => {
-                let own = self.brought(x, count, number, "a message that is sent");
+                let contribution = self.brought(x, count, number, "a message that is sent");
                 let (by, known) = self.order.work();
-                return group::send(&membership, done, (own, known.clone()), by);
+                return group::send(&membership, done, (contribution, known.clone()), by);
             }
             Collective::Receive { x, count } => {
                 let (numbers, sent) = group::receive(&membership, done, &self.stop)?;
@@ -328,8 +324,8 @@ impl Device for Emulator {
                 return Ok(());
             }
         };
-        let own = self.brought(from, brings, number, "a collective");
-        let all = group::meet(&membership, done, (own, self.order.moment()), &self.stop)?;
+        let contribution = self.brought(from, brings, number, "a collective");
+        let all = group::exchange(&membership, done, (contribution, self.order.record()), &self.stop)?;
         all.iter().for_each(|brought| self.order.wait(&brought.1));
         let made: Vec<f32> = match summed {
             Some(range) => range.map(|at| all.iter().map(|brought| brought.0[at]).sum::<f32>()).collect(),
@@ -339,19 +335,19 @@ impl Device for Emulator {
         Ok(())
     }
 
-    fn make_ready(&mut self, told: &[Told]) -> Result<Graph, DeviceError> {
-        Ok(Graph::new(told.to_vec()))
+    fn capture(&mut self, recorded: &[Recorded]) -> Result<Graph, DeviceError> {
+        Ok(Graph::new(recorded.to_vec()))
     }
 
-    /// What was recorded, one after the other: with the arguments and the addresses that it had then.
+    /// Enqueues the recorded calls again.
     fn replay(&mut self, graph: &Graph) -> Result<(), DeviceError> {
-        tell(self, graph.of::<Vec<Told>>())
+        enqueue(self, graph.of::<Vec<Recorded>>())
     }
 
     fn clear(&mut self) -> Result<(), DeviceError> {
         self.order.finish_all();
         let mut memory = memory();
-        std::mem::take(&mut self.own).iter().for_each(|at| drop(memory.remove(at)));
+        std::mem::take(&mut self.buffers).iter().for_each(|at| drop(memory.remove(at)));
         Ok(())
     }
 }
