@@ -108,7 +108,7 @@ fn used(
     module: &[String],
     modules: &BTreeMap<Vec<String>, PathBuf>,
 ) -> Vec<Vec<String>> {
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let code = text.split("\nmod tests {").next().unwrap_or_default();
     let mut paths = Vec::new();
     let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let lines = lines.join("\n");
