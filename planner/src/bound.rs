@@ -15,8 +15,8 @@ pub(crate) mod state;
 
 use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, ModelCost, Parameters};
+use crate::question::Question;
 use crate::space::recompute_choices;
-use crate::verdict::Question;
 use memory::memory_pipeline_bound;
 use order::{Blocks, Line};
 use state::sent_bound;

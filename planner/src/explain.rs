@@ -2,9 +2,10 @@
 
 use crate::candidate::Candidate;
 use crate::layers::LayerCosts;
+use crate::question::Question;
 use crate::search::{Explored, Goal, Space, Trial, trial};
 use crate::stages::stage;
-use crate::verdict::{Alternative, PlannerError, Question, Ranked};
+use crate::verdict::{Alternative, PlannerError, Ranked};
 use rayon::prelude::*;
 use trainwright_sim::{Forecast, forecast};
 use trainwright_spec::mesh::Mesh;

@@ -1,9 +1,10 @@
 //! When nothing fits: which limits are broken by how much, and what would mend it.
 
 use crate::candidate::Candidate;
+use crate::question::{Pins, Question};
 use crate::search::{Explored, Space, Trial};
 use crate::stages::{Staged, stage};
-use crate::verdict::{BrokenLimit, Infeasible, Pins, Question, Search};
+use crate::verdict::{BrokenLimit, Infeasible, Search};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::units::Bytes;
 

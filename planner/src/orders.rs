@@ -4,10 +4,9 @@
 //! last have embedding and head, so that it matters which of them the larger or faster GPUs are. Every order of the kinds
 //! is a question of its own; the answer is the best of theirs.
 
-use crate::search::KEPT;
-use crate::sensitivity::FrontPoint;
+use crate::question::Question;
 use crate::sensitivity::thinned;
-use crate::verdict::{Alternative, Found, PlannerError, Question, Search, Verdict};
+use crate::verdict::{Alternative, Found, FrontPoint, KEPT, PlannerError, Search, Verdict};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::Seconds;
 

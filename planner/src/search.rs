@@ -15,11 +15,12 @@ use crate::infeasible::infeasible;
 use crate::known::KnownCosts;
 use crate::layers::LayerCosts;
 use crate::orders::{best_of, orders};
+use crate::question::Question;
 use crate::sensitivity::{finalists, front};
-use crate::space::legal::Legal;
+use crate::space::LegalCandidates;
 use crate::space::recompute_choices;
 use crate::stages::{Staged, stage};
-use crate::verdict::{Found, PlannerError, Progress, Question, Ranked, Search, Verdict};
+use crate::verdict::{Found, KEPT, PlannerError, Progress, Ranked, Search, Verdict};
 pub(crate) use branch::{Explored, Goal, Seen};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -32,9 +33,6 @@ use trainwright_spec::lower::messages_in_line;
 use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
-
-/// How many plans are ranked.
-pub const KEPT: usize = 5;
 
 /// How far a search goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -177,7 +175,7 @@ impl<'a> Bounds<'a> {
 pub(crate) struct Space<'a> {
     pub question: &'a Question,
     pub costs: KnownCosts<'a>,
-    pub legal: Legal<'a>,
+    pub legal: LegalCandidates<'a>,
     pub layers: LayerCosts,
     /// No step with the layout is faster.
     pub bounds: Vec<Seconds>,
@@ -203,7 +201,7 @@ impl<'a> Space<'a> {
         watch: &(dyn Fn(Progress) + Sync),
     ) -> Result<Result<Self, Search>, PlannerError> {
         let costs = KnownCosts::new(&question.cluster);
-        let legal = Legal::of(question)?;
+        let legal = LegalCandidates::of(question)?;
         let total = legal.layouts.len();
         watch(Progress { phase: "bounds", done: 0, total });
         let Some(layers) = LayerCosts::within(question, &legal.layouts, &costs, out_of_time)? else {
@@ -286,7 +284,7 @@ impl<'a> Space<'a> {
 
 /// The decimal logarithm of Σ C(L − 1, S − 1) Rᴸ over all candidates: S stages of L blocks, one or more each, and R
 /// recompute choices for each block.
-fn plans_log10(question: &Question, legal: &Legal) -> f64 {
+fn plans_log10(question: &Question, legal: &LegalCandidates) -> f64 {
     let layers = question.model.layers();
     let mut splits = vec![0.0; layers];
     for number in 1..layers {

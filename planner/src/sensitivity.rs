@@ -6,16 +6,15 @@
 
 use crate::candidate::Candidate;
 use crate::search::{Explored, Trial};
-use crate::verdict::{Found, PlannerError};
+use crate::verdict::{Finalist, Found, FrontPoint, PlannerError, Sensitivity};
 use rayon::prelude::*;
-use serde::Serialize;
 use trainwright_sim::costs::{ClusterCosts, Costs};
 use trainwright_sim::{forecast, fullest, step_time_for_ranking};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::memory::plan_memory;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+use trainwright_spec::units::{Bytes, Picoseconds};
 
 /// How many finalists are compared, each of another mesh.
 const FINALISTS: usize = 8;
@@ -25,46 +24,6 @@ const DOUBLINGS: i32 = 4;
 
 /// Halvings of the interval, of its logarithm, in which the answer changes.
 const BISECTIONS: usize = 5;
-
-/// A change of the machine after which another plan is the fastest of the finalists.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sensitivity {
-    /// What changes: `bandwidth inside a node`.
-    pub quantity: String,
-    /// Its value where the answer changes, over that of now; none if it does not change within a sixteenth and sixteen
-    /// times.
-    pub factor: Option<f64>,
-    /// The plan that is the fastest beyond it, in words; the best one of now if none else is.
-    pub then: String,
-}
-
-/// A plan that no other simulated one beats in time and memory at once.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FrontPoint {
-    /// The plan in words.
-    pub plan: String,
-    /// Its step.
-    #[serde(rename = "step_time_s")]
-    pub step_time: Seconds,
-    /// What its fullest GPU holds.
-    #[serde(rename = "peak_memory_bytes")]
-    pub peak_memory: Bytes,
-    /// What that GPU has left.
-    #[serde(rename = "headroom_bytes")]
-    pub headroom: Bytes,
-    /// GPUs times time.
-    #[serde(rename = "gpu_s")]
-    pub gpu_time: Seconds,
-}
-
-/// A plan that may win elsewhere.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Finalist {
-    /// In words.
-    pub words: String,
-    /// Itself.
-    pub plan: Plan,
-}
 
 /// The fastest simulated plans of different meshes, the fastest first.
 pub(crate) fn finalists(explored: &Explored) -> Vec<Finalist> {

@@ -3,8 +3,8 @@
 use super::{Ordered, ROUNDING, gpu_state};
 use crate::candidate::Candidate;
 use crate::layers::{LayerCost, LayerCosts, Parameters};
+use crate::question::Question;
 use crate::stages::Moment;
-use crate::verdict::Question;
 use trainwright_spec::data::Divided;
 use trainwright_spec::memory::fixed_overhead;
 use trainwright_spec::plan::Plan;

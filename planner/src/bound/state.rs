@@ -7,7 +7,7 @@
 
 use crate::candidate::Candidate;
 use crate::layers::{Kind, LayerCost, LayerCosts, Parameters};
-use crate::verdict::Question;
+use crate::question::Question;
 use std::collections::HashMap;
 use trainwright_sim::costs::{Costs, Query, QueryWork};
 use trainwright_spec::collective::CollectiveKind;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bound::tight_bound;
-use crate::verdict::Pins;
+use crate::question::Pins;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_spec::cluster::{
     Cluster, DeviceProfile, MeasuredKernel, MeasuredOp, NetworkProfile, Node, Others,

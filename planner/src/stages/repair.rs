@@ -3,8 +3,8 @@
 
 use super::{Fullest, Held, Measure};
 use crate::partition::{LayerClass, Problem, Run, Stage};
+use crate::question::Question;
 use crate::space::recompute_choices;
-use crate::verdict::Question;
 use std::cmp::Reverse;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Seconds};

@@ -1,8 +1,8 @@
 //! Stages of small questions: what fits is found, and what is found fits.
 
 use super::*;
-use crate::space::legal::Legal;
-use crate::verdict::Pins;
+use crate::question::Pins;
+use crate::space::LegalCandidates;
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
@@ -30,7 +30,7 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
 /// What came of every candidate of a question.
 fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
     let costs = ClusterCosts::new(&question.cluster);
-    let legal = Legal::of(question).unwrap();
+    let legal = LegalCandidates::of(question).unwrap();
     let layers = LayerCosts::new(question, &legal.layouts, &costs).unwrap();
     let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
     each.map(|candidate| (candidate, stage(question, &candidate, &layers, &costs))).collect()

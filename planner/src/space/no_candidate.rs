@@ -1,8 +1,9 @@
 //! Why a question has no candidate at all: the first thing that stands in the way.
 
-use super::{LAYOUT, PIPELINE, RECOMPUTE, STATE, extended};
+use super::dimensions::{LAYOUT, PIPELINE, STATE, extended};
+use super::pin_choices::RECOMPUTE;
 use crate::candidate::Candidate;
-use crate::verdict::Question;
+use crate::question::Question;
 use trainwright_spec::plan::{pipeline_allowed, tensor_degree_allowed};
 use trainwright_spec::schedule::schedule;
 

@@ -2,9 +2,12 @@
 //! kind of pipeline with each kind of state in a plan of few microbatches, on whose number no rule but the schedule's own
 //! depends.
 
-use super::{LAYOUT, PIPELINE, STATE, check_pins, extended, offload, recompute_choices, why};
+use super::dimensions::{LAYOUT, PIPELINE, STATE, extended};
+use super::pin_choices::{check_pins, recompute_choices};
+use super::{no_candidate, offload_kinds};
 use crate::candidate::Candidate;
-use crate::verdict::{Pins, PlannerError, Question};
+use crate::question::{Pins, Question};
+use crate::verdict::PlannerError;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use trainwright_spec::plan::{MOST, Plan, sequence_allowed};
@@ -51,13 +54,13 @@ impl Pair {
             several_stages: candidate.virtual_stages > 1,
             data_sharding: candidate.data_sharding,
             several_shards: candidate.mesh.shard() > 1,
-            offload: offload::name(&candidate.offload),
+            offload: offload_kinds::name(&candidate.offload),
         }
     }
 }
 
 /// Every legal combination, in a fixed order.
-pub(crate) struct Legal<'a> {
+pub(crate) struct LegalCandidates<'a> {
     question: &'a Question,
     /// How ranks can run their layers, each in the plainest plan.
     pub layouts: Vec<Candidate>,
@@ -69,7 +72,7 @@ pub(crate) struct Legal<'a> {
     pub left_out: Option<String>,
 }
 
-impl<'a> Legal<'a> {
+impl<'a> LegalCandidates<'a> {
     /// Looks for them.
     ///
     /// # Errors
@@ -79,11 +82,11 @@ impl<'a> Legal<'a> {
         let none = |reason| PlannerError::NoCandidate { reason };
         sizes(question).map_err(none)?;
         if recompute_choices(question).is_empty() {
-            return Err(none(why::no_recompute(question)));
+            return Err(none(no_candidate::no_recompute(question)));
         }
         let drafts = extended(question, LAYOUT, vec![Candidate::plainest(question)]);
         if drafts.is_empty() {
-            return Err(none(why::no_layout(question)));
+            return Err(none(no_candidate::no_layout(question)));
         }
         let layouts =
             check_layouts(question, &drafts).map_err(|reason| none(no_legal_layout(question, reason)))?;
@@ -103,7 +106,7 @@ impl<'a> Legal<'a> {
         let legal = legal;
         match legal.layouts.iter().any(|layout| legal.count(layout) > 0) {
             true => Ok(legal),
-            false => Err(none(why::nothing_goes_together(question, &legal.layouts, refused))),
+            false => Err(none(no_candidate::nothing_goes_together(question, &legal.layouts, refused))),
         }
     }
 
@@ -278,7 +281,7 @@ struct Refusal {
 
 /// Why no layout is legal; where no single rule and no pin is the reason, with the nearest smaller number of nodes that has one.
 fn no_legal_layout(question: &Question, refusal: Refusal) -> String {
-    if let Some(reason) = why::no_mesh(question) {
+    if let Some(reason) = no_candidate::no_mesh(question) {
         return reason;
     }
     if refusal.same || question.pins != (Pins { breadth: question.pins.breadth, ..Pins::default() }) {
@@ -288,7 +291,7 @@ fn no_legal_layout(question: &Question, refusal: Refusal) -> String {
         let gpus = nodes * question.cluster.node.gpus.value;
         format!("; {nodes} nodes ({gpus} GPUs) are the most below {} that have one", question.cluster.nodes)
     });
-    format!("{}{fewer}", why::mesh_in_general(question))
+    format!("{}{fewer}", no_candidate::mesh_in_general(question))
 }
 
 /// How many fewer nodes are looked at for a legal layout.

@@ -1,14 +1,13 @@
 //! Neighbouring data ranks that divide the state among them, in hybrid sharding.
 
-use super::{Dimension, Given, Values, divisors};
+use super::dimension::{Dimension, Given, Values, divisors, with};
 use crate::candidate::Candidate;
 use trainwright_spec::data::{DataChoices, DataOptions, data_scheme};
-use trainwright_spec::mesh::Mesh;
 
 /// Those of a node, where the scheme asks for it.
-pub(super) struct Shard;
+pub(super) struct HybridShard;
 
-impl Dimension for Shard {
+impl Dimension for HybridShard {
     fn key(&self) -> &'static str {
         "shard"
     }
@@ -35,7 +34,7 @@ impl Dimension for Shard {
             None => *shard == in_node && *shard > 1 && *shard < copies,
         };
         let sizes = divisors(copies).into_iter().filter(tried).map(Some).filter(|shard| takes(*shard));
-        sizes.map(|shard| Candidate { mesh: Mesh { shard, ..draft.mesh }, ..*draft }).collect()
+        sizes.map(|shard| with(draft, |option| option.mesh.shard = shard)).collect()
     }
 
     fn value(&self, candidate: &Candidate) -> String {

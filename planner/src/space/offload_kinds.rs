@@ -1,13 +1,7 @@
-//! What lives beside the GPUs.
+//! The combinations of offload that have a name.
 
-use super::{Dimension, Given, Values};
-use crate::candidate::Candidate;
 use trainwright_spec::plan::Offload;
 use trainwright_spec::program::Place;
-
-/// Nothing; in the whole space the optimizer, its gradients too, or activations as well, where nodes have figures of their
-/// processors. More of it, and drives, must be pinned.
-pub(super) struct Beside;
 
 const NONE: Offload = Offload {
     optimizer: None,
@@ -44,35 +38,23 @@ static KINDS: [(&str, Offload); 10] = [
 /// How many kinds are tried.
 const TRIED: usize = 4;
 
+/// All names.
+pub(super) fn names() -> Vec<&'static str> {
+    KINDS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Whether the kind is tried without being pinned.
+pub(super) fn is_tried(name: &str) -> bool {
+    KINDS[..TRIED].iter().any(|(tried, _)| *tried == name)
+}
+
+/// The kind of a name from `names`.
+pub(super) fn offload(name: &str) -> Offload {
+    KINDS.iter().find(|(kind, _)| *kind == name).expect("names come from the list").1
+}
+
 /// The name of a kind.
 pub(super) fn name(offload: &Offload) -> &'static str {
     let kind = KINDS.iter().find(|(_, kind)| kind == offload);
     kind.expect("candidates have kinds of the list").0
-}
-
-impl Dimension for Beside {
-    fn key(&self) -> &'static str {
-        "offload"
-    }
-
-    fn summary(&self) -> &'static str {
-        "what lives beside the GPUs"
-    }
-
-    fn values(&self) -> Values {
-        Values::Names(KINDS.iter().map(|(name, _)| *name).collect())
-    }
-
-    fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
-        let known: Vec<&'static str> = KINDS.iter().map(|(name, _)| *name).collect();
-        let has_host = given.question.cluster.node.processors.is_some();
-        let tried = if has_host && given.is_whole() { &known[..TRIED] } else { &known[..1] };
-        let names = given.names(&known, tried);
-        let chosen = KINDS.iter().filter(|(name, _)| names.contains(name));
-        chosen.map(|(_, offload)| Candidate { offload: *offload, ..*draft }).collect()
-    }
-
-    fn value(&self, candidate: &Candidate) -> String {
-        name(&candidate.offload).into()
-    }
 }

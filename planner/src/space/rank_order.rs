@@ -1,15 +1,15 @@
 //! Which axis lies on which level of the network.
 
-use super::{Dimension, Given, Values};
+use super::dimension::{Dimension, Given, Values, with};
 use crate::candidate::Candidate;
 use trainwright_spec::mesh::{Mesh, RankOrder};
 
 /// Data ranks nearer to each other than pipeline ranks, as most software has it; in the whole space the other way round too,
 /// where there are several of both on several nodes, and either a stage's neighbours fill nodes or a node holds whole
 /// pipelines: else each data rank does something else, and all of them would have to be simulated.
-pub(super) struct Order;
+pub(super) struct OrderOfRanks;
 
-impl Dimension for Order {
+impl Dimension for OrderOfRanks {
     fn key(&self) -> &'static str {
         "rank-order"
     }
@@ -19,7 +19,7 @@ impl Dimension for Order {
     }
 
     fn values(&self) -> Values {
-        Values::Names(RankOrder::ALL.iter().map(|order| order.name()).collect())
+        Values::Names(RankOrder::ALL.map(RankOrder::name).to_vec())
     }
 
     fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
@@ -28,14 +28,14 @@ impl Dimension for Order {
         let differ = pipeline > 1 && data > 1 && nodes > 1;
         let block = tensor * context;
         let alike = block.is_multiple_of(gpus) || gpus.is_multiple_of(block * pipeline);
-        let known = RankOrder::ALL.map(RankOrder::name);
-        let tried = if given.is_whole() && differ && alike { &known[..] } else { &known[..1] };
-        let mut names = given.names(&known, tried);
+        let both = given.is_whole() && differ && alike;
+        let tried = |name: &str| both || name == RankOrder::ALL[0].name();
+        let mut names = given.names(&RankOrder::ALL.map(RankOrder::name), tried);
         if !differ {
             names.truncate(1);
         }
         let orders = RankOrder::ALL.into_iter().filter(|order| names.contains(&order.name()));
-        orders.map(|order| Candidate { mesh: Mesh { order, ..draft.mesh }, ..*draft }).collect()
+        orders.map(|order| with(draft, |option| option.mesh.order = order)).collect()
     }
 
     fn value(&self, candidate: &Candidate) -> String {

@@ -1,14 +1,14 @@
 //! How the ranks of the tensor axis share a layer, and in which grid.
 
-use super::{Dimension, Given, Values};
+use super::dimension::{Dimension, Given, Values};
 use crate::candidate::Candidate;
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::tensor::TENSOR_SCHEMES;
 
 /// The first scheme, which has no grid, or every scheme with every number of rows that its grid can have.
-pub(super) struct Scheme;
+pub(super) struct TensorGrid;
 
-impl Dimension for Scheme {
+impl Dimension for TensorGrid {
     fn key(&self) -> &'static str {
         "tensor-scheme"
     }
@@ -23,7 +23,7 @@ impl Dimension for Scheme {
 
     fn options(&self, given: &Given, draft: &Candidate) -> Vec<Candidate> {
         let known: Vec<&'static str> = TENSOR_SCHEMES.iter().map(|scheme| scheme.name()).collect();
-        let tried = given.names(&known, if given.is_whole() { &known } else { &known[..1] });
+        let tried = given.names(&known, |name| given.is_whole() || name == known[0]);
         let grids =
             (1..=draft.mesh.tensor.isqrt()).filter(|rows| draft.mesh.tensor.is_multiple_of(rows * rows));
         let mut options = Vec::new();
