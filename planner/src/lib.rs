@@ -42,22 +42,19 @@
 
 mod bound;
 mod candidate;
+mod cost;
 mod explain;
-mod infeasible;
-mod known;
-mod layers;
-mod orders;
+mod explore;
 pub mod partition;
 mod question;
 mod search;
-mod sensitivity;
 mod space;
 mod stages;
 mod verdict;
 
+pub use explain::sensitivity;
 pub use question::{Breadth, Pins, Question};
 pub use search::{Bounds, Scope, plan, plan_within};
-pub use sensitivity::sensitivity;
 pub use space::{PinChoice, pin_choices};
 pub use verdict::{
     Alternative, BrokenLimit, Finalist, Found, FrontPoint, Infeasible, KEPT, PlannerError, Progress, Ranked,

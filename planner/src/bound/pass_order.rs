@@ -18,16 +18,14 @@
 //! rank 1    F . . B F B …
 //! ```
 
-mod passes;
-
-use passes::{Counts, Passes, count};
+use super::longest_paths::{Counts, Passes, count};
 use trainwright_spec::schedule::ideal::PassTimes;
 use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
 use trainwright_spec::units::Seconds;
 
 /// Parts of a block's time, roughly: for these a mean is made. It is a bound for all others too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Parts {
+pub(super) struct Parts {
     forward: u8,
     input: u8,
 }
@@ -51,7 +49,7 @@ impl Parts {
 
 /// What is split into stages: blocks of several runs, and what stands before and behind them.
 #[derive(Debug, Clone)]
-pub(crate) struct Blocks {
+pub(super) struct Blocks {
     /// How many blocks there are of each run, and what the passes of one take at least.
     pub runs: Vec<(usize, PassTimes)>,
     pub embedding: PassTimes,
@@ -72,14 +70,14 @@ impl Blocks {
 
 /// A time that a step of so many blocks is not below, and how much of what backward takes more is added to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Line {
+pub(super) struct Line {
     pub time: Seconds,
     pub more: f64,
 }
 
 /// Means of a schedule's paths: how often the stages' passes count.
 #[derive(Debug, Clone)]
-pub(crate) struct OrderBound {
+pub(super) struct OrderBound {
     means: Vec<Counts>,
 }
 

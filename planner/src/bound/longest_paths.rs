@@ -6,10 +6,10 @@ use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
 const NONE: u32 = u32::MAX;
 
 /// How often the passes of each stage count, F, I and W; B counts as both I and W.
-pub(crate) type Counts = Vec<[f64; 3]>;
+pub(super) type Counts = Vec<[f64; 3]>;
 
 /// All passes of a step, each behind what it waits for.
-pub(crate) struct Passes {
+pub(super) struct Passes {
     /// Copies not counted.
     stages: usize,
     all: Vec<Pass>,
@@ -24,12 +24,12 @@ struct Pass {
 }
 
 impl Passes {
-    /// Those of lists for so many stages; none if some wait for each other.
+    /// The passes of lists for so many stages; `None` if some wait for each other.
     pub fn of(lists: &ActionLists, stages: usize) -> Option<Self> {
         let actions = || lists.ranks.iter().flatten();
         let copies = actions().map(|action| action.stage + 1).max()?.div_ceil(stages);
         let microbatches = actions().map(|action| action.microbatch + 1).max()?;
-        let place = |stage: usize, microbatch: usize| stage * microbatches + microbatch;
+        let at = |stage: usize, microbatch: usize| stage * microbatches + microbatch;
         let mut forward = vec![NONE; copies * stages * microbatches];
         let mut backward = forward.clone();
         let mut next = vec![0; lists.ranks.len()];
@@ -41,24 +41,24 @@ impl Passes {
                 while let Some(&Action { kind, stage, microbatch, .. }) = list.get(next[rank]) {
                     let (first, end) = (stage.is_multiple_of(stages), (stage + 1).is_multiple_of(stages));
                     let needs = match kind {
-                        ActionKind::Forward if !first => Some(forward[place(stage - 1, microbatch)]),
+                        ActionKind::Forward if !first => Some(forward[at(stage - 1, microbatch)]),
                         ActionKind::Backward | ActionKind::Input if !end => {
-                            Some(backward[place(stage + 1, microbatch)])
+                            Some(backward[at(stage + 1, microbatch)])
                         }
                         _ => None,
                     };
                     if needs == Some(NONE) {
                         break;
                     }
-                    let own = all.len() as u32;
+                    let pass = all.len() as u32;
                     match kind {
-                        ActionKind::Forward => forward[place(stage, microbatch)] = own,
-                        ActionKind::Backward | ActionKind::Input => backward[place(stage, microbatch)] = own,
+                        ActionKind::Forward => forward[at(stage, microbatch)] = pass,
+                        ActionKind::Backward | ActionKind::Input => backward[at(stage, microbatch)] = pass,
                         ActionKind::Weight => {}
                     }
                     let after = [last[rank], needs.unwrap_or(NONE)];
                     all.push(Pass { stage: (stage % stages) as u32, kind, after });
-                    last[rank] = own;
+                    last[rank] = pass;
                     next[rank] += 1;
                 }
             }
@@ -76,14 +76,14 @@ impl Passes {
         ends.clear();
         for pass in &self.all {
             let [forward, input, weight] = times[pass.stage as usize];
-            let own = match pass.kind {
+            let time = match pass.kind {
                 ActionKind::Forward => forward,
                 ActionKind::Backward => input + weight,
                 ActionKind::Input => input,
                 ActionKind::Weight => weight,
             };
             let [a, b] = pass.after;
-            ends.push(end(ends, a).max(end(ends, b)) + own);
+            ends.push(end(ends, a).max(end(ends, b)) + time);
         }
         let last = (0..ends.len()).max_by(|a, b| ends[*a].total_cmp(&ends[*b])).unwrap_or(0);
         let mut counts = vec![[0.0; 3]; self.stages];
@@ -99,7 +99,7 @@ impl Passes {
 }
 
 /// Counts one more pass.
-pub(crate) fn count(counts: &mut [f64; 3], kind: ActionKind) {
+pub(super) fn count(counts: &mut [f64; 3], kind: ActionKind) {
     let [forward, input, weight] = counts;
     match kind {
         ActionKind::Forward => *forward += 1.0,

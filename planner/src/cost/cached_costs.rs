@@ -10,7 +10,7 @@ use trainwright_spec::program::{Kernel, Pass};
 
 /// A cluster's costs, for many plans. Those of collectives depend on their groups' ranks alone.
 #[derive(Debug, Clone)]
-pub(crate) struct KnownCosts<'a> {
+pub(crate) struct CachedCosts<'a> {
     costs: ClusterCosts<'a>,
     by_op: bool,
     /// By the ranks that take part, and what they do.
@@ -31,7 +31,7 @@ type Exchange = (OpName, Result<CollectiveKind, bool>, u64);
 /// Op and shape of a `Kernel::Gemm`: count, m, n, k.
 type Product = (OpName, [usize; 4], Precision);
 
-impl<'a> KnownCosts<'a> {
+impl<'a> CachedCosts<'a> {
     pub fn new(cluster: &'a Cluster) -> Self {
         let costs = ClusterCosts::new(cluster);
         let by_op = costs.conditions().by_op;
@@ -66,7 +66,7 @@ where
     found
 }
 
-impl Costs for KnownCosts<'_> {
+impl Costs for CachedCosts<'_> {
     fn cost(&self, query: &Query) -> Cost {
         let find = || self.costs.cost(query);
         match query.work {

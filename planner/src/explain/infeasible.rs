@@ -1,9 +1,9 @@
-//! When nothing fits: which limits are broken by how much, and what would mend it.
+//! When nothing fits: which limits are broken by how much, and which changes would let a plan fit.
 
 use crate::candidate::Candidate;
+use crate::explore::{Explored, SearchSpace};
 use crate::question::{Pins, Question};
-use crate::search::{Explored, Space, Trial};
-use crate::stages::{Staged, stage};
+use crate::stages::{RankMemoryUse, Staged, stage};
 use crate::verdict::{BrokenLimit, Infeasible, Search};
 use trainwright_spec::mesh::Mesh;
 use trainwright_spec::units::Bytes;
@@ -28,25 +28,26 @@ const USUAL: [(&str, &str); 6] = [
 const LOOKS: usize = 64;
 
 /// The verdict on a space none of whose candidates fits.
-pub(crate) fn infeasible(space: &Space, explored: &Explored, search: Search) -> Infeasible {
-    let gpu = space.question.cluster.mean_memory();
-    let of_rank = |rank: usize| format!("memory of pipeline rank {rank}");
-    let solved = explored.seen.iter().filter_map(|seen| match seen.trial {
-        Trial::OutOfMemory { rank, needs, has } => Some((seen.candidate, of_rank(rank), needs, has)),
-        Trial::Simulated { .. } | Trial::TooSlow | Trial::Undecided => None,
-    });
+pub(crate) fn infeasible(space: &SearchSpace, explored: &Explored, search: Search) -> Infeasible {
+    let of_rank = |candidate: Candidate, shortage: RankMemoryUse| {
+        let RankMemoryUse { rank, needs, has } = shortage;
+        (candidate, format!("memory of pipeline rank {rank}"), needs, has)
+    };
+    let solved =
+        explored.seen.iter().filter_map(|seen| Some(of_rank(seen.candidate, seen.trial.shortage()?)));
     // Candidates whose state fits but whose activations do not, however much is recomputed.
-    let crowded = explored.crowded_first.iter().filter_map(|candidate| {
-        match stage(space.question, candidate, &space.layers, &space.costs) {
-            Staged::OutOfMemory { rank, needs, has } => Some((*candidate, of_rank(rank), needs, has)),
+    let activations = explored.infeasible_activations.iter().filter_map(|candidate| {
+        match stage(space.model(), candidate) {
+            Staged::OutOfMemory(shortage) => Some(of_rank(*candidate, shortage)),
             Staged::Plan(..) | Staged::Undecided => None,
         }
     });
-    let state = "memory for weights, gradients and optimizer alone".to_string();
-    let lacking =
-        explored.lacking.values().map(|(needs, candidate)| (*candidate, state.clone(), *needs, gpu));
-    let mut broken: Vec<_> = solved.chain(crowded).chain(lacking).collect();
-    // Stable: of equal ones, the one that was more hopeful comes first.
+    let gpu = space.question().cluster.mean_memory();
+    let limit = "memory for weights, gradients and optimizer alone";
+    let states = explored.infeasible_states.values();
+    let states = states.map(|(needs, candidate)| (*candidate, limit.to_string(), *needs, gpu));
+    let mut broken: Vec<_> = solved.chain(activations).chain(states).collect();
+    // Stable: of equal ones, the one with the lower bound comes first.
     broken.sort_by(|a, b| (a.2 / a.3).total_cmp(&(b.2 / b.3)));
     let mut meshes: Vec<Mesh> = Vec::new();
     let mut reported = Vec::new();
@@ -57,14 +58,14 @@ pub(crate) fn infeasible(space: &Space, explored: &Explored, search: Search) -> 
             reported.push(BrokenLimit { plans: candidate.words(), limit, needs, has });
         }
     }
-    let state_fits = explored.seen.len() + explored.crowded > 0;
+    let state_fits = explored.seen.len() + explored.activations_out_of_memory > 0;
     let remedies = remedies(space, &reported, state_fits);
     Infeasible { broken: reported, remedies, search }
 }
 
 /// Changes after which a plan exists, each tried.
-fn remedies(space: &Space, broken: &[BrokenLimit], state_fits: bool) -> Vec<String> {
-    let question = space.question;
+fn remedies(space: &SearchSpace, broken: &[BrokenLimit], state_fits: bool) -> Vec<String> {
+    let question = space.question();
     let mut remedies = Vec::new();
     let free = Pins { breadth: question.pins.breadth, ..Pins::default() };
     if question.pins != free && fits(&Question { pins: free, ..question.clone() }) {
@@ -126,19 +127,15 @@ fn fits(question: &Question) -> bool {
             question.pins.only.push((key.into(), value.into()));
         }
     }
-    let Ok(space) = Space::new(&question) else { return false };
+    let Ok(space) = SearchSpace::new(&question) else { return false };
     let gpu = question.cluster.mean_memory();
-    let candidates: Vec<Candidate> =
-        space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();
-    let mut plan = space.legal.layouts[0].plan(&question, Vec::new());
-    let needs = candidates.iter().map(|candidate| space.limits(candidate, &mut plan).1);
+    let mut plan = space.any_plan();
+    let needs = space.candidates().map(|candidate| (space.limits(&candidate, &mut plan).1, candidate));
     let mut order: Vec<(usize, Bytes, Candidate)> = needs
-        .zip(&candidates)
         .filter(|(needs, _)| *needs <= gpu)
-        .map(|(needs, candidate)| (candidate.micro_batch, needs, *candidate))
+        .map(|(needs, candidate)| (candidate.micro_batch, needs, candidate))
         .collect();
     order.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.get().total_cmp(&b.1.get())));
-    order.iter().take(LOOKS).any(|(_, _, candidate)| {
-        matches!(stage(&question, candidate, &space.layers, &space.costs), Staged::Plan(..))
-    })
+    let mut tried = order.iter().take(LOOKS);
+    tried.any(|(_, _, candidate)| matches!(stage(space.model(), candidate), Staged::Plan(..)))
 }

@@ -4,8 +4,8 @@
 //! last have embedding and head, so that it matters which of them the larger or faster GPUs are. Every order of the kinds
 //! is a question of its own; the answer is the best of theirs.
 
+use crate::explain::thinned;
 use crate::question::Question;
-use crate::sensitivity::thinned;
 use crate::verdict::{Alternative, Found, FrontPoint, KEPT, PlannerError, Search, Verdict};
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::units::Seconds;
@@ -14,7 +14,7 @@ use trainwright_spec::units::Seconds;
 const MOST_ORDERED: usize = 3;
 
 /// The question with the kinds of nodes in each order, the given one first.
-pub(crate) fn orders(question: &Question) -> Vec<Question> {
+pub(super) fn node_orders(question: &Question) -> Vec<Question> {
     let kinds = question.cluster.others.len() + 1;
     let given: Vec<usize> = (0..kinds).collect();
     let all = match kinds {
@@ -42,7 +42,7 @@ fn permutations(count: usize) -> Vec<Vec<usize>> {
 ///
 /// # Errors
 /// The first one's if none of them has an answer.
-pub(crate) fn best_of(
+pub(super) fn best_of(
     answers: Vec<(Cluster, Result<Verdict, PlannerError>)>,
 ) -> Result<Verdict, PlannerError> {
     let mut found: Vec<(Cluster, Found)> = Vec::new();
@@ -50,17 +50,17 @@ pub(crate) fn best_of(
     let mut searches: Vec<Search> = Vec::new();
     for (cluster, answer) in answers {
         match answer {
-            Ok(Verdict::Found(own)) => {
-                searches.push(own.search);
-                found.push((cluster, own));
+            Ok(Verdict::Found(answer)) => {
+                searches.push(answer.search);
+                found.push((cluster, answer));
             }
-            Ok(Verdict::Infeasible(own)) => {
-                searches.push(own.search);
-                without.push(Ok(Verdict::Infeasible(own)));
+            Ok(Verdict::Infeasible(answer)) => {
+                searches.push(answer.search);
+                without.push(Ok(Verdict::Infeasible(answer)));
             }
-            Ok(Verdict::OutOfTime(own)) => {
-                searches.push(own);
-                without.push(Ok(Verdict::OutOfTime(own)));
+            Ok(Verdict::OutOfTime(search)) => {
+                searches.push(search);
+                without.push(Ok(Verdict::OutOfTime(search)));
             }
             Err(error) => without.push(Err(error)),
         }

@@ -1,7 +1,7 @@
-//! The branches of the search: layouts, candidates with a bound, candidates with a tight one.
+//! Branch and bound: by increasing lower bound, layouts are opened, candidates bounded tightly, and solved.
 
-use super::{Space, Trial};
-use crate::bound::{memory_bound, step_bound, tight_bound};
+use super::search_space::SearchSpace;
+use super::trial::Trial;
 use crate::candidate::Candidate;
 use crate::verdict::{PlannerError, Progress};
 use rayon::prelude::*;
@@ -29,7 +29,7 @@ pub(crate) struct Goal<'a> {
     pub layouts: &'a (dyn Fn(&Candidate) -> bool + Sync),
     /// Which of their candidates.
     pub candidates: &'a (dyn Fn(&Candidate) -> bool + Sync),
-    /// How many candidates are solved at most, ending with the first that fits; none if the search goes on until nothing
+    /// How many candidates are solved at most, ending with the first that fits; `None` if the search goes on until nothing
     /// can be better.
     pub looks: Option<usize>,
     /// Whether to stop.
@@ -47,10 +47,7 @@ pub(crate) struct Seen {
 impl Seen {
     /// Its simulated time, if it fits.
     pub fn time(&self) -> Option<Picoseconds> {
-        match self.trial {
-            Trial::Simulated { time, .. } => Some(time),
-            Trial::OutOfMemory { .. } | Trial::TooSlow | Trial::Undecided => None,
-        }
+        self.trial.simulated().map(|(_, time)| time)
     }
 }
 
@@ -62,11 +59,11 @@ pub(crate) struct Explored {
     /// Candidates whose weights, gradients and optimizer do not fit.
     pub state_out_of_memory: usize,
     /// By mesh the one of them that lacks least, and what it needs.
-    pub lacking: BTreeMap<Mesh, (Bytes, Candidate)>,
+    pub infeasible_states: BTreeMap<Mesh, (Bytes, Candidate)>,
     /// Candidates whose activations do not fit by their bound.
-    pub crowded: usize,
+    pub activations_out_of_memory: usize,
     /// The first of them.
-    pub crowded_first: Vec<Candidate>,
+    pub infeasible_activations: Vec<Candidate>,
     /// Whether nothing that is left can be better.
     pub ended: bool,
     /// No plan that was looked for is faster.
@@ -78,14 +75,18 @@ pub(crate) struct Explored {
 struct Branch {
     bound: Seconds,
     /// Layout and candidate of it, for ties.
-    place: (usize, usize),
-    what: What,
+    position: (usize, usize),
+    part: Part,
 }
 
+/// What a branch holds.
 #[derive(Clone)]
-enum What {
+enum Part {
+    /// All candidates with a layout.
     Layout(usize),
+    /// A candidate with its closed-form bound.
     Candidate(Box<Candidate>),
+    /// A candidate with its tight bound.
     Tight(Box<Candidate>),
 }
 
@@ -104,29 +105,29 @@ impl PartialOrd for Branch {
 }
 
 impl Ord for Branch {
-    /// The greatest is the most hopeful.
+    /// The greatest has the lowest bound: it is the most promising.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.bound.get().total_cmp(&self.bound.get()).then(other.place.cmp(&self.place))
+        other.bound.get().total_cmp(&self.bound.get()).then(other.position.cmp(&self.position))
     }
 }
 
 /// What became of a branch.
 enum Step {
     /// A layout's candidates that may fit, and those whose state does not, with what they need.
-    Open(Vec<Branch>, Vec<(Bytes, Candidate)>),
+    Opened(Vec<Branch>, Vec<(Bytes, Candidate)>),
     /// A candidate with its tight bound.
     Tightened(Branch),
     Solved(Box<Seen>),
 }
 
-impl Space<'_> {
-    /// Looks at what is most hopeful first until nothing else can be among the `keep` fastest.
+impl SearchSpace<'_> {
+    /// Looks at branches by increasing lower bound until nothing else can be among the `keep` fastest.
     pub fn explore(&self, goal: &Goal, watch: &(dyn Fn(Progress) + Sync)) -> Result<Explored, PlannerError> {
         let layouts = self.legal.layouts.iter().enumerate().filter(|(_, layout)| (goal.layouts)(layout));
         let branches = layouts.map(|(index, _)| Branch {
-            bound: self.bounds[index],
-            place: (index, 0),
-            what: What::Layout(index),
+            bound: self.layout_bounds[index],
+            position: (index, 0),
+            part: Part::Layout(index),
         });
         let mut heap: BinaryHeap<Branch> = branches.collect();
         let total = heap.len();
@@ -141,20 +142,17 @@ impl Space<'_> {
             }
             let steps: Result<Vec<Step>, PlannerError> = batch
                 .par_iter()
-                .map_init(
-                    || self.legal.layouts[0].plan(self.question, Vec::new()),
-                    |plan, branch| self.step(branch, goal, most, plan),
-                )
+                .map_init(|| self.any_plan(), |plan, branch| self.step(branch, goal, most, plan))
                 .collect();
             let mut fits = false;
             for step in steps? {
                 match step {
-                    Step::Open(branches, lacking) => {
+                    Step::Opened(branches, infeasible) => {
                         heap.extend(branches);
-                        explored.add_lacking(lacking);
+                        explored.add_infeasible_states(infeasible);
                     }
                     Step::Tightened(branch) if branch.bound.get().is_infinite() => {
-                        explored.add_crowded(branch)
+                        explored.add_infeasible_activations(branch)
                     }
                     Step::Tightened(branch) if most.is_some_and(|most| branch.bound >= most) => {}
                     Step::Tightened(branch) => heap.push(branch),
@@ -175,7 +173,7 @@ impl Space<'_> {
                 break;
             }
         }
-        let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory { .. });
+        let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
         let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
         explored.bound = seen.chain(heap.peek().map(|branch| branch.bound)).reduce(Seconds::min);
         Ok(explored)
@@ -189,16 +187,16 @@ impl Space<'_> {
         most: Option<Seconds>,
         plan: &mut Plan,
     ) -> Result<Step, PlannerError> {
-        Ok(match &branch.what {
-            What::Layout(index) => self.open(*index, goal, most, plan),
-            What::Candidate(candidate) => {
+        Ok(match &branch.part {
+            Part::Layout(index) => self.open(*index, goal, most, plan),
+            Part::Candidate(candidate) => {
                 candidate.apply_to(plan);
-                let bound = tight_bound(self.question, candidate, plan, (&self.layers, most), &self.costs);
-                let what = What::Tight(candidate.clone());
-                Step::Tightened(Branch { bound: bound.max(branch.bound), place: branch.place, what })
+                let bound = self.bounds.tight(candidate, plan, most);
+                let part = Part::Tight(candidate.clone());
+                Step::Tightened(Branch { bound: bound.max(branch.bound), position: branch.position, part })
             }
-            What::Tight(candidate) => {
-                let trial = self.trial_below(candidate, most)?;
+            Part::Tight(candidate) => {
+                let trial = self.trial(candidate, most)?;
                 Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
             }
         })
@@ -206,34 +204,26 @@ impl Space<'_> {
 
     /// The candidates with a layout that may be below `most`.
     fn open(&self, index: usize, goal: &Goal, most: Option<Seconds>, plan: &mut Plan) -> Step {
-        let gpu = self.question.cluster.mean_memory();
+        let gpu = self.question().cluster.mean_memory();
         let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
-        let (mut branches, mut lacking) = (Vec::new(), Vec::new());
-        for (place, candidate) in candidates.filter(|candidate| (goal.candidates)(candidate)).enumerate() {
+        let (mut branches, mut infeasible) = (Vec::new(), Vec::new());
+        for (position, candidate) in candidates.filter(|candidate| (goal.candidates)(candidate)).enumerate() {
             let (bound, memory) = self.limits(&candidate, plan);
             if memory > gpu {
-                lacking.push((memory, candidate));
+                infeasible.push((memory, candidate));
                 continue;
             }
-            let bound = bound.max(self.bounds[index]);
+            let bound = bound.max(self.layout_bounds[index]);
             if most.is_none_or(|most| bound < most) {
-                let what = What::Candidate(Box::new(candidate));
-                branches.push(Branch { bound, place: (index, place), what });
+                let part = Part::Candidate(Box::new(candidate));
+                branches.push(Branch { bound, position: (index, position), part });
             }
         }
-        Step::Open(branches, lacking)
-    }
-
-    /// A time that no step of the candidate is below, and memory that none of its plans needs less than. `plan` is any
-    /// plan that answers the question.
-    pub fn limits(&self, candidate: &Candidate, plan: &mut Plan) -> (Seconds, Bytes) {
-        candidate.apply_to(plan);
-        let bound = step_bound(self.question, candidate, plan, &self.layers, &self.costs);
-        (bound, memory_bound(plan, self.layers.of(candidate).parameters(self.question)))
+        Step::Opened(branches, infeasible)
     }
 }
 
-/// The most hopeful branches, as many as are worked on side by side; none if none is below `most`.
+/// The branches with the lowest bounds, as many as are worked on side by side; empty if no bound is below `most`.
 fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, looks: Option<usize>) -> Vec<Branch> {
     let mut batch = Vec::new();
     let mut work = 0;
@@ -242,28 +232,29 @@ fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, looks: Optio
         && let Some(branch) = heap.peek()
         && most.is_none_or(|most| branch.bound < most)
     {
-        work += if matches!(branch.what, What::Tight(_)) { BOUNDS } else { 1 };
+        work += if matches!(branch.part, Part::Tight(_)) { BOUNDS } else { 1 };
         batch.extend(heap.pop());
     }
     batch
 }
 
 impl Explored {
-    fn add_lacking(&mut self, lacking: Vec<(Bytes, Candidate)>) {
-        self.state_out_of_memory += lacking.len();
-        for (needs, candidate) in lacking {
+    fn add_infeasible_states(&mut self, infeasible: Vec<(Bytes, Candidate)>) {
+        self.state_out_of_memory += infeasible.len();
+        for (needs, candidate) in infeasible {
             let mesh = Mesh { shard: None, ..candidate.mesh };
-            let least = self.lacking.entry(mesh).or_insert((needs, candidate));
+            let least = self.infeasible_states.entry(mesh).or_insert((needs, candidate));
             if needs < least.0 {
                 *least = (needs, candidate);
             }
         }
     }
 
-    fn add_crowded(&mut self, branch: Branch) {
-        self.crowded += 1;
-        if let (What::Tight(candidate), true) = (branch.what, self.crowded_first.len() < REMEMBERED) {
-            self.crowded_first.push(*candidate);
+    fn add_infeasible_activations(&mut self, branch: Branch) {
+        self.activations_out_of_memory += 1;
+        if let (Part::Tight(candidate), true) = (branch.part, self.infeasible_activations.len() < REMEMBERED)
+        {
+            self.infeasible_activations.push(*candidate);
         }
     }
 }
