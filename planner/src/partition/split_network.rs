@@ -3,12 +3,12 @@
 //! Shortest paths in it bound the objective from below (the least slowest time and the least sum, each on its own), and
 //! from above (each such path is a split). An arc through which no split can beat the best one known is dropped.
 
-use super::Problem;
+use super::problem::Problem;
 use std::ops::Range;
 
 /// For each stage in order, its arcs, by `from`, then `to`.
 #[derive(Clone)]
-pub(super) struct Network {
+pub(super) struct SplitNetwork {
     pub stages: Vec<Vec<Arc>>,
     /// One more than the last cut.
     pub cuts: usize,
@@ -35,7 +35,7 @@ pub(super) struct Distances {
     pub values: Vec<Vec<f64>>,
 }
 
-impl Network {
+impl SplitNetwork {
     /// Least distances from the start, costs along a path combined by `combine`.
     pub fn reach(&self, combine: fn(f64, f64) -> f64) -> Distances {
         let mut values = vec![vec![f64::INFINITY; self.cuts]; self.stages.len() + 1];

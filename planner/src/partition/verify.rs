@@ -1,7 +1,8 @@
 //! Checks from outside: the problem before it is solved, the split after.
 
-use super::placement::Split;
-use super::{Effort, LayerClass, PartitionError, Problem, Solution, TOLERANCE, fits};
+use super::outcome::{Effort, Solution};
+use super::problem::{LayerClass, PartitionError, Problem, TOLERANCE, fits};
+use super::stage_layout::Split;
 
 /// Refuses problems that make no sense.
 pub(super) fn validate(problem: &Problem) -> Result<(), PartitionError> {
@@ -65,7 +66,7 @@ fn number(what: impl Fn() -> String, value: f64) -> Result<(), PartitionError> {
     }
 }
 
-/// The solution that a split is, given a proven bound, measured on the problem as given; none if it isn't one: an
+/// The solution that a split is, given a proven bound, measured on the problem as given; `None` if it isn't one: an
 /// interval empty or out of place, a choice unknown, a stage too full, an objective above the bound.
 pub(super) fn solution(problem: &Problem, split: Split, bound: f64, effort: Effort) -> Option<Solution> {
     let classes: Vec<usize> =

@@ -1,11 +1,11 @@
 //! From how many layers of each kind a stage holds to which layers they are.
 
-use super::layers::Layers;
+use super::counted_layers::CountedLayers;
 use std::ops::Range;
 
 /// What one stage holds.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Placement {
+pub(super) struct StageMix {
     /// How many layers.
     pub length: usize,
     /// The kind of its device.
@@ -21,7 +21,7 @@ pub(super) struct Split {
 }
 
 /// Lays the stages out one after the other; among equal layers of a stage those that keep less come first.
-pub(super) fn lay_out(layers: &Layers, stages: &[Placement]) -> Split {
+pub(super) fn lay_out(layers: &CountedLayers, stages: &[StageMix]) -> Split {
     let mut intervals = Vec::with_capacity(stages.len());
     let mut choices = Vec::with_capacity(layers.sequence.len());
     for stage in stages {
@@ -36,7 +36,7 @@ pub(super) fn lay_out(layers: &Layers, stages: &[Placement]) -> Split {
             queues.push(most_kept_first.collect());
         }
         for &class in &layers.sequence[start..start + stage.length] {
-            choices.push(queues[class].pop().expect("a placement counts the layers of its interval"));
+            choices.push(queues[class].pop().expect("a mix counts the layers of its interval"));
         }
         intervals.push(start..choices.len());
     }

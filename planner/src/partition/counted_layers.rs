@@ -1,12 +1,12 @@
 //! The layers in the form that the methods count with.
 
-use super::{LayerClass, Problem};
+use super::problem::{Choice, LayerClass, Problem};
 
 /// The layers of a problem, without the classes and choices that cannot matter.
 ///
 /// Times and bytes are rounded to a grid of 2⁻⁵¹ of their total, so that sums are exact in any order and equal costs
 /// compare equal.
-pub(super) struct Layers {
+pub(super) struct CountedLayers {
     /// Of each kind of device, only classes that occur.
     pub classes: Vec<Vec<Class>>,
     /// The class of each layer.
@@ -36,7 +36,7 @@ pub(super) struct LayerChoice {
     pub peak: f64,
 }
 
-impl Layers {
+impl CountedLayers {
     /// Needs a validated problem.
     pub fn new(problem: &Problem) -> Self {
         let mut position = vec![usize::MAX; problem.classes[0].len()];
@@ -49,7 +49,7 @@ impl Layers {
             }
             sequence.extend(std::iter::repeat_n(position[run.class], run.count));
         }
-        let largest = |of: fn(&super::Choice) -> f64| {
+        let largest = |of: fn(&Choice) -> f64| {
             let classes =
                 problem.classes.iter().flat_map(|classes| used.iter().map(|&class| &classes[class]));
             let choices = classes.flat_map(|class| &class.choices);
