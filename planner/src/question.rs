@@ -21,7 +21,7 @@ pub struct Question {
     pub pins: Pins,
 }
 
-/// Choices that the planner must not change; what is none is free.
+/// Choices that the planner must not change; a choice that is `None` is free.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pins {
     /// Ranks of the tensor axis.
@@ -87,7 +87,7 @@ impl Pins {
         }
     }
 
-    /// The only values that a choice may have; none if it is free.
+    /// The only values that a choice may have; `None` if it is free.
     pub(crate) fn pinned(&self, key: &str) -> Option<Vec<String>> {
         if let Some(value) = self.field(key) {
             return Some(vec![value]);
@@ -102,10 +102,14 @@ impl Pins {
         self.never.iter().any(|(name, _)| name == key)
     }
 
+    /// Whether a choice must not have a value.
+    pub(crate) fn forbids(&self, key: &str, value: &str) -> bool {
+        self.never.iter().any(|(name, never)| name == key && never == value)
+    }
+
     /// Whether a choice may have a value.
     pub(crate) fn allows(&self, key: &str, value: &str) -> bool {
-        let forbidden = self.never.iter().any(|(name, never)| name == key && never == value);
-        !forbidden && self.pinned(key).is_none_or(|pinned| pinned.iter().any(|pin| pin == value))
+        !self.forbids(key, value) && self.pinned(key).is_none_or(|pinned| pinned.iter().any(|pin| pin == value))
     }
 
     /// What they say about a choice, in words.

@@ -153,8 +153,11 @@ fn recompute_everywhere(winner: &Winner) -> Vec<Choice> {
     let everywhere = |recompute: Recompute| {
         winner.plan.stages.iter().all(|stage| stage.0.iter().all(|choice| *choice == recompute))
     };
-    let expected =
-        |recompute: &Recompute| winner.question.pins.recompute.is_none() && !everywhere(*recompute);
+    let pins = &winner.question.pins;
+    let free = |recompute: &Recompute| {
+        pins.recompute.is_none() && !pins.forbids("recompute", &recompute.to_string())
+    };
+    let expected = |recompute: &Recompute| free(recompute) && !everywhere(*recompute);
     let choice = |recompute: Recompute| Choice {
         recompute: Some(recompute),
         ..Choice::exactly(format!("recompute {} everywhere", recompute.name()), winner.candidate)
