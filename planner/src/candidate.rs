@@ -1,6 +1,6 @@
 //! Everything about a plan but its partition and recomputation.
 
-use crate::verdict::Question;
+use crate::question::Question;
 use trainwright_spec::data::DataOptions;
 use trainwright_spec::experts::Routing;
 use trainwright_spec::mesh::Mesh;

@@ -42,22 +42,21 @@
 
 mod bound;
 mod candidate;
+mod cost;
 mod explain;
-mod infeasible;
-mod known;
-mod layers;
-mod orders;
+mod explore;
 pub mod partition;
+mod question;
 mod search;
-mod sensitivity;
 mod space;
 mod stages;
 mod verdict;
 
-pub use search::{Bounds, KEPT, Scope, plan, plan_within};
-pub use sensitivity::{Finalist, FrontPoint, Sensitivity, sensitivity};
+pub use explain::sensitivity;
+pub use question::{Breadth, Pins, Question};
+pub use search::{Bounds, Scope, plan, plan_within};
 pub use space::{PinChoice, pin_choices};
 pub use verdict::{
-    Alternative, Breadth, BrokenLimit, Found, Infeasible, Pins, PlannerError, Progress, Question, Ranked,
-    Search, Verdict,
+    Alternative, BrokenLimit, Finalist, Found, FrontPoint, Infeasible, KEPT, PlannerError, Progress, Ranked,
+    Search, Sensitivity, Verdict,
 };

@@ -1,5 +1,5 @@
-//! The planner's answers to small questions: what a plan must be, what pins and bad input lead to, what mends a
-//! question without an answer.
+//! The planner's answers to small questions: what a plan must be, what pins and bad input lead to, which remedies let a
+//! question without an answer have one.
 
 use rayon::ThreadPoolBuilder;
 use trainwright_lower::memory::plan_memory;
@@ -149,6 +149,11 @@ fn pins_are_obeyed() {
     check(Pins { recompute: Some(Recompute::Full), ..none() }, |plan| {
         plan.stages.iter().all(|stage| stage.0.iter().all(|choice| *choice == Recompute::Full))
     });
+    // Neither is it asked what a forbidden recompute choice everywhere would take.
+    let never = vec![("recompute".to_string(), "none".to_string())];
+    check(Pins { never, ..none() }, |plan| {
+        plan.stages.iter().all(|stage| !stage.0.contains(&Recompute::None))
+    });
     let all = Pins {
         tensor: Some(2),
         pipeline: Some(4),
@@ -240,7 +245,7 @@ fn a_prime_batch_has_no_data_axis() {
 }
 
 #[test]
-fn what_mends_an_infeasible_question_mends_it() {
+fn remedies_of_an_infeasible_question_make_it_feasible() {
     let check = |question: Question, expected: &[&str]| {
         let answer = infeasible(&question);
         assert!(!answer.broken.is_empty() && answer.search.simulated == 0);
@@ -258,8 +263,8 @@ fn what_mends_an_infeasible_question_mends_it() {
             "{remedies:?}"
         );
         for remedy in remedies {
-            let mended = mend(question.clone(), remedy);
-            assert!(matches!(plan(&mended, &|_| {}), Ok(Verdict::Found(_))), "{remedy}");
+            let remedied = with_remedy(question.clone(), remedy);
+            assert!(matches!(plan(&remedied, &|_| {}), Ok(Verdict::Found(_))), "{remedy}");
         }
     };
     // 405 billion parameters · 18 bytes over 32 GPUs are 212 GiB each, libraries come on top.
@@ -281,7 +286,7 @@ fn what_mends_an_infeasible_question_mends_it() {
 }
 
 /// The question with a remedy applied.
-fn mend(mut question: Question, remedy: &str) -> Question {
+fn with_remedy(mut question: Question, remedy: &str) -> Question {
     let number = remedy.split(' ').find_map(|word| word.parse::<usize>().ok());
     match (number, remedy) {
         (None, "leave the pinned choices to the planner") => question.pins = Pins::default(),

@@ -10,9 +10,10 @@
 //! from the least slowest time on, and t_a is replaced by its reduced cost t_a + d(from) − d(to), d the least sum from the
 //! start to a node, which lowers every path's sum by the same amount. All coefficients then lie in 0..1.
 
-use super::network::{Network, Path, plus};
+use super::outcome::Effort;
+use super::problem::Problem;
 use super::solver::{self, IntegerProgram, Relation};
-use super::{Effort, Problem};
+use super::split_network::{Path, SplitNetwork, plus};
 use trainwright_spec::units::Seconds;
 
 /// What became of the arcs.
@@ -26,7 +27,7 @@ pub(super) enum Answer {
 /// Seeks a path that costs less than `most` seconds.
 pub(super) fn solve(
     problem: &Problem,
-    network: &Network,
+    network: &SplitNetwork,
     most: f64,
     time_limit: Seconds,
     effort: &mut Effort,
@@ -48,7 +49,7 @@ pub(super) fn solve(
 }
 
 /// The program, and the column of each arc.
-fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram, Vec<Vec<usize>>) {
+fn formulate(problem: &Problem, network: &SplitNetwork, most: f64) -> (IntegerProgram, Vec<Vec<usize>>) {
     let (least_slowest, least_sum) = network.least();
     let gap = most - problem.cost(least_slowest, least_sum);
     let reached = network.reach(plus);
@@ -92,7 +93,7 @@ fn formulate(problem: &Problem, network: &Network, most: f64) -> (IntegerProgram
 }
 
 /// The path that the rounded values are, if they are one.
-fn path(problem: &Problem, network: &Network, binaries: &[Vec<usize>], values: &[f64]) -> Option<Path> {
+fn path(problem: &Problem, network: &SplitNetwork, binaries: &[Vec<usize>], values: &[f64]) -> Option<Path> {
     let mut intervals = Vec::with_capacity(binaries.len());
     let (mut cut, mut slowest, mut sum) = (0, 0.0f64, 0.0);
     for (arcs, columns) in network.stages.iter().zip(binaries) {

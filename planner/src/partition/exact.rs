@@ -4,10 +4,10 @@
 //! (stage, layers used); the answer is the least of steady · T + ramp · sum. Intervals are costed by trying every count of
 //! every choice. Nothing here is shared with the fast method but the problem's types.
 
-use super::{LayerClass, Problem, Stage, fits};
+use super::problem::{LayerClass, Problem, Stage, fits};
 use trainwright_spec::units::Seconds;
 
-/// The least objective of any split; none if no split fits. Needs a valid problem.
+/// The least objective of any split; `None` if no split fits. Needs a valid problem.
 pub fn least_objective(problem: &Problem) -> Option<Seconds> {
     let classes: Vec<usize> =
         problem.runs.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count)).collect();
@@ -56,14 +56,15 @@ fn least_sum(table: &[Vec<Vec<f64>>], layers: usize, cap: f64) -> f64 {
 
 /// The least time of a stage with these layers, over all mixes that fit; infinite if none does.
 fn least_time(problem: &Problem, stage: &Stage, classes: &[usize]) -> f64 {
-    let own = &problem.classes[stage.device];
-    let mut left = vec![0; own.len()];
+    let on_device = &problem.classes[stage.device];
+    let mut left = vec![0; on_device.len()];
     for &class in classes {
         left[class] += 1;
     }
-    let states: f64 = classes.iter().map(|&class| own[class].state.get()).sum();
+    let states: f64 = classes.iter().map(|&class| on_device[class].state.get()).sum();
     let limit = stage.limit.get();
-    let mut search = MixSearch { classes: own, in_flight: stage.in_flight, limit, least: f64::INFINITY };
+    let mut search =
+        MixSearch { classes: on_device, in_flight: stage.in_flight, limit, least: f64::INFINITY };
     search.extend(0, 0, &mut left, stage.time.get(), stage.memory.get() + states, stage.peak.get());
     search.least
 }

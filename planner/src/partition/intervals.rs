@@ -1,41 +1,41 @@
 //! What an interval of layers costs on a stage.
 
-use super::layers::Layers;
+use super::counted_layers::CountedLayers;
 use super::mixes::{Mix, Mixes};
-use super::placement::Placement;
-use super::{Problem, TOLERANCE};
+use super::problem::{Problem, TOLERANCE};
+use super::stage_layout::StageMix;
 
 /// The stages with the costs of their intervals, each computed once.
 pub(super) struct Intervals<'a> {
     /// Of each kind of device.
     mixes: Vec<Mixes<'a>>,
-    stages: Vec<Room>,
+    stages: Vec<StageRoom>,
     /// Per stage and composition: seconds, infinite if it does not fit, not a number if not yet known.
     times: Vec<Vec<f64>>,
 }
 
 /// A stage as its layers see it.
-struct Room {
-    /// Its own time, in seconds.
+struct StageRoom {
+    /// What it runs besides its layers, in seconds.
     time: f64,
     in_flight: f64,
     /// Bytes for layers and activations.
     left: f64,
     /// Bytes of `left` that only the allowance for rounding grants.
     tolerance: f64,
-    /// Bytes that the stage's own part needs for a moment.
+    /// Bytes that the stage needs besides its layers while it runs.
     peak: f64,
     /// The kind of its device.
     device: usize,
 }
 
 impl<'a> Intervals<'a> {
-    pub fn new(problem: &Problem, layers: &'a Layers) -> Self {
+    pub fn new(problem: &Problem, layers: &'a CountedLayers) -> Self {
         let stages = problem.stages.iter().zip(&layers.stage_times).map(|(stage, &time)| {
             let limit = stage.limit.get();
             // Half of what the check from outside allows, so that rounding cannot set the two at odds.
             let tolerance = limit.abs() * TOLERANCE / 2.0;
-            Room {
+            StageRoom {
                 time,
                 in_flight: stage.in_flight,
                 left: limit + tolerance - stage.memory.get(),
@@ -44,7 +44,7 @@ impl<'a> Intervals<'a> {
                 device: stage.device,
             }
         });
-        let stages: Vec<Room> = stages.collect();
+        let stages: Vec<StageRoom> = stages.collect();
         let times = vec![Vec::new(); stages.len()];
         let mixes = layers.classes.iter().map(|classes| Mixes::new(layers, classes)).collect();
         Self { mixes, stages, times }
@@ -65,8 +65,8 @@ impl<'a> Intervals<'a> {
             known.resize(id + 1, f64::NAN);
         }
         if known[id].is_nan() {
-            let own = self.stages[stage].time;
-            let time = self.fastest(stage, id).map_or(f64::INFINITY, |(time, _)| own + time);
+            let ends = self.stages[stage].time;
+            let time = self.fastest(stage, id).map_or(f64::INFINITY, |(time, _)| ends + time);
             self.times[stage][id] = time;
         }
         self.times[stage][id]
@@ -96,10 +96,10 @@ impl<'a> Intervals<'a> {
     }
 
     /// How a stage runs layers `from..to`, which must fit.
-    pub fn place(&mut self, stage: usize, from: usize, to: usize) -> Placement {
+    pub fn place(&mut self, stage: usize, from: usize, to: usize) -> StageMix {
         let (_, id) = self.named(stage, from, to);
         let (_, mix) = self.fastest(stage, id).expect("a path uses only intervals that fit");
         let device = self.stages[stage].device;
-        Placement { length: to - from, device, taken: self.mixes[device].choice_counts(id, mix) }
+        StageMix { length: to - from, device, taken: self.mixes[device].choice_counts(id, mix) }
     }
 }

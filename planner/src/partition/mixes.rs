@@ -4,12 +4,12 @@
 //! count, and each cap on the peak, an exact Pareto front of (time, kept bytes) is built by adding one layer to the front
 //! of the count before it.
 
-use super::layers::{Class, Layers};
+use super::counted_layers::{Class, CountedLayers};
 use std::collections::HashMap;
 
 /// Counts of layers per class, with the fronts of those that were asked for.
 pub(super) struct Mixes<'a> {
-    layers: &'a Layers,
+    layers: &'a CountedLayers,
     /// Those of one kind of device.
     classes: &'a [Class],
     counts: Vec<Vec<u32>>,
@@ -51,7 +51,7 @@ pub(super) enum Mix {
 }
 
 impl<'a> Mixes<'a> {
-    pub fn new(layers: &'a Layers, classes: &'a [Class]) -> Self {
+    pub fn new(layers: &'a CountedLayers, classes: &'a [Class]) -> Self {
         let mut mixes = Self {
             layers,
             classes,
@@ -146,7 +146,7 @@ impl<'a> Mixes<'a> {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// The least kept bytes with peaks up to a level; none if a class has no such choice.
+    /// The least kept bytes with peaks up to a level; `None` if a class has no such choice.
     fn least_kept(&self, id: usize, level: usize) -> Option<f64> {
         let cap = self.layers.peaks[level];
         let classes = self.classes.iter().zip(&self.counts[id]).filter(|(_, count)| **count > 0);

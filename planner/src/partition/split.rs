@@ -2,12 +2,13 @@
 //! left, and shortest paths check its choice.
 
 use super::arc_flow::{self, Answer};
-use super::check;
+use super::counted_layers::CountedLayers;
 use super::intervals::Intervals;
-use super::layers::Layers;
-use super::network::{Arc, Network, Path};
-use super::placement::{Placement, lay_out};
-use super::{Effort, Infeasible, Method, Outcome, Problem, TOLERANCE};
+use super::outcome::{Effort, Infeasible, Method, Outcome};
+use super::problem::{Problem, TOLERANCE};
+use super::split_network::{Arc, Path, SplitNetwork};
+use super::stage_layout::{StageMix, lay_out};
+use super::verify;
 use std::ops::RangeInclusive;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -17,7 +18,7 @@ const EQUAL: f64 = 1e-12;
 /// The most arcs that are given to the solver: its time and memory grow faster than linearly with them.
 const MOST_ARCS: usize = 4000;
 
-pub(super) fn solve(problem: &Problem, layers: &Layers, time_limit: Seconds) -> Outcome {
+pub(super) fn solve(problem: &Problem, layers: &CountedLayers, time_limit: Seconds) -> Outcome {
     let mut intervals = Intervals::new(problem, layers);
     let windows = Windows { stages: problem.stages.len(), layers: layers.sequence.len() };
     let Some(first) = first_split(problem, layers, &mut intervals, &windows) else {
@@ -36,20 +37,25 @@ pub(super) fn solve(problem: &Problem, layers: &Layers, time_limit: Seconds) -> 
     let best = network.best_path(best.slowest, problem).unwrap_or(best);
     let bound = bound.min(best.objective);
     let stages = best.intervals.iter().enumerate();
-    let placements: Vec<Placement> =
+    let placements: Vec<StageMix> =
         stages.map(|(stage, interval)| intervals.place(stage, interval.start, interval.end)).collect();
-    match check::solution(problem, lay_out(layers, &placements), bound, effort) {
+    match verify::solution(problem, lay_out(layers, &placements), bound, effort) {
         Some(solution) => Outcome::Solved(solution),
         None => Outcome::Undecided,
     }
 }
 
 /// The best split, what no split is faster than, and what it took.
-fn best_path(problem: &Problem, network: &Network, first: Path, time_limit: Seconds) -> (Path, f64, Effort) {
+fn best_path(
+    problem: &Problem,
+    network: &SplitNetwork,
+    first: Path,
+    time_limit: Seconds,
+) -> (Path, f64, Effort) {
     let mut left = network.clone();
     let mut best = first;
     let mut effort = Effort::default();
-    // What is as good stays; until nothing more drops, so that every arc left lies on a whole path.
+    // What is as good stays; until nothing more drops, so that every arc left lies on a path from end to end.
     let most = best.objective * (1.0 + TOLERANCE);
     while left.prune(most, problem) {}
     let arcs: usize = left.stages.iter().map(Vec::len).sum();
@@ -74,7 +80,7 @@ fn best_path(problem: &Problem, network: &Network, first: Path, time_limit: Seco
 ///
 /// It ends, as each round drops an arc: the split with the least sum is looked at, so what costs as much as it does is
 /// dropped, and through its slowest arc no split costs less.
-fn tighten(problem: &Problem, mut network: Network, mut best: Path) -> (Path, f64) {
+fn tighten(problem: &Problem, mut network: SplitNetwork, mut best: Path) -> (Path, f64) {
     loop {
         best = better_of(problem, &network, best);
         let bound = bound(problem, &network, &best);
@@ -85,7 +91,7 @@ fn tighten(problem: &Problem, mut network: Network, mut best: Path) -> (Path, f6
 }
 
 /// The best of `best` and the two shortest paths: that with the least slowest time, that with the least sum.
-fn better_of(problem: &Problem, network: &Network, mut best: Path) -> Path {
+fn better_of(problem: &Problem, network: &SplitNetwork, mut best: Path) -> Path {
     for cap in [network.least().0, f64::INFINITY] {
         let path = network.best_path(cap, problem).filter(|path| path.objective < best.objective);
         best = path.unwrap_or(best);
@@ -94,7 +100,7 @@ fn better_of(problem: &Problem, network: &Network, mut best: Path) -> Path {
 }
 
 /// What no split is faster than: a path of the network, or `best`, than which no split outside it is faster.
-fn bound(problem: &Problem, network: &Network, best: &Path) -> f64 {
+fn bound(problem: &Problem, network: &SplitNetwork, best: &Path) -> f64 {
     let (least_slowest, least_sum) = network.least();
     problem.cost(least_slowest, least_sum).min(best.objective)
 }
@@ -122,7 +128,7 @@ impl Windows {
     }
 
     /// Every interval that fits and is no slower than `cap`, if a split uses it.
-    fn network(&self, intervals: &mut Intervals, cap: f64) -> Network {
+    fn network(&self, intervals: &mut Intervals, cap: f64) -> SplitNetwork {
         let cuts = self.layers + 1;
         let mut reached = vec![false; cuts];
         reached[0] = true;
@@ -149,7 +155,7 @@ impl Windows {
                 useful[arc.from] = true;
             }
         }
-        Network { stages: arcs, cuts }
+        SplitNetwork { stages: arcs, cuts }
     }
 }
 
@@ -162,10 +168,10 @@ fn within(intervals: &mut Intervals, stage: usize, from: usize, to: usize, cap: 
     (time <= cap && time.is_finite()).then_some(time)
 }
 
-/// A split to start from, near the least slowest time; none if there is no split at all.
+/// A split to start from, near the least slowest time; `None` if there is no split at all.
 fn first_split(
     problem: &Problem,
-    layers: &Layers,
+    layers: &CountedLayers,
     intervals: &mut Intervals,
     windows: &Windows,
 ) -> Option<Path> {

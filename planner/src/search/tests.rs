@@ -1,184 +1,25 @@
 //! The bounds against what they bound, and the search against solving everything.
 
-use super::*;
-use crate::bound::tight_bound;
-use crate::verdict::Pins;
+mod questions;
+
+use super::node_orders::node_orders;
+use super::plan;
+use crate::candidate::Candidate;
+use crate::explore::{SearchSpace, Seen, Trial};
+use crate::question::Question;
+use crate::space::recompute_choices;
+use crate::verdict::{KEPT, Search, Verdict};
+use questions::{question, questions, whole_questions};
+use rayon::prelude::*;
 use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
-use trainwright_spec::cluster::{
-    Cluster, DeviceProfile, MeasuredKernel, MeasuredOp, NetworkProfile, Node, Others,
-};
-use trainwright_spec::job::Job;
-use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::{Recompute, StageBlocks};
-use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Kernel};
-use trainwright_spec::stack::Stack;
+use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::cluster::{Node, Others};
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
 
 /// How many small questions are compared with simulating every plan.
 const INSTANCES: usize = 24;
-
-/// A question on the first blocks of a model, on GPUs of a given memory.
-fn question(model: &str, blocks: usize, cluster: &str, gib: f64, job: [usize; 2], stack: &str) -> Question {
-    let mut model = preset(model).unwrap();
-    model.blocks[0].count = blocks;
-    let mut cluster = Cluster::from_name(cluster).unwrap();
-    cluster.node.gpu.memory.value = Bytes::GIB * gib;
-    let [sequence, global_batch] = job;
-    Question {
-        model,
-        cluster,
-        job: Job {
-            sequence,
-            global_batch,
-            precision: Precision::Bf16,
-            optimizer: "adamw".into(),
-            gradient_clipping: true,
-        },
-        stack: Stack::from_name(stack).unwrap(),
-        pins: Pins::default(),
-    }
-}
-
-/// Ample and tight memory, one node and several, pipelines of uneven stages, experts, every stack.
-fn questions() -> Vec<(&'static str, Question)> {
-    let two_of = |nodes: usize, mut question: Question| {
-        question.cluster.node.gpus.value = 2;
-        question.cluster.nodes = nodes;
-        question
-    };
-    // As many GPUs of another kind beside them, with other memory.
-    let beside = |node: &str, gib: f64, mut question: Question| {
-        let mut node = Node::from_name(node).unwrap();
-        node.gpus = question.cluster.node.gpus.clone();
-        node.gpu.memory.value = Bytes::GIB * gib;
-        question.cluster.others.push(Others { nodes: question.cluster.nodes, node });
-        question.cluster.nodes *= 2;
-        question
-    };
-    let unclipped = |mut question: Question| {
-        question.job.gradient_clipping = false;
-        question
-    };
-    let core = "megatron-core";
-    let mut experts_after_dense = question("deepseek-v3", 2, "dgx-h100:2", 79.0, [1024, 16], core);
-    experts_after_dense.model.blocks[1].count = 3;
-    vec![
-        ("one GPU", two_of(1, question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 8], core))),
-        ("gpt2, ample", question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 16], core)),
-        ("gpt2, tight", question("gpt2", 12, "dgx-a100:1", 4.0, [1024, 16], core)),
-        ("gpt2 in three", two_of(3, question("gpt2", 7, "dgx-a100:1", 79.0, [1024, 12], "pytorch-eager"))),
-        ("gpt2-xl, tight", question("gpt2-xl", 24, "dgx-a100:1", 7.0, [1024, 8], "megatron-lm-2022")),
-        ("gpt2-xl on small nodes", two_of(4, question("gpt2-xl", 24, "dgx-a100:1", 12.0, [1024, 8], core))),
-        ("gpt2-xl, unclipped", unclipped(question("gpt2-xl", 12, "dgx-a100:2", 79.0, [1024, 16], core))),
-        ("llama-3-8b, ample", question("llama-3-8b", 8, "dgx-h100:1", 79.0, [4096, 8], core)),
-        ("llama-3-8b, tight", question("llama-3-8b", 16, "dgx-h100:1", 14.0, [4096, 8], core)),
-        ("llama-3-8b, two nodes", question("llama-3-8b", 12, "dgx-h100:2", 10.0, [8192, 16], core)),
-        ("llama, 2021", question("llama-3-8b", 8, "dgx-h100:1", 20.0, [2048, 8], "megatron-lm-2021")),
-        ("mixtral-8x7b", question("mixtral-8x7b", 6, "dgx-h100:2", 24.0, [4096, 16], core)),
-        ("experts after dense", experts_after_dense),
-        (
-            "measured all-reduces",
-            measured("all-reduce", question("gpt2", 12, "dgx-a100:2", 79.0, [1024, 16], core)),
-        ),
-        (
-            "measured reduce-scatters",
-            measured("reduce-scatter", question("gpt2-xl", 12, "dgx-a100:1", 79.0, [1024, 16], core)),
-        ),
-        ("measured updates", measured_update(question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 16], core))),
-        (
-            "two kinds",
-            beside(
-                "dgx-a100",
-                79.0,
-                two_of(2, question("llama-3-8b", 9, "dgx-h100:1", 79.0, [4096, 8], core)),
-            ),
-        ),
-        (
-            "two kinds, tight",
-            beside(
-                "dgx-h100",
-                17.0,
-                two_of(2, question("llama-3-8b", 10, "dgx-a100:1", 24.0, [4096, 8], core)),
-            ),
-        ),
-    ]
-}
-
-/// A question whose collectives were measured and grow faster than their sizes from 1 MB on: half a tensor takes less than half
-/// the time. From 100 MB on they take less again.
-fn measured(collective: &str, mut question: Question) -> Question {
-    let rows = "[[1024, 20], [1000000, 60], [4000000, 900], [90000000, 90000], [100000000, 20000]]";
-    let sweep = |(nodes, ranks): (usize, usize)| {
-        format!(
-            "[[sweeps]]\ncollective = \"{collective}\"\nnodes = {nodes}\nranks_per_node = {ranks}\n\
-             groups = {}\nbytes_and_us = {rows}\n",
-            if nodes == 1 { 1 } else { 8 / ranks }
-        )
-    };
-    let shapes = [(1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4), (2, 8)];
-    let text = format!(
-        "kind = \"network\"\ncluster = \"c\"\ngpus_per_node = 8\nsource = \"s\"\n{}",
-        shapes.map(sweep).concat()
-    );
-    let profile = NetworkProfile::from_toml(&text, "p").unwrap();
-    question.cluster = question.cluster.with_profile(profile, "p").unwrap();
-    question
-}
-
-/// A question whose optimizer was measured, and takes less for many parameters than for few.
-fn measured_update(mut question: Question) -> Question {
-    let row = |elements: f64, us: f64| MeasuredOp {
-        op: "optimizer update".into(),
-        measured: MeasuredKernel {
-            kernel: Kernel::Streaming {
-                access: Access::Elementwise,
-                read: Bytes::new(20.0 * elements),
-                written: Bytes::new(14.0 * elements),
-            },
-            time: Seconds::new(us * 1e-6),
-        },
-    };
-    let ops = vec![row(1e6, 1e4), row(3e7, 2e5), row(6e7, 100.0), row(2e8, 300.0)];
-    let profile = DeviceProfile { source: "a test".into(), kernels: Vec::new(), ops };
-    question.cluster.node.gpu.profile = Some(profile);
-    question
-}
-
-/// Small questions about the whole space: grids, contexts, experts, halves of backward, copies of the stages, divided
-/// weights, offload.
-fn whole_questions() -> Vec<(&'static str, Question)> {
-    let whole = |mut question: Question, nodes: usize, gpus: usize| {
-        question.pins = Pins::whole();
-        question.cluster.node.gpus.value = gpus;
-        question.cluster.nodes = nodes;
-        question
-    };
-    let forbid = |mut question: Question, never: &[(&str, &str)]| {
-        question.pins.never = never.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        question
-    };
-    let core = "megatron-core";
-    let long = question("llama-3-8b", 4, "dgx-h100:1", 79.0, [8192, 4], core);
-    let grids = question("gpt2", 4, "dgx-a100:1", 79.0, [1024, 8], core);
-    let mixture = question("mixtral-8x7b", 4, "dgx-h100:1", 60.0, [2048, 8], core);
-    let mut latent = question("deepseek-v3", 1, "dgx-h100:1", 400.0, [1024, 8], core);
-    latent.model.blocks[1].count = 3;
-    let sharded = question("gpt2", 6, "dgx-a100:1", 79.0, [1024, 8], "pytorch-eager");
-    let slow = question("gpt2", 4, "l40s-8-ethernet:2", 40.0, [512, 8], "pytorch-eager");
-    let deepspeed = question("gpt2", 6, "dgx-a100:1", 3.0, [1024, 8], "deepspeed");
-    let no_offload =
-        [("offload", "activations"), ("offload", "optimizer"), ("offload", "optimizer+gradients")];
-    vec![
-        ("four GPUs", whole(grids, 1, 4)),
-        ("long", forbid(whole(long, 2, 2), &no_offload)),
-        ("mixture", forbid(whole(mixture, 2, 2), &no_offload)),
-        ("latent", forbid(whole(latent, 1, 4), &no_offload)),
-        ("sharded", whole(sharded, 2, 2)),
-        ("sharded, slow network", forbid(whole(slow, 2, 2), &no_offload)),
-        ("deepspeed", whole(deepspeed, 1, 4)),
-    ]
-}
 
 /// Whether every pipeline rank holds what its GPUs have room for.
 fn fits(plan: &Plan, held: &[RankMemory]) -> bool {
@@ -186,23 +27,22 @@ fn fits(plan: &Plan, held: &[RankMemory]) -> bool {
 }
 
 /// What comes of every candidate, those included that the bounds exclude.
-fn solve_everything(space: &Space) -> Vec<Seen> {
-    let candidates: Vec<Candidate> =
-        space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout)).collect();
+fn solve_everything(space: &SearchSpace) -> Vec<Seen> {
+    let candidates: Vec<Candidate> = space.candidates().collect();
     candidates
         .par_iter()
         .map_init(
-            || space.legal.layouts[0].plan(space.question, Vec::new()),
+            || space.any_plan(),
             |plan, candidate| {
                 let (bound, memory) = space.limits(candidate, plan);
-                let tight = tight_bound(space.question, candidate, plan, (&space.layers, None), &space.costs);
-                let layout = layout_bound(space.question, candidate, space.layers.of(candidate));
+                let tight = space.bounds.tight(candidate, plan, None);
+                let layout = space.bounds.layout(candidate);
                 assert!(
                     layout <= bound * (1.0 + 1e-5),
                     "{candidate:?}: {layout} of the layout, {bound} of it"
                 );
                 assert!(bound <= tight, "{candidate:?}: {bound}, and a tight one of {tight}");
-                let trial = space.trial(candidate).unwrap();
+                let trial = space.trial(candidate, None).unwrap();
                 if let Trial::Simulated { plan, time, .. } = &trial {
                     let held = plan_memory(plan);
                     let needs = held.iter().map(RankMemory::total).fold(Bytes::ZERO, Bytes::max);
@@ -214,8 +54,8 @@ fn solve_everything(space: &Space) -> Vec<Seen> {
                         "{candidate:?} takes {time}, its bounds are {bound} and {tight}: {:?}",
                         plan.stages
                     );
-                    let own = plan_bound(space.question, candidate, plan, &space.layers, &space.costs);
-                    assert!(own <= time, "{candidate:?} takes {time}, its plan's bound is {own}");
+                    let of_plan = space.bounds.of_plan(candidate, plan);
+                    assert!(of_plan <= time, "{candidate:?} takes {time}, its plan's bound is {of_plan}");
                     plan.check("candidate").unwrap();
                 }
                 Seen { candidate: *candidate, bound: tight, trial }
@@ -227,7 +67,7 @@ fn solve_everything(space: &Space) -> Vec<Seen> {
 #[test]
 fn no_plan_beats_its_bounds() {
     for (name, question) in questions().into_iter().chain(whole_questions()) {
-        let space = Space::new(&question).unwrap();
+        let space = SearchSpace::new(&question).unwrap();
         let (mut fit, mut recompute, mut closest) = (0, 0, f64::INFINITY);
         for seen in solve_everything(&space) {
             let Trial::Simulated { plan, time, .. } = seen.trial else { continue };
@@ -248,8 +88,8 @@ fn the_search_finds_what_solving_everything_finds() {
     let mut spared = 0;
     for (name, question) in questions().into_iter().chain(whole_questions()) {
         let Ok(Verdict::Found(found)) = plan(&question, &|_| {}) else { panic!("{name}: nothing found") };
-        let of_order = |ordered: Question| solve_everything(&Space::new(&ordered).unwrap());
-        let everything: Vec<Seen> = orders(&question).into_iter().flat_map(of_order).collect();
+        let of_order = |ordered: Question| solve_everything(&SearchSpace::new(&ordered).unwrap());
+        let everything: Vec<Seen> = node_orders(&question).into_iter().flat_map(of_order).collect();
         let mut times: Vec<Picoseconds> = everything.iter().filter_map(Seen::time).collect();
         times.sort_unstable();
         times.truncate(KEPT);
@@ -274,9 +114,9 @@ fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
         return vec![vec![blocks]];
     }
     let first = 1..=blocks + 1 - stages;
-    let rest = |own: usize| {
-        let rest = divisions(blocks - own, stages - 1).into_iter();
-        rest.map(move |rest| [vec![own], rest].concat())
+    let rest = |first: usize| {
+        let rest = divisions(blocks - first, stages - 1).into_iter();
+        rest.map(move |rest| [vec![first], rest].concat())
     };
     first.flat_map(rest).collect()
 }
@@ -295,27 +135,26 @@ fn sequences(choices: &[Recompute], length: usize) -> Vec<Vec<Recompute>> {
 
 /// How many plans there are, and the time of the fastest that fits: every candidate with every partition and every
 /// recomputation of each block.
-fn fastest_of_all(space: &Space) -> (usize, Option<Picoseconds>) {
-    let layers = space.question.model.layers();
-    let again = sequences(&recompute_choices(space.question), layers);
-    let candidates = space.legal.layouts.iter().flat_map(|layout| space.legal.candidates(layout));
+fn fastest_of_all(space: &SearchSpace) -> (usize, Option<Picoseconds>) {
+    let layers = space.question().model.layers();
+    let again = sequences(&recompute_choices(space.question()), layers);
     let mut plans: Vec<Plan> = Vec::new();
-    for candidate in candidates {
+    for candidate in space.candidates() {
         for lengths in divisions(layers, candidate.mesh.pipeline * candidate.virtual_stages) {
             for choices in &again {
                 let mut rest = choices.as_slice();
                 let stages = lengths.iter().map(|length| {
-                    let (own, after) = rest.split_at(*length);
+                    let (blocks, after) = rest.split_at(*length);
                     rest = after;
-                    StageBlocks(own.to_vec())
+                    StageBlocks(blocks.to_vec())
                 });
                 let stages = stages.collect();
-                plans.push(candidate.plan(space.question, stages));
+                plans.push(candidate.plan(space.question(), stages));
             }
         }
     }
     let time = |plan: &Plan| {
-        fits(plan, &plan_memory(plan)).then(|| step_time_for_ranking(plan, &space.costs).unwrap())
+        fits(plan, &plan_memory(plan)).then(|| step_time_for_ranking(plan, &space.model().costs).unwrap())
     };
     (plans.len(), plans.par_iter().filter_map(time).min())
 }
@@ -350,10 +189,10 @@ fn where_nothing_is_computed_again_the_planner_finds_the_fastest_of_all_plans() 
             question.cluster.others.push(Others { nodes: 1, node });
         }
         let mut fastest = None;
-        for ordered in orders(&question) {
-            let (count, own) = fastest_of_all(&Space::new(&ordered).unwrap());
+        for ordered in node_orders(&question) {
+            let (count, of_order) = fastest_of_all(&SearchSpace::new(&ordered).unwrap());
             plans += count;
-            fastest = [fastest, own].into_iter().flatten().min();
+            fastest = [fastest, of_order].into_iter().flatten().min();
         }
         mixed += usize::from(question.cluster.is_mixed() && fastest.is_some());
         let found = match plan(&question, &|_| {}).unwrap() {

@@ -1,15 +1,15 @@
 //! The space against every combination of values shown to `Plan::check`, and pins that mean nothing.
 
-use super::legal::Legal;
-use super::*;
-use crate::verdict::Pins;
+use super::legal_candidates::LegalCandidates;
+use crate::candidate::Candidate;
+use crate::question::{Pins, Question};
 use std::collections::BTreeSet;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::context::CONTEXT_SCHEMES;
 use trainwright_spec::job::Job;
 use trainwright_spec::mesh::{Mesh, RankOrder};
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::Offload;
+use trainwright_spec::plan::{Offload, Recompute};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::program::Place;
 use trainwright_spec::schedule::SCHEDULES;
@@ -100,7 +100,7 @@ fn layouts_are_what_the_check_of_plans_allows() {
         ] {
             pin(&mut question, key, values);
         }
-        let legal = Legal::of(&question).unwrap();
+        let legal = LegalCandidates::of(&question).unwrap();
         let start = vec![Candidate::plainest(&question)];
         let all = each(start, &[Precision::Bf16, Precision::Fp8], |c, precision| c.precision = precision);
         let all = each(all, &[1, 2, 4], |c, tensor| c.mesh.tensor = tensor);
@@ -161,7 +161,7 @@ fn pipelines_and_states_are_what_the_check_of_plans_allows() {
         ] {
             pin(&mut question, key, values);
         }
-        let legal = Legal::of(&question).unwrap();
+        let legal = LegalCandidates::of(&question).unwrap();
         let found = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
         let all = each(legal.layouts.clone(), &schedules, |c, schedule| c.schedule = schedule);
         let all = each(all, &[1, 2], |c, stages| c.virtual_stages = stages);
@@ -189,7 +189,7 @@ fn pipelines_and_states_are_what_the_check_of_plans_allows() {
 fn pins_that_mean_nothing_are_refused() {
     let check = |pins: Pins, expected: &str| {
         let question = Question { pins, ..question("gpt2", 1, "megatron-core") };
-        let Err(error) = Legal::of(&question) else { panic!("{expected}") };
+        let Err(error) = LegalCandidates::of(&question) else { panic!("{expected}") };
         assert!(error.to_string().contains(expected), "{error}");
     };
     let pair = |key: &str, value: &str| vec![(key.to_string(), value.to_string())];

@@ -1,6 +1,6 @@
 //! Stages on each pipeline rank.
 
-use super::{Dimension, Given, Values};
+use super::dimension::{Dimension, Given, Values};
 use crate::candidate::Candidate;
 use trainwright_spec::plan::pipeline_allowed;
 
@@ -39,11 +39,11 @@ impl Dimension for VirtualStages {
             option.schedule().check(shape).is_ok() && pipeline_allowed(model, stages).is_ok()
         };
         // Of two schedules that are the same one is enough, where both may be taken.
-        let same = |option: &Candidate| {
+        let repeats = |option: &Candidate| {
             let other = option.schedule().same_as(option.shape(given.question.job.global_batch));
             other.is_some_and(|other| given.tries("schedule", other))
         };
-        options.filter(|option| exists(option) && !same(option)).collect()
+        options.filter(|option| exists(option) && !repeats(option)).collect()
     }
 
     fn value(&self, candidate: &Candidate) -> String {

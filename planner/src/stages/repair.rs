@@ -1,10 +1,10 @@
 //! A plan that fits although some stage exceeds its even share of its rank's memory: measured by `plan_memory` itself, of a
 //! rank whose block has changed alone.
 
-use super::{Fullest, Held, Measure};
+use super::rank_memory::{MemoryMeter, RankMemoryUse};
 use crate::partition::{LayerClass, Problem, Run, Stage};
+use crate::question::Question;
 use crate::space::recompute_choices;
-use crate::verdict::Question;
 use std::cmp::Reverse;
 use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::units::{Bytes, Seconds};
@@ -12,30 +12,29 @@ use trainwright_spec::units::{Bytes, Seconds};
 /// How many blocks are moved to other stages at most.
 const MOVES: usize = 32;
 
-/// A plan that fits and its objective; or the rank that lacks memory, and what it needs, when stages are even and all
-/// blocks keep least.
+/// A plan that fits and its objective; or the fullest rank when stages are even and all blocks keep least.
 pub(super) fn repair(
     question: &Question,
     empty: &Plan,
     problem: &Problem,
-    measure: &Measure,
-) -> Result<(Plan, Seconds), Fullest> {
-    let mut draft = Draft::even(question, problem, measure, empty);
-    let lacking = Fullest::of(&draft.held);
+    meter: &MemoryMeter,
+) -> Result<(Plan, Seconds), RankMemoryUse> {
+    let mut draft = Draft::even(question, problem, meter, empty);
+    let fullest = RankMemoryUse::fullest(&draft.ranks);
     for _ in 0..MOVES {
         if draft.fits() {
             break;
         }
-        let of = |part: fn(&Held) -> Bytes| draft.held.iter().map(part).sum::<Bytes>();
+        let of = |part: fn(&RankMemoryUse) -> Bytes| draft.ranks.iter().map(part).sum::<Bytes>();
         if of(|rank| rank.needs) > of(|rank| rank.has) {
-            return Err(lacking);
+            return Err(fullest);
         }
         draft.move_block();
     }
     if !draft.fits() {
-        return Err(lacking);
+        return Err(fullest);
     }
-    draft.hasten();
+    draft.recompute_less();
     let objective = problem.objective(&draft.times());
     Ok((Plan { stages: draft.plan.stages, ..empty.clone() }, objective))
 }
@@ -43,11 +42,10 @@ pub(super) fn repair(
 /// Stages in the making.
 struct Draft<'a> {
     problem: &'a Problem,
-    measure: &'a Measure,
-    /// As it is measured.
+    meter: &'a MemoryMeter,
+    /// With the step that the meter looks at.
     plan: Plan,
-    /// What its ranks hold.
-    held: Vec<Held>,
+    ranks: Vec<RankMemoryUse>,
     options: Vec<Recompute>,
     /// The class of each block.
     classes: Vec<usize>,
@@ -59,7 +57,7 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Even stages whose blocks keep as little as they can.
-    fn even(question: &Question, problem: &'a Problem, measure: &'a Measure, empty: &Plan) -> Self {
+    fn even(question: &Question, problem: &'a Problem, meter: &'a MemoryMeter, empty: &Plan) -> Self {
         let of_run = |run: &Run| vec![run.class; run.count];
         let classes: Vec<usize> = problem.runs.iter().flat_map(of_run).collect();
         // A choice keeps the same on every device.
@@ -73,16 +71,16 @@ impl<'a> Draft<'a> {
         let share = |stage: usize| blocks / stages + usize::from(stage < blocks % stages);
         let mut draft = Self {
             problem,
-            measure,
-            plan: measure.measured(empty.clone()),
-            held: Vec::new(),
+            meter,
+            plan: meter.measured(empty.clone()),
+            ranks: Vec::new(),
             options: recompute_choices(question),
             taken: classes.iter().map(keeping_least).collect(),
             lengths: (0..stages).map(share).collect(),
             classes,
         };
         draft.write();
-        draft.held = measure.held(&draft.plan);
+        draft.ranks = meter.ranks(&draft.plan);
         draft
     }
 
@@ -94,7 +92,7 @@ impl<'a> Draft<'a> {
     }
 
     fn fits(&self) -> bool {
-        self.held.iter().all(Held::fits)
+        self.ranks.iter().all(RankMemoryUse::fits)
     }
 
     /// The rank that has a stage.
@@ -111,10 +109,12 @@ impl<'a> Draft<'a> {
     fn times(&self) -> Vec<Seconds> {
         let mut next = 0;
         let of_stage = |(index, (stage, length)): (usize, (&Stage, &usize))| {
-            let own = next..next + length;
-            next = own.end;
+            let blocks = next..next + length;
+            next = blocks.end;
             stage.time
-                + own.map(|block| self.class(index, block).choices[self.taken[block]].time).sum::<Seconds>()
+                + blocks
+                    .map(|block| self.class(index, block).choices[self.taken[block]].time)
+                    .sum::<Seconds>()
         };
         self.problem.stages.iter().zip(&self.lengths).enumerate().map(of_stage).collect()
     }
@@ -123,39 +123,40 @@ impl<'a> Draft<'a> {
     /// other; among equals from the first, which holds most microbatches, to the last.
     fn move_block(&mut self) {
         let draft = &*self;
-        let lacks = |rank: &usize| (draft.held[*rank].needs - draft.held[*rank].has).get();
+        let lacks = |rank: &usize| draft.ranks[*rank].lack();
         let by_lack = |a: &usize, b: &usize| lacks(a).total_cmp(&lacks(b));
-        let full = (0..draft.held.len()).max_by(by_lack).expect("a plan has ranks");
-        let empty = (0..draft.held.len()).min_by(by_lack).expect("a plan has ranks");
-        let own = |rank: usize| (0..draft.lengths.len()).filter(move |stage| draft.rank_of(*stage) == rank);
-        let from = own(full).max_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
-        let to = own(empty).min_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
+        let full = (0..draft.ranks.len()).max_by(by_lack).expect("a plan has ranks");
+        let empty = (0..draft.ranks.len()).min_by(by_lack).expect("a plan has ranks");
+        let stages_of =
+            |rank: usize| (0..draft.lengths.len()).filter(move |stage| draft.rank_of(*stage) == rank);
+        let from = stages_of(full).max_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
+        let to = stages_of(empty).min_by_key(|stage| (draft.lengths[*stage], Reverse(*stage)));
         let (from, to) = (from.expect("a rank has stages"), to.expect("a rank has stages"));
         if self.lengths[from] > 1 {
             self.lengths[from] -= 1;
             self.lengths[to] += 1;
             self.write();
             // Other stages have other blocks now, of which some may be of another class.
-            self.held = self.measure.held(&self.plan);
+            self.ranks = self.meter.ranks(&self.plan);
         }
     }
 
     /// Lets blocks recompute less as long as they fit: always a block of the slowest stage that still can.
-    fn hasten(&mut self) {
+    fn recompute_less(&mut self) {
         let mut open: Vec<usize> = (0..self.lengths.len()).collect();
         loop {
             let times = self.times();
             let slowest = (0..open.len())
                 .max_by(|a, b| times[open[*a]].get().total_cmp(&times[open[*b]].get()).then(b.cmp(a)));
             let Some(position) = slowest else { break };
-            if !self.hasten_stage(open[position]) {
+            if !self.speed_up(open[position]) {
                 open.remove(position);
             }
         }
     }
 
     /// Makes one block of a stage as fast as still fits; whether any block of it can be faster.
-    fn hasten_stage(&mut self, stage: usize) -> bool {
+    fn speed_up(&mut self, stage: usize) -> bool {
         let start: usize = self.lengths[..stage].iter().sum();
         let rank = self.rank_of(stage);
         for at in 0..self.lengths[stage] {
@@ -174,7 +175,7 @@ impl<'a> Draft<'a> {
             faster.sort_by(|a, b| choices[*a].time.get().total_cmp(&choices[*b].time.get()));
             for option in faster {
                 self.plan.stages[stage].0[at] = self.options[option];
-                if self.measure.held_by(&self.plan, rank).fits() {
+                if self.meter.rank(&self.plan, rank).fits() {
                     self.taken[block] = option;
                     return true;
                 }

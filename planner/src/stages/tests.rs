@@ -1,15 +1,18 @@
 //! Stages of small questions: what fits is found, and what is found fits.
 
-use super::*;
-use crate::space::legal::Legal;
-use crate::verdict::Pins;
-use trainwright_sim::costs::ClusterCosts;
+use super::rank_memory::{MemoryMeter, RankMemoryUse};
+use super::{Staged, stage};
+use crate::candidate::Candidate;
+use crate::cost::{CachedCosts, CostModel};
+use crate::question::{Pins, Question};
+use crate::space::LegalCandidates;
 use trainwright_spec::cluster::Cluster;
 use trainwright_spec::job::Job;
 use trainwright_spec::model::preset::preset;
-use trainwright_spec::plan::Recompute;
+use trainwright_spec::plan::{Plan, Recompute, StageBlocks};
 use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
+use trainwright_spec::units::Bytes;
 
 fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pins: Pins) -> Question {
     Question {
@@ -29,15 +32,14 @@ fn question(model: &str, cluster: &str, sequence: usize, global_batch: usize, pi
 
 /// What came of every candidate of a question.
 fn staged(question: &Question) -> Vec<(Candidate, Staged)> {
-    let costs = ClusterCosts::new(&question.cluster);
-    let legal = Legal::of(question).unwrap();
-    let layers = LayerCosts::new(question, &legal.layouts, &costs).unwrap();
+    let legal = LegalCandidates::of(question).unwrap();
+    let model = CostModel::new(question, &legal.layouts, CachedCosts::new(&question.cluster)).unwrap();
     let each = legal.layouts.iter().flat_map(|layout| legal.candidates(layout));
-    each.map(|candidate| (candidate, stage(question, &candidate, &layers, &costs))).collect()
+    each.map(|candidate| (candidate, stage(&model, &candidate))).collect()
 }
 
 fn fits(plan: &Plan) -> bool {
-    Measure::of(plan, plan.pipeline_shape()).fullest(plan).fits()
+    MemoryMeter::of(plan, plan.pipeline_shape()).fullest(plan).fits()
 }
 
 #[test]
@@ -73,7 +75,7 @@ fn every_candidate_gets_a_plan_that_fits_or_does_not_fit_recomputed_and_even() {
                     assert!(fits(&plan), "{}", candidate.words());
                     plans += 1;
                 }
-                Staged::OutOfMemory { needs, .. } => {
+                Staged::OutOfMemory(RankMemoryUse { needs, .. }) => {
                     assert!(needs > has, "{}", candidate.words());
                     let stages = candidate.mesh.pipeline * candidate.virtual_stages;
                     let share = |stage| 32 / stages + usize::from(stage < 32 % stages);

@@ -1,0 +1,88 @@
+//! The bounds of a candidate, put together from those of its parts.
+
+use super::activation_copies::copy_bound;
+use super::activation_memory::exceeds_memory;
+use super::data_axis::{KnownSent, sent_bound};
+use super::ordered_work::{KnownOrders, OrderedWork, passes_bound};
+use super::pipeline_work::{ROUNDING, layout_bound, pipeline_bound};
+use super::recompute_pressure::recompute_bound;
+use super::update_time::update_bound;
+use crate::candidate::Candidate;
+use crate::cost::CostModel;
+use trainwright_lower::memory::fixed_overhead;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// The lower bounds of a question's candidates. `plan` is always a plan with the candidate's choices.
+pub(crate) struct LowerBounds<'a> {
+    pub model: CostModel<'a>,
+    orders: KnownOrders,
+    sent: KnownSent,
+}
+
+impl<'a> LowerBounds<'a> {
+    pub fn new(model: CostModel<'a>) -> Self {
+        Self { model, orders: KnownOrders::default(), sent: KnownSent::default() }
+    }
+
+    /// A time that no step of a candidate with this layout is below.
+    pub fn layout(&self, layout: &Candidate) -> Seconds {
+        layout_bound(self.model.question, layout, self.model.of(layout))
+    }
+
+    /// A time that no step of `candidate` is below, whichever partition and recomputation is chosen for it. `plan` has no
+    /// stages yet.
+    pub fn step(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
+        self.with_update(pipeline_bound(&self.model, candidate), candidate, plan)
+    }
+
+    /// The same bound or a higher one, with the order of the passes, what memory forces ranks to compute again and what the
+    /// data axis sends; the first part of these that reaches `most` is enough.
+    pub fn tight(&self, candidate: &Candidate, plan: &Plan, most: Option<Seconds>) -> Seconds {
+        let model = &self.model;
+        let update = self.update(candidate, plan);
+        let step = |pipeline: Seconds| (pipeline + update) * (1.0 - ROUNDING);
+        let enough = |bound: Seconds| most.is_some_and(|most| bound >= most);
+        let sent = sent_bound(model, &self.sent, candidate, plan).max(copy_bound(model, candidate, plan));
+        let bound = step(sent);
+        if enough(bound) {
+            return bound;
+        }
+        let ordered = OrderedWork::of(model, &self.orders, candidate);
+        let in_order = ordered.as_ref().map_or(Seconds::ZERO, |ordered| ordered.time(Seconds::ZERO));
+        let pipeline = pipeline_bound(model, candidate).max(in_order).max(sent);
+        let bound = step(pipeline);
+        if enough(bound) {
+            return bound;
+        }
+        if exceeds_memory(model, candidate, plan) {
+            return Seconds::new(f64::INFINITY);
+        }
+        step(pipeline.max(recompute_bound(model, candidate, plan, ordered.as_ref())))
+    }
+
+    /// A time that no step of this very plan of a candidate is below.
+    pub fn of_plan(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
+        match candidate.schedule().flushes() {
+            true => self.with_update(passes_bound(&self.model, candidate, plan), candidate, plan),
+            false => Seconds::ZERO,
+        }
+    }
+
+    /// The memory that some rank needs at least: weights, gradients and optimizer state of its share of the model,
+    /// libraries and communicators. Activations come on top.
+    pub fn memory(&self, candidate: &Candidate, plan: &Plan) -> Bytes {
+        let share = plan.schedule().copies() as f64 / plan.mesh.pipeline as f64;
+        let parameters = self.model.of(candidate).parameters(self.model.question);
+        parameters.gpu_state(plan) * share + fixed_overhead(plan)
+    }
+
+    fn with_update(&self, pipeline: Seconds, candidate: &Candidate, plan: &Plan) -> Seconds {
+        (pipeline + self.update(candidate, plan)) * (1.0 - ROUNDING)
+    }
+
+    fn update(&self, candidate: &Candidate, plan: &Plan) -> Seconds {
+        let parameters = self.model.of(candidate).parameters(self.model.question);
+        update_bound(plan, parameters, &self.model.costs)
+    }
+}

@@ -1,0 +1,127 @@
+//! What the order of a candidate's passes makes of their work.
+
+use super::pass_order::{Blocks, Line, OrderBound, Parts};
+use crate::candidate::Candidate;
+use crate::cost::{CostModel, LayerCost, ModelCost, PipelineKey, SharedCache, enough_microbatches};
+use crate::space::recompute_choices;
+use std::sync::Arc;
+use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::schedule::PipelineShape;
+use trainwright_spec::schedule::ideal::{self, PassTimes, Times};
+use trainwright_spec::units::Seconds;
+
+/// The means of schedules' paths that are known, by what they are made for.
+pub(super) type KnownOrders = SharedCache<(PipelineKey, Parts), Arc<OrderBound>>;
+
+/// What the order of a candidate's passes makes of the work of a microbatch: see `pass_order`.
+///
+/// It is that of a step of fewer microbatches where there are many, and the mean rank's work for each of the others: as
+/// long as the schedule repeats, each more takes what the busiest rank does.
+pub(super) struct OrderedWork {
+    lines: Vec<Line>,
+    /// The least work of a microbatch.
+    work: Seconds,
+    /// Microbatches of the others, for each rank.
+    rest: f64,
+}
+
+impl OrderedWork {
+    /// `None` if the order costs nothing, or steps do not wait for each other.
+    pub fn of(model: &CostModel, known: &KnownOrders, candidate: &Candidate) -> Option<Self> {
+        if !candidate.schedule().flushes() || candidate.mesh.pipeline == 1 {
+            return None;
+        }
+        let question = model.question;
+        let shape = candidate.shape(question.job.global_batch);
+        let few = enough_microbatches(candidate, shape);
+        let rest = (shape.microbatches - few) as f64 / shape.ranks as f64;
+        let shape = PipelineShape { microbatches: few, ..shape };
+        let by_kind = model.by_kind(candidate);
+        let least = |of: &dyn Fn(&ModelCost) -> Vec<LayerCost>| {
+            let times = by_kind.iter().flat_map(of).map(|layer| layer.pass_times());
+            times.reduce(elementwise_min).expect("a layer has choices")
+        };
+        let counts = question.model.blocks.iter().map(|run| run.count).enumerate();
+        let runs = counts.map(|(run, count)| (count, least(&|cost| cost.blocks[run].clone())));
+        let blocks = Blocks {
+            runs: runs.collect(),
+            embedding: least(&|cost| vec![cost.embedding]),
+            head: least(&|cost| vec![*cost.head_of(candidate)]),
+        };
+        let parts = Parts::of(blocks.longest_run());
+        let order = known.get_or(((candidate.schedule, shape), parts), || {
+            let stages = shape.stages();
+            let on_each = blocks.count() as f64 / stages as f64;
+            Arc::new(OrderBound::of(
+                &model.pipelines.lists(candidate.schedule, shape),
+                stages,
+                on_each,
+                parts,
+            ))
+        });
+        let work = model.of(candidate).least_time(question);
+        Some(Self { lines: order.lines(&blocks), work, rest })
+    }
+
+    /// A time that no step is below whose microbatches take so much more work than the least.
+    pub fn time(&self, more: Seconds) -> Seconds {
+        let of = |line: &Line| line.time + more * line.more;
+        let few = self.lines.iter().map(of).fold(Seconds::ZERO, Seconds::max);
+        few + (self.work + more) * self.rest
+    }
+}
+
+fn elementwise_min(a: PassTimes, b: PassTimes) -> PassTimes {
+    PassTimes {
+        forward: a.forward.min(b.forward),
+        input: a.input.min(b.input),
+        weight: a.weight.min(b.weight),
+    }
+}
+
+/// The time of the passes of one plan of a candidate in the order of its schedule, with free messages.
+pub(super) fn passes_bound(model: &CostModel, candidate: &Candidate, plan: &Plan) -> Seconds {
+    let schedule = candidate.schedule();
+    let question = model.question;
+    let by_kind = model.by_kind(candidate);
+    let shape = candidate.shape(question.job.global_batch);
+    let options = recompute_choices(question);
+    let runs = question.model.blocks.iter().enumerate();
+    let classes: Vec<usize> = runs.flat_map(|(class, run)| std::iter::repeat_n(class, run.count)).collect();
+    let mut next = classes.iter();
+    let stage = |(index, blocks): (usize, &StageBlocks)| {
+        let cost = &by_kind[plan.kind(schedule.rank_of(index, shape))];
+        let blocks = blocks.0.iter().filter_map(|recompute| {
+            let option = options.iter().position(|option| option == recompute)?;
+            next.next().map(|class| &cost.blocks[*class][option])
+        });
+        let ends = cost.ends(candidate, plan.stages.len());
+        let ends = ends.into_iter().filter(|(at, _)| *at == index).map(|(_, end)| end);
+        let nothing = PassTimes { forward: Seconds::ZERO, input: Seconds::ZERO, weight: Seconds::ZERO };
+        blocks.chain(ends).map(LayerCost::pass_times).fold(nothing, plus)
+    };
+    let stages: Vec<PassTimes> = plan.stages.iter().enumerate().map(stage).collect();
+    makespan(model, candidate, shape, stages)
+}
+
+fn plus(a: PassTimes, b: PassTimes) -> PassTimes {
+    PassTimes { forward: a.forward + b.forward, input: a.input + b.input, weight: a.weight + b.weight }
+}
+
+/// The time of a step's passes in the order of their schedule with free messages; of a long one that of a shorter one and
+/// the busiest rank's work for the microbatches that it lacks. Zero if the passes wait for each other.
+fn makespan(
+    model: &CostModel,
+    candidate: &Candidate,
+    shape: PipelineShape,
+    stages: Vec<PassTimes>,
+) -> Seconds {
+    let few = enough_microbatches(candidate, shape);
+    let shorter = PipelineShape { microbatches: few, ..shape };
+    let times = Times { stages, ..Times::equal(shorter, PassTimes::unit()) };
+    let Ok(run) = ideal::run(&model.pipelines.lists(candidate.schedule, shorter), &times) else {
+        return Seconds::ZERO;
+    };
+    let busiest = run.work.iter().copied().fold(Seconds::ZERO, Seconds::max) / few as f64;
+    run.makespan + busiest * (shape.microbatches - few) as f64
+}

@@ -1,0 +1,340 @@
+//! What the order of a schedule's passes costs, whichever way layers are split into stages.
+//!
+//! A path through the passes of a step that wait for each other takes no longer than the step. With b_s blocks on stage s, each of
+//! which takes f, i and w at least, a path takes Σ b_s (F_s f + I_s i + W_s w), and so does any weighted mean of paths:
+//!
+//! ```text
+//! T ≥ Σ b_s c_s ≥ Σ c_s + (L − S) min c_s      c_s = F_s f + I_s i + W_s w, b_s ≥ 1, Σ b_s = L, S stages
+//! ```
+//!
+//! The better the mean, the more equal c_s. Three means are kept:
+//!
+//! - two of the paths through each stage: forward of one microbatch down to it, all that its rank does from there to the stage's last
+//!   backward, and backward of that microbatch up again; with equal weights, and with those under which stages count as often;
+//! - of longest paths of splits: each next split moves blocks from stages that have counted often to ones that have not.
+//!
+//! ```text
+//! rank 0  F F F F . . B F B       the path of rank 1 in 1F1B: F of rank 0, all of rank 1, B of rank 0
+//! rank 1    F . . B F B …
+//! ```
+
+use super::longest_paths::{Counts, Passes, count};
+use trainwright_spec::schedule::ideal::PassTimes;
+use trainwright_spec::schedule::{Action, ActionKind, ActionLists};
+use trainwright_spec::units::Seconds;
+
+/// Parts of a block's time, roughly: for these a mean is made. It is a bound for all others too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Parts {
+    forward: u8,
+    input: u8,
+}
+
+/// How finely parts are told apart.
+const PARTS: f64 = 24.0;
+
+impl Parts {
+    /// Of a block that takes so long.
+    pub fn of(block: PassTimes) -> Self {
+        let all = block.forward + block.input + block.weight;
+        let part = |time: Seconds| if all > Seconds::ZERO { (PARTS * (time / all)).round() as u8 } else { 8 };
+        Self { forward: part(block.forward), input: part(block.input) }
+    }
+
+    fn times(self) -> [f64; 3] {
+        let (forward, input) = (f64::from(self.forward) / PARTS, f64::from(self.input) / PARTS);
+        [forward, input, (1.0 - forward - input).max(0.0)]
+    }
+}
+
+/// What is split into stages: blocks of several runs, and what stands before and behind them.
+#[derive(Debug, Clone)]
+pub(super) struct Blocks {
+    /// How many blocks there are of each run, and what the passes of one take at least.
+    pub runs: Vec<(usize, PassTimes)>,
+    pub embedding: PassTimes,
+    pub head: PassTimes,
+}
+
+impl Blocks {
+    pub fn count(&self) -> usize {
+        self.runs.iter().map(|(count, _)| count).sum()
+    }
+
+    /// A block of the run that has most of them.
+    pub fn longest_run(&self) -> PassTimes {
+        let longest = self.runs.iter().max_by_key(|(count, _)| *count);
+        longest.map(|(_, times)| *times).expect("a model has blocks")
+    }
+}
+
+/// A time that a step of so many blocks is not below, and how much of what backward takes more is added to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Line {
+    pub time: Seconds,
+    pub more: f64,
+}
+
+/// Means of a schedule's paths: how often the stages' passes count.
+#[derive(Debug, Clone)]
+pub(super) struct OrderBound {
+    means: Vec<Counts>,
+}
+
+impl OrderBound {
+    /// For so many stages and about so many blocks on each, `blocks`.
+    pub fn of(lists: &ActionLists, stages: usize, blocks: f64, parts: Parts) -> Self {
+        let times = parts.times();
+        let paths = paths(lists, stages);
+        let mut means = vec![mean(&paths, &vec![1.0; paths.len()])];
+        if let Some(weights) = equalising(&paths, stages, times) {
+            means.push(mean(&paths, &weights));
+        }
+        means.extend(Passes::of(lists, stages).map(|passes| longest(&passes, stages, blocks, times)));
+        Self { means }
+    }
+
+    /// What each mean says.
+    pub fn lines(&self, blocks: &Blocks) -> Vec<Line> {
+        self.means.iter().map(|mean| line(mean, blocks)).collect()
+    }
+}
+
+fn line(mean: &Counts, blocks: &Blocks) -> Line {
+    let of = |counts: &[f64; 3], times: &PassTimes| {
+        times.forward * counts[0] + times.input * counts[1] + times.weight * counts[2]
+    };
+    let cheapest = |times: &PassTimes| mean.iter().map(|counts| of(counts, times)).reduce(Seconds::min);
+    let least = |times: &PassTimes| cheapest(times).unwrap_or(Seconds::ZERO);
+    let ends = of(&mean[0], &blocks.embedding) + of(&mean[mean.len() - 1], &blocks.head);
+    let longest = (0..blocks.runs.len()).max_by_key(|run| (blocks.runs[*run].0, *run)).unwrap_or(0);
+    let (count, times) = blocks.runs[longest];
+    let others = blocks.runs.iter().enumerate().filter(|(run, _)| *run != longest).map(|(_, run)| run);
+    // Stages that must have a block of the longest run: there are not enough others for all.
+    let sure = mean.len().saturating_sub(others.clone().map(|(count, _)| count).sum()).min(count);
+    let mut own: Vec<Seconds> = mean.iter().map(|counts| of(counts, &times)).collect();
+    own.sort_by(|a, b| a.get().total_cmp(&b.get()));
+    let first: Seconds = own[..sure].iter().copied().sum();
+    let rest: Seconds = others.map(|(count, times)| least(times) * *count as f64).sum();
+    let more = mean.iter().map(|counts| counts[1].min(counts[2])).fold(f64::INFINITY, f64::min);
+    Line { time: ends + first + own[0] * (count - sure) as f64 + rest, more }
+}
+
+/// How many splits are tried for a mean of longest paths.
+const SPLITS: usize = 48;
+
+/// How close to the fastest of the splits a mean need not come closer.
+const CLOSE: f64 = 0.01;
+
+/// How strongly blocks move.
+const STEP: f64 = 6.0;
+
+/// The mean of longest paths of splits in which stages that have counted less have more of the blocks beyond the first of each:
+/// a game between paths and blocks, each of which answers what the other has done so far.
+fn longest(passes: &Passes, stages: usize, blocks: f64, times: [f64; 3]) -> Counts {
+    let beyond = (blocks - 1.0).max(0.0);
+    let weigh =
+        |counts: &[f64; 3]| -> f64 { counts.iter().zip(times).map(|(count, time)| count * time).sum() };
+    let mut sum = vec![[0.0; 3]; stages];
+    let (mut best, mut best_time) = (sum.clone(), 0.0);
+    let mut fastest = f64::INFINITY;
+    let mut ends = Vec::new();
+    let mut counted = vec![0.0; stages];
+    let mut all = 0.0;
+    for split in 0..SPLITS {
+        let mean = counted.iter().sum::<f64>() / stages as f64;
+        let wanted: Vec<f64> = match all > 0.0 {
+            true => counted.iter().map(|own| (STEP * (1.0 - own / mean)).exp()).collect(),
+            false => vec![1.0; stages],
+        };
+        let scale = stages as f64 / wanted.iter().sum::<f64>();
+        let stage = |wanted: &f64| times.map(|time| time * (1.0 + beyond * wanted * scale));
+        let (time, path) = passes.longest(&wanted.iter().map(stage).collect::<Vec<_>>(), &mut ends);
+        fastest = fastest.min(time);
+        // Later answers count more.
+        let weight = (split + 1) as f64;
+        all += weight;
+        for (sum, own) in sum.iter_mut().zip(&path) {
+            (0..3).for_each(|part| sum[part] += weight * own[part]);
+        }
+        counted.iter_mut().zip(&sum).for_each(|(counted, sum)| *counted = weigh(sum) / all);
+        let least = counted.iter().copied().fold(f64::INFINITY, f64::min);
+        let bound = counted.iter().sum::<f64>() + beyond * stages as f64 * least;
+        if bound > best_time {
+            best_time = bound;
+            best = sum.iter().map(|sum| sum.map(|count| count / all)).collect();
+        }
+        if best_time >= fastest * (1.0 - CLOSE) || beyond == 0.0 {
+            break;
+        }
+    }
+    best
+}
+
+fn mean(paths: &[Counts], weights: &[f64]) -> Counts {
+    let total: f64 = weights.iter().sum();
+    let mut mean = vec![[0.0; 3]; paths.first().map_or(0, Vec::len)];
+    for (path, weight) in paths.iter().zip(weights) {
+        for (mean, counts) in mean.iter_mut().zip(path) {
+            (0..3).for_each(|part| mean[part] += counts[part] * weight / total);
+        }
+    }
+    mean
+}
+
+/// The paths through each stage of each rank.
+fn paths(lists: &ActionLists, stages: usize) -> Vec<Counts> {
+    let halves = lists.ranks.iter().flatten().any(|action| action.kind == ActionKind::Input);
+    let mut paths = Vec::new();
+    for actions in &lists.ranks {
+        let mut own: Vec<usize> = actions.iter().map(|action| action.stage).collect();
+        own.sort_unstable();
+        own.dedup();
+        for stage in own {
+            let is_first = |action: &Action| action.stage == stage && action.kind == ActionKind::Forward;
+            let is_last = |action: &Action| action.stage == stage && action.kind == ActionKind::Backward;
+            let Some(first) = actions.iter().position(is_first) else { continue };
+            let end = if halves { None } else { actions.iter().rposition(is_last) };
+            let mut passes = vec![[0.0; 3]; stages];
+            for action in &actions[first..=end.unwrap_or(actions.len() - 1)] {
+                count(&mut passes[action.stage % stages], action.kind);
+            }
+            for below in &mut passes[..stage % stages] {
+                count(below, ActionKind::Forward);
+                if !halves {
+                    count(below, ActionKind::Backward);
+                }
+            }
+            paths.push(passes);
+        }
+    }
+    paths
+}
+
+/// Weights under which every stage counts as often: Σ_P λ_P c_Ps = 1 for all s, by elimination. None if there are not as
+/// many paths as stages, they depend on each other, or some weights are negative and leave nothing equal.
+fn equalising(paths: &[Counts], stages: usize, times: [f64; 3]) -> Option<Vec<f64>> {
+    if paths.len() != stages {
+        return None;
+    }
+    let weigh =
+        |counts: &[f64; 3]| -> f64 { counts.iter().zip(times).map(|(count, time)| count * time).sum() };
+    let mut rows: Vec<Vec<f64>> = (0..stages)
+        .map(|stage| paths.iter().map(|path| weigh(&path[stage])).chain([1.0]).collect())
+        .collect();
+    for column in 0..stages {
+        let by_size = |a: &usize, b: &usize| rows[*a][column].abs().total_cmp(&rows[*b][column].abs());
+        let pivot = (column..stages).max_by(by_size)?;
+        rows.swap(column, pivot);
+        let head = rows[column].clone();
+        if head[column].abs() < 1e-9 {
+            return None;
+        }
+        for row in rows.iter_mut().skip(column + 1) {
+            let factor = row[column] / head[column];
+            if factor != 0.0 {
+                row.iter_mut().zip(&head).skip(column).for_each(|(own, other)| *own -= factor * other);
+            }
+        }
+    }
+    let mut weights = vec![0.0; stages];
+    for row in (0..stages).rev() {
+        let known: f64 = (row + 1..stages).map(|column| rows[row][column] * weights[column]).sum();
+        weights[row] = (rows[row][stages] - known) / rows[row][row];
+    }
+    weights.iter_mut().for_each(|weight| *weight = weight.max(0.0));
+    (weights.iter().sum::<f64>() > 0.0).then_some(weights)
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trainwright_spec::schedule::ideal::{Times, run};
+    use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule, schedule};
+
+    /// Blocks of which forward, input and weight gradients take a third each, and nothing beside them.
+    fn thirds(count: usize) -> Blocks {
+        let third = Seconds::new(1.0 / 3.0);
+        let block = PassTimes { forward: third, input: third, weight: third };
+        let nothing = PassTimes { forward: Seconds::ZERO, input: Seconds::ZERO, weight: Seconds::ZERO };
+        Blocks { runs: vec![(count, block)], embedding: nothing, head: nothing }
+    }
+
+    fn bound(schedule: &dyn Schedule, shape: PipelineShape, blocks: &Blocks) -> f64 {
+        let on_each = blocks.count() as f64 / shape.stages() as f64;
+        let parts = Parts::of(blocks.longest_run());
+        let bound = OrderBound::of(&schedule.lists(shape), shape.stages(), on_each, parts);
+        bound.lines(blocks).into_iter().map(|line| line.time.get()).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn one_stage_per_rank_is_between_the_closed_form_and_the_even_split() {
+        // T ≥ W / (1 − (1 − 1/m)^p): see `ramped`. T = (m + p − 1) W / p. Many blocks: the first of each stage says little.
+        for (ranks, microbatches) in [(2, 2), (4, 8), (8, 64)] {
+            let shape = PipelineShape { ranks, virtual_stages: 1, microbatches };
+            let bound = bound(schedule("1f1b").unwrap(), shape, &thirds(10_000)) / 10_000.0;
+            let (p, m) = (ranks as f64, microbatches as f64);
+            let least = 1.0 / (1.0 - (1.0 - 1.0 / m).powf(p));
+            assert!(
+                (0.99 * least..(m + p - 1.0) / p).contains(&bound),
+                "{shape:?}: {bound}, at least {least}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_split_is_faster_and_even_ones_are_close() {
+        let mut state = 7u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        let shapes = [
+            (2, 1, 4),
+            (4, 1, 8),
+            (4, 1, 3),
+            (4, 2, 8),
+            (4, 2, 16),
+            (2, 3, 8),
+            (4, 4, 16),
+            (16, 2, 16),
+            (16, 1, 32),
+        ];
+        for schedule in SCHEDULES.iter().filter(|schedule| schedule.flushes()) {
+            let mut closest = f64::INFINITY;
+            for (ranks, virtual_stages, microbatches) in shapes {
+                let shape = PipelineShape { ranks, virtual_stages, microbatches };
+                if schedule.check(shape).is_err() {
+                    continue;
+                }
+                let lists = schedule.lists(shape);
+                for on_each in [1, 2, 4] {
+                    let blocks = thirds(on_each * shape.stages());
+                    let bound = bound(*schedule, shape, &blocks);
+                    // Splits from the even one on, each with one more block moved at random.
+                    let mut split = vec![on_each; shape.stages()];
+                    for _ in 0..10 {
+                        let third = blocks.longest_run().forward;
+                        let pass = |blocks: &usize| {
+                            let time = third * *blocks as f64;
+                            PassTimes { forward: time, input: time, weight: time }
+                        };
+                        let equal = Times::equal(shape, PassTimes::unit());
+                        let times = Times { stages: split.iter().map(pass).collect(), ..equal };
+                        let makespan = run(&lists, &times).unwrap().makespan.get();
+                        let name = schedule.name();
+                        assert!(
+                            bound <= makespan * (1.0 + 1e-9),
+                            "{name} {split:?}: {bound} above {makespan}"
+                        );
+                        closest = closest.min(makespan / bound);
+                        let (from, to) = (random(split.len()), random(split.len()));
+                        if split[from] > 1 {
+                            (split[from], split[to]) = (split[from] - 1, split[to] + 1);
+                        }
+                    }
+                }
+            }
+            assert!(closest < 1.05, "{}: the closest bound is {closest} below", schedule.name());
+        }
+    }
+}

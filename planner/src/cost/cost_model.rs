@@ -1,0 +1,66 @@
+//! What a question's candidates cost, in one place: all that bounds and partitions are made of.
+
+use super::cached_costs::CachedCosts;
+use super::layer_cost::ModelCost;
+use super::layout_costs::LayoutCosts;
+use super::pipelines::Pipelines;
+use crate::candidate::Candidate;
+use crate::question::Question;
+use trainwright_sim::Deadlock;
+
+/// The costs of a question's candidates.
+pub(crate) struct CostModel<'a> {
+    pub question: &'a Question,
+    /// Of ops.
+    pub costs: CachedCosts<'a>,
+    /// Of layers.
+    pub layers: LayoutCosts,
+    pub pipelines: Pipelines,
+}
+
+impl<'a> CostModel<'a> {
+    /// Computes what candidates with these layouts need.
+    ///
+    /// # Errors
+    /// `Deadlock` if a layer's ops wait for each other.
+    pub fn new(
+        question: &'a Question,
+        layouts: &[Candidate],
+        costs: CachedCosts<'a>,
+    ) -> Result<Self, Deadlock> {
+        Ok(Self::within(question, layouts, costs, &|| false)?.expect("there is no limit"))
+    }
+
+    /// The same; `None` if the time is up before.
+    ///
+    /// # Errors
+    /// `Deadlock` if a layer's ops wait for each other.
+    pub fn within(
+        question: &'a Question,
+        layouts: &[Candidate],
+        costs: CachedCosts<'a>,
+        out_of_time: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Self>, Deadlock> {
+        let Some(layers) = LayoutCosts::within(question, layouts, &costs, out_of_time)? else {
+            return Ok(None);
+        };
+        let pipelines = Pipelines::new(question.job.global_batch);
+        Ok(Some(Self { question, costs, layers, pipelines }))
+    }
+
+    /// The layer costs of a candidate; where nodes are of several kinds, no layer takes less on any of them.
+    pub fn of(&self, candidate: &Candidate) -> &ModelCost {
+        self.layers.of(candidate)
+    }
+
+    /// The same by kind of node.
+    pub fn by_kind(&self, candidate: &Candidate) -> &[ModelCost] {
+        self.layers.by_kind(candidate)
+    }
+
+    /// The run of the model that has most blocks, and how many.
+    pub fn longest_run(&self) -> (usize, usize) {
+        let counts = self.question.model.blocks.iter().map(|run| run.count);
+        counts.enumerate().max_by_key(|(_, count)| *count).expect("a model has blocks")
+    }
+}

@@ -1,0 +1,162 @@
+//! What a model's layers cost on one rank: the numbers that bounds and partitions are made of.
+
+use super::in_flight::StageInFlight;
+use crate::candidate::Candidate;
+use crate::question::Question;
+use trainwright_lower::memory::gpu_state_per_parameter;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::Axis;
+use trainwright_spec::schedule::PipelineShape;
+use trainwright_spec::schedule::ideal::PassTimes;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// One layer on one rank, for one microbatch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LayerCost {
+    /// Forward and backward.
+    pub time: Seconds,
+    /// Forward alone.
+    pub forward: Seconds,
+    /// The half of backward that makes the input's gradient, where it runs in halves; the other half takes the rest or
+    /// more.
+    pub input: Seconds,
+    /// Activations kept in between.
+    pub kept: Bytes,
+    /// What is held between the halves of backward, where it runs in halves.
+    pub between: Bytes,
+    /// What backward holds beyond them.
+    pub peak: Bytes,
+    /// Parameters.
+    pub parameters: u64,
+    /// Those of them that belong to routed experts, where other ranks share those than share the rest.
+    pub routed: u64,
+}
+
+/// The layers of a model in one layout.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelCost {
+    /// By run of the model, then by recompute choice in the order of `recompute_choices`.
+    pub blocks: Vec<Vec<LayerCost>>,
+    /// What stands before the blocks.
+    pub embedding: LayerCost,
+    /// What stands after them, on another rank than the embedding if there are several.
+    pub head: LayerCost,
+    /// The head on the embedding's rank: a tied embedding's parameters are counted once.
+    pub head_with_embedding: LayerCost,
+}
+
+impl LayerCost {
+    /// The elementwise minimum of the times; memory is the same on all kinds of nodes.
+    fn elementwise_min(&self, other: &Self) -> Self {
+        Self {
+            time: self.time.min(other.time),
+            forward: self.forward.min(other.forward),
+            input: self.input.min(other.input),
+            ..*self
+        }
+    }
+
+    /// The passes of a microbatch.
+    pub fn pass_times(&self) -> PassTimes {
+        PassTimes { forward: self.forward, input: self.input, weight: self.time - self.forward - self.input }
+    }
+
+    /// Bytes that the microbatches of a stage in flight keep of it.
+    pub fn kept_by(&self, stage: &StageInFlight) -> f64 {
+        stage.kept * self.kept.get() + stage.between * self.between.get()
+    }
+}
+
+impl ModelCost {
+    /// The elementwise minimum of the times of two kinds of nodes.
+    pub fn elementwise_min(&self, other: &Self) -> Self {
+        let blocks = self.blocks.iter().zip(&other.blocks);
+        let choices = |(one, other): (&Vec<LayerCost>, &Vec<LayerCost>)| {
+            one.iter().zip(other).map(|(one, other)| one.elementwise_min(other)).collect()
+        };
+        Self {
+            blocks: blocks.map(choices).collect(),
+            embedding: self.embedding.elementwise_min(&other.embedding),
+            head: self.head.elementwise_min(&other.head),
+            head_with_embedding: self.head_with_embedding.elementwise_min(&other.head_with_embedding),
+        }
+    }
+
+    /// All layers, a block for each recompute choice.
+    pub fn layers(&self) -> impl Iterator<Item = &LayerCost> + Clone {
+        self.blocks.iter().flatten().chain([&self.embedding, &self.head])
+    }
+
+    /// The least time of all layers of the model together.
+    pub fn least_time(&self, question: &Question) -> Seconds {
+        let runs = question.model.blocks.iter().zip(&self.blocks);
+        let least = |costs: &[LayerCost]| costs.iter().map(|cost| cost.time).reduce(Seconds::min);
+        let blocks: Seconds =
+            runs.map(|(run, costs)| least(costs).unwrap_or(Seconds::ZERO) * run.count as f64).sum();
+        blocks + self.embedding.time + self.head.time
+    }
+
+    /// Forward of all layers together.
+    pub fn forward_time(&self, question: &Question) -> Seconds {
+        let runs = question.model.blocks.iter().zip(&self.blocks);
+        let blocks: Seconds = runs.map(|(run, costs)| costs[0].forward * run.count as f64).sum();
+        blocks + self.embedding.forward + self.head.forward
+    }
+
+    /// The head as a candidate has it.
+    pub fn head_of(&self, candidate: &Candidate) -> &LayerCost {
+        let (schedule, shape) =
+            (candidate.schedule(), PipelineShape { microbatches: 1, ..candidate.shape(1) });
+        let last = shape.stages() - 1;
+        match schedule.rank_of(0, shape) == schedule.rank_of(last, shape) {
+            true => &self.head_with_embedding,
+            false => &self.head,
+        }
+    }
+
+    /// Embedding and head as a candidate with so many stages has them, each with its stage.
+    pub fn ends(&self, candidate: &Candidate, stages: usize) -> [(usize, &LayerCost); 2] {
+        [(0, &self.embedding), (stages - 1, self.head_of(candidate))]
+    }
+
+    /// The time of a block that no recompute choice of any run is below.
+    pub fn least_block(&self, time: fn(&LayerCost) -> Seconds) -> Seconds {
+        self.blocks.iter().flatten().map(time).reduce(Seconds::min).unwrap_or(Seconds::ZERO)
+    }
+
+    /// Parameters of all layers together, a tied embedding once.
+    pub fn parameters(&self, question: &Question) -> Parameters {
+        let runs = question.model.blocks.iter().zip(&self.blocks);
+        let blocks = runs.map(|(run, costs)| (run.count as f64, &costs[0]));
+        let ends = [(1.0, &self.embedding), (1.0, &self.head_with_embedding)];
+        blocks.chain(ends).fold(Parameters::default(), |sum, (count, cost)| {
+            let layer = Parameters::of(cost);
+            Parameters { dense: sum.dense + count * layer.dense, routed: sum.routed + count * layer.routed }
+        })
+    }
+}
+
+/// Parameters of a rank, or of all pipeline ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Parameters {
+    /// Those that the ranks of the data axis have in common.
+    pub dense: f64,
+    /// Routed experts', where other ranks have those in common.
+    pub routed: f64,
+}
+
+impl Parameters {
+    /// The parameters of a layer.
+    pub fn of(layer: &LayerCost) -> Self {
+        Self { dense: (layer.parameters - layer.routed) as f64, routed: layer.routed as f64 }
+    }
+
+    /// What stays on the GPU of the state of so many parameters.
+    pub fn gpu_state(self, plan: &Plan) -> Bytes {
+        let of = |axis, count: f64| match count > 0.0 {
+            true => gpu_state_per_parameter(plan, axis).total() * count,
+            false => Bytes::ZERO,
+        };
+        of(Axis::Data, self.dense) + of(Axis::ExpertData, self.routed)
+    }
+}

@@ -1,0 +1,115 @@
+//! Why the choices that one would expect lost.
+
+use super::bottleneck::limited_by;
+use super::expected_choices::{Choice, expected_choices};
+use crate::candidate::Candidate;
+use crate::cost::CostModel;
+use crate::explore::{Explored, Goal, SearchSpace, Trial, simulate};
+use crate::stages::{RankMemoryUse, stage};
+use crate::verdict::{Alternative, PlannerError, Ranked};
+use rayon::prelude::*;
+use trainwright_sim::forecast;
+use trainwright_spec::plan::Recompute;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// How many candidates with a choice are solved, by increasing lower bound, when the search solved none of them.
+const LOOKS: usize = 4;
+
+/// What became of the expected choices that the best plan did not make.
+pub(crate) fn alternatives(
+    space: &SearchSpace,
+    explored: &Explored,
+    winner: &Candidate,
+    best: &Ranked,
+) -> Result<Vec<Alternative>, PlannerError> {
+    let choices = expected_choices(space.question(), *winner, &best.plan);
+    let judged: Result<Vec<Option<Alternative>>, PlannerError> =
+        choices.par_iter().map(|choice| judge(space, explored, choice, best)).collect();
+    Ok(judged?.into_iter().flatten().collect())
+}
+
+/// What a choice leads to; `None` if no candidate makes it.
+fn judge(
+    space: &SearchSpace,
+    explored: &Explored,
+    choice: &Choice,
+    best: &Ranked,
+) -> Result<Option<Alternative>, PlannerError> {
+    let makes =
+        |candidate: &Candidate| (choice.layouts)(&candidate.layout()) && (choice.candidates)(candidate);
+    let seen = || explored.seen.iter().filter(|seen| makes(&seen.candidate));
+    let looked = match choice.recompute {
+        Some(recompute) => {
+            let made: Vec<Candidate> = seen().map(|seen| seen.candidate).collect();
+            Looked { trials: with_recompute(space.model(), &made, recompute)?, infeasible_state: None }
+        }
+        None if seen().any(|seen| seen.trial.simulated().is_some()) => Looked::default(),
+        None => look(space, choice, seen().next().is_none())?,
+    };
+    let known = seen().map(|seen| &seen.trial).filter(|_| choice.recompute.is_none());
+    let trials: Vec<&Trial> = known.chain(&looked.trials).collect();
+    let shortages = trials.iter().filter_map(|trial| trial.shortage());
+    let fastest = trials.iter().filter_map(|trial| trial.simulated()).min_by_key(|(_, time)| *time);
+    let reason = if let Some((plan, time)) = fastest {
+        let time = Seconds::from(time);
+        let slower = 100.0 * (time / best.forecast.step_time - 1.0);
+        let (forecast, _) = forecast(plan, &space.model().costs)?;
+        format!("{time}, {slower:+.1} %: {}", limited_by(&forecast))
+    } else if let Some(least) = shortages.min_by(|a, b| a.ratio().total_cmp(&b.ratio())) {
+        let RankMemoryUse { rank, needs, has } = least;
+        does_not_fit(&format!("pipeline rank {rank} needs"), needs, has)
+    } else if let Some((needs, candidate)) = looked.infeasible_state {
+        let has = space.question().cluster.mean_memory();
+        let words = does_not_fit("weights, gradients and optimizer alone need", needs, has);
+        format!("{words} ({})", candidate.words())
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(Alternative { choice: choice.words.clone(), reason }))
+}
+
+fn does_not_fit(who_needs: &str, needs: Bytes, has: Bytes) -> String {
+    format!("does not fit: {who_needs} {:.1} of {:.1} GiB", needs.as_gib(), has.as_gib())
+}
+
+/// What another look at the candidates with a choice finds.
+#[derive(Default)]
+struct Looked {
+    trials: Vec<Trial>,
+    /// The candidate whose state alone does not fit but lacks least, and what it needs.
+    infeasible_state: Option<(Bytes, Candidate)>,
+}
+
+/// Solves the first candidates that make a choice; if none can be solved and the search has `none_seen` either, one whose
+/// activations do not fit, for what it lacks.
+fn look(space: &SearchSpace, choice: &Choice, none_seen: bool) -> Result<Looked, PlannerError> {
+    let goal = Goal {
+        keep: 1,
+        layouts: &*choice.layouts,
+        candidates: &*choice.candidates,
+        looks: Some(LOOKS),
+        out_of_time: &|| false,
+    };
+    let explored = space.explore(&goal, &|_| {})?;
+    let states = explored.infeasible_states.values();
+    let infeasible_state = states.min_by(|a, b| a.0.get().total_cmp(&b.0.get())).copied();
+    let mut trials: Vec<Trial> = explored.seen.into_iter().map(|seen| seen.trial).collect();
+    if let (true, Some(candidate)) = (none_seen && trials.is_empty(), explored.infeasible_activations.first())
+    {
+        trials.push(space.trial(candidate, None)?);
+    }
+    Ok(Looked { trials, infeasible_state })
+}
+
+/// Solves candidates with one recompute choice for every block.
+fn with_recompute(
+    model: &CostModel,
+    candidates: &[Candidate],
+    recompute: Recompute,
+) -> Result<Vec<Trial>, PlannerError> {
+    let mut question = model.question.clone();
+    question.pins.recompute = Some(recompute);
+    let model = CostModel::new(&question, candidates, model.costs.clone())?;
+    let trials = candidates.iter().map(|candidate| simulate(stage(&model, candidate), &model.costs));
+    trials.collect()
+}

@@ -1,0 +1,19 @@
+//! The search itself: branch and bound over layouts, candidates and their stages.
+//!
+//! ```text
+//! layout ── bound ──► its candidates ── bound ──► tight bound ──► partition, simulation
+//! ```
+//!
+//! `search_space` holds what is known of all layouts, `trial` solves and simulates one candidate, `branch_and_bound` chooses
+//! which, `search_summary` counts what became of all.
+
+mod branch_and_bound;
+mod search_space;
+mod search_summary;
+mod space_size;
+mod trial;
+
+pub(crate) use branch_and_bound::{Explored, Goal, Seen};
+pub(crate) use search_space::SearchSpace;
+pub(crate) use search_summary::search_summary;
+pub(crate) use trial::{Trial, simulate};

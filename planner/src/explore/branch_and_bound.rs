@@ -1,0 +1,260 @@
+//! Branch and bound: by increasing lower bound, layouts are opened, candidates bounded tightly, and solved.
+
+use super::search_space::SearchSpace;
+use super::trial::Trial;
+use crate::candidate::Candidate;
+use crate::verdict::{PlannerError, Progress};
+use rayon::prelude::*;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use trainwright_spec::mesh::Mesh;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Bytes, Picoseconds, Seconds};
+
+/// How much work is done side by side before times are compared, in simulations. Fixed, so that the answer does not
+/// depend on the number of threads.
+const BATCH: usize = 64;
+
+/// How many bounds weigh as much as a simulation.
+const BOUNDS: usize = 16;
+
+/// How many candidates whose activations do not fit are remembered.
+const REMEMBERED: usize = 64;
+
+/// Where a search leads.
+pub(crate) struct Goal<'a> {
+    /// How many plans are sought.
+    pub keep: usize,
+    /// Which layouts are looked at.
+    pub layouts: &'a (dyn Fn(&Candidate) -> bool + Sync),
+    /// Which of their candidates.
+    pub candidates: &'a (dyn Fn(&Candidate) -> bool + Sync),
+    /// How many candidates are solved at most, ending with the first that fits; `None` if the search goes on until nothing
+    /// can be better.
+    pub looks: Option<usize>,
+    /// Whether to stop.
+    pub out_of_time: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// A candidate that was solved.
+pub(crate) struct Seen {
+    pub candidate: Candidate,
+    /// No plan of it is faster.
+    pub bound: Seconds,
+    pub trial: Trial,
+}
+
+impl Seen {
+    /// Its simulated time, if it fits.
+    pub fn time(&self) -> Option<Picoseconds> {
+        self.trial.simulated().map(|(_, time)| time)
+    }
+}
+
+/// What a search has seen.
+#[derive(Default)]
+pub(crate) struct Explored {
+    /// Candidates that were solved, in that order.
+    pub seen: Vec<Seen>,
+    /// Candidates whose weights, gradients and optimizer do not fit.
+    pub state_out_of_memory: usize,
+    /// By mesh the one of them that lacks least, and what it needs.
+    pub infeasible_states: BTreeMap<Mesh, (Bytes, Candidate)>,
+    /// Candidates whose activations do not fit by their bound.
+    pub activations_out_of_memory: usize,
+    /// The first of them.
+    pub infeasible_activations: Vec<Candidate>,
+    /// Whether nothing that is left can be better.
+    pub ended: bool,
+    /// No plan that was looked for is faster.
+    pub bound: Option<Seconds>,
+}
+
+/// A part of the space.
+#[derive(Clone)]
+struct Branch {
+    bound: Seconds,
+    /// Layout and candidate of it, for ties.
+    position: (usize, usize),
+    part: Part,
+}
+
+/// What a branch holds.
+#[derive(Clone)]
+enum Part {
+    /// All candidates with a layout.
+    Layout(usize),
+    /// A candidate with its closed-form bound.
+    Candidate(Box<Candidate>),
+    /// A candidate with its tight bound.
+    Tight(Box<Candidate>),
+}
+
+impl PartialEq for Branch {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Branch {}
+
+impl PartialOrd for Branch {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Branch {
+    /// The greatest has the lowest bound: it is the most promising.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.bound.get().total_cmp(&self.bound.get()).then(other.position.cmp(&self.position))
+    }
+}
+
+/// What became of a branch.
+enum Step {
+    /// A layout's candidates that may fit, and those whose state does not, with what they need.
+    Opened(Vec<Branch>, Vec<(Bytes, Candidate)>),
+    /// A candidate with its tight bound.
+    Tightened(Branch),
+    Solved(Box<Seen>),
+}
+
+impl SearchSpace<'_> {
+    /// Looks at branches by increasing lower bound until nothing else can be among the `keep` fastest.
+    pub fn explore(&self, goal: &Goal, watch: &(dyn Fn(Progress) + Sync)) -> Result<Explored, PlannerError> {
+        let layouts = self.legal.layouts.iter().enumerate().filter(|(_, layout)| (goal.layouts)(layout));
+        let branches = layouts.map(|(index, _)| Branch {
+            bound: self.layout_bounds[index],
+            position: (index, 0),
+            part: Part::Layout(index),
+        });
+        let mut heap: BinaryHeap<Branch> = branches.collect();
+        let total = heap.len();
+        let mut explored = Explored::default();
+        let mut kept: Vec<Picoseconds> = Vec::new();
+        loop {
+            let most = kept.get(goal.keep - 1).map(|time| Seconds::from(*time));
+            let batch = next_batch(&mut heap, most, goal.looks);
+            if batch.is_empty() {
+                explored.ended = true;
+                break;
+            }
+            let steps: Result<Vec<Step>, PlannerError> = batch
+                .par_iter()
+                .map_init(|| self.any_plan(), |plan, branch| self.step(branch, goal, most, plan))
+                .collect();
+            let mut fits = false;
+            for step in steps? {
+                match step {
+                    Step::Opened(branches, infeasible) => {
+                        heap.extend(branches);
+                        explored.add_infeasible_states(infeasible);
+                    }
+                    Step::Tightened(branch) if branch.bound.get().is_infinite() => {
+                        explored.add_infeasible_activations(branch)
+                    }
+                    Step::Tightened(branch) if most.is_some_and(|most| branch.bound >= most) => {}
+                    Step::Tightened(branch) => heap.push(branch),
+                    Step::Solved(seen) => {
+                        if let Some(time) = seen.time() {
+                            fits = true;
+                            kept.push(time);
+                            kept.sort_unstable();
+                            kept.truncate(goal.keep);
+                        }
+                        explored.seen.push(*seen);
+                    }
+                }
+            }
+            watch(Progress { phase: "partitions", done: total - total.min(heap.len()), total });
+            let looked = goal.looks.is_some_and(|looks| fits || explored.seen.len() >= looks);
+            if looked || (goal.out_of_time)() {
+                break;
+            }
+        }
+        let open = |seen: &&Seen| !matches!(seen.trial, Trial::OutOfMemory(_));
+        let seen = explored.seen.iter().filter(open).map(|seen| seen.bound);
+        explored.bound = seen.chain(heap.peek().map(|branch| branch.bound)).reduce(Seconds::min);
+        Ok(explored)
+    }
+
+    /// What becomes of a branch when nothing above `most` is of use. `plan` is any plan that answers the question.
+    fn step(
+        &self,
+        branch: &Branch,
+        goal: &Goal,
+        most: Option<Seconds>,
+        plan: &mut Plan,
+    ) -> Result<Step, PlannerError> {
+        Ok(match &branch.part {
+            Part::Layout(index) => self.open(*index, goal, most, plan),
+            Part::Candidate(candidate) => {
+                candidate.apply_to(plan);
+                let bound = self.bounds.tight(candidate, plan, most);
+                let part = Part::Tight(candidate.clone());
+                Step::Tightened(Branch { bound: bound.max(branch.bound), position: branch.position, part })
+            }
+            Part::Tight(candidate) => {
+                let trial = self.trial(candidate, most)?;
+                Step::Solved(Box::new(Seen { candidate: **candidate, bound: branch.bound, trial }))
+            }
+        })
+    }
+
+    /// The candidates with a layout that may be below `most`.
+    fn open(&self, index: usize, goal: &Goal, most: Option<Seconds>, plan: &mut Plan) -> Step {
+        let gpu = self.question().cluster.mean_memory();
+        let candidates = self.legal.candidates(&self.legal.layouts[index]).into_iter();
+        let (mut branches, mut infeasible) = (Vec::new(), Vec::new());
+        for (position, candidate) in candidates.filter(|candidate| (goal.candidates)(candidate)).enumerate() {
+            let (bound, memory) = self.limits(&candidate, plan);
+            if memory > gpu {
+                infeasible.push((memory, candidate));
+                continue;
+            }
+            let bound = bound.max(self.layout_bounds[index]);
+            if most.is_none_or(|most| bound < most) {
+                let part = Part::Candidate(Box::new(candidate));
+                branches.push(Branch { bound, position: (index, position), part });
+            }
+        }
+        Step::Opened(branches, infeasible)
+    }
+}
+
+/// The branches with the lowest bounds, as many as are worked on side by side; empty if no bound is below `most`.
+fn next_batch(heap: &mut BinaryHeap<Branch>, most: Option<Seconds>, looks: Option<usize>) -> Vec<Branch> {
+    let mut batch = Vec::new();
+    let mut work = 0;
+    let enough = if looks.is_some() { BOUNDS } else { BATCH * BOUNDS };
+    while work < enough
+        && let Some(branch) = heap.peek()
+        && most.is_none_or(|most| branch.bound < most)
+    {
+        work += if matches!(branch.part, Part::Tight(_)) { BOUNDS } else { 1 };
+        batch.extend(heap.pop());
+    }
+    batch
+}
+
+impl Explored {
+    fn add_infeasible_states(&mut self, infeasible: Vec<(Bytes, Candidate)>) {
+        self.state_out_of_memory += infeasible.len();
+        for (needs, candidate) in infeasible {
+            let mesh = Mesh { shard: None, ..candidate.mesh };
+            let least = self.infeasible_states.entry(mesh).or_insert((needs, candidate));
+            if needs < least.0 {
+                *least = (needs, candidate);
+            }
+        }
+    }
+
+    fn add_infeasible_activations(&mut self, branch: Branch) {
+        self.activations_out_of_memory += 1;
+        if let (Part::Tight(candidate), true) = (branch.part, self.infeasible_activations.len() < REMEMBERED)
+        {
+            self.infeasible_activations.push(*candidate);
+        }
+    }
+}

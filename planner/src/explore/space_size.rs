@@ -1,0 +1,36 @@
+//! How large a space is.
+
+use crate::question::Question;
+use crate::space::{LegalCandidates, recompute_choices};
+use crate::verdict::Search;
+
+/// The search that has looked at no candidate.
+pub(super) fn unseen(question: &Question, legal: &LegalCandidates) -> Search {
+    let candidates = legal.layouts.iter().map(|layout| legal.count(layout)).sum();
+    Search {
+        layouts: legal.layouts.len(),
+        candidates,
+        plans_log10: plans_log10(question, legal),
+        unseen: candidates,
+        ..Search::default()
+    }
+}
+
+/// The decimal logarithm of Σ C(L − 1, S − 1) Rᴸ over all candidates: S stages of L blocks, one or more each, and R
+/// recompute choices for each block.
+fn plans_log10(question: &Question, legal: &LegalCandidates) -> f64 {
+    let layers = question.model.layers();
+    let mut splits = vec![0.0; layers];
+    for number in 1..layers {
+        splits[number] = splits[number - 1] + ((layers - number) as f64 / number as f64).log10();
+    }
+    let mut of_stages = vec![0usize; layers + 1];
+    for stages in legal.layouts.iter().flat_map(|layout| legal.stages(layout)) {
+        of_stages[stages] += 1;
+    }
+    let logs = (1..=layers).filter(|stages| of_stages[*stages] > 0);
+    let logs: Vec<f64> = logs.map(|stages| (of_stages[stages] as f64).log10() + splits[stages - 1]).collect();
+    let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logs.iter().map(|log| 10f64.powf(log - largest)).sum();
+    largest + sum.log10() + layers as f64 * (recompute_choices(question).len() as f64).log10()
+}

@@ -1,0 +1,88 @@
+//! Solves and simulates one candidate.
+
+use super::search_space::SearchSpace;
+use crate::candidate::Candidate;
+use crate::cost::{CachedCosts, LayoutCosts};
+use crate::stages::{RankMemoryUse, Staged, stage};
+use crate::verdict::PlannerError;
+use trainwright_lower::messages_in_line;
+use trainwright_sim::step_time_for_ranking;
+use trainwright_spec::mesh::{Mesh, RankOrder};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::units::{Picoseconds, Seconds};
+
+/// What came of a candidate that was solved.
+#[derive(Debug)]
+pub(crate) enum Trial {
+    /// Its best plan by the integer program's estimate, and that plan's simulated time.
+    Simulated { plan: Box<Plan>, estimate: Seconds, time: Picoseconds },
+    /// It does not fit: the rank that lacks most.
+    OutOfMemory(RankMemoryUse),
+    /// Its best plan by that estimate cannot be fast enough.
+    TooSlow,
+    /// The solver gave up.
+    Undecided,
+}
+
+impl Trial {
+    /// The plan and its time, if it was simulated.
+    pub fn simulated(&self) -> Option<(&Plan, Picoseconds)> {
+        match self {
+            Trial::Simulated { plan, time, .. } => Some((plan, *time)),
+            Trial::OutOfMemory(_) | Trial::TooSlow | Trial::Undecided => None,
+        }
+    }
+
+    /// The rank that lacks most memory, if it does not fit.
+    pub fn shortage(&self) -> Option<RankMemoryUse> {
+        match self {
+            Trial::OutOfMemory(shortage) => Some(*shortage),
+            Trial::Simulated { .. } | Trial::TooSlow | Trial::Undecided => None,
+        }
+    }
+}
+
+impl SearchSpace<'_> {
+    /// Solves and simulates a candidate; spares the simulation if that cannot take less than `most`.
+    pub fn trial(&self, candidate: &Candidate, most: Option<Seconds>) -> Result<Trial, PlannerError> {
+        let staged = self.staged(candidate);
+        if let (Staged::Plan(plan, _), Some(most)) = (&staged, most)
+            && self.bounds.of_plan(candidate, plan) >= most
+        {
+            return Ok(Trial::TooSlow);
+        }
+        simulate(staged, &self.model().costs)
+    }
+
+    /// The candidate's best stages: those of the one with the other order of ranks, where nothing that they depend on differs.
+    fn staged(&self, candidate: &Candidate) -> Staged {
+        let mesh = Mesh { order: RankOrder::default(), ..candidate.mesh };
+        let usual = Candidate { mesh, ..*candidate };
+        let in_line = messages_in_line(&candidate.plan(self.question(), Vec::new())).is_some();
+        let order_matters = in_line || !candidate.offload.is_none() || self.question().cluster.is_mixed();
+        if !self.several_orders || order_matters || !LayoutCosts::are_alike(&usual, candidate) {
+            return stage(self.model(), candidate);
+        }
+        let mut known = self.staged.lock().expect("no holder of the lock panics");
+        let of_usual = known.entry(format!("{usual:?}")).or_default().clone();
+        drop(known);
+        match of_usual.get_or_init(|| stage(self.model(), candidate)).clone() {
+            Staged::Plan(plan, estimate) => {
+                Staged::Plan(Box::new(Plan { mesh: candidate.mesh, ..*plan }), estimate)
+            }
+            other => other,
+        }
+    }
+}
+
+/// Simulates what came of a candidate.
+pub(crate) fn simulate(staged: Staged, costs: &CachedCosts) -> Result<Trial, PlannerError> {
+    Ok(match staged {
+        Staged::Plan(plan, estimate) => {
+            let time = step_time_for_ranking(&plan, costs)?;
+            Trial::Simulated { plan, estimate, time }
+        }
+        Staged::OutOfMemory(shortage) => Trial::OutOfMemory(shortage),
+        Staged::Undecided => Trial::Undecided,
+    })
+}

@@ -1,0 +1,90 @@
+//! How full the memory of pipeline ranks is, as `plan_memory` counts it.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use trainwright_lower::memory::{RankMemory, plan_memory_with, rank_memory_with};
+use trainwright_spec::plan::Plan;
+use trainwright_spec::schedule::{ActionLists, PipelineShape};
+use trainwright_spec::units::Bytes;
+
+/// What a pipeline rank would hold, and what it can hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RankMemoryUse {
+    pub rank: usize,
+    pub needs: Bytes,
+    pub has: Bytes,
+}
+
+impl RankMemoryUse {
+    fn of(plan: &Plan, rank: usize, memory: &RankMemory) -> Self {
+        Self { rank, needs: memory.total(), has: plan.node(rank).gpu.memory.value }
+    }
+
+    pub fn fits(&self) -> bool {
+        self.needs <= self.has
+    }
+
+    /// How many times what it can hold it needs.
+    pub fn ratio(&self) -> f64 {
+        self.needs / self.has
+    }
+
+    /// Bytes that it lacks, negative if some are left.
+    pub(super) fn lack(&self) -> f64 {
+        (self.needs - self.has).get()
+    }
+
+    /// The rank that has least memory left, or lacks most.
+    pub(super) fn fullest(ranks: &[Self]) -> Self {
+        *ranks.iter().max_by(|a, b| a.lack().total_cmp(&b.lack())).expect("a plan has ranks")
+    }
+}
+
+/// Measures plans that differ in their stages alone.
+pub(super) struct MemoryMeter {
+    /// Of the step that is looked at, which may be a shorter one.
+    global_batch: usize,
+    shape: PipelineShape,
+    /// Made when they are first needed.
+    lists: OnceCell<Arc<ActionLists>>,
+}
+
+impl MemoryMeter {
+    /// Looks at steps of one shape.
+    pub fn of(plan: &Plan, shape: PipelineShape) -> Self {
+        let global_batch = shape.microbatches * plan.micro_batch * plan.mesh.data;
+        Self { global_batch, shape, lists: OnceCell::new() }
+    }
+
+    /// The same, given what the ranks do in such a step.
+    pub fn with_lists(plan: &Plan, shape: PipelineShape, lists: Arc<ActionLists>) -> Self {
+        Self { lists: lists.into(), ..Self::of(plan, shape) }
+    }
+
+    /// The plan with the step that is looked at.
+    pub fn measured(&self, mut plan: Plan) -> Plan {
+        plan.job.global_batch = self.global_batch;
+        plan
+    }
+
+    /// Every rank of a plan with that step.
+    pub fn ranks(&self, plan: &Plan) -> Vec<RankMemoryUse> {
+        let memory = plan_memory_with(plan, self.lists(plan));
+        let ranks = memory.iter().enumerate();
+        ranks.map(|(rank, memory)| RankMemoryUse::of(plan, rank, memory)).collect()
+    }
+
+    /// One rank of a plan with that step.
+    pub fn rank(&self, plan: &Plan, rank: usize) -> RankMemoryUse {
+        RankMemoryUse::of(plan, rank, &rank_memory_with(plan, self.lists(plan), rank))
+    }
+
+    /// The fullest rank of a plan with any step.
+    pub fn fullest(&self, plan: &Plan) -> RankMemoryUse {
+        RankMemoryUse::fullest(&self.ranks(&self.measured(plan.clone())))
+    }
+
+    fn lists(&self, plan: &Plan) -> &ActionLists {
+        self.lists.get_or_init(|| Arc::new(plan.schedule().lists(self.shape)))
+    }
+}

@@ -1,0 +1,115 @@
+//! The best stages of a candidate: solves its partition problem until the answer fits as `plan_memory` counts.
+
+use super::partition_problem::{MemoryTerms, counts_all_memory, problem};
+use super::rank_memory::{MemoryMeter, RankMemoryUse};
+use super::repair::repair;
+use crate::bound::update_bound;
+use crate::candidate::Candidate;
+use crate::cost::CostModel;
+use crate::partition::{self, Outcome, Solution};
+use crate::question::Question;
+use crate::space::recompute_choices;
+use std::ops::Range;
+use trainwright_lower::memory::{node_memory, plan_memory};
+use trainwright_spec::plan::{Plan, StageBlocks};
+use trainwright_spec::schedule::PipelineShape;
+use trainwright_spec::units::{Bytes, Seconds};
+
+/// How long the solver may think about one candidate. It hardly ever needs a hundredth of it.
+const TIME_LIMIT: Seconds = Seconds::new(10.0);
+
+/// How often a problem is stated again with less memory when its answer does not fit.
+const TIGHTENINGS: usize = 3;
+
+/// What came of a candidate.
+#[derive(Debug, Clone)]
+pub(crate) enum Staged {
+    /// Its best plan, and an estimate of the step: the partition's objective and the optimizer's update.
+    Plan(Box<Plan>, Seconds),
+    /// It does not fit: the rank that lacks most.
+    OutOfMemory(RankMemoryUse),
+    /// No split stood up to the partition's check.
+    Undecided,
+}
+
+/// Chooses the blocks of every stage and their recomputation.
+///
+/// With one stage per rank, undivided backward passes and no part of weights or gradients on its way, the partition problem
+/// holds all that `plan_memory` counts, and what it refuses does not fit. Else a rank's peak depends on the choices
+/// themselves: the problem is solved as if it were least, and again with as much less memory as its answer lacks. What is
+/// refused then may still fit: `repair` looks for a plan in the ranks' memory as it is.
+pub(crate) fn stage(model: &CostModel, candidate: &Candidate) -> Staged {
+    let (question, cost) = (model.question, model.of(candidate));
+    let empty = candidate.plan(question, Vec::new());
+    let shape = empty.pipeline_shape();
+    let full_step = MemoryMeter::of(&empty, shape);
+    let shorter_step = model.pipelines.shorter(candidate).map(|microbatches| {
+        let shape = PipelineShape { microbatches, ..shape };
+        // Many candidates look at the same short step.
+        MemoryMeter::with_lists(&empty, shape, model.pipelines.lists(candidate.schedule, shape))
+    });
+    let meter = shorter_step.as_ref().unwrap_or(&full_step);
+    let fitting = |plan: Plan, objective: Seconds| {
+        let update = update_bound(&plan, cost.parameters(question), &model.costs);
+        match offload_shortage(&plan) {
+            Some(shortage) => Staged::OutOfMemory(shortage),
+            None => Staged::Plan(Box::new(plan), objective + update),
+        }
+    };
+    let by_stage = problem(model, candidate, &empty, MemoryTerms { shared_peak: None, reserve: Bytes::ZERO });
+    let exact = counts_all_memory(model, candidate, &by_stage, meter);
+    let peaks = cost.blocks.iter().flatten().map(|block| block.peak);
+    let shared_peak = if exact { None } else { Some(peaks.reduce(Bytes::min).unwrap_or(Bytes::ZERO)) };
+    let mut reserve = Bytes::ZERO;
+    for _ in 0..=TIGHTENINGS {
+        let problem = problem(model, candidate, &empty, MemoryTerms { shared_peak, reserve });
+        let outcome = partition::solve(&problem, TIME_LIMIT)
+            .expect("a checked question's costs are finite and not negative, and its model has blocks");
+        match outcome {
+            Outcome::Solved(solution) => {
+                let plan = Plan { stages: stage_blocks(question, &solution), ..empty.clone() };
+                let fullest = match meter.fullest(&plan) {
+                    fullest if fullest.fits() && shorter_step.is_some() => full_step.fullest(&plan),
+                    fullest => fullest,
+                };
+                if fullest.fits() {
+                    return fitting(plan, solution.objective);
+                }
+                reserve += fullest.needs - fullest.has;
+            }
+            Outcome::Infeasible(partition::Infeasible::Memory { stage, needs, .. }) if exact => {
+                let has = empty.node(stage).gpu.memory.value;
+                return Staged::OutOfMemory(RankMemoryUse { rank: stage, needs, has });
+            }
+            Outcome::Infeasible(_) => break,
+            Outcome::Undecided => return Staged::Undecided,
+        }
+    }
+    let problem = problem(model, candidate, &empty, MemoryTerms { shared_peak, reserve: Bytes::ZERO });
+    match repair(question, &empty, &problem, meter) {
+        Ok((plan, objective)) => match full_step.fullest(&plan) {
+            fullest if fullest.fits() => fitting(plan, objective),
+            fullest => Staged::OutOfMemory(fullest),
+        },
+        Err(fullest) => Staged::OutOfMemory(fullest),
+    }
+}
+
+/// What a node would hold off its GPUs and what it can, if that is less.
+fn offload_shortage(plan: &Plan) -> Option<RankMemoryUse> {
+    if plan.offload.is_none() {
+        return None;
+    }
+    let node = node_memory(plan, &plan_memory(plan))?;
+    let stores = [(node.host, node.host_capacity), (node.nvme, node.nvme_capacity)];
+    let (needs, has) = stores.into_iter().find(|(needs, has)| needs > has)?;
+    Some(RankMemoryUse { rank: 0, needs, has })
+}
+
+fn stage_blocks(question: &Question, solution: &Solution) -> Vec<StageBlocks> {
+    let options = recompute_choices(question);
+    let blocks = |interval: &Range<usize>| {
+        StageBlocks(solution.choices[interval.clone()].iter().map(|choice| options[*choice]).collect())
+    };
+    solution.intervals.iter().map(blocks).collect()
+}
