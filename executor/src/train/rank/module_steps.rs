@@ -4,10 +4,11 @@ use super::Rank;
 use crate::device::tensor::Tensor;
 use crate::error::Fault;
 use crate::train::frame::{Frame, ModulePlace};
+use crate::train::groups::place_of;
 use crate::train::instruction::{ModuleStep, has_product};
 use crate::train::module_collectives::Move;
 use crate::train::modules::{Among, Step, operator, stepwise};
-use trainwright_spec::program::{Axis, Does, Op, Pass, Work};
+use trainwright_spec::program::{Does, Op, Pass, Work};
 
 impl Rank<'_> {
     /// A step of a module, and what stands before its first and behind its last one.
@@ -25,8 +26,7 @@ impl Rank<'_> {
         match (does, op.work) {
             _ if step.in_steps => self.in_steps(op, step, frame)?,
             (Does::Move(value), Work::Collective { kind, axis, .. }) => {
-                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
-                let members = self.groups[at].as_ref().expect("a collective has a group");
+                let members = self.groups[place_of(axis)].as_ref().expect("a collective has a group");
                 let moving = Move { device: &*self.device, kind, members, place, value, pass: op.pass };
                 moving.perform(&mut self.communicator, frame)?;
             }
@@ -69,8 +69,7 @@ impl Rank<'_> {
         }
         let among = match op.work {
             Work::Collective { kind, axis, .. } => {
-                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
-                let members = self.groups[at].as_ref().expect("a collective has a group");
+                let members = self.groups[place_of(axis)].as_ref().expect("a collective has a group");
                 Some(Among { kind, axis, members, communicator: &mut self.communicator })
             }
             _ => None,
