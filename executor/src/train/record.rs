@@ -116,8 +116,6 @@ mod tests {
     use super::*;
     use crate::device::{DeviceKind, Opening};
     use std::time::Duration;
-    use trainwright_kernels::Threads;
-    use trainwright_kernels::cuda::Number;
 
     #[test]
     fn a_devices_times_do_not_move_with_what_the_host_does_before() {
@@ -126,14 +124,7 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening {
-            local: 0,
-            threads: Threads::ONE,
-            number: Number::F32,
-            attention: None,
-            deterministic: false,
-        };
-        let device = (kind.open)(opening).unwrap();
+        let device = (kind.open)(Opening::plain(0)).unwrap();
         let mut recorder = Recorder::new(Instant::now(), Records::LastStep);
         let before_begin = recorder.now();
         recorder.begin(Some(&*device));

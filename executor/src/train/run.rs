@@ -83,12 +83,14 @@ pub fn train(
 /// The outcome of a run.
 pub(crate) fn outcome(Ran { program, routes, steps, ends }: Ran, settings: &Settings) -> Outcome {
     let routes = routes_by_axis(&routes, &program);
-    let graph = ends.first().and_then(|end| end.graph.clone());
-    let device_memory = ends.iter().filter_map(|end| end.device_memory).collect();
-    let attention = ends.first().and_then(|end| end.attention.clone());
-    let deterministic = ends.first().and_then(|end| end.deterministic);
+    let first = ends.first().and_then(|end| end.here.as_ref());
+    let graph = first.and_then(|end| end.graph.clone());
+    let attention = first.and_then(|end| end.attention.clone());
+    let deterministic = first.and_then(|end| end.deterministic);
+    let here = || ends.iter().filter_map(|end| end.here.as_ref());
+    let device_memory = here().filter_map(|end| end.device_memory).collect();
+    let weights = settings.return_weights.then(|| full_weights(here().filter_map(|end| end.state.as_ref())));
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
-    let weights = settings.return_weights.then(|| full_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
@@ -187,14 +189,14 @@ fn records_by_step(ends: Vec<RankEnd>) -> Vec<Vec<Record>> {
     by_step
 }
 
-fn full_weights(ends: &[RankEnd]) -> FullWeights {
-    let mut whole = FullWeights::new();
-    for (layer, state) in ends.iter().flat_map(|end| end.state.iter().flat_map(State::layers)) {
+fn full_weights<'a>(states: impl Iterator<Item = &'a State>) -> FullWeights {
+    let mut full = FullWeights::new();
+    for (layer, state) in states.flat_map(State::layers) {
         for (index, parameter) in state.parameters.iter().enumerate() {
             let [rows, columns] = parameter.full_shape;
             let key = (parameter.home(layer), parameter.name);
-            state.put(index, whole.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
+            state.put(index, full.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
         }
     }
-    whole
+    full
 }

@@ -1,4 +1,4 @@
-//! Saving: every rank's pieces come to rank 0 parameter by parameter, and it writes them whole.
+//! Saving: every rank's shards come to rank 0 parameter by parameter, and it writes them whole.
 //!
 //! A checkpoint does not know how it was divided, so any plan can read it.
 
@@ -72,16 +72,16 @@ impl Saver<'_> {
         }
         for part in self.inventory.0.values().flatten().filter(|part| part.rank == rank) {
             self.transport.receive_bytes(Envelope { from: 0, to: rank, tag: Tag::Group(self.group) })?;
-            let piece = state.layer_mut(part.layer).piece(self.device, part.parameter.name);
-            self.transport.send(Envelope { from: rank, to: 0, tag: Tag::Group(self.group) }, piece);
+            let shard = state.layer_mut(part.layer).shard(self.device, part.parameter.name);
+            self.transport.send(Envelope { from: rank, to: 0, tag: Tag::Group(self.group) }, shard);
         }
         Ok(())
     }
 
     /// A part of a parameter: its weights, then each of its moments.
-    fn piece(&self, part: &Part, state: &mut State) -> Result<Vec<f32>, Fault> {
+    fn shard(&self, part: &Part, state: &mut State) -> Result<Vec<f32>, Fault> {
         if part.rank == 0 {
-            return Ok(state.layer_mut(part.layer).piece(self.device, part.parameter.name));
+            return Ok(state.layer_mut(part.layer).shard(self.device, part.parameter.name));
         }
         // Who has it waits to be asked, so that no more than one parameter is on its way.
         let tag = Tag::Group(self.group);
@@ -115,10 +115,10 @@ impl Saver<'_> {
             let mut wholes = vec![vec![0.0; rows * columns]; 1 + names.len()];
             self.heartbeat.beat();
             for part in *parts {
-                let pieces = self.piece(part, state)?;
+                let shards = self.shard(part, state)?;
                 let length = part.parameter.shard_length();
-                for (whole, piece) in wholes.iter_mut().zip(pieces.chunks_exact(length)) {
-                    part.parameter.spread(piece, whole);
+                for (whole, shard) in wholes.iter_mut().zip(shards.chunks_exact(length)) {
+                    part.parameter.spread(shard, whole);
                 }
             }
             for tensor in stored {

@@ -1,6 +1,6 @@
 //! What the thread of a rank does: it begins, trains step by step, saves, and says how it ended.
 
-use super::messages::{Message, RankEnd, StepMessage};
+use super::messages::{LocalEnd, Message, RankEnd, StepMessage};
 use super::supervise::{Run, loader};
 use crate::comm::collective::{Communicator, OnGpu};
 use crate::comm::heartbeat::BeatingTransport;
@@ -116,10 +116,14 @@ impl Run {
         device.rest();
         device.check()?;
         ends.1 = true;
-        let graph = own.graph_capture.map(|graph_capture| graph_capture.used());
-        let (device_memory, attention) = (device.memory(), device.attention_by());
-        let deterministic = device.is_deterministic();
-        Ok(RankEnd { records, resident, state, graph, device_memory, attention, deterministic })
+        let here = LocalEnd {
+            state,
+            graph: own.graph_capture.map(|graph_capture| graph_capture.used()),
+            device_memory: device.memory(),
+            attention: device.attention_by(),
+            deterministic: device.is_deterministic(),
+        };
+        Ok(RankEnd { records, resident, here: Some(here) })
     }
 
     /// Loads what a checkpoint has of the state, and puts everything where it belongs: on the device, or offloaded.
