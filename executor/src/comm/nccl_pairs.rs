@@ -88,7 +88,7 @@ impl<'a> NcclPairs<'a> {
         }
     }
 
-    /// The tensor of a envelope, received on the selected stream, which must be the pair's.
+    /// The tensor with this envelope, received on the selected stream, which must be the pair's.
     pub fn receive(
         &mut self,
         device: &dyn Device,

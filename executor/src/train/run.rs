@@ -1,4 +1,4 @@
-//! A run: a thread for each rank, step by step, and what they report.
+//! A run: a thread for each rank, their reports, and the outcome.
 //!
 //! ```text
 //! train ─► Run (supervise.rs) ─► a thread for each rank here (rank_thread.rs), and for each in another process (remote_ranks.rs)
@@ -40,10 +40,10 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, MemoryKind, Program};
 use trainwright_traces::timeline::Timeline;
 
-/// A parameter's layer and name, and all its elements.
+/// All elements of each parameter, by layer and name.
 pub type FullWeights = BTreeMap<(Layer, ParameterName), Vec<f32>>;
 
-/// What a run leaves.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Each step.
@@ -58,11 +58,11 @@ pub struct Outcome {
     pub routes: BTreeMap<Axis, Route>,
     /// Whether a graph replaced launches on rank 0's GPU; `None` if ranks compute on processors.
     pub graph: Option<GraphUse>,
-    /// What ranks needed of their GPUs' memory: all of them, or where ranks are processes rank 0 alone; the same.
+    /// GPU memory of each rank of this process; empty if ranks compute on processors.
     pub device_memory: Vec<DeviceMemory>,
-    /// Whose kernels did attention on rank 0, and why not others', for people; the same.
+    /// Whose kernels did attention on rank 0, and why not others', for people; `None` if ranks compute on processors.
     pub attention: Option<String>,
-    /// Whether rank 0's GPU made nothing of which another run may have other bits; the same.
+    /// Whether rank 0's GPU gives the same bits in every run; `None` if ranks compute on processors.
     pub deterministic: Option<bool>,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Ran {
     pub program: Program,
     pub routes: Routes,
     pub steps: Vec<StepReport>,
-    /// Of every rank; where ranks are processes, of rank 0's run alone.
+    /// Of every rank; in rank 0's process alone if ranks are processes.
     pub ends: Vec<RankEnd>,
 }
 

@@ -44,7 +44,7 @@ impl Communicator<'_> {
         device.check()
     }
 
-    /// Every member's numbers together, in every member's.
+    /// All-reduces `numbers`: the sum of every member's, on every member.
     pub fn sum(&mut self, device: &dyn Device, members: &Members, numbers: SliceMut) -> Result<(), Fault> {
         let route = self.route(members);
         // What is offloaded is on no member's device.
@@ -107,7 +107,7 @@ impl Communicator<'_> {
         Ok(sums)
     }
 
-    /// Every member's numbers, one behind the other.
+    /// All-gathers: every member's numbers, concatenated.
     pub fn gather(&mut self, device: &dyn Device, members: &Members, own: Slice) -> Result<Numbers, Fault> {
         let own = own.device();
         let mut all = device.any(own.length * members.ranks.len(), own.number);
@@ -162,7 +162,7 @@ impl Communicator<'_> {
         pairs.into_iter().try_for_each(|members| self.enter(device, &members))
     }
 
-    /// The device's stream for messages from one rank to another, if it is not that of all messages.
+    /// The device's stream for messages from one rank to another, if they have one of their own.
     pub fn stream(&self, ends: Endpoints) -> Option<usize> {
         self.on_gpu.as_ref()?.pairs.stream(ends)
     }
@@ -177,7 +177,7 @@ impl Communicator<'_> {
         }
     }
 
-    /// The next tensor on a envelope.
+    /// The next tensor with this envelope.
     pub fn receive(
         &mut self,
         device: &dyn Device,

@@ -1,6 +1,6 @@
-//! Saving: every rank's shards come to rank 0 parameter by parameter, and it writes them whole.
+//! Saving: every rank sends its shards to rank 0, parameter by parameter, which writes full tensors.
 //!
-//! A checkpoint does not know how it was divided, so any plan can read it.
+//! A checkpoint does not depend on how the state was sharded, so any plan can read it.
 
 use super::folder::{Draft, Trainer};
 use super::hugging_face;
@@ -19,7 +19,7 @@ use crate::train::state::State;
 use std::collections::BTreeMap;
 use trainwright_spec::plan::Plan;
 
-/// Who has which part of a parameter.
+/// Which rank has which part of a parameter.
 #[derive(Debug)]
 struct Part {
     rank: usize,
@@ -43,7 +43,7 @@ impl Inventory {
     }
 }
 
-/// What a save needs to know; the same for all ranks.
+/// The inputs of a save.
 pub(crate) struct Saver<'a> {
     pub plan: &'a Plan,
     pub tokens: &'a Tokens,
@@ -83,7 +83,7 @@ impl Saver<'_> {
         if part.rank == 0 {
             return Ok(state.layer_mut(part.layer).shard(self.device, part.parameter.name));
         }
-        // Who has it waits to be asked, so that no more than one parameter is on its way.
+        // The owner waits to be asked, so that no more than one parameter is in flight.
         let tag = Tag::Group(self.group);
         self.transport.send_bytes(Envelope { from: 0, to: part.rank, tag }, Vec::new());
         self.transport.receive(Envelope { from: part.rank, to: 0, tag })

@@ -58,7 +58,7 @@ pub(crate) fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// The same, read by rank 0.
+/// The inverse of `step_to_bytes`; `None` if the bytes are none.
 pub(crate) fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
     let mut words = Words(bytes);
     let step = words.next()? as usize;
@@ -87,7 +87,7 @@ pub(crate) fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// The same, read by rank 0.
+/// The inverse of `end_to_bytes`; `None` if the bytes are none.
 pub(crate) fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
     let mut words = Words(bytes);
     let resident = words.list(|words| {

@@ -1,4 +1,4 @@
-//! What the thread of a rank does: it begins, trains step by step, saves, and says how it ended.
+//! The thread of a rank: it loads the state, trains step by step, saves, and reports its end.
 
 use super::messages::{LocalEnd, Message, RankEnd, StepMessage};
 use super::supervise::{Run, loader};
@@ -103,7 +103,7 @@ impl Run {
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
                 saver.save(rank, step, &mut own.state)?;
             }
-            // Nobody listens any more only if the run has failed elsewhere.
+            // There is no receiver only if the run has failed elsewhere.
             let _ = reports.send(Message::Step(StepMessage { rank, step, end }));
         }
         let mut records = own.recorder.earlier;
@@ -112,7 +112,7 @@ impl Run {
             state.bring_back(&*device, heartbeat);
             state
         });
-        // What is on a device is given back before that goes, and the device goes when nobody reads there.
+        // Buffers on a device are freed before the device, and the device when no other rank reads there.
         device.rest();
         device.check()?;
         ends.1 = true;
@@ -192,7 +192,7 @@ impl Run {
     }
 }
 
-/// Lets nobody wait for a rank any more whose memory is about to go. Who has done all its steps is waited for by none.
+/// Ends all waiting for a rank whose memory is about to be freed. After its last step nobody waits for it.
 struct EndsOffers<'a>(&'a Offers, bool);
 
 impl Drop for EndsOffers<'_> {
