@@ -34,7 +34,7 @@ pub enum RunError {
         /// What happened.
         reason: String,
     },
-    /// What ranks are to compute on is not there.
+    /// The device is not there.
     #[error("the device `{name}` cannot be used: {reason}")]
     Device {
         /// Its kind.
@@ -73,7 +73,7 @@ pub enum RunError {
 /// What stops a rank.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum Fault {
-    /// A number that is none.
+    /// A number that is NaN or infinite.
     #[error("{what} is not a finite number (NaN or infinity): lower the learning rate")]
     NotFinite {
         /// Which number.
@@ -82,13 +82,13 @@ pub enum Fault {
     /// The device.
     #[error("the device: {0}")]
     Device(DeviceError),
-    /// What is offloaded could not be written or read.
-    #[error("the file that stands for a drive: {0}")]
+    /// The offload store could not be written or read.
+    #[error("the file that stands in for NVMe: {0}")]
     Drive(String),
     /// A bug.
     #[error("it panicked: {0}")]
     Panic(String),
-    /// The process of another rank is gone, or the way to it.
+    /// The process of another rank is gone, or the connection to it.
     #[error("rank {rank} is gone: {how}")]
     Lost {
         /// Which one.
@@ -96,7 +96,7 @@ pub enum Fault {
         /// What the system said, and when.
         how: String,
     },
-    /// It does nothing any more.
+    /// It makes no progress any more.
     #[error("nothing has happened on any rank for {} s; it is the one that does not wait for another", .0.as_secs_f64())]
     Stalled(Duration),
     /// Its process does not answer any more, though the connection stands.

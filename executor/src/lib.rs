@@ -7,8 +7,15 @@
 //! ```
 //!
 //! A rank interprets the calls of its program: an op says what it does with which tensor of the model (`Task`), and the
-//! executor has a file for each such thing in `modules`. What a plan asks for and the executor has not is refused before
+//! executor has a file for each such thing in `train/modules`. What a plan asks for and the executor has not is refused before
 //! anything runs. Nothing here knows what an op should cost.
+//!
+//! | folder | what it is | may use |
+//! | --- | --- | --- |
+//! | `device` | the trait behind which ranks compute, CPU and CUDA; buffers and tensors of a device | error, random |
+//! | `comm` | transports, collectives, routes between ranks, heartbeats | device |
+//! | `train` | what a rank holds and does, and the run of all ranks; data, checkpoints, records | device, comm |
+//! | `measure` | measures a machine by running it: calibration, op times, GPUs, networks | all above |
 //!
 //! ```
 //! use trainwright_executor::{Settings, Tokens, train};
@@ -55,12 +62,11 @@ pub use measure::calibrate::{
     Calibrated, Grid, Link, LinkKind, MeasuredGpus, Measuring, Over, Refused, calibrate, measure_gpus,
     network_work, on_machine, shared_gpus,
 };
-pub use measure::{MeasuredDevice, measure_ops};
+pub use measure::{MeasuredDevice, measure_ops, recording_cost};
 pub use train::checkpoint::abandon_checkpoints;
 pub use train::data::tokens::Tokens;
 pub use train::graph_capture::GraphUse;
 pub use train::parameters::{Layer, ParameterName};
-pub use train::record::recording_cost;
 pub use train::run::processes::train_in_processes;
 pub use train::run::{FullWeights, Outcome, StepReport, train};
 pub use train::settings::{LearningRate, Records, Saving, Settings, Start};

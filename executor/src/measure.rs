@@ -2,5 +2,7 @@
 
 pub(crate) mod calibrate;
 mod device_ops;
+mod recording_cost;
 
 pub use device_ops::{MeasuredDevice, measure_ops};
+pub use recording_cost::recording_cost;

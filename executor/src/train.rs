@@ -13,6 +13,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod data;
 pub(crate) mod frame;
 pub(crate) mod graph_capture;
+mod groups;
 pub(crate) mod instruction;
 mod layer_collectives;
 mod masks;

@@ -1,5 +1,5 @@
 //! `calibrate` and `validate`: that what is printed is consistent. How long anything took decides nothing here: what is
-//! made of disturbed samples is tested in `executor/src/calibrate/robust.rs` and `times.rs`.
+//! made of disturbed samples is tested in `executor/src/measure/calibrate/robust.rs` and `times.rs`.
 
 use crate::run::tiny_plan;
 use crate::{Folder, Ran};

@@ -13,21 +13,21 @@ use std::collections::BTreeMap;
 use trainwright_kernels::elementwise;
 use trainwright_spec::collective::{Algorithm, Chunks, CollectiveKind, Effect, Layout, Ring};
 
-/// What summands become.
+/// How numbers of several members are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Combine {
     Sum,
     Maximum,
 }
 
-/// The two that a member of a ring has.
+/// The two neighbours of a member in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Neighbour {
     Next,
     Previous,
 }
 
-/// What one member does in a step.
+/// The sends and receives of one member in a step.
 #[derive(Debug, Default)]
 struct OwnStep {
     sends: Vec<(usize, Chunks)>,
@@ -59,22 +59,22 @@ pub(crate) struct OnGpu<'a> {
 }
 
 impl<'a> Communicator<'a> {
-    /// Over that transport.
+    /// Over that transport, through the host.
     pub fn new(transport: &'a dyn Transport) -> Self {
         Self { transport, on_gpu: None, known: BTreeMap::new() }
     }
 
-    /// Of a rank that others reach on its GPU.
+    /// The same for a rank that others reach on its GPU.
     pub fn on_gpu(self, on_gpu: OnGpu<'a>) -> Self {
         Self { on_gpu: Some(on_gpu), ..self }
     }
 
-    /// Every member's numbers together, in every member's `data`.
+    /// All-reduces `data`: on return every member has all members' numbers combined.
     pub fn all_reduce(&mut self, members: &Members, data: &mut [f32], combine: Combine) -> Result<(), Fault> {
         self.perform(CollectiveKind::AllReduce, members, data, combine)
     }
 
-    /// Every member's `own`, of equal length, one after the other.
+    /// All-gathers: every member's `own`, of equal length, concatenated.
     pub fn all_gather(&mut self, members: &Members, own: &[f32]) -> Result<Vec<f32>, Fault> {
         let mut all = take_buffer(own.len() * members.ranks.len());
         all[own.len() * members.place..][..own.len()].copy_from_slice(own);
@@ -82,7 +82,7 @@ impl<'a> Communicator<'a> {
         Ok(all)
     }
 
-    /// This member's part of the sum of every member's `data`, which divides evenly and is used up.
+    /// Reduce-scatters: this member's part of the sum of every member's `data`, whose length the members divide.
     pub fn reduce_scatter(&mut self, members: &Members, mut data: Vec<f32>) -> Result<Vec<f32>, Fault> {
         self.perform(CollectiveKind::ReduceScatter, members, &mut data, Combine::Sum)?;
         let length = data.len() / members.ranks.len();
@@ -92,7 +92,7 @@ impl<'a> Communicator<'a> {
         Ok(own)
     }
 
-    /// To each member its message; what each of them sent, in their order. The messages may differ in length.
+    /// Sends each member its message. Returns what each of them sent, in their order. The messages may differ in length.
     pub fn all_to_all(
         &mut self,
         members: &Members,
@@ -110,7 +110,7 @@ impl<'a> Communicator<'a> {
         Ok(received)
     }
 
-    /// What the member at `root` has, to all.
+    /// Broadcasts the numbers of the member at `root`, which passes `own`.
     pub fn broadcast(
         &mut self,
         members: &Members,
@@ -171,7 +171,7 @@ impl<'a> Communicator<'a> {
         Ok(all)
     }
 
-    /// To a neighbour in the ring of the members; what came from the other one.
+    /// Sends to a neighbour in the ring of the members. Returns what the other neighbour sent.
     pub fn pass_on(
         &mut self,
         members: &Members,
@@ -231,7 +231,7 @@ impl<'a> Communicator<'a> {
 }
 
 impl OwnSteps {
-    /// A ring's.
+    /// Those of a ring.
     fn of(kind: CollectiveKind, members: &Members) -> Self {
         let layout = Layout::flat(members.ranks.len()).expect("a group has ranks");
         let steps = Ring.steps(kind, layout).expect("a ring reduces and gathers");
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::comm::transport::Mailboxes;
 
-    /// What each of `ranks` members makes of its numbers.
+    /// The results of `work` on each of `ranks` members.
     fn each<R: Send>(ranks: usize, work: impl Fn(&mut Communicator, &Members) -> R + Sync) -> Vec<R> {
         let mailboxes = Mailboxes::new(ranks);
         let work = |place| {

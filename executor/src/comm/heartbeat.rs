@@ -33,7 +33,7 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeats {
-    /// Over that many ranks.
+    /// Those of `ranks` ranks.
     pub fn new(ranks: usize, drill: Option<Drill>) -> Self {
         let heartbeat =
             |rank| Heartbeat { drill: drill.filter(|drill| drill.rank == rank), ..Heartbeat::default() };
@@ -211,7 +211,7 @@ impl Transport for BeatingTransport<'_> {
     }
 }
 
-/// Notices when nothing happens any more.
+/// Notices when no rank makes progress.
 pub(crate) struct Watchdog {
     limit: Duration,
     silence: Duration,

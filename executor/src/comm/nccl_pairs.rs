@@ -88,7 +88,7 @@ impl<'a> NcclPairs<'a> {
         }
     }
 
-    /// The tensor of a envelope, received on the selected stream, which must be the pair's.
+    /// The tensor with this envelope, received on the selected stream, which must be the pair's.
     pub fn receive(
         &mut self,
         device: &dyn Device,
@@ -149,8 +149,6 @@ mod tests {
     use crate::comm::transport::Mailboxes;
     use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::rc::Rc;
-    use trainwright_kernels::Threads;
-    use trainwright_kernels::cuda::Number;
     use trainwright_spec::program::Channel;
 
     fn gpus() -> DeviceKind {
@@ -166,14 +164,7 @@ mod tests {
     fn both<R: Send>(work: impl Fn(usize, &dyn Device, &mut NcclPairs) -> R + Sync) -> [R; 2] {
         let mailboxes = Mailboxes::new(2);
         let rank = |rank: usize| {
-            let opening = Opening {
-                local: rank,
-                threads: Threads::ONE,
-                number: Number::F32,
-                attention: None,
-                deterministic: false,
-            };
-            let device = (gpus().open)(opening).unwrap();
+            let device = (gpus().open)(Opening::plain(rank)).unwrap();
             let _here = CurrentDevice::set(Rc::clone(&device));
             let mut pairs = NcclPairs::new(&mailboxes, &[(0, 1)], rank, 5);
             let mut communicator = Communicator::new(&mailboxes);

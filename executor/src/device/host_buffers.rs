@@ -16,7 +16,7 @@ thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
 }
 
-/// A buffer of that length with any content.
+/// A buffer of that length, uninitialised.
 pub(crate) fn take_buffer(length: usize) -> Vec<f32> {
     let kept = POOL.with_borrow_mut(|pool| {
         *pool.out.entry(length).or_default() += 1;
@@ -25,8 +25,8 @@ pub(crate) fn take_buffer(length: usize) -> Vec<f32> {
     kept.unwrap_or_else(|| vec![0.0; length])
 }
 
-/// Keeps a buffer for the next who needs one of its length. As many are kept as were handed out: what was made elsewhere
-/// must not pile up.
+/// Keeps a buffer for the next `take_buffer` of its length. Not more are kept than were handed out, so that buffers made
+/// elsewhere do not pile up.
 pub(crate) fn return_buffer(data: Vec<f32>) {
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();

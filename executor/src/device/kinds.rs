@@ -84,6 +84,13 @@ pub(crate) struct Opening {
     pub deterministic: bool,
 }
 
+impl Opening {
+    /// The device of that number, for one thread in f32.
+    pub fn plain(local: usize) -> Self {
+        Self { local, threads: Threads::ONE, number: Number::F32, attention: None, deterministic: false }
+    }
+}
+
 /// Elements in 16 bytes, which kernels read and write at a time: 16 bytes are whole elements of every number type.
 const PACKS: usize = 8;
 

@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use trainwright_kernels::cuda::{Address, Number};
 
-/// Numbers that somebody owns.
+/// A buffer of numbers.
 #[derive(Debug)]
 pub(crate) enum Numbers {
     Host(Vec<f32>),
     Device(Owned),
 }
 
-/// Numbers in memory that only the device reads.
+/// A slice of memory that only the device reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceSlice {
     pub at: Address,
@@ -20,18 +20,18 @@ pub(crate) struct DeviceSlice {
     pub number: Number,
 }
 
-/// The same, given back to the rank's device in the end.
+/// The same as a buffer, which is freed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Owned(DeviceSlice);
 
-/// Numbers to read.
+/// A slice of numbers to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Slice<'a> {
     Host(&'a [f32]),
     Device(DeviceSlice),
 }
 
-/// Numbers to write.
+/// A slice of numbers to write.
 #[derive(Debug)]
 pub(crate) enum SliceMut<'a> {
     Host(&'a mut [f32]),
@@ -78,7 +78,7 @@ impl DeviceSlice {
 }
 
 impl Default for Numbers {
-    /// None.
+    /// An empty buffer.
     fn default() -> Self {
         Numbers::Host(Vec::new())
     }
@@ -91,7 +91,7 @@ impl From<Vec<f32>> for Numbers {
 }
 
 impl Numbers {
-    /// Those that a device has just given.
+    /// A buffer that a device has just allocated.
     pub fn on_device(on_device: DeviceSlice) -> Self {
         Numbers::Device(Owned(on_device))
     }
@@ -130,7 +130,7 @@ impl Numbers {
         }
     }
 
-    /// Those of the host.
+    /// The host's numbers.
     pub fn host(&self) -> &[f32] {
         self.slice().host()
     }
@@ -158,7 +158,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Those of the host.
+    /// The host's slice.
     pub fn host(self) -> &'a [f32] {
         match self {
             Slice::Host(data) => data,
@@ -166,7 +166,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Those of a device.
+    /// The device's slice.
     pub fn device(self) -> DeviceSlice {
         match self {
             Slice::Device(on_device) => on_device,
@@ -189,7 +189,7 @@ impl<'a> SliceMut<'a> {
         }
     }
 
-    /// The same for a while.
+    /// Reborrows the slice.
     pub fn again(&mut self) -> SliceMut<'_> {
         match self {
             SliceMut::Host(data) => SliceMut::Host(data),
@@ -197,7 +197,7 @@ impl<'a> SliceMut<'a> {
         }
     }
 
-    /// Parts of which each begins behind the one before.
+    /// Splits off disjoint parts, in ascending order.
     pub fn parts(self, ranges: impl IntoIterator<Item = Range<usize>>) -> Vec<Self> {
         let (mut parts, mut rest, mut at) = (Vec::new(), self, 0);
         for range in ranges {
@@ -217,7 +217,7 @@ impl<'a> SliceMut<'a> {
         }
     }
 
-    /// Those before a place and those from it on.
+    /// Splits the slice at an index.
     pub fn split_at(self, place: usize) -> [Self; 2] {
         match self {
             SliceMut::Host(data) => {
@@ -230,7 +230,7 @@ impl<'a> SliceMut<'a> {
         }
     }
 
-    /// Those of the host.
+    /// The host's slice.
     pub fn host(self) -> &'a mut [f32] {
         match self {
             SliceMut::Host(data) => data,
@@ -238,7 +238,7 @@ impl<'a> SliceMut<'a> {
         }
     }
 
-    /// Those of a device.
+    /// The device's slice.
     pub fn device(self) -> DeviceSlice {
         match self {
             SliceMut::Device(on_device) => on_device,

@@ -1,4 +1,4 @@
-//! Rows of numbers that several places of a rank may hold at once, and the memory they take.
+//! Tensors: matrices that several owners of a rank may share, and the bytes they take.
 
 use super::host_buffers::{return_buffer, take_buffer};
 use super::{self as device, Cpu, CurrentDevice, Device, Numbers, Slice, SliceMut};
@@ -41,7 +41,7 @@ impl Drop for Buffer {
     }
 }
 
-/// What computes on numbers where they are.
+/// The device of some numbers.
 fn device_of(slice: Slice) -> Rc<dyn Device> {
     match slice {
         Slice::Host(_) => Rc::new(Cpu { threads: Threads::ONE }),
@@ -57,19 +57,19 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// Of that content.
+    /// From that content.
     pub fn of(numbers: impl Into<Numbers>, width: usize) -> Self {
         let numbers = numbers.into();
         debug_assert!(numbers.len().is_multiple_of(width), "{} numbers in rows of {width}", numbers.len());
         Self { data: Rc::new(Buffer::new(numbers)), width }
     }
 
-    /// On a device, with any content.
+    /// Uninitialised on a device.
     pub fn any_on(device: &dyn Device, rows: usize, width: usize) -> Self {
         Self::of(device.any(rows * width, device.number()), width)
     }
 
-    /// What the host has, on a device.
+    /// Copies the host's numbers to a device.
     pub fn take_to(device: &dyn Device, data: Vec<f32>, width: usize) -> Self {
         Self::of(device.take(data, device.number()), width)
     }
@@ -81,7 +81,7 @@ impl Tensor {
         tensor
     }
 
-    /// The same in the host's memory.
+    /// Copied to the host.
     pub fn on_host(&self) -> Self {
         match self.slice() {
             Slice::Host(_) => self.clone(),
@@ -89,7 +89,7 @@ impl Tensor {
         }
     }
 
-    /// The same in memory of the host, once the selected stream of its device has copied it.
+    /// Copied to pinned memory of the host by the selected stream of its device.
     pub fn copied_to_host(&self, device: &dyn Device) -> Self {
         let on_device = self.slice().device();
         let mut numbers = device.any_on_host(on_device.length, on_device.number);
@@ -97,7 +97,7 @@ impl Tensor {
         Self::of(numbers, self.width)
     }
 
-    /// The same back from there.
+    /// Copied back from there by the selected stream.
     pub fn copied_back(&self, device: &dyn Device) -> Self {
         let on_device = self.slice().device();
         let mut numbers = device.any(on_device.length, on_device.number);
@@ -105,7 +105,7 @@ impl Tensor {
         Self::of(numbers, self.width)
     }
 
-    /// The same in a device's memory, if that is another one.
+    /// Moved to a device.
     pub fn onto(self, device: &dyn Device) -> Self {
         let width = self.width;
         Self::take_to(device, self.into_vec(), width)
@@ -118,7 +118,7 @@ impl Tensor {
         Self::of(data, width)
     }
 
-    /// A second one with the same content.
+    /// A copy with a buffer of its own.
     pub fn copy(&self) -> Self {
         match self.slice() {
             Slice::Host(own) => {
@@ -145,7 +145,7 @@ impl Tensor {
         own
     }
 
-    /// Tensors of as many rows, side by side.
+    /// Concatenates the columns of tensors with equally many rows.
     pub fn side_by_side(parts: &[&Tensor]) -> Self {
         let width = parts.iter().map(|part| part.width).sum();
         let device = device_of(parts[0].slice());
@@ -159,7 +159,7 @@ impl Tensor {
         whole
     }
 
-    /// Whether somebody else holds it too.
+    /// Whether it has another owner.
     pub fn is_shared(&self) -> bool {
         Rc::strong_count(&self.data) > 1
     }
@@ -179,7 +179,7 @@ impl Tensor {
         self.data.0.slice()
     }
 
-    /// The same to write; what other holders have stays as it is.
+    /// The numbers to write; other owners keep the old ones.
     pub fn slice_mut(&mut self) -> SliceMut<'_> {
         if Rc::get_mut(&mut self.data).is_none() {
             *self = self.copy();
@@ -192,12 +192,12 @@ impl Tensor {
         self.data.0.host()
     }
 
-    /// The host's numbers to write; what other holders have stays as it is.
+    /// The host's numbers to write; other owners keep the old ones.
     pub fn data_mut(&mut self) -> &mut [f32] {
         self.slice_mut().host()
     }
 
-    /// Rounds all numbers to such of bf16, where the host keeps them in more bits.
+    /// Rounds the host's f32 numbers to bf16.
     pub fn round_to_bf16(&mut self) {
         if let Slice::Host(data) = self.slice()
             && !elementwise::is_bf16(data)

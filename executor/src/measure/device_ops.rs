@@ -8,8 +8,6 @@ use crate::train::record::Record;
 use crate::train::run::run_plan;
 use crate::train::settings::{LearningRate, Records, Settings};
 use crate::train::timeline::timed_ops;
-use trainwright_kernels::Threads;
-use trainwright_kernels::cuda::Number;
 use trainwright_spec::cluster::DeviceProfile;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Work;
@@ -43,9 +41,7 @@ pub fn measure_ops(
     deterministic: bool,
 ) -> Result<MeasuredDevice, RunError> {
     (device.require)()?;
-    let opening =
-        Opening { local: 0, threads: Threads::ONE, number: Number::F32, attention: None, deterministic };
-    let opened = (device.open)(opening)
+    let opened = (device.open)(Opening { deterministic, ..Opening::plain(0) })
         .map_err(|fault| RunError::Device { name: device.name, reason: fault.to_string() })?;
     let [name, versions] = opened.about();
     drop(opened);

@@ -1,4 +1,4 @@
-//! Checkpoints that any plan can read: whole tensors with Hugging Face's names, in safetensors.
+//! Checkpoints that any plan can read: full tensors with Hugging Face's names, in safetensors.
 
 mod folder;
 mod hugging_face;

@@ -153,21 +153,14 @@ mod tests {
     use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::rc::Rc;
-    use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
 
     /// Whether each of two ranks has a graph after each of its steps, each of that many copies.
     fn graphs(copies: [&[usize]; 2]) -> [Vec<[bool; 2]>; 2] {
         let mailboxes = Mailboxes::new(2);
         let rank = |rank: usize| {
-            let opening = Opening {
-                local: rank,
-                threads: Threads::ONE,
-                number: Number::F32,
-                attention: None,
-                deterministic: false,
-            };
-            let device = (DeviceKind::from_name("emulated-gpus").unwrap().open)(opening).unwrap();
+            let device =
+                (DeviceKind::from_name("emulated-gpus").unwrap().open)(Opening::plain(rank)).unwrap();
             let _here = CurrentDevice::set(Rc::clone(&device));
             let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
             let members = Members { group: 3, ranks: vec![0, 1], place: rank };

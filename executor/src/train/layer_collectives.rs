@@ -1,7 +1,7 @@
-//! Weights and gradients of layers on their way between the ranks that hold the same.
+//! Collectives over the weights and gradients of layers, between the ranks that hold the same ones.
 //!
-//! Where the optimizer's state is divided, a rank owns one piece of every parameter. A message has the pieces of one owner
-//! next to each other, so that owner r's are chunk r of the tensor.
+//! If the optimizer's state is sharded, a rank owns one shard of every parameter. In a message the shards of one owner are
+//! neighbours, so that owner r's are chunk r of the message.
 
 use crate::comm::collective::Communicator;
 use crate::comm::members::Members;
@@ -16,8 +16,8 @@ use trainwright_kernels::cuda::Number;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::program::Axis;
 
-/// Sums a layer's gradients over the members: all of them, or for each its pieces. Where sets of ranks have the same
-/// pieces, they are summed over the sets behind that.
+/// Sums a layer's gradients over the members: an all-reduce, or a reduce-scatter that leaves each member the sums of its
+/// shards. If several sets of ranks have the same shards, these sums are then summed over the sets.
 pub(crate) fn reduce_gradients(
     device: &dyn Device,
     communicator: &mut Communicator,
@@ -44,19 +44,19 @@ pub(crate) fn reduce_gradients(
     let sums = match communicator.route(members) {
         Route::Host => {
             let mut message = take_buffer(range.len());
-            let whole = device.read(layer.gradients.full.slice());
+            let full = device.read(layer.gradients.full.slice());
             let mut at = 0;
             for owner in 0..members.ranks.len() {
-                for piece in pieces(layer, sharing, owner) {
-                    message[at..at + piece.len()].copy_from_slice(&whole[piece.clone()]);
-                    at += piece.len();
+                for shard in shards(layer, sharing, owner) {
+                    message[at..at + shard.len()].copy_from_slice(&full[shard.clone()]);
+                    at += shard.len();
                 }
             }
             device.take(communicator.reduce_scatter(members, message)?, Number::F32)
         }
         _ => {
-            let pieces = |owner| pieces(layer, sharing, owner);
-            communicator.sum_shards(device, members, layer.gradients.full.slice(), pieces)?
+            let shards = |owner| shards(layer, sharing, owner);
+            communicator.sum_shards(device, members, layer.gradients.full.slice(), shards)?
         }
     };
     match layer.has_replicas && sharing == Sharing::Dense {
@@ -66,7 +66,7 @@ pub(crate) fn reduce_gradients(
     Ok(())
 }
 
-/// Brings every member's pieces of a layer's weights to all.
+/// All-gathers the weights of a layer from every member's shards.
 pub(crate) fn gather_weights(
     device: &dyn Device,
     communicator: &mut Communicator,
@@ -76,7 +76,7 @@ pub(crate) fn gather_weights(
 ) -> Result<(), Fault> {
     let (ranks, sharing) = (members.ranks.len(), Sharing::of(axis));
     if communicator.route(members) != Route::Host {
-        return see_weights(device, communicator, members, sharing, layer);
+        return copy_weights(device, communicator, members, sharing, layer);
     }
     let mut own = Vec::new();
     layer.owned(|owned| {
@@ -90,9 +90,9 @@ pub(crate) fn gather_weights(
     let all = communicator.all_gather(members, &own)?;
     for (owner, data) in all.chunks_exact(all.len() / ranks).enumerate() {
         let mut at = 0;
-        for piece in pieces(layer, sharing, owner) {
-            let length = piece.len();
-            device.write(layer.full_weights(device).part(piece), &data[at..at + length]);
+        for shard in shards(layer, sharing, owner) {
+            let length = shard.len();
+            device.write(layer.full_weights(device).part(shard), &data[at..at + length]);
             at += length;
         }
     }
@@ -100,9 +100,8 @@ pub(crate) fn gather_weights(
     Ok(())
 }
 
-/// The same where members see each other's: each takes the others' pieces from where they keep them, which is where this
-/// one keeps its own.
-fn see_weights(
+/// The same on GPUs: each member copies the others' shards from the buffers in which they keep them, at the offsets of its own.
+fn copy_weights(
     device: &dyn Device,
     communicator: &mut Communicator,
     members: &Members,
@@ -112,21 +111,21 @@ fn see_weights(
     if layer.range(sharing).is_empty() {
         return Ok(());
     }
-    let whole = layer.full_weights(device).device();
-    // Who cannot look into the others' memory sends no more than it has to.
+    let full = layer.full_weights(device).device();
+    // NCCL cannot copy from the others' buffers: it sends the shards only.
     let packed = (communicator.route(members) == Route::Nccl && layer.weights.shard.is_none()).then(|| {
         let own: Vec<Range<usize>> = layer.parameters.iter().map(Parameter::own_shard).collect();
         let mut packed = device.any(own.iter().map(Range::len).sum(), device.number());
         let mut at = 0;
-        for piece in own {
-            let range = at..at + piece.len();
+        for shard in own {
+            let range = at..at + shard.len();
             at = range.end;
-            device.copy(packed.slice_mut().part(range), Slice::Device(whole).part(piece));
+            device.copy(packed.slice_mut().part(range), Slice::Device(full).part(shard));
         }
         packed
     });
     let kept = packed.as_ref().or(layer.weights.shard.as_ref()).map(|own| own.slice().device());
-    communicator.read_all(device, members, Slice::Device(kept.unwrap_or(whole)), |all| {
+    communicator.read_all(device, members, Slice::Device(kept.unwrap_or(full)), |all| {
         let others = |owner: &usize| kept.is_some() || *owner != members.place;
         for owner in (0..members.ranks.len()).filter(others) {
             let mut at = 0;
@@ -134,17 +133,17 @@ fn see_weights(
                 let own = at..at + parameter.shard_length();
                 at = own.end;
                 if parameter.sharing == sharing {
-                    let piece = parameter.shard(owner);
-                    let from = if kept.is_some() { own } else { piece.clone() };
-                    device.copy(SliceMut::Device(whole).part(piece), all[owner].part(from));
+                    let shard = parameter.shard(owner);
+                    let from = if kept.is_some() { own } else { shard.clone() };
+                    device.copy(SliceMut::Device(full).part(shard), all[owner].part(from));
                 }
             }
         }
     })
 }
 
-/// An owner's pieces in the layer's buffer.
-fn pieces(layer: &LayerState, sharing: Sharing, owner: usize) -> Vec<Range<usize>> {
+/// An owner's shards in the layer's buffer.
+fn shards(layer: &LayerState, sharing: Sharing, owner: usize) -> Vec<Range<usize>> {
     let own = layer.parameters.iter().filter(|parameter| parameter.sharing == sharing);
     own.map(|parameter| parameter.shard(owner)).collect()
 }

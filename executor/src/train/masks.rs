@@ -6,7 +6,7 @@ use crate::train::parameters::Layer;
 use trainwright_kernels::dropout::Dropout;
 use trainwright_spec::model::DropoutRates;
 
-/// Whose masks they are.
+/// The dropout masks of a microbatch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Masks {
     /// Of seed and step.
@@ -15,7 +15,7 @@ pub(crate) struct Masks {
     pub first_sequence: usize,
 }
 
-/// What elements are dropped of.
+/// Where elements are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dropped {
     /// What goes into the first block.
@@ -32,7 +32,7 @@ impl Masks {
         Self { key: mix(mix(seed ^ STREAM) ^ step as u64), first_sequence }
     }
 
-    /// What is dropped somewhere in a layer, if anything is.
+    /// The dropout at a site of a layer; `None` if its rate is 0.
     pub fn of(&self, rates: DropoutRates, layer: Layer, dropped: Dropped) -> Option<Dropout> {
         let (rate, site) = match dropped {
             Dropped::Embedding => (rates.embedding, 0),

@@ -14,7 +14,7 @@ use trainwright_spec::program::{Pass, Value};
 
 /// A collective over a tensor of a module.
 #[derive(Clone, Copy)]
-pub(crate) struct Move<'a> {
+pub(crate) struct ModuleCollective<'a> {
     pub device: &'a dyn Device,
     pub kind: CollectiveKind,
     pub members: &'a Members,
@@ -23,30 +23,34 @@ pub(crate) struct Move<'a> {
     pub pass: Pass,
 }
 
-impl Move<'_> {
+impl ModuleCollective<'_> {
     /// Performs it on what a frame holds.
     pub fn perform(&self, communicator: &mut Communicator, frame: &mut Frame) -> Result<(), Fault> {
         match (self.value, self.pass) {
             (Value::Input, Pass::Backward) => {
                 let input = frame.kept(self.place).input.clone().expect("forward kept the input");
-                let gathered = self.moved(communicator, input)?;
+                let gathered = self.reduced_or_gathered(communicator, input)?;
                 frame.kept(self.place).gathered = Some(gathered);
             }
             (Value::Input | Value::Output, _) => {
                 let flow = frame.take_flow();
-                frame.flow = Some(self.moved(communicator, flow)?);
+                frame.flow = Some(self.reduced_or_gathered(communicator, flow)?);
             }
             (Value::InputGradient | Value::OutputGradient, _) => {
                 let gradient = frame.take_gradient();
-                frame.gradient = Some(self.moved(communicator, gradient)?);
+                frame.gradient = Some(self.reduced_or_gathered(communicator, gradient)?);
             }
-            (Value::Statistic, _) => self.put_together(communicator, frame.kept(self.place))?,
+            (Value::Statistic, _) => self.join_statistics(communicator, frame.kept(self.place))?,
         }
         Ok(())
     }
 
-    /// What a tensor becomes. Tensor ranks hold neighbouring rows, so parts stand one behind the other.
-    fn moved(&self, communicator: &mut Communicator, mut tensor: Tensor) -> Result<Tensor, Fault> {
+    /// The result of the collective. Tensor ranks hold neighbouring rows, so their parts are concatenated.
+    fn reduced_or_gathered(
+        &self,
+        communicator: &mut Communicator,
+        mut tensor: Tensor,
+    ) -> Result<Tensor, Fault> {
         let (device, members, width) = (self.device, self.members, tensor.width());
         let on_host = communicator.route(members) == Route::Host;
         Ok(match self.kind {
@@ -66,16 +70,16 @@ impl Move<'_> {
             }
             CollectiveKind::ReduceScatter => {
                 let length = tensor.slice().len() / members.ranks.len();
-                #[expect(clippy::single_range_in_vec_init, reason = "a member has one piece")]
-                let piece = |place: usize| vec![length * place..length * (place + 1)];
-                Tensor::of(communicator.sum_shards(device, members, tensor.slice(), piece)?, width)
+                #[expect(clippy::single_range_in_vec_init, reason = "a member has one shard")]
+                let shard = |place: usize| vec![length * place..length * (place + 1)];
+                Tensor::of(communicator.sum_shards(device, members, tensor.slice(), shard)?, width)
             }
             other => unreachable!("{other} inside a layer is refused before a run"),
         })
     }
 
     /// The next of the three numbers of each token: the largest logit, with it the sums, then the target's logit.
-    fn put_together(&self, communicator: &mut Communicator, kept: &mut Kept) -> Result<(), Fault> {
+    fn join_statistics(&self, communicator: &mut Communicator, kept: &mut Kept) -> Result<(), Fault> {
         let (device, members) = (self.device, self.members);
         let LossSums { three, exchanged } = kept.own();
         let tokens = three.len() / 3;

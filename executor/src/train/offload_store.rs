@@ -14,7 +14,7 @@ use trainwright_kernels::cuda::Event;
 use trainwright_spec::plan::Offload;
 use trainwright_spec::program::Place;
 
-/// What a rank offloads, and its drive.
+/// The offload settings of a rank, and its drive.
 pub(crate) struct OffloadStore {
     offload: Offload,
     /// A file without a name, which is gone with the rank; `None` if nothing goes to a drive.

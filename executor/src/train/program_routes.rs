@@ -1,6 +1,7 @@
 //! Which routes the collectives and messages of a program take.
 
 use crate::comm::routes::{Route, Routes};
+use crate::train::groups::group_of;
 use crate::train::modules::is_stepwise;
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_spec::program::{Axis, Op, Program, RankProgram, Task, UpdateStep, Work};
@@ -69,11 +70,6 @@ pub(crate) fn routes_by_axis(routes: &Routes, program: &Program) -> BTreeMap<Axi
 fn ops_of<'a>(program: &'a Program, own: &RankProgram) -> impl Iterator<Item = &'a Op> + use<'a> {
     let segments: BTreeSet<usize> = own.calls.iter().map(|call| call.segment).collect();
     segments.into_iter().flat_map(|segment| &program.segments[segment].ops)
-}
-
-fn group_of(own: &RankProgram, axis: Axis) -> Option<usize> {
-    let at = Axis::ALL.iter().position(|other| *other == axis)?;
-    own.groups[at]
 }
 
 /// What a collective works on.

@@ -51,7 +51,7 @@ pub(crate) struct Rank<'a> {
     pub offload_store: OffloadStore,
     pub recorder: Recorder,
     pub device: Rc<dyn Device>,
-    /// Where it says what it is at.
+    /// Where it notes which op it runs.
     pub heartbeat: &'a Heartbeat,
     /// The microbatches between forward and the end of backward, by stage and number.
     pub frames: BTreeMap<(usize, usize), Frame>,
@@ -67,7 +67,7 @@ pub(crate) struct Rank<'a> {
     pub handed: BTreeMap<(Channel, usize), Tensor>,
 }
 
-/// What a rank knows of a step at its end.
+/// The result of a step on a rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct StepEnd {
     /// The sum of the losses of the tokens that it saw last.
@@ -178,7 +178,7 @@ impl Rank<'_> {
         calls.filter(|(_, call)| call.action.as_ref().is_some_and(makes)).map(|(number, _)| number).collect()
     }
 
-    /// The sum of the losses that the device has kept. What is no number went wrong in the call that made it.
+    /// The sum of the losses that the device has kept. A NaN is a fault of the call that made it.
     fn kept_loss(&self, calls: &[usize], kept: &StepNumbers) -> Result<f64, Fault> {
         if let Some((call, _)) = calls.iter().zip(&kept.losses).find(|(_, loss)| !loss.is_finite()) {
             let ops = self.shared.program.segments[self.program.calls[*call].segment].ops.len();
@@ -203,7 +203,7 @@ impl Rank<'_> {
     }
 }
 
-/// What weights and gradients take, where that changes in a step.
+/// Bytes of weights and of gradients, if they change during a step.
 fn state_bytes(sizes: &Sizes, state: &State) -> [usize; 2] {
     match sizes.divides {
         Divides::State => [0, 0],

@@ -4,7 +4,6 @@ use crate::device::Device;
 use crate::device::tensor::held_bytes;
 use crate::train::settings::Records;
 use std::time::Instant;
-use trainwright_spec::units::Seconds;
 
 /// The ops of a step in the order in which a rank ran them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -112,28 +111,11 @@ impl Recorder {
     }
 }
 
-/// What it takes to record an op, in the mean over many: a reading of the clock, and two entries in lists.
-pub fn recording_cost() -> Seconds {
-    const OPS: usize = 20_000;
-    let mut recorder = Recorder::new(Instant::now(), Records::LastStep);
-    // The lists of a run have room after the first step.
-    for _ in 0..2 {
-        recorder.begin(None);
-        (0..OPS).for_each(|op| recorder.ended(0, op, recorder.start(), [0, 0]));
-    }
-    let began = Instant::now();
-    recorder.begin(None);
-    (0..OPS).for_each(|op| recorder.ended(0, op, recorder.start(), [0, 0]));
-    Seconds::new(began.elapsed().as_secs_f64() / OPS as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::device::{DeviceKind, Opening};
     use std::time::Duration;
-    use trainwright_kernels::Threads;
-    use trainwright_kernels::cuda::Number;
 
     #[test]
     fn a_devices_times_do_not_move_with_what_the_host_does_before() {
@@ -142,14 +124,7 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening {
-            local: 0,
-            threads: Threads::ONE,
-            number: Number::F32,
-            attention: None,
-            deterministic: false,
-        };
-        let device = (kind.open)(opening).unwrap();
+        let device = (kind.open)(Opening::plain(0)).unwrap();
         let mut recorder = Recorder::new(Instant::now(), Records::LastStep);
         let before_begin = recorder.now();
         recorder.begin(Some(&*device));

@@ -1,4 +1,4 @@
-//! A run: a thread for each rank, step by step, and what they report.
+//! A run: a thread for each rank, their reports, and the outcome.
 //!
 //! ```text
 //! train ─► Run (supervise.rs) ─► a thread for each rank here (rank_thread.rs), and for each in another process (remote_ranks.rs)
@@ -40,10 +40,10 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, MemoryKind, Program};
 use trainwright_timeline::timeline::Timeline;
 
-/// A parameter's layer and name, and all its elements.
+/// All elements of each parameter, by layer and name.
 pub type FullWeights = BTreeMap<(Layer, ParameterName), Vec<f32>>;
 
-/// What a run leaves.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Each step.
@@ -58,11 +58,11 @@ pub struct Outcome {
     pub routes: BTreeMap<Axis, Route>,
     /// Whether a graph replaced launches on rank 0's GPU; `None` if ranks compute on processors.
     pub graph: Option<GraphUse>,
-    /// What ranks needed of their GPUs' memory: all of them, or where ranks are processes rank 0 alone; the same.
+    /// GPU memory of each rank of this process; empty if ranks compute on processors.
     pub device_memory: Vec<DeviceMemory>,
-    /// Whose kernels did attention on rank 0, and why not others', for people; the same.
+    /// Whose kernels did attention on rank 0, and why not others', for people; `None` if ranks compute on processors.
     pub attention: Option<String>,
-    /// Whether rank 0's GPU made nothing of which another run may have other bits; the same.
+    /// Whether rank 0's GPU gives the same bits in every run; `None` if ranks compute on processors.
     pub deterministic: Option<bool>,
 }
 
@@ -83,12 +83,14 @@ pub fn train(
 /// The outcome of a run.
 pub(crate) fn outcome(Ran { program, routes, steps, ends }: Ran, settings: &Settings) -> Outcome {
     let routes = routes_by_axis(&routes, &program);
-    let graph = ends.first().and_then(|end| end.graph.clone());
-    let device_memory = ends.iter().filter_map(|end| end.device_memory).collect();
-    let attention = ends.first().and_then(|end| end.attention.clone());
-    let deterministic = ends.first().and_then(|end| end.deterministic);
+    let first = ends.first().and_then(|end| end.here.as_ref());
+    let graph = first.and_then(|end| end.graph.clone());
+    let attention = first.and_then(|end| end.attention.clone());
+    let deterministic = first.and_then(|end| end.deterministic);
+    let here = || ends.iter().filter_map(|end| end.here.as_ref());
+    let device_memory = here().filter_map(|end| end.device_memory).collect();
+    let weights = settings.return_weights.then(|| full_weights(here().filter_map(|end| end.state.as_ref())));
     let resident: Vec<Vec<(MemoryKind, usize)>> = ends.iter().map(|end| end.resident.clone()).collect();
-    let weights = settings.return_weights.then(|| full_weights(&ends));
     let mut timelines: Vec<Timeline> =
         records_by_step(ends).iter().map(|records| timeline(&program, records, &resident)).collect();
     let last = timelines.pop().expect("a run has a step");
@@ -110,7 +112,7 @@ pub(crate) struct Ran {
     pub program: Program,
     pub routes: Routes,
     pub steps: Vec<StepReport>,
-    /// Of every rank; where ranks are processes, of rank 0's run alone.
+    /// Of every rank; in rank 0's process alone if ranks are processes.
     pub ends: Vec<RankEnd>,
 }
 
@@ -187,14 +189,14 @@ fn records_by_step(ends: Vec<RankEnd>) -> Vec<Vec<Record>> {
     by_step
 }
 
-fn full_weights(ends: &[RankEnd]) -> FullWeights {
-    let mut whole = FullWeights::new();
-    for (layer, state) in ends.iter().flat_map(|end| end.state.iter().flat_map(State::layers)) {
+fn full_weights<'a>(states: impl Iterator<Item = &'a State>) -> FullWeights {
+    let mut full = FullWeights::new();
+    for (layer, state) in states.flat_map(State::layers) {
         for (index, parameter) in state.parameters.iter().enumerate() {
             let [rows, columns] = parameter.full_shape;
             let key = (parameter.home(layer), parameter.name);
-            state.put(index, whole.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
+            state.put(index, full.entry(key).or_insert_with(|| vec![0.0; rows * columns]));
         }
     }
-    whole
+    full
 }

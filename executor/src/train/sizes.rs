@@ -61,7 +61,7 @@ pub(crate) struct Sizes {
     pub rounds: bool,
     /// Whether operands of the blocks' products are rounded to fp8.
     pub fp8: bool,
-    /// What else they divide.
+    /// Which part of the state they shard.
     pub divides: Divides,
     /// The gradient of the step's loss by that of one token: 1 / tokens of the step.
     pub token_weight: f32,
@@ -125,7 +125,7 @@ impl ExpertSizes {
     }
 }
 
-/// What each rank of the context axis has of a sequence.
+/// The positions of a sequence that each rank of the context axis has.
 fn positions(plan: &Plan) -> Arc<[Vec<Range<usize>>]> {
     let attention = &plan.model.blocks[0].block.attention;
     let layer = SharedAttention {
@@ -143,7 +143,7 @@ fn positions(plan: &Plan) -> Arc<[Vec<Range<usize>>]> {
     (0..plan.mesh.context).map(|rank| joined_ranges(scheme.positions(&layer, rank))).collect()
 }
 
-/// The same positions in as few ranges as there can be, ascending.
+/// The same positions in as few ranges as possible, ascending.
 fn joined_ranges(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::new();
@@ -157,7 +157,7 @@ fn joined_ranges(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
 }
 
 impl Sizes {
-    /// Those of `rank`.
+    /// The sizes of `rank`.
     pub fn of(plan: &Plan, rank: usize) -> Self {
         let tensor = plan.mesh.tensor;
         let cut = plan.tensor_scheme().parts(&plan.tensor_grid());
@@ -193,7 +193,7 @@ impl Sizes {
         }
     }
 
-    /// The same with parameters as a device wants them.
+    /// The same with a device's alignment of parameters.
     pub fn aligned(self, alignment: usize) -> Self {
         Self { alignment, ..self }
     }

@@ -2,13 +2,14 @@
 //!
 //! A collective runs from when its last member has come, and a message from when its sender has; what is before is waiting.
 
+use crate::train::groups::group_of;
 use crate::train::record::{HeldBytes, OpRecord, Record};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work};
 use trainwright_spec::units::{Bytes, Picoseconds};
 use trainwright_timeline::timeline::{Activity, CallTrack, MemoryChange, RankTrack, Span, Timeline};
 
-/// When what several ranks take part in can begin.
+/// When the ops in which several ranks take part can begin.
 #[derive(Default)]
 struct Arrivals {
     /// By group and number in the order of its collectives.
@@ -43,7 +44,6 @@ pub(crate) fn timeline(
         let mut spans = Vec::new();
         for op_record in &record.ops {
             let (op, begins) = arrivals.begins(program, rank, op_record, &mut counted);
-            let begins = begins.unwrap_or(op_record.start).clamp(op_record.start, op_record.end);
             let segment = rank.calls[op_record.call as usize].segment;
             let span = Span {
                 rank: index as u32,
@@ -64,36 +64,41 @@ pub(crate) fn timeline(
         }
         spans.sort_by_key(|span| (Stream::ALL.iter().position(|stream| *stream == span.stream), span.start));
         timeline.spans.extend(spans);
-        let change =
-            |kind, time, bytes| MemoryChange { rank: index as u32, kind, time, bytes: Bytes::new(bytes) };
-        let start =
-            resident[index].iter().map(|(kind, bytes)| change(*kind, Picoseconds::ZERO, *bytes as f64));
-        timeline.memory.extend(start);
-        let mut known = HeldBytes {
-            tensors: 0,
-            state: record.memory.first().map_or([0, 0], |_| whole(&resident[index])),
-        };
-        for (time, held) in &record.memory {
-            let kinds = [
-                (MemoryKind::Activations, held.tensors, known.tensors),
-                (MemoryKind::Weights, held.state[0], known.state[0]),
-                (MemoryKind::Gradients, held.state[1], known.state[1]),
-            ];
-            // If nothing of the state is sharded its size does not change.
-            let changing = if held.state == [0, 0] { 1 } else { kinds.len() };
-            for (kind, now, before) in
-                kinds.into_iter().take(changing).filter(|(_, now, before)| now != before)
-            {
-                timeline.memory.push(change(kind, at(*time), now as f64 - before as f64));
-            }
-            known = *held;
-        }
+        timeline.memory.extend(memory_changes(index as u32, record, &resident[index], at));
     }
     timeline
 }
 
+/// What a rank allocates and frees: what is resident at the start, then the changes during the step.
+fn memory_changes(
+    rank: u32,
+    record: &Record,
+    resident: &[(MemoryKind, usize)],
+    at: impl Fn(u64) -> Picoseconds,
+) -> Vec<MemoryChange> {
+    let change = |kind, time, bytes| MemoryChange { rank, kind, time, bytes: Bytes::new(bytes) };
+    let start = resident.iter().map(|(kind, bytes)| change(*kind, Picoseconds::ZERO, *bytes as f64));
+    let mut changes: Vec<MemoryChange> = start.collect();
+    let state = record.memory.first().map_or([0, 0], |_| resident_state(resident));
+    let mut known = HeldBytes { tensors: 0, state };
+    for (time, held) in &record.memory {
+        let kinds = [
+            (MemoryKind::Activations, held.tensors, known.tensors),
+            (MemoryKind::Weights, held.state[0], known.state[0]),
+            (MemoryKind::Gradients, held.state[1], known.state[1]),
+        ];
+        // If nothing of the state is sharded its size does not change.
+        let changing = if held.state == [0, 0] { 1 } else { kinds.len() };
+        for (kind, now, before) in kinds.into_iter().take(changing).filter(|(_, now, before)| now != before) {
+            changes.push(change(kind, at(*time), now as f64 - before as f64));
+        }
+        known = *held;
+    }
+    changes
+}
+
 /// Weights and gradients at the start of a run.
-fn whole(resident: &[(MemoryKind, usize)]) -> [usize; 2] {
+fn resident_state(resident: &[(MemoryKind, usize)]) -> [usize; 2] {
     [MemoryKind::Weights, MemoryKind::Gradients]
         .map(|kind| resident.iter().filter(|(own, _)| *own == kind).map(|(_, bytes)| bytes).sum())
 }
@@ -114,7 +119,6 @@ pub(crate) fn timed_ops<'a>(program: &'a Program, records: &[Record]) -> Vec<Tim
         let mut counted = BTreeMap::new();
         for op_record in &record.ops {
             let (op, begins) = arrivals.begins(program, rank, op_record, &mut counted);
-            let begins = begins.unwrap_or(op_record.start).clamp(op_record.start, op_record.end);
             let group = match op.work {
                 Work::Collective { axis, .. } => group_of(rank, axis),
                 _ => None,
@@ -143,12 +147,6 @@ fn activity(op: &Op) -> Activity {
     }
 }
 
-/// The group of a collective on a rank.
-fn group_of(rank: &RankProgram, axis: Axis) -> Option<usize> {
-    let at = Axis::ALL.iter().position(|other| *other == axis)?;
-    rank.groups[at]
-}
-
 impl Arrivals {
     fn of(program: &Program, records: &[Record]) -> Self {
         let mut arrivals = Self::default();
@@ -175,14 +173,14 @@ impl Arrivals {
         arrivals
     }
 
-    /// The op, and when it can begin if that depends on others.
+    /// The op, and when it could begin: its own start, or later if it waited for other ranks.
     fn begins<'a>(
         &self,
         program: &'a Program,
         rank: &RankProgram,
         op_record: &OpRecord,
         counted: &mut BTreeMap<usize, usize>,
-    ) -> (&'a Op, Option<u64>) {
+    ) -> (&'a Op, u64) {
         let call = &rank.calls[op_record.call as usize];
         let op = &program.segments[call.segment].ops[op_record.op as usize];
         let begins = match op.work {
@@ -198,6 +196,6 @@ impl Arrivals {
             }
             _ => None,
         };
-        (op, begins)
+        (op, begins.unwrap_or(op_record.start).clamp(op_record.start, op_record.end))
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a step: gradients of all ranks together, their norm, the optimizer.
+//! The update at the end of a step: gradients are reduced, clipped by their norm, and applied by the optimizer.
 
 use crate::comm::collective::{Combine, Communicator};
 use crate::comm::members::Members;
@@ -35,15 +35,15 @@ pub(crate) struct Update<'a> {
     pub step: usize,
     /// The sum of the squares of the gradients so far: of dense weights, and of experts on other ranks than those.
     squares: [f64; 2],
-    /// The same on a device that keeps it, until the norm is made of it.
+    /// The same on the device, if it stays there until the norm is made of it.
     kept: Option<Numbers>,
     /// Whether norm and factor stay on the device: the host steps for none of its weights.
     keeps: bool,
-    /// What gradients are still to be multiplied by, once that is known.
+    /// The factor that clips the gradients, once it is known.
     scale: Option<f32>,
-    /// Whether their norm is bounded.
+    /// Whether gradients are clipped.
     clips: bool,
-    /// By layer and parameter: what a layer-wise optimizer makes its ratios of, where that is summed over ranks.
+    /// By layer and parameter: the squares from which a layer-wise optimizer makes its ratios, if they are summed over ranks.
     ratios: Option<Vec<Squares>>,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Update<'a> {
         self.device.square_sums(all.each_ref().map(Vec::as_slice))
     }
 
-    /// Adds up what the members of a group have different parts of.
+    /// Sums the squares over the members of a group that hold different parts.
     fn sum_squares(
         &mut self,
         communicator: &mut Communicator,
@@ -184,7 +184,7 @@ impl<'a> Update<'a> {
         Ok(())
     }
 
-    /// What gradients are multiplied by so that their norm is within its bound.
+    /// The factor by which gradients are multiplied so that their norm is within its bound.
     fn gradient_scale(&mut self) -> Result<f32, Fault> {
         if let Some(scale) = self.scale {
             return Ok(scale);
@@ -208,7 +208,7 @@ impl<'a> Update<'a> {
         Ok(OptimizerStep { rule: self.rule(), rate, gradient_scale, number: self.step as u32 })
     }
 
-    /// What the optimizer changes: where weights are rounded, their master and what it is rounded to.
+    /// What the optimizer changes: the weights; if weights are rounded, the f32 master weights and their rounded copy.
     fn updated<'o>(&self, owned: Owned<'o>) -> Updated<'o> {
         let Owned { parameter, weights, gradients, moments } = owned;
         let is_scaled = parameter.decays();
@@ -221,8 +221,8 @@ impl<'a> Update<'a> {
         Updated { weights: master.slice_mut(), moments, rounded: Some(own.weights), ..own }
     }
 
-    /// The first half of a layer-wise optimizer's step: the squares of what is here of each tensor and its update. Of what
-    /// several ranks hold each has its share.
+    /// The first half of a layer-wise optimizer's step: the sums of squares of this rank's part of each tensor and of its update.
+    /// Ranks that hold the same elements count an equal share each.
     fn prepare(&mut self, state: &mut State) -> Result<Vec<Squares>, Fault> {
         let step = self.own_step()?;
         let mut tensors = Vec::new();
@@ -328,7 +328,7 @@ fn sum_whole(
     Ok(())
 }
 
-/// Sums what a visit shows in one message, on the device.
+/// Sums the slices that `visit` shows in one message, on the device.
 fn sum_together(
     device: &dyn Device,
     communicator: &mut Communicator,

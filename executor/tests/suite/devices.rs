@@ -134,10 +134,10 @@ fn ranks_on_gpus_of_their_own_train_as_one() {
     check(&[of("llama", [1, 1, 2], "zero3", false), of("gpt", [2, 2, 2], "zero1", true)]);
 }
 
-/// A step that a graph tells has the tokens, the rate and the corrections of its own number: the same bits come of it as of ops
-/// that are told one by one.
+/// A step that a graph replays has the tokens, the rate and the corrections of its own number: its bits are those of ops
+/// enqueued one by one.
 #[test]
-fn a_graph_tells_what_ops_would() {
+fn a_graph_replays_what_ops_do() {
     if !is_there() {
         return;
     }
@@ -151,9 +151,9 @@ fn a_graph_tells_what_ops_would() {
     let one = Draft { micro_batch: 4, ..emulated("gpt") };
     let two =
         Draft { mesh: [2, 1, 1], sequence_parallel: true, device: "emulated-gpus", ..emulated("llama") };
-    let eight = Draft { precision: Precision::Fp8, ..one.clone() };
-    for draft in [one, eight] {
-        // The first ones are told op by op until one is as the one before it, and so is the last one.
+    let fp8 = Draft { precision: Precision::Fp8, ..one.clone() };
+    for draft in [one, fp8] {
+        // The first ones are enqueued op by op until one equals the one before it, and so is the last one.
         let [with, without] = [true, false].map(|graph| run(&draft, graph, 7));
         assert!(matches!(with.graph, Some(GraphUse::From(4 | 5))), "{draft:?}: {:?}", with.graph);
         assert_eq!(without.graph, Some(GraphUse::No("it was turned off".into())));
@@ -170,7 +170,7 @@ fn a_graph_tells_what_ops_would() {
     let refused =
         |device| run(&Draft { micro_batch: 8, device, ..two.clone() }, true, 1).graph.unwrap().to_string();
     assert_eq!(refused("emulated"), "no, because ranks share a GPU and wait for each other there");
-    // Those of processes are tested where ranks meet as processes do.
+    // Those of processes are tested in the library, with ranks connected as processes are.
     let expected = "no, because several GPUs of one process communicate by NCCL: start a process for each GPU (`--transport tcp`)";
     assert_eq!(refused("emulated-gpus"), expected);
 }
@@ -184,7 +184,7 @@ fn optimizers() {
     let parts = Draft { mesh: [1, 1, 2], data_sharding: "zero3", micro_batch: 4, ..emulated("gpt") };
     let whole = Draft { micro_batch: 8, ..emulated("gpt") };
     let of = |optimizer| Draft { optimizer, ..whole.clone() };
-    // Ratios of whole tensors are made on the device, those of parts by the host.
+    // Ratios of full tensors are made on the device, those of parts by the host.
     check(&[Draft { optimizer: "lars", ..parts }, of("adam"), of("lamb")]);
 }
 
@@ -278,7 +278,7 @@ fn sixteen_bits() {
 /// Products of numbers of 8 bits; on the CPU of numbers in 32 bits that are rounded to the same. What rounds up on one and down
 /// on the other is small beside what fp8 does to the first step.
 #[test]
-fn eight_bits() {
+fn fp8() {
     if !is_there() {
         return;
     }
@@ -300,7 +300,7 @@ fn eight_bits() {
     check_apart(&[gpt, llama, tensor, stages], EIGHT_BITS);
 }
 
-/// Where a library has fused kernels for it, attention is left to it, also among the work that a graph tells; the rest is ours.
+/// Where a library has fused kernels for it, attention is left to it, also among the work that a graph replays; the rest is ours.
 #[test]
 fn attention_by_a_library() {
     if !is_there() {
@@ -321,9 +321,9 @@ fn attention_by_a_library() {
     assert_eq!(is_deterministic(&Draft { attention: None, ..gpt.clone() }), Some(true));
     assert_eq!(is_deterministic(&Draft { device: "cpu", ..gpt.clone() }), None);
 
-    let told = |draft: Draft| Draft { steps: 1, ..draft }.train().unwrap().attention.unwrap();
-    assert_eq!(told(Draft { attention: None, ..gpt.clone() }), "own");
-    assert_eq!(told(Draft { precision: Precision::Fp32, ..gpt }), "own, because the plan is in fp32");
+    let used = |draft: Draft| Draft { steps: 1, ..draft }.train().unwrap().attention.unwrap();
+    assert_eq!(used(Draft { attention: None, ..gpt.clone() }), "own");
+    assert_eq!(used(Draft { precision: Precision::Fp32, ..gpt }), "own, because the plan is in fp32");
     let many = Draft { steps: 6, ..llama }.train().unwrap();
     assert!(matches!(many.graph, Some(GraphUse::From(4 | 5))), "{:?}", many.graph);
     assert_eq!(many.attention.as_deref(), Some("cuDNN, emulated"));
@@ -379,6 +379,6 @@ fn what_a_gpu_cannot_do_yet_is_refused_by_name() {
     let offload = Offload { optimizer: place, gradients: place, ..Offload::default() };
     assert_eq!(refused(Draft { offload, ..emulated("gpt") }), "offload");
     // Half of a feed-forward layer that is 48 wide.
-    let eight = Draft { precision: Precision::Fp8, mesh: [2, 1, 1], ..emulated("llama") };
-    assert_eq!(refused(eight), "model.blocks.mlp.width");
+    let fp8 = Draft { precision: Precision::Fp8, mesh: [2, 1, 1], ..emulated("llama") };
+    assert_eq!(refused(fp8), "model.blocks.mlp.width");
 }

@@ -1,4 +1,4 @@
-//! Ranks that die, hang and meet numbers that are none: the run ends soon, says who it was, and can go on afterwards.
+//! Ranks that die, hang or get NaN: the run ends soon, names the rank, and can be resumed.
 
 use crate::drafts::{Draft, settings, tokens};
 use crate::long::cases;

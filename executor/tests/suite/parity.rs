@@ -325,7 +325,7 @@ pub const EIGHT_BITS: Tolerance = Tolerance { losses: 3e-4, weights: 0.01, biase
 
 /// In fp8 each rank's part of a tensor has a scale of its own, and what is rounded up on one way is rounded down on another.
 #[test]
-fn eight_bits() {
+fn fp8() {
     let precision = Precision::Fp8;
     let mut drafts = Vec::new();
     for model in MODELS {

@@ -44,7 +44,7 @@ impl Communicator<'_> {
         device.check()
     }
 
-    /// Every member's numbers together, in every member's.
+    /// All-reduces `numbers`: the sum of every member's, on every member.
     pub fn sum(&mut self, device: &dyn Device, members: &Members, numbers: SliceMut) -> Result<(), Fault> {
         let route = self.route(members);
         // What is offloaded is on no member's device.
@@ -83,13 +83,13 @@ impl Communicator<'_> {
         device: &dyn Device,
         members: &Members,
         numbers: Slice,
-        pieces: impl Fn(usize) -> Vec<Range<usize>>,
+        shards: impl Fn(usize) -> Vec<Range<usize>>,
     ) -> Result<Numbers, Fault> {
-        let (own, mine) = (numbers.device(), pieces(members.place));
+        let (own, mine) = (numbers.device(), shards(members.place));
         let count = mine.iter().map(Range::len).sum();
         let mut sums = device.any(count, own.number);
         if self.route(members) == Route::Nccl {
-            let all: Vec<Range<usize>> = (0..members.ranks.len()).flat_map(pieces).collect();
+            let all: Vec<Range<usize>> = (0..members.ranks.len()).flat_map(shards).collect();
             let message = together(device, own, &all);
             let from = message.as_ref().map_or(own, |message| message.slice().device()).at;
             let sum = Collective::ReduceScatter { from, to: sums.slice().device().at, count };
@@ -98,16 +98,16 @@ impl Communicator<'_> {
         }
         let all = self.exchange(device, members, own)?;
         let mut at = 0;
-        for piece in &mine {
-            let range = at..at + piece.len();
+        for shard in &mine {
+            let range = at..at + shard.len();
             at = range.end;
-            device.sum(sums.slice_mut().part(range), &parts(&all, piece));
+            device.sum(sums.slice_mut().part(range), &parts(&all, shard));
         }
         self.exchange(device, members, own)?;
         Ok(sums)
     }
 
-    /// Every member's numbers, one behind the other.
+    /// All-gathers: every member's numbers, concatenated.
     pub fn gather(&mut self, device: &dyn Device, members: &Members, own: Slice) -> Result<Numbers, Fault> {
         let own = own.device();
         let mut all = device.any(own.length * members.ranks.len(), own.number);
@@ -162,7 +162,7 @@ impl Communicator<'_> {
         pairs.into_iter().try_for_each(|members| self.enter(device, &members))
     }
 
-    /// The device's stream for messages from one rank to another, if it is not that of all messages.
+    /// The device's stream for messages from one rank to another, if they have one of their own.
     pub fn stream(&self, ends: Endpoints) -> Option<usize> {
         self.on_gpu.as_ref()?.pairs.stream(ends)
     }
@@ -177,7 +177,7 @@ impl Communicator<'_> {
         }
     }
 
-    /// The next tensor on a envelope.
+    /// The next tensor with this envelope.
     pub fn receive(
         &mut self,
         device: &dyn Device,
@@ -202,17 +202,17 @@ impl Communicator<'_> {
 }
 
 /// Shards in one buffer; `None` if they are neighbours already.
-fn together(device: &dyn Device, numbers: DeviceSlice, pieces: &[Range<usize>]) -> Option<Numbers> {
-    let ends = [0].into_iter().chain(pieces.iter().map(|piece| piece.end));
-    if pieces.iter().zip(ends).all(|(piece, end)| piece.start == end) {
+fn together(device: &dyn Device, numbers: DeviceSlice, shards: &[Range<usize>]) -> Option<Numbers> {
+    let ends = [0].into_iter().chain(shards.iter().map(|shard| shard.end));
+    if shards.iter().zip(ends).all(|(shard, end)| shard.start == end) {
         return None;
     }
-    let mut all = device.any(pieces.iter().map(Range::len).sum(), numbers.number);
+    let mut all = device.any(shards.iter().map(Range::len).sum(), numbers.number);
     let mut at = 0;
-    for piece in pieces {
-        let range = at..at + piece.len();
+    for shard in shards {
+        let range = at..at + shard.len();
         at = range.end;
-        device.copy(all.slice_mut().part(range), Slice::Device(numbers).part(piece.clone()));
+        device.copy(all.slice_mut().part(range), Slice::Device(numbers).part(shard.clone()));
     }
     Some(all)
 }

@@ -39,12 +39,12 @@ impl<M> Mailboxes<M> {
         mailbox.changed.notify_one();
     }
 
-    /// The next message on a envelope, if it is there.
+    /// The next message with this envelope, if it is there.
     pub fn try_take(&self, envelope: Envelope) -> Option<M> {
         self.0[envelope.to].lock().messages.get_mut(&envelope).and_then(VecDeque::pop_front)
     }
 
-    /// Waits for the next message on a envelope; `Aborted` once some rank has called `end`.
+    /// Waits for the next message with this envelope; `Aborted` once some rank has called `end`.
     pub fn take(&self, envelope: Envelope) -> Result<M, Fault> {
         let mailbox = &self.0[envelope.to];
         let mut content = mailbox.lock();

@@ -159,7 +159,6 @@ mod tests {
     use super::*;
     use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::rc::Rc;
-    use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
 
     #[test]
@@ -169,13 +168,7 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening {
-            local: 0,
-            threads: Threads::ONE,
-            number: Number::Bf16,
-            attention: None,
-            deterministic: false,
-        };
+        let opening = Opening { number: Number::Bf16, ..Opening::plain(0) };
         let device = (kind.open)(opening).unwrap();
         let _here = CurrentDevice::set(Rc::clone(&device));
         // None, one, more than a tile of rows.

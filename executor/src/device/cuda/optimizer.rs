@@ -192,13 +192,7 @@ mod tests {
 
     #[test]
     fn all_tensors_at_once_step_as_each_alone() {
-        let opening = Opening {
-            local: 0,
-            threads: Threads::ONE,
-            number: Number::Bf16,
-            attention: None,
-            deterministic: false,
-        };
+        let opening = Opening { number: Number::Bf16, ..Opening::plain(0) };
         let Ok(device) = super::super::open_emulator(opening) else {
             println!("skipped: no emulator");
             return;

@@ -221,7 +221,6 @@ impl StepOps for Cuda {
 mod tests {
     use crate::device::{CurrentDevice, DeviceKind, Opening};
     use std::rc::Rc;
-    use trainwright_kernels::Threads;
     use trainwright_kernels::cuda::Number;
 
     #[test]
@@ -231,14 +230,7 @@ mod tests {
             println!("skipped: {error}");
             return;
         }
-        let opening = Opening {
-            local: 0,
-            threads: Threads::ONE,
-            number: Number::F32,
-            attention: None,
-            deterministic: false,
-        };
-        let device = (kind.open)(opening).unwrap();
+        let device = (kind.open)(Opening::plain(0)).unwrap();
         let _here = CurrentDevice::set(Rc::clone(&device));
         let [from, mut to] = [1.0, 2.0].map(|value| device.take(vec![value; 8], Number::F32));
         let mut step = |copies: usize| {

@@ -1,6 +1,6 @@
-//! Saving: every rank's pieces come to rank 0 parameter by parameter, and it writes them whole.
+//! Saving: every rank sends its shards to rank 0, parameter by parameter, which writes full tensors.
 //!
-//! A checkpoint does not know how it was divided, so any plan can read it.
+//! A checkpoint does not depend on how the state was sharded, so any plan can read it.
 
 use super::folder::{Draft, Trainer};
 use super::hugging_face;
@@ -19,7 +19,7 @@ use crate::train::state::State;
 use std::collections::BTreeMap;
 use trainwright_spec::plan::Plan;
 
-/// Who has which part of a parameter.
+/// Which rank has which part of a parameter.
 #[derive(Debug)]
 struct Part {
     rank: usize,
@@ -43,7 +43,7 @@ impl Inventory {
     }
 }
 
-/// What a save needs to know; the same for all ranks.
+/// The inputs of a save.
 pub(crate) struct Saver<'a> {
     pub plan: &'a Plan,
     pub tokens: &'a Tokens,
@@ -72,18 +72,18 @@ impl Saver<'_> {
         }
         for part in self.inventory.0.values().flatten().filter(|part| part.rank == rank) {
             self.transport.receive_bytes(Envelope { from: 0, to: rank, tag: Tag::Group(self.group) })?;
-            let piece = state.layer_mut(part.layer).piece(self.device, part.parameter.name);
-            self.transport.send(Envelope { from: rank, to: 0, tag: Tag::Group(self.group) }, piece);
+            let shard = state.layer_mut(part.layer).shard(self.device, part.parameter.name);
+            self.transport.send(Envelope { from: rank, to: 0, tag: Tag::Group(self.group) }, shard);
         }
         Ok(())
     }
 
     /// A part of a parameter: its weights, then each of its moments.
-    fn piece(&self, part: &Part, state: &mut State) -> Result<Vec<f32>, Fault> {
+    fn shard(&self, part: &Part, state: &mut State) -> Result<Vec<f32>, Fault> {
         if part.rank == 0 {
-            return Ok(state.layer_mut(part.layer).piece(self.device, part.parameter.name));
+            return Ok(state.layer_mut(part.layer).shard(self.device, part.parameter.name));
         }
-        // Who has it waits to be asked, so that no more than one parameter is on its way.
+        // The owner waits to be asked, so that no more than one parameter is in flight.
         let tag = Tag::Group(self.group);
         self.transport.send_bytes(Envelope { from: 0, to: part.rank, tag }, Vec::new());
         self.transport.receive(Envelope { from: part.rank, to: 0, tag })
@@ -115,10 +115,10 @@ impl Saver<'_> {
             let mut wholes = vec![vec![0.0; rows * columns]; 1 + names.len()];
             self.heartbeat.beat();
             for part in *parts {
-                let pieces = self.piece(part, state)?;
+                let shards = self.shard(part, state)?;
                 let length = part.parameter.shard_length();
-                for (whole, piece) in wholes.iter_mut().zip(pieces.chunks_exact(length)) {
-                    part.parameter.spread(piece, whole);
+                for (whole, shard) in wholes.iter_mut().zip(shards.chunks_exact(length)) {
+                    part.parameter.spread(shard, whole);
                 }
             }
             for tensor in stored {

@@ -341,19 +341,19 @@ impl Part {
     /// Parts of other positions as one, in the order of the positions.
     fn together(sizes: &Sizes, parts: Vec<(Vec<Range<usize>>, Vec<f32>)>, width: usize) -> Self {
         let row = sizes.batch * width;
-        let mut pieces: Vec<(Range<usize>, &[f32])> = Vec::new();
+        let mut slices: Vec<(Range<usize>, &[f32])> = Vec::new();
         for (positions, data) in &parts {
             let mut rest: &[f32] = data;
             for range in positions {
                 let (own, behind) = rest.split_at(range.len() * row);
-                pieces.push((range.clone(), own));
+                slices.push((range.clone(), own));
                 rest = behind;
             }
         }
-        pieces.sort_by_key(|(range, _)| range.start);
+        slices.sort_by_key(|(range, _)| range.start);
         let mut positions: Vec<Range<usize>> = Vec::new();
         let mut data = Vec::new();
-        for (range, own) in pieces {
+        for (range, own) in slices {
             data.extend_from_slice(own);
             match positions.last_mut().filter(|last| last.end == range.start) {
                 Some(last) => last.end = range.end,

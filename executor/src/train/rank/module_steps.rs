@@ -1,13 +1,18 @@
 //! A step of a module: a piece of forward or backward, or one of those that the program lists.
 
 use super::Rank;
+use crate::device::Device;
 use crate::device::tensor::Tensor;
 use crate::error::Fault;
-use crate::train::frame::{Frame, ModulePlace};
+use crate::train::frame::Frame;
+use crate::train::groups::place_of;
 use crate::train::instruction::{ModuleStep, has_product};
-use crate::train::module_collectives::Move;
+use crate::train::module_collectives::ModuleCollective;
 use crate::train::modules::{Among, Step, operator, stepwise};
-use trainwright_spec::program::{Axis, Does, Op, Pass, Work};
+use crate::train::run_context::RunContext;
+use crate::train::sizes::Sizes;
+use crate::train::state::State;
+use trainwright_spec::program::{Does, Op, Pass, Work};
 
 impl Rank<'_> {
     /// A step of a module, and what stands before its first and behind its last one.
@@ -25,10 +30,10 @@ impl Rank<'_> {
         match (does, op.work) {
             _ if step.in_steps => self.in_steps(op, step, frame)?,
             (Does::Move(value), Work::Collective { kind, axis, .. }) => {
-                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
-                let members = self.groups[at].as_ref().expect("a collective has a group");
-                let moving = Move { device: &*self.device, kind, members, place, value, pass: op.pass };
-                moving.perform(&mut self.communicator, frame)?;
+                let members = self.groups[place_of(axis)].as_ref().expect("a collective has a group");
+                let collective =
+                    ModuleCollective { device: &*self.device, kind, members, place, value, pass: op.pass };
+                collective.perform(&mut self.communicator, frame)?;
             }
             _ => self.compute(op.pass, step, frame),
         }
@@ -51,26 +56,13 @@ impl Rank<'_> {
     /// A step of a module whose steps the program lists.
     fn in_steps(&mut self, op: &Op, own: ModuleStep, frame: &mut Frame) -> Result<(), Fault> {
         let module = stepwise(own.place.1).expect("unknown modules are refused before a run");
-        let mut keeps = own.keeps;
-        // What runs again is kept then.
-        keeps.rest |= op.pass == Pass::Recompute;
-        let mut step = Step {
-            sizes: &self.sizes,
-            model: &self.shared.plan.model,
-            state: &mut self.state,
-            frame,
-            place: own.place,
-            keeps,
-            adds_in_norm: false,
-            device: &*self.device,
-        };
+        let mut step = step(&self.sizes, self.shared, &mut self.state, &*self.device, (op.pass, own), frame);
         if own.begins {
             module.begin(&mut step, op.pass);
         }
         let among = match op.work {
             Work::Collective { kind, axis, .. } => {
-                let at = Axis::ALL.iter().position(|other| *other == axis).expect("every axis is listed");
-                let members = self.groups[at].as_ref().expect("a collective has a group");
+                let members = self.groups[place_of(axis)].as_ref().expect("a collective has a group");
                 Some(Among { kind, axis, members, communicator: &mut self.communicator })
             }
             _ => None,
@@ -82,21 +74,10 @@ impl Rank<'_> {
         Ok(())
     }
 
+    /// A module that runs in one piece, or the gradient of its weights.
     fn compute(&mut self, pass: Pass, own: ModuleStep, frame: &mut Frame) {
         let operator = operator(own.place.1).expect("unknown modules are refused before a run");
-        let mut keeps = own.keeps;
-        // What runs again is kept then.
-        keeps.rest |= pass == Pass::Recompute;
-        let mut step = Step {
-            sizes: &self.sizes,
-            model: &self.shared.plan.model,
-            state: &mut self.state,
-            frame,
-            place: own.place,
-            keeps,
-            adds_in_norm: own.adds_in_norm,
-            device: &*self.device,
-        };
+        let mut step = step(&self.sizes, self.shared, &mut self.state, &*self.device, (pass, own), frame);
         match (own.does, pass) {
             (Does::Run, Pass::Forward | Pass::Recompute) => {
                 let input = step.frame.take_flow();
@@ -105,24 +86,32 @@ impl Rank<'_> {
             }
             (Does::Run, _) => {
                 let gradient = step.frame.take_gradient();
-                if !own.ends {
+                // The gradients of its weights may be the business of a later step or call.
+                if !own.ends || has_product(own.place.1) {
                     step.kept().output_gradient = Some(gradient.clone());
                 }
-                keep_for_weight(&mut step, own.place, &gradient);
                 step.frame.gradient = operator.backward(&mut step, gradient);
             }
             (Does::WeightGradient, _) => operator.weight_gradient(&mut step),
             (Does::VectorGradient, _) => operator.vector_gradient(&mut step),
-            // The kernels write in the layout that the next one reads, and products make their operands.
+            // The kernels write in the layout that the next one reads, and products quantise their operands.
             (Does::Arrange | Does::Quantise, _) => {}
             (other, _) => unreachable!("{other:?} is a step of a module that runs in steps"),
         }
     }
 }
 
-/// A product's weight may be the business of a later call.
-fn keep_for_weight(step: &mut Step, place: ModulePlace, gradient: &Tensor) {
-    if has_product(place.1) {
-        step.kept().output_gradient = Some(gradient.clone());
-    }
+/// What a module's step works on, of a rank and a frame.
+fn step<'r>(
+    sizes: &'r Sizes,
+    shared: &'r RunContext,
+    state: &'r mut State,
+    device: &'r dyn Device,
+    (pass, own): (Pass, ModuleStep),
+    frame: &'r mut Frame,
+) -> Step<'r> {
+    let ModuleStep { place, mut keeps, adds_in_norm, .. } = own;
+    // What runs again is kept then.
+    keeps.rest |= pass == Pass::Recompute;
+    Step { sizes, model: &shared.plan.model, state, frame, place, keeps, adds_in_norm, device }
 }

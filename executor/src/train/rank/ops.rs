@@ -6,6 +6,7 @@ use crate::comm::transport::{Envelope, Tag};
 use crate::device::stream_of;
 use crate::error::Fault;
 use crate::train::frame::Frame;
+use crate::train::groups::place_of;
 use crate::train::instruction::Instruction;
 use crate::train::layer_collectives::{gather_weights, reduce_gradients};
 use crate::train::parameters::Layer;
@@ -15,8 +16,7 @@ use trainwright_spec::schedule::Action;
 
 impl Rank<'_> {
     fn members(&self, axis: Axis) -> Option<&Members> {
-        let at = Axis::ALL.iter().position(|other| *other == axis)?;
-        self.groups[at].as_ref()
+        self.groups[place_of(axis)].as_ref()
     }
 
     pub(super) fn update(&mut self, op: &Op, update: &mut Update) -> Result<(), Fault> {

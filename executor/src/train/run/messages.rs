@@ -27,16 +27,19 @@ pub(crate) struct StepMessage {
 pub(crate) struct RankEnd {
     /// Of each step that was kept; the last one is the last step's.
     pub records: Vec<Record>,
+    /// Bytes of weights, gradients and moments.
     pub resident: Vec<(MemoryKind, usize)>,
-    /// If weights were asked for; `None` for a rank in another process.
+    /// `None` for a rank of another process.
+    pub here: Option<LocalEnd>,
+}
+
+/// What only a rank of this process leaves.
+pub(crate) struct LocalEnd {
+    /// If weights were asked for.
     pub state: Option<State>,
-    /// `None` for a rank in another process.
     pub graph: Option<GraphUse>,
-    /// The same.
     pub device_memory: Option<DeviceMemory>,
-    /// The same.
     pub attention: Option<String>,
-    /// The same.
     pub deterministic: Option<bool>,
 }
 
@@ -55,7 +58,7 @@ pub(crate) fn step_to_bytes(message: &StepMessage) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// The same, read by rank 0.
+/// The inverse of `step_to_bytes`; `None` if the bytes are none.
 pub(crate) fn step_from_bytes(rank: usize, bytes: &[u8]) -> Option<StepMessage> {
     let mut words = Words(bytes);
     let step = words.next()? as usize;
@@ -84,7 +87,7 @@ pub(crate) fn end_to_bytes(end: &RankEnd) -> Vec<u8> {
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// The same, read by rank 0.
+/// The inverse of `end_to_bytes`; `None` if the bytes are none.
 pub(crate) fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
     let mut words = Words(bytes);
     let resident = words.list(|words| {
@@ -103,15 +106,7 @@ pub(crate) fn end_from_bytes(bytes: &[u8]) -> Option<RankEnd> {
         })?;
         Some(Record { ops, memory })
     })?;
-    Some(RankEnd {
-        records,
-        resident,
-        state: None,
-        graph: None,
-        device_memory: None,
-        attention: None,
-        deterministic: None,
-    })
+    Some(RankEnd { records, resident, here: None })
 }
 
 /// Words of 64 bits that are still to be read.
@@ -146,15 +141,8 @@ mod tests {
             Record::default(),
         ];
         let resident = vec![(MemoryKind::Weights, 12), (MemoryKind::Optimizer, 24)];
-        let bytes = end_to_bytes(&RankEnd {
-            records: records.clone(),
-            resident: resident.clone(),
-            state: None,
-            graph: None,
-            device_memory: None,
-            attention: None,
-            deterministic: None,
-        });
+        let bytes =
+            end_to_bytes(&RankEnd { records: records.clone(), resident: resident.clone(), here: None });
         let read = end_from_bytes(&bytes).unwrap();
         assert_eq!((read.records, read.resident), (records, resident));
         assert!(end_from_bytes(&bytes[..bytes.len() - 1]).is_none());

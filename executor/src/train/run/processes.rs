@@ -1,4 +1,4 @@
-//! A run whose ranks are processes: one rank here, the others wherever they are.
+//! A run whose ranks are processes, on one or several machines.
 
 use super::{Outcome, StepReport, outcome, run_ranks};
 use crate::comm::local_ranks::LocalRanks;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use trainwright_spec::plan::Plan;
 
-/// Trains as the rank of a run that this process is; `progress` gets each step on rank 0. The outcome is rank 0's:
+/// Trains as this process's rank of a run; `progress` gets each step on rank 0. The outcome is rank 0's:
 /// the others have none.
 ///
 /// # Errors
@@ -49,7 +49,7 @@ pub fn train_in_processes(
     Ok((place.rank == 0).then(|| outcome(ran, settings)))
 }
 
-/// A number that two runs share only if they do the same.
+/// A hash of what a run does, which all its processes share.
 ///
 /// Source: Fowler, Noll & Vo, FNV-1a with 64 bits.
 fn fingerprint(plan: &Plan, tokens: &Tokens, settings: &Settings) -> u64 {

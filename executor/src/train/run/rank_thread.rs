@@ -1,16 +1,16 @@
-//! What the thread of a rank does: it begins, trains step by step, saves, and says how it ended.
+//! The thread of a rank: it loads the state, trains step by step, saves, and reports its end.
 
-use super::messages::{Message, RankEnd, StepMessage};
+use super::messages::{LocalEnd, Message, RankEnd, StepMessage};
 use super::supervise::{Run, loader};
 use crate::comm::collective::{Communicator, OnGpu};
 use crate::comm::heartbeat::BeatingTransport;
 use crate::comm::local_peers::{LocalPeers, Offers};
-use crate::comm::members::Members;
 use crate::comm::nccl_pairs::NcclPairs;
 use crate::device::{CurrentDevice, Device, Numbers, Opening};
 use crate::error::{Fault, RunError};
 use crate::train::checkpoint::Saver;
 use crate::train::graph_capture::GraphCapture;
+use crate::train::groups::members;
 use crate::train::instruction::instructions;
 use crate::train::offload_store::OffloadStore;
 use crate::train::parameters::Layer;
@@ -30,7 +30,7 @@ use std::sync::mpsc::Sender;
 use trainwright_kernels::Threads;
 use trainwright_kernels::cuda::Number;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Axis, MemoryKind, Program};
+use trainwright_spec::program::MemoryKind;
 
 impl Run {
     /// A rank's thread. Whatever stops it stops all.
@@ -73,16 +73,7 @@ impl Run {
         let _here = CurrentDevice::set(Rc::clone(&device));
         let mut ends = EndsOffers(&self.offers, false);
         let mut own = self.new_rank(rank, &shared, (Rc::clone(&device), threads))?;
-        let moments = self.optimizer.moments();
-        own.state.load(|layer, parameter| {
-            heartbeat.beat();
-            self.beginning.load(&self.plan.model, layer, parameter, moments)
-        })?;
-        for (_, layer) in own.state.layers_mut() {
-            heartbeat.beat();
-            layer.stored = own.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
-        }
-        own.state.bring_to(&*device, &self.plan.offload, heartbeat);
+        self.load_state(&mut own)?;
         for group in nccl_groups(&self.routes, &self.program, rank) {
             own.communicator.enter(&*device, &members(&self.program, group, rank))?;
         }
@@ -97,7 +88,7 @@ impl Run {
             heartbeat,
             device: &*device,
             group: self.program.groups.len(),
-            moments,
+            moments: self.optimizer.moments(),
         });
         let resident = resident(&own.state);
         let last = self.settings.steps;
@@ -112,7 +103,7 @@ impl Run {
             if let Some(saver) = saver.as_ref().filter(|saver| saver.is_due(step, last)) {
                 saver.save(rank, step, &mut own.state)?;
             }
-            // Nobody listens any more only if the run has failed elsewhere.
+            // There is no receiver only if the run has failed elsewhere.
             let _ = reports.send(Message::Step(StepMessage { rank, step, end }));
         }
         let mut records = own.recorder.earlier;
@@ -121,14 +112,33 @@ impl Run {
             state.bring_back(&*device, heartbeat);
             state
         });
-        // What is on a device is given back before that goes, and the device goes when nobody reads there.
+        // Buffers on a device are freed before the device, and the device when no other rank reads there.
         device.rest();
         device.check()?;
         ends.1 = true;
-        let graph = own.graph_capture.map(|graph_capture| graph_capture.used());
-        let (device_memory, attention) = (device.memory(), device.attention_by());
-        let deterministic = device.is_deterministic();
-        Ok(RankEnd { records, resident, state, graph, device_memory, attention, deterministic })
+        let here = LocalEnd {
+            state,
+            graph: own.graph_capture.map(|graph_capture| graph_capture.used()),
+            device_memory: device.memory(),
+            attention: device.attention_by(),
+            deterministic: device.is_deterministic(),
+        };
+        Ok(RankEnd { records, resident, here: Some(here) })
+    }
+
+    /// Loads what a checkpoint has of the state, and puts everything where it belongs: on the device, or offloaded.
+    fn load_state(&self, own: &mut Rank) -> Result<(), Fault> {
+        let (heartbeat, moments) = (own.heartbeat, self.optimizer.moments());
+        own.state.load(|layer, parameter| {
+            heartbeat.beat();
+            self.beginning.load(&self.plan.model, layer, parameter, moments)
+        })?;
+        for (_, layer) in own.state.layers_mut() {
+            heartbeat.beat();
+            layer.stored = own.offload_store.store_moments(layer.moments.iter_mut().flatten())?;
+        }
+        own.state.bring_to(&*own.device, &self.plan.offload, heartbeat);
+        Ok(())
     }
 
     fn new_rank<'a>(
@@ -146,16 +156,12 @@ impl Run {
         let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
         let making = Making { seed, moments, threads, heartbeat };
         let state = State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, making);
-        let groups = Axis::ALL
-            .iter()
-            .zip(own.groups)
-            .map(|(_, group)| group.map(|group| members(program, group, rank)));
         Ok(Rank {
             offload_store: OffloadStore::new(plan.offload)?,
             shared,
             program: own,
             instructions: instructions(program, own),
-            groups: groups.collect(),
+            groups: own.groups.iter().map(|group| group.map(|group| members(program, group, rank))).collect(),
             communicator: match self.routes.gpu(rank) {
                 None => Communicator::new(shared.transport),
                 Some(_) => {
@@ -186,7 +192,7 @@ impl Run {
     }
 }
 
-/// Lets nobody wait for a rank any more whose memory is about to go. Who has done all its steps is waited for by none.
+/// Ends all waiting for a rank whose memory is about to be freed. After its last step nobody waits for it.
 struct EndsOffers<'a>(&'a Offers, bool);
 
 impl Drop for EndsOffers<'_> {
@@ -195,12 +201,6 @@ impl Drop for EndsOffers<'_> {
             self.0.end();
         }
     }
-}
-
-fn members(program: &Program, group: usize, rank: usize) -> Members {
-    let ranks = program.groups[group].ranks.clone();
-    let place = ranks.iter().position(|member| *member == rank).expect("a rank is in its groups");
-    Members { group, ranks, place }
 }
 
 fn resident(state: &State) -> Vec<(MemoryKind, usize)> {

@@ -1,4 +1,4 @@
-//! LocalRanks of other processes: what they say of themselves, and what is said to them.
+//! Ranks of other processes: their reports, and the reports and statuses that this process sends them.
 
 use super::messages::{Message, RankEnd, StepMessage, end_from_bytes, step_from_bytes, step_to_bytes};
 use super::supervise::Run;

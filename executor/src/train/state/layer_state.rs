@@ -312,15 +312,15 @@ impl LayerState {
     }
 
     /// What this rank updates of a parameter: its weights, then each of its moments.
-    pub fn piece(&mut self, device: &dyn Device, name: ParameterName) -> Vec<f32> {
-        let mut piece = Vec::new();
+    pub fn shard(&mut self, device: &dyn Device, name: ParameterName) -> Vec<f32> {
+        let mut shard = Vec::new();
         self.owned(|owned| {
             if owned.parameter.name == name {
-                piece.extend_from_slice(&device.read(owned.weights.as_slice()));
-                owned.moments.iter().for_each(|moment| piece.extend_from_slice(&device.read(moment.slice())));
+                shard.extend_from_slice(&device.read(owned.weights.as_slice()));
+                owned.moments.iter().for_each(|moment| shard.extend_from_slice(&device.read(moment.slice())));
             }
         });
-        piece
+        shard
     }
 
     /// Takes over what `load` has of each parameter.
