@@ -80,7 +80,7 @@ impl Memory {
         moment
     }
 
-    /// RecordingLog what the device is told from now on.
+    /// Records the device's calls from now on.
     pub fn record(&self) {
         self.notes.begin(self.selected);
     }
