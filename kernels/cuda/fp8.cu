@@ -105,12 +105,12 @@ template <typename T, typename F> DEVICE void cast_fp8(const CastFp8<T>& a) {
     }
 }
 
-#define NARROW_EIGHT(suffix, T)                                                                                \
-    DEVICE void narrow_e4m3_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E4m3>(a); }                 \
-    DEVICE void narrow_e5m2_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E5m2>(a); }                 \
-    ENTRY(largest_##suffix, 256, CastFp8<T>, largest_of<T>)                                                \
-    ENTRY(narrow_e4m3_##suffix, 256, CastFp8<T>, narrow_e4m3_of_##suffix)                                  \
+#define CAST_FP8(suffix, T)                                                            \
+    DEVICE void narrow_e4m3_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E4m3>(a); } \
+    DEVICE void narrow_e5m2_of_##suffix(const CastFp8<T>& a) { cast_fp8<T, E5m2>(a); } \
+    ENTRY(largest_##suffix, 256, CastFp8<T>, largest_of<T>)                            \
+    ENTRY(narrow_e4m3_##suffix, 256, CastFp8<T>, narrow_e4m3_of_##suffix)              \
     ENTRY(narrow_e5m2_##suffix, 256, CastFp8<T>, narrow_e5m2_of_##suffix)
 
-NARROW_EIGHT(f32, float)
-NARROW_EIGHT(bf16, bf16)
+CAST_FP8(f32, float)
+CAST_FP8(bf16, bf16)

@@ -2,8 +2,8 @@
 //!
 //! The kernels are `kernels/cuda/*.cu`, compiled at run time. Each takes one struct, which a struct of the same name and
 //! layout here mirrors; its `ladder` lists the versions for its shape, the fastest last, and `launch` is the fastest.
-//! A `Device` runs a `Launch`: the GPU (`driver`, with the feature `cuda`) or an emulator that compiles the same files as C++. The crate `trainwright-kernels-check` compares every version with
-//! plain loops in f64 on either of them.
+//! A `Device` runs a `Launch`: the GPU (`driver`, with the feature `cuda`) or an emulator that compiles the same files as C++.
+//! The crate `trainwright-kernels-check` compares every version with plain loops in f64 on either of them.
 //!
 //! Nothing here but `driver` needs a GPU or CUDA.
 //!

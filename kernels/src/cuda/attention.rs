@@ -90,8 +90,8 @@ impl Pass {
 }
 
 impl Attention {
-    /// Causal attention over packed rows: a token's queries, keys and values side by side, and their gradients alike. The caller sets the
-    /// other addresses.
+    /// Causal attention over packed rows: a token's queries, keys and values side by side, and their gradients alike. The caller
+    /// sets the other addresses.
     pub fn packed(
         [rows, gradients]: [Address; 2],
         [batch, heads, kv_heads, head_dim, positions]: [usize; 5],

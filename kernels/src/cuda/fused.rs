@@ -199,9 +199,9 @@ impl AttentionShape {
 
     /// D = Σ dO · O, P = exp(scale · Q Kᵀ − L), dV = Pᵀ dO, dS = scale · P · (dO Vᵀ − D), dK = dSᵀ Q, dQ = dS K.
     ///
-    /// dQ is summed atomically over tiles of keys: four bytes of workspace for each element of dQ, which cuDNN zeroes itself from 9.6
-    /// on. `DeterministicBackward` computes dQ as a separate product instead, as NVIDIA's frontend does: two bytes of workspace for each
-    /// score, written and read again.
+    /// dQ is summed atomically over tiles of keys: four bytes of workspace for each element of dQ, which cuDNN zeroes itself from
+    /// 9.6 on. `DeterministicBackward` computes dQ as a separate product instead, as NVIDIA's frontend does: two bytes of
+    /// workspace for each score, written and read again.
     fn backward(&self, graph: &mut Graph) {
         let q = self.rows_in(graph, Part::Queries);
         let k = self.transposed_in(graph, Part::Keys);

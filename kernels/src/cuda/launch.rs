@@ -97,8 +97,8 @@ pub struct Launch {
     pub arguments: Vec<MaybeUninit<u64>>,
     /// Compares two structs of this type.
     pub(super) equal_arguments: SameArguments,
-    /// The memory that it reads and writes, if the addresses in its struct don't say it: the kernel accesses parts of several ranks' buffers.
-    /// Otherwise empty.
+    /// The memory that it reads and writes, if the addresses in its struct don't say it: the kernel accesses parts of several
+    /// ranks' buffers. Otherwise empty.
     pub touches: Vec<Touch>,
 }
 

@@ -3,8 +3,8 @@
 /// The variable that the driver reads when it starts.
 const NAME: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// The driver's maximum. A rank in the middle of a pipeline has 11 streams. With 8 queues, the driver's default, streams share queues, and
-/// a send that waits for its receiver blocks a receive of the same rank behind it.
+/// The driver's maximum. A rank in the middle of a pipeline has 11 streams. With 8 queues, the driver's default, streams share
+/// queues, and a send that waits for its receiver blocks a receive of the same rank behind it.
 const QUEUES: &str = "32";
 
 /// Asks the driver for a queue for each stream, unless the user has set a number. Does nothing if the process has other threads,

@@ -94,8 +94,8 @@ impl Descriptor {
         done(&format!("cudnnBackendGetAttribute of {name:?}"), status).map(|()| value)
     }
 
-    /// An attribute that is an array of constants of an enum, at most `room` of them, as integers: newer libraries have constants without
-    /// a name here.
+    /// An attribute that is an array of constants of an enum, at most `room` of them, as integers: newer libraries have constants
+    /// without a name here.
     pub fn constants(&self, name: Name, kind: Kind, room: usize) -> Result<Vec<i32>, DeviceError> {
         let (mut count, mut values) = (0, vec![0i32; room]);
         let to = values.as_mut_ptr().cast();
