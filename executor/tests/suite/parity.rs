@@ -48,9 +48,12 @@ fn check_equal(name: &str, own: &Outcome, reference: &Outcome, tolerance: Tolera
     largest
 }
 
-/// Drafts against one rank with the same model and optimizer, twice: all of them in long tests, else two of five, or the
-/// percentage that `TRAINWRIGHT_PARITY` says, the first among them. They are spread by the golden section, so that no period of a
-/// table hides a choice.
+/// Drafts that are always all compared: each has something that no other one has.
+const SHORT: usize = 8;
+
+/// Drafts against one rank with the same model and optimizer, twice. Of a table of more than `SHORT` all in long tests, else two of
+/// five, or the percentage that `TRAINWRIGHT_PARITY` says; the first is one of them. They are spread by the golden section, so that
+/// no period of a table hides a choice.
 pub fn check(drafts: &[Draft]) {
     check_within(drafts, 1e-4);
 }
@@ -63,7 +66,7 @@ pub fn check_within(drafts: &[Draft], tolerance: f64) {
 /// The same with several.
 pub fn check_apart(drafts: &[Draft], tolerance: Tolerance) {
     let part = cases("TRAINWRIGHT_PARITY", 40, 100) as f64 / 100.0;
-    let runs = |index: usize| (0.618_034 * index as f64).fract() < part;
+    let runs = |index: usize| drafts.len() <= SHORT || (0.618_034 * index as f64).fract() < part;
     let chosen = drafts.iter().enumerate().filter(|(index, _)| runs(*index));
     check_each(&chosen.map(|(_, draft)| draft.clone()).collect::<Vec<_>>(), tolerance);
 }
