@@ -38,7 +38,7 @@ pub struct Effort {
     pub method: Method,
     /// Columns of the integer program given to the solver; 0 if none was needed.
     pub columns: usize,
-    /// Rows of the same.
+    /// Rows of the integer program; 0 if none was needed.
     pub rows: usize,
     /// Nodes of the solver's search.
     pub nodes: usize,

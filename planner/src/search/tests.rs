@@ -108,7 +108,7 @@ fn the_search_finds_what_solving_everything_finds() {
     assert!(spared >= 300, "the bounds spare only {spared} candidates");
 }
 
-/// Every division of `blocks` among so many stages, one or more each.
+/// Every division of `blocks` among `stages`, one or more each.
 fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
     if stages == 1 {
         return vec![vec![blocks]];
@@ -121,7 +121,7 @@ fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
     first.flat_map(rest).collect()
 }
 
-/// Every sequence of so many of these choices.
+/// Every sequence of `length` of these choices.
 fn sequences(choices: &[Recompute], length: usize) -> Vec<Vec<Recompute>> {
     let start = vec![Vec::new()];
     (0..length).fold(start, |all, _| {
