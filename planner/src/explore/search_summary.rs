@@ -1,8 +1,8 @@
 //! What became of all candidates of a space.
 
 use super::branch_and_bound::Explored;
+use super::candidate_trial::Trial;
 use super::space_size::unseen;
-use super::trial::Trial;
 use crate::question::Question;
 use crate::space::LegalCandidates;
 use crate::verdict::Search;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What came of a [`Problem`].
+/// What came of a [`Problem`](super::Problem).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// The best split.

@@ -1,6 +1,6 @@
 //! The bounds against what they bound, and the search against solving everything.
 
-mod questions;
+mod small_questions;
 
 use super::node_orders::node_orders;
 use super::plan;
@@ -9,8 +9,8 @@ use crate::explore::{SearchSpace, Seen, Trial};
 use crate::question::Question;
 use crate::space::recompute_choices;
 use crate::verdict::{KEPT, Search, Verdict};
-use questions::{question, questions, whole_questions};
 use rayon::prelude::*;
+use small_questions::{question, questions, whole_questions};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::cluster::{Node, Others};
