@@ -2,7 +2,8 @@
 //!
 //! A room is a file or folder directly under a crate's `src`, a file together with the folder of its name. What a file takes by
 //! `use` counts, from the file that defines it; what it hands on by `pub use` and names in paths does not, so that a folder's face
-//! may list what is in it.
+//! may list what is in it. Nor does what a file of a folder takes from the folder's face: a type that several files implement is
+//! defined there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -196,7 +197,8 @@ fn imports(source: &Path) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let of = |(module, path): (&Vec<String>, &PathBuf)| {
         let own = used(&read(path), Items::Private, module, &modules);
         let own = own.into_iter().filter_map(|path| home(&path));
-        (module.clone(), own.filter(|other| other != module).collect())
+        let is_face = |other: &Vec<String>| !other.is_empty() && module.starts_with(other);
+        (module.clone(), own.filter(|other| !is_face(other)).collect())
     };
     modules.iter().map(of).collect()
 }

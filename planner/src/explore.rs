@@ -4,16 +4,16 @@
 //! layout ── bound ──► its candidates ── bound ──► tight bound ──► partition, simulation
 //! ```
 //!
-//! `search_space` holds what is known of all layouts, `trial` solves and simulates one candidate, `branch_and_bound` chooses
+//! `search_space` holds what is known of all layouts, `candidate_trial` solves and simulates one candidate, `branch_and_bound` chooses
 //! which, `search_summary` counts what became of all.
 
 mod branch_and_bound;
+mod candidate_trial;
 mod search_space;
 mod search_summary;
 mod space_size;
-mod trial;
 
 pub(crate) use branch_and_bound::{Explored, Goal, Seen};
+pub(crate) use candidate_trial::{Trial, simulate};
 pub(crate) use search_space::SearchSpace;
 pub(crate) use search_summary::search_summary;
-pub(crate) use trial::{Trial, simulate};

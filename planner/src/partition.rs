@@ -23,7 +23,7 @@
 //!   problem as given.
 //! - `exact`: a slow independent method, the tests' twin.
 //!
-//! Stages may be on devices of several kinds, each of which runs the same layers in its own time.
+//! Stages may be on devices of several kinds, each of which runs the same layers in another time.
 //!
 //! This module knows neither models nor schedules: whoever builds the problem turns them into seconds and bytes.
 //!

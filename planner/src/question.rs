@@ -45,7 +45,7 @@ pub struct Pins {
     /// Any choice by its key (see `pin_choices`) with a value that it may have; several values of a key leave the choice
     /// among them.
     pub only: Vec<(String, String)>,
-    /// The same with a value that it must not have.
+    /// Any choice by its key with a value that it must not have.
     pub never: Vec<(String, String)>,
     /// How wide choices are that neither names.
     pub breadth: Breadth,
@@ -70,7 +70,7 @@ impl Pins {
         Self { breadth: Breadth::Whole, ..Self::default() }
     }
 
-    /// The value that a field of its own pins, by key.
+    /// The value that a field pins, by key.
     fn field(&self, key: &str) -> Option<String> {
         let number = |pin: Option<usize>| pin.map(|size| size.to_string());
         match key {

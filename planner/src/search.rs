@@ -39,7 +39,7 @@ impl Default for Scope {
     }
 }
 
-/// The best plans for a question. `watch` is told how far the search is, from several threads.
+/// The best plans for a question. `watch` is called with the progress, from several threads.
 ///
 /// # Errors
 /// `NoCandidate` if no combination of choices is legal, `BadPin` for a pin that means nothing; what does not fit in
@@ -48,7 +48,8 @@ pub fn plan(question: &Question, watch: &(dyn Fn(Progress) + Sync)) -> Result<Ve
     plan_within(question, Scope::default(), watch)
 }
 
-/// The same as far as `scope` goes: what has been found when the time is up. Only that depends on how fast the machine is.
+/// The best plans as far as `scope` goes: those found when the time is up. Only a time limit makes the answer depend on the
+/// speed of the machine.
 ///
 /// # Errors
 /// As `plan`.

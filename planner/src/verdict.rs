@@ -32,7 +32,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The same after another search, if one is given.
+    /// This verdict with the counts of another search, if one is given.
     pub(crate) fn with_search(self, search: Option<Search>) -> Self {
         match (self, search) {
             (Verdict::Found(found), Some(search)) => Verdict::Found(Found { search, ..found }),
@@ -88,7 +88,7 @@ pub struct Alternative {
 pub struct Sensitivity {
     /// What changes: `bandwidth inside a node`.
     pub quantity: String,
-    /// Its value where the answer changes, over that of now; none if it does not change within a sixteenth and sixteen
+    /// Its value where the answer changes, over that of now; `None` if it does not change within a sixteenth and sixteen
     /// times.
     pub factor: Option<f64>,
     /// The plan that is the fastest beyond it, in words; the best one of now if none else is.
@@ -165,7 +165,7 @@ impl Search {
             solved: self.solved + other.solved,
             simulated: self.simulated + other.simulated,
             unseen: self.unseen + other.unseen,
-            bound: self.bound.zip(other.bound).map(|(own, other)| own.min(other)),
+            bound: self.bound.zip(other.bound).map(|(one, other)| one.min(other)),
         }
     }
 
@@ -180,7 +180,7 @@ impl Search {
 pub struct Infeasible {
     /// Each limit that is broken, the least broken first.
     pub broken: Vec<BrokenLimit>,
-    /// What would mend it, in words.
+    /// Changes after which a plan fits, in words.
     pub remedies: Vec<String>,
     /// How the search went.
     pub search: Search,

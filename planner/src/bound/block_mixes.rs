@@ -51,7 +51,7 @@ fn most_blocks(time: Seconds, memory: Bytes, ways: &[Way]) -> f64 {
     most
 }
 
-/// The least work of so many blocks on these ranks, fractions allowed, of which each takes no more than its cap.
+/// The least work of `blocks` blocks on these ranks, fractions allowed, of which each takes no more than its cap.
 ///
 /// On a rank n blocks with memory M take the least work where none of them recomputes more than it must: as many as M
 /// allows run the fastest way; beyond, each more makes others change to a way that keeps less. The work is convex and

@@ -30,7 +30,7 @@ pub(super) struct Sent {
     last_in_line: bool,
 }
 
-/// What `Sent` depends on beside the question.
+/// What `Sent` depends on, the question aside.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SentKey {
     mesh: Mesh,

@@ -111,7 +111,7 @@ impl LayerSequence {
         self.joined(&each, |one, other| joins[&(one, other)], times)
     }
 
-    /// The same, given the collectives of each distinct layer and which of them are joined: the shortest path over the layers
+    /// Their least sum, given the collectives of each distinct layer and which of them are joined: the shortest path over the layers
     /// whose edges are the runs of layers that may be joined. Nothing is assumed of how times grow with sizes.
     pub fn joined(
         &self,

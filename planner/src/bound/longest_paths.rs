@@ -24,7 +24,7 @@ struct Pass {
 }
 
 impl Passes {
-    /// The passes of lists for so many stages; `None` if some wait for each other.
+    /// The passes of lists for `stages` stages; `None` if some wait for each other.
     pub fn of(lists: &ActionLists, stages: usize) -> Option<Self> {
         let actions = || lists.ranks.iter().flatten();
         let copies = actions().map(|action| action.stage + 1).max()?.div_ceil(stages);

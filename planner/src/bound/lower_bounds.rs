@@ -36,7 +36,7 @@ impl<'a> LowerBounds<'a> {
         self.with_update(pipeline_bound(&self.model, candidate), candidate, plan)
     }
 
-    /// The same bound or a higher one, with the order of the passes, what memory forces ranks to compute again and what the
+    /// That bound or a higher one, with the order of the passes, what memory forces ranks to compute again and what the
     /// data axis sends; the first part of these that reaches `most` is enough.
     pub fn tight(&self, candidate: &Candidate, plan: &Plan, most: Option<Seconds>) -> Seconds {
         let model = &self.model;

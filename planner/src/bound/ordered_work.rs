@@ -63,7 +63,7 @@ impl OrderedWork {
         Some(Self { lines: order.lines(&blocks), work, rest })
     }
 
-    /// A time that no step is below whose microbatches take so much more work than the least.
+    /// A time that no step is below whose microbatches take `more` work than the least.
     pub fn time(&self, more: Seconds) -> Seconds {
         let of = |line: &Line| line.time + more * line.more;
         let few = self.lines.iter().map(of).fold(Seconds::ZERO, Seconds::max);

@@ -30,7 +30,7 @@ pub(super) struct Parts {
     input: u8,
 }
 
-/// How finely parts are told apart.
+/// How finely parts are distinguished.
 const PARTS: f64 = 24.0;
 
 impl Parts {
@@ -68,7 +68,7 @@ impl Blocks {
     }
 }
 
-/// A time that a step of so many blocks is not below, and how much of what backward takes more is added to it.
+/// A lower bound of a step, and how much of additional work in backward is added to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Line {
     pub time: Seconds,
@@ -82,7 +82,7 @@ pub(super) struct OrderBound {
 }
 
 impl OrderBound {
-    /// For so many stages and about so many blocks on each, `blocks`.
+    /// For `stages` stages with about `blocks` blocks on each.
     pub fn of(lists: &ActionLists, stages: usize, blocks: f64, parts: Parts) -> Self {
         let times = parts.times();
         let paths = paths(lists, stages);
@@ -112,12 +112,12 @@ fn line(mean: &Counts, blocks: &Blocks) -> Line {
     let others = blocks.runs.iter().enumerate().filter(|(run, _)| *run != longest).map(|(_, run)| run);
     // Stages that must have a block of the longest run: there are not enough others for all.
     let sure = mean.len().saturating_sub(others.clone().map(|(count, _)| count).sum()).min(count);
-    let mut own: Vec<Seconds> = mean.iter().map(|counts| of(counts, &times)).collect();
-    own.sort_by(|a, b| a.get().total_cmp(&b.get()));
-    let first: Seconds = own[..sure].iter().copied().sum();
+    let mut of_stages: Vec<Seconds> = mean.iter().map(|counts| of(counts, &times)).collect();
+    of_stages.sort_by(|a, b| a.get().total_cmp(&b.get()));
+    let first: Seconds = of_stages[..sure].iter().copied().sum();
     let rest: Seconds = others.map(|(count, times)| least(times) * *count as f64).sum();
     let more = mean.iter().map(|counts| counts[1].min(counts[2])).fold(f64::INFINITY, f64::min);
-    Line { time: ends + first + own[0] * (count - sure) as f64 + rest, more }
+    Line { time: ends + first + of_stages[0] * (count - sure) as f64 + rest, more }
 }
 
 /// How many splits are tried for a mean of longest paths.
@@ -144,7 +144,7 @@ fn longest(passes: &Passes, stages: usize, blocks: f64, times: [f64; 3]) -> Coun
     for split in 0..SPLITS {
         let mean = counted.iter().sum::<f64>() / stages as f64;
         let wanted: Vec<f64> = match all > 0.0 {
-            true => counted.iter().map(|own| (STEP * (1.0 - own / mean)).exp()).collect(),
+            true => counted.iter().map(|count| (STEP * (1.0 - count / mean)).exp()).collect(),
             false => vec![1.0; stages],
         };
         let scale = stages as f64 / wanted.iter().sum::<f64>();
@@ -154,8 +154,8 @@ fn longest(passes: &Passes, stages: usize, blocks: f64, times: [f64; 3]) -> Coun
         // Later answers count more.
         let weight = (split + 1) as f64;
         all += weight;
-        for (sum, own) in sum.iter_mut().zip(&path) {
-            (0..3).for_each(|part| sum[part] += weight * own[part]);
+        for (sum, counts) in sum.iter_mut().zip(&path) {
+            (0..3).for_each(|part| sum[part] += weight * counts[part]);
         }
         counted.iter_mut().zip(&sum).for_each(|(counted, sum)| *counted = weigh(sum) / all);
         let least = counted.iter().copied().fold(f64::INFINITY, f64::min);
@@ -187,10 +187,10 @@ fn paths(lists: &ActionLists, stages: usize) -> Vec<Counts> {
     let halves = lists.ranks.iter().flatten().any(|action| action.kind == ActionKind::Input);
     let mut paths = Vec::new();
     for actions in &lists.ranks {
-        let mut own: Vec<usize> = actions.iter().map(|action| action.stage).collect();
-        own.sort_unstable();
-        own.dedup();
-        for stage in own {
+        let mut stages_of_rank: Vec<usize> = actions.iter().map(|action| action.stage).collect();
+        stages_of_rank.sort_unstable();
+        stages_of_rank.dedup();
+        for stage in stages_of_rank {
             let is_first = |action: &Action| action.stage == stage && action.kind == ActionKind::Forward;
             let is_last = |action: &Action| action.stage == stage && action.kind == ActionKind::Backward;
             let Some(first) = actions.iter().position(is_first) else { continue };
@@ -211,7 +211,7 @@ fn paths(lists: &ActionLists, stages: usize) -> Vec<Counts> {
     paths
 }
 
-/// Weights under which every stage counts as often: Σ_P λ_P c_Ps = 1 for all s, by elimination. None if there are not as
+/// Weights under which every stage counts as often: Σ_P λ_P c_Ps = 1 for all s, by elimination. `None` if there are not as
 /// many paths as stages, they depend on each other, or some weights are negative and leave nothing equal.
 fn equalising(paths: &[Counts], stages: usize, times: [f64; 3]) -> Option<Vec<f64>> {
     if paths.len() != stages {
@@ -233,7 +233,7 @@ fn equalising(paths: &[Counts], stages: usize, times: [f64; 3]) -> Option<Vec<f6
         for row in rows.iter_mut().skip(column + 1) {
             let factor = row[column] / head[column];
             if factor != 0.0 {
-                row.iter_mut().zip(&head).skip(column).for_each(|(own, other)| *own -= factor * other);
+                row.iter_mut().zip(&head).skip(column).for_each(|(entry, pivot)| *entry -= factor * pivot);
             }
         }
     }
@@ -251,7 +251,7 @@ mod tests {
     use trainwright_spec::schedule::ideal::{Times, run};
     use trainwright_spec::schedule::{PipelineShape, SCHEDULES, Schedule, schedule};
 
-    /// Blocks of which forward, input and weight gradients take a third each, and nothing beside them.
+    /// Blocks of which forward, input and weight gradients take a third each, without embedding and head.
     fn thirds(count: usize) -> Blocks {
         let third = Seconds::new(1.0 / 3.0);
         let block = PassTimes { forward: third, input: third, weight: third };

@@ -26,7 +26,7 @@ pub(super) fn layout_bound(question: &Question, layout: &Candidate, cost: &Model
 /// One stage per rank, r = 0 … p − 1: T ≥ m t_r + Σ_{q<r} φ t_q, which `ramped` minimises over all t with Σ t = W.
 /// Several: T ≥ m t_r + r τ, whose mean over the ranks is m W / p + τ (p − 1) / 2.
 ///
-/// Rank r cannot begin before the ranks before it have each run a forward, nor, where backward runs as a whole, can the
+/// Rank r cannot begin before the ranks before it have each run a forward, nor, where backward is not in halves, can the
 /// step end before they have each run a backward after its last: φ = 1 then, and else the part of the work that is forward.
 /// τ is what the first stage of a rank takes of that at least, one block's. With two copies of the stages, or steps that
 /// follow each other without a gap, only the work counts. In any case some rank has ⌈c L / p⌉ blocks of c copies, of

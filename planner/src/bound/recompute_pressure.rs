@@ -15,7 +15,7 @@ const BISECTIONS: usize = 20;
 
 /// The least time of a pipeline of equal blocks whose ranks recompute as much as their memory forces them to.
 ///
-/// The smallest T with Σ_r n_r(T / m) ≥ L, and in which the least work of such blocks is done in the schedule's order, found
+/// The smallest T with Σ_r n_r(T / m) ≥ L, and in which the least work of these blocks is done in the schedule's order, found
 /// by bisection; n_r(t) is the largest number of blocks, fractions allowed, that rank r can both run within t per microbatch
 /// and hold: max Σ x_c with Σ x_c t_c ≤ t and Σ x_c (s + f_r a_c) ≤ M_r over its recompute choices c.
 ///
@@ -83,7 +83,7 @@ impl<'a> BlockPipeline<'a> {
         most < self.blocks * (1.0 - ROUNDING)
     }
 
-    /// Whether all blocks find room and time in steps of so long for each microbatch.
+    /// Whether all blocks find room and time in steps of `time` for each microbatch.
     fn is_possible(&self, time: Seconds) -> bool {
         let most = |rank: &RankRoom| rank.most_blocks(time - rank.time);
         let caps: Vec<f64> = self.ranks.iter().map(most).collect();

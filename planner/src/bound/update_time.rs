@@ -13,7 +13,7 @@ const GROWTH: f64 = 1.2;
 /// The least time of what follows the last backward on some rank, given the parameters of all pipeline ranks.
 ///
 /// A step ends at the earliest when the rank with the most parameters, at least the mean, has run what follows the last collective of
-/// all pipeline ranks: before that it may wait for others, which have less to do. Without such a collective a rank may update while
+/// all pipeline ranks: before that it may wait for others, which have less to do. Without that collective a rank may update while
 /// others still run, and nothing is certain.
 pub(crate) fn update_bound(plan: &Plan, parameters: Parameters, costs: &impl Costs) -> Seconds {
     let schedule = plan.schedule();

@@ -1,4 +1,4 @@
-//! Costs that remember collectives, messages and matrix products: many layouts have the same groups send the same.
+//! Costs that remember collectives, messages and matrix products: many layouts have groups of the same ranks send as much.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};

@@ -31,7 +31,7 @@ impl<'a> CostModel<'a> {
         Ok(Self::within(question, layouts, costs, &|| false)?.expect("there is no limit"))
     }
 
-    /// The same; `None` if the time is up before.
+    /// Computes what candidates with these layouts need; `None` if the time is up before.
     ///
     /// # Errors
     /// `Deadlock` if a layer's ops wait for each other.
@@ -53,7 +53,7 @@ impl<'a> CostModel<'a> {
         self.layers.of(candidate)
     }
 
-    /// The same by kind of node.
+    /// The layer costs of a candidate by kind of node.
     pub fn by_kind(&self, candidate: &Candidate) -> &[ModelCost] {
         self.layers.by_kind(candidate)
     }

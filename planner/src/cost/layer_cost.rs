@@ -114,7 +114,7 @@ impl ModelCost {
         }
     }
 
-    /// Embedding and head as a candidate with so many stages has them, each with its stage.
+    /// Embedding and head as a candidate with `stages` stages has them, each with its stage.
     pub fn ends(&self, candidate: &Candidate, stages: usize) -> [(usize, &LayerCost); 2] {
         [(0, &self.embedding), (stages - 1, self.head_of(candidate))]
     }
@@ -151,7 +151,7 @@ impl Parameters {
         Self { dense: (layer.parameters - layer.routed) as f64, routed: layer.routed as f64 }
     }
 
-    /// What stays on the GPU of the state of so many parameters.
+    /// What stays on the GPU of the state of these parameters.
     pub fn gpu_state(self, plan: &Plan) -> Bytes {
         let of = |axis, count: f64| match count > 0.0 {
             true => gpu_state_per_parameter(plan, axis).total() * count,

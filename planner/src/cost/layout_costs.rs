@@ -20,7 +20,7 @@ type Key = (Mesh, usize, bool, &'static str, &'static str, &'static str, Precisi
 
 fn key(candidate: &Candidate) -> Key {
     let Candidate { mesh, micro_batch, sequence_parallel, precision, .. } = *candidate;
-    // Experts beyond such a block lie as far apart as there are stages between.
+    // Experts beyond this block lie as far apart as there are stages between.
     let block = mesh.tensor * mesh.context;
     let apart = mesh.order == RankOrder::DataLast && mesh.expert * mesh.expert_tensor() > block;
     let pipeline = if apart { mesh.pipeline } else { mesh.pipeline.min(2) };
@@ -87,7 +87,7 @@ impl LayoutCosts {
         &self.0[&key(candidate)].least
     }
 
-    /// The same by kind of node.
+    /// The costs of a candidate by kind of node.
     pub fn by_kind(&self, candidate: &Candidate) -> &[ModelCost] {
         &self.0[&key(candidate)].kinds
     }

@@ -3,7 +3,7 @@
 use trainwright_sim::Forecast;
 use trainwright_spec::units::{Picoseconds, Seconds};
 
-/// What a plan's time goes to beyond the model's own arithmetic, the two largest parts: `bubble 11 %, exposed tensor
+/// What a plan's time goes to beyond the model's arithmetic, the two largest parts: `bubble 11 %, exposed tensor
 /// communication 8 %`.
 pub(crate) fn limited_by(forecast: &Forecast) -> String {
     let mean = &forecast.report.mean;

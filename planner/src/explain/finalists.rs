@@ -1,4 +1,4 @@
-//! The simulated plans that are worth a look beside the best: one of each mesh, and those that save memory.
+//! The simulated plans that are worth a look after the best: one of each mesh, and those that save memory.
 
 use crate::candidate::Candidate;
 use crate::explore::{Explored, Seen};

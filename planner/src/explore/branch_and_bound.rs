@@ -1,7 +1,7 @@
 //! Branch and bound: by increasing lower bound, layouts are opened, candidates bounded tightly, and solved.
 
+use super::candidate_trial::Trial;
 use super::search_space::SearchSpace;
-use super::trial::Trial;
 use crate::candidate::Candidate;
 use crate::verdict::{PlannerError, Progress};
 use rayon::prelude::*;

@@ -35,7 +35,7 @@ impl<'a> SearchSpace<'a> {
         Ok(Self::within(question, &|| false, &|_| {})?.expect("there is no limit"))
     }
 
-    /// The same, or how far it came, if the time is up before.
+    /// Prepares a search, or returns how far it came, if the time is up before.
     pub fn within(
         question: &'a Question,
         out_of_time: &(dyn Fn() -> bool + Sync),

@@ -1,13 +1,13 @@
 //! What became of all candidates of a space.
 
 use super::branch_and_bound::Explored;
+use super::candidate_trial::Trial;
 use super::space_size::unseen;
-use super::trial::Trial;
 use crate::question::Question;
 use crate::space::LegalCandidates;
 use crate::verdict::Search;
 
-/// What a whole search comes to.
+/// What became of all candidates.
 pub(crate) fn search_summary(question: &Question, legal: &LegalCandidates, explored: &Explored) -> Search {
     let count = |kind: fn(&Trial) -> bool| explored.seen.iter().filter(|seen| kind(&seen.trial)).count();
     let unseen = unseen(question, legal);

@@ -13,7 +13,7 @@ pub(super) struct CountedLayers {
     pub sequence: Vec<usize>,
     /// Every peak that a choice has, in bytes, ascending.
     pub peaks: Vec<f64>,
-    /// Stages' own times in seconds, on the same grid as the layers'.
+    /// Times in seconds of what stages run besides their layers, on the same grid as the layers'.
     pub stage_times: Vec<f64>,
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What came of a [`Problem`].
+/// What came of a [`Problem`](super::Problem).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// The best split.
@@ -38,7 +38,7 @@ pub struct Effort {
     pub method: Method,
     /// Columns of the integer program given to the solver; 0 if none was needed.
     pub columns: usize,
-    /// Rows of the same.
+    /// Rows of the integer program; 0 if none was needed.
     pub rows: usize,
     /// Nodes of the solver's search.
     pub nodes: usize,

@@ -117,7 +117,7 @@ impl Problem {
         slowest * self.steady + times.iter().copied().sum::<Seconds>() * self.ramp
     }
 
-    /// The same in seconds.
+    /// The objective in seconds.
     pub(super) fn cost(&self, slowest: f64, sum: f64) -> f64 {
         self.steady * slowest + self.ramp * sum
     }

@@ -168,7 +168,7 @@ fn within(intervals: &mut Intervals, stage: usize, from: usize, to: usize, cap: 
     (time <= cap && time.is_finite()).then_some(time)
 }
 
-/// A split to start from, near the least slowest time; `None` if there is no split at all.
+/// A split to start from, near the least slowest time; `None` if there is none.
 fn first_split(
     problem: &Problem,
     layers: &CountedLayers,

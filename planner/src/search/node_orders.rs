@@ -2,7 +2,7 @@
 //!
 //! Ranks are numbered along the nodes, and a pipeline along the ranks. Early stages hold more microbatches, the first and the
 //! last have embedding and head, so that it matters which of them the larger or faster GPUs are. Every order of the kinds
-//! is a question of its own; the answer is the best of theirs.
+//! is another question; the answer is the best of theirs.
 
 use crate::explain::thinned;
 use crate::question::Question;

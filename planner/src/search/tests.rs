@@ -1,6 +1,6 @@
 //! The bounds against what they bound, and the search against solving everything.
 
-mod questions;
+mod small_questions;
 
 use super::node_orders::node_orders;
 use super::plan;
@@ -9,9 +9,8 @@ use crate::explore::{SearchSpace, Seen, Trial};
 use crate::question::Question;
 use crate::space::recompute_choices;
 use crate::verdict::{KEPT, Search, Verdict};
-use questions::{question, questions, whole_questions};
 use rayon::prelude::*;
-use trainwright_lower::memory::{RankMemory, plan_memory};
+use small_questions::{question, questions, whole_questions};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::cluster::{Node, Others};
@@ -108,7 +107,7 @@ fn the_search_finds_what_solving_everything_finds() {
     assert!(spared >= 300, "the bounds spare only {spared} candidates");
 }
 
-/// Every division of `blocks` among so many stages, one or more each.
+/// Every division of `blocks` among `stages`, one or more each.
 fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
     if stages == 1 {
         return vec![vec![blocks]];
@@ -121,7 +120,7 @@ fn divisions(blocks: usize, stages: usize) -> Vec<Vec<usize>> {
     first.flat_map(rest).collect()
 }
 
-/// Every sequence of so many of these choices.
+/// Every sequence of `length` of these choices.
 fn sequences(choices: &[Recompute], length: usize) -> Vec<Vec<Recompute>> {
     let start = vec![Vec::new()];
     (0..length).fold(start, |all, _| {

@@ -29,7 +29,7 @@ pub(super) enum Values {
     Names(Vec<&'static str>),
 }
 
-/// What the options of a dimension follow from, beside the draft.
+/// What the options of a dimension follow from, the draft aside.
 pub(super) struct Given<'a> {
     pub question: &'a Question,
     /// The only values that it may have; `None` if it is free.

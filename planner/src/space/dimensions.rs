@@ -1,6 +1,6 @@
 //! The table of dimensions, in the order in which drafts are extended: a new one is a row here.
 //!
-//! A row that is neither a number nor a name with rules of one line is a file of its own beside this one.
+//! A dimension whose rules need more than that is another file, with a line here.
 
 use super::dimension::{Dimension, Given, Named, Number, divisors};
 use super::hybrid_shard::HybridShard;
@@ -73,7 +73,7 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |draft, context| draft.mesh.context = context,
         get: |candidate| candidate.mesh.context,
     },
-    // Every division of the context axis, but that all exchange heads is a scheme of its own.
+    // Every division of the context axis, but that all exchange heads is another scheme.
     &Number {
         key: "context-inner",
         summary: "neighbouring ones of them that exchange heads, in hybrids",
@@ -262,7 +262,7 @@ pub(super) fn extended(
     })
 }
 
-/// The fewest tokens of a sequence that are worth a rank of their own: fewer do not fill its kernels.
+/// The fewest tokens of a sequence that are worth a rank: fewer do not fill its kernels.
 const FEWEST_TOKENS: usize = 2048;
 
 /// The most tokens of a microbatch that are tried: more than fill any GPU's kernels.

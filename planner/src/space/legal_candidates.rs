@@ -1,5 +1,5 @@
 //! What of the space is legal. `Plan::check` is the only judge: each layout is shown to it in the plainest plan, and each
-//! kind of pipeline with each kind of state in a plan of few microbatches, on whose number no rule but the schedule's own
+//! kind of pipeline with each kind of state in a plan of few microbatches, on whose number no rule but the schedule's
 //! depends.
 
 use super::dimensions::{LAYOUT, PIPELINE, STATE, extended};
@@ -27,7 +27,7 @@ type StateKey = (usize, usize);
 type KindKey = (bool, bool, PipelineKey, StateKey);
 
 /// Where a pair stands in the lists of pipelines and states.
-type Placed = ((usize, usize), Pair);
+type PairPosition = ((usize, usize), Pair);
 
 /// What decides whether a pipeline and a state go with each other and a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +68,7 @@ pub(crate) struct LegalCandidates<'a> {
     states: BTreeMap<StateKey, Vec<Candidate>>,
     /// Indices of the pipelines and states that go with each other.
     kinds: BTreeMap<KindKey, Vec<(usize, usize)>>,
-    /// Why some cannot be simulated, if there are such.
+    /// Why some cannot be simulated; `None` if all can.
     pub left_out: Option<String>,
 }
 
@@ -149,28 +149,28 @@ impl<'a> LegalCandidates<'a> {
         for layout in &self.layouts {
             kinds.entry(self.kind(layout)).or_insert(layout);
         }
-        // All pairs of a kind with their places, and one candidate of each pair.
+        // All pairs of a kind with their positions, and one candidate of each pair.
         let mut first: BTreeMap<Pair, Candidate> = BTreeMap::new();
-        let mut places: Vec<(KindKey, Vec<Placed>)> = Vec::new();
+        let mut positions: Vec<(KindKey, Vec<PairPosition>)> = Vec::new();
         for (kind, layout) in kinds {
             let (pipelines, states) = self.parts(layout);
-            let mut own = Vec::with_capacity(pipelines.len() * states.len());
+            let mut pairs = Vec::with_capacity(pipelines.len() * states.len());
             for (at_order, order) in pipelines.iter().enumerate() {
                 for (at_state, state) in states.iter().enumerate() {
                     let candidate = join(layout, order, state);
                     let pair = self.pair(&candidate);
                     first.entry(pair).or_insert(candidate);
-                    own.push(((at_order, at_state), pair));
+                    pairs.push(((at_order, at_state), pair));
                 }
             }
-            places.push((kind, own));
+            positions.push((kind, pairs));
         }
         let judged: BTreeMap<Pair, Result<(), String>> =
             first.into_par_iter().map(|(pair, candidate)| (pair, self.judge(&candidate))).collect();
-        let legal = |own: Vec<Placed>| -> Vec<(usize, usize)> {
-            own.into_iter().filter(|(_, pair)| judged[pair].is_ok()).map(|(place, _)| place).collect()
+        let legal = |pairs: Vec<PairPosition>| -> Vec<(usize, usize)> {
+            pairs.into_iter().filter(|(_, pair)| judged[pair].is_ok()).map(|(position, _)| position).collect()
         };
-        self.kinds = places.into_iter().map(|(kind, own)| (kind, legal(own))).collect();
+        self.kinds = positions.into_iter().map(|(kind, pairs)| (kind, legal(pairs))).collect();
         judged.into_values().find_map(Result::err)
     }
 
@@ -230,7 +230,7 @@ fn sizes(question: &Question) -> Result<(), String> {
         .map_err(|reason| format!("sequence {}: {reason}", job.sequence))
 }
 
-/// The verdict of `Plan::check` on a candidate with even stages and so many microbatches.
+/// The verdict of `Plan::check` on a candidate with even stages and `microbatches`.
 fn check(question: &Question, candidate: &Candidate, microbatches: usize) -> Result<(), String> {
     let mut plan = candidate.plan(question, candidate.even_stages(question.model.layers()));
     plan.job.global_batch = candidate.mesh.data * candidate.micro_batch * microbatches;
@@ -264,8 +264,8 @@ fn check_layouts(question: &Question, drafts: &[Candidate]) -> Result<Vec<Candid
     let mut refusals = judged.into_iter().filter_map(Result::err);
     match refusals.next() {
         Some(first) if found.is_empty() => {
-            let same = refusals.all(|other| other == first);
-            Err(Refusal { first, same })
+            let unanimous = refusals.all(|other| other == first);
+            Err(Refusal { first, unanimous })
         }
         _ => Ok(found),
     }
@@ -276,7 +276,7 @@ struct Refusal {
     /// What it says of the first one.
     first: String,
     /// Whether it says the same of all: then it is not the mesh.
-    same: bool,
+    unanimous: bool,
 }
 
 /// Why no layout is legal; where no single rule and no pin is the reason, with the nearest smaller number of nodes that has one.
@@ -284,7 +284,7 @@ fn no_legal_layout(question: &Question, refusal: Refusal) -> String {
     if let Some(reason) = no_candidate::no_mesh(question) {
         return reason;
     }
-    if refusal.same || question.pins != (Pins { breadth: question.pins.breadth, ..Pins::default() }) {
+    if refusal.unanimous || question.pins != (Pins { breadth: question.pins.breadth, ..Pins::default() }) {
         return refusal.first;
     }
     let fewer = fewer_nodes(question).map_or_else(String::new, |nodes| {

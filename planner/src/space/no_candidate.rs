@@ -63,7 +63,7 @@ pub(super) fn nothing_goes_together(
     refused.unwrap_or_else(|| "no schedule goes with any place of the training state".into())
 }
 
-/// Why a layout has no schedule: later schedules and more stages are those with conditions of their own.
+/// Why a layout has no schedule: later schedules and more stages are those with conditions.
 fn no_pipeline(question: &Question, layout: &Candidate) -> String {
     let (model, pipeline) = (&question.model, layout.mesh.pipeline);
     let names = question.pins.pinned("schedule").unwrap_or_default();
@@ -100,8 +100,8 @@ fn refusal(question: &Question, key: &str, draft: &Candidate) -> String {
             "sequence parallelism needs a tensor degree of 2 or more".into()
         }
         "micro-batch" => {
-            let own = question.job.global_batch / draft.mesh.data;
-            format!("microbatch {pinned} does not divide the {own} sequences of a data rank")
+            let sequences = question.job.global_batch / draft.mesh.data;
+            format!("microbatch {pinned} does not divide the {sequences} sequences of a data rank")
         }
         "data-sharding" if !stack.has_data_scheme(&pinned) && pinned == "zero1" => {
             format!("stack {} has no sharded optimizer", stack.name)

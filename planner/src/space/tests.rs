@@ -73,7 +73,7 @@ fn shown(candidates: impl IntoIterator<Item = Candidate>) -> BTreeSet<String> {
     candidates.into_iter().map(|candidate| format!("{candidate:?}")).collect()
 }
 
-fn same(found: BTreeSet<String>, expected: BTreeSet<String>, fewest: usize) {
+fn check_equal(found: BTreeSet<String>, expected: BTreeSet<String>, fewest: usize) {
     assert_eq!(found.difference(&expected).next(), None, "not legal");
     assert_eq!(expected.difference(&found).next(), None, "legal, and not in the space");
     assert!(found.len() >= fewest, "only {}", found.len());
@@ -118,7 +118,7 @@ fn layouts_are_what_the_check_of_plans_allows() {
             .map(|c| Candidate { mesh: Mesh { data: 4 / c.mesh.ranks(), ..c.mesh }, ..c })
             .collect();
         let all = each(all, &[1, 2, 4], |c, expert| c.mesh.expert = expert);
-        let all = each(all, &[None, Some(1), Some(2), Some(4)], |c, own| c.mesh.expert_tensor = own);
+        let all = each(all, &[None, Some(1), Some(2), Some(4)], |c, degree| c.mesh.expert_tensor = degree);
         // As many as share each layer is what is left out.
         let all = all.into_iter().filter(|c| c.mesh.expert_tensor != Some(c.mesh.tensor)).collect();
         let all = each(all, &dispatchers, |c, dispatcher| c.dispatcher = dispatcher);
@@ -134,7 +134,7 @@ fn layouts_are_what_the_check_of_plans_allows() {
                 && (c.mesh.tensor_rows > 1 || c.tensor_scheme == "1d")
                 && (c.mesh.order.is_default() || c.mesh.pipeline > 1 && c.mesh.data > 1 && alike(c))
         };
-        same(shown(legal.layouts.iter().copied()), shown(expected.filter(plain)), fewest);
+        check_equal(shown(legal.layouts.iter().copied()), shown(expected.filter(plain)), fewest);
     };
     check("gpt2", "megatron-core", 200);
     check("mixtral-8x7b", "megatron-core", 500);
@@ -177,7 +177,7 @@ fn pipelines_and_states_are_what_the_check_of_plans_allows() {
                 && (c.mesh.shard.is_none() || c.data_sharding == "hsdp")
         };
         let expected = all.into_iter().filter(sensible).filter(|candidate| legal_plan(&question, candidate));
-        same(shown(found), shown(expected), fewest);
+        check_equal(shown(found), shown(expected), fewest);
     };
     check("gpt2", "megatron-core", true, 200);
     check("gpt2", "deepspeed", true, 200);

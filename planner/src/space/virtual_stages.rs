@@ -38,7 +38,7 @@ impl Dimension for VirtualStages {
             let stages = pipeline.saturating_mul(option.virtual_stages);
             option.schedule().check(shape).is_ok() && pipeline_allowed(model, stages).is_ok()
         };
-        // Of two schedules that are the same one is enough, where both may be taken.
+        // Of two schedules with the same passes one is enough, where both may be taken.
         let repeats = |option: &Candidate| {
             let other = option.schedule().same_as(option.shape(given.question.job.global_batch));
             other.is_some_and(|other| given.tries("schedule", other))

@@ -91,7 +91,7 @@ pub(super) fn problem(model: &CostModel, candidate: &Candidate, plan: &Plan, ter
 /// What a message to a neighbouring stage takes from a rank's kernels: nothing where it travels while they run.
 fn message_time(model: &CostModel, plan: &Plan) -> Seconds {
     match messages_in_line(plan) {
-        // Forward sends what backward receives: one of the two is this rank's own send.
+        // Forward sends what backward receives: this rank sends one of the two.
         Some(bytes) if plan.mesh.pipeline > 1 => {
             let work = QueryWork::Message { bytes, to: plan.mesh.first_of(1), blocking: true };
             model.costs.cost(&Query { rank: 0, op: None, work }).time
@@ -102,7 +102,7 @@ fn message_time(model: &CostModel, plan: &Plan) -> Seconds {
 
 /// Whether the partition problem counts what `plan_memory` does: on each rank the same bytes for even stages that keep everything,
 /// that compute everything again, and whose first or last half does. Never with several stages on a rank, or halves of backward,
-/// whose peaks depend on more than the stage's own blocks.
+/// whose peaks depend on more than the stage's blocks.
 pub(super) fn counts_all_memory(
     model: &CostModel,
     candidate: &Candidate,

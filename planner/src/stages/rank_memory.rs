@@ -56,7 +56,7 @@ impl MemoryMeter {
         Self { global_batch, shape, lists: OnceCell::new() }
     }
 
-    /// The same, given what the ranks do in such a step.
+    /// A meter that knows what the ranks do in such a step.
     pub fn with_lists(plan: &Plan, shape: PipelineShape, lists: Arc<ActionLists>) -> Self {
         Self { lists: lists.into(), ..Self::of(plan, shape) }
     }

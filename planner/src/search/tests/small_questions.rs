@@ -47,8 +47,8 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
         question.cluster.nodes = nodes;
         question
     };
-    // As many GPUs of another kind beside them, with other memory.
-    let beside = |node: &str, gib: f64, mut question: Question| {
+    // As many GPUs of another kind, with other memory.
+    let with_others = |node: &str, gib: f64, mut question: Question| {
         let mut node = Node::from_name(node).unwrap();
         node.gpus = question.cluster.node.gpus.clone();
         node.gpu.memory.value = Bytes::GIB * gib;
@@ -88,7 +88,7 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
         ("measured updates", measured_update(question("gpt2", 12, "dgx-a100:1", 79.0, [1024, 16], core))),
         (
             "two kinds",
-            beside(
+            with_others(
                 "dgx-a100",
                 79.0,
                 two_of(2, question("llama-3-8b", 9, "dgx-h100:1", 79.0, [4096, 8], core)),
@@ -96,7 +96,7 @@ pub(super) fn questions() -> Vec<(&'static str, Question)> {
         ),
         (
             "two kinds, tight",
-            beside(
+            with_others(
                 "dgx-h100",
                 17.0,
                 two_of(2, question("llama-3-8b", 10, "dgx-a100:1", 24.0, [4096, 8], core)),
