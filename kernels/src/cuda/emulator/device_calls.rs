@@ -245,7 +245,7 @@ impl Device for Emulator {
             None => attention.scale,
             Some(AttentionFaultKind::WrongNumbers) => 2.0 * attention.scale,
             Some(AttentionFaultKind::Fails) => {
-                let (call, message) = ("cudnnBackendExecute".into(), "a test injected this failure".into());
+                let (call, message) = ("cudnnBackendExecute".into(), "it fails as a test wants it".into());
                 return Err(DeviceError::Call { call, message });
             }
         };
