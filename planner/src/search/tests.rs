@@ -11,6 +11,7 @@ use crate::space::recompute_choices;
 use crate::verdict::{KEPT, Search, Verdict};
 use rayon::prelude::*;
 use small_questions::{question, questions, whole_questions};
+use trainwright_lower::memory::{RankMemory, plan_memory};
 use trainwright_sim::costs::ClusterCosts;
 use trainwright_sim::step_time_for_ranking;
 use trainwright_spec::cluster::{Node, Others};
