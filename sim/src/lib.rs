@@ -28,7 +28,8 @@
 //! assert!(timeline.spans.iter().all(|span| span.end <= timeline.duration));
 //! let share = &forecast.report.ranks[0].time;
 //! assert_eq!(share.compute + share.exposed + share.bubble, timeline.duration);
-//! assert!(draw(&timeline, &Style::default()).starts_with("rank 0 |"));
+//! let style = Style { columns: Some(100), unit: None };
+//! assert!(draw(&timeline, &style).contains("rank 0 |"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
