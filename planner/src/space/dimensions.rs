@@ -150,7 +150,7 @@ pub(super) static LAYOUT: &[&dyn Dimension] = &[
         set: |draft, degree| draft.mesh.expert_tensor = (degree != draft.mesh.tensor).then_some(degree),
         get: |candidate| candidate.mesh.expert_tensor(),
     },
-    // Every dispatcher where experts lie on several ranks; the one that tells nodes apart where they are on several nodes.
+    // Every dispatcher where experts lie on several ranks; `by-node` where they are on several nodes.
     &Named {
         key: "dispatcher",
         summary: "how tokens come to their experts",

@@ -101,7 +101,7 @@ fn add(all: &mut Vec<PathBuf>, one: PathBuf) {
     }
 }
 
-/// The wanted entries of a folder, sorted; none if it can't be read.
+/// The wanted entries of a folder, sorted; empty if it can't be read.
 fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(&wanted));

@@ -81,7 +81,7 @@ pub(super) trait Routes: Send + Sync + fmt::Debug {
     /// Appends the links from GPU `from` to GPU `to` of another node.
     fn route(&self, from: usize, to: usize, path: &mut Vec<LinkId>);
 
-    /// Links of the GPUs' own from one GPU to another, and the bandwidth of each; none where NICs join them.
+    /// Links of the GPUs' own from one GPU to another, and the bandwidth of each; 0 links if NICs join them.
     fn direct(&self, _from: usize, _to: usize) -> (usize, BytesPerSecond) {
         (0, BytesPerSecond::new(0.0))
     }
