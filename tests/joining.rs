@@ -95,6 +95,7 @@ fn programs() -> impl Strategy<Value = Program> {
         let group = |axis| Group { axis, ranks: vec![0, 1], members: vec![0] };
         Program {
             segments: segments.iter().map(segment).collect(),
+            stages: Vec::new(),
             ranks: vec![rank],
             groups: vec![group(Axis::Tensor), group(Axis::Data)],
         }

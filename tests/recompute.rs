@@ -247,7 +247,7 @@ fn segment_time(plan: &Plan, segment: Segment) -> Seconds {
         resident: Vec::new(),
         calls: vec![Call { segment: 0, action: None }],
     };
-    let program = Program { segments: vec![segment], ranks: vec![rank], groups };
+    let program = Program { segments: vec![segment], stages: Vec::new(), ranks: vec![rank], groups };
     step_time(&program, &ClusterCosts::new(&plan.cluster)).unwrap().into()
 }
 

@@ -29,7 +29,6 @@ pub(crate) mod run;
 mod run_context;
 pub(crate) mod settings;
 mod sizes;
-mod stage_layers;
 mod state;
 pub(crate) mod supported;
 pub(crate) mod timeline;

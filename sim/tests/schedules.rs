@@ -146,7 +146,7 @@ fn unit_program(schedule: &dyn Schedule, shape: PipelineShape) -> Program {
             .collect(),
     };
     let ranks = schedule.lists(shape).ranks.into_iter().enumerate().map(rank).collect();
-    Program { segments, ranks, groups: Vec::new() }
+    Program { segments, stages: Vec::new(), ranks, groups: Vec::new() }
 }
 
 /// What a simulated timeline shows: bubble as a part of the step, and each rank's peak of kept microbatches.
@@ -426,7 +426,7 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
         calls: [0, 1].map(action(rank)).map(|action| Call { segment: rank, action }).to_vec(),
     };
     let segments = vec![segment("first", vec![kernel(), send]), segment("second", vec![receive, kernel()])];
-    let program = Program { segments, ranks: vec![rank(0), rank(1)], groups: Vec::new() };
+    let program = Program { segments, stages: Vec::new(), ranks: vec![rank(0), rank(1)], groups: Vec::new() };
     let check = |given: Option<f64>, cores: [f64; 2], expected: [[f64; 4]; 2]| {
         let timeline = simulate(
             &program,
@@ -470,8 +470,12 @@ fn messages_to_one_rank_share_its_link() {
         resident: Vec::new(),
         calls: vec![Call { segment: rank, action: None }],
     };
-    let program =
-        Program { segments: segments.to_vec(), ranks: [0, 1, 2].map(rank).to_vec(), groups: Vec::new() };
+    let program = Program {
+        segments: segments.to_vec(),
+        stages: Vec::new(),
+        ranks: [0, 1, 2].map(rank).to_vec(),
+        groups: Vec::new(),
+    };
     let duration = |given| {
         simulate(&program, &UnitCosts { message: 10.0, given, ..UnitCosts::default() }, Detail::Ops)
             .unwrap()
@@ -496,7 +500,8 @@ fn ranks_that_outnumber_cores_take_turns() {
         calls: vec![Call { segment: 0, action: None }],
     };
     let segments = vec![Segment { name: "segment".into(), ops }];
-    let program = Program { segments, ranks: [0, 1, 2].map(rank).to_vec(), groups: Vec::new() };
+    let program =
+        Program { segments, stages: Vec::new(), ranks: [0, 1, 2].map(rank).to_vec(), groups: Vec::new() };
     let check = |cores, expected: [[f64; 3]; 3]| {
         let seconds = |seconds| Picoseconds::from(Seconds::new(seconds));
         let turns = Some(Scheduling { cores, slice: seconds(2.0), balance: seconds(10.0) });

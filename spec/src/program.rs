@@ -17,9 +17,11 @@
 //!
 //! There is no other dependency: what must wait for an earlier call waits on a stream that the earlier call used.
 
+mod stage;
 mod task;
 
-pub use task::{Does, Grid, LayerSpan, Module, Share, State, Task, Travels, UpdateStep, Value};
+pub use stage::{Layer, ProgramStage, StageEnd};
+pub use task::{Does, Grid, LayerSpan, Module, ModuleStep, Share, State, Task, Travels, UpdateStep, Value};
 
 use crate::collective::CollectiveKind;
 use crate::model::Mask;
@@ -33,6 +35,8 @@ use serde::{Deserialize, Serialize};
 pub struct Program {
     /// Op lists, shared by all calls.
     pub segments: Vec<Segment>,
+    /// The stages, by their number in actions. Empty if the program is not one of a plan.
+    pub stages: Vec<ProgramStage>,
     /// What each rank calls.
     pub ranks: Vec<RankProgram>,
     /// Sets of ranks that communicate collectively.
@@ -100,6 +104,15 @@ pub struct Op {
 }
 
 impl Op {
+    /// The layer whose module it is a step of; `None` for ops that are not a module's.
+    pub fn model_layer(&self) -> Option<Layer> {
+        match (self.layer, self.task) {
+            (Some(index), Task::Module(_)) => Some(Layer::Block(index)),
+            (None, Task::Module(step)) => Some(step.module.layer_outside_blocks()),
+            _ => None,
+        }
+    }
+
     /// What kind of work it is: see `op_kind`.
     pub fn kind(&self) -> String {
         op_kind(self.module, self.pass)

@@ -51,15 +51,6 @@ pub(crate) struct Addition {
     pub bias: (Layer, ParameterName),
 }
 
-/// What forward keeps for a module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Keeps {
-    /// Its input: unless the module before runs again.
-    pub input: bool,
-    /// The rest: unless it runs again itself.
-    pub rest: bool,
-}
-
 /// What is kept for a module between forward and backward.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {

@@ -40,6 +40,9 @@ impl ModuleCollective<'_> {
                 let gradient = frame.take_gradient();
                 frame.gradient = Some(self.reduced_or_gathered(communicator, gradient)?);
             }
+            (Value::WeightGradient, _) => {
+                unreachable!("collectives of weight gradients are refused before a run")
+            }
             (Value::Statistic, _) => self.join_statistics(communicator, frame.kept(self.place))?,
         }
         Ok(())

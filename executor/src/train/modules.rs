@@ -18,7 +18,7 @@ mod stepwise;
 mod token_routing;
 
 pub(crate) use loss::LossSums;
-pub(crate) use operator::Step;
+pub(crate) use operator::{Step, reads_input};
 pub(crate) use stepwise::{Among, is_stepwise};
 
 use operator::Operator;

@@ -7,8 +7,9 @@
 mod initial;
 mod parameter_name;
 
+pub use parameter_name::ParameterName;
 pub(crate) use parameter_name::Sharing;
-pub use parameter_name::{Layer, ParameterName};
+pub use trainwright_spec::program::Layer;
 
 use crate::train::sizes::Sizes;
 use initial::Start;

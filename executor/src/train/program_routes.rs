@@ -86,7 +86,7 @@ enum Operand {
 fn operand(op: &Op) -> Operand {
     match op.task {
         Task::Update(UpdateStep::SumRatios) => Operand::HostScalars,
-        Task::Module(module, does) if is_stepwise(module, does) => Operand::HostShards,
+        Task::Module(step) if is_stepwise(step.module, step.does) => Operand::HostShards,
         _ => Operand::Device,
     }
 }

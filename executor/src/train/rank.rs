@@ -20,7 +20,6 @@ use crate::train::frame::{Frame, MicrobatchTokens};
 use crate::train::graph_capture::GraphCapture;
 use crate::train::instruction::Instruction;
 use crate::train::offload_store::OffloadStore;
-use crate::train::parameters::Layer;
 use crate::train::record::Recorder;
 use crate::train::run_context::RunContext;
 use crate::train::settings::Records;
@@ -61,10 +60,8 @@ pub(crate) struct Rank<'a> {
     pub next_tokens: Option<StepTokens>,
     /// The CUDA graph of the steps; `None` on devices without graphs.
     pub graph_capture: Option<GraphCapture>,
-    /// By stage, in the order of forward.
-    pub layers: Vec<Vec<Layer>>,
-    /// Activations and gradients from a stage to another one of the same rank.
-    pub handed: BTreeMap<(Channel, usize), Tensor>,
+    /// Activations and gradients that a stage left for another stage of the same rank, by channel and microbatch.
+    pub left_tensors: BTreeMap<(Channel, usize), Tensor>,
 }
 
 /// The result of a step on a rank.
@@ -173,7 +170,8 @@ impl Rank<'_> {
 
     /// The calls that make losses.
     fn losses(&self) -> Vec<usize> {
-        let makes = |action: &Action| action.kind == ActionKind::Forward && self.ends(action.stage).1;
+        let stages = &self.shared.program.stages;
+        let makes = |action: &Action| action.kind == ActionKind::Forward && stages[action.stage].is_last();
         let calls = self.program.calls.iter().enumerate();
         calls.filter(|(_, call)| call.action.as_ref().is_some_and(makes)).map(|(number, _)| number).collect()
     }

@@ -15,7 +15,7 @@ use trainwright_spec::experts::Gate;
 use trainwright_spec::model::{Block, Experts, Mask, Mlp, Position};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Does, Module, Op, Pass, Place, Task, Value, Work};
+use trainwright_spec::program::{Does, ModuleStep, Op, Pass, Place, Task, Value, Work};
 use trainwright_spec::schedule::ActionKind;
 use trainwright_spec::stack::Stack;
 
@@ -84,7 +84,7 @@ pub fn check_checkpoints(plan: &Plan) -> Result<(), RunError> {
 fn second_run(ops: &[Op]) -> Option<&Op> {
     let mut known = BTreeSet::new();
     let mut is_new = |op: &Op| match op.task {
-        Task::Module(module, Does::Run) => known.insert((op.layer, module, op.pass)),
+        Task::Module(step) if step.does == Does::Run => known.insert((op.layer, step.module, op.pass)),
         _ => true,
     };
     ops.iter().find(|op| !is_new(op))
@@ -338,18 +338,17 @@ fn experts(plan: &Plan, experts: &Experts) -> Result<(), RunError> {
 fn known(op: &Op) -> bool {
     use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
     match (op.task, op.work) {
-        (Task::Module(module, does), Work::Collective { .. } | Work::Compute(_))
-            if is_stepwise(module, does) =>
+        (Task::Module(step), Work::Collective { .. } | Work::Compute(_))
+            if is_stepwise(step.module, step.does) =>
         {
             true
         }
-        (Task::Module(Module::Attention, Does::Arrange), Work::Compute(_)) => true,
-        (Task::Module(module, Does::Move(value)), Work::Collective { kind, .. }) => {
+        (Task::Module(ModuleStep { module, does: Does::Move(value), .. }), Work::Collective { kind, .. }) => {
             let inside = matches!(kind, AllReduce | AllGather | ReduceScatter);
             let brings = value != Value::Input || kind == AllGather || op.pass != Pass::Backward;
-            operator(module).is_some() && inside && brings
+            operator(module).is_some() && inside && brings && value != Value::WeightGradient
         }
-        (Task::Module(module, _), Work::Compute(_)) => operator(module).is_some(),
+        (Task::Module(ModuleStep { module, .. }), Work::Compute(_)) => operator(module).is_some(),
         (Task::Update(_), Work::Collective { kind, .. }) => {
             matches!(kind, AllReduce | AllGather | ReduceScatter)
         }

@@ -147,6 +147,7 @@ fn segment_time(
     });
     let program = Program {
         segments: vec![segment],
+        stages: Vec::new(),
         ranks: vec![RankProgram {
             rank,
             stands_for: plan.mesh.ranks(),

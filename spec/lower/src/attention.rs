@@ -2,10 +2,14 @@
 
 use crate::attention_core::core;
 use crate::elementwise::norm;
-use crate::part::{Input, Part, Role, Shape, Step, column, replicated, replicated_beside, row};
+use crate::linear::{column, replicated, replicated_beside, row};
+use crate::part::{Part, Role};
+use crate::shape::Shape;
+use crate::step::Step;
 use trainwright_spec::model::{Attention, Latent};
 use trainwright_spec::plan::Piece;
 use trainwright_spec::program::Module;
+use trainwright_spec::tensor::Input;
 use trainwright_spec::units::Bytes;
 
 /// What one rank holds of an attention layer.

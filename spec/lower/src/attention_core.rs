@@ -1,6 +1,8 @@
 //! The attention core: what its context scheme says, in kernels of the stack.
 
-use crate::part::{Again, Half, Part, Role, Shape, Step};
+use crate::part::{Again, Part, Role};
+use crate::shape::Shape;
+use crate::step::Step;
 use trainwright_spec::context::{SharedAttention, Step as Shared, Tile};
 use trainwright_spec::model::{Attention, Mask};
 use trainwright_spec::plan::Piece;
@@ -72,14 +74,12 @@ impl Kernels<'_> {
     fn step(&self, step: Shared) -> Vec<Step> {
         let bytes = |elements| self.shape.activations(elements);
         match step {
-            Shared::Exchange(exchange) => vec![Step::Collective {
-                module: exchange.what,
-                kind: exchange.kind,
-                axis: exchange.axis,
-                bytes: bytes(exchange.elements),
-                beside_next: exchange.beside_next,
-                does: Some(Does::Share(Share::Exchange(exchange.travels))),
-            }],
+            Shared::Exchange(exchange) => {
+                let does = Does::Share(Share::Exchange(exchange.travels));
+                let (kind, axis, bytes) = (exchange.kind, exchange.axis, bytes(exchange.elements));
+                let step = Step::collective(exchange.what, kind, axis, bytes, does);
+                vec![step.beside(exchange.beside_next)]
+            }
             Shared::Attend(tile) => match self.shape.stack.attention.version() {
                 Some(version) => vec![self.fused(&tile, version)],
                 None => self.unfused(&tile),
@@ -127,7 +127,7 @@ impl Kernels<'_> {
         };
         let working = self.shape.activations(layer.batch * result + tile.held);
         let does = if layer.ranks > 1 { Does::Share(Share::Attend) } else { Does::Run };
-        Step::Kernel { module: "attention", kernel, working, half: Half::Input, does }
+        Step::kernel("attention", kernel, working).doing(does)
     }
 
     /// Several kernels with the scores in memory between them.

@@ -4,10 +4,12 @@ use crate::attention::attention;
 use crate::elementwise::{add_residual, hidden_norm};
 use crate::experts::experts;
 use crate::feed_forward::feed_forward;
-use crate::part::{Input, Part, Role, Shape};
+use crate::part::{Part, Role};
+use crate::shape::Shape;
 use trainwright_spec::model::{Block, Mlp};
 use trainwright_spec::plan::Piece;
 use trainwright_spec::program::Module;
+use trainwright_spec::tensor::Input;
 use trainwright_spec::units::Bytes;
 
 /// The parts of a block in the order of forward. Norms come before what they feed; a post-norm block has the same

@@ -1,6 +1,8 @@
 //! Norms, activations, dropout and residual additions: bound by memory.
 
-use crate::part::{Again, Part, Role, Shape, Step};
+use crate::part::{Again, Part, Role};
+use crate::shape::Shape;
+use crate::step::Step;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::model::{FeedForward, Norm};
 use trainwright_spec::plan::Piece;
@@ -82,14 +84,8 @@ pub(crate) fn hidden_norm(shape: &Shape, kind: Norm) -> Part {
     let Some(axis) = shape.scheme.hidden_axis() else { return part };
     let numbers = if kind == Norm::RmsNorm { 1 } else { 2 };
     let bytes = Bytes::new(4.0 * (numbers * tokens) as f64);
-    let exchange = Step::Collective {
-        module: "reduce norm statistics",
-        kind: CollectiveKind::AllReduce,
-        axis,
-        bytes,
-        beside_next: false,
-        does: Some(Does::Grid(Grid::SumStatistics)),
-    };
+    let does = Does::Grid(Grid::SumStatistics);
+    let exchange = Step::collective("reduce norm statistics", CollectiveKind::AllReduce, axis, bytes, does);
     match shape.stack.norms {
         Fusion::Fused => {
             let read = shape.activations(tokens * width);

@@ -1,9 +1,11 @@
 //! Turns parts into ops: who waits for whom, and what is allocated and freed.
 
-use crate::part::{Half, Part, Role, Step};
-use trainwright_spec::plan::{Piece, Recompute};
+use crate::part::Part;
+use crate::recompute::{kept_in_forward, pieces_again, runs};
+use crate::step::{Half, Step, StepWork};
+use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{
-    Allocation, Axis, Does, MemoryKind, Module, Op, Pass, Stream, Task, Value, Work,
+    Allocation, Axis, MemoryKind, Module, ModuleStep, Op, Pass, Stream, Task, Work,
 };
 use trainwright_spec::units::Bytes;
 
@@ -76,37 +78,36 @@ impl Emitter {
         op
     }
 
-    /// A run of a part's steps.
-    fn steps(&mut self, pass: Pass, of: Module, steps: &[Step]) {
-        // What makes operands stands before what moves them.
-        let is_kernel = |step: &Step| matches!(step, Step::Kernel { does, .. } if *does != Does::Quantise);
-        let first_kernel = steps.iter().position(is_kernel).unwrap_or(steps.len());
+    /// The steps of one run of a part. `run` says what the run keeps and releases.
+    fn steps(&mut self, pass: Pass, run: ModuleStep, steps: &[Step]) {
+        let recomputes = pass == Pass::Recompute;
+        let refills = run.refills.filter(|_| recomputes);
+        let run = ModuleStep { keeps: run.keeps || recomputes, refills, ..run };
         for (index, step) in steps.iter().enumerate() {
-            let next = steps.get(first_kernel).filter(|_| index < first_kernel);
-            let moved = moved(pass, of, step, next);
-            self.step(pass, of, step, moved);
-        }
-    }
-
-    fn step(&mut self, pass: Pass, of: Module, step: &Step, moved: Value) {
-        let task = |does| if of == Module::Unnamed { Task::None } else { Task::Module(of, does) };
-        match *step {
-            Step::Kernel { module, kernel, working, does, .. } => {
-                let op = self.in_line(module, pass, Work::Compute(kernel));
-                self.ops[op].task = task(does);
-                self.allocate(op, MemoryKind::Buffers, working);
-                self.free(op, MemoryKind::Buffers, working);
-            }
-            Step::Collective { module, kind, axis, bytes, beside_next, does } => {
-                let work = Work::Collective { kind, axis, bytes };
-                let after = self.last_kernel.iter().chain(&self.due).copied().collect();
-                let op = self.push(module, pass, Stream::Layer, work, after);
-                self.ops[op].task = task(does.unwrap_or(Does::Move(moved)));
-                // What the stack leaves open is the tensor axis's; context schemes say themselves what overlaps.
-                match beside_next && (self.overlap || axis != Axis::Tensor) {
-                    true => self.beside.push(op),
-                    false => self.due.push(op),
+            let op = match step.work {
+                StepWork::Kernel { kernel, working } => {
+                    let op = self.in_line(step.module, pass, Work::Compute(kernel));
+                    self.allocate(op, MemoryKind::Buffers, working);
+                    self.free(op, MemoryKind::Buffers, working);
+                    op
                 }
+                StepWork::Collective { kind, axis, bytes, beside_next } => {
+                    let after = self.last_kernel.iter().chain(&self.due).copied().collect();
+                    let work = Work::Collective { kind, axis, bytes };
+                    let op = self.push(step.module, pass, Stream::Layer, work, after);
+                    // The stack decides about the tensor axis; context schemes say themselves what overlaps.
+                    match beside_next && (self.overlap || axis != Axis::Tensor) {
+                        true => self.beside.push(op),
+                        false => self.due.push(op),
+                    }
+                    op
+                }
+            };
+            if run.module != Module::Unnamed {
+                let (first, last) = (index == 0, index + 1 == steps.len());
+                let releases = run.releases && last;
+                let step = ModuleStep { does: step.does, first, last, releases, ..run };
+                self.ops[op].task = Task::Module(step);
             }
         }
     }
@@ -126,25 +127,27 @@ impl Emitter {
     }
 
     /// Runs a part's forward steps and keeps `kept` bytes from the first of them on.
-    fn run_forward(&mut self, pass: Pass, part: &Part, kept: Bytes) {
+    fn run_forward(&mut self, pass: Pass, part: &Part, run: ModuleStep, kept: Bytes) {
         let first = self.ops.len();
-        self.steps(pass, part.module, &part.forward);
+        self.steps(pass, run, &part.forward);
         self.allocate(first, MemoryKind::Activations, kept);
     }
 
     /// Runs a part's backward steps and gives back what forward kept, after the last of them.
-    fn run_backward(&mut self, part: &Part) {
-        self.steps(Pass::Backward, part.module, &part.backward);
+    fn run_backward(&mut self, part: &Part, run: ModuleStep) {
+        self.steps(Pass::Backward, ModuleStep { releases: true, ..run }, &part.backward);
         let last = self.ops.len().saturating_sub(1);
         self.free(last, MemoryKind::Activations, part.kept);
     }
 
     /// Runs the first half of a part's backward steps. What forward kept is given back at its end unless the second
     /// half needs it; then the output's gradient is held too.
-    fn run_input(&mut self, part: &Part) {
+    fn run_input(&mut self, part: &Part, run: ModuleStep) {
         let first = self.ops.len();
-        self.steps(Pass::Backward, part.module, &part.backward_half(Half::Input));
-        match part.output_gradient() {
+        let gradient = part.output_gradient();
+        let run = ModuleStep { releases: gradient.is_none(), ..run };
+        self.steps(Pass::Backward, run, &part.backward_half(Half::Input));
+        match gradient {
             Some(gradient) => self.allocate(first, MemoryKind::Activations, gradient),
             None => self.free(self.ops.len().saturating_sub(1), MemoryKind::Activations, part.kept),
         }
@@ -152,8 +155,9 @@ impl Emitter {
 
     /// Forward of a list of parts.
     pub fn forward(&mut self, parts: &[Part], recompute: Recompute) {
-        for (index, part) in parts.iter().enumerate() {
-            self.run_forward(Pass::Forward, part, kept_in_forward(index, part, recompute));
+        let runs = runs(parts, recompute);
+        for (index, (part, run)) in parts.iter().zip(runs).enumerate() {
+            self.run_forward(Pass::Forward, part, run, kept_in_forward(index, part, recompute));
         }
     }
 
@@ -168,20 +172,22 @@ impl Emitter {
     }
 
     /// The second half: the weights' gradients.
-    pub fn weight(&mut self, parts: &[Part]) {
-        for part in parts.iter().rev() {
+    pub fn weight(&mut self, parts: &[Part], recompute: Recompute) {
+        for (part, run) in parts.iter().zip(runs(parts, recompute)).rev() {
             if let Some(gradient) = part.output_gradient() {
-                self.steps(Pass::Backward, part.module, &part.backward_half(Half::Weight));
+                let run = ModuleStep { releases: true, ..run };
+                self.steps(Pass::Backward, run, &part.backward_half(Half::Weight));
                 self.free(self.ops.len() - 1, MemoryKind::Activations, part.kept + gradient);
             }
         }
     }
 
-    fn back(&mut self, parts: &[Part], recompute: Recompute, run: impl Fn(&mut Self, &Part)) {
+    fn back(&mut self, parts: &[Part], recompute: Recompute, back: impl Fn(&mut Self, &Part, ModuleStep)) {
+        let runs = runs(parts, recompute);
         if recompute == Recompute::Full {
             for (index, part) in parts.iter().enumerate() {
                 let again = part.kept - kept_in_forward(index, part, recompute);
-                self.run_forward(Pass::Recompute, part, again);
+                self.run_forward(Pass::Recompute, part, runs[index], again);
             }
         }
         let pieces = pieces_again(parts, recompute);
@@ -189,140 +195,11 @@ impl Emitter {
             for piece in pieces.iter().filter(|piece| piece.before == index) {
                 let mut remade = piece.dropped;
                 for run in &piece.runs {
-                    self.run_forward(Pass::Recompute, &parts[*run], std::mem::take(&mut remade));
+                    let remade = std::mem::take(&mut remade);
+                    self.run_forward(Pass::Recompute, &parts[*run], runs[*run], remade);
                 }
             }
-            run(self, part);
+            back(self, part, runs[index]);
         }
     }
-}
-
-/// Which of a part's tensors a collective moves that stands before `first_kernel`, the part's first one, or behind it.
-///
-/// In backward, one that is not waited for by that kernel brings the input that the weight's gradient is made of.
-fn moved(pass: Pass, of: Module, step: &Step, first_kernel: Option<&Step>) -> Value {
-    let aside = matches!(step, Step::Collective { beside_next: true, .. });
-    let makes_weight = |kernel: &Step| matches!(kernel, Step::Kernel { does: Does::WeightGradient, .. });
-    match (pass, first_kernel) {
-        _ if of == Module::Loss => Value::Statistic,
-        (Pass::Forward | Pass::Recompute, Some(_)) => Value::Input,
-        (Pass::Forward | Pass::Recompute, None) => Value::Output,
-        (_, Some(kernel)) if aside || makes_weight(kernel) => Value::Input,
-        (_, Some(_)) => Value::OutputGradient,
-        (_, None) => Value::InputGradient,
-    }
-}
-
-/// A piece of a list of parts that is computed again by itself.
-#[derive(Debug)]
-struct PieceAgain {
-    /// The part before whose backward it is computed again.
-    before: usize,
-    /// The parts that run again.
-    runs: Vec<usize>,
-    /// Those and the parts that read what they make.
-    members: Vec<usize>,
-    /// What is made again.
-    dropped: Bytes,
-}
-
-/// The pieces of a list of parts that a choice computes again one by one, in the order of forward.
-///
-/// A piece is made again just before the first backward that needs it: that of its last part, or, where it is read
-/// by a part that runs again for another piece, when that one is made.
-fn pieces_again(parts: &[Part], recompute: Recompute) -> Vec<PieceAgain> {
-    let mut pieces: Vec<(Piece, PieceAgain)> = Vec::new();
-    for (index, part) in parts.iter().enumerate() {
-        for again in part.chosen(recompute.pieces()) {
-            if again.role == Role::First {
-                let none =
-                    PieceAgain { before: 0, runs: Vec::new(), members: Vec::new(), dropped: Bytes::ZERO };
-                pieces.push((again.piece, none));
-            }
-            let own = pieces.iter_mut().rev().find(|(piece, _)| *piece == again.piece);
-            let (_, own) = own.expect("a piece begins with its first part");
-            own.before = index;
-            own.members.push(index);
-            own.dropped += again.dropped;
-            if again.role != Role::Reads {
-                own.runs.push(index);
-            }
-        }
-    }
-    let mut pieces: Vec<PieceAgain> = pieces.into_iter().map(|(_, piece)| piece).collect();
-    pieces.sort_by_key(|piece| piece.members[0]);
-    // Later pieces read what earlier ones make, so one pass from the last to the first settles all.
-    for later in (0..pieces.len()).rev() {
-        for earlier in 0..later {
-            if pieces[earlier].members.iter().any(|member| pieces[later].runs.contains(member)) {
-                pieces[earlier].before = pieces[earlier].before.max(pieces[later].before);
-            }
-        }
-    }
-    pieces
-}
-
-/// What a part keeps from forward to backward: with full recompute only the block's input, which its first part
-/// keeps; else all but what its pieces drop.
-pub(crate) fn kept_in_forward(index: usize, part: &Part, recompute: Recompute) -> Bytes {
-    match recompute {
-        Recompute::None | Recompute::Selective | Recompute::Pieces(_) => {
-            let dropped = part.chosen(recompute.pieces()).map(|again| again.dropped);
-            dropped.fold(part.kept, |kept, dropped| kept - dropped)
-        }
-        Recompute::Full if index == 0 => part.kept,
-        Recompute::Full => Bytes::ZERO,
-    }
-}
-
-/// What a list of parts keeps from forward to backward.
-pub(crate) fn kept(parts: &[Part], recompute: Recompute) -> Bytes {
-    parts.iter().enumerate().map(|(index, part)| kept_in_forward(index, part, recompute)).sum()
-}
-
-/// The most that backward of a list of parts holds at once beyond what forward kept: what is computed again, and
-/// the largest temporary.
-pub(crate) fn backward_peak(parts: &[Part], recompute: Recompute) -> Bytes {
-    let all: Bytes = parts.iter().map(|part| part.kept).sum();
-    all - kept(parts, recompute) + largest_temporary(parts)
-}
-
-/// What a list of parts holds between the halves of backward: of each part with products its input and the gradient
-/// of its output.
-pub(crate) fn held_between(parts: &[Part]) -> Bytes {
-    parts.iter().filter_map(|part| Some(part.kept + part.output_gradient()?)).sum()
-}
-
-/// The most that the first half of backward of a list of parts holds, temporaries included, of which forward kept a
-/// part.
-pub(crate) fn input_peak(parts: &[Part], recompute: Recompute) -> Bytes {
-    let all: Bytes = parts.iter().map(|part| part.kept).sum();
-    let mut held = if recompute == Recompute::Full { all } else { kept(parts, recompute) };
-    let mut peak = held;
-    let pieces = pieces_again(parts, recompute);
-    for (index, part) in parts.iter().enumerate().rev() {
-        let made = pieces.iter().filter(|piece| piece.before == index);
-        held += made.map(|piece| piece.dropped).sum::<Bytes>();
-        held += part.output_gradient().unwrap_or(Bytes::ZERO);
-        peak = peak.max(held);
-        held -= if part.output_gradient().is_none() { part.kept } else { Bytes::ZERO };
-    }
-    peak + largest_temporary(parts)
-}
-
-/// The largest temporary of a list of parts in forward and in the second half of backward.
-pub(crate) fn temporary_beside_input(parts: &[Part]) -> Bytes {
-    let weights = |part: &Part| part.backward_half(Half::Weight);
-    let steps = parts.iter().flat_map(|part| part.forward.iter().copied().chain(weights(part)));
-    steps.map(|step| temporary(&step)).fold(Bytes::ZERO, Bytes::max)
-}
-
-fn temporary(step: &Step) -> Bytes {
-    if let Step::Kernel { working, .. } = step { *working } else { Bytes::ZERO }
-}
-
-/// The largest temporary of any step.
-pub(crate) fn largest_temporary(parts: &[Part]) -> Bytes {
-    let steps = parts.iter().flat_map(|part| part.forward.iter().chain(&part.backward));
-    steps.map(temporary).fold(Bytes::ZERO, Bytes::max)
 }

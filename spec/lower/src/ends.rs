@@ -1,10 +1,13 @@
 //! What stands before the first and after the last block.
 
 use crate::elementwise::hidden_norm;
-use crate::part::{Numbers, Part, Shape, Step, head, lowered, replicated};
+use crate::linear::{Numbers, head, lowered, replicated};
+use crate::part::Part;
+use crate::shape::Shape;
+use crate::step::Step;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::model::{Model, Norm, Position};
-use trainwright_spec::program::Module;
+use trainwright_spec::program::{Does, Module, Value};
 use trainwright_spec::stack::Fusion;
 use trainwright_spec::units::Bytes;
 
@@ -16,15 +19,17 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     let steps = shape.scheme.look_up(&shape.grid, shape.all_tokens(), [vocabulary, width]);
     let found = shape.activations(steps.tokens * steps.width);
     let gradients = shape.gradient_bytes() * (steps.tokens * steps.width) as f64;
-    let around = |steps: &[Vec<_>; 2], own| {
+    let around = |[before, after]: &[Vec<_>; 2], kernel, [into, out]: [Value; 2]| {
         let numbers =
             Numbers { module: "embedding", product: shape.precision, gathered: shape.activations(1) };
-        let [before, after] = [0, 1].map(|side| lowered(shape, numbers, &steps[side]));
-        [before, vec![own], after].concat()
+        let before = lowered(shape, numbers, before, [into; 2]);
+        [before, vec![kernel], lowered(shape, numbers, after, [out; 2])].concat()
     };
+    let forward = Step::streaming("embedding", found, found);
+    let backward = Step::streaming("embedding", found + gradients, gradients);
     let look_up = Part {
-        forward: around(&steps.forward, Step::streaming("embedding", found, found)),
-        backward: around(&steps.backward, Step::streaming("embedding", found + gradients, gradients)),
+        forward: around(&steps.forward, forward, [Value::Input, Value::Output]),
+        backward: around(&steps.backward, backward, [Value::OutputGradient, Value::InputGradient]),
         // Token ids, 8 bytes each.
         kept: Bytes::new(8.0 * steps.tokens as f64),
         module: Module::LookUp,
@@ -89,14 +94,8 @@ pub(crate) fn head_parts(shape: &Shape, model: &Model) -> Vec<Part> {
 fn gathered_cross_entropy(shape: &Shape, vocabulary: usize) -> Part {
     let alone = Shape { tensor: 1, ..*shape };
     let logits = shape.activations(shape.tokens() * vocabulary);
-    let gather = Step::Collective {
-        module: "gather logits",
-        kind: CollectiveKind::AllGather,
-        axis: shape.scheme.vocabulary_axis(),
-        bytes: logits,
-        beside_next: false,
-        does: None,
-    };
+    let (axis, does) = (shape.scheme.vocabulary_axis(), Does::Move(Value::Statistic));
+    let gather = Step::collective("gather logits", CollectiveKind::AllGather, axis, logits, does);
     let mut part = cross_entropy(&alone, vocabulary);
     part.forward.insert(0, gather);
     part.kept += logits;
@@ -111,14 +110,9 @@ fn cross_entropy(shape: &Shape, own_vocabulary: usize) -> Part {
     let elements = shape.tokens() * own_vocabulary;
     let logits = shape.activations(elements);
     let wide = Bytes::new(4.0 * elements as f64);
-    let exchange = Step::Collective {
-        module: "reduce loss",
-        kind: CollectiveKind::AllReduce,
-        axis: shape.scheme.vocabulary_axis(),
-        bytes: Bytes::new(4.0 * shape.tokens() as f64),
-        beside_next: false,
-        does: None,
-    };
+    let (axis, does) = (shape.scheme.vocabulary_axis(), Does::Move(Value::Statistic));
+    let numbers = Bytes::new(4.0 * shape.tokens() as f64);
+    let exchange = Step::collective("reduce loss", CollectiveKind::AllReduce, axis, numbers, does);
     let exchange = |steps: &mut Vec<Step>| steps.extend((shape.tensor > 1).then_some(exchange));
     if shape.stack.cross_entropy == Fusion::Fused {
         // The maximum and the sum of exponentials in one pass over the logits, which stay for backward.

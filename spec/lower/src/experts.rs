@@ -2,12 +2,16 @@
 
 use crate::elementwise::activation;
 use crate::feed_forward::{columns, feed_forward};
-use crate::part::{Input, Part, Role, Shape, Step, grouped, leave, replicated};
+use crate::linear::{grouped, leave, replicated};
+use crate::part::{Part, Role};
+use crate::shape::Shape;
+use crate::step::Step;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::experts::{Gate, Move, Visits, nodes_of_a_token};
 use trainwright_spec::model::Experts;
 use trainwright_spec::plan::Piece;
-use trainwright_spec::program::{Axis, Does, Module};
+use trainwright_spec::program::{Axis, Does, Module, Value};
+use trainwright_spec::tensor::Input;
 use trainwright_spec::units::Bytes;
 
 /// The parts of a mixture of experts.
@@ -128,14 +132,8 @@ fn router(shape: &Shape, experts: &Experts) -> Vec<Part> {
 fn mean_of_tokens(shape: &Shape) -> Part {
     let tokens = shape.activations(shape.own_tokens() * shape.hidden);
     let means = shape.activations(shape.batch * shape.hidden);
-    let sum = |axis| Step::Collective {
-        module: "sum of tokens",
-        kind: CollectiveKind::AllReduce,
-        axis,
-        bytes: means,
-        beside_next: false,
-        does: None,
-    };
+    let does = Does::Move(Value::Output);
+    let sum = |axis| Step::collective("sum of tokens", CollectiveKind::AllReduce, axis, means, does);
     let parts = [(Axis::Tensor, shape.sequence_parallel), (Axis::Context, shape.mesh.context > 1)];
     let sums = parts.into_iter().filter(|(_, divided)| *divided).map(|(axis, _)| sum(axis));
     Part {
@@ -166,14 +164,7 @@ fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) 
         Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
         Move::Exchange { kind, axis, bytes } => {
             gathered = bytes;
-            Step::Collective {
-                module,
-                kind,
-                axis,
-                bytes: sent * bytes,
-                beside_next: false,
-                does: Some(Does::Route),
-            }
+            Step::collective(module, kind, axis, sent * bytes, Does::Route)
         }
     };
     moves.iter().map(step).collect()
@@ -184,14 +175,9 @@ fn back(module: &'static str, moves: &[Move]) -> Vec<Step> {
     let step = |each: &Move| match *each {
         Move::Copy { tokens, copies } => Step::streaming(module, copies, tokens).doing(Does::Arrange),
         Move::Sort(rows) => Step::streaming(module, rows, rows).holding(rows).doing(Does::Arrange),
-        Move::Exchange { kind, axis, bytes } => Step::Collective {
-            module,
-            kind: Move::reversed(kind),
-            axis,
-            bytes,
-            beside_next: false,
-            does: Some(Does::Route),
-        },
+        Move::Exchange { kind, axis, bytes } => {
+            Step::collective(module, Move::reversed(kind), axis, bytes, Does::Route)
+        }
     };
     moves.iter().rev().map(step).collect()
 }

@@ -1,10 +1,13 @@
 //! Dense feed-forward layers.
 
 use crate::elementwise::activation;
-use crate::part::{Input, Part, Role, Shape, column, row};
+use crate::linear::{column, row};
+use crate::part::{Part, Role};
+use crate::shape::Shape;
 use trainwright_spec::model::FeedForward;
 use trainwright_spec::plan::Piece;
 use trainwright_spec::program::Module;
+use trainwright_spec::tensor::Input;
 
 /// The parts of a dense feed-forward layer. `leaves` as for `row`.
 pub(crate) fn feed_forward(shape: &Shape, mlp: &FeedForward, input: Input, leaves: bool) -> Vec<Part> {

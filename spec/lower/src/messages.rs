@@ -1,8 +1,8 @@
 //! Messages between stages: their size, and whether they travel beside the kernels.
 
 use crate::emit::Emitter;
-use crate::part::Shape;
 use crate::process;
+use crate::shape::Shape;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, Channel, Pass, Stream, Work};

@@ -13,7 +13,8 @@
 //! (arXiv 2104.07857, section 6), of one layer.
 
 use crate::data::{Copies, buckets};
-use crate::emit::{Emitter, backward_peak};
+use crate::emit::Emitter;
+use crate::recompute::backward_peak;
 use crate::stage::{Layer, Stage, late_parameters};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{

@@ -83,7 +83,7 @@ impl Stage {
             match part {
                 BackwardPart::Whole => emitter.backward(&layer.parts, layer.recompute),
                 BackwardPart::Input => emitter.input(&layer.parts, layer.recompute),
-                BackwardPart::Weight => emitter.weight(&layer.parts),
+                BackwardPart::Weight => emitter.weight(&layer.parts, layer.recompute),
             }
             copies.after(number, first, &mut emitter);
             emitter.layer = None;

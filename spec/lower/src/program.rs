@@ -8,7 +8,7 @@ use crate::{data, offload, process, update};
 use std::collections::{BTreeMap, BTreeSet};
 use trainwright_spec::mesh::Coordinates;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::program::{Axis, Call, Group, Program, RankProgram, Segment};
+use trainwright_spec::program::{Axis, Call, Group, Layer, Program, ProgramStage, RankProgram, Segment};
 use trainwright_spec::schedule::{Action, ActionKind, PipelineShape};
 
 /// The program of one rank for each class of ranks that do the same at the same times. The plan must have passed
@@ -134,7 +134,18 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
             }
         })
         .collect();
-    Program { segments, ranks: rank_programs, groups }
+    let stages = stages.iter().map(|stage| program_stage(plan, stage)).collect();
+    Program { segments, stages, ranks: rank_programs, groups }
+}
+
+fn program_stage(plan: &Plan, stage: &Stage) -> ProgramStage {
+    let embedding = stage.embedding.iter().map(|_| Layer::Embedding);
+    let blocks = stage.blocks.iter().map(|layer| Layer::Block(layer.block.expect("a block has an index")));
+    let head = stage.head.iter().map(|_| Layer::Head);
+    ProgramStage {
+        pipeline_rank: plan.pipeline_rank_of(stage.number),
+        layers: embedding.chain(blocks).chain(head).collect(),
+    }
 }
 
 /// Positions of the actions of a rank that carry the data axis's collectives or have an update behind them.

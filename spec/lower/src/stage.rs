@@ -1,9 +1,11 @@
 //! What stands on one pipeline stage: its layers, lowered as far as their parts, and their sizes.
 
 use crate::block::block_parts;
-use crate::emit::{Emitter, backward_peak, held_between, input_peak, kept, temporary_beside_input};
+use crate::emit::Emitter;
 use crate::ends::{embedding_parts, head_parts};
-use crate::part::{Part, Shape};
+use crate::part::Part;
+use crate::recompute::{backward_peak, held_between, input_peak, kept, temporary_beside_input};
+use crate::shape::Shape;
 use trainwright_spec::experts::Load;
 use trainwright_spec::model::weights::Weight;
 use trainwright_spec::model::{Block, Model};

@@ -2,13 +2,14 @@
 //! scheme gathers, reduces and updates.
 
 use crate::data::divisor;
-use crate::part::{Half, Part, Step};
+use crate::part::Part;
 use crate::passes::BackwardPart;
 use crate::stage::{Layer, Stage, Variant};
+use crate::step::{Half, Step};
 use crate::{process, update};
 use trainwright_spec::plan::{Plan, Recompute};
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Axis, Does, Kernel, Module, Segment};
+use trainwright_spec::program::{Axis, Kernel, Module, Segment};
 use trainwright_spec::units::Bytes;
 
 /// Parameters of a layer on one rank.
@@ -65,7 +66,7 @@ pub fn update_segment(plan: &Plan, LayerParameters { dense, routed }: LayerParam
 fn stage(layers: &[LayerParameters]) -> Stage {
     // The smallest part that has both halves of backward.
     let kernel = Kernel::Gemm { count: 1, m: 1, n: 1, k: 1, precision: Precision::Fp32 };
-    let step = |half| Step::Kernel { module: "none", kernel, working: Bytes::ZERO, half, does: Does::Run };
+    let step = |half| Step { half, ..Step::kernel("none", kernel, Bytes::ZERO) };
     let part = Part {
         module: Module::Unnamed,
         forward: vec![step(Half::Input)],

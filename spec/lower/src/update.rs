@@ -2,10 +2,12 @@
 
 use crate::data::{Copies, gathers, gathers_updated, reductions, shard_axis};
 use crate::emit::Emitter;
+use crate::linear::quantise;
 use crate::offload::{Bucket, host_update, late_copies, updated_weights};
-use crate::part::{Shape, Step, quantise};
 use crate::process::close_step;
+use crate::shape::Shape;
 use crate::stage::{Stage, ends_apart, own_stages, tied_embedding};
+use crate::step::StepWork;
 use std::collections::BTreeMap;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::data::{Divided, Reduction};
@@ -133,7 +135,7 @@ pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
     }
     let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
     for own in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
-        if let Step::Kernel { kernel, .. } = own {
+        if let StepWork::Kernel { kernel, .. } = own.work {
             step(&mut emitter, "quantise weights", UpdateStep::QuantiseWeights, Work::Compute(kernel));
         }
     }

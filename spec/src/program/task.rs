@@ -1,5 +1,7 @@
 //! What an op does with the tensors of a model. Whoever times an op needs its sizes only; whoever runs it needs this.
 
+use super::Layer;
+
 /// What an op does with which tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Task {
@@ -7,7 +9,7 @@ pub enum Task {
     #[default]
     None,
     /// A step of a module of the op's layer.
-    Module(Module, Does),
+    Module(ModuleStep),
     /// Moves the weights of layers of the stage, or what their gradients are.
     Layers(State, LayerSpan),
     /// A step of the end of a training step, over all layers of the rank.
@@ -23,6 +25,31 @@ pub enum Task {
     },
     /// Carries what is where its reader finds it already, if the memory of GPU and host is one.
     Carry,
+}
+
+/// A step of one run of a module, forward, recomputed or backward, with what the run keeps and releases.
+///
+/// Tensors that live from forward to backward belong to the module that reads them in backward. A recomputed module makes them
+/// a second time, and its output is again the input of the module after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ModuleStep {
+    /// The module.
+    pub module: Module,
+    /// What the step makes.
+    pub does: Does,
+    /// Whether it is the run's first step.
+    pub first: bool,
+    /// Whether it is the run's last step.
+    pub last: bool,
+    /// Whether the run keeps what the module's backward reads beside the input: forward does unless the module is
+    /// recomputed, and a recomputing run does always.
+    pub keeps: bool,
+    /// Whether forward keeps the module's input: unless the module before it is recomputed in time.
+    pub keeps_input: bool,
+    /// In a recomputing run, the module of the same layer that reads the output as its input.
+    pub refills: Option<Module>,
+    /// Whether nothing that is kept for the module is needed after this step.
+    pub releases: bool,
 }
 
 /// A part of a layer, named as papers draw it.
@@ -73,6 +100,16 @@ pub enum Module {
     Logits,
     /// Cross entropy.
     Loss,
+}
+
+impl Module {
+    /// The layer of a module that is in no block.
+    pub(super) fn layer_outside_blocks(self) -> Layer {
+        match self {
+            Module::LookUp | Module::Positions => Layer::Embedding,
+            _ => Layer::Head,
+        }
+    }
 }
 
 /// What an op does of a module's forward or backward pass.
@@ -163,6 +200,8 @@ pub enum Value {
     InputGradient,
     /// The loss's gradient by what it makes.
     OutputGradient,
+    /// The loss's gradient by its weight.
+    WeightGradient,
     /// One number per token: maximum, sum of exponentials, the target's logit, in this order.
     Statistic,
 }

@@ -21,7 +21,7 @@ impl Operator for Attention {
             Some(drops) => step.device.attention_dropping(&kernel, drops, input.slice()),
         };
         let output = Tensor::of(heads, kernel.output_row());
-        if step.keeps.rest {
+        if step.keeps {
             let kept = step.kept();
             kept.output = Some(output.clone());
             kept.own::<LogSums>().0 = left;

@@ -39,7 +39,7 @@ impl Operator for Norm {
         if is_kept {
             step.kept().input = Some(input.clone());
         }
-        if step.keeps.rest {
+        if step.keeps {
             step.kept().own::<NormKept>().left = left;
         }
         if step.place.1 != Module::FinalNorm {

@@ -2,11 +2,12 @@
 
 use crate::device::tensor::Tensor;
 use crate::device::{Device, Slice};
-use crate::train::frame::{Frame, Keeps, Kept, ModulePlace};
+use crate::train::frame::{Frame, Kept, ModulePlace};
 use crate::train::parameters::{Layer, ParameterName, block};
 use crate::train::sizes::Sizes;
 use crate::train::state::State;
 use trainwright_spec::model::{Block, Experts, Mlp, Model};
+use trainwright_spec::program::Module;
 
 /// The mathematics of a module.
 pub(crate) trait Operator: Sync {
@@ -39,7 +40,8 @@ pub(crate) struct Step<'r> {
     pub state: &'r mut State,
     pub frame: &'r mut Frame,
     pub place: ModulePlace,
-    pub keeps: Keeps,
+    /// Whether this run keeps what the module's backward reads beside its input.
+    pub keeps: bool,
     /// Whether the norm behind may do its addition.
     pub adds_in_norm: bool,
     pub device: &'r dyn Device,
@@ -76,4 +78,9 @@ impl Step<'_> {
     pub fn read(&self, name: ParameterName) -> Option<Slice<'_>> {
         self.state.layer(self.place.0).read(name)
     }
+}
+
+/// Whether backward of a module reads the input of forward.
+pub(crate) fn reads_input(module: Module) -> bool {
+    super::operator(module).is_some_and(Operator::reads_input)
 }

@@ -126,7 +126,7 @@ impl Stepwise for Shared {
     }
 
     fn end(&self, step: &mut Step, pass: Pass) {
-        let (keeps, device) = (step.keeps.rest, step.device);
+        let (keeps, device) = (step.keeps, step.device);
         let work = in_work(step);
         if pass == Pass::Backward {
             let back = work.back.take().expect("backward has begun");

@@ -175,7 +175,7 @@ impl Stepwise for Combine {
         routing.at = routing.hops.len();
         let rows = combined(device, &outputs, &routing.here, Some(&routing.gates));
         routing.wave = Some(Wave::bare(rows));
-        if step.keeps.rest {
+        if step.keeps {
             step.kept().output = Some(outputs);
         }
     }

@@ -1,8 +1,8 @@
 //! How parameters begin. A number is a function of the seed, its parameter and its place in it, so that threads make parts of a
 //! parameter side by side, and ranks the parts that they hold.
 
+use super::Layer;
 use super::Parameter;
-use super::parameter_name::Layer;
 use crate::random::Stream;
 use trainwright_kernels::Threads;
 

@@ -1,18 +1,6 @@
-//! The layers of a model and the names of their parameters.
+//! The names of a layer's parameters.
 
-use std::fmt;
 use trainwright_spec::program::Axis;
-
-/// A run of modules with weights of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Layer {
-    /// What stands before the first block.
-    Embedding,
-    /// The block of that index in the model.
-    Block(usize),
-    /// What stands after the last block.
-    Head,
-}
 
 /// A parameter of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,16 +43,6 @@ pub enum ParameterName {
     Head,
     /// Its bias.
     HeadBias,
-}
-
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Layer::Embedding => f.write_str("embedding"),
-            Layer::Block(index) => write!(f, "block {index}"),
-            Layer::Head => f.write_str("head"),
-        }
-    }
 }
 
 /// Which ranks hold the same elements of a parameter.

@@ -9,7 +9,7 @@ use crate::train::frame::{Frame, MicrobatchTokens};
 use crate::train::modules::LossSums;
 use crate::train::parameters::Layer;
 use crate::train::sizes::Sizes;
-use trainwright_spec::program::{Channel, Module};
+use trainwright_spec::program::{Channel, Module, StageEnd};
 use trainwright_spec::schedule::{Action, ActionKind};
 
 /// Tokens of a step's microbatches, as the host has made them: inputs and targets of each forward action.
@@ -23,9 +23,10 @@ pub(crate) struct StepTokens {
 impl Rank<'_> {
     /// Makes the tokens of all microbatches of a step that stages of this rank read.
     pub(super) fn make_tokens(&mut self, step: usize) -> StepTokens {
+        let stages = &self.shared.program.stages;
         let reads = |action: &Action| {
-            let (first, last) = self.ends(action.stage);
-            action.kind == ActionKind::Forward && (first || last)
+            let stage = &stages[action.stage];
+            action.kind == ActionKind::Forward && (stage.is_first() || stage.is_last())
         };
         let actions = self.program.calls.iter().filter_map(|call| call.action);
         let actions: Vec<Action> = actions.filter(reads).collect();
@@ -35,7 +36,7 @@ impl Rank<'_> {
             let first = sizes.first_sequence(action.microbatch);
             let batch = self.loader.batch(step - 1, first, sizes.micro_batch());
             let Batch { inputs, targets } = own_tokens(sizes, &batch);
-            let looks_up = self.ends(action.stage).0 && self.device.sums_by_entry();
+            let looks_up = stages[action.stage].is_first() && self.device.sums_by_entry();
             let sorted = looks_up.then(|| Sorted::of(&inputs, sizes.own_entries()));
             words.push(HostWords { numbers: inputs, sorted });
             words.push(HostWords { numbers: targets, sorted: None });
@@ -58,46 +59,37 @@ impl Rank<'_> {
             .collect();
     }
 
-    /// Whether a stage is the first one of its copy, and the last one.
-    pub(super) fn ends(&self, stage: usize) -> (bool, bool) {
-        let stages = self.shared.plan.stages.len();
-        (stage.is_multiple_of(stages), (stage + 1).is_multiple_of(stages))
-    }
-
-    /// Whether this rank runs the stage of that number too.
-    fn runs(&self, stage: usize) -> bool {
-        let plan = self.shared.plan;
-        plan.schedule().rank_of(stage, plan.pipeline_shape()) == self.sizes.at.pipeline
-    }
-
-    /// The frame of an action of a step with what comes from another stage of this rank.
+    /// The frame of an action of a step, with the tensor that another stage of this rank left for it.
     pub(super) fn frame(&mut self, action: Action, step: usize) -> Frame {
         let Action { stage, kind, microbatch } = action;
-        let (first, last) = self.ends(stage);
+        let source = self.shared.program.source(action);
+        let left = match source {
+            Some(StageEnd::SameRank(channel)) => self.left_tensors.remove(&(channel, microbatch)),
+            _ => None,
+        };
         if kind != ActionKind::Forward {
             let mut frame = self.frames.remove(&(stage, microbatch)).expect("forward comes before backward");
             if kind.is_input_gradient() {
                 // The loss has no gradient but 1.
-                let begins = last.then(|| Tensor::zeros(0, 1));
-                frame.gradient =
-                    begins.or_else(|| self.handed.remove(&(Channel::Gradient(stage + 1), microbatch)));
+                let of_loss = (source == Some(StageEnd::Model)).then(|| Tensor::zeros(0, 1));
+                frame.gradient = of_loss.or(left);
             }
             return frame;
         }
         let sizes = &self.sizes;
         let mut frame = Frame::new(self.tokens.remove(&(stage, microbatch)));
         frame.masks = self.loader.masks(step - 1, sizes.first_sequence(microbatch));
-        frame.flow = match first {
-            true => {
+        frame.flow = match source {
+            Some(StageEnd::Model) => {
                 let rows = sizes.micro_batch() * sizes.own_sequence();
                 Some(Tensor::any_on(&*self.device, rows, sizes.hidden))
             }
-            false => self.handed.remove(&(Channel::Activation(stage - 1), microbatch)),
+            _ => left,
         };
         frame
     }
 
-    /// Keeps what later calls need; returns the loss of the microbatch if the call made it and the device does not keep it.
+    /// Stores what later calls need. Returns the loss of the microbatch if the call made it and the device does not keep it.
     pub(super) fn end_of_call(
         &mut self,
         action: Action,
@@ -105,10 +97,9 @@ impl Rank<'_> {
         mut frame: Frame,
     ) -> Result<f64, Fault> {
         let Action { stage, kind, microbatch } = action;
-        let (first, last) = self.ends(stage);
         let mut loss = 0.0;
-        match kind {
-            ActionKind::Forward if last => {
+        match self.shared.program.destination(action) {
+            Some(StageEnd::Model) if kind == ActionKind::Forward => {
                 frame.flow = None;
                 let three = &frame.kept((Layer::Head, Module::Loss)).own::<LossSums>().three;
                 let number = number.expect("it is one of the calls that make losses");
@@ -117,11 +108,12 @@ impl Rank<'_> {
                     return Err(Fault::NotFinite { what: THE_LOSS });
                 }
             }
-            ActionKind::Forward if self.runs(stage + 1) => {
-                self.handed.insert((Channel::Activation(stage), microbatch), frame.take_flow());
-            }
-            ActionKind::Backward | ActionKind::Input if !first && self.runs(stage - 1) => {
-                self.handed.insert((Channel::Gradient(stage), microbatch), frame.take_gradient());
+            Some(StageEnd::SameRank(channel)) => {
+                let tensor = match channel {
+                    Channel::Activation(_) => frame.take_flow(),
+                    Channel::Gradient(_) => frame.take_gradient(),
+                };
+                self.left_tensors.insert((channel, microbatch), tensor);
             }
             _ => {}
         }

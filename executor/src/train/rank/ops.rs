@@ -11,10 +11,12 @@ use crate::train::instruction::Instruction;
 use crate::train::layer_collectives::{gather_weights, reduce_gradients};
 use crate::train::parameters::Layer;
 use crate::train::update::Update;
-use trainwright_spec::program::{Axis, Channel, CopyDirection, MemoryKind, Op, State as Moved, Task, Work};
+use trainwright_spec::program::{
+    Axis, Channel, CopyDirection, LayerSpan, MemoryKind, Op, State as Moved, Task, Work,
+};
 use trainwright_spec::schedule::Action;
 
-impl Rank<'_> {
+impl<'a> Rank<'a> {
     fn members(&self, axis: Axis) -> Option<&Members> {
         self.groups[place_of(axis)].as_ref()
     }
@@ -23,8 +25,8 @@ impl Rank<'_> {
         let step = match op.task {
             Task::Update(step) => step,
             Task::UpdateBeside { stage, layers: span } => {
-                let layers = &self.layers[stage % self.layers.len()][span.first..span.first + span.count];
-                return self.update_offloaded(layers.to_vec(), update);
+                let layers = self.span(stage, span).to_vec();
+                return self.update_offloaded(layers, update);
             }
             _ => return Ok(()),
         };
@@ -33,6 +35,11 @@ impl Rank<'_> {
             _ => None,
         };
         update.run(step, &op.work, members.as_ref(), &mut self.communicator, &mut self.state)
+    }
+
+    /// Neighbouring layers of a stage.
+    fn span(&self, stage: usize, LayerSpan { first, count }: LayerSpan) -> &'a [Layer] {
+        &self.shared.program.stages[stage].layers[first..first + count]
     }
 
     /// Gives up gathered weights that an op is the last to need.
@@ -66,7 +73,7 @@ impl Rank<'_> {
         frame: &mut Frame,
     ) -> Result<(), Fault> {
         let op = instruction.op;
-        match (op.work, instruction.step) {
+        match (op.work, instruction.module) {
             (Work::Send { channel, to, .. }, _) => {
                 let message = match channel {
                     Channel::Activation(_) => frame.take_flow(),
@@ -83,9 +90,9 @@ impl Rank<'_> {
                     Channel::Gradient(_) => frame.gradient = Some(message),
                 }
             }
-            (_, Some(step)) => {
-                self.module(op, step, frame)?;
-                self.give_up_weights(op, &[step.place.0]);
+            (_, Some(module)) => {
+                self.module(op, module, frame)?;
+                self.give_up_weights(op, &[module.place.0]);
             }
             (Work::Copy { direction, .. }, None) => {
                 self.move_kept(op.task, direction, action.stage, frame)?
@@ -93,9 +100,7 @@ impl Rank<'_> {
             (work, None) => {
                 self.move_layers(op, &work, action.stage)?;
                 if let Task::Layers(_, span) = op.task {
-                    let layers = &self.layers[action.stage % self.layers.len()];
-                    let moved = layers[span.first..span.first + span.count].to_vec();
-                    self.give_up_weights(op, &moved);
+                    self.give_up_weights(op, self.span(action.stage, span));
                 }
             }
         }
@@ -111,8 +116,7 @@ impl Rank<'_> {
         frame: &mut Frame,
     ) -> Result<(), Fault> {
         let Task::Kept(span) = task else { return Ok(()) };
-        let layers = &self.layers[stage % self.layers.len()];
-        for layer in &layers[span.first..span.first + span.count] {
+        for layer in self.span(stage, span) {
             for kept in frame.kept_of(*layer) {
                 match direction {
                     CopyDirection::ToHost => {
@@ -134,8 +138,7 @@ impl Rank<'_> {
             return Ok(());
         };
         let members = self.members(*axis).cloned().expect("a collective has a group");
-        let layers = &self.layers[stage % self.layers.len()];
-        for layer in &layers[span.first..span.first + span.count] {
+        for layer in self.span(stage, span) {
             if moved == Moved::Gradients {
                 let layer = self.state.layer_mut(*layer);
                 reduce_gradients(&*self.device, &mut self.communicator, &members, (*kind, *axis), layer)?;

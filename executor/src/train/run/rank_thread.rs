@@ -20,7 +20,6 @@ use crate::train::record::Recorder;
 use crate::train::run_context::RunContext;
 use crate::train::settings::Settings;
 use crate::train::sizes::Sizes;
-use crate::train::stage_layers::{layers_of, stage_layers};
 use crate::train::state::{LayerState, Making, State};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -150,12 +149,12 @@ impl Run {
         let RunContext { plan, program, settings, .. } = *shared;
         let own = &program.ranks[rank];
         let sizes = Sizes::of(plan, rank).aligned(settings.device.alignment);
-        let own_layers = layers_of(plan, &sizes);
-        let copies_embedding = !own_layers.contains(&Layer::Embedding);
+        let layers = program.layers_of(own);
+        let copies_embedding = !layers.contains(&Layer::Embedding);
         let heartbeat = self.heartbeats.rank(rank);
         let (seed, moments) = (self.beginning.seed, shared.optimizer.moments());
         let making = Making { seed, moments, threads, heartbeat };
-        let state = State::new(&plan.model, own_layers.into_iter(), &sizes, copies_embedding, making);
+        let state = State::new(&plan.model, layers.into_iter(), &sizes, copies_embedding, making);
         Ok(Rank {
             offload_store: OffloadStore::new(plan.offload)?,
             shared,
@@ -185,8 +184,7 @@ impl Run {
             tokens: BTreeMap::new(),
             next_tokens: None,
             graph_capture: GraphCapture::of(shared, &self.routes, rank),
-            handed: BTreeMap::new(),
-            layers: stage_layers(plan),
+            left_tensors: BTreeMap::new(),
             sizes,
         })
     }

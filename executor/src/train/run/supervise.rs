@@ -13,7 +13,6 @@ use crate::train::parameters::{Layer, parameters};
 use crate::train::program_routes::{nccl_groups, nccl_pairs};
 use crate::train::settings::{Settings, Start};
 use crate::train::sizes::Sizes;
-use crate::train::stage_layers::layers_of;
 use crate::train::supported;
 use crate::train::timeline::label;
 use std::collections::BTreeMap;
@@ -71,9 +70,9 @@ impl Run {
         let mut inventory = Inventory::default();
         for rank in 0..ranks {
             let sizes = Sizes::of(&plan, rank).aligned(settings.device.alignment);
-            let own = layers_of(&plan, &sizes);
-            let copies_embedding = !own.contains(&Layer::Embedding);
-            for layer in own {
+            let layers = program.layers_of(&program.ranks[rank]);
+            let copies_embedding = !layers.contains(&Layer::Embedding);
+            for layer in layers {
                 let parameters = parameters(&plan.model, layer, &sizes, copies_embedding);
                 inventory.add(rank, layer, parameters);
             }

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::data::{Copies, buckets, whole_gradients, whole_weights};
-use crate::emit::{backward_peak, kept, largest_temporary};
+use crate::recompute::{backward_peak, kept, largest_temporary};
 use crate::stage::Stage;
 use trainwright_spec::data::{Divided, Reshard};
 use trainwright_spec::plan::Plan;
