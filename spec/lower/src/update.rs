@@ -6,7 +6,7 @@ use crate::linear::quantise;
 use crate::offload::{Bucket, host_update, late_copies, updated_weights};
 use crate::process::close_step;
 use crate::shape::Shape;
-use crate::stage::{Stage, ends_apart, own_stages, tied_embedding};
+use crate::stage::{Layer, Stage, ends_apart, own_stages, tied_embedding};
 use crate::step::StepWork;
 use std::collections::BTreeMap;
 use trainwright_spec::collective::CollectiveKind;
@@ -21,137 +21,252 @@ use trainwright_spec::units::Bytes;
 
 /// The last call of `pipeline_rank`.
 pub(crate) fn segment(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
-    let shape = Shape::of(plan);
-    let own = own_stages(plan, stages, pipeline_rank);
-    let copies = Copies::of_all(plan, own.clone().flat_map(Stage::layers));
-    let mut summands: BTreeMap<Axis, u64> = BTreeMap::new();
-    for (axis, elements) in own.clone().flat_map(Stage::layers).flat_map(|layer| &layer.summands) {
-        *summands.entry(*axis).or_default() += elements;
+    let stages: Vec<&Stage> = own_stages(plan, stages, pipeline_rank).collect();
+    let copies = Copies::of_all(plan, stages.iter().flat_map(|stage| stage.layers()));
+    let gradient = Shape::of(plan).gradient_bytes();
+    let by_gpu = (1.0 - plan.offload.updated_by_host()) * copies.updated(plan) as f64;
+    let mut update =
+        Update { plan, pipeline_rank, stages, copies, gradient, by_gpu, emitter: Emitter::new(false) };
+    update.reduce_gradients();
+    update.sum_shared_gradients();
+    let copied = (plan.offload.updated_by_host() > 0.0).then(|| update.copy_late_gradients());
+    if plan.job.gradient_clipping {
+        update.clip(copied);
     }
-    let gradient = shape.gradient_bytes();
-    let all_reduce = |axis, bytes| Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes };
-    let streaming = |access, read, written| Kernel::Streaming { access, read, written };
-    let mut emitter = Emitter::new(false);
+    update.reduce_ratios();
+    let clipped = update.emitter.frontier();
+    update.optimize_on_gpu();
+    if let Some(copied) = copied {
+        update.optimize_on_host(clipped.into_iter().chain([copied]).collect());
+    }
+    update.gather_weights();
+    update.quantise_weights();
+    close_step(plan, &mut update.emitter);
+    Segment { name: format!("rank {pipeline_rank} update"), ops: update.emitter.ops }
+}
 
-    let several = plan.replicates_weights();
-    if several && plan.stack.overlap_gradient_reduction {
-        let join = emitter.push("gradients reduced", Pass::Update, Stream::Data, Work::Join, Vec::new());
-        emitter.wait_for(join);
-    } else if several && plan.reduction() == Reduction::LastMicrobatch {
-        for work in reductions(plan, &copies) {
-            step(&mut emitter, "reduce gradients", UpdateStep::ReduceGradients, work);
+/// The update of one pipeline rank under construction: each method adds the ops of one of its steps.
+struct Update<'a> {
+    plan: &'a Plan,
+    pipeline_rank: usize,
+    /// The stages of the rank.
+    stages: Vec<&'a Stage>,
+    /// Their parameters on one rank.
+    copies: Copies,
+    /// Bytes of one accumulated gradient element.
+    gradient: Bytes,
+    /// Parameters that this rank's GPU updates.
+    by_gpu: f64,
+    emitter: Emitter,
+}
+
+impl<'a> Update<'a> {
+    /// A step of the update, in line with the kernels.
+    fn step(&mut self, module: &'static str, step: UpdateStep, work: Work) {
+        let op = self.emitter.in_line(module, Pass::Update, work);
+        self.emitter.ops[op].task = Task::Update(step);
+    }
+
+    fn all_reduce(&mut self, module: &'static str, step: UpdateStep, axis: Axis, bytes: Bytes) {
+        self.step(module, step, Work::Collective { kind: CollectiveKind::AllReduce, axis, bytes });
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &'a Layer> + use<'_, 'a> {
+        self.stages.iter().flat_map(|stage| stage.layers())
+    }
+
+    /// Sums gradients over the ranks with the same weights, or waits for the sums that backward began.
+    fn reduce_gradients(&mut self) {
+        if !self.plan.replicates_weights() {
+            return;
+        }
+        if self.plan.stack.overlap_gradient_reduction {
+            let stream = Stream::Data;
+            let join = self.emitter.push("gradients reduced", Pass::Update, stream, Work::Join, Vec::new());
+            self.emitter.wait_for(join);
+        } else if self.plan.reduction() == Reduction::LastMicrobatch {
+            for work in reductions(self.plan, &self.copies) {
+                self.step("reduce gradients", UpdateStep::ReduceGradients, work);
+            }
         }
     }
-    // A rank sums what it still holds of the gradients.
-    let held = if plan.shards_gradients() { gradient / plan.mesh.shard() as f64 } else { gradient };
-    // Norms and other weights that several ranks hold saw only this rank's tokens.
-    for (axis, elements) in summands {
-        let work = all_reduce(axis, held * elements as f64);
-        step(&mut emitter, "reduce norm gradients", UpdateStep::SumWhole, work);
+
+    /// Sums the gradients of weights that several ranks hold and of which each rank saw a part of the tokens.
+    fn sum_shared_gradients(&mut self) {
+        let plan = self.plan;
+        // A rank sums what it still holds of the gradients.
+        let held = match plan.shards_gradients() {
+            true => self.gradient / plan.mesh.shard() as f64,
+            false => self.gradient,
+        };
+        let mut summands: BTreeMap<Axis, u64> = BTreeMap::new();
+        for (axis, elements) in self.layers().flat_map(|layer| &layer.summands) {
+            *summands.entry(*axis).or_default() += elements;
+        }
+        for (axis, elements) in summands {
+            let bytes = held * elements as f64;
+            self.all_reduce("reduce norm gradients", UpdateStep::SumWhole, axis, bytes);
+        }
+        // Both copies of a stage have seen half of the microbatches.
+        let both_ways = plan.schedule().copies() > 1;
+        if both_ways && plan.mesh.pipeline > 1 {
+            let bytes = self.gradient * self.copies.updated(plan) as f64;
+            self.all_reduce("reduce copies", UpdateStep::SumCopies, Axis::Mirror, bytes);
+        }
+        // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
+        let ends = self.pipeline_rank == 0 || self.pipeline_rank + 1 == plan.mesh.pipeline;
+        if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
+            let bytes = held * tied_embedding(plan) as f64;
+            self.all_reduce("reduce embedding", UpdateStep::SumEmbedding, Axis::Embedding, bytes);
+        }
     }
-    // Both copies of a stage have seen half of the microbatches.
-    let both_ways = plan.schedule().copies() > 1;
-    if both_ways && plan.mesh.pipeline > 1 {
-        let work = all_reduce(Axis::Mirror, gradient * copies.updated(plan) as f64);
-        step(&mut emitter, "reduce copies", UpdateStep::SumCopies, work);
+
+    /// Copies the gradients that were not complete during backward; returns the op with which all gradients have left.
+    fn copy_late_gradients(&mut self) -> usize {
+        let offload = &self.plan.offload;
+        let late = late_copies(self.plan, self.stages.iter().copied()).own(self.plan);
+        let bytes = self.gradient * (late * offload.updated_by_host());
+        let stream = Stream::ToHost;
+        if bytes > Bytes::ZERO {
+            let place = offload.gradients_place();
+            let work = Work::Copy { direction: CopyDirection::ToHost, place, bytes };
+            let after = self.emitter.frontier();
+            let op = self.emitter.push("gradients out", Pass::Update, stream, work, after);
+            self.emitter.ops[op].task = Task::Carry;
+        }
+        self.emitter.push("gradients copied", Pass::Update, stream, Work::Join, Vec::new())
     }
-    // With two copies the ends hold the same: their sum is that of all copies of the tied embedding.
-    let ends = pipeline_rank == 0 || pipeline_rank + 1 == plan.mesh.pipeline;
-    if plan.model.head.tied && ends_apart(plan) && ends && !both_ways {
-        let work = all_reduce(Axis::Embedding, held * tied_embedding(plan) as f64);
-        step(&mut emitter, "reduce embedding", UpdateStep::SumEmbedding, work);
-    }
-    let updated = copies.updated(plan) as f64;
-    let by_host = plan.offload.updated_by_host();
-    let by_gpu = (1.0 - by_host) * updated;
-    let left = (by_host > 0.0).then(|| {
-        let late = late_copies(plan, own.clone()).own(plan) * by_host;
-        copy_late_gradients(plan, gradient * late, &mut emitter)
-    });
-    if plan.job.gradient_clipping {
-        match plan.offload.gradients {
+
+    /// The norm of all gradients, and the scaling of those that the GPU updates with; the processors scale what they read
+    /// as they update. `copied` is the op with which gradients have left the GPU.
+    fn clip(&mut self, copied: Option<usize>) {
+        let gradients = self.gradient * self.copies.updated(self.plan) as f64;
+        match self.plan.offload.gradients {
             None => {
-                let norm = streaming(Access::Reduction, gradient * updated, Bytes::ZERO);
-                step(&mut emitter, "gradient norm", UpdateStep::SquareNorm, Work::Compute(norm));
+                let work = streaming(Access::Reduction, gradients, Bytes::ZERO);
+                self.step("gradient norm", UpdateStep::SquareNorm, work);
             }
             Some(place) => {
-                let memory = gradient * updated;
-                let nvme_read = if place == Place::Nvme { memory } else { Bytes::ZERO };
-                let work = Work::HostUpdate(HostUpdate { memory, nvme_read, ..HostUpdate::default() });
-                let after = left.into_iter().collect();
-                let norm = emitter.push("gradient norm", Pass::Update, Stream::Host, work, after);
-                emitter.ops[norm].task = Task::Update(UpdateStep::SquareNorm);
-                emitter.wait_for(norm);
+                let nvme_read = if place == Place::Nvme { gradients } else { Bytes::ZERO };
+                let update = HostUpdate { memory: gradients, nvme_read, ..HostUpdate::default() };
+                let (work, after) = (Work::HostUpdate(update), copied.into_iter().collect());
+                let norm = self.emitter.push("gradient norm", Pass::Update, Stream::Host, work, after);
+                self.emitter.ops[norm].task = Task::Update(UpdateStep::SquareNorm);
+                self.emitter.wait_for(norm);
             }
         }
         // The squares of all parts of the gradients: data ranks have different parts only where they are sharded.
-        for axis in dividing_axes(plan) {
-            let work = all_reduce(axis, Bytes::new(4.0));
-            step(&mut emitter, "reduce norm", UpdateStep::SumNorm, work);
+        for axis in dividing_axes(self.plan) {
+            self.all_reduce("reduce norm", UpdateStep::SumNorm, axis, Bytes::new(4.0));
         }
-        // The processors clip what they read as they update.
-        if by_gpu > 0.0 {
-            let scale = streaming(Access::Elementwise, gradient * by_gpu, gradient * by_gpu);
-            step(&mut emitter, "clip", UpdateStep::Clip, Work::Compute(scale));
+        if self.by_gpu > 0.0 {
+            let scaled = self.gradient * self.by_gpu;
+            self.step("clip", UpdateStep::Clip, streaming(Access::Elementwise, scaled, scaled));
         }
     }
-    // A layer-wise optimizer compares each tensor with its update: all parts of both.
-    if plan.job.optimizer().extra_traffic() > Bytes::ZERO {
-        let tensors: u64 = own.clone().flat_map(Stage::layers).map(|layer| layer.tensors).sum();
-        for axis in dividing_axes(plan).filter(|axis| *axis != Axis::Pipeline) {
-            let work = all_reduce(axis, Bytes::new(8.0 * tensors as f64));
-            step(&mut emitter, "reduce ratios", UpdateStep::SumRatios, work);
+
+    /// A layer-wise optimizer compares each tensor with its update: all parts of both.
+    fn reduce_ratios(&mut self) {
+        if self.plan.job.optimizer().extra_traffic() == Bytes::ZERO {
+            return;
+        }
+        let ratios = Bytes::new(8.0 * self.tensors() as f64);
+        for axis in dividing_axes(self.plan).filter(|axis| *axis != Axis::Pipeline) {
+            self.all_reduce("reduce ratios", UpdateStep::SumRatios, axis, ratios);
         }
     }
-    let clipped = emitter.frontier();
-    if by_gpu > 0.0 {
-        let (read, written) = plan.state_bytes().update_traffic();
-        let launches = pieces(plan.stack.optimizer, own.clone());
-        let by_gpu = by_gpu / launches as f64;
-        let update = streaming(Access::Elementwise, read * by_gpu, written * by_gpu);
+
+    /// Tensors that the rank updates.
+    fn tensors(&self) -> u64 {
+        self.layers().map(|layer| layer.tensors).sum()
+    }
+
+    /// How many launches or calls go over all tensors: one, or one for each.
+    fn launches(&self, fusion: Fusion) -> u64 {
+        match fusion {
+            Fusion::Fused => 1,
+            Fusion::Separate => self.tensors(),
+        }
+    }
+
+    fn optimize_on_gpu(&mut self) {
+        if self.by_gpu <= 0.0 {
+            return;
+        }
+        let (read, written) = self.plan.state_bytes().update_traffic();
+        let launches = self.launches(self.plan.stack.optimizer);
+        let elements = self.by_gpu / launches as f64;
         for _ in 0..launches {
-            step(&mut emitter, "optimizer", UpdateStep::Optimize, Work::Compute(update));
+            let work = streaming(Access::Elementwise, read * elements, written * elements);
+            self.step("optimizer", UpdateStep::Optimize, work);
         }
     }
-    if let Some(left) = left {
-        let after = clipped.into_iter().chain([left]).collect();
-        let all = |stage: &Stage| {
-            let (number, layers) = (stage.number, stage.layers().count());
-            let tasks = move |bucket: Bucket| {
-                let layers = LayerSpan::of_pass(Pass::Backward, bucket.first, bucket.last + 1, layers);
-                (bucket, Task::UpdateBeside { stage: number, layers })
-            };
-            Bucket::all(plan, stage).into_iter().map(tasks).collect::<Vec<_>>()
-        };
-        let buckets: Vec<(Bucket, Task)> = own.clone().flat_map(all).collect();
-        let last = update_on_host(plan, &buckets, after, &mut emitter);
-        last.into_iter().for_each(|copy| emitter.wait_for(copy));
+
+    /// The processors' update, bucket by bucket, and the copy of the new weights into the GPU beside the next bucket's
+    /// update. A delayed update has been done during the passes, and its weights come in now.
+    fn optimize_on_host(&mut self, after: Vec<usize>) {
+        let (plan, emitter) = (self.plan, &mut self.emitter);
+        let delayed = plan
+            .offload
+            .delayed_update
+            .then(|| emitter.push("weights updated", Pass::Update, Stream::Host, Work::Join, after.clone()));
+        let mut last_copy = None;
+        for stage in &self.stages {
+            for bucket in Bucket::all(plan, stage) {
+                let updated = delayed.unwrap_or_else(|| {
+                    let work = Work::HostUpdate(host_update(plan, &bucket));
+                    let op = emitter.push("optimizer", Pass::Update, Stream::Host, work, after.clone());
+                    let count = stage.layers().count();
+                    let layers = LayerSpan::of_pass(Pass::Backward, bucket.first, bucket.last + 1, count);
+                    emitter.ops[op].task = Task::UpdateBeside { stage: stage.number, layers };
+                    op
+                });
+                if plan.offload.parameters.is_none() {
+                    let bytes = updated_weights(plan, &bucket);
+                    let work = Work::Copy { direction: CopyDirection::FromHost, place: Place::Host, bytes };
+                    let op = emitter.push("weights in", Pass::Update, Stream::FromHost, work, vec![updated]);
+                    emitter.ops[op].task = Task::Carry;
+                    last_copy = Some(op);
+                }
+            }
+        }
+        last_copy.into_iter().for_each(|copy| emitter.wait_for(copy));
     }
-    if plan.shards_optimizer() && !plan.divides(Divided::Weights) && !gathers_updated(plan) {
-        let pieces = pieces(plan.stack.weight_gather, own);
-        for work in gathers(plan, &copies).into_iter().flat_map(|work| divided(work, pieces)) {
-            step(&mut emitter, "gather weights", UpdateStep::GatherWeights, work);
+
+    /// Gathers updated weights, if their ranks hold shards of the optimizer's state and whole weights.
+    fn gather_weights(&mut self) {
+        let plan = self.plan;
+        if !plan.shards_optimizer() || plan.divides(Divided::Weights) || gathers_updated(plan) {
+            return;
+        }
+        let calls = self.launches(plan.stack.weight_gather);
+        for work in gathers(plan, &self.copies) {
+            for work in divided(work, calls) {
+                self.step("gather weights", UpdateStep::GatherWeights, work);
+            }
         }
     }
-    let quantised = own_stages(plan, stages, pipeline_rank).map(Stage::quantised).sum::<u64>() as usize;
-    for own in quantise(&shape, plan.job.precision, quantised).filter(|_| quantised > 0) {
-        if let StepWork::Kernel { kernel, .. } = own.work {
-            step(&mut emitter, "quantise weights", UpdateStep::QuantiseWeights, Work::Compute(kernel));
+
+    /// Makes operands in a narrower format of the updated weights.
+    fn quantise_weights(&mut self) {
+        let elements: u64 = self.stages.iter().map(|stage| stage.quantised()).sum();
+        if elements == 0 {
+            return;
+        }
+        let shape = Shape::of(self.plan);
+        for step in quantise(&shape, self.plan.job.precision, elements as usize) {
+            if let StepWork::Kernel { kernel, .. } = step.work {
+                self.step("quantise weights", UpdateStep::QuantiseWeights, Work::Compute(kernel));
+            }
         }
     }
-    close_step(plan, &mut emitter);
-    Segment { name: format!("rank {pipeline_rank} update"), ops: emitter.ops }
 }
 
-/// In how many pieces the weights of some stages are updated or gathered.
-fn pieces<'a>(fusion: Fusion, stages: impl Iterator<Item = &'a Stage>) -> u64 {
-    match fusion {
-        Fusion::Fused => 1,
-        Fusion::Separate => stages.flat_map(Stage::layers).map(|layer| layer.tensors).sum(),
-    }
+fn streaming(access: Access, read: Bytes, written: Bytes) -> Work {
+    Work::Compute(Kernel::Streaming { access, read, written })
 }
 
-/// A collective as so many equal ones.
+/// A collective as `pieces` equal ones.
 fn divided(work: Work, pieces: u64) -> Vec<Work> {
     match work {
         Work::Collective { kind, axis, bytes } => {
@@ -174,12 +289,6 @@ fn dividing_axes(plan: &Plan) -> impl Iterator<Item = Axis> + use<> {
     parts.into_iter().filter(|(_, divided)| *divided).map(|(axis, _)| axis)
 }
 
-/// A step of the update, in line with the kernels.
-fn step(emitter: &mut Emitter, module: &'static str, step: UpdateStep, work: Work) {
-    let op = emitter.in_line(module, Pass::Update, work);
-    emitter.ops[op].task = Task::Update(step);
-}
-
 /// The first call of `pipeline_rank` where updates are delayed: the processors' update with the gradients of the step
 /// before.
 pub(crate) fn delayed(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Segment {
@@ -189,47 +298,4 @@ pub(crate) fn delayed(plan: &Plan, stages: &[Stage], pipeline_rank: usize) -> Se
         emitter.push("optimizer", Pass::Update, Stream::Host, work, Vec::new());
     }
     Segment { name: format!("rank {pipeline_rank} delayed update"), ops: emitter.ops }
-}
-
-/// Copies the gradients that were not complete during backward; returns the op with which all gradients have left.
-fn copy_late_gradients(plan: &Plan, bytes: Bytes, emitter: &mut Emitter) -> usize {
-    if bytes > Bytes::ZERO {
-        let place = plan.offload.gradients_place();
-        let work = Work::Copy { direction: CopyDirection::ToHost, place, bytes };
-        let after = emitter.frontier();
-        let op = emitter.push("gradients out", Pass::Update, Stream::ToHost, work, after);
-        emitter.ops[op].task = Task::Carry;
-    }
-    emitter.push("gradients copied", Pass::Update, Stream::ToHost, Work::Join, Vec::new())
-}
-
-/// The processors' update, bucket by bucket, and the copy of the new weights into the GPU beside the next bucket's;
-/// returns the last copy. A delayed update has been done during the passes, and its weights come in now.
-fn update_on_host(
-    plan: &Plan,
-    buckets: &[(Bucket, Task)],
-    after: Vec<usize>,
-    emitter: &mut Emitter,
-) -> Option<usize> {
-    let mut last = None;
-    let delayed = plan
-        .offload
-        .delayed_update
-        .then(|| emitter.push("weights updated", Pass::Update, Stream::Host, Work::Join, after.clone()));
-    for (bucket, task) in buckets {
-        let updated = delayed.unwrap_or_else(|| {
-            let work = Work::HostUpdate(host_update(plan, bucket));
-            let op = emitter.push("optimizer", Pass::Update, Stream::Host, work, after.clone());
-            emitter.ops[op].task = *task;
-            op
-        });
-        if plan.offload.parameters.is_none() {
-            let bytes = updated_weights(plan, bucket);
-            let work = Work::Copy { direction: CopyDirection::FromHost, place: Place::Host, bytes };
-            let op = emitter.push("weights in", Pass::Update, Stream::FromHost, work, vec![updated]);
-            emitter.ops[op].task = Task::Carry;
-            last = Some(op);
-        }
-    }
-    last
 }
