@@ -1,0 +1,173 @@
+//! What a program says about itself without its plan: which runs of modules keep and release what, and where the tensor of a
+//! pass comes from and goes to.
+
+use std::collections::BTreeMap;
+use trainwright_lower::lower_every_rank;
+use trainwright_spec::plan::Plan;
+use trainwright_spec::program::{
+    Channel, Layer, Module, ModuleStep, Op, Pass, Program, StageEnd, Task, Work,
+};
+use trainwright_spec::schedule::{Action, ActionKind};
+
+/// GPT-2 of 12 blocks on two H100, in a pipeline of two or on two tensor ranks.
+fn program(pipeline: usize, schedule: &str, virtual_stages: usize, recompute: &str) -> Program {
+    let blocks = 12 / (pipeline * virtual_stages);
+    let stages = vec![format!("\"{blocks} {recompute}\""); pipeline * virtual_stages].join(", ");
+    let text = format!(
+        r#"
+        model = "gpt2"
+        cluster = "h100-pcie-pair"
+        stack = "trainwright"
+        job = {{ sequence = 64, global_batch = 8, precision = "bf16", optimizer = "adamw", gradient_clipping = true }}
+        mesh = {{ tensor = {}, pipeline = {pipeline}, data = 1 }}
+        micro_batch = 1
+        schedule = "{schedule}"
+        virtual_stages = {virtual_stages}
+        sequence_parallel = {}
+        data_sharding = "none"
+        stages = [{stages}]
+        "#,
+        2 / pipeline,
+        pipeline == 1,
+    );
+    lower_every_rank(&Plan::from_toml(&text, "plan.toml").unwrap())
+}
+
+fn programs() -> impl Iterator<Item = (String, Program)> {
+    let schedules = [
+        (1, "1f1b", 1),
+        (2, "gpipe", 1),
+        (2, "interleaved", 2),
+        (2, "zb-h1", 1),
+        (2, "zb-v", 2),
+        (2, "dualpipev", 2),
+    ];
+    let recompute = [
+        "none",
+        "selective",
+        "full",
+        "selective(norm)",
+        "selective(mlp)",
+        "selective(norm+activation)",
+        "selective(core+norm)",
+    ];
+    schedules.into_iter().flat_map(move |(pipeline, schedule, virtual_stages)| {
+        recompute.map(|recompute| {
+            let name = format!("{schedule} on {pipeline} pipeline ranks, recompute {recompute}");
+            (name, program(pipeline, schedule, virtual_stages, recompute))
+        })
+    })
+}
+
+/// The ops of all calls of a stage for its first microbatch on a rank, in order.
+fn ops_of_first_microbatch<'a>(program: &'a Program, rank: usize, stage: usize) -> Vec<&'a Op> {
+    let calls = program.ranks[rank].calls.iter();
+    let first = calls.filter(|call| call.action.is_some_and(|it| it.stage == stage && it.microbatch == 0));
+    first.flat_map(|call| &program.segments[call.segment].ops).collect()
+}
+
+/// Runs a stage's ops on a model of a rank's memory in which every tensor is a name.
+///
+/// A module's backward needs its input and what its own run made. Forward or a second run makes them; the module before
+/// makes the input again.
+fn interpret(ops: &[&Op]) -> Result<(), String> {
+    let mut inputs: BTreeMap<(Layer, Module), bool> = BTreeMap::new();
+    let mut made: BTreeMap<(Layer, Module), bool> = BTreeMap::new();
+    let mut open: Option<(Layer, Module, Pass)> = None;
+    for op in ops {
+        let Task::Module(ModuleStep { module, first, last, keeps, keeps_input, refills, releases, .. }) =
+            op.task
+        else {
+            continue;
+        };
+        let layer = op.model_layer().expect("a module is part of a layer");
+        let place = (layer, module);
+        let run = (layer, module, op.pass);
+        if first != (open != Some(run)) {
+            return Err(format!("{run:?} begins inside {open:?} or without a first step"));
+        }
+        open = (!last).then_some(run);
+        match op.pass {
+            Pass::Forward if first => {
+                inputs.insert(place, keeps_input);
+                made.insert(place, keeps);
+            }
+            Pass::Recompute if last => {
+                if !keeps || made.insert(place, true) == Some(true) {
+                    return Err(format!("{place:?} is recomputed for nothing"));
+                }
+                if let Some(reader) = refills
+                    && inputs.insert((layer, reader), true) == Some(true)
+                {
+                    return Err(format!("the input of {reader:?} of {layer} was there already"));
+                }
+            }
+            Pass::Backward if first => {
+                if inputs.get(&place) != Some(&true) || made.get(&place) != Some(&true) {
+                    return Err(format!("backward of {place:?} finds no input or nothing made"));
+                }
+            }
+            _ => {}
+        }
+        if op.pass != Pass::Recompute && refills.is_some() {
+            return Err(format!("{run:?} refills an input and does not recompute"));
+        }
+        if releases && (op.pass != Pass::Backward || !last || inputs.remove(&place).is_none()) {
+            return Err(format!("{run:?} releases what is not there or is still needed"));
+        }
+    }
+    match inputs.keys().next() {
+        Some(place) => Err(format!("{place:?} is never released")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn backward_finds_what_it_reads_and_everything_is_released_once() {
+    for (name, program) in programs() {
+        for (stage, placed) in program.stages.iter().enumerate() {
+            let rank =
+                program.ranks.iter().position(|rank| rank.pipeline_rank == placed.pipeline_rank).unwrap();
+            let ops = ops_of_first_microbatch(&program, rank, stage);
+            interpret(&ops).unwrap_or_else(|error| panic!("{name}, stage {stage}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn a_tensor_between_ranks_has_a_message_and_one_between_stages_of_a_rank_has_none() {
+    for (name, program) in programs() {
+        let mut left = 0;
+        for call in program.ranks.iter().flat_map(|rank| &rank.calls) {
+            let Some(action) = call.action else { continue };
+            let ops = || program.segments[call.segment].ops.iter().map(|op| op.work);
+            let sent = ops()
+                .find_map(|work| if let Work::Send { channel, .. } = work { Some(channel) } else { None });
+            let received = ops()
+                .find_map(|work| if let Work::Receive { channel, .. } = work { Some(channel) } else { None });
+            let message = |end: Option<StageEnd>| match end {
+                Some(StageEnd::OtherRank(channel)) => Some(channel),
+                _ => None,
+            };
+            let (source, destination) = (program.source(action), program.destination(action));
+            assert_eq!(message(source), received, "{name}: {action}");
+            assert_eq!(message(destination), sent, "{name}: {action}");
+            left += usize::from(matches!(destination, Some(StageEnd::SameRank(_))));
+        }
+        // The bottom of a V: the first rank's or the last rank's two stages are neighbours.
+        let turns = name.starts_with("zb-v") || name.starts_with("dualpipev");
+        assert_eq!(left > 0, turns, "{name}");
+    }
+}
+
+#[test]
+fn the_ends_of_the_model_are_the_first_and_the_last_stage() {
+    let program = program(2, "interleaved", 2, "none");
+    let forward = |stage| Action { stage, kind: ActionKind::Forward, microbatch: 0 };
+    let ends = |stage| (program.source(forward(stage)), program.destination(forward(stage)));
+    assert_eq!(ends(0), (Some(StageEnd::Model), Some(StageEnd::OtherRank(Channel::Activation(0)))));
+    assert_eq!(ends(3), (Some(StageEnd::OtherRank(Channel::Activation(2))), Some(StageEnd::Model)));
+    let layers: Vec<Layer> = program.stages.iter().flat_map(|stage| stage.layers.clone()).collect();
+    let blocks = (0..12).map(Layer::Block);
+    assert_eq!(layers, [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]).collect::<Vec<_>>());
+}
