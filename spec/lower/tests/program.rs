@@ -1,7 +1,7 @@
 //! What a program says about itself without its plan: which runs of modules keep and release what, and where the tensor of a
 //! pass comes from and goes to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trainwright_lower::lower_every_rank;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{
@@ -73,6 +73,7 @@ fn ops_of_first_microbatch<'a>(program: &'a Program, rank: usize, stage: usize) 
 fn interpret(ops: &[&Op]) -> Result<(), String> {
     let mut inputs: BTreeMap<(Layer, Module), bool> = BTreeMap::new();
     let mut made: BTreeMap<(Layer, Module), bool> = BTreeMap::new();
+    let (mut order, mut recomputed, mut in_backward) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     let mut open: Option<(Layer, Module, Pass)> = None;
     for op in ops {
         let Task::Module(ModuleStep { module, first, last, keeps, keeps_input, refills, releases, .. }) =
@@ -91,8 +92,10 @@ fn interpret(ops: &[&Op]) -> Result<(), String> {
             Pass::Forward if first => {
                 inputs.insert(place, keeps_input);
                 made.insert(place, keeps);
+                order.push((place, keeps_input));
             }
             Pass::Recompute if last => {
+                recomputed.insert(place);
                 if !keeps || made.insert(place, true) == Some(true) {
                     return Err(format!("{place:?} is recomputed for nothing"));
                 }
@@ -105,6 +108,15 @@ fn interpret(ops: &[&Op]) -> Result<(), String> {
             Pass::Backward if first => {
                 if inputs.get(&place) != Some(&true) || made.get(&place) != Some(&true) {
                     return Err(format!("backward of {place:?} finds no input or nothing made"));
+                }
+                let behind = order.windows(2).find(|pair| pair[1].0 == place && pair[0].0.0 == layer);
+                if let Some([(before, _), (_, true)]) = behind
+                    && in_backward.insert(place)
+                    && recomputed.contains(before)
+                {
+                    return Err(format!(
+                        "forward keeps the input of {place:?}, which {before:?} makes again"
+                    ));
                 }
             }
             _ => {}
