@@ -54,7 +54,7 @@ pub struct RankProgram {
     pub pipeline_rank: usize,
     /// Indices into `Program::ranks` of this rank's pipeline, by pipeline rank.
     pub pipeline: Vec<usize>,
-    /// Index into `Program::groups` for each axis, in the order of `Axis::ALL`; none where the axis has one rank.
+    /// Index into `Program::groups` for each axis, in the order of `Axis::ALL`; `None` if the axis has one rank.
     pub groups: [Option<usize>; Axis::ALL.len()],
     /// Memory held during the whole step: weights, gradients, optimizer state, permanent buffers.
     pub resident: Vec<Allocation>,
@@ -67,7 +67,7 @@ pub struct RankProgram {
 pub struct Call {
     /// Index into `Program::segments`.
     pub segment: usize,
-    /// The schedule's action that this call performs; none for the work before the first and after the last one.
+    /// The schedule's action that this call performs; `None` for the work before the first and after the last action.
     pub action: Option<Action>,
 }
 
@@ -85,7 +85,7 @@ pub struct Segment {
 pub struct Op {
     /// The part of the model it belongs to: `qkv`, `attention`, `grads`, …
     pub module: &'static str,
-    /// Index of the block in the model; none outside the blocks.
+    /// Index of the block in the model; `None` outside the blocks.
     pub layer: Option<usize>,
     /// Which pass it is part of.
     pub pass: Pass,
@@ -120,7 +120,7 @@ impl Op {
 }
 
 /// What kind of work an op of a module and a pass is, for people and tables of measured ops: the module and whether it goes
-/// forward, backward or updates. What runs again does the same as the first time.
+/// forward, backward or updates. A recomputed op is of the kind of forward.
 pub fn op_kind(module: &str, pass: Pass) -> String {
     let pass = if pass == Pass::Recompute { Pass::Forward } else { pass };
     format!("{module} {}", pass.name())
@@ -135,7 +135,7 @@ pub struct Allocation {
     pub bytes: Bytes,
 }
 
-/// What a piece of memory holds.
+/// What an allocation holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryKind {
@@ -206,7 +206,7 @@ pub enum Work {
         /// Size of the message.
         bytes: Bytes,
     },
-    /// A copy between the GPU's memory and what the node has beside it.
+    /// A copy between the GPU's memory and the node's memory or drives.
     Copy {
         /// Which way.
         direction: CopyDirection,
@@ -263,7 +263,7 @@ pub struct HostUpdate {
     pub nvme_written: Bytes,
 }
 
-/// What tells the messages between two pipeline ranks apart, beside the microbatch of the call.
+/// Which message between two pipeline ranks it is, together with the microbatch of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
     /// Activations out of the stage of this number.

@@ -354,7 +354,7 @@ fn known(op: &Op) -> bool {
         }
         (Task::Update(_), Work::Compute(_) | Work::HostUpdate(_)) => true,
         (Task::Carry, _) => true,
-        (Task::Kept(_), Work::Copy { .. }) | (Task::UpdateBeside { .. }, Work::HostUpdate(_)) => true,
+        (Task::Kept(_), Work::Copy { .. }) | (Task::UpdateOffloaded { .. }, Work::HostUpdate(_)) => true,
         (Task::Layers(..), Work::Collective { kind, .. }) => {
             matches!(kind, AllReduce | AllGather | ReduceScatter)
         }

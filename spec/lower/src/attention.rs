@@ -2,7 +2,7 @@
 
 use crate::attention_core::core;
 use crate::elementwise::norm;
-use crate::linear::{column, replicated, replicated_beside, row};
+use crate::linear::{column, replicated, replicated_of_kept_input, row};
 use crate::part::{Part, Role};
 use crate::shape::Shape;
 use crate::step::Step;
@@ -104,7 +104,7 @@ fn latent_projections(shape: &Shape, attention: &Attention, latent: &Latent, own
     let width = own.heads * (attention.head_dim - latent.rotary_head_dim + attention.value_head_dim);
     // Its input is that of the queries' projection, which keeps it.
     let compressed = latent.kv_rank + latent.rotary_head_dim;
-    let mut down = replicated_beside(shape, "kv down", shape.hidden, compressed);
+    let mut down = replicated_of_kept_input(shape, "kv down", shape.hidden, compressed);
     down.join(Piece::Norm, Role::Reads, Bytes::ZERO);
     parts.push(down);
     parts.push(norm(shape, tokens, latent.kv_rank));

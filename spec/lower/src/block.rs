@@ -13,7 +13,7 @@ use trainwright_spec::tensor::Input;
 use trainwright_spec::units::Bytes;
 
 /// The parts of a block in the order of forward. Norms come before what they feed; a post-norm block has the same
-/// parts in another order, hence the same costs.
+/// parts in another order and the same costs.
 pub(crate) fn block_parts(shape: &Shape, block: &Block) -> Vec<Part> {
     let norm = || hidden_norm(shape, block.norm);
     let mlp = |input, leaves| {
@@ -25,7 +25,7 @@ pub(crate) fn block_parts(shape: &Shape, block: &Block) -> Vec<Part> {
         read_norm(&mut parts);
         parts
     };
-    // A norm whose output the next products read.
+    // The next products read the output of this norm.
     let norm_before = |role| {
         let mut part = norm();
         part.join(Piece::Norm, role, Bytes::ZERO);

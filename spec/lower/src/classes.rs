@@ -39,7 +39,7 @@ pub(crate) fn representatives(plan: &Plan) -> Vec<usize> {
         && blocks().all(|Stride { stride, count }| {
             divides(gpus, stride) && (stride * count == end || divides(gpus, stride * count))
         });
-    // No group but their own tells the ranks of a tensor group apart.
+    // Only their tensor group distinguishes the ranks of a tensor group.
     let tensor_whole = mesh.tensor_rows == 1 && mesh.expert_tensor() == mesh.tensor;
     let repeat = blocks()
         .map(|groups| groups.stride * groups.count)

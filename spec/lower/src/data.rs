@@ -17,7 +17,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, LayerSpan, MemoryKind, Pass, State, Stream, Task, Work};
 use trainwright_spec::units::Bytes;
 
-/// Parameters of a rank by the axis whose ranks hold the same.
+/// Parameters of a rank, by the axis over which they are replicated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Copies(Vec<(Axis, u64)>);
 
@@ -45,8 +45,8 @@ impl Copies {
 
     fn add(&mut self, other: &Self) {
         for (axis, parameters) in &other.0 {
-            match self.0.iter_mut().find(|(own, _)| own == axis) {
-                Some((_, own)) => *own += parameters,
+            match self.0.iter_mut().find(|(known, _)| known == axis) {
+                Some((_, sum)) => *sum += parameters,
                 None => self.0.push((*axis, *parameters)),
             }
         }
@@ -71,8 +71,8 @@ impl Copies {
         self.0.iter().map(divided).sum()
     }
 
-    /// The same without rounding up: the mean over those who divide them.
-    pub fn own(&self, plan: &Plan) -> f64 {
+    /// The mean of `updated` over the ranks that share parameters: it is not rounded up.
+    pub fn mean_share(&self, plan: &Plan) -> f64 {
         let divided = |(axis, parameters): &(Axis, u64)| match plan.shards_optimizer() {
             true => *parameters as f64 / divisor(plan, *axis) as f64,
             false => *parameters as f64,
@@ -146,7 +146,7 @@ pub(crate) fn reductions(plan: &Plan, copies: &Copies) -> Vec<Work> {
     works
 }
 
-/// The weights from those who have or have updated a part of them.
+/// The weights, gathered from the ranks that hold or have updated a shard of them.
 pub(crate) fn gathers(plan: &Plan, copies: &Copies) -> Vec<Work> {
     let weight = plan.job.precision.storage_bytes();
     let divided = copies.on_several(plan).filter(|(sharing, _)| sharing.shard > 1);
@@ -168,7 +168,7 @@ fn served(plan: &Plan, axis: Axis, ranks: usize, bytes: Bytes) -> Work {
     Work::Collective { kind, axis, bytes: bytes * (ranks as f64 / servers) }
 }
 
-/// Whether weights that all hold whole are gathered bucket by bucket in the first forward pass.
+/// Whether weights that every rank holds are gathered bucket by bucket in the first forward pass.
 pub(crate) fn gathers_updated(plan: &Plan) -> bool {
     plan.shards_optimizer() && !plan.divides(Divided::Weights) && plan.stack.overlap_weight_gather
 }
@@ -225,15 +225,15 @@ pub(crate) fn buckets<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) 
     let gradient = plan.state_bytes().gradient;
     let mut buckets: Vec<(usize, Copies)> = Vec::new();
     for (number, layer) in layers.enumerate() {
-        let own = Copies::of(plan, layer);
+        let of_layer = Copies::of(plan, layer);
         let has_room = |bucket: &Copies| match plan.data_scheme().fusion() {
             _ if plan.divides(Divided::Weights) => false,
-            Some(fusion) => gradient * (bucket.total() + own.total()) as f64 <= fusion.threshold,
+            Some(fusion) => gradient * (bucket.total() + of_layer.total()) as f64 <= fusion.threshold,
             None => bucket.total() < plan.bucket_parameters() as u64,
         };
         match buckets.last_mut().filter(|(_, bucket)| has_room(bucket)) {
-            Some((_, bucket)) => bucket.add(&own),
-            None => buckets.push((number, own)),
+            Some((_, bucket)) => bucket.add(&of_layer),
+            None => buckets.push((number, of_layer)),
         }
     }
     buckets
@@ -242,7 +242,7 @@ pub(crate) fn buckets<'a>(plan: &Plan, layers: impl Iterator<Item = &'a Layer>) 
 /// The gathers of divided weights in one pass of a stage.
 pub(crate) struct Gathers {
     pass: Pass,
-    /// By unit: bytes beside the rank's own part, and who brings them. Empty if the pass gathers nothing.
+    /// By unit: bytes of other ranks' shards, and the op that gathers them. Empty if the pass gathers nothing.
     units: Vec<(Bytes, Vec<Work>)>,
     /// The last op of each unit's gather.
     done: Vec<Option<usize>>,
@@ -264,13 +264,13 @@ impl Gathers {
         let gathering = gathers_divided(plan, pass, variant);
         let units: Vec<_> =
             units.map(|(bytes, works)| (bytes, if gathering { works } else { Vec::new() })).collect();
-        let mut own = Self { pass, units, done: Vec::new(), gives_up: gives_up(plan, pass, variant) };
+        let mut gathers = Self { pass, units, done: Vec::new(), gives_up: gives_up(plan, pass, variant) };
         if gathering {
             // The pass before has given up its units when this is reached.
             emitter.in_line("pass begins", pass, Work::Join);
-            (0..=plan.prefetch()).for_each(|_| own.next(emitter));
+            (0..=plan.prefetch()).for_each(|_| gathers.next(emitter));
         }
-        own
+        gathers
     }
 
     /// Before the ops of a unit.

@@ -1,4 +1,4 @@
-//! Turns parts into ops: who waits for whom, and what is allocated and freed.
+//! Turns parts into ops, with their dependencies and the memory that they allocate and free.
 
 use crate::part::Part;
 use crate::recompute::{kept_in_forward, pieces_again, runs};
@@ -21,14 +21,21 @@ pub(crate) struct Emitter {
     overlap: bool,
     last_kernel: Option<usize>,
     due: Vec<usize>,
-    beside: Vec<usize>,
+    overlapped: Vec<usize>,
 }
 
 impl Emitter {
-    /// An empty list; `overlap` says whether the software lets the tensor axis's `beside_next` collectives run beside a
+    /// An empty list; `overlap` says whether the software overlaps the tensor axis's `beside_next` collectives with a
     /// kernel.
     pub fn new(overlap: bool) -> Self {
-        Self { ops: Vec::new(), layer: None, overlap, last_kernel: None, due: Vec::new(), beside: Vec::new() }
+        Self {
+            ops: Vec::new(),
+            layer: None,
+            overlap,
+            last_kernel: None,
+            due: Vec::new(),
+            overlapped: Vec::new(),
+        }
     }
 
     /// Adds an op that waits for `after`.
@@ -56,7 +63,7 @@ impl Emitter {
 
     /// What the next op must wait for if it follows all that has been emitted.
     pub fn frontier(&self) -> Vec<usize> {
-        self.last_kernel.iter().chain(&self.due).chain(&self.beside).copied().collect()
+        self.last_kernel.iter().chain(&self.due).chain(&self.overlapped).copied().collect()
     }
 
     /// The last op on the compute stream.
@@ -72,7 +79,7 @@ impl Emitter {
     /// An op on the compute stream that waits for all that is due.
     pub fn in_line(&mut self, module: &'static str, pass: Pass, work: Work) -> usize {
         let after = std::mem::take(&mut self.due);
-        self.due.append(&mut self.beside);
+        self.due.append(&mut self.overlapped);
         let op = self.push(module, pass, Stream::Compute, work, after);
         self.last_kernel = Some(op);
         op
@@ -97,7 +104,7 @@ impl Emitter {
                     let op = self.push(step.module, pass, Stream::Layer, work, after);
                     // The stack decides about the tensor axis; context schemes say themselves what overlaps.
                     match beside_next && (self.overlap || axis != Axis::Tensor) {
-                        true => self.beside.push(op),
+                        true => self.overlapped.push(op),
                         false => self.due.push(op),
                     }
                     op

@@ -41,11 +41,11 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
         parts.push(replicated(shape, "embedding projection", width, shape.hidden));
     }
     let elements = shape.own_tokens() * shape.own_hidden();
-    let own = shape.activations(elements);
+    let activations = shape.activations(elements);
     let added = usize::from(matches!(model.embedding.position, Position::Learned(_)))
         + usize::from(model.embedding.token_types > 0);
     if added > 0 {
-        let add = vec![Step::streaming("positions", (1.0 + added as f64) * own, own)];
+        let add = vec![Step::streaming("positions", (1.0 + added as f64) * activations, activations)];
         let part = Part { forward: add.clone(), backward: add, ..Part::default() };
         parts.push(part.named(Module::Positions));
     }
@@ -55,8 +55,8 @@ pub(crate) fn embedding_parts(shape: &Shape, model: &Model) -> Vec<Part> {
     if shape.dropout {
         let mask = Bytes::new(elements as f64);
         parts.push(Part {
-            forward: vec![Step::streaming("dropout", own, own + mask)],
-            backward: vec![Step::streaming("dropout", own + mask, own)],
+            forward: vec![Step::streaming("dropout", activations, activations + mask)],
+            backward: vec![Step::streaming("dropout", activations + mask, activations)],
             kept: mask,
             ..Part::default()
         });

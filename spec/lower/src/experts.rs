@@ -24,14 +24,14 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     let region = is_region(shape);
     let visits = visits(shape, experts, region);
     let moves = shape.routing.dispatcher().moves(&visits);
-    let whole = shape.activations(shape.tokens() * shape.hidden);
-    let own = experts.expert.width.div_ceil(shape.mesh.expert_tensor());
+    let output = shape.activations(shape.tokens() * shape.hidden);
+    let width = experts.expert.width.div_ceil(shape.mesh.expert_tensor());
 
     let mut parts = router(shape, experts);
     let mut dispatch = Part::default();
     let mut enter = Part::default();
     if region {
-        leave(shape, whole, &mut enter);
+        leave(shape, output, &mut enter);
     }
     dispatch.forward = [enter.backward, there(shape, "dispatch", &moves, Weighed::No)].concat();
     dispatch.backward = [back("dispatch", &moves), enter.forward].concat();
@@ -44,9 +44,10 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
         part.kept = shape.operands(visits.rows * inner);
         part
     };
-    parts.push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * own).named(Module::ExpertFc1));
-    parts.push(activation(shape, &experts.expert, visits.rows, own).named(Module::ExpertActivation));
-    let mut second = grouped("expert fc2", own, shape.hidden);
+    parts
+        .push(grouped("expert fc1", shape.hidden, columns(&experts.expert) * width).named(Module::ExpertFc1));
+    parts.push(activation(shape, &experts.expert, visits.rows, width).named(Module::ExpertActivation));
+    let mut second = grouped("expert fc2", width, shape.hidden);
     second.join(Piece::Activation, Role::Reads, second.kept);
     parts.push(second.named(Module::ExpertFc2));
     if let Some(shared) = &experts.shared {
@@ -58,7 +59,7 @@ pub(crate) fn experts(shape: &Shape, experts: &Experts) -> Vec<Part> {
     }
     let mut combine = Part { forward: back("combine", &moves), kept: weighed(&moves), ..Part::default() };
     if region {
-        leave(shape, whole, &mut combine);
+        leave(shape, output, &mut combine);
     }
     combine.backward.extend(there(shape, "combine", &moves, Weighed::Yes));
     parts.push(combine.named(Module::Combine));
@@ -170,7 +171,7 @@ fn there(shape: &Shape, module: &'static str, moves: &[Move], weighed: Weighed) 
     moves.iter().map(step).collect()
 }
 
-/// The same moves back.
+/// The moves of `there` in the other direction.
 fn back(module: &'static str, moves: &[Move]) -> Vec<Step> {
     let step = |each: &Move| match *each {
         Move::Copy { tokens, copies } => Step::streaming(module, copies, tokens).doing(Does::Arrange),

@@ -11,11 +11,11 @@ use trainwright_spec::tensor::Input;
 
 /// The parts of a dense feed-forward layer. `leaves` as for `row`.
 pub(crate) fn feed_forward(shape: &Shape, mlp: &FeedForward, input: Input, leaves: bool) -> Vec<Part> {
-    let own = shape.share(mlp.width);
-    let mut second = row(shape, "fc2", leaves, own, shape.hidden);
+    let width = shape.share(mlp.width);
+    let mut second = row(shape, "fc2", leaves, width, shape.hidden);
     second.join(Piece::Activation, Role::Reads, second.kept);
-    let first = column(shape, "fc1", input, [shape.hidden, columns(mlp) * own], mlp.bias);
-    let between = activation(shape, mlp, shape.tokens(), own);
+    let first = column(shape, "fc1", input, [shape.hidden, columns(mlp) * width], mlp.bias);
+    let between = activation(shape, mlp, shape.tokens(), width);
     vec![first.named(Module::Fc1), between.named(Module::Activation), second.named(Module::Fc2)]
 }
 

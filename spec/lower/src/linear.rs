@@ -9,34 +9,34 @@ use trainwright_spec::program::{Axis, Does, Grid, Value};
 use trainwright_spec::tensor::{self, Input, LayerStep, Linear, Output};
 use trainwright_spec::units::Bytes;
 
-/// A product whose weight is cut by column: from (tokens × `inner`) to this rank's (tokens × `own`).
+/// A product with a weight that is split by column: from (tokens × `inner`) to this rank's (tokens × `width`).
 pub(crate) fn column(
     shape: &Shape,
     module: &'static str,
     input: Input,
-    [inner, own]: [usize; 2],
+    [inner, width]: [usize; 2],
     bias: bool,
 ) -> Part {
-    let mut part = linear(shape, module, tensor::Role::Column(input), [inner, own * shape.parts.width]);
-    part.backward.extend(bias.then(|| bias_gradient(shape, own)));
+    let mut part = linear(shape, module, tensor::Role::Column(input), [inner, width * shape.parts.width]);
+    part.backward.extend(bias.then(|| bias_gradient(shape, width)));
     part
 }
 
-/// A product whose weight is cut by row: from this rank's (tokens × `own`) to (tokens × `outer`).
-pub(crate) fn row(shape: &Shape, module: &'static str, leaves: bool, own: usize, outer: usize) -> Part {
+/// A product with a weight that is split by row: from this rank's (tokens × `width`) to (tokens × `outer`).
+pub(crate) fn row(shape: &Shape, module: &'static str, leaves: bool, width: usize, outer: usize) -> Part {
     let output = if leaves { Output::Leaves } else { Output::Added };
-    linear(shape, module, tensor::Role::Row(output), [own * shape.parts.width, outer])
+    linear(shape, module, tensor::Role::Row(output), [width * shape.parts.width, outer])
 }
 
-/// The product with the output embedding: from (tokens × `inner`) to this rank's (tokens × `own`) logits.
-pub(crate) fn head(shape: &Shape, [inner, own]: [usize; 2], bias: bool) -> Part {
-    let mut part = linear(shape, "logits", tensor::Role::Head, [inner, own * shape.parts.width]);
-    part.backward.extend(bias.then(|| bias_gradient(shape, own)));
+/// The product with the output embedding: from (tokens × `inner`) to this rank's (tokens × `width`) logits.
+pub(crate) fn head(shape: &Shape, [inner, width]: [usize; 2], bias: bool) -> Part {
+    let mut part = linear(shape, "logits", tensor::Role::Head, [inner, width * shape.parts.width]);
+    part.backward.extend(bias.then(|| bias_gradient(shape, width)));
     part
 }
 
-fn bias_gradient(shape: &Shape, own: usize) -> Step {
-    let gradient = shape.activations(shape.tokens() * own);
+fn bias_gradient(shape: &Shape, width: usize) -> Step {
+    let gradient = shape.activations(shape.tokens() * width);
     Step::reduction("bias gradient", gradient, Bytes::ZERO).doing(Does::VectorGradient)
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Numbers {
     pub module: &'static str,
     /// Precision of their operands.
     pub product: Precision,
-    /// Size of an element that is gathered, and of what is held.
+    /// Size of an element of gathered and of held tensors.
     pub gathered: Bytes,
 }
 
@@ -152,8 +152,8 @@ pub(crate) fn lowered(
     steps.iter().enumerate().map(lowered).collect()
 }
 
-/// The end of a tensor-parallel region: the sum of the ranks' outputs, whole or scattered along the sequence.
-pub(crate) fn leave(shape: &Shape, whole: Bytes, part: &mut Part) {
+/// The end of a tensor-parallel region: the sum of the ranks' outputs, on every rank or scattered along the sequence.
+pub(crate) fn leave(shape: &Shape, output: Bytes, part: &mut Part) {
     if shape.tensor == 1 {
         return;
     }
@@ -161,24 +161,29 @@ pub(crate) fn leave(shape: &Shape, whole: Bytes, part: &mut Part) {
         true => (CollectiveKind::ReduceScatter, Some(CollectiveKind::AllGather)),
         false => (CollectiveKind::AllReduce, None),
     };
-    let step = |module, kind| Step::collective(module, kind, Axis::Tensor, whole, Does::Route);
+    let step = |module, kind| Step::collective(module, kind, Axis::Tensor, output, Does::Route);
     part.forward.push(step("reduce output", forward));
     part.backward.extend(backward.map(|kind| step("gather gradient", kind)));
 }
 
-/// A product whose weight every rank holds whole, over this rank's own tokens.
+/// A product with a weight that every rank holds, over this rank's tokens.
 pub(crate) fn replicated(shape: &Shape, module: &'static str, inner: usize, outer: usize) -> Part {
     grouped(shape, module, 1, shape.own_tokens(), [inner, outer])
 }
 
-/// The same over an input that another product has quantised and keeps.
-pub(crate) fn replicated_beside(shape: &Shape, module: &'static str, inner: usize, outer: usize) -> Part {
+/// A replicated product over an input that another product has quantised and keeps.
+pub(crate) fn replicated_of_kept_input(
+    shape: &Shape,
+    module: &'static str,
+    inner: usize,
+    outer: usize,
+) -> Part {
     let mut part = replicated(shape, module, inner, outer);
     part.forward.drain(..quantise(shape, shape.precision, shape.own_tokens() * inner).count());
     Part { kept: Bytes::ZERO, ..part }
 }
 
-/// `count` products alike, each of `rows` with a weight of its own that is `inner` by `outer`.
+/// `count` products of equal size, each of `rows` with a different weight of `inner` by `outer`.
 pub(crate) fn grouped(
     shape: &Shape,
     module: &'static str,
@@ -201,15 +206,15 @@ pub(crate) fn grouped(
     part
 }
 
-/// The kernels that make `elements` activations operands of products in `precision`; none if they are as they are.
+/// The kernels that make `elements` activations operands of products in `precision`; empty if the products read activations as they are.
 pub(crate) fn quantise(shape: &Shape, precision: Precision, elements: usize) -> impl Iterator<Item = Step> {
     let stored = shape.activations(elements);
     let steps = move |quantisation: Quantisation| {
         let operands = precision.operand_bytes() * (quantisation.copies * elements) as f64;
         let maximum = Step::reduction("find maximum", stored, Bytes::ZERO);
         let maximum = quantisation.maximum_first.then_some(maximum);
-        let own = maximum.into_iter().chain([Step::streaming("quantise", stored, operands)]);
-        own.map(|step| step.doing(Does::Quantise))
+        let kernels = maximum.into_iter().chain([Step::streaming("quantise", stored, operands)]);
+        kernels.map(|step| step.doing(Does::Quantise))
     };
     precision.quantisation().into_iter().flat_map(steps)
 }

@@ -1,4 +1,4 @@
-//! Memory of a rank in closed form, and of its node beside the GPUs.
+//! Memory of a rank in closed form, and host memory of its node.
 
 mod divided;
 mod offloaded;
@@ -7,7 +7,7 @@ pub use offloaded::{NodeMemory, node_memory};
 
 use crate::data::{Copies, divisor};
 use crate::stage::{Stage, own_stages};
-use divided::Whole;
+use divided::Undivided;
 use offloaded::with_offload;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -25,7 +25,7 @@ use trainwright_spec::units::Bytes;
 /// libraries and what the allocator loses. Where the halves of backward run apart, what the second one needs is held
 /// from the first one to it.
 ///
-/// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the fullest moment of a backward
+/// What is offloaded counts with the two layers or buckets of it that a GPU holds, at the peak of a backward
 /// pass.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct RankMemory {
@@ -41,10 +41,10 @@ pub struct RankMemory {
     pub temporaries: Bytes,
     /// Libraries, communicators, fragmentation: held all the time.
     pub overhead: Bytes,
-    /// Whole weights that are gathered from parts, at their peak.
+    /// Undivided weights that are gathered from parts, at their peak.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gathered: Bytes,
-    /// Whole gradients before they are reduced to parts, at their peak.
+    /// Undivided gradients before they are reduced to parts, at their peak.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreduced: Bytes,
     /// By how much activations, temporaries and these two at their peaks are more than the most of them together.
@@ -113,12 +113,12 @@ impl ParameterBytes {
 ///
 /// Mixed-precision Adam: 2 + 2 + 12 with 16-bit gradients, 2 + 4 + 12 with fp32 ones. Divided over d ranks: ZeRO-1
 /// 4 + 12/d, ZeRO-2 2 + 14/d, ZeRO-3 16/d (Rajbhandari et al. 2020, arXiv 1910.02054). Where gradients are not reduced
-/// in every microbatch they stay whole until the last. What the stack holds beside that counts as gradients.
+/// in every microbatch they stay undivided until the last. Extra state of the stack counts as gradients.
 pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     let ranks = divisor(plan, axis) as f64;
     let part = |divided, bytes| if divided { bytes / ranks } else { bytes };
     let state = plan.state_bytes();
-    let beside = plan.stack.extra_state.as_ref().map_or(Bytes::ZERO, |extra| {
+    let extra = plan.stack.extra_state.as_ref().map_or(Bytes::ZERO, |extra| {
         let divided = match plan.shards_optimizer() {
             true => extra.divided_whole.value + extra.divided_part.value / ranks,
             false => Bytes::ZERO,
@@ -127,12 +127,12 @@ pub fn state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     });
     ParameterBytes {
         weights: part(plan.divides(Divided::Weights), state.weight),
-        gradients: part(plan.shards_gradients(), state.gradient) + beside,
+        gradients: part(plan.shards_gradients(), state.gradient) + extra,
         optimizer: part(plan.shards_optimizer(), state.optimizer()),
     }
 }
 
-/// The same as far as it stays in the GPU's memory for the whole step.
+/// The part of it that stays in the GPU's memory for the whole step.
 pub fn gpu_state_per_parameter(plan: &Plan, axis: Axis) -> ParameterBytes {
     let (offload, state) = (&plan.offload, state_per_parameter(plan, axis));
     let unless = |place: Option<Place>, bytes| if place.is_some() { Bytes::ZERO } else { bytes };
@@ -161,12 +161,12 @@ pub fn fixed_overhead(plan: &Plan) -> Bytes {
     };
     let experts = [Axis::Expert, Axis::ExpertData].map(|axis| plan.mesh.size(axis));
     let experts = if plan.mesh.experts_apart() { experts } else { [plan.mesh.expert, 1] };
-    let own = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline, plan.mesh.context];
+    let axes = [plan.mesh.tensor, shard, replica, plan.mesh.pipeline, plan.mesh.context];
     let grid = [Axis::TensorRow, Axis::TensorColumn, Axis::TensorDepth];
     let grid = grid.map(|axis| if plan.mesh.tensor_rows > 1 { plan.mesh.size(axis) } else { 1 });
     let mirror = usize::from(plan.mesh.pipeline > 1 && plan.schedule().copies() > 1);
     let communicators =
-        (own.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
+        (axes.into_iter().chain(experts).chain(grid).filter(|ranks| *ranks > 1).count() + mirror) as f64;
     let extra = plan.stack.extra_state.as_ref().filter(|_| plan.shards_optimizer());
     let buffers =
         extra.and_then(|extra| extra.divided_buffers.as_ref()).map_or(Bytes::ZERO, |bytes| bytes.value);
@@ -192,7 +192,7 @@ pub fn plan_memory(plan: &Plan) -> Vec<RankMemory> {
     stages_memory(plan, &Stage::all(plan))
 }
 
-/// The same where the lists of the plan's schedule are at hand: for many plans that differ in their stages alone.
+/// As `plan_memory`, with the lists of the plan's schedule given: for many plans that differ in their stages alone.
 pub fn plan_memory_with(plan: &Plan, lists: &ActionLists) -> Vec<RankMemory> {
     memory_with(plan, &Stage::all(plan), lists)
 }
@@ -216,8 +216,8 @@ fn memory_with(plan: &Plan, stages: &[Stage], lists: &ActionLists) -> Vec<RankMe
 /// Of some ranks, all of whose stages are given.
 fn ranks_memory(plan: &Plan, stages: &[Stage], lists: &ActionLists, ranks: Range<usize>) -> Vec<RankMemory> {
     let held = by_number(plan, stages, Held::of);
-    let own = lists.ranks[ranks.clone()].iter();
-    let memory = ranks.clone().zip(own).map(|rank| rank_memory(plan, stages, &held, rank)).collect();
+    let actions = lists.ranks[ranks.clone()].iter();
+    let memory = ranks.clone().zip(actions).map(|rank| rank_memory(plan, stages, &held, rank)).collect();
     if plan.offload.is_none() { memory } else { with_offload(plan, stages, lists, (ranks, memory)) }
 }
 
@@ -259,9 +259,9 @@ fn rank_memory(
     held: &[Held],
     (pipeline_rank, actions): (usize, &Vec<Action>),
 ) -> RankMemory {
-    let own = || own_stages(plan, stages, pipeline_rank);
+    let here = || own_stages(plan, stages, pipeline_rank);
     let state = |of: fn(&ParameterBytes) -> Bytes| -> Bytes {
-        let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
+        let copies = Copies::of_all(plan, here().flat_map(Stage::layers));
         copies
             .iter()
             .map(|(axis, parameters)| of(&gpu_state_per_parameter(plan, axis)) * parameters as f64)
@@ -273,13 +273,13 @@ fn rank_memory(
     });
     let activations = levels.fold(Bytes::ZERO, Bytes::max);
     let runs = |kind| actions.iter().any(|action| action.kind == kind);
-    let most = |of: fn(&Stage) -> Bytes| own().map(of).fold(Bytes::ZERO, Bytes::max);
-    let whole = if runs(ActionKind::Backward) { most(Stage::backward_peak) } else { Bytes::ZERO };
+    let most = |of: fn(&Stage) -> Bytes| here().map(of).fold(Bytes::ZERO, Bytes::max);
+    let undivided = if runs(ActionKind::Backward) { most(Stage::backward_peak) } else { Bytes::ZERO };
     let halves = if runs(ActionKind::Input) { most(Stage::halves_peak) } else { Bytes::ZERO };
-    let temporaries = whole.max(halves);
-    let Whole { gathered, unreduced, apart } = Whole::of(plan, own(), temporaries);
+    let temporaries = undivided.max(halves);
+    let Undivided { gathered, unreduced, apart } = Undivided::of(plan, here(), temporaries);
     let lost = plan.stack.fragmentation.value * (activations + temporaries + (gathered + unreduced - apart));
-    let quantised = own().map(Stage::quantised).sum::<u64>() as f64;
+    let quantised = here().map(Stage::quantised).sum::<u64>() as f64;
     RankMemory {
         weights: (state(|state| state.weights) + quantised_bytes(plan) * quantised)
             * plan.schedule().weight_versions() as f64,

@@ -1,4 +1,4 @@
-//! Messages between stages: their size, and whether they travel beside the kernels.
+//! Messages between stages: their size, and whether they overlap kernels.
 
 use crate::emit::Emitter;
 use crate::process;
@@ -9,7 +9,7 @@ use trainwright_spec::program::{Axis, Channel, Pass, Stream, Work};
 use trainwright_spec::stack::PipelineOverlap;
 use trainwright_spec::units::Bytes;
 
-/// Whether messages between stages travel beside compute.
+/// Whether messages between stages overlap compute.
 fn overlaps_messages(plan: &Plan) -> bool {
     match plan.stack.overlap_pipeline {
         PipelineOverlap::Never => false,
@@ -18,13 +18,13 @@ fn overlaps_messages(plan: &Plan) -> bool {
     }
 }
 
-/// Whether each tensor rank sends its part of a message that all of them have whole.
+/// Whether each tensor rank sends 1/t of a message that all of them hold.
 fn scatters(plan: &Plan) -> bool {
     let shape = Shape::of(plan);
     shape.tensor > 1 && shape.is_whole() && plan.stack.scatter_gather_pipeline
 }
 
-/// Size of a message between the first stages if it stands in line with the kernels; none if it travels beside them.
+/// Size of a message between the first stages if kernels wait for it; `None` if it overlaps them.
 pub fn messages_in_line(plan: &Plan) -> Option<Bytes> {
     (!overlaps_messages(plan)).then(|| message_bytes(plan, 1))
 }
@@ -43,8 +43,8 @@ fn tensors_into(plan: &Plan, stage: usize) -> usize {
 fn message_bytes(plan: &Plan, into_stage: usize) -> Bytes {
     let shape = Shape::of(plan);
     let tensors = tensors_into(plan, into_stage);
-    let whole = shape.activations(tensors * shape.own_tokens() * shape.own_hidden());
-    if scatters(plan) { whole / shape.tensor as f64 } else { whole }
+    let bytes = shape.activations(tensors * shape.own_tokens() * shape.own_hidden());
+    if scatters(plan) { bytes / shape.tensor as f64 } else { bytes }
 }
 
 /// A message between two stages.

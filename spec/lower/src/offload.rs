@@ -31,9 +31,9 @@ pub(crate) struct HostCopies<'a> {
     /// Whether the activations of each are offloaded.
     activations: Vec<bool>,
     buckets: Vec<Bucket>,
-    /// When the pass begins; none where nothing is offloaded.
+    /// When the pass begins; `None` if nothing is offloaded.
     begin: Option<usize>,
-    /// When all that earlier passes copied out has left; none where nothing leaves.
+    /// When all copies of earlier passes to the host have ended; `None` if nothing is copied there.
     left: Option<usize>,
     /// The fetches that the next layer waits for.
     fetched: Vec<usize>,
@@ -43,7 +43,7 @@ pub(crate) struct HostCopies<'a> {
     leaving_gradients: Vec<usize>,
 }
 
-/// A run of layers whose gradients are reduced and copied together.
+/// Consecutive layers whose gradients are reduced and copied together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bucket {
     /// Its first layer in the order of backward.
@@ -77,8 +77,8 @@ impl Bucket {
 
     /// Those of them that this rank's processors have use for.
     fn own_gradients(&self, plan: &Plan) -> Bytes {
-        let own = self.copies.own(plan) - Copies::dense(self.late).own(plan);
-        plan.state_bytes().gradient * own * plan.offload.updated_by_host()
+        let parameters = self.copies.mean_share(plan) - Copies::dense(self.late).mean_share(plan);
+        plan.state_bytes().gradient * parameters * plan.offload.updated_by_host()
     }
 }
 
@@ -263,7 +263,7 @@ pub(crate) fn late_copies<'a>(plan: &Plan, stages: impl Iterator<Item = &'a Stag
 pub(crate) fn host_update(plan: &Plan, bucket: &Bucket) -> HostUpdate {
     let state = plan.state_bytes();
     let offload = &plan.offload;
-    let parameters = offload.updated_by_host() * bucket.copies.own(plan);
+    let parameters = offload.updated_by_host() * bucket.copies.mean_share(plan);
     let of_all = |bytes: Bytes| bytes * parameters;
     let on_drives = |place: Option<Place>, bytes: Bytes| {
         if place == Some(Place::Nvme) { of_all(bytes) } else { Bytes::ZERO }
@@ -280,14 +280,14 @@ pub(crate) fn host_update(plan: &Plan, bucket: &Bucket) -> HostUpdate {
 
 /// The weights of a bucket that the processors have updated.
 pub(crate) fn updated_weights(plan: &Plan, bucket: &Bucket) -> Bytes {
-    plan.state_bytes().weight * (plan.offload.updated_by_host() * bucket.copies.own(plan))
+    plan.state_bytes().weight * (plan.offload.updated_by_host() * bucket.copies.mean_share(plan))
 }
 
 fn weights(plan: &Plan, layer: &Layer) -> Bytes {
     plan.state_bytes().weight * layer.parameters as f64
 }
 
-/// What a stage's layers hold of a GPU at one moment of a backward pass, beyond what stays for the whole step and what
+/// What a stage's layers hold of a GPU at one point of a backward pass, beyond what stays for the whole step and what
 /// other microbatches keep.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Held {
@@ -307,7 +307,7 @@ impl Held {
         self.weights + self.gradients + self.activations + self.temporaries
     }
 
-    /// The fullest moment of a stage's backward: the start of one of its layers, when the next one's fetches are on
+    /// The point of a stage's backward with most memory held: the start of one of its layers, when the next one's fetches are on
     /// their way and the bucket before still leaves.
     pub fn fullest(plan: &Plan, stage: &Stage) -> Held {
         let mut nothing = Emitter::new(false);
@@ -343,8 +343,8 @@ impl Held {
 }
 
 impl Stage {
-    /// Activations that one microbatch keeps beside the GPU from forward to backward.
-    pub fn kept_beside(&self, plan: &Plan) -> Bytes {
+    /// Activations that one microbatch keeps off the GPU from forward to backward.
+    pub fn kept_offloaded(&self, plan: &Plan) -> Bytes {
         let blocks = self.blocks.iter().enumerate();
         let offloaded = blocks.filter(|(number, _)| plan.offload.takes_activations(*number));
         offloaded.map(|(_, block)| block.kept()).sum()

@@ -18,7 +18,7 @@ pub(crate) struct Part {
     pub kept: Bytes,
     /// The pieces that it belongs to: what it does when one of them is computed again.
     pub again: Vec<Again>,
-    /// Elements of its weights that are kept quantised beside what the optimizer updates.
+    /// Elements of its weights that are also kept quantised.
     pub quantised_weights: u64,
 }
 
@@ -58,12 +58,12 @@ impl Part {
         chosen.filter(move |again| !(contained && again.piece == Piece::Activation))
     }
 
-    /// The same under its name.
+    /// The part with its name in the program.
     pub fn named(self, module: Module) -> Self {
         Self { module, ..self }
     }
 
-    /// The steps of one half of backward, in order. A collective that would run beside a kernel of the other half is not
+    /// The steps of one half of backward, in order. A collective that would overlap a kernel of the other half is not
     /// overlapped.
     pub fn backward_half(&self, half: Half) -> Vec<Step> {
         let next_is_here = |index: usize| self.backward.get(index + 1).is_none_or(|next| next.half == half);

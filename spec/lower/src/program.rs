@@ -11,7 +11,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, Call, Group, Layer, Program, ProgramStage, RankProgram, Segment};
 use trainwright_spec::schedule::{Action, ActionKind, PipelineShape};
 
-/// The program of one rank for each class of ranks that do the same at the same times. The plan must have passed
+/// The program of one rank for each class of ranks with equal ops at equal times. The plan must have passed
 /// `Plan::check`.
 pub fn lower(plan: &Plan) -> Program {
     lower_steps(plan, 1)
@@ -28,8 +28,8 @@ pub fn lower_every_rank(plan: &Plan) -> Program {
     lower_ranks(plan, (0..plan.mesh.ranks()).collect(), 1)
 }
 
-/// The program of one rank of each tensor group: whatever else its group does, it meets the others in every layer, so
-/// that one speaks for them even where ranks with the same weights are not alike.
+/// The program of one rank of each tensor group. The ranks of a tensor group wait for each other in every layer, so one
+/// of them represents the others even if ranks with equal weights differ.
 pub fn lower_every_copy(plan: &Plan) -> Program {
     let ranks = 0..plan.mesh.ranks();
     lower_ranks(plan, ranks.step_by(plan.mesh.tensor).collect(), 1)
@@ -66,12 +66,13 @@ fn lower_ranks(plan: &Plan, ranks: Vec<usize>, steps: usize) -> Program {
             ActionKind::Input => stage.backward(plan, BackwardPart::Input, variant),
             ActionKind::Weight => stage.backward(plan, BackwardPart::Weight, variant),
         };
-        let own = stages.iter().filter(|_| runs.contains(&kind));
-        own.map(|stage| {
-            let plain = add(make(stage, Variant::Plain));
-            [plain, if varies { add(make(stage, Variant::Data)) } else { plain }]
-        })
-        .collect()
+        let lowered = stages.iter().filter(|_| runs.contains(&kind));
+        lowered
+            .map(|stage| {
+                let plain = add(make(stage, Variant::Plain));
+                [plain, if varies { add(make(stage, Variant::Data)) } else { plain }]
+            })
+            .collect()
     };
     let passes = ActionKind::ALL.map(&mut pass_of);
     let update: Vec<usize> =

@@ -131,7 +131,7 @@ pub(crate) fn input_peak(parts: &[Part], recompute: Recompute) -> Bytes {
 }
 
 /// The largest temporary of a list of parts in forward and in the second half of backward.
-pub(crate) fn temporary_beside_input(parts: &[Part]) -> Bytes {
+pub(crate) fn temporary_outside_input(parts: &[Part]) -> Bytes {
     let weights = |part: &Part| part.backward_half(Half::Weight);
     let steps = parts.iter().flat_map(|part| part.forward.iter().copied().chain(weights(part)));
     steps.map(|step| step.working()).fold(Bytes::ZERO, Bytes::max)

@@ -84,7 +84,7 @@ impl<'a> Shape<'a> {
         if self.sequence_parallel { self.tokens().div_ceil(self.tensor) } else { self.tokens() }
     }
 
-    /// Width of what they see.
+    /// Width of the activations that norms and dropouts see.
     pub fn own_hidden(&self) -> usize {
         self.hidden / self.parts.hidden
     }
@@ -99,7 +99,7 @@ impl<'a> Shape<'a> {
         self.tokens() * self.parts.batch
     }
 
-    /// The same for what is not computed below 16 bits.
+    /// The sizes for modules that are not computed below 16 bits.
     pub fn base(&self) -> Self {
         Self { precision: self.precision.base(), ..*self }
     }
@@ -119,8 +119,8 @@ impl<'a> Shape<'a> {
         self.gradient
     }
 
-    /// How many of `whole` equal pieces this rank has.
-    pub fn share(&self, whole: usize) -> usize {
-        whole.div_ceil(self.parts.width)
+    /// This rank's share of `count` columns or rows of a weight.
+    pub fn share(&self, count: usize) -> usize {
+        count.div_ceil(self.parts.width)
     }
 }

@@ -1,10 +1,10 @@
-//! What stands on one pipeline stage: its layers, lowered as far as their parts, and their sizes.
+//! A pipeline stage: its layers, lowered as far as their parts, and their sizes.
 
 use crate::block::block_parts;
 use crate::emit::Emitter;
 use crate::ends::{embedding_parts, head_parts};
 use crate::part::Part;
-use crate::recompute::{backward_peak, held_between, input_peak, kept, temporary_beside_input};
+use crate::recompute::{backward_peak, held_between, input_peak, kept, temporary_outside_input};
 use crate::shape::Shape;
 use trainwright_spec::experts::Load;
 use trainwright_spec::model::weights::Weight;
@@ -33,7 +33,7 @@ pub(crate) struct Stage {
 /// A run of parts with the weights that belong to it.
 #[derive(Clone)]
 pub(crate) struct Layer {
-    /// Index of the block in the model; none for embedding and head.
+    /// Index of the block in the model; `None` for embedding and head.
     pub block: Option<usize>,
     /// What it runs.
     pub parts: std::rc::Rc<Vec<Part>>,
@@ -210,8 +210,8 @@ impl Stage {
         let numbers = |index: usize| (0..copies).map(move |copy| copy * stages + index);
         let one = Stage::one_copy(plan, |index| numbers(index).any(&has));
         let copy = |stage: Stage| -> Vec<Stage> {
-            let own = numbers(stage.index).filter(|number| has(*number));
-            own.map(|number| Stage { number, ..stage.clone() }).collect()
+            let here = numbers(stage.index).filter(|number| has(*number));
+            here.map(|number| Stage { number, ..stage.clone() }).collect()
         };
         let mut all: Vec<Stage> = one.into_iter().flat_map(copy).collect();
         all.sort_by_key(|stage| stage.number);
@@ -223,12 +223,12 @@ impl Stage {
         let shape = Shape::of(plan);
         let stages = plan.stages.len();
         // Equal blocks share their parts, if their experts have equally much to do.
-        let alike = plan.experts.load == Load::Balanced;
+        let shared = plan.experts.load == Load::Balanced;
         let mut known: Vec<((*const Block, bool), Layer)> = Vec::new();
         let mut layer = |index: usize, block: &Block, recompute| {
             let base = plan.stack.base_blocks.as_ref().is_some_and(|kept| kept.keep(index, &plan.model));
             let kind = (std::ptr::from_ref(block), base);
-            known.retain(|(other, layer)| alike || *other != kind || layer.block == Some(index));
+            known.retain(|(other, layer)| shared || *other != kind || layer.block == Some(index));
             if !known.iter().any(|(other, _)| *other == kind) {
                 let shape = if base { &shape.base() } else { &shape };
                 known.push((kind, Layer::of_block(shape, index, block, recompute)));
@@ -271,7 +271,7 @@ impl Stage {
         self.by_layer(Layer::kept).sum()
     }
 
-    /// A size of each layer, found once for layers that are alike.
+    /// A size of each layer, computed once for layers with equal parts.
     fn by_layer(
         &self,
         size: impl Fn(&Layer) -> Bytes,
@@ -309,8 +309,8 @@ impl Stage {
     pub fn halves_peak(&self) -> Bytes {
         let (mut before, mut after) = (self.kept(), Bytes::ZERO);
         let most = before.max(self.held_between());
-        let beside = self.by_layer(|layer| temporary_beside_input(&layer.parts));
-        let mut peak = beside.fold(Bytes::ZERO, Bytes::max);
+        let temporaries = self.by_layer(|layer| temporary_outside_input(&layer.parts));
+        let mut peak = temporaries.fold(Bytes::ZERO, Bytes::max);
         let inputs = self.by_layer(|layer| input_peak(&layer.parts, layer.recompute));
         let halves = self.by_layer(Layer::kept).zip(self.by_layer(|layer| held_between(&layer.parts)));
         for (input, (kept, between)) in inputs.zip(halves).rev() {
@@ -327,7 +327,7 @@ pub(crate) fn ends_apart(plan: &Plan) -> bool {
     plan.pipeline_rank_of(0) != plan.pipeline_rank_of(plan.pipeline_shape().stages() - 1)
 }
 
-/// Parameters of a layer whose gradients other ranks add to after backward: norms and other whole weights, of which each
+/// Parameters of a layer whose gradients other ranks add to after backward: norms and other replicated weights, of which each
 /// rank of the tensor axis saw a part of the sequence, and an embedding that both ends of a pipeline hold.
 pub(crate) fn late_parameters(plan: &Plan, layer: &Layer) -> u64 {
     let summed: u64 = layer.summands.iter().map(|(_, elements)| elements).sum();

@@ -53,11 +53,11 @@ impl StateSegments {
 /// The update of a rank with these parameters, fewer by the remainders that its data axis leaves when it divides them.
 pub fn update_segment(plan: &Plan, LayerParameters { dense, routed }: LayerParameters) -> Segment {
     let even = |axis, parameters: u64| parameters - parameters % divisor(plan, axis) as u64;
-    let own = LayerParameters {
+    let shard = LayerParameters {
         dense: even(Axis::Data, dense),
         routed: if routed > 0 { even(Axis::ExpertData, routed) } else { 0 },
     };
-    let mut segment = update::segment(plan, &[stage(&[own])], 0);
+    let mut segment = update::segment(plan, &[stage(&[shard])], 0);
     process::add_traffic(plan, &mut segment);
     segment
 }

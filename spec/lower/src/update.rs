@@ -124,7 +124,7 @@ impl<'a> Update<'a> {
     /// Copies the gradients that were not complete during backward; returns the op with which all gradients have left.
     fn copy_late_gradients(&mut self) -> usize {
         let offload = &self.plan.offload;
-        let late = late_copies(self.plan, self.stages.iter().copied()).own(self.plan);
+        let late = late_copies(self.plan, self.stages.iter().copied()).mean_share(self.plan);
         let bytes = self.gradient * (late * offload.updated_by_host());
         let stream = Stream::ToHost;
         if bytes > Bytes::ZERO {
@@ -202,7 +202,7 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// The processors' update, bucket by bucket, and the copy of the new weights into the GPU beside the next bucket's
+    /// The processors' update, bucket by bucket, and the copy of the new weights into the GPU during the next bucket's
     /// update. A delayed update has been done during the passes, and its weights come in now.
     fn optimize_on_host(&mut self, after: Vec<usize>) {
         let (plan, emitter) = (self.plan, &mut self.emitter);
@@ -218,7 +218,7 @@ impl<'a> Update<'a> {
                     let op = emitter.push("optimizer", Pass::Update, Stream::Host, work, after.clone());
                     let count = stage.layers().count();
                     let layers = LayerSpan::of_pass(Pass::Backward, bucket.first, bucket.last + 1, count);
-                    emitter.ops[op].task = Task::UpdateBeside { stage: stage.number, layers };
+                    emitter.ops[op].task = Task::UpdateOffloaded { stage: stage.number, layers };
                     op
                 });
                 if plan.offload.parameters.is_none() {
@@ -266,17 +266,17 @@ fn streaming(access: Access, read: Bytes, written: Bytes) -> Work {
     Work::Compute(Kernel::Streaming { access, read, written })
 }
 
-/// A collective as `pieces` equal ones.
-fn divided(work: Work, pieces: u64) -> Vec<Work> {
+/// A collective as `parts` equal ones.
+fn divided(work: Work, parts: u64) -> Vec<Work> {
     match work {
         Work::Collective { kind, axis, bytes } => {
-            vec![Work::Collective { kind, axis, bytes: bytes * (1.0 / pieces as f64) }; pieces as usize]
+            vec![Work::Collective { kind, axis, bytes: bytes * (1.0 / parts as f64) }; parts as usize]
         }
-        whole => vec![whole],
+        work => vec![work],
     }
 }
 
-/// The axes whose ranks update different weights, or different pieces of the same.
+/// The axes whose ranks update different weights, or different shards of the same weights.
 fn dividing_axes(plan: &Plan) -> impl Iterator<Item = Axis> + use<> {
     let parts = [
         (Axis::Tensor, plan.mesh.tensor > 1),

@@ -17,7 +17,7 @@ pub enum Task {
     /// What layers of the stage of that number keep from forward to backward leaves the memory of the GPU, or comes back.
     Kept(LayerSpan),
     /// New weights and moments of layers of a stage, whose state is not in the memory of the GPU.
-    UpdateBeside {
+    UpdateOffloaded {
         /// The stage's number in actions.
         stage: usize,
         /// Its layers.

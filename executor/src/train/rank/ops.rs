@@ -24,7 +24,7 @@ impl<'a> Rank<'a> {
     pub(super) fn update(&mut self, op: &Op, update: &mut Update) -> Result<(), Fault> {
         let step = match op.task {
             Task::Update(step) => step,
-            Task::UpdateBeside { stage, layers: span } => {
+            Task::UpdateOffloaded { stage, layers: span } => {
                 let layers = self.span(stage, span).to_vec();
                 return self.update_offloaded(layers, update);
             }

@@ -1,4 +1,4 @@
-//! What a rank holds whole for a moment of what the data axis divides: gathered weights, gradients not yet reduced.
+//! What a rank holds for a short time of what the data axis divides: gathered weights, gradients not yet reduced.
 //!
 //! ```text
 //! backward of   head   block 3   block 2   block 1
@@ -14,8 +14,8 @@ use trainwright_spec::data::{Divided, Reshard};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Bytes;
 
-/// What a pass holds while it runs a layer, beside state and what other microbatches keep.
-struct Moment {
+/// What a pass holds while it runs a layer, without state and the activations of other microbatches.
+struct HeldInLayer {
     /// What the microbatch does not keep yet, or no longer.
     lacking: Bytes,
     temporaries: Bytes,
@@ -23,34 +23,34 @@ struct Moment {
     unreduced: Bytes,
 }
 
-impl Moment {
+impl HeldInLayer {
     fn total(&self) -> Bytes {
         self.temporaries + self.gathered + self.unreduced - self.lacking
     }
 }
 
-/// The most of each kind, and by how much all of these are more than the most at any one moment.
-pub(super) struct Whole {
+/// The most of each kind, and by how much their sum exceeds the most that is held at one time.
+pub(super) struct Undivided {
     pub gathered: Bytes,
     pub unreduced: Bytes,
     pub apart: Bytes,
 }
 
-impl Whole {
+impl Undivided {
     /// On a rank with these stages, whose largest temporaries are given.
     pub fn of<'a>(plan: &Plan, stages: impl Iterator<Item = &'a Stage> + Clone, temporaries: Bytes) -> Self {
         if !plan.divides(Divided::Weights) && !plan.shards_gradients() {
             return Self { gathered: Bytes::ZERO, unreduced: Bytes::ZERO, apart: Bytes::ZERO };
         }
-        // Weights that stay from pass to pass are there at every moment.
+        // Weights that stay from pass to pass are always there.
         let stay = match plan.reshard() {
             Reshard::AfterForward => None,
             _ => Some(stages.clone().flat_map(|stage| weights_of(plan, stage)).sum()),
         };
-        let moments: Vec<Moment> = stages.flat_map(|stage| moments(plan, stage, stay)).collect();
-        let most = |size: fn(&Moment) -> Bytes| moments.iter().map(size).fold(Bytes::ZERO, Bytes::max);
-        let (gathered, unreduced) = (most(|moment| moment.gathered), most(|moment| moment.unreduced));
-        Self { gathered, unreduced, apart: temporaries + gathered + unreduced - most(Moment::total) }
+        let moments: Vec<HeldInLayer> = stages.flat_map(|stage| moments(plan, stage, stay)).collect();
+        let most = |size: fn(&HeldInLayer) -> Bytes| moments.iter().map(size).fold(Bytes::ZERO, Bytes::max);
+        let (gathered, unreduced) = (most(|held| held.gathered), most(|held| held.unreduced));
+        Self { gathered, unreduced, apart: temporaries + gathered + unreduced - most(HeldInLayer::total) }
     }
 }
 
@@ -60,7 +60,7 @@ fn weights_of(plan: &Plan, stage: &Stage) -> Vec<Bytes> {
 }
 
 /// Forward and backward of one microbatch, layer by layer.
-fn moments(plan: &Plan, stage: &Stage, stay: Option<Bytes>) -> Vec<Moment> {
+fn moments(plan: &Plan, stage: &Stage, stay: Option<Bytes>) -> Vec<HeldInLayer> {
     let mut weights = weights_of(plan, stage);
     let ahead = |weights: &[Bytes], layer: usize| {
         let end = weights.len().min(layer + 1 + plan.prefetch());
@@ -71,14 +71,19 @@ fn moments(plan: &Plan, stage: &Stage, stay: Option<Bytes>) -> Vec<Moment> {
     for (number, layer) in stage.layers().enumerate() {
         lacking -= kept(&layer.parts, layer.recompute);
         let (gathered, unreduced) = (ahead(&weights, number), Bytes::ZERO);
-        moments.push(Moment { lacking, temporaries: largest_temporary(&layer.parts), gathered, unreduced });
+        moments.push(HeldInLayer {
+            lacking,
+            temporaries: largest_temporary(&layer.parts),
+            gathered,
+            unreduced,
+        });
     }
     weights.reverse();
     let unreduced = unreduced(plan, stage);
     for (number, layer) in stage.layers().rev().enumerate() {
         let (gathered, unreduced) = (ahead(&weights, number), unreduced[number]);
         let temporaries = backward_peak(&layer.parts, layer.recompute);
-        moments.push(Moment { lacking, temporaries, gathered, unreduced });
+        moments.push(HeldInLayer { lacking, temporaries, gathered, unreduced });
         lacking += kept(&layer.parts, layer.recompute);
     }
     moments
@@ -94,12 +99,12 @@ fn unreduced(plan: &Plan, stage: &Stage) -> Vec<Bytes> {
     // A layer whose weights are gathered no sooner than it is reached waits for what was sent before them.
     let awaits =
         plan.divides(Divided::Weights) && plan.reshard() == Reshard::AfterForward && plan.prefetch() == 0;
-    let beside = plan.stack.overlap_gradient_reduction && !awaits;
+    let overlaps = plan.stack.overlap_gradient_reduction && !awaits;
     let buckets = buckets(plan, stage.layers().rev());
-    let whole = |bucket: usize| whole_gradients(plan, &buckets[bucket].1);
+    let unreduced = |bucket: usize| whole_gradients(plan, &buckets[bucket].1);
     let of_layer = |layer: usize| {
         let bucket = buckets.iter().rposition(|(first, _)| *first <= layer).unwrap_or(0);
-        whole(bucket) + if bucket > 0 && beside { whole(bucket - 1) } else { Bytes::ZERO }
+        unreduced(bucket) + if bucket > 0 && overlaps { unreduced(bucket - 1) } else { Bytes::ZERO }
     };
     (0..layers).map(of_layer).collect()
 }

@@ -1,4 +1,4 @@
-//! What a rank holds on its GPU and beside it where something is offloaded.
+//! What a rank holds on its GPU and on its host or drives if something is offloaded.
 
 use super::{RankMemory, by_number, fixed_overhead};
 use crate::data::Copies;
@@ -29,21 +29,21 @@ impl InFlight {
     }
 }
 
-/// The same ranks with what is offloaded beside them.
+/// The memory of ranks with what they offload.
 pub(super) fn with_offload(
     plan: &Plan,
     stages: &[Stage],
     lists: &ActionLists,
     (ranks, memory): (Range<usize>, Vec<RankMemory>),
 ) -> Vec<RankMemory> {
-    let beside = by_number(plan, stages, |stage| stage.kept_beside(plan));
-    let on_gpu = by_number(plan, stages, |stage| stage.kept() - stage.kept_beside(plan));
-    let (beside, on_gpu) = (InFlight::of(lists, beside), InFlight::of(lists, on_gpu));
+    let offloaded = by_number(plan, stages, |stage| stage.kept_offloaded(plan));
+    let on_gpu = by_number(plan, stages, |stage| stage.kept() - stage.kept_offloaded(plan));
+    let (offloaded, on_gpu) = (InFlight::of(lists, offloaded), InFlight::of(lists, on_gpu));
     let ranks = ranks.zip(memory);
-    ranks.map(|(rank, all)| rank_with_offload(plan, stages, (&on_gpu, &beside), (rank, all))).collect()
+    ranks.map(|(rank, all)| rank_with_offload(plan, stages, (&on_gpu, &offloaded), (rank, all))).collect()
 }
 
-/// The same rank with what is offloaded beside it: on the GPU what one stage's backward holds at its fullest moment, one
+/// The memory of a rank with what it offloads: on the GPU what one stage's backward holds at its peak, one
 /// of its microbatches among those in flight.
 ///
 /// Beside the GPU, for each of the N parameters that the rank updates there: master weight and moments, the
@@ -52,17 +52,17 @@ pub(super) fn with_offload(
 fn rank_with_offload(
     plan: &Plan,
     stages: &[Stage],
-    (on_gpu, beside): (&InFlight, &InFlight),
+    (on_gpu, offloaded): (&InFlight, &InFlight),
     (pipeline_rank, all): (usize, RankMemory),
 ) -> RankMemory {
     let offload = &plan.offload;
-    let own = || own_stages(plan, stages, pipeline_rank);
+    let here = || own_stages(plan, stages, pipeline_rank);
     let state = plan.state_bytes();
-    let copies = Copies::of_all(plan, own().flat_map(Stage::layers));
+    let copies = Copies::of_all(plan, here().flat_map(Stage::layers));
     let by_host = offload.updated_by_host();
 
-    let kept: Bytes = own().map(|stage| on_gpu.bytes(stage.number)).sum();
-    let (others, held) = own()
+    let kept: Bytes = here().map(|stage| on_gpu.bytes(stage.number)).sum();
+    let (others, held) = here()
         .map(|stage| {
             let rest = on_gpu.kept[stage.number] * on_gpu.microbatches[stage.number].saturating_sub(1) as f64;
             (kept - on_gpu.bytes(stage.number) + rest, Held::fullest(plan, stage))
@@ -70,17 +70,17 @@ fn rank_with_offload(
         .reduce(|most, next| if next.0 + next.1.total() > most.0 + most.1.total() { next } else { most })
         .unwrap_or_default();
     let late = match offload.gradients {
-        Some(_) => state.gradient * late_copies(plan, own()).total() as f64,
+        Some(_) => state.gradient * late_copies(plan, here()).total() as f64,
         None => all.gradients,
     };
     let resident_weights = if offload.parameters.is_some() { Bytes::ZERO } else { all.weights };
     let activations = others + held.activations;
     let lost = plan.stack.fragmentation.value * (activations + held.temporaries);
 
-    let updated = copies.own(plan) * by_host;
+    let updated = copies.mean_share(plan) * by_host;
     let arriving = if offload.delayed_update { 2.0 } else { 1.0 };
     let fetched = if offload.parameters.is_some() { copies.total() as f64 } else { 0.0 };
-    let bucket = own().flat_map(|stage| Bucket::all(plan, stage)).map(|bucket| bucket.copies.total()).max();
+    let bucket = here().flat_map(|stage| Bucket::all(plan, stage)).map(|bucket| bucket.copies.total()).max();
     let staged = 2.0 * bucket.unwrap_or_default() as f64 * by_host;
     let mut memory = RankMemory {
         weights: resident_weights + held.weights,
@@ -99,14 +99,14 @@ fn rank_with_offload(
         memory.keep_beside(Some(offload.gradients_place()), gradients, state.gradient * staged);
     }
     memory.keep_beside(offload.parameters, state.weight * fetched, state.weight * staged);
-    let kept: Bytes = own().map(|stage| beside.bytes(stage.number)).sum();
-    let largest = own().flat_map(|stage| stage.blocks.iter()).map(Layer::kept).fold(Bytes::ZERO, Bytes::max);
+    let kept: Bytes = here().map(|stage| offloaded.bytes(stage.number)).sum();
+    let largest = here().flat_map(|stage| stage.blocks.iter()).map(Layer::kept).fold(Bytes::ZERO, Bytes::max);
     memory.keep_beside(offload.activations, kept, 2.0 * largest);
     memory
 }
 
 impl RankMemory {
-    /// Adds what is at a place beside the GPU; on the drives it passes through `staged` bytes of host memory.
+    /// Adds what is on the host or on the drives; on the drives it passes through `staged` bytes of host memory.
     fn keep_beside(&mut self, place: Option<Place>, bytes: Bytes, staged: Bytes) {
         match place {
             None => {}
@@ -119,7 +119,7 @@ impl RankMemory {
     }
 }
 
-/// What the ranks of one node keep beside its GPUs, and what there is.
+/// What the ranks of one node offload, and the room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct NodeMemory {
     /// In the memory of its processors.
@@ -143,7 +143,7 @@ impl NodeMemory {
     }
 }
 
-/// What the node whose ranks keep most beside their GPUs holds there, by the closed form of each pipeline rank; none if
+/// What the node whose ranks offload most holds, by the closed form of each pipeline rank; none if
 /// nothing is offloaded. Of nodes of several kinds the least that one has.
 pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
     if plan.offload.is_none() {
@@ -154,8 +154,8 @@ pub fn node_memory(plan: &Plan, ranks: &[RankMemory]) -> Option<NodeMemory> {
     let gpus = plan.cluster.node.gpus.value;
     let most = |kept: fn(&RankMemory) -> Bytes| {
         let of_node = |node: usize| -> Bytes {
-            let own = node * gpus..(node + 1) * gpus;
-            own.map(|rank| kept(&ranks[plan.mesh.coordinates(rank).pipeline])).sum()
+            let in_node = node * gpus..(node + 1) * gpus;
+            in_node.map(|rank| kept(&ranks[plan.mesh.coordinates(rank).pipeline])).sum()
         };
         (0..plan.cluster.nodes).map(of_node).fold(Bytes::ZERO, Bytes::max)
     };
