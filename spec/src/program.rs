@@ -16,6 +16,10 @@
 //!    of its group that the program contains has reached it.
 //!
 //! There is no other dependency: what must wait for an earlier call waits on a stream that the earlier call used.
+//!
+//! An executor needs two things more, and the program has them. `Program::source` and `Program::destination` say where the
+//! tensor of a pass comes from and goes to: an end of the model, another stage of the same rank, or a message. Each op of a
+//! module carries a `ModuleStep`: what its run keeps for backward, whose input it makes again, and when all of it is released.
 
 mod stage;
 mod task;
