@@ -46,34 +46,7 @@ fn forecast(kernel: &Kernel, gpu: &Gpu) -> Seconds {
         Kernel::Gemm { count, m, n, k, precision } => {
             gemm::time(&gemm::Product { count, m, n, k, precision }, gpu)
         }
-        Kernel::FusedAttention {
-            direction,
-            batch,
-            heads,
-            kv_heads,
-            queries,
-            keys,
-            head_dim,
-            value_head_dim,
-            mask,
-            precision,
-            version,
-        } => {
-            let attention = attention::Attention {
-                direction,
-                batch,
-                heads,
-                kv_heads,
-                queries,
-                keys,
-                head_dim,
-                value_head_dim,
-                mask,
-                precision,
-                version,
-            };
-            attention::time(&attention, gpu)
-        }
+        Kernel::FusedAttention(attention) => attention::time(&attention, gpu),
         Kernel::Streaming { access, read, written } => streaming::time(access, read + written, gpu),
     };
     running + gpu.achieved.kernel_overhead.value

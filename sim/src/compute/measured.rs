@@ -5,7 +5,7 @@
 use trainwright_spec::cluster::{DeviceProfile, MeasuredKernel};
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 use trainwright_spec::units::Seconds;
 
 /// Time of a kernel by a GPU's profile; none if the profile neither has its shape nor spans it.
@@ -175,19 +175,10 @@ fn described(kernel: &Kernel) -> (Kind, Sizes) {
             set(&[m, n, k, count]);
             Kind::Gemm(precision)
         }
-        Kernel::FusedAttention {
-            direction,
-            batch,
-            heads,
-            kv_heads,
-            queries,
-            keys,
-            head_dim,
-            value_head_dim,
-            mask,
-            precision,
-            version,
-        } => {
+        Kernel::FusedAttention(attention) => {
+            let FusedAttention { direction, precision, mask, version, .. } = attention;
+            let FusedAttention { batch, heads, kv_heads, queries, keys, head_dim, value_head_dim, .. } =
+                attention;
             set(&[batch, heads, kv_heads, queries, keys, head_dim, value_head_dim]);
             Kind::Attention(direction, precision, mask, version)
         }

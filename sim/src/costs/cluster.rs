@@ -62,7 +62,7 @@ impl<'a> ClusterCosts<'a> {
         let busy = (1.0 - gap / time).max(0.0);
         match kernel {
             Kernel::Streaming { .. } => Load { memory_bound: busy, ..Load::default() },
-            Kernel::Gemm { .. } | Kernel::FusedAttention { .. } => {
+            Kernel::Gemm { .. } | Kernel::FusedAttention(_) => {
                 Load { multiprocessor_bound: busy, ..Load::default() }
             }
         }
