@@ -117,13 +117,8 @@ pub trait Schedule: Send + Sync {
         stage % shape.ranks
     }
 
-    /// What `rank` does, in order. `shape` has passed `check`.
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action>;
-
-    /// What every rank does. Schedules that are made for all ranks at once make them here.
-    fn lists(&self, shape: PipelineShape) -> ActionLists {
-        (0..shape.ranks).map(|rank| self.actions(rank, shape)).collect()
-    }
+    /// What every rank does, in order. `shape` has passed `check`.
+    fn lists(&self, shape: PipelineShape) -> ActionLists;
 
     /// Idle time of a rank over its busy time, for equal stages and free communication; where ranks differ, that of
     /// the one that idles most.

@@ -1,6 +1,6 @@
 //! A schedule of one's own: action lists for one shape.
 
-use super::{Action, ActionLists, PipelineShape, Schedule, ScheduleFault, validate};
+use super::{ActionLists, PipelineShape, Schedule, ScheduleFault, validate};
 use std::collections::BTreeSet;
 
 /// Action lists that somebody wrote, or that `list` made.
@@ -90,10 +90,6 @@ impl Schedule for Custom {
 
     fn rank_of(&self, stage: usize, _: PipelineShape) -> usize {
         self.rank_of[stage]
-    }
-
-    fn actions(&self, rank: usize, _: PipelineShape) -> Vec<Action> {
-        self.lists.ranks[rank].clone()
     }
 
     fn lists(&self, _: PipelineShape) -> ActionLists {

@@ -37,10 +37,6 @@ impl Schedule for DualPipe {
         opposite(stage, shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
-    }
-
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let (p, each) = (shape.ranks, shape.microbatches / 2);
         let mut lists = ActionLists::default();

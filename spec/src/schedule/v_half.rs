@@ -1,7 +1,7 @@
 //! V-Half: half of 1F1B's activations.
 
 use super::v_shape::{self, Block};
-use super::{Action, ActionLists, PipelineShape, Schedule};
+use super::{ActionLists, PipelineShape, Schedule};
 
 /// Down the ranks and back up, where one of each two neighbouring ranks follows after one pass and the other after
 /// two: half of 1F1B's activations for half of its bubble.
@@ -30,10 +30,6 @@ impl Schedule for VHalf {
 
     fn rank_of(&self, stage: usize, shape: PipelineShape) -> usize {
         v_shape::rank_of(stage, shape)
-    }
-
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
     }
 
     /// Lifetimes of both stages' activations: 3 · 2 (p − 1) passes on each rank, of which a microbatch comes every 6:

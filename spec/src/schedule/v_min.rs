@@ -1,7 +1,7 @@
 //! V-Min: a third of 1F1B's activations.
 
 use super::v_shape::{self, Block};
-use super::{Action, ActionLists, PipelineShape, Schedule};
+use super::{ActionLists, PipelineShape, Schedule};
 
 /// Down the ranks and back up without any wait: a third of 1F1B's activations, the least of V-shaped schedules.
 pub struct VMin;
@@ -29,10 +29,6 @@ impl Schedule for VMin {
 
     fn rank_of(&self, stage: usize, shape: PipelineShape) -> usize {
         v_shape::rank_of(stage, shape)
-    }
-
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
     }
 
     /// Lifetimes of both stages' activations: 2 · 2 (p − 1) passes on each rank, of which a microbatch comes every 6:
