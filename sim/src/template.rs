@@ -1,7 +1,8 @@
 //! A segment with its durations, ready to be put into the engine's graph once for each call.
 
 use crate::costs::{Conditions, Cost, Costs, Delivery, Query, QueryWork};
-use crate::engine::{Graph, Load, Mixture, Timing, Use};
+use crate::engine::{Graph, Load, Mixture, OpId, Timing, Use};
+use crate::index::index;
 use serde::Serialize;
 use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
@@ -23,6 +24,11 @@ pub enum Detail {
     Calls,
 }
 
+index! {
+    /// A node of a template.
+    pub(crate) NodeId
+}
+
 /// An op, or several in one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
@@ -33,7 +39,7 @@ pub(crate) struct Node {
     /// What it needs and takes of its rank's GPU while it does it.
     pub load: Load,
     /// Earlier nodes of the template that it waits for.
-    pub after: Vec<u32>,
+    pub after: Vec<NodeId>,
     /// Index in the segment of the op it is, or of the first it stands for.
     pub op: u32,
     /// What it keeps the rank busy with, if it is one op.
@@ -60,8 +66,8 @@ pub(crate) struct Inside {
 pub(crate) enum NodeAction {
     /// Runs by itself.
     Local(Picoseconds),
-    /// Meets the other members of the rank's group on an axis.
-    Meet(Axis, Picoseconds),
+    /// A collective with the other members of the rank's group on an axis.
+    Collective(Axis, Picoseconds),
     /// Sends to a pipeline rank.
     Send {
         channel: Channel,
@@ -180,7 +186,7 @@ fn nodes<C: Costs>(
             stream: op.stream,
             action: action(program, rank, op, &cost),
             load: cost.load,
-            after: op.after.iter().map(|earlier| *earlier as u32).collect(),
+            after: op.after.iter().map(|earlier| NodeId(*earlier as u32)).collect(),
             op: index,
             activity: activity(&op.work),
             inside: None,
@@ -194,7 +200,7 @@ fn action(program: &Program, rank: &RankProgram, op: &Op, cost: &Cost) -> NodeAc
     let time = cost.time.into();
     match op.work {
         Work::Collective { axis, .. } => match rank.groups[axis as usize] {
-            Some(group) if program.groups[group].members.len() > 1 => NodeAction::Meet(axis, time),
+            Some(group) if program.groups[group].members.len() > 1 => NodeAction::Collective(axis, time),
             _ => NodeAction::Local(time),
         },
         Work::Send { channel, to, .. } => {
@@ -219,15 +225,14 @@ fn action(program: &Program, rank: &RankProgram, op: &Op, cost: &Cost) -> NodeAc
 fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node>> {
     let mut watched = vec![false; nodes.len()];
     for node in nodes.iter().filter(|node| !is_local(node)) {
-        node.after.iter().for_each(|earlier| watched[*earlier as usize] = true);
+        node.after.iter().for_each(|earlier| watched[*earlier] = true);
     }
     let mut joined: Vec<Node> = Vec::new();
     // The piece that a watched or outside node became.
-    let mut place = vec![0u32; nodes.len()];
+    let mut place = vec![NodeId(0); nodes.len()];
     let mut first = 0;
     while first < nodes.len() {
-        let waits_outside =
-            |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier as usize]));
+        let waits_outside = |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier]));
         if !is_local(&nodes[first]) {
             keep(nodes, first, &mut place, &mut joined);
             first += 1;
@@ -254,12 +259,12 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
             .collect();
         cuts.push((total, run.end));
         cuts.sort_unstable();
-        let outside = nodes[first].after.iter().filter(|earlier| !is_local(&nodes[**earlier as usize]));
-        let mut after: Vec<u32> = outside.map(|earlier| place[*earlier as usize]).collect();
+        let outside = nodes[first].after.iter().filter(|earlier| !is_local(&nodes[**earlier]));
+        let mut after: Vec<NodeId> = outside.map(|earlier| place[*earlier]).collect();
         let mut from = Picoseconds::ZERO;
         for (time, index) in cuts {
             if index < run.end {
-                place[index] = joined.len() as u32;
+                place[index] = NodeId(joined.len() as u32);
             }
             let (inside, load, evenness) = spent(from..time);
             joined.push(Node {
@@ -292,9 +297,9 @@ fn is_local(node: &Node) -> bool {
 }
 
 /// Takes an outside node over as it is.
-fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>) {
-    let after = nodes[index].after.iter().map(|earlier| place[*earlier as usize]).collect();
-    place[index] = joined.len() as u32;
+fn keep(nodes: &[Node], index: usize, place: &mut [NodeId], joined: &mut Vec<Node>) {
+    let after = nodes[index].after.iter().map(|earlier| place[*earlier]).collect();
+    place[index] = NodeId(joined.len() as u32);
     joined.push(Node { after, ..nodes[index].clone() });
 }
 
@@ -356,7 +361,7 @@ fn local_windows(
     for index in run.clone().filter(|index| is_local(&nodes[*index])) {
         let node = &nodes[index];
         let NodeAction::Local(time) = node.action else { continue };
-        let mut waited = node.after.iter().filter(|earlier| run.contains(&(**earlier as usize))).peekable();
+        let mut waited = node.after.iter().filter(|earlier| run.contains(&usize::from(**earlier))).peekable();
         if node.stream == Stream::Layer && waited.peek().is_none() {
             return None;
         }
@@ -364,7 +369,8 @@ fn local_windows(
             Stream::Compute => (&mut compute, tensor),
             _ => (&mut tensor, compute),
         };
-        let ready = waited.map(|earlier| windows[*earlier as usize - run.start].end).fold(*stream, Ord::max);
+        let ready =
+            waited.map(|earlier| windows[usize::from(*earlier) - run.start].end).fold(*stream, Ord::max);
         overlap |= ready < other && time > Picoseconds::ZERO;
         *stream = ready + time;
         windows[index - run.start] = ready..*stream;
@@ -409,15 +415,13 @@ fn slowed_windows(nodes: &[Node], run: Range<usize>) -> Vec<Range<Picoseconds>> 
         let op = graph.add(queues[usize::from(node.stream != Stream::Compute)], Timing::Takes(time));
         let uses = graph.add_uses(&[Use { device: 0, load: node.load, thread: None }]);
         graph.set_uses(op, uses);
-        let earlier = node.after.iter().filter_map(|earlier| (*earlier as usize).checked_sub(run.start));
+        let earlier = node.after.iter().filter_map(|earlier| usize::from(*earlier).checked_sub(run.start));
         earlier.filter_map(|earlier| ops[earlier]).for_each(|earlier| graph.wait(op, earlier));
         ops[index - run.start] = Some(op);
     }
     let outcome = graph.run().expect("ops wait for earlier ones only");
-    let window = |op: &Option<u32>| {
-        op.map_or(Picoseconds::ZERO..Picoseconds::ZERO, |op| {
-            outcome.started[op as usize]..outcome.ended[op as usize]
-        })
+    let window = |op: &Option<OpId>| {
+        op.map_or(Picoseconds::ZERO..Picoseconds::ZERO, |op| outcome.started[op]..outcome.ended[op])
     };
     ops.iter().map(window).collect()
 }

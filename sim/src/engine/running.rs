@@ -21,8 +21,8 @@ pub(super) struct Running<'a> {
     unsettled: Option<Picoseconds>,
     /// Of each queue, how the last of its ops that was slowed goes on.
     paces: Vec<Pace>,
-    /// The members of each meeting that runs; empty until one with a load does.
-    meetings: Vec<Vec<OpId>>,
+    /// The members of each rendezvous that runs; empty until one with a load does.
+    members: Vec<Vec<OpId>>,
 }
 
 /// An op on a device.
@@ -62,19 +62,19 @@ impl<'a> Running<'a> {
         let devices = (0..graph.devices).map(|_| Vec::new()).collect();
         let turns = graph.scheduling.iter().map(|(device, rules)| (*device, Turns::new(*rules))).collect();
         let paces = vec![NO_PACE; graph.queue_tails.len()];
-        Self { graph, devices, turns, unsettled: None, paces, meetings: Vec::new() }
+        Self { graph, devices, turns, unsettled: None, paces, members: Vec::new() }
     }
 
     /// Whether an op has a load.
     #[inline]
     pub fn concerns(&self, op: OpId) -> bool {
-        self.graph.uses_of_ops.get(op as usize).is_some_and(|range| range.count > 0)
+        self.graph.uses_of_ops.get(usize::from(op)).is_some_and(|range| range.count > 0)
     }
 
     /// Whether an op that has an event now ends now; if it has been slowed since, it gets another event.
     #[inline]
     pub fn is_due(&mut self, op: OpId, now: Picoseconds, events: &mut Events) -> bool {
-        let pace = &mut self.paces[self.graph.queues[op as usize] as usize];
+        let pace = &mut self.paces[self.graph.queues[op]];
         if pace.op != op || pace.due == now {
             return true;
         }
@@ -87,14 +87,14 @@ impl<'a> Running<'a> {
         false
     }
 
-    /// Lets one op start, or all members of a meeting together.
+    /// Lets one op start, or all members of a rendezvous together.
     pub fn start(&mut self, ops: &[OpId], now: Picoseconds, started: &[Picoseconds], events: &mut Events) {
         let graph = self.graph;
         if ops.len() > 1
-            && let Timing::Meets(meeting, _) = graph.timings[ops[0] as usize]
+            && let Timing::Rendezvous(rendezvous, _) = graph.timings[ops[0]]
         {
-            self.meetings.resize(self.meetings.len().max(graph.meeting_sizes.len()), Vec::new());
-            self.meetings[meeting as usize] = ops.to_vec();
+            self.members.resize(self.members.len().max(graph.rendezvous_sizes.len()), Vec::new());
+            self.members[rendezvous] = ops.to_vec();
         }
         let uses = || ops.iter().flat_map(|op| graph.uses_of(*op).iter().map(move |used| (*op, used)));
         let (mut alone, mut slowed) = (true, false);
@@ -124,8 +124,8 @@ impl<'a> Running<'a> {
     pub fn end(&mut self, op: OpId, now: Picoseconds, started: &[Picoseconds], events: &mut Events) {
         let graph = self.graph;
         // Members end at one time, but one after the other, and what follows one of them begins before the next one ends.
-        if let Timing::Meets(meeting, _) = graph.timings[op as usize]
-            && let Some(members) = self.meetings.get_mut(meeting as usize)
+        if let Timing::Rendezvous(rendezvous, _) = graph.timings[op]
+            && let Some(members) = self.members.get_mut(usize::from(rendezvous))
         {
             members.retain(|member| *member != op);
         }
@@ -164,7 +164,7 @@ impl<'a> Running<'a> {
             let left = self.left_to_threads(device);
             let turns = self.turns.get_mut(&device).expect("it takes turns");
             let given = turns.settle(now, left);
-            given.begin.iter().for_each(|op| started[*op as usize] = now);
+            given.begin.iter().for_each(|op| started[*op] = now);
             events.extend(given.alarm.map(|alarm| Reverse((alarm, NOBODY))));
             for at in 0..self.devices[device as usize].len() {
                 self.judge(self.devices[device as usize][at].op, &mut Moment { now, started, events });
@@ -192,10 +192,10 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Finds the new pace of an op, or of all members of its meeting.
+    /// Finds the new pace of an op, or of all members of its rendezvous.
     fn judge(&mut self, op: OpId, moment: &mut Moment) {
-        let (members, time) = match self.graph.timings[op as usize] {
-            Timing::Meets(meeting, time) => (self.meetings.get(meeting as usize), time),
+        let (members, time) = match self.graph.timings[op] {
+            Timing::Rendezvous(rendezvous, time) => (self.members.get(usize::from(rendezvous)), time),
             Timing::Takes(time) => (None, time),
             Timing::EndsWith(_) => return,
         };
@@ -203,12 +203,12 @@ impl<'a> Running<'a> {
         let members = members.filter(|members| !members.is_empty()).map_or(&alone[..], |members| members);
         let slowness = members.iter().map(|member| self.slowness_of(*member)).reduce(f64::max).unwrap_or(1.0);
         for member in members {
-            let pace = &mut self.paces[self.graph.queues[*member as usize] as usize];
+            let pace = &mut self.paces[self.graph.queues[*member]];
             if pace.op != *member {
                 if slowness == 1.0 {
                     continue;
                 }
-                let due = moment.started[*member as usize] + time;
+                let due = moment.started[*member] + time;
                 *pace = Pace { op: *member, slowness: 1.0, due, left: 0.0, event: due };
             }
             if pace.slowness != slowness {
