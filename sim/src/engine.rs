@@ -5,8 +5,8 @@
 //! (time, op number), so a run is the same bit for bit wherever it runs.
 //!
 //! The duration of an op is what it takes alone. Ops may say what they do with the devices they run on (`Load`): when
-//! one of them starts or ends, those that run beside it go on faster or slower, at a rate that depends only on who
-//! else is there, and what is left of them ends sooner or later. An op that runs alone costs no more than its event.
+//! one of them starts or ends, the others on its devices go on faster or slower, at a rate that depends only on which
+//! ops are there, and they end sooner or later. An op that runs alone costs no more than its event.
 
 mod load;
 mod running;
@@ -163,7 +163,7 @@ impl Graph {
         UseRange { first, count: uses.len() as u32 }
     }
 
-    /// Lets the threads of a device take turns on its cores, rather than share them at every moment.
+    /// Lets the threads of a device take turns on its cores, rather than share them all the time.
     pub fn take_turns(&mut self, device: u32, rules: Scheduling) {
         self.devices = self.devices.max(device + 1);
         self.scheduling.insert(device, rules);
@@ -273,7 +273,7 @@ struct Run<'a> {
     graph: &'a Graph,
     successors: Successors,
     missing: Vec<u32>,
-    /// Who ends with an op.
+    /// The op that ends with an op.
     follower: Vec<OpId>,
     /// Posted members of each rendezvous.
     present: Vec<Vec<OpId>>,

@@ -1,6 +1,6 @@
-//! Ops of ranks on their way into the engine's graph: what they use, whom they meet, what becomes of their messages.
+//! Puts the ops of ranks into the engine's graph: their uses of devices, their collectives, the deliveries of their messages.
 //!
-//! Programs and replayed traces are both laid out here, so that the same ops take the same time in either.
+//! Programs and replayed traces both go through here, so that an op takes the same time in either.
 
 use crate::costs::{Conditions, Costs, Delivery};
 use crate::engine::{Graph, Load, OpId, QueueId, RendezvousId, Timing, Traffic, Use, UseRange};
@@ -21,7 +21,7 @@ pub(crate) struct Layout {
     collectives: Vec<Vec<RendezvousId>>,
 }
 
-/// What an op does with its rank's hardware, beside its load.
+/// Which ranks' hardware an op uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Takes {
     /// It runs by itself.
@@ -33,7 +33,7 @@ pub(crate) enum Takes {
 }
 
 impl Layout {
-    /// No op yet, of ranks with these global numbers and as many groups.
+    /// A graph without ops, for ranks with these global numbers and for `groups` groups.
     pub fn new(
         mut graph: Graph,
         ranks: impl Iterator<Item = usize>,
@@ -70,17 +70,17 @@ impl Layout {
             let thread = (takes != Takes::Collective).then_some(rank as u32);
             return self.graph.add_uses(&[Use { device, load, thread }]);
         }
-        let own = Use { device: rank as u32, load, thread: None };
+        let sender = Use { device: rank as u32, load, thread: None };
         if let Takes::Message(Some(receiver)) = takes {
             // Links are counted outwards.
             let inwards = Traffic { inside: 0.0, between: 0.0, ..load.traffic };
             let load = Load { traffic: inwards, ..load };
             if !load.is_none() {
                 let receiver = Use { device: receiver as u32, load, thread: None };
-                return self.graph.add_uses(&[own, receiver]);
+                return self.graph.add_uses(&[sender, receiver]);
             }
         }
-        self.graph.add_uses(&[own])
+        self.graph.add_uses(&[sender])
     }
 
     /// The timing of a group's next collective. `turn` counts those of the rank; `members` are laid out.
@@ -116,7 +116,7 @@ impl Layout {
                 Some(Use { device, load: Load { cores, ..Load::default() }, thread: None })
             })
             .collect();
-        // Messages meet on the receiver's link inwards. (On the sender's link they follow each other.)
+        // Messages share the receiver's link inwards. (On the sender's link they follow each other.)
         uses.push(Use {
             device: (self.machines.len() + to) as u32,
             load: Load::communication(Traffic { between: 1.0, ..Traffic::default() }),
@@ -129,8 +129,8 @@ impl Layout {
     }
 }
 
-/// A graph whose kernels take now less and now more than their means, so that ranks wait for each other: which factor of
-/// `jitter` an op has is a matter of its number alone.
+/// The same graph with the time of each kernel times a factor of `jitter`, so that ranks wait for each other. Which factor
+/// depends on the number of the op alone.
 ///
 /// Source of the numbers: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators, OOPSLA (SplitMix64).
 pub(crate) fn jittered(graph: &Graph, jitter: &[f64], activity: impl Fn(OpId) -> Activity) -> Graph {

@@ -1,6 +1,6 @@
-//! A program that is run many times with other durations, and who waits for whom in a run.
+//! A program that is run many times with other durations, and which rank waits for which in a run.
 //!
-//! Where durations come from is nobody's business here: a run is told a factor for every piece of work.
+//! The caller gives a run a factor for every piece of work; where factors come from is not known here.
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, OpId, Outcome, Timing};
@@ -17,7 +17,7 @@ pub struct Repeated {
     /// The rank of each op, an index into `Program::ranks`.
     ranks: Vec<u32>,
     pieces: Vec<Piece>,
-    ranks_in_all: usize,
+    rank_count: usize,
 }
 
 /// An op, or several that one rank does one after the other.
@@ -73,7 +73,7 @@ impl Repeated {
         let ops = (0..flat.graph.len() as u32).map(OpId);
         let (ranks, pieces) =
             (ops.clone().map(|op| flat.rank(op) as u32).collect(), ops.map(piece).collect());
-        Repeated { flat, ranks, pieces, ranks_in_all: program.ranks.len() }
+        Repeated { flat, ranks, pieces, rank_count: program.ranks.len() }
     }
 
     /// How many ops a run has.
@@ -81,7 +81,7 @@ impl Repeated {
         self.flat.graph.len()
     }
 
-    /// Runs the program with every duration times the factor of its piece. Pieces are asked for in program order.
+    /// Runs the program with every duration times the factor of its piece. `factor` is called in program order.
     ///
     /// # Errors
     /// `Deadlock` if its ops wait for each other.
@@ -107,8 +107,8 @@ impl Repeated {
             }
         }
         let last = self.last_members(outcome);
-        // When the compute stream of each rank has done what it was given.
-        let mut free = vec![Picoseconds::ZERO; self.ranks_in_all];
+        // When the last op on the compute stream of each rank ended.
+        let mut free = vec![Picoseconds::ZERO; self.rank_count];
         let mut pairs: BTreeMap<(u32, u32), Picoseconds> = BTreeMap::new();
         for op in (0..graph.len() as u32).map(OpId) {
             if self.flat.stream(op) != Stream::Compute {
@@ -122,7 +122,7 @@ impl Repeated {
                     *pairs.entry((rank, other)).or_default() += until - from;
                 }
             };
-            // From op to the op it waited for last, as far as that was while this rank had nothing to compute.
+            // From op to the op it waited for last, back to when this rank last computed.
             let mut at = Some(op);
             while let Some(waiting) = at.filter(|waiting| outcome.ended[*waiting] > idle_since) {
                 match graph.timings()[waiting] {

@@ -17,9 +17,9 @@ pub enum ReplayError {
     /// A message that nobody sends.
     #[error("rank {rank} waits for a message of rank {from} with tag {tag}, which never comes: {name}")]
     NoSend {
-        /// Who waits.
+        /// The rank that waits.
         rank: usize,
-        /// For whom.
+        /// The sender.
         from: usize,
         /// The message's tag.
         tag: i64,
@@ -106,7 +106,7 @@ struct Priced {
     delivery: Option<Delivery>,
 }
 
-/// What a task of a global rank takes: the trace's time and needs, or the costs of what it communicates.
+/// What a task of a global rank takes: time and needs from the trace, or the costs of its communication.
 fn priced(task: &Task, rank: usize, groups: &[Group], costs: &(impl Costs + OperationCosts)) -> Priced {
     let traced = |time, load| Priced { time, load, delivery: None };
     let costed = |work| {

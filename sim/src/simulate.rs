@@ -263,18 +263,18 @@ impl Flat {
     }
 }
 
-/// Which messages: receiving rank and channel.
-type Line = (usize, Channel);
+/// Receiving rank and channel of messages.
+type Route = (usize, Channel);
 
 struct Builder {
     layout: Layout,
     origins: Vec<Origin>,
     calls: Vec<CallTrack>,
     segments: Vec<SegmentId>,
-    /// The sends of each line by microbatch, as far as there are any.
-    sends: BTreeMap<Line, Vec<Option<OpId>>>,
-    /// Each with its line and microbatch.
-    receives: Vec<(OpId, Line, usize)>,
+    /// The sends of each route by microbatch; `None` where there is no send yet.
+    sends: BTreeMap<Route, Vec<Option<OpId>>>,
+    /// Each with its route and microbatch.
+    receives: Vec<(OpId, Route, usize)>,
 }
 
 impl Builder {
@@ -333,9 +333,9 @@ impl Builder {
                                 self.layout.deliver(queue, ends, delivery, earlier.chain(before))
                             }
                         };
-                        let line = self.sends.entry((rank.pipeline[to], channel)).or_default();
-                        line.resize(line.len().max(microbatch + 1), None);
-                        line[microbatch] = Some(last);
+                        let route = self.sends.entry((rank.pipeline[to], channel)).or_default();
+                        route.resize(route.len().max(microbatch + 1), None);
+                        route[microbatch] = Some(last);
                     }
                     NodeAction::Receive(channel) => self.receives.push((op, (index, channel), microbatch)),
                     NodeAction::Local(_) | NodeAction::Collective(..) => {}
@@ -346,8 +346,8 @@ impl Builder {
 
     fn finish(self, templates: Vec<Vec<Vec<Node>>>) -> Flat {
         let mut graph = self.layout.graph;
-        for (receive, line, microbatch) in &self.receives {
-            let sends = self.sends.get(line).and_then(|sends| sends.get(*microbatch));
+        for (receive, route, microbatch) in &self.receives {
+            let sends = self.sends.get(route).and_then(|sends| sends.get(*microbatch));
             // A receive without a send ends with itself, that is never: the engine reports the deadlock.
             let send = sends.copied().flatten().unwrap_or(*receive);
             graph.set_timing(*receive, Timing::EndsWith(send));

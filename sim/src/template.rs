@@ -1,4 +1,20 @@
 //! A segment with its durations, ready to be put into the engine's graph once for each call.
+//!
+//! With `Detail::Ops` each op is a node. With `Detail::Calls` ops of a rank that no outside node interrupts are joined. The
+//! forward of a stage whose all-reduce has one member in the program (the rank stands for its tensor group):
+//!
+//! ```text
+//! receive | aaaa                                    op  stream   after        node  stream   after
+//! compute |     nnqqqq      mmmmmm                  a   receive  -            0     receive  -
+//! layer   |           rrrrrr                        n   compute  a        ┐
+//! send    |                       ssss              q   compute  -        ├─► 1     compute  0
+//!                                                   r   layer    q        │
+//! n norm, q qkv, r all-reduce, m mlp                m   compute  r        ┘
+//! a, s activations in and out                       s   send     m            2     send     1
+//! ```
+//!
+//! Node 1 takes as long as n, q, r and m; `Inside` says that kernels run first, then the communication that they do not hide.
+//! If s waited for q rather than m, the run would be cut there: node 1 would be n and q, node 2 r and m, and s would wait for 1.
 
 use crate::costs::{Conditions, Cost, Costs, Delivery, Query, QueryWork};
 use crate::engine::{Graph, Load, Mixture, OpId, Timing, Use};
@@ -18,8 +34,8 @@ use trainwright_timeline::timeline::Activity;
 pub enum Detail {
     /// Every op is an event: for reports and traces.
     Ops,
-    /// Ops that only wait for each other are one event: the same times for a fraction of the work. Spans tell compute
-    /// from communication but not single ops, and memory changes with calls, without temporaries. For ranking many
+    /// Ops that only wait for each other are one event: the same times for a fraction of the work. Spans distinguish
+    /// compute from communication but not single ops, and memory changes with calls, without temporaries. For ranking many
     /// plans, and for steps of millions of ops.
     Calls,
 }
@@ -81,8 +97,7 @@ pub(crate) enum NodeAction {
     Receive(Channel),
 }
 
-/// Costs that remember the kernels and collectives they were asked for: a program has few distinct ones, each thousands
-/// of times.
+/// Costs with a cache of kernels and collectives: a program has few distinct ones, each thousands of times.
 pub(crate) struct Remembered<'a, C> {
     costs: &'a C,
     by_op: bool,
@@ -113,7 +128,7 @@ impl<'a, C: Costs> Remembered<'a, C> {
         Self { costs, by_op, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
     }
 
-    /// Whose costs these are.
+    /// The costs without the cache.
     pub fn costs(&self) -> &'a C {
         self.costs
     }
@@ -214,21 +229,20 @@ fn action(program: &Program, rank: &RankProgram, op: &Op, cost: &Cost) -> NodeAc
     }
 }
 
-/// Joins runs of local nodes on the compute and layer streams into pieces between the points where something else
-/// waits for them or they wait for something else.
+/// Joins runs of local nodes on the compute and layer streams into one node between the points where an outside node
+/// waits for them or they wait for one.
 ///
-/// Inside a run every start is fixed relative to the run's, because nothing outside delays it; what slows a piece as a
-/// whole slows what is in it, as if that were spread evenly over the piece. That holds if the run
-/// begins with a kernel, all its collectives wait for something in it, and both streams are idle when it begins: none
-/// is returned when a run has a collective that could start before it, or leaves the layer stream busy after its
-/// last kernel.
+/// Inside a run every start is fixed relative to the run's, because no outside node delays it; what slows a joined
+/// node slows all that is in it evenly. That holds if the run begins with a kernel, all its collectives wait for something
+/// in it, and both streams are idle when it begins: `None` if a run has a collective that could start before it, or leaves
+/// the layer stream busy after its last kernel.
 fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node>> {
     let mut watched = vec![false; nodes.len()];
     for node in nodes.iter().filter(|node| !is_local(node)) {
         node.after.iter().for_each(|earlier| watched[*earlier] = true);
     }
     let mut joined: Vec<Node> = Vec::new();
-    // The piece that a watched or outside node became.
+    // The joined node that ends with each watched node, and the copy of each outside one.
     let mut place = vec![NodeId(0); nodes.len()];
     let mut first = 0;
     while first < nodes.len() {
@@ -303,8 +317,8 @@ fn keep(nodes: &[Node], index: usize, place: &mut [NodeId], joined: &mut Vec<Nod
     joined.push(Node { after, ..nodes[index].clone() });
 }
 
-/// How the local nodes of a run, each with its own window, spend a window of the run's time, what they do with the
-/// GPU meanwhile, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
+/// What the local nodes of a run, each with the window in which it runs, do in `window` of the run's time: how they spend
+/// it, their load of the GPU, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
 fn inside<'a>(
     nodes: impl Iterator<Item = (&'a Node, &'a Range<Picoseconds>)>,
     window: Range<Picoseconds>,
@@ -313,8 +327,8 @@ fn inside<'a>(
     let (mut compute, mut communication) = (Picoseconds::ZERO, Picoseconds::ZERO);
     let mut axis = None;
     let mut mixture = Mixture::default();
-    for (node, own) in nodes {
-        let (start, end) = (own.start.max(window.start), own.end.min(window.end));
+    for (node, ran) in nodes {
+        let (start, end) = (ran.start.max(window.start), ran.end.min(window.end));
         if start < end {
             let length = (end - start).0 as f64;
             sum += length;
@@ -348,8 +362,8 @@ pub(crate) fn activity(work: &Work) -> Activity {
     }
 }
 
-/// When each local node of a run starts and ends, counted from the run's start; none if the layer stream could start
-/// before the run or ends last.
+/// When each local node of a run starts and ends, counted from the run's start; `None` if the layer stream could
+/// start before the run or ends last.
 fn local_windows(
     nodes: &[Node],
     run: Range<usize>,
@@ -376,15 +390,15 @@ fn local_windows(
         windows[index - run.start] = ready..*stream;
     }
     if overlap {
-        // What is not local has no part in it, only its place.
-        let alike = |one: &Node, other: &Node| match is_local(one) {
+        // Of nodes that are not local only the positions matter.
+        let same = |one: &Node, other: &Node| match is_local(one) {
             true => one == other,
             false => !is_local(other),
         };
         let known = slowed_runs.iter().rev().find(|known| {
             known.first == run.start
                 && known.nodes.len() == run.len()
-                && known.nodes.iter().zip(&nodes[run.clone()]).all(|(one, other)| alike(one, other))
+                && known.nodes.iter().zip(&nodes[run.clone()]).all(|(one, other)| same(one, other))
         });
         windows = match known {
             Some(known) => known.windows.clone(),

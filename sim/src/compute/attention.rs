@@ -51,14 +51,16 @@ pub(super) fn time(attention: &FusedAttention, gpu: &Gpu) -> Seconds {
     let Some(peak) = multiprocessor_peak(gpu, attention.precision) else {
         return Seconds::new(f64::INFINITY);
     };
-    let own = gpu.achieved.attention.get(&attention.version);
+    let of_version = gpu.achieved.attention.get(&attention.version);
     let (reached, start_up) = match attention.direction {
-        Direction::Forward => {
-            (own.map_or(&gpu.achieved.attention_forward, |own| &own.forward).value, START_UP_FORWARD)
-        }
-        Direction::Backward => {
-            (own.map_or(&gpu.achieved.attention_backward, |own| &own.backward).value, START_UP_BACKWARD)
-        }
+        Direction::Forward => (
+            of_version.map_or(&gpu.achieved.attention_forward, |reached| &reached.forward).value,
+            START_UP_FORWARD,
+        ),
+        Direction::Backward => (
+            of_version.map_or(&gpu.achieved.attention_backward, |reached| &reached.backward).value,
+            START_UP_BACKWARD,
+        ),
     };
     let widths = (attention.head_dim + attention.value_head_dim) as f64;
     let slowdown = |widths: f64| 1.0 + EXPONENTIAL / (flops_per_score(attention.direction, widths) / peak);

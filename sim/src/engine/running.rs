@@ -1,4 +1,4 @@
-//! Who runs on which device now, and how much slower for it.
+//! The ops that run on each device now, and how much they slow each other.
 
 use super::load::got_of_link;
 use super::turns::Turns;
@@ -50,8 +50,8 @@ struct Pace {
 const NO_PACE: Pace =
     Pace { op: NOBODY, slowness: 1.0, due: Picoseconds::ZERO, left: 0.0, event: Picoseconds::ZERO };
 
-/// What a change of pace needs beside who runs.
-struct Moment<'a> {
+/// The state of the run that a change of pace reads and writes.
+struct Now<'a> {
     now: Picoseconds,
     started: &'a [Picoseconds],
     events: &'a mut Events,
@@ -112,10 +112,10 @@ impl<'a> Running<'a> {
             present.push(Present { op, load, thread: *thread });
         }
         if !alone {
-            let mut moment = Moment { now, started, events };
-            uses().for_each(|(op, used)| self.judge_neighbours(op, used, &mut moment));
+            let mut at = Now { now, started, events };
+            uses().for_each(|(op, used)| self.adjust_neighbours(op, used, &mut at));
             if slowed {
-                self.judge(ops[0], &mut moment);
+                self.adjust(ops[0], &mut at);
             }
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Running<'a> {
                 self.unsettled = Some(now);
             }
             if !present.is_empty() {
-                self.judge_neighbours(op, used, &mut Moment { now, started, events });
+                self.adjust_neighbours(op, used, &mut Now { now, started, events });
             }
         }
     }
@@ -166,34 +166,35 @@ impl<'a> Running<'a> {
             let given = turns.settle(now, left);
             given.begin.iter().for_each(|op| started[*op] = now);
             events.extend(given.alarm.map(|alarm| Reverse((alarm, NOBODY))));
-            for at in 0..self.devices[device as usize].len() {
-                self.judge(self.devices[device as usize][at].op, &mut Moment { now, started, events });
+            for index in 0..self.devices[device as usize].len() {
+                let op = self.devices[device as usize][index].op;
+                self.adjust(op, &mut Now { now, started, events });
             }
         }
     }
 
-    /// The part of a device's cores that those leave who share them at every moment, 0 to 1.
+    /// The part of a device's cores that ops which share them all the time leave to threads, 0 to 1.
     fn left_to_threads(&self, device: u32) -> f64 {
         let present = &self.devices[device as usize];
-        let taken = present.iter().filter(|own| own.thread.is_none()).map(|own| {
-            let others = present.iter().filter(|other| other.op != own.op).map(|other| other.load.cores);
-            own.load.cores * got_of_link(own.load.cores, others)
+        let taken = present.iter().filter(|sharer| sharer.thread.is_none()).map(|sharer| {
+            let others = present.iter().filter(|other| other.op != sharer.op).map(|other| other.load.cores);
+            sharer.load.cores * got_of_link(sharer.load.cores, others)
         });
         (1.0 - taken.sum::<f64>()).max(0.0)
     }
 
-    /// Finds the new paces of those that a use of a device has slowed by its coming, or sped up by its going.
-    fn judge_neighbours(&mut self, own: OpId, used: &Use, moment: &mut Moment) {
+    /// Sets the new paces of the ops that one with this use of a device slows by its start, or speeds up by its end.
+    fn adjust_neighbours(&mut self, changed: OpId, used: &Use, at: &mut Now) {
         for index in 0..self.devices[used.device as usize].len() {
             let Present { op, load, .. } = self.devices[used.device as usize][index];
-            if op != own && used.load.slows(load) {
-                self.judge(op, moment);
+            if op != changed && used.load.slows(load) {
+                self.adjust(op, at);
             }
         }
     }
 
-    /// Finds the new pace of an op, or of all members of its rendezvous.
-    fn judge(&mut self, op: OpId, moment: &mut Moment) {
+    /// Sets the new pace of an op, or of all members of its rendezvous.
+    fn adjust(&mut self, op: OpId, at: &mut Now) {
         let (members, time) = match self.graph.timings[op] {
             Timing::Rendezvous(rendezvous, time) => (self.members.get(usize::from(rendezvous)), time),
             Timing::Takes(time) => (None, time),
@@ -208,25 +209,25 @@ impl<'a> Running<'a> {
                 if slowness == 1.0 {
                     continue;
                 }
-                let due = moment.started[*member] + time;
+                let due = at.started[*member] + time;
                 *pace = Pace { op: *member, slowness: 1.0, due, left: 0.0, event: due };
             }
             if pace.slowness != slowness {
                 let stands = pace.slowness == f64::INFINITY;
                 if slowness == f64::INFINITY {
-                    pace.left = (pace.due - moment.now).0 as f64 / pace.slowness;
+                    pace.left = (pace.due - at.now).0 as f64 / pace.slowness;
                     pace.due = NEVER;
                 } else {
                     let left = match stands {
                         true => pace.left * slowness,
-                        false => (pace.due - moment.now).0 as f64 * (slowness / pace.slowness),
+                        false => (pace.due - at.now).0 as f64 * (slowness / pace.slowness),
                     };
-                    pace.due = moment.now + Picoseconds(left.round() as u64);
+                    pace.due = at.now + Picoseconds(left.round() as u64);
                 }
                 pace.slowness = slowness;
                 if pace.due < pace.event {
                     pace.event = pace.due;
-                    moment.events.push(Reverse((pace.due, *member)));
+                    at.events.push(Reverse((pace.due, *member)));
                 }
             }
         }
@@ -237,7 +238,7 @@ impl<'a> Running<'a> {
             if let (Some(turns), Some(_)) = (self.turns.get(&used.device), used.thread) {
                 let wanted =
                     self.devices[used.device as usize].iter().map(|present| present.load.cores).sum();
-                return turns.slowness(op) * used.load.crowded(wanted);
+                return turns.slowness(op) * used.load.crowding_slowness(wanted);
             }
             let others = self.devices[used.device as usize].iter().filter(|present| present.op != op);
             used.load.slowness(others.map(|present| present.load))

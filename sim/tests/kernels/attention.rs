@@ -56,8 +56,8 @@ impl Row {
             })
         };
         let directions = [("fwd", Direction::Forward), ("bwd", Direction::Backward)];
-        let asked = directions.into_iter().filter(|(name, _)| self.passes.contains(name));
-        asked.map(|(_, direction)| pass(direction)).collect()
+        let wanted = directions.into_iter().filter(|(name, _)| self.passes.contains(name));
+        wanted.map(|(_, direction)| pass(direction)).collect()
     }
 
     /// Forward: scores, mask, softmax, values. Backward: both products' gradients, softmax's. A softmax goes over its rows

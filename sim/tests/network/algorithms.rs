@@ -19,11 +19,11 @@ fn a_ring_by_hand() {
         close(time, START + expected, &format!("{kind:?} {ranks:?}"));
     };
     // One node, 4 ranks: (p − 1)/p · 40 MB / 100 GB/s = 300 µs and 3 steps of 1 µs; an all-reduce does it twice.
-    // Reading and writing a piece of 10 MB takes 20 µs.
+    // Reading and writing a chunk of 10 MB takes 20 µs.
     check(AllGather, 40.0, &[0, 1, 2, 3], 303.0 + 20.0);
     check(ReduceScatter, 40.0, &[4, 5, 6, 7], 303.0 + 20.0);
     check(AllReduce, 40.0, &[0, 1, 2, 3], 606.0 + 20.0);
-    // 2 ranks: 2 · 1/2 · 40 MB / 100 GB/s = 400 µs and 2 steps; pieces of 20 MB.
+    // 2 ranks: 2 · 1/2 · 40 MB / 100 GB/s = 400 µs and 2 steps; chunks of 20 MB.
     check(AllReduce, 40.0, &[2, 3], 402.0 + 40.0);
     // A stream from one end to the other: 40 MB / 100 GB/s and 3 steps.
     check(Broadcast, 40.0, &[0, 1, 2, 3], 403.0);
@@ -31,7 +31,7 @@ fn a_ring_by_hand() {
     // Empty messages cost their steps only.
     check(AllReduce, 0.0, &[0, 1, 2, 3], 6.0);
     check(Barrier, 0.0, &[0, 1, 2, 3], 6.0);
-    // Two whole nodes: 40 GB/s; 7/8 · 40 MB / 40 GB/s = 875 µs; of 7 steps 2 cross, 5 do not (1 µs).
+    // All GPUs of two nodes: 40 GB/s; 7/8 · 40 MB / 40 GB/s = 875 µs; of 7 steps 2 cross, 5 do not (1 µs).
     check(AllGather, 40.0, &[0, 1, 2, 3, 4, 5, 6, 7], 880.0 + 2.0 * CROSSING + 10.0);
     check(AllReduce, 40.0, &[0, 1, 2, 3, 4, 5, 6, 7], 1760.0 + 4.0 * CROSSING + 10.0);
     // One rank on each of two nodes, a quarter of the NICs: 1/2 · 40 MB / 10 GB/s = 2000 µs; the one step crosses.

@@ -11,7 +11,7 @@ use trainwright_spec::collective::CollectiveKind::{
 use trainwright_spec::nccl::Nccl;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What NCCL is known to choose, on whole nodes.
+/// Choices of NCCL that are known, on all GPUs of the nodes.
 #[test]
 fn the_choice_is_the_known_one() {
     let check = |cluster: &str, ranks: usize, kind: CollectiveKind, bytes: f64, expected: (&str, &str)| {

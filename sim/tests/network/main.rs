@@ -30,7 +30,7 @@ latency = "1 us"
 in_switch = { efficiency = 0.25, latency = "20 us" }
 "#;
 
-/// The same with a memory of 1 TB/s, so that copying a piece of 1 MB takes 2 µs, and GPUs that start at once.
+/// The same with a memory of 1 TB/s, so that copying a chunk of 1 MB takes 2 µs, and GPUs that start at once.
 fn four_nodes() -> Cluster {
     let mut cluster = Cluster::from_toml(FOUR_NODES, "four-nodes.toml").unwrap();
     cluster.node.gpu.memory_bandwidth.value = BytesPerSecond::new(2e12);
