@@ -189,7 +189,7 @@ fn ops_beside_each_other_take_as_long_as_measured() {
     let rows: usize = GEMM_AND_GATHER.iter().map(|(_, rows, _)| rows).sum();
     let [a100, l4, v100] = GEMM_AND_GATHER.map(|(_, _, median)| format!("{median:.1} %"));
     for said in [
-        format!("{rows} measured matrix products during an all-gather"),
+        format!("{rows} measured matrix products beside an all-gather"),
         format!("error is {a100} on A100, {l4} on L4, {v100} on V100"),
     ] {
         assert!(README.contains(&said), "the README does not say: {said}");

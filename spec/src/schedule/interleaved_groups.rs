@@ -4,7 +4,7 @@ use super::interleaved::{needs_several_stages, passes};
 use super::one_f_one_b::one_forward_one_backward;
 use super::{ActionLists, PipelineShape, Schedule};
 
-/// Interleaved 1F1B with ⌊m/p⌋ groups of as equal a size as can be, at least p microbatches if there are so many: with
+/// Interleaved 1F1B with ⌊m/p⌋ groups of nearly equal sizes, each of at least p microbatches if the step has p: with
 /// smaller groups a rank would wait for its own previous stage. Larger groups keep more activations.
 pub struct InterleavedGroups;
 

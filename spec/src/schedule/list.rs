@@ -18,7 +18,7 @@ use super::ideal::{Ideal, Times, run};
 use super::{ActionKind, ActionLists, PipelineShape, peak_in_flight, schedule};
 use crate::units::{Picoseconds, Seconds};
 
-/// What lists are wanted for: one stage on each rank.
+/// The times and limits that lists are made for: one stage on each rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     /// Times of the stages and microbatches.
@@ -46,7 +46,7 @@ enum Ahead {
 }
 
 impl Problem {
-    /// The best lists found and their ideal run; none if a limit is 0, so that nothing can start.
+    /// The best lists found and their ideal run; `None` if a limit is 0, so that nothing can start.
     ///
     /// The handmade ZB-H1 and ZB-H2 are among those tried, where they keep the limits.
     pub fn solve(&self) -> Option<(ActionLists, Ideal)> {

@@ -33,7 +33,7 @@ impl Schedule for VHalf {
     }
 
     /// Lifetimes of both stages' activations: 3 · 2 (p − 1) passes on each rank, of which a microbatch comes every 6:
-    /// p − 1 activations, and 2 or 3 for the passes themselves. The waits let no two passes of a rank meet.
+    /// p − 1 activations, and 2 or 3 for the passes themselves. The waits keep the passes of a rank apart.
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let (waits, limit) = match shape.ranks.is_multiple_of(2) {
             true => ([3, 0, 4], shape.ranks + 2),

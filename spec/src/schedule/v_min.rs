@@ -33,7 +33,7 @@ impl Schedule for VMin {
 
     /// Lifetimes of both stages' activations: 2 · 2 (p − 1) passes on each rank, of which a microbatch comes every 6:
     /// ⌊(p + 4) / 3⌋ activations of a rank's stages together. On rank r, F up and I up come at −r, F down and I down
-    /// at r; they meet on some rank unless their distances are odd.
+    /// at r; they fall together on some rank unless their distances are odd.
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let waits = match shape.ranks {
             2 => [4, 0, 0],

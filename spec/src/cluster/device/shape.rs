@@ -6,13 +6,13 @@ use crate::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 
-/// What a profile calls the kinds of kernels.
+/// Names of the kinds of kernels in a profile.
 const KINDS: [&str; 5] = ["gemm", "attention-forward", "attention-backward", "elementwise", "reduction"];
 
 /// The kernel of that kind and shape.
 ///
 /// # Errors
-/// What is wrong with it, as a sentence.
+/// A sentence that says what is wrong with it.
 pub(super) fn read(kind: &str, shape: &str, precision: Precision) -> Result<Kernel, String> {
     let mut sizes = Sizes::new(kind, shape)?;
     let kernel = match kind {
@@ -114,7 +114,7 @@ fn with_article(kind: &str) -> String {
     format!("{article} {kind}")
 }
 
-/// The sizes that have not been asked for yet.
+/// The sizes that have not been read yet.
 struct Sizes<'a> {
     kind: &'a str,
     words: BTreeMap<&'a str, &'a str>,
