@@ -80,7 +80,7 @@ fn operands_are_quantised_once_for_each_dim_they_are_summed_along() {
 fn attention_and_the_ends_stay_in_16_bits() {
     let plan = plan("dgx-h100", Precision::Fp8);
     let attention = block(&plan).forward.ops.into_iter().find_map(|op| match op.work {
-        Work::Compute(Kernel::FusedAttention { precision, .. }) => Some(precision),
+        Work::Compute(Kernel::FusedAttention(attention)) => Some(attention.precision),
         _ => None,
     });
     assert_eq!(attention, Some(Precision::Bf16));

@@ -23,7 +23,7 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
 
 static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| Topology::new(&CLUSTER));
 
-/// 1,024 groups of 16 ranks, one on each of 16 nodes, as data-parallel groups lie beside tensor-parallel ones.
+/// 1,024 groups of 16 ranks, one on each of 16 nodes, as data-parallel groups lie where each node is a tensor-parallel one.
 static RINGS: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
     let group = |index: usize| (0..16).map(|node| 8 * (16 * (index / 8) + node) + index % 8).collect();
     (0..1024).map(group).collect()
@@ -79,7 +79,7 @@ fn all_reduce_16384_by_ring_unfolded(bencher: Bencher) {
     bench(bencher, &Ring, Layout::new(16_384, 8, 1).unwrap(), &ALL, Folding::Unfolded);
 }
 
-/// What a forecast asks: NCCL's choice, by formula.
+/// The time that a forecast takes: NCCL's choice, by formula.
 #[divan::bench]
 fn all_reduce_16384_as_nccl(bencher: Bencher) {
     bencher.bench_local(|| {

@@ -29,8 +29,8 @@ pub fn kernel_time(kernel: &Kernel, gpu: &Gpu) -> Seconds {
     gpu.profile.as_ref().and_then(measured).unwrap_or_else(|| forecast(kernel, gpu))
 }
 
-/// The same of a kernel call that is a certain op of a program, `Op::kind`: what such ops took where the GPU's profile
-/// knows them.
+/// Time of a kernel call that is the op `op` of a program (`Op::kind`): the measured time of ops of that kind where the GPU's
+/// profile has it, else `kernel_time`.
 pub fn op_time(op: &str, kernel: &Kernel, gpu: &Gpu) -> Seconds {
     let measured = |profile| measured::op_time(op, kernel, profile, |kernel| forecast(kernel, gpu));
     gpu.profile.as_ref().and_then(measured).unwrap_or_else(|| kernel_time(kernel, gpu))
@@ -46,40 +46,13 @@ fn forecast(kernel: &Kernel, gpu: &Gpu) -> Seconds {
         Kernel::Gemm { count, m, n, k, precision } => {
             gemm::time(&gemm::Product { count, m, n, k, precision }, gpu)
         }
-        Kernel::FusedAttention {
-            direction,
-            batch,
-            heads,
-            kv_heads,
-            queries,
-            keys,
-            head_dim,
-            value_head_dim,
-            mask,
-            precision,
-            version,
-        } => {
-            let attention = attention::Attention {
-                direction,
-                batch,
-                heads,
-                kv_heads,
-                queries,
-                keys,
-                head_dim,
-                value_head_dim,
-                mask,
-                precision,
-                version,
-            };
-            attention::time(&attention, gpu)
-        }
+        Kernel::FusedAttention(attention) => attention::time(&attention, gpu),
         Kernel::Streaming { access, read, written } => streaming::time(access, read + written, gpu),
     };
     running + gpu.achieved.kernel_overhead.value
 }
 
-/// Published rate of one multiprocessor; none if the precision is not supported.
+/// Published rate of one multiprocessor; `None` if the precision is not supported.
 fn multiprocessor_peak(gpu: &Gpu, precision: Precision) -> Option<FlopsPerSecond> {
     gpu.peak.get(&precision).map(|peak| peak.value / gpu.multiprocessors.value as f64)
 }

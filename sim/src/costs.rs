@@ -4,7 +4,7 @@
 //! Program op ── Query::of ──► Query { rank, op, work } ── Costs::cost ──► Cost { time, load, delivery }
 //! ```
 //!
-//! Whoever needs the time of an op asks `Costs::cost`, so that every route to a step time prices ops alike. Costs that wrap
+//! Every route to a step time takes the times of ops from `Costs::cost`, so that all of them price an op alike. Costs that wrap
 //! others (a cache, a test's) pass on all four methods: none has a default that a wrapper could forget.
 
 mod by_ranks;
@@ -21,7 +21,7 @@ use trainwright_spec::program::{
 };
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// One thing that a rank does, whose cost is asked for.
+/// One thing that a rank does, whose cost is wanted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Query<'a> {
     /// The global rank that does it.
@@ -43,7 +43,7 @@ pub enum QueryWork<'a> {
         kind: CollectiveKind,
         /// The whole tensor.
         bytes: Bytes,
-        /// Among whom.
+        /// Its members.
         group: &'a Group,
     },
     /// A message to another rank.
@@ -99,7 +99,7 @@ impl<'a> Query<'a> {
 /// What an op takes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
-    /// How long the rank is busy with it if nothing runs beside it.
+    /// How long the rank is busy with it if nothing else runs.
     pub time: Seconds,
     /// What it needs and takes of its rank's hardware meanwhile.
     pub load: Load,
@@ -128,7 +128,7 @@ pub struct Delivery {
 pub struct Conditions<'a> {
     /// Whether the cost of a query depends on its `op`, not on its work alone.
     pub by_op: bool,
-    /// How ranks that outnumber a machine's cores take turns on them; `None` if they share them at every moment.
+    /// How ranks that outnumber a machine's cores take turns on them; `None` if they share them all the time.
     pub scheduling: Option<Scheduling>,
     /// Factors, equally likely and with the mean 1, of the times of ops that compute on cores; empty if every op takes its time.
     pub jitter: &'a [f64],

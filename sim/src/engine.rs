@@ -5,8 +5,8 @@
 //! (time, op number), so a run is the same bit for bit wherever it runs.
 //!
 //! The duration of an op is what it takes alone. Ops may say what they do with the devices they run on (`Load`): when
-//! one of them starts or ends, those that run beside it go on faster or slower, at a rate that depends only on who
-//! else is there, and what is left of them ends sooner or later. An op that runs alone costs no more than its event.
+//! one of them starts or ends, the others on its devices go on faster or slower, at a rate that depends only on which
+//! ops are there, and they end sooner or later. An op that runs alone costs no more than its event.
 
 mod load;
 mod running;
@@ -15,22 +15,35 @@ mod turns;
 pub use load::{Load, Mixture, Traffic};
 pub use turns::Scheduling;
 
+use crate::index::index;
 use running::Running;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use thiserror::Error;
 use trainwright_spec::units::Picoseconds;
 
-/// The number of an op, in the order in which they were added.
-pub type OpId = u32;
+index! {
+    /// The number of an op, in the order in which they were added.
+    pub OpId
+}
+
+index! {
+    /// The number of a queue.
+    pub QueueId
+}
+
+index! {
+    /// The number of a rendezvous.
+    pub RendezvousId
+}
 
 /// When a posted op starts and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
     /// It starts at once and takes this long.
     Takes(Picoseconds),
-    /// It starts when all members of the meeting are posted and takes this long.
-    Meets(u32, Picoseconds),
+    /// It starts when all members of the rendezvous are posted and takes this long.
+    Rendezvous(RendezvousId, Picoseconds),
     /// It ends when that op has ended, but not before it is posted.
     EndsWith(OpId),
 }
@@ -41,8 +54,8 @@ pub struct Graph {
     timings: Vec<Timing>,
     edges: Vec<(OpId, OpId)>,
     queue_tails: Vec<Option<OpId>>,
-    queues: Vec<u32>,
-    meeting_sizes: Vec<u32>,
+    queues: Vec<QueueId>,
+    rendezvous_sizes: Vec<u32>,
     /// What ops with a load do with which devices.
     uses: Vec<Use>,
     /// Which of `uses` are an op's; empty while no op has any.
@@ -83,7 +96,7 @@ pub struct Outcome {
 
 /// Ops that wait for each other.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("deadlock: {stuck} of {ops} ops never start; the first is op {first}")]
+#[error("deadlock: {stuck} of {ops} ops never start; the first is op {}", first.0)]
 pub struct Deadlock {
     /// How many never ended.
     pub stuck: usize,
@@ -105,31 +118,31 @@ impl Graph {
     }
 
     /// Adds an empty queue.
-    pub fn add_queue(&mut self) -> u32 {
+    pub fn add_queue(&mut self) -> QueueId {
         self.queue_tails.push(None);
-        self.queue_tails.len() as u32 - 1
+        QueueId(self.queue_tails.len() as u32 - 1)
     }
 
-    /// Adds a meeting of `size` ops.
-    pub fn add_meeting(&mut self, size: usize) -> u32 {
-        self.meeting_sizes.push(size as u32);
-        self.meeting_sizes.len() as u32 - 1
+    /// Adds a rendezvous of `size` ops.
+    pub fn add_rendezvous(&mut self, size: usize) -> RendezvousId {
+        self.rendezvous_sizes.push(size as u32);
+        RendezvousId(self.rendezvous_sizes.len() as u32 - 1)
     }
 
     /// Appends an op to a queue.
-    pub fn add(&mut self, queue: u32, timing: Timing) -> OpId {
-        let op = self.timings.len() as OpId;
+    pub fn add(&mut self, queue: QueueId, timing: Timing) -> OpId {
+        let op = OpId(self.timings.len() as u32);
         self.timings.push(timing);
         self.queues.push(queue);
-        if let Some(tail) = self.queue_tails[queue as usize].replace(op) {
+        if let Some(tail) = self.queue_tails[queue].replace(op) {
             self.edges.push((tail, op));
         }
         op
     }
 
     /// The last op of a queue so far.
-    pub fn last_of(&self, queue: u32) -> Option<OpId> {
-        self.queue_tails[queue as usize]
+    pub fn last_of(&self, queue: QueueId) -> Option<OpId> {
+        self.queue_tails[queue]
     }
 
     /// Makes `op` wait for `earlier`.
@@ -139,7 +152,7 @@ impl Graph {
 
     /// Sets what an op ends with, where that was not known when it was added.
     pub fn set_timing(&mut self, op: OpId, timing: Timing) {
-        self.timings[op as usize] = timing;
+        self.timings[op] = timing;
     }
 
     /// Remembers what ops do with devices, for `set_uses`.
@@ -150,7 +163,7 @@ impl Graph {
         UseRange { first, count: uses.len() as u32 }
     }
 
-    /// Lets the threads of a device take turns on its cores, rather than share them at every moment.
+    /// Lets the threads of a device take turns on its cores, rather than share them all the time.
     pub fn take_turns(&mut self, device: u32, rules: Scheduling) {
         self.devices = self.devices.max(device + 1);
         self.scheduling.insert(device, rules);
@@ -162,19 +175,18 @@ impl Graph {
             let ops = self.timings.capacity();
             self.uses_of_ops.reserve_exact(ops - self.uses_of_ops.len().min(ops));
             self.uses_of_ops.resize(self.timings.len(), UseRange::default());
-            self.uses_of_ops[op as usize] = uses;
+            self.uses_of_ops[op] = uses;
         }
     }
 
-    /// The same ops with other durations: `time` is asked for that of each op, and once for each meeting, of the first of
-    /// its members.
+    /// The same ops with other durations: `time` gives that of each op, and of each rendezvous that of its first member.
     pub fn with_times(&self, mut time: impl FnMut(OpId, Picoseconds) -> Picoseconds) -> Graph {
-        let mut of_meetings: Vec<Option<Picoseconds>> = vec![None; self.meeting_sizes.len()];
-        let timings = (0..).zip(&self.timings).map(|(op, timing)| match *timing {
-            Timing::Takes(own) => Timing::Takes(time(op, own)),
-            Timing::Meets(meeting, own) => {
-                let known = &mut of_meetings[meeting as usize];
-                Timing::Meets(meeting, *known.get_or_insert_with(|| time(op, own)))
+        let mut of_rendezvous: Vec<Option<Picoseconds>> = vec![None; self.rendezvous_sizes.len()];
+        let timings = (0..).map(OpId).zip(&self.timings).map(|(op, timing)| match *timing {
+            Timing::Takes(before) => Timing::Takes(time(op, before)),
+            Timing::Rendezvous(rendezvous, before) => {
+                let known = &mut of_rendezvous[rendezvous];
+                Timing::Rendezvous(rendezvous, *known.get_or_insert_with(|| time(op, before)))
             }
             Timing::EndsWith(other) => Timing::EndsWith(other),
         });
@@ -192,7 +204,7 @@ impl Graph {
     }
 
     fn uses_of(&self, op: OpId) -> &[Use] {
-        match self.uses_of_ops.get(op as usize) {
+        match self.uses_of_ops.get(usize::from(op)) {
             None => &[],
             Some(range) => &self.uses[range.first as usize..(range.first + range.count) as usize],
         }
@@ -209,7 +221,7 @@ impl Graph {
     }
 
     /// The queue of each op.
-    pub fn queues(&self) -> &[u32] {
+    pub fn queues(&self) -> &[QueueId] {
         &self.queues
     }
 
@@ -232,15 +244,15 @@ impl Successors {
     fn new(ops: usize, edges: &[(OpId, OpId)]) -> Self {
         let mut first = vec![0u32; ops + 1];
         for (from, _) in edges {
-            first[*from as usize + 1] += 1;
+            first[usize::from(*from) + 1] += 1;
         }
         for op in 0..ops {
             first[op + 1] += first[op];
         }
         let mut place = first.clone();
-        let mut list = vec![0; edges.len()];
+        let mut list = vec![NOBODY; edges.len()];
         for (from, to) in edges {
-            let slot = &mut place[*from as usize];
+            let slot = &mut place[*from];
             list[*slot as usize] = *to;
             *slot += 1;
         }
@@ -248,12 +260,12 @@ impl Successors {
     }
 
     fn range(&self, op: OpId) -> std::ops::Range<usize> {
-        self.first[op as usize] as usize..self.first[op as usize + 1] as usize
+        self.first[op] as usize..self.first[usize::from(op) + 1] as usize
     }
 }
 
 const NEVER: Picoseconds = Picoseconds(u64::MAX);
-const NOBODY: OpId = OpId::MAX;
+const NOBODY: OpId = OpId(u32::MAX);
 
 type Events = BinaryHeap<Reverse<(Picoseconds, OpId)>>;
 
@@ -261,9 +273,9 @@ struct Run<'a> {
     graph: &'a Graph,
     successors: Successors,
     missing: Vec<u32>,
-    /// Who ends with an op.
+    /// The op that ends with an op.
     follower: Vec<OpId>,
-    /// Posted members of each meeting.
+    /// Posted members of each rendezvous.
     present: Vec<Vec<OpId>>,
     /// When ops are due. Some come too early or too late: see `Running::is_due`.
     events: Events,
@@ -277,13 +289,13 @@ impl<'a> Run<'a> {
         let ops = graph.len();
         let mut missing = vec![0u32; ops];
         for (_, to) in &graph.edges {
-            missing[*to as usize] += 1;
+            missing[*to] += 1;
         }
         let mut follower = Vec::new();
-        for (op, timing) in graph.timings.iter().enumerate() {
+        for (op, timing) in (0..).map(OpId).zip(&graph.timings) {
             if let Timing::EndsWith(other) = timing {
                 follower.resize(ops, NOBODY);
-                follower[*other as usize] = op as OpId;
+                follower[*other] = op;
             }
         }
         let never = vec![NEVER; ops];
@@ -292,7 +304,7 @@ impl<'a> Run<'a> {
             successors: Successors::new(ops, &graph.edges),
             missing,
             follower,
-            present: vec![Vec::new(); graph.meeting_sizes.len()],
+            present: vec![Vec::new(); graph.rendezvous_sizes.len()],
             events: BinaryHeap::new(),
             outcome: Outcome { posted: never.clone(), started: never.clone(), ended: never },
             running: Running::new(graph),
@@ -301,17 +313,15 @@ impl<'a> Run<'a> {
     }
 
     fn finish(mut self) -> Result<Outcome, Deadlock> {
-        for op in 0..self.graph.len() as OpId {
-            if self.missing[op as usize] == 0 {
+        for op in (0..self.graph.len() as u32).map(OpId) {
+            if self.missing[op] == 0 {
                 self.post(op, Picoseconds::ZERO);
             }
         }
         while let Some(Reverse((now, op))) = self.next_event() {
             if op == NOBODY {
                 self.running.turn(now);
-            } else if self.outcome.ended[op as usize] == NEVER
-                && self.running.is_due(op, now, &mut self.events)
-            {
+            } else if self.outcome.ended[op] == NEVER && self.running.is_due(op, now, &mut self.events) {
                 self.end(op, now);
             }
         }
@@ -319,7 +329,7 @@ impl<'a> Run<'a> {
             None => Ok(self.outcome),
             Some(first) => {
                 let ops = self.graph.len();
-                Err(Deadlock { stuck: ops - self.done, ops, first: first as OpId })
+                Err(Deadlock { stuck: ops - self.done, ops, first: OpId(first as u32) })
             }
         }
     }
@@ -336,28 +346,28 @@ impl<'a> Run<'a> {
     }
 
     fn post(&mut self, op: OpId, now: Picoseconds) {
-        self.outcome.posted[op as usize] = now;
-        match self.graph.timings[op as usize] {
+        self.outcome.posted[op] = now;
+        match self.graph.timings[op] {
             Timing::Takes(time) => self.start(&[op], now, time),
-            Timing::Meets(meeting, time) => {
-                let present = &mut self.present[meeting as usize];
+            Timing::Rendezvous(rendezvous, time) => {
+                let present = &mut self.present[rendezvous];
                 present.push(op);
-                if present.len() == self.graph.meeting_sizes[meeting as usize] as usize {
+                if present.len() == self.graph.rendezvous_sizes[rendezvous] as usize {
                     let members = std::mem::take(present);
                     self.start(&members, now, time);
                 }
             }
-            Timing::EndsWith(other) if self.outcome.ended[other as usize] != NEVER => {
+            Timing::EndsWith(other) if self.outcome.ended[other] != NEVER => {
                 self.start(&[op], now, Picoseconds::ZERO);
             }
             Timing::EndsWith(_) => {}
         }
     }
 
-    /// Starts one op, or all members of a meeting.
+    /// Starts one op, or all members of a rendezvous.
     fn start(&mut self, ops: &[OpId], now: Picoseconds, time: Picoseconds) {
         for op in ops {
-            self.outcome.started[*op as usize] = now;
+            self.outcome.started[*op] = now;
             self.events.push(Reverse((now + time, *op)));
         }
         if time > Picoseconds::ZERO && ops.iter().any(|op| self.running.concerns(*op)) {
@@ -366,24 +376,24 @@ impl<'a> Run<'a> {
     }
 
     fn end(&mut self, op: OpId, now: Picoseconds) {
-        self.outcome.ended[op as usize] = now;
+        self.outcome.ended[op] = now;
         self.done += 1;
-        if self.running.concerns(op) && self.outcome.started[op as usize] < now {
+        if self.running.concerns(op) && self.outcome.started[op] < now {
             self.running.end(op, now, &self.outcome.started, &mut self.events);
         }
-        if let Some(&follower) = self.follower.get(op as usize)
+        if let Some(&follower) = self.follower.get(usize::from(op))
             && follower != NOBODY
         {
-            let posted = self.outcome.posted[follower as usize];
+            let posted = self.outcome.posted[follower];
             if posted != NEVER {
-                self.outcome.started[follower as usize] = posted.max(self.outcome.started[op as usize]);
+                self.outcome.started[follower] = posted.max(self.outcome.started[op]);
                 self.events.push(Reverse((now, follower)));
             }
         }
         for index in self.successors.range(op) {
             let next = self.successors.ops[index];
-            self.missing[next as usize] -= 1;
-            if self.missing[next as usize] == 0 {
+            self.missing[next] -= 1;
+            if self.missing[next] == 0 {
                 self.post(next, now);
             }
         }
@@ -413,22 +423,22 @@ mod tests {
         graph.wait(last, second);
         // a: 0-3, 3-7; b: 0-5, then waits for 7: 7-8.
         assert_eq!(ends(&graph), [3, 7, 5, 8]);
-        assert_eq!(graph.run().unwrap().posted[last as usize], Picoseconds(7));
-        assert_eq!(graph.run().unwrap().started[other as usize], Picoseconds(0));
+        assert_eq!(graph.run().unwrap().posted[last], Picoseconds(7));
+        assert_eq!(graph.run().unwrap().started[other], Picoseconds(0));
     }
 
     #[test]
-    fn a_meeting_starts_with_its_last_member() {
+    fn a_rendezvous_starts_with_its_last_member() {
         let mut graph = Graph::default();
         let (a, b) = (graph.add_queue(), graph.add_queue());
-        let meeting = graph.add_meeting(2);
+        let rendezvous = graph.add_rendezvous(2);
         graph.add(a, takes(5));
-        let first = graph.add(a, Timing::Meets(meeting, Picoseconds(2)));
-        let second = graph.add(b, Timing::Meets(meeting, Picoseconds(2)));
+        let first = graph.add(a, Timing::Rendezvous(rendezvous, Picoseconds(2)));
+        let second = graph.add(b, Timing::Rendezvous(rendezvous, Picoseconds(2)));
         assert_eq!(ends(&graph), [5, 7, 7]);
         let outcome = graph.run().unwrap();
-        assert_eq!(outcome.posted[second as usize], Picoseconds(0));
-        assert_eq!(outcome.started[first as usize], Picoseconds(5));
+        assert_eq!(outcome.posted[second], Picoseconds(0));
+        assert_eq!(outcome.started[first], Picoseconds(5));
     }
 
     #[test]
@@ -439,7 +449,7 @@ mod tests {
             graph.add(a, takes(send_after));
             let send = graph.add(a, takes(10));
             graph.add(b, takes(receive_after));
-            let receive = graph.add(b, Timing::EndsWith(send)) as usize;
+            let receive = graph.add(b, Timing::EndsWith(send));
             let outcome = graph.run().unwrap();
             assert_eq!((outcome.started[receive].0, outcome.ended[receive].0), (started, ended));
         };
@@ -457,7 +467,7 @@ mod tests {
         let second = graph.add(b, takes(1));
         graph.wait(first, second);
         graph.wait(second, first);
-        assert_eq!(graph.run().unwrap_err(), Deadlock { stuck: 2, ops: 3, first: 1 });
+        assert_eq!(graph.run().unwrap_err(), Deadlock { stuck: 2, ops: 3, first });
     }
 
     /// Adds an op on a queue of its own that does something with a device.
@@ -484,28 +494,28 @@ mod tests {
     }
 
     #[test]
-    fn a_meeting_is_as_slow_as_its_slowest_member() {
+    fn a_rendezvous_is_as_slow_as_its_slowest_member() {
         let mut graph = Graph::default();
         let link = Load::communication(Traffic { inside: 1.0, ..Traffic::default() });
-        let meeting = graph.add_meeting(2);
+        let rendezvous = graph.add_rendezvous(2);
         for device in [0, 1] {
-            add_loaded(&mut graph, Timing::Meets(meeting, Picoseconds(20)), device, link);
+            add_loaded(&mut graph, Timing::Rendezvous(rendezvous, Picoseconds(20)), device, link);
         }
         add_loaded(&mut graph, takes(10), 1, link);
         add_loaded(&mut graph, takes(5), 0, Load::default());
-        // On device 1 both get half of the link until 20, when the meeting has done 10 of 20 on both devices.
+        // On device 1 both get half of the link until 20, when the rendezvous has done 10 of 20 on both devices.
         assert_eq!(ends(&graph), [30, 30, 20, 5]);
     }
 
     #[test]
-    fn what_follows_a_meeting_is_slowed_from_its_end_on() {
+    fn what_follows_a_rendezvous_is_slowed_from_its_end_on() {
         let mut graph = Graph::default();
         let half = Load { cores: 0.5, ..Load::default() };
-        let meeting = graph.add_meeting(2);
+        let rendezvous = graph.add_rendezvous(2);
         let uses = graph.add_uses(&[Use { device: 0, load: half, thread: None }]);
         for _ in 0..2 {
             let queue = graph.add_queue();
-            for timing in [Timing::Meets(meeting, Picoseconds(20)), takes(20)] {
+            for timing in [Timing::Rendezvous(rendezvous, Picoseconds(20)), takes(20)] {
                 let op = graph.add(queue, timing);
                 graph.set_uses(op, uses);
             }

@@ -48,7 +48,7 @@ pub struct Forecast {
     /// What that GPU has.
     #[serde(rename = "gpu_memory_bytes")]
     pub gpu_memory: Bytes,
-    /// What the fullest node keeps beside its GPUs; none if nothing is offloaded.
+    /// What the fullest node holds of offloaded tensors; `None` if nothing is offloaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_memory: Option<NodeMemory>,
     /// Whether every GPU has enough, and every node for what is offloaded.
@@ -70,7 +70,7 @@ const MOST_OPS: usize = 3_000_000;
 pub fn step_time_for_ranking(plan: &Plan, costs: &impl Costs) -> Result<Picoseconds, Deadlock> {
     let joined = |program: &Program| Ok([step_time(program, costs)?]);
     let [step] = match plan.cluster.node.cores {
-        _ if !plan.schedule().flushes() => steady(plan, joined)?,
+        _ if !plan.schedule().flushes() => steady_state(plan, joined)?,
         Some(_) => [simulate(&step_program(plan), costs, Detail::Ops)?.duration],
         None => extrapolated(plan, joined)?,
     };
@@ -108,7 +108,7 @@ pub fn quick_forecast(plan: &Plan, costs: &impl Costs) -> Result<QuickForecast, 
         Ok([timeline.duration, mean.bubble, mean.exposed])
     };
     let [step_time, bubble, exposed] = match plan.cluster.node.cores {
-        _ if !plan.schedule().flushes() => steady(plan, |program| times(program, Detail::Calls))?,
+        _ if !plan.schedule().flushes() => steady_state(plan, |program| times(program, Detail::Calls))?,
         Some(_) => times(&step_program(plan), Detail::Ops)?,
         None => extrapolated(plan, |program| times(program, Detail::Calls))?,
     };
@@ -124,7 +124,7 @@ fn with_microbatches(plan: &Plan, microbatches: usize) -> Plan {
 /// Microbatches, in pipelines, beyond which a step is extrapolated: the three shorter ones have up to fifteen.
 const MANY_PIPELINES: usize = 15;
 
-/// The part by which two rounds of a step may differ that is extrapolated.
+/// The relative difference of two rounds up to which a step is extrapolated.
 const UNEVEN: f64 = 1e-6;
 
 /// Times of a step of m microbatches, from three shorter steps if it is long:
@@ -142,11 +142,11 @@ fn extrapolated<const N: usize>(
 ) -> Result<[Picoseconds; N], Deadlock> {
     let shape = plan.pipeline_shape();
     let (p, m) = (shape.ranks, shape.microbatches);
-    let own_actions = matches!(plan.schedule, ScheduleChoice::Actions(_));
-    let whole = own_actions || communicates_in_every_microbatch(plan) || m <= MANY_PIPELINES * p;
+    let from_file = matches!(plan.schedule, ScheduleChoice::Actions(_));
+    let in_full = from_file || communicates_in_every_microbatch(plan) || m <= MANY_PIPELINES * p;
     let exists = |microbatches| plan.schedule().check(PipelineShape { microbatches, ..shape }).is_ok();
     let shorter = shorter_step(plan.schedule(), shape).map(|shorter| shorter.microbatches);
-    let Some(few) = shorter.filter(|few| !whole && exists(few - p) && exists(few + p)) else {
+    let Some(few) = shorter.filter(|few| !in_full && exists(few - p) && exists(few + p)) else {
         return times(&lower(plan));
     };
     let with = |microbatches: usize| times(&lower(&with_microbatches(plan, microbatches)));
@@ -171,7 +171,7 @@ fn communicates_in_every_microbatch(plan: &Plan) -> bool {
 }
 
 /// Times between two updates where steps follow each other without a flush: what the third of three steps adds.
-fn steady<const N: usize>(
+fn steady_state<const N: usize>(
     plan: &Plan,
     times: impl Fn(&Program) -> Result<[Picoseconds; N], Deadlock>,
 ) -> Result<[Picoseconds; N], Deadlock> {
@@ -221,7 +221,7 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let detail = if ops > MOST_OPS { Detail::Calls } else { Detail::Ops };
     let timeline = simulate(&program, costs, detail)?;
     let report = Report::new(&timeline);
-    // One step alone would fill and drain the pipeline; the report shows that step, the figures are of steady ones.
+    // One step alone would fill and drain the pipeline; the report shows that step, the figures are of the steady state.
     let step_time = match plan.schedule().flushes() {
         true => timeline.duration,
         false => step_time_for_ranking(plan, costs)?,
@@ -236,7 +236,7 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
     let fullest = fullest(plan, &memory);
     let peak_memory = memory[fullest].total();
     let gpu_memory = plan.node(fullest).gpu.memory.value;
-    let beside = node_memory(plan, &memory);
+    let node_memory = node_memory(plan, &memory);
     let hardware_flops = hardware_flops(&program);
     let forecast = Forecast {
         step_time,
@@ -252,8 +252,8 @@ pub fn forecast(plan: &Plan, costs: &impl Costs) -> Result<(Forecast, Timeline),
         detail,
         peak_memory,
         gpu_memory,
-        node_memory: beside,
-        fits: peak_memory <= gpu_memory && beside.is_none_or(|beside| beside.fits()),
+        node_memory,
+        fits: peak_memory <= gpu_memory && node_memory.is_none_or(|node| node.fits()),
         memory,
         report,
     };

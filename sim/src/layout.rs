@@ -1,9 +1,9 @@
-//! Ops of ranks on their way into the engine's graph: what they use, whom they meet, what becomes of their messages.
+//! Puts the ops of ranks into the engine's graph: their uses of devices, their collectives, the deliveries of their messages.
 //!
-//! Programs and replayed traces are both laid out here, so that the same ops take the same time in either.
+//! Programs and replayed traces both go through here, so that an op takes the same time in either.
 
 use crate::costs::{Conditions, Costs, Delivery};
-use crate::engine::{Graph, Load, OpId, Timing, Traffic, Use, UseRange};
+use crate::engine::{Graph, Load, OpId, QueueId, RendezvousId, Timing, Traffic, Use, UseRange};
 use crate::mix::{mixed, spread};
 use trainwright_spec::units::Picoseconds;
 use trainwright_timeline::timeline::Activity;
@@ -17,23 +17,23 @@ pub(crate) struct Layout {
     pub graph: Graph,
     /// The machine whose cores each rank shares.
     machines: Vec<Option<usize>>,
-    /// Of each group, its collectives in turn.
-    meetings: Vec<Vec<u32>>,
+    /// The collectives of each group, in turn.
+    collectives: Vec<Vec<RendezvousId>>,
 }
 
-/// What an op does with its rank's hardware, beside its load.
+/// Which ranks' hardware an op uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Takes {
     /// It runs by itself.
     Local,
     /// It lasts while all members of a group exchange.
-    Meeting,
+    Collective,
     /// It sends to another rank, an index; `None` if that one is not laid out.
     Message(Option<usize>),
 }
 
 impl Layout {
-    /// No op yet, of ranks with these global numbers and as many groups.
+    /// A graph without ops, for ranks with these global numbers and for `groups` groups.
     pub fn new(
         mut graph: Graph,
         ranks: impl Iterator<Item = usize>,
@@ -50,7 +50,7 @@ impl Layout {
                 }
             }
         }
-        Self { graph, machines, meetings: vec![Vec::new(); groups] }
+        Self { graph, machines, collectives: vec![Vec::new(); groups] }
     }
 
     /// The cores that a rank shares, as a device.
@@ -67,37 +67,43 @@ impl Layout {
             && let Some(device) = self.cores_of(rank)
         {
             // A collective lasts while all its members exchange, whoever of them has a core.
-            let thread = (takes != Takes::Meeting).then_some(rank as u32);
+            let thread = (takes != Takes::Collective).then_some(rank as u32);
             return self.graph.add_uses(&[Use { device, load, thread }]);
         }
-        let own = Use { device: rank as u32, load, thread: None };
+        let sender = Use { device: rank as u32, load, thread: None };
         if let Takes::Message(Some(receiver)) = takes {
             // Links are counted outwards.
             let inwards = Traffic { inside: 0.0, between: 0.0, ..load.traffic };
             let load = Load { traffic: inwards, ..load };
             if !load.is_none() {
                 let receiver = Use { device: receiver as u32, load, thread: None };
-                return self.graph.add_uses(&[own, receiver]);
+                return self.graph.add_uses(&[sender, receiver]);
             }
         }
-        self.graph.add_uses(&[own])
+        self.graph.add_uses(&[sender])
     }
 
     /// The timing of a group's next collective. `turn` counts those of the rank; `members` are laid out.
-    pub fn meet(&mut self, group: usize, turn: &mut usize, members: usize, time: Picoseconds) -> Timing {
-        if *turn == self.meetings[group].len() {
-            self.meetings[group].push(self.graph.add_meeting(members));
+    pub fn collective(
+        &mut self,
+        group: usize,
+        turn: &mut usize,
+        members: usize,
+        time: Picoseconds,
+    ) -> Timing {
+        if *turn == self.collectives[group].len() {
+            self.collectives[group].push(self.graph.add_rendezvous(members));
         }
-        let meeting = self.meetings[group][*turn];
+        let rendezvous = self.collectives[group][*turn];
         *turn += 1;
-        Timing::Meets(meeting, time)
+        Timing::Rendezvous(rendezvous, time)
     }
 
     /// Adds the delivery of a message that its sender has handed over, on the queue of the sender's messages. It starts
     /// when the send does: behind `before`, the ops that the send waits for.
     pub fn deliver(
         &mut self,
-        queue: u32,
+        queue: QueueId,
         [from, to]: [usize; 2],
         delivery: Delivery,
         before: impl Iterator<Item = OpId>,
@@ -110,7 +116,7 @@ impl Layout {
                 Some(Use { device, load: Load { cores, ..Load::default() }, thread: None })
             })
             .collect();
-        // Messages meet on the receiver's link inwards. (On the sender's link they follow each other.)
+        // Messages share the receiver's link inwards. (On the sender's link they follow each other.)
         uses.push(Use {
             device: (self.machines.len() + to) as u32,
             load: Load::communication(Traffic { between: 1.0, ..Traffic::default() }),
@@ -123,16 +129,16 @@ impl Layout {
     }
 }
 
-/// A graph whose kernels take now less and now more than their means, so that ranks wait for each other: which factor of
-/// `jitter` an op has is a matter of its number alone.
+/// The same graph with the time of each kernel times a factor of `jitter`, so that ranks wait for each other. Which factor
+/// depends on the number of the op alone.
 ///
 /// Source of the numbers: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators, OOPSLA (SplitMix64).
-pub(crate) fn unsteady(graph: &Graph, jitter: &[f64], activity: impl Fn(OpId) -> Activity) -> Graph {
+pub(crate) fn jittered(graph: &Graph, jitter: &[f64], activity: impl Fn(OpId) -> Activity) -> Graph {
     graph.with_times(|op, time| {
         if activity(op) != Activity::Compute {
             return time;
         }
-        let number = mixed(spread(u64::from(op).wrapping_add(1)));
+        let number = mixed(spread(u64::from(op.0).wrapping_add(1)));
         let factor = jitter[(number % jitter.len() as u64) as usize];
         Picoseconds((time.0 as f64 * factor).round() as u64)
     })

@@ -40,6 +40,7 @@ pub mod flow;
 mod forecast;
 pub mod goodput;
 pub mod host;
+mod index;
 mod kinds;
 mod layout;
 mod mix;

@@ -9,7 +9,7 @@ pub(crate) fn mixed(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Small numbers far apart: that many steps of SplitMix64, whose step is 2⁶⁴ over the golden ratio.
+/// Spreads small numbers over 64 bits: `number` steps of SplitMix64, whose step is 2⁶⁴ over the golden ratio.
 pub(crate) fn spread(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

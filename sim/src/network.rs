@@ -5,7 +5,7 @@
 //! ```
 //!
 //! NCCL chooses by its own expectations, which are not the times: both are here, `Algorithm::expected` and
-//! `Algorithm::time`. The one traffic that is counted beside the group's own is that of its siblings: the other
+//! `Algorithm::time`. The only other traffic that is counted is that of the group's siblings: the other
 //! ranks of the same nodes work at the same time in groups of the same shape, as all axes of a mesh do. Nothing here
 //! knows what a collective is for.
 
@@ -42,27 +42,27 @@ pub trait Algorithm: Sync {
         true
     }
 
-    /// The time that NCCL expects, by which it chooses; none where the algorithm cannot do it.
+    /// The time that NCCL expects, by which it chooses; `None` if the algorithm cannot do it.
     fn expected(&self, call: &Call, placement: &Placement) -> Option<Seconds>;
 
-    /// The time from the call to the end; none where the algorithm cannot do it.
+    /// The time from the call to the end; `None` if the algorithm cannot do it.
     fn time(&self, call: &Call, placement: &Placement) -> Option<Seconds>;
 
-    /// How many channels it uses: one more for each of so many bytes, up to all there are.
+    /// How many channels it uses: one for each `channels.bytes` of each chunk, up to all there are.
     ///
     /// Source: NCCL's src/enqueue.cc; sizes from the catalog.
     fn channels(&self, call: &Call, placement: &Placement) -> usize {
         call.channels.unwrap_or_else(|| {
             let bytes = call.protocol.bytes(&placement.nccl.channels.bytes);
-            let useful = (call.bytes / (self.pieces(call, placement) as f64 * bytes)) as usize;
+            let useful = (call.bytes / (self.chunks(call, placement) as f64 * bytes)) as usize;
             useful.clamp(1, placement.channels())
         })
     }
 
-    /// Into how many pieces a message is cut before each of them has to be worth a channel.
+    /// Into how many chunks a message is cut before channels are counted.
     ///
     /// Source: as `channels`.
-    fn pieces(&self, _call: &Call, _placement: &Placement) -> usize {
+    fn chunks(&self, _call: &Call, _placement: &Placement) -> usize {
         1
     }
 }

@@ -1,6 +1,6 @@
-//! A program that is run many times with other durations, and who waits for whom in a run.
+//! A program that is run many times with other durations, and which rank waits for which in a run.
 //!
-//! Where durations come from is nobody's business here: a run is told a factor for every piece of work.
+//! The caller gives a run a factor for every piece of work; where factors come from is not known here.
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, OpId, Outcome, Timing};
@@ -17,7 +17,7 @@ pub struct Repeated {
     /// The rank of each op, an index into `Program::ranks`.
     ranks: Vec<u32>,
     pieces: Vec<Piece>,
-    ranks_in_all: usize,
+    rank_count: usize,
 }
 
 /// An op, or several that one rank does one after the other.
@@ -57,9 +57,8 @@ impl Repeated {
     /// Lays a program out, call by call where its ops can be joined.
     pub fn new(program: &Program, costs: &impl Costs, detail: Detail) -> Repeated {
         let flat = Flat::new(program, costs, detail);
-        let rank_of = |op: usize| flat.calls[flat.origins[op].call as usize].rank;
-        let piece = |op: usize| {
-            let (_, node) = flat.node(flat.origins[op]);
+        let piece = |op: OpId| {
+            let (_, node) = flat.node(op);
             let by_itself = matches!(node.action, NodeAction::Local(_));
             let moves = matches!(node.activity, Activity::Communication(_)) && node.inside.is_none();
             let kind = if by_itself && !moves { Kind::Work } else { Kind::Network };
@@ -69,11 +68,12 @@ impl Repeated {
                 }
                 _ => 1.0,
             };
-            Piece { rank: rank_of(op), kind, evenness: f64::from(node.evenness), computing }
+            Piece { rank: flat.rank(op), kind, evenness: f64::from(node.evenness), computing }
         };
-        let ops = 0..flat.graph.len();
-        let (ranks, pieces) = (ops.clone().map(|op| rank_of(op) as u32).collect(), ops.map(piece).collect());
-        Repeated { flat, ranks, pieces, ranks_in_all: program.ranks.len() }
+        let ops = (0..flat.graph.len() as u32).map(OpId);
+        let (ranks, pieces) =
+            (ops.clone().map(|op| flat.rank(op) as u32).collect(), ops.map(piece).collect());
+        Repeated { flat, ranks, pieces, rank_count: program.ranks.len() }
     }
 
     /// How many ops a run has.
@@ -81,13 +81,13 @@ impl Repeated {
         self.flat.graph.len()
     }
 
-    /// Runs the program with every duration times the factor of its piece. Pieces are asked for in program order.
+    /// Runs the program with every duration times the factor of its piece. `factor` is called in program order.
     ///
     /// # Errors
     /// `Deadlock` if its ops wait for each other.
     pub fn run(&self, mut factor: impl FnMut(&Piece) -> f64) -> Result<Waiting, Deadlock> {
         let graph = self.flat.graph.with_times(|op, time| {
-            let factor = factor(&self.pieces[op as usize]);
+            let factor = factor(&self.pieces[op]);
             Picoseconds((time.0 as f64 * factor).round() as u64)
         });
         let outcome = graph.run()?;
@@ -100,19 +100,18 @@ impl Repeated {
         // What each op waited for last.
         let mut binding: Vec<Option<OpId>> = vec![None; graph.len()];
         for (earlier, op) in graph.edges() {
-            let known = &mut binding[*op as usize];
-            let later = |known: OpId| outcome.ended[*earlier as usize] > outcome.ended[known as usize];
+            let known = &mut binding[*op];
+            let later = |known: OpId| outcome.ended[*earlier] > outcome.ended[known];
             if known.is_none_or(later) {
                 *known = Some(*earlier);
             }
         }
-        let last = self.last_of_meetings(outcome);
-        // When the compute stream of each rank has done what it was given.
-        let mut free = vec![Picoseconds::ZERO; self.ranks_in_all];
+        let last = self.last_members(outcome);
+        // When the last op on the compute stream of each rank ended.
+        let mut free = vec![Picoseconds::ZERO; self.rank_count];
         let mut pairs: BTreeMap<(u32, u32), Picoseconds> = BTreeMap::new();
-        let streams = Stream::ALL.len();
-        for op in 0..graph.len() {
-            if Stream::ALL[graph.queues()[op] as usize % streams] != Stream::Compute {
+        for op in (0..graph.len() as u32).map(OpId) {
+            if self.flat.stream(op) != Stream::Compute {
                 continue;
             }
             let rank = self.ranks[op];
@@ -123,35 +122,33 @@ impl Repeated {
                     *pairs.entry((rank, other)).or_default() += until - from;
                 }
             };
-            // From op to the op it waited for last, as far as that was while this rank had nothing to compute.
-            let mut at = Some(op as OpId);
-            while let Some(own) = at.filter(|own| outcome.ended[*own as usize] > idle_since) {
-                let index = own as usize;
-                match graph.timings()[index] {
-                    Timing::Meets(meeting, _) => {
-                        let late = last[meeting as usize].map_or(rank, |(op, _)| self.ranks[op as usize]);
-                        blame(late, outcome.started[index], outcome.posted[index]);
+            // From op to the op it waited for last, back to when this rank last computed.
+            let mut at = Some(op);
+            while let Some(waiting) = at.filter(|waiting| outcome.ended[*waiting] > idle_since) {
+                match graph.timings()[waiting] {
+                    Timing::Rendezvous(rendezvous, _) => {
+                        let late = last[rendezvous].map_or(rank, |(op, _)| self.ranks[op]);
+                        blame(late, outcome.started[waiting], outcome.posted[waiting]);
                     }
                     Timing::EndsWith(send) => {
-                        let sent = outcome.started[send as usize];
-                        blame(self.ranks[send as usize], sent, outcome.posted[index]);
+                        blame(self.ranks[send], outcome.started[send], outcome.posted[waiting]);
                     }
                     Timing::Takes(_) => {}
                 }
-                at = binding[index].filter(|_| outcome.posted[index] > idle_since);
+                at = binding[waiting].filter(|_| outcome.posted[waiting] > idle_since);
             }
         }
         pairs
     }
 
-    /// Of each meeting, the op that came last and when.
-    fn last_of_meetings(&self, outcome: &Outcome) -> Vec<Option<(OpId, Picoseconds)>> {
+    /// The member of each rendezvous that came last, and when.
+    fn last_members(&self, outcome: &Outcome) -> Vec<Option<(OpId, Picoseconds)>> {
         let mut last: Vec<Option<(OpId, Picoseconds)>> = Vec::new();
-        for (op, timing) in (0..).zip(self.flat.graph.timings()) {
-            if let Timing::Meets(meeting, _) = timing {
-                last.resize(last.len().max(*meeting as usize + 1), None);
-                let posted = outcome.posted[op as usize];
-                let known = &mut last[*meeting as usize];
+        for (op, timing) in (0..).map(OpId).zip(self.flat.graph.timings()) {
+            if let Timing::Rendezvous(rendezvous, _) = *timing {
+                last.resize(last.len().max(usize::from(rendezvous) + 1), None);
+                let posted = outcome.posted[op];
+                let known = &mut last[rendezvous];
                 if known.is_none_or(|(_, latest)| posted > latest) {
                     *known = Some((op, posted));
                 }

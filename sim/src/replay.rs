@@ -1,9 +1,9 @@
-//! Execution traces of Chakra on the engine: the same queues, meetings and messages as a program's, from op lists that
+//! Execution traces of Chakra on the engine: the same queues, collectives and messages as a program's, from op lists that
 //! anyone may have written.
 
 use crate::costs::{Cost, Costs, Delivery, Query, QueryWork};
-use crate::engine::{Graph, Load, OpId, Outcome, Timing, Traffic};
-use crate::layout::{Layout, Takes, unsteady};
+use crate::engine::{Graph, Load, OpId, Outcome, QueueId, Timing, Traffic};
+use crate::layout::{Layout, Takes, jittered};
 use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
 use trainwright_spec::program::{Axis, CopyDirection, Group, Op, Pass, Program, RankProgram, Stream};
@@ -17,9 +17,9 @@ pub enum ReplayError {
     /// A message that nobody sends.
     #[error("rank {rank} waits for a message of rank {from} with tag {tag}, which never comes: {name}")]
     NoSend {
-        /// Who waits.
+        /// The rank that waits.
         rank: usize,
-        /// For whom.
+        /// The sender.
         from: usize,
         /// The message's tag.
         tag: i64,
@@ -46,9 +46,9 @@ pub enum ReplayError {
     },
 }
 
-/// Times of compute that a trace does not tell.
+/// Times of compute that a trace does not record.
 pub trait OperationCosts {
-    /// How long so many operations over so much memory take a global rank.
+    /// How long a global rank takes for `flops` operations on `memory` bytes.
     fn operations(&self, rank: usize, flops: Flops, memory: Bytes) -> Seconds;
 }
 
@@ -62,31 +62,41 @@ pub fn replay(
     gpus: usize,
     costs: &(impl Costs + OperationCosts),
 ) -> Result<Timeline, ReplayError> {
-    let concerned =
-        workload.ranks.iter().map(|own| own.rank).chain(workload.groups.iter().flatten().copied());
-    if let Some(rank) = concerned.max().filter(|rank| *rank >= gpus) {
+    let named =
+        workload.ranks.iter().map(|traced| traced.rank).chain(workload.groups.iter().flatten().copied());
+    if let Some(rank) = named.max().filter(|rank| *rank >= gpus) {
         return Err(ReplayError::TooManyRanks { rank, gpus });
     }
-    let mut built = Built::new(workload, costs)?;
+    let mut builder = Builder::new(workload, costs);
+    (0..workload.ranks.len()).for_each(|rank| builder.add_rank(rank));
+    let mut built = builder.match_messages()?;
     let jitter = costs.conditions().jitter;
     if !jitter.is_empty() {
-        built.graph = unsteady(&built.graph, jitter, |op| {
-            let (rank, task) = built.origins[op as usize];
+        built.graph = jittered(&built.graph, jitter, |op| {
+            let Origin { rank, task } = built.origins[op];
             activity(&workload.ranks[rank].tasks[task])
         });
     }
     let outcome = built.graph.run().map_err(|deadlock| {
-        let (rank, task) = built.origins[deadlock.first as usize];
-        let own = &workload.ranks[rank];
-        ReplayError::Deadlock { stuck: deadlock.stuck, rank: own.rank, name: own.tasks[task].name.clone() }
+        let Origin { rank, task } = built.origins[deadlock.first];
+        let traced = &workload.ranks[rank];
+        let name = traced.tasks[task].name.clone();
+        ReplayError::Deadlock { stuck: deadlock.stuck, rank: traced.rank, name }
     })?;
     Ok(built.timeline(workload, &outcome))
 }
 
+/// A workload as a graph, and the way back.
 struct Built {
     graph: Graph,
-    /// Rank and task, both indices, of each op.
-    origins: Vec<(usize, usize)>,
+    origins: Vec<Origin>,
+}
+
+/// The task that an op of the graph is: indices of its rank and of the task in it.
+#[derive(Clone, Copy)]
+struct Origin {
+    rank: usize,
+    task: usize,
 }
 
 /// What a task takes.
@@ -96,10 +106,10 @@ struct Priced {
     delivery: Option<Delivery>,
 }
 
-/// What a task of a global rank takes: the trace's time and needs, or the costs of what it communicates.
+/// What a task of a global rank takes: time and needs from the trace, or the costs of its communication.
 fn priced(task: &Task, rank: usize, groups: &[Group], costs: &(impl Costs + OperationCosts)) -> Priced {
     let traced = |time, load| Priced { time, load, delivery: None };
-    let ask = |work| {
+    let costed = |work| {
         let op = task.op.as_ref().map(|op| (op.module.as_str(), op.pass));
         let Cost { time, load, delivery } = costs.cost(&Query { rank, op, work });
         Priced { time: time.into(), load, delivery }
@@ -111,113 +121,156 @@ fn priced(task: &Task, rank: usize, groups: &[Group], costs: &(impl Costs + Oper
         }
         Does::Host(time) => traced(time, Load::default()),
         Does::Collective(kind, bytes, group) => {
-            ask(QueryWork::Collective { kind, bytes, group: &groups[group] })
+            costed(QueryWork::Collective { kind, bytes, group: &groups[group] })
         }
         Does::Send(to, _, bytes) => {
             let blocking = !matches!(task.queue, Queue::Stream(Stream::Send) | Queue::Free(_));
-            ask(QueryWork::Message { bytes, to, blocking })
+            costed(QueryWork::Message { bytes, to, blocking })
         }
         Does::Receive(..) => traced(Picoseconds::ZERO, Load::default()),
     }
 }
 
-/// Sender, receiver and tag of messages.
-type Line = (usize, usize, i64);
+/// Messages that are received in the order in which they are sent. Sender and receiver are global ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Channel {
+    from: usize,
+    to: usize,
+    tag: i64,
+}
 
-impl Built {
-    fn new(workload: &Workload, costs: &(impl Costs + OperationCosts)) -> Result<Built, ReplayError> {
-        let index_of: BTreeMap<usize, usize> =
-            workload.ranks.iter().enumerate().map(|(index, own)| (own.rank, index)).collect();
-        let groups: Vec<Group> = workload
-            .groups
-            .iter()
-            .map(|ranks| Group {
-                // Costs do not ask which axis it is.
-                axis: Axis::Data,
-                ranks: ranks.clone(),
-                members: ranks.iter().filter_map(|rank| index_of.get(rank).copied()).collect(),
-            })
-            .collect();
-        let ranks = workload.ranks.iter().map(|own| own.rank);
-        let mut layout = Layout::new(Graph::default(), ranks, groups.len(), costs);
-        let mut origins = Vec::new();
-        let mut sends: BTreeMap<Line, VecDeque<OpId>> = BTreeMap::new();
-        let mut receives: Vec<(OpId, Line)> = Vec::new();
-        for (index, own) in workload.ranks.iter().enumerate() {
-            let mut queues: BTreeMap<Stream, u32> = BTreeMap::new();
-            let mut met = vec![0; groups.len()];
-            let mut added: Vec<OpId> = Vec::with_capacity(own.tasks.len());
-            for (number, task) in own.tasks.iter().enumerate() {
-                let Priced { time, load, delivery } = priced(task, own.rank, &groups, costs);
-                let (takes, timing) = match task.does {
-                    Does::Collective(_, _, group) if groups[group].members.len() > 1 => {
-                        let members = groups[group].members.len();
-                        (Takes::Meeting, layout.meet(group, &mut met[group], members, time))
+struct Builder<'a, C> {
+    workload: &'a Workload,
+    costs: &'a C,
+    groups: Vec<Group>,
+    /// The index in the workload of each global rank that it has.
+    index_of: BTreeMap<usize, usize>,
+    layout: Layout,
+    origins: Vec<Origin>,
+    sends: BTreeMap<Channel, VecDeque<OpId>>,
+    receives: Vec<(OpId, Channel)>,
+}
+
+/// What has been added of one rank.
+struct Added {
+    /// Index of the rank in the workload.
+    rank: usize,
+    queues: BTreeMap<Stream, QueueId>,
+    /// How many collectives of each group.
+    collectives: Vec<usize>,
+    /// The op of each task.
+    ops: Vec<OpId>,
+}
+
+impl<'a, C: Costs + OperationCosts> Builder<'a, C> {
+    fn new(workload: &'a Workload, costs: &'a C) -> Self {
+        let ranks = || workload.ranks.iter().map(|traced| traced.rank);
+        let index_of: BTreeMap<usize, usize> = ranks().zip(0..).collect();
+        let group = |ranks: &Vec<usize>| Group {
+            // Costs do not depend on the axis.
+            axis: Axis::Data,
+            ranks: ranks.clone(),
+            members: ranks.iter().filter_map(|rank| index_of.get(rank).copied()).collect(),
+        };
+        let groups: Vec<Group> = workload.groups.iter().map(group).collect();
+        let layout = Layout::new(Graph::default(), ranks(), groups.len(), costs);
+        let (origins, sends, receives) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Builder { workload, costs, groups, index_of, layout, origins, sends, receives }
+    }
+
+    fn add_rank(&mut self, rank: usize) {
+        let tasks = &self.workload.ranks[rank].tasks;
+        let mut added = Added {
+            rank,
+            queues: BTreeMap::new(),
+            collectives: vec![0; self.groups.len()],
+            ops: Vec::with_capacity(tasks.len()),
+        };
+        tasks.iter().for_each(|task| self.add_task(task, &mut added));
+    }
+
+    fn add_task(&mut self, task: &Task, added: &mut Added) {
+        let rank = self.workload.ranks[added.rank].rank;
+        let origin = Origin { rank: added.rank, task: added.ops.len() };
+        let Priced { time, load, delivery } = priced(task, rank, &self.groups, self.costs);
+        let (takes, timing) = self.timing(task, time, added);
+        let uses = self.layout.uses(added.rank, load, takes);
+        let queue = match task.queue {
+            Queue::Stream(stream) => self.queue(stream, added),
+            Queue::Free(_) => self.layout.graph.add_queue(),
+        };
+        let before = self.layout.graph.last_of(queue);
+        let op = self.layout.graph.add(queue, timing);
+        self.layout.graph.set_uses(op, uses);
+        self.origins.push(origin);
+        task.after.iter().for_each(|earlier| self.layout.graph.wait(op, added.ops[*earlier]));
+        added.ops.push(op);
+        match task.does {
+            Does::Send(to, tag, _) => {
+                let last = match (delivery, self.index_of.get(&to).copied()) {
+                    (Some(delivery), Some(receiver)) => {
+                        self.origins.push(origin);
+                        let queue = self.queue(Stream::Send, added);
+                        let earlier = task.after.iter().map(|earlier| added.ops[*earlier]).chain(before);
+                        self.layout.deliver(queue, [added.rank, receiver], delivery, earlier)
                     }
-                    Does::Send(to, ..) => (Takes::Message(index_of.get(&to).copied()), Timing::Takes(time)),
-                    _ => (Takes::Local, Timing::Takes(time)),
+                    _ => op,
                 };
-                let uses = layout.uses(index, load, takes);
-                let graph = &mut layout.graph;
-                let queue = match task.queue {
-                    Queue::Stream(stream) => *queues.entry(stream).or_insert_with(|| graph.add_queue()),
-                    Queue::Free(_) => graph.add_queue(),
-                };
-                let before = graph.last_of(queue);
-                let op = graph.add(queue, timing);
-                graph.set_uses(op, uses);
-                origins.push((index, number));
-                task.after.iter().for_each(|earlier| graph.wait(op, added[*earlier]));
-                added.push(op);
-                match task.does {
-                    Does::Send(to, tag, _) => {
-                        let receiver = index_of.get(&to);
-                        let last = match (delivery, receiver) {
-                            (Some(delivery), Some(receiver)) => {
-                                origins.push((index, number));
-                                let queue =
-                                    *queues.entry(Stream::Send).or_insert_with(|| layout.graph.add_queue());
-                                let earlier = task.after.iter().map(|earlier| added[*earlier]);
-                                layout.deliver(queue, [index, *receiver], delivery, earlier.chain(before))
-                            }
-                            _ => op,
-                        };
-                        sends.entry((own.rank, to, tag)).or_default().push_back(last);
-                    }
-                    Does::Receive(from, tag) => receives.push((op, (from, own.rank, tag))),
-                    _ => {}
+                self.sends.entry(Channel { from: rank, to, tag }).or_default().push_back(last);
+            }
+            Does::Receive(from, tag) => self.receives.push((op, Channel { from, to: rank, tag })),
+            _ => {}
+        }
+    }
+
+    /// What a task of this time uses of the hardware, and when it starts and ends. What a receive ends with is not known yet.
+    fn timing(&mut self, task: &Task, time: Picoseconds, added: &mut Added) -> (Takes, Timing) {
+        match task.does {
+            Does::Collective(_, _, group) if self.groups[group].members.len() > 1 => {
+                let (members, turn) = (self.groups[group].members.len(), &mut added.collectives[group]);
+                (Takes::Collective, self.layout.collective(group, turn, members, time))
+            }
+            Does::Send(to, ..) => (Takes::Message(self.index_of.get(&to).copied()), Timing::Takes(time)),
+            _ => (Takes::Local, Timing::Takes(time)),
+        }
+    }
+
+    /// The rank's queue for a stream.
+    fn queue(&mut self, stream: Stream, added: &mut Added) -> QueueId {
+        *added.queues.entry(stream).or_insert_with(|| self.layout.graph.add_queue())
+    }
+
+    /// Lets every receive end with its send. A message of a rank without a trace is there at once.
+    fn match_messages(mut self) -> Result<Built, ReplayError> {
+        let mut graph = self.layout.graph;
+        for (receive, channel) in self.receives {
+            let Channel { from, to, tag } = channel;
+            match self.sends.get_mut(&channel).and_then(VecDeque::pop_front) {
+                Some(send) => graph.set_timing(receive, Timing::EndsWith(send)),
+                None if !self.index_of.contains_key(&from) => {}
+                None => {
+                    let Origin { rank, task } = self.origins[receive];
+                    let name = self.workload.ranks[rank].tasks[task].name.clone();
+                    return Err(ReplayError::NoSend { rank: to, from, tag, name });
                 }
             }
         }
-        let mut built = Built { graph: layout.graph, origins };
-        for (receive, line) in receives {
-            let send = sends.get_mut(&line).and_then(VecDeque::pop_front);
-            // What a rank sends that has no trace is there at once.
-            let Some(send) = send else {
-                if !index_of.contains_key(&line.0) {
-                    continue;
-                }
-                let (rank, task) = built.origins[receive as usize];
-                let own = &workload.ranks[rank];
-                let name = own.tasks[task].name.clone();
-                return Err(ReplayError::NoSend { rank: own.rank, from: line.0, tag: line.2, name });
-            };
-            built.graph.set_timing(receive, Timing::EndsWith(send));
-        }
-        Ok(built)
+        Ok(Built { graph, origins: self.origins })
     }
+}
 
+impl Built {
     fn timeline(&self, workload: &Workload, outcome: &Outcome) -> Timeline {
-        let tracks = workload.ranks.iter().map(|own| RankTrack {
-            rank: own.rank,
-            stands_for: own.stands_for,
+        let tracks = workload.ranks.iter().map(|traced| RankTrack {
+            rank: traced.rank,
+            stands_for: traced.stands_for,
             pipeline_rank: 0,
         });
         let mut labels: Vec<String> = Vec::new();
         let mut known: BTreeMap<&str, u32> = BTreeMap::new();
         let mut spans = Vec::new();
-        for (op, (rank, number)) in self.origins.iter().enumerate() {
-            let task = &workload.ranks[*rank].tasks[*number];
+        for (op, Origin { rank, task }) in (0..).map(OpId).zip(&self.origins) {
+            let task = &workload.ranks[*rank].tasks[*task];
             let label = *known.entry(&task.name).or_insert_with(|| {
                 labels.push(task.name.clone());
                 labels.len() as u32 - 1

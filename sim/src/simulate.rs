@@ -2,8 +2,9 @@
 
 use crate::costs::Costs;
 use crate::engine::{Deadlock, Graph, OpId, Outcome, Timing, UseRange};
-use crate::layout::{Layout, Takes, unsteady};
-use crate::template::{Detail, Inside, Node, NodeAction, Remembered, templates};
+use crate::index::index;
+use crate::layout::{Layout, Takes, jittered};
+use crate::template::{Detail, Inside, Node, NodeAction, NodeId, Remembered, templates};
 use std::collections::BTreeMap;
 use trainwright_spec::program::{
     Allocation, Axis, Channel, MemoryKind, Op, Program, RankProgram, Stream, Work,
@@ -19,7 +20,7 @@ pub fn simulate(program: &Program, costs: &impl Costs, detail: Detail) -> Result
     let mut flat = Flat::new(program, costs, detail);
     let jitter = costs.conditions().jitter;
     if detail == Detail::Ops && !jitter.is_empty() {
-        flat.graph = unsteady(&flat.graph, jitter, |op| flat.node(flat.origins[op as usize]).1.activity);
+        flat.graph = jittered(&flat.graph, jitter, |op| flat.node(op).1.activity);
     }
     let outcome = flat.graph.run()?;
     Ok(flat.timeline(program, &outcome, detail))
@@ -34,23 +35,33 @@ pub fn step_time(program: &Program, costs: &impl Costs) -> Result<Picoseconds, D
     Ok(outcome.ended.into_iter().max().unwrap_or(Picoseconds::ZERO))
 }
 
+index! {
+    /// A call of a rank, in the order of `Timeline::calls`.
+    CallId
+}
+
+index! {
+    /// A segment of the program.
+    pub(crate) SegmentId
+}
+
 /// A program as a graph, and the way back.
 pub(crate) struct Flat {
     pub graph: Graph,
     /// The call and the node of its template that each op of the graph is.
-    pub origins: Vec<Origin>,
-    pub calls: Vec<CallTrack>,
+    origins: Vec<Origin>,
+    calls: Vec<CallTrack>,
     /// The segment of each call.
-    segments: Vec<u32>,
+    segments: Vec<SegmentId>,
     /// By rank and segment.
     templates: Vec<Vec<Vec<Node>>>,
 }
 
 /// Kept small: there are millions.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin {
-    pub call: u32,
-    node: u32,
+struct Origin {
+    call: CallId,
+    node: NodeId,
 }
 
 impl Flat {
@@ -78,17 +89,26 @@ impl Flat {
         builder.finish(templates)
     }
 
-    /// The segment of an op, and the node of its template.
-    pub fn node(&self, origin: Origin) -> (usize, &Node) {
-        let rank = self.calls[origin.call as usize].rank;
-        let segment = self.segments[origin.call as usize] as usize;
-        (segment, &self.templates[rank][segment][origin.node as usize])
+    /// The rank of an op, an index into `Program::ranks`.
+    pub fn rank(&self, op: OpId) -> usize {
+        self.calls[self.origins[op].call].rank
     }
 
-    /// Whether an op is a message that its sender has given away, which is no op of the program by itself.
-    fn is_on_its_way(&self, op: OpId) -> bool {
-        let stream = Stream::ALL[self.graph.queues()[op as usize] as usize % Stream::ALL.len()];
-        self.node(self.origins[op as usize]).1.stream != stream
+    /// The segment of an op, and the node of its template.
+    pub fn node(&self, op: OpId) -> (SegmentId, &Node) {
+        let Origin { call, node } = self.origins[op];
+        let segment = self.segments[call];
+        (segment, &self.templates[self.rank(op)][segment][node])
+    }
+
+    /// The stream that an op runs on. Ranks have a queue for each stream, in the order of `Stream::ALL`.
+    pub fn stream(&self, op: OpId) -> Stream {
+        Stream::ALL[usize::from(self.graph.queues()[op]) % Stream::ALL.len()]
+    }
+
+    /// Whether an op is the delivery of a message after its send: no op of the program by itself.
+    fn is_delivery(&self, op: OpId) -> bool {
+        self.node(op).1.stream != self.stream(op)
     }
 
     fn timeline(&self, program: &Program, outcome: &Outcome, detail: Detail) -> Timeline {
@@ -103,29 +123,26 @@ impl Flat {
         }
         let mut spans = Vec::with_capacity(self.graph.len());
         for op in self.by_queue() {
-            let origin = self.origins[op as usize];
-            let (segment, node) = self.node(origin);
-            let work = &program.segments[segment].ops[node.op as usize];
-            let stream = Stream::ALL[self.graph.queues()[op as usize] as usize % Stream::ALL.len()];
-            if self.is_on_its_way(op) {
+            if self.is_delivery(op) {
                 continue;
             }
+            let (segment, node) = self.node(op);
             let span = Span {
-                rank: self.calls[origin.call as usize].rank as u32,
+                rank: self.rank(op) as u32,
                 label: first_label[segment] + node.op,
-                call: origin.call,
-                stream,
-                pass: work.pass,
+                call: self.origins[op].call.0,
+                stream: node.stream,
+                pass: program.segments[segment].ops[node.op as usize].pass,
                 activity: node.activity,
-                start: outcome.started[op as usize],
-                end: outcome.ended[op as usize],
+                start: outcome.started[op],
+                end: outcome.ended[op],
             };
-            let posted = outcome.posted[op as usize];
+            let posted = outcome.posted[op];
             if posted < span.start {
                 spans.push(Span { activity: Activity::Wait, start: posted, end: span.start, ..span });
             }
             match node.inside {
-                // The kernels first, then the communication that they do not hide: the order inside is not told.
+                // The kernels first, then the communication that they do not hide: the order inside is not recorded.
                 Some(Inside { compute, overlapped, axis }) => {
                     // What slows it is spread evenly over it.
                     let slowed = |time: Picoseconds| match node.action {
@@ -172,40 +189,38 @@ impl Flat {
     /// Ops by queue, in the queue's order.
     fn by_queue(&self) -> Vec<OpId> {
         let queues = self.graph.queues();
-        let mut place = vec![0; queues.iter().max().map_or(0, |last| *last as usize + 1) + 1];
+        let mut place = vec![0; queues.iter().max().map_or(0, |last| usize::from(*last) + 1) + 1];
         for queue in queues {
-            place[*queue as usize + 1] += 1;
+            place[usize::from(*queue) + 1] += 1;
         }
         for queue in 1..place.len() {
             place[queue] += place[queue - 1];
         }
-        let mut ops = vec![0; queues.len()];
-        for (op, queue) in (0..).zip(queues) {
-            ops[place[*queue as usize]] = op;
-            place[*queue as usize] += 1;
+        let mut ops = vec![OpId(0); queues.len()];
+        for (op, queue) in (0..).map(OpId).zip(queues) {
+            let slot: &mut usize = &mut place[*queue];
+            ops[*slot] = op;
+            *slot += 1;
         }
         ops
     }
 
     fn memory(&self, program: &Program, outcome: &Outcome) -> Vec<MemoryChange> {
         let mut changes = Vec::new();
-        let mut next = 0;
+        let mut ops = (0..self.graph.len() as u32).map(OpId).peekable();
         for (index, rank) in program.ranks.iter().enumerate() {
             let first = changes.len();
             let change = |kind, time, bytes| MemoryChange { rank: index as u32, kind, time, bytes };
             changes.extend(rank.resident.iter().map(|held| change(held.kind, Picoseconds::ZERO, held.bytes)));
-            while next < self.origins.len() && self.calls[self.origins[next].call as usize].rank == index {
-                let origin = self.origins[next];
-                let (segment, node) = self.node(origin);
-                if self.is_on_its_way(next as OpId) {
-                    next += 1;
+            while let Some(op) = ops.next_if(|op| self.rank(*op) == index) {
+                if self.is_delivery(op) {
                     continue;
                 }
+                let (segment, node) = self.node(op);
+                let (start, end) = (outcome.started[op], outcome.ended[op]);
                 let op = &program.segments[segment].ops[node.op as usize];
-                let (start, end) = (outcome.started[next], outcome.ended[next]);
                 changes.extend(op.allocates.iter().map(|taken| change(taken.kind, start, taken.bytes)));
                 changes.extend(op.frees.iter().map(|given| change(given.kind, end, given.bytes * -1.0)));
-                next += 1;
             }
             // Stable: at one time, ops stay in program order, so that memory is given back before it is taken again.
             changes[first..].sort_by_key(|change| change.time);
@@ -226,12 +241,12 @@ impl Flat {
             changes.extend(rank.resident.iter().map(held));
         }
         let mut ops = 0..0;
-        for (call, track) in self.calls.iter().enumerate() {
-            let of_call = self.origins[ops.end..].iter().take_while(|origin| origin.call as usize == call);
-            ops = ops.end..ops.end + of_call.count();
-            let segment = &program.segments[self.segments[call] as usize];
+        for (call, track) in (0..).map(CallId).zip(&self.calls) {
+            let of_call = self.origins[ops.end as usize..].iter().take_while(|origin| origin.call == call);
+            ops = ops.end..ops.end + of_call.count() as u32;
+            let segment = &program.segments[self.segments[call]];
             let mut kernels =
-                ops.clone().filter(|op| self.node(self.origins[*op]).1.activity == Activity::Compute);
+                ops.clone().map(OpId).filter(|op| self.node(*op).1.activity == Activity::Compute);
             let (Some(first), Some(last)) = (kernels.clone().next(), kernels.next_back()) else { continue };
             let total = |list: fn(&Op) -> &[Allocation]| -> Bytes {
                 let all = segment.ops.iter().flat_map(list);
@@ -248,18 +263,18 @@ impl Flat {
     }
 }
 
-/// Which messages: receiving rank and channel.
-type Line = (usize, Channel);
+/// Receiving rank and channel of messages.
+type Route = (usize, Channel);
 
 struct Builder {
     layout: Layout,
     origins: Vec<Origin>,
     calls: Vec<CallTrack>,
-    segments: Vec<u32>,
-    /// The sends of each line by microbatch, as far as there are any.
-    sends: BTreeMap<Line, Vec<Option<OpId>>>,
-    /// Each with its line and microbatch.
-    receives: Vec<(OpId, Line, usize)>,
+    segments: Vec<SegmentId>,
+    /// The sends of each route by microbatch; `None` where there is no send yet.
+    sends: BTreeMap<Route, Vec<Option<OpId>>>,
+    /// Each with its route and microbatch.
+    receives: Vec<(OpId, Route, usize)>,
 }
 
 impl Builder {
@@ -267,7 +282,7 @@ impl Builder {
         let queues = Stream::ALL.map(|_| self.layout.graph.add_queue());
         let mut uses = |node: &Node| {
             let takes = match node.action {
-                NodeAction::Meet(..) => Takes::Meeting,
+                NodeAction::Collective(..) => Takes::Collective,
                 NodeAction::Send { to, .. } => Takes::Message(Some(rank.pipeline[to])),
                 NodeAction::Local(_) | NodeAction::Receive(_) => Takes::Local,
             };
@@ -275,21 +290,23 @@ impl Builder {
         };
         let uses: Vec<Vec<UseRange>> =
             templates.iter().map(|nodes| nodes.iter().map(&mut uses).collect()).collect();
-        let mut met = [0; Axis::ALL.len()];
+        let mut collectives = [0; Axis::ALL.len()];
         let mut added: Vec<OpId> = Vec::new();
         for call in &rank.calls {
-            let track = self.calls.len() as u32;
+            let call_id = CallId(self.calls.len() as u32);
             self.calls.push(CallTrack { rank: index, action: call.action });
-            self.segments.push(call.segment as u32);
+            self.segments.push(SegmentId(call.segment as u32));
             let microbatch = call.action.map_or(0, |action| action.microbatch);
             added.clear();
-            for (number, node) in (0..).zip(&templates[call.segment]) {
+            for (node_id, node) in (0..).map(NodeId).zip(&templates[call.segment]) {
+                let origin = Origin { call: call_id, node: node_id };
                 let timing = match node.action {
                     NodeAction::Local(time) => Timing::Takes(time),
-                    NodeAction::Meet(axis, time) => {
-                        let group = rank.groups[axis as usize].expect("only ranks of a group meet");
+                    NodeAction::Collective(axis, time) => {
+                        let group =
+                            rank.groups[axis as usize].expect("only members of a group communicate in it");
                         let members = program.groups[group].members.len();
-                        self.layout.meet(group, &mut met[axis as usize], members, time)
+                        self.layout.collective(group, &mut collectives[axis as usize], members, time)
                     }
                     NodeAction::Send { takes, .. } => Timing::Takes(takes),
                     // The send may not have been added yet; `finish` sets what the receive ends with.
@@ -298,10 +315,10 @@ impl Builder {
                 let graph = &mut self.layout.graph;
                 let before = graph.last_of(queues[node.stream as usize]);
                 let op = graph.add(queues[node.stream as usize], timing);
-                graph.set_uses(op, uses[call.segment][number as usize]);
-                self.origins.push(Origin { call: track, node: number });
+                graph.set_uses(op, uses[call.segment][origin.node]);
+                self.origins.push(origin);
                 for earlier in &node.after {
-                    graph.wait(op, added[*earlier as usize]);
+                    graph.wait(op, added[*earlier]);
                 }
                 added.push(op);
                 match node.action {
@@ -309,19 +326,19 @@ impl Builder {
                         let last = match delivery {
                             None => op,
                             Some(delivery) => {
-                                self.origins.push(Origin { call: track, node: number });
-                                let earlier = node.after.iter().map(|earlier| added[*earlier as usize]);
+                                self.origins.push(origin);
+                                let earlier = node.after.iter().map(|earlier| added[*earlier]);
                                 let ends = [index, rank.pipeline[to]];
                                 let queue = queues[Stream::Send as usize];
                                 self.layout.deliver(queue, ends, delivery, earlier.chain(before))
                             }
                         };
-                        let line = self.sends.entry((rank.pipeline[to], channel)).or_default();
-                        line.resize(line.len().max(microbatch + 1), None);
-                        line[microbatch] = Some(last);
+                        let route = self.sends.entry((rank.pipeline[to], channel)).or_default();
+                        route.resize(route.len().max(microbatch + 1), None);
+                        route[microbatch] = Some(last);
                     }
                     NodeAction::Receive(channel) => self.receives.push((op, (index, channel), microbatch)),
-                    NodeAction::Local(_) | NodeAction::Meet(..) => {}
+                    NodeAction::Local(_) | NodeAction::Collective(..) => {}
                 }
             }
         }
@@ -329,8 +346,8 @@ impl Builder {
 
     fn finish(self, templates: Vec<Vec<Vec<Node>>>) -> Flat {
         let mut graph = self.layout.graph;
-        for (receive, line, microbatch) in &self.receives {
-            let sends = self.sends.get(line).and_then(|sends| sends.get(*microbatch));
+        for (receive, route, microbatch) in &self.receives {
+            let sends = self.sends.get(route).and_then(|sends| sends.get(*microbatch));
             // A receive without a send ends with itself, that is never: the engine reports the deadlock.
             let send = sends.copied().flatten().unwrap_or(*receive);
             graph.set_timing(*receive, Timing::EndsWith(send));

@@ -1,7 +1,24 @@
 //! A segment with its durations, ready to be put into the engine's graph once for each call.
+//!
+//! With `Detail::Ops` each op is a node. With `Detail::Calls` ops of a rank that no outside node interrupts are joined. The
+//! forward of a stage whose all-reduce has one member in the program (the rank stands for its tensor group):
+//!
+//! ```text
+//! receive | aaaa                                    op  stream   after        node  stream   after
+//! compute |     nnqqqq      mmmmmm                  a   receive  -            0     receive  -
+//! layer   |           rrrrrr                        n   compute  a        ┐
+//! send    |                       ssss              q   compute  -        ├─► 1     compute  0
+//!                                                   r   layer    q        │
+//! n norm, q qkv, r all-reduce, m mlp                m   compute  r        ┘
+//! a, s activations in and out                       s   send     m            2     send     1
+//! ```
+//!
+//! Node 1 takes as long as n, q, r and m; `Inside` says that kernels run first, then the communication that they do not hide.
+//! If s waited for q rather than m, the run would be cut there: node 1 would be n and q, node 2 r and m, and s would wait for 1.
 
 use crate::costs::{Conditions, Cost, Costs, Delivery, Query, QueryWork};
-use crate::engine::{Graph, Load, Mixture, Timing, Use};
+use crate::engine::{Graph, Load, Mixture, OpId, Timing, Use};
+use crate::index::index;
 use serde::Serialize;
 use std::ops::Range;
 use trainwright_spec::collective::CollectiveKind;
@@ -17,10 +34,15 @@ use trainwright_timeline::timeline::Activity;
 pub enum Detail {
     /// Every op is an event: for reports and traces.
     Ops,
-    /// Ops that only wait for each other are one event: the same times for a fraction of the work. Spans tell compute
-    /// from communication but not single ops, and memory changes with calls, without temporaries. For ranking many
+    /// Ops that only wait for each other are one event: the same times for a fraction of the work. Spans distinguish
+    /// compute from communication but not single ops, and memory changes with calls, without temporaries. For ranking many
     /// plans, and for steps of millions of ops.
     Calls,
+}
+
+index! {
+    /// A node of a template.
+    pub(crate) NodeId
 }
 
 /// An op, or several in one.
@@ -33,7 +55,7 @@ pub(crate) struct Node {
     /// What it needs and takes of its rank's GPU while it does it.
     pub load: Load,
     /// Earlier nodes of the template that it waits for.
-    pub after: Vec<u32>,
+    pub after: Vec<NodeId>,
     /// Index in the segment of the op it is, or of the first it stands for.
     pub op: u32,
     /// What it keeps the rank busy with, if it is one op.
@@ -60,8 +82,8 @@ pub(crate) struct Inside {
 pub(crate) enum NodeAction {
     /// Runs by itself.
     Local(Picoseconds),
-    /// Meets the other members of the rank's group on an axis.
-    Meet(Axis, Picoseconds),
+    /// A collective with the other members of the rank's group on an axis.
+    Collective(Axis, Picoseconds),
     /// Sends to a pipeline rank.
     Send {
         channel: Channel,
@@ -75,8 +97,7 @@ pub(crate) enum NodeAction {
     Receive(Channel),
 }
 
-/// Costs that remember the kernels and collectives they were asked for: a program has few distinct ones, each thousands
-/// of times.
+/// Costs with a cache of kernels and collectives: a program has few distinct ones, each thousands of times.
 pub(crate) struct Remembered<'a, C> {
     costs: &'a C,
     by_op: bool,
@@ -107,7 +128,7 @@ impl<'a, C: Costs> Remembered<'a, C> {
         Self { costs, by_op, kernels: Vec::new(), collectives: Vec::new(), runs: Vec::new() }
     }
 
-    /// Whose costs these are.
+    /// The costs without the cache.
     pub fn costs(&self) -> &'a C {
         self.costs
     }
@@ -180,7 +201,7 @@ fn nodes<C: Costs>(
             stream: op.stream,
             action: action(program, rank, op, &cost),
             load: cost.load,
-            after: op.after.iter().map(|earlier| *earlier as u32).collect(),
+            after: op.after.iter().map(|earlier| NodeId(*earlier as u32)).collect(),
             op: index,
             activity: activity(&op.work),
             inside: None,
@@ -194,7 +215,7 @@ fn action(program: &Program, rank: &RankProgram, op: &Op, cost: &Cost) -> NodeAc
     let time = cost.time.into();
     match op.work {
         Work::Collective { axis, .. } => match rank.groups[axis as usize] {
-            Some(group) if program.groups[group].members.len() > 1 => NodeAction::Meet(axis, time),
+            Some(group) if program.groups[group].members.len() > 1 => NodeAction::Collective(axis, time),
             _ => NodeAction::Local(time),
         },
         Work::Send { channel, to, .. } => {
@@ -208,26 +229,24 @@ fn action(program: &Program, rank: &RankProgram, op: &Op, cost: &Cost) -> NodeAc
     }
 }
 
-/// Joins runs of local nodes on the compute and layer streams into pieces between the points where something else
-/// waits for them or they wait for something else.
+/// Joins runs of local nodes on the compute and layer streams into one node between the points where an outside node
+/// waits for them or they wait for one.
 ///
-/// Inside a run every start is fixed relative to the run's, because nothing outside delays it; what slows a piece as a
-/// whole slows what is in it, as if that were spread evenly over the piece. That holds if the run
-/// begins with a kernel, all its collectives wait for something in it, and both streams are idle when it begins: none
-/// is returned when a run has a collective that could start before it, or leaves the layer stream busy after its
-/// last kernel.
+/// Inside a run every start is fixed relative to the run's, because no outside node delays it; what slows a joined
+/// node slows all that is in it evenly. That holds if the run begins with a kernel, all its collectives wait for something
+/// in it, and both streams are idle when it begins: `None` if a run has a collective that could start before it, or leaves
+/// the layer stream busy after its last kernel.
 fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node>> {
     let mut watched = vec![false; nodes.len()];
     for node in nodes.iter().filter(|node| !is_local(node)) {
-        node.after.iter().for_each(|earlier| watched[*earlier as usize] = true);
+        node.after.iter().for_each(|earlier| watched[*earlier] = true);
     }
     let mut joined: Vec<Node> = Vec::new();
-    // The piece that a watched or outside node became.
-    let mut place = vec![0u32; nodes.len()];
+    // The joined node that ends with each watched node, and the copy of each outside one.
+    let mut place = vec![NodeId(0); nodes.len()];
     let mut first = 0;
     while first < nodes.len() {
-        let waits_outside =
-            |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier as usize]));
+        let waits_outside = |node: &Node| node.after.iter().any(|earlier| !is_local(&nodes[*earlier]));
         if !is_local(&nodes[first]) {
             keep(nodes, first, &mut place, &mut joined);
             first += 1;
@@ -254,12 +273,12 @@ fn coalesce(nodes: &[Node], slowed_runs: &mut Vec<SlowedRun>) -> Option<Vec<Node
             .collect();
         cuts.push((total, run.end));
         cuts.sort_unstable();
-        let outside = nodes[first].after.iter().filter(|earlier| !is_local(&nodes[**earlier as usize]));
-        let mut after: Vec<u32> = outside.map(|earlier| place[*earlier as usize]).collect();
+        let outside = nodes[first].after.iter().filter(|earlier| !is_local(&nodes[**earlier]));
+        let mut after: Vec<NodeId> = outside.map(|earlier| place[*earlier]).collect();
         let mut from = Picoseconds::ZERO;
         for (time, index) in cuts {
             if index < run.end {
-                place[index] = joined.len() as u32;
+                place[index] = NodeId(joined.len() as u32);
             }
             let (inside, load, evenness) = spent(from..time);
             joined.push(Node {
@@ -292,14 +311,14 @@ fn is_local(node: &Node) -> bool {
 }
 
 /// Takes an outside node over as it is.
-fn keep(nodes: &[Node], index: usize, place: &mut [u32], joined: &mut Vec<Node>) {
-    let after = nodes[index].after.iter().map(|earlier| place[*earlier as usize]).collect();
-    place[index] = joined.len() as u32;
+fn keep(nodes: &[Node], index: usize, place: &mut [NodeId], joined: &mut Vec<Node>) {
+    let after = nodes[index].after.iter().map(|earlier| place[*earlier]).collect();
+    place[index] = NodeId(joined.len() as u32);
     joined.push(Node { after, ..nodes[index].clone() });
 }
 
-/// How the local nodes of a run, each with its own window, spend a window of the run's time, what they do with the
-/// GPU meanwhile, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
+/// What the local nodes of a run, each with the window in which it runs, do in `window` of the run's time: how they spend
+/// it, their load of the GPU, and their evenness. While no kernel runs, a collective does: what else would the kernels wait for?
 fn inside<'a>(
     nodes: impl Iterator<Item = (&'a Node, &'a Range<Picoseconds>)>,
     window: Range<Picoseconds>,
@@ -308,8 +327,8 @@ fn inside<'a>(
     let (mut compute, mut communication) = (Picoseconds::ZERO, Picoseconds::ZERO);
     let mut axis = None;
     let mut mixture = Mixture::default();
-    for (node, own) in nodes {
-        let (start, end) = (own.start.max(window.start), own.end.min(window.end));
+    for (node, ran) in nodes {
+        let (start, end) = (ran.start.max(window.start), ran.end.min(window.end));
         if start < end {
             let length = (end - start).0 as f64;
             sum += length;
@@ -343,8 +362,8 @@ pub(crate) fn activity(work: &Work) -> Activity {
     }
 }
 
-/// When each local node of a run starts and ends, counted from the run's start; none if the layer stream could start
-/// before the run or ends last.
+/// When each local node of a run starts and ends, counted from the run's start; `None` if the layer stream could
+/// start before the run or ends last.
 fn local_windows(
     nodes: &[Node],
     run: Range<usize>,
@@ -356,7 +375,7 @@ fn local_windows(
     for index in run.clone().filter(|index| is_local(&nodes[*index])) {
         let node = &nodes[index];
         let NodeAction::Local(time) = node.action else { continue };
-        let mut waited = node.after.iter().filter(|earlier| run.contains(&(**earlier as usize))).peekable();
+        let mut waited = node.after.iter().filter(|earlier| run.contains(&usize::from(**earlier))).peekable();
         if node.stream == Stream::Layer && waited.peek().is_none() {
             return None;
         }
@@ -364,21 +383,22 @@ fn local_windows(
             Stream::Compute => (&mut compute, tensor),
             _ => (&mut tensor, compute),
         };
-        let ready = waited.map(|earlier| windows[*earlier as usize - run.start].end).fold(*stream, Ord::max);
+        let ready =
+            waited.map(|earlier| windows[usize::from(*earlier) - run.start].end).fold(*stream, Ord::max);
         overlap |= ready < other && time > Picoseconds::ZERO;
         *stream = ready + time;
         windows[index - run.start] = ready..*stream;
     }
     if overlap {
-        // What is not local has no part in it, only its place.
-        let alike = |one: &Node, other: &Node| match is_local(one) {
+        // Of nodes that are not local only the positions matter.
+        let same = |one: &Node, other: &Node| match is_local(one) {
             true => one == other,
             false => !is_local(other),
         };
         let known = slowed_runs.iter().rev().find(|known| {
             known.first == run.start
                 && known.nodes.len() == run.len()
-                && known.nodes.iter().zip(&nodes[run.clone()]).all(|(one, other)| alike(one, other))
+                && known.nodes.iter().zip(&nodes[run.clone()]).all(|(one, other)| same(one, other))
         });
         windows = match known {
             Some(known) => known.windows.clone(),
@@ -409,15 +429,13 @@ fn slowed_windows(nodes: &[Node], run: Range<usize>) -> Vec<Range<Picoseconds>> 
         let op = graph.add(queues[usize::from(node.stream != Stream::Compute)], Timing::Takes(time));
         let uses = graph.add_uses(&[Use { device: 0, load: node.load, thread: None }]);
         graph.set_uses(op, uses);
-        let earlier = node.after.iter().filter_map(|earlier| (*earlier as usize).checked_sub(run.start));
+        let earlier = node.after.iter().filter_map(|earlier| usize::from(*earlier).checked_sub(run.start));
         earlier.filter_map(|earlier| ops[earlier]).for_each(|earlier| graph.wait(op, earlier));
         ops[index - run.start] = Some(op);
     }
     let outcome = graph.run().expect("ops wait for earlier ones only");
-    let window = |op: &Option<u32>| {
-        op.map_or(Picoseconds::ZERO..Picoseconds::ZERO, |op| {
-            outcome.started[op as usize]..outcome.ended[op as usize]
-        })
+    let window = |op: &Option<OpId>| {
+        op.map_or(Picoseconds::ZERO..Picoseconds::ZERO, |op| outcome.started[op]..outcome.ended[op])
     };
     ops.iter().map(window).collect()
 }

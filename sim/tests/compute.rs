@@ -6,7 +6,7 @@ use trainwright_spec::catalog;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Bytes, Seconds};
 
@@ -40,7 +40,7 @@ fn round_gpu() -> Gpu {
 }
 
 fn attention(direction: Direction, batch: usize, tokens: usize, mask: Mask) -> Kernel {
-    Kernel::FusedAttention {
+    Kernel::FusedAttention(FusedAttention {
         direction,
         batch,
         heads: 1,
@@ -52,7 +52,7 @@ fn attention(direction: Direction, batch: usize, tokens: usize, mask: Mask) -> K
         mask,
         precision: Precision::Bf16,
         version: FlashVersion::Best,
-    }
+    })
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn between_measured_shapes_a_table_is_nearer_than_the_forecast() {
         if errors[0].is_empty() {
             continue;
         }
-        all.iter_mut().zip(&errors).for_each(|(all, own)| all.extend(own));
+        all.iter_mut().zip(&errors).for_each(|(all, of_table)| all.extend(of_table));
         let rows = errors[0].len();
         let [forecast, table] = errors.each_mut().map(|errors| median(errors));
         println!("{:16} {rows:4} rows: forecast {forecast:.1} %, table {table:.1} %", plain.name);

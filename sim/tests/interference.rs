@@ -6,7 +6,7 @@
 //! cluster say from the catalog: channels from logs, bytes from the volume of the ring. That what is left of
 //! multiprocessors and of memory bandwidth multiply was seen in the A100 rows of one node; V100 and L4 had no say in it.
 //!
-//! Programs have no host copies, so what those take is said here. In the A100 rows they run beside kernels without
+//! Programs have no host copies, so what those take is said here. In the A100 rows they run at the same time as kernels without
 //! slowing them, and share their way with what the NICs bring (the AWS nodes' NICs and GPUs sit on the same PCIe
 //! switches): `HOST_PATH`. In the V100 and L4 rows each copy takes its time alone before anything else starts: the
 //! measuring program's host tensors are not pinned there (a division makes pageable ones of them), so its calls return
@@ -146,7 +146,7 @@ impl Compared {
 const TODAY: [(&str, f64, f64); 3] =
     [("A100-SXM4-40GB", 1.0, 14.0), ("L4", 1.5, 6.5), ("V100-SXM2-16GB", 3.1, 7.8)];
 
-/// Rows of a matrix product beside an all-gather and nothing else, and the median of their error that we have today, in
+/// Rows of a matrix product during an all-gather and nothing else, and the median of their error that we have today, in
 /// percent: what training does most, and what the README says.
 const GEMM_AND_GATHER: [(&str, usize, f64); 3] =
     [("A100-SXM4-40GB", 36, 0.4), ("L4", 16, 3.7), ("V100-SXM2-16GB", 36, 4.0)];

@@ -173,7 +173,7 @@ fn peak_held(timeline: &Timeline, rank: u32) -> f64 {
     held.fold(0.0, f64::max)
 }
 
-fn near(value: f64, expected: f64, case: &str) {
+fn assert_close(value: f64, expected: f64, case: &str) {
     assert!((value - expected).abs() < 1e-6, "{case}: {value}, not {expected}");
 }
 
@@ -186,9 +186,9 @@ fn gpipe_and_1f1b_idle_p_minus_1_of_m_plus_p_minus_1() {
                 let (p, m) = (ranks as f64, microbatches as f64);
                 let case = format!("{name} p = {ranks}, m = {microbatches}");
                 let (bubble, peaks) = measure(schedule(name).unwrap(), shape);
-                near(bubble, (p - 1.0) / (m + p - 1.0), &case);
+                assert_close(bubble, (p - 1.0) / (m + p - 1.0), &case);
                 for (rank, peak) in peaks.iter().enumerate() {
-                    near(*peak, if name == "gpipe" { m } else { m.min(p - rank as f64) }, &case);
+                    assert_close(*peak, if name == "gpipe" { m } else { m.min(p - rank as f64) }, &case);
                 }
             }
         }
@@ -204,14 +204,14 @@ fn interleaving_divides_the_bubble_by_the_virtual_stages() {
                 let (m, v) = (shape.microbatches as f64, virtual_stages as f64);
                 let case = format!("{shape:?}");
                 let (bubble, peaks) = measure(schedule("interleaved").unwrap(), shape);
-                // A rank idles for (p − 1)/v microbatches beside its m microbatches of work.
+                // A rank idles for (p − 1)/v microbatches and works for m.
                 let idle = (ranks as f64 - 1.0) / v;
-                near(bubble, idle / (m + idle), &case);
+                assert_close(bubble, idle / (m + idle), &case);
                 for (rank, peak) in peaks.iter().enumerate() {
                     let all = shape.microbatches * virtual_stages;
                     let warm_up = 2 * (ranks - rank - 1) + (virtual_stages - 1) * ranks;
                     let chunks = if groups == 1 { all } else { all.min(warm_up + 1) };
-                    near(*peak, chunks as f64 / v, &case);
+                    assert_close(*peak, chunks as f64 / v, &case);
                 }
             }
         }
@@ -257,9 +257,9 @@ fn every_schedule_is_simulated_as_the_ideal_run_has_it() {
                     // Programs run joint passes one after the other.
                     let lists = ActionLists::from_iter(schedule.lists(shape).ranks);
                     let run = ideal::run(&lists, &Times::equal(shape, PassTimes::unit())).unwrap();
-                    near(Seconds::from(timeline.duration).get(), run.makespan.get(), &case);
+                    assert_close(Seconds::from(timeline.duration).get(), run.makespan.get(), &case);
                     for (rank, peak) in run.peak.iter().enumerate() {
-                        near(peak_held(&timeline, rank as u32), peak / virtual_stages as f64, &case);
+                        assert_close(peak_held(&timeline, rank as u32), peak / virtual_stages as f64, &case);
                     }
                 }
             }
@@ -391,9 +391,9 @@ fn unsteady_ops_keep_their_mean_and_make_ranks_wait() {
     let program = unit_program(schedule("1f1b").unwrap(), shape);
     let run =
         |jitter| simulate(&program, &UnitCosts { jitter, ..UnitCosts::default() }, Detail::Ops).unwrap();
-    let steady = run(&[]);
-    assert_eq!(Seconds::from(steady.duration), Seconds::new(195.0));
-    assert_eq!(run(&[1.0]), steady);
+    let without_jitter = run(&[]);
+    assert_eq!(Seconds::from(without_jitter.duration), Seconds::new(195.0));
+    assert_eq!(run(&[1.0]), without_jitter);
     let unsteady = run(&[0.5, 1.5]);
     assert_eq!(run(&[0.5, 1.5]), unsteady, "the same program has the same times");
     // Forward takes 0.5 or 1.5 s and backward 1 or 3 s. Of 192 s the standard deviation is √(64 (0.25 + 1)) = 9 s.
@@ -435,15 +435,15 @@ fn a_sender_that_has_given_a_message_away_goes_on() {
         )
         .unwrap();
         let ends = [0, 1].map(|rank| {
-            let own =
+            let of_rank =
                 timeline.spans.iter().filter(|span| span.rank == rank && span.activity != Activity::Wait);
-            own.map(|span| Seconds::from(span.end).get()).collect::<Vec<f64>>()
+            of_rank.map(|span| Seconds::from(span.end).get()).collect::<Vec<f64>>()
         });
         assert_eq!(ends, expected.map(|ends| ends.to_vec()));
     };
     // The second message has to wait until the first one is through, at 11.
     check(Some(1.0), [0.0; 2], [[1.0, 2.0, 3.0, 4.0], [11.0, 12.0, 21.0, 22.0]]);
-    // Who waits for the end of each sends the second one from 12 on.
+    // A sender that waits for the end of each sends the second one from 12 on.
     check(None, [0.0; 2], [[1.0, 11.0, 12.0, 22.0], [11.0, 12.0, 22.0, 23.0]]);
     // Beside a message that takes half of the cores, a kernel that has use for all of them takes twice as long.
     check(Some(1.0), [1.0, 0.5], [[1.0, 2.0, 4.0, 5.0], [11.0, 13.0, 21.0, 22.0]]);
@@ -512,14 +512,14 @@ fn ranks_that_outnumber_cores_take_turns() {
         )
         .unwrap();
         for (rank, ends) in (0..).zip(expected) {
-            let own =
+            let of_rank =
                 timeline.spans.iter().filter(|span| span.rank == rank && span.activity == Activity::Compute);
-            let found: Vec<f64> = own.map(|span| Seconds::from(span.end).get()).collect();
+            let found: Vec<f64> = of_rank.map(|span| Seconds::from(span.end).get()).collect();
             assert_eq!(found, ends, "{cores} cores, rank {rank}");
         }
     };
     // Ops take 1 s. The third rank waits for the first one's core, in slices of two ops.
     check(2, [[1.0, 2.0, 5.0], [1.0, 2.0, 3.0], [3.0, 4.0, 6.0]]);
-    // With three cores nobody takes turns; that each wants half of them is shared at every moment.
+    // With three cores nobody takes turns: threads that each want half of them share them all the time.
     check(3, [[1.5, 3.0, 4.5]; 3]);
 }

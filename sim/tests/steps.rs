@@ -75,13 +75,13 @@ fn inside_a_node_by_hand() {
     check((&HalvingDoubling, AllReduce), flat, &four, &topology, 4.0 + 2.0 * (200.0 + 100.0));
     // Three send all to rank 0 through its one way in, and get all from its one way out.
     check((&ParameterServer, AllReduce), flat, &four, &topology, 2.0 * (1.0 + 3.0 * 400.0));
-    // Each of three quarters to its own peer, at once or one after the other: 3/4 of 400 µs either way.
+    // Each of three quarters to another peer, at once or one after the other: 3/4 of 400 µs either way.
     check((&Direct, AllToAll), flat, &four, &topology, 1.0 + 300.0);
     check((&Pairwise, AllToAll), flat, &four, &topology, 3.0 * (1.0 + 100.0));
     check((&Direct, SendReceive), flat, &four, &topology, 1.0 + 400.0);
     // Two rounds, the second from two ranks at once.
     check((&BinomialTree, Broadcast), flat, &four, &topology, 2.0 * (1.0 + 400.0));
-    // To the switch, a quarter of the sum from it, that quarter back to it, and the whole to all; what comes from a
+    // To the switch, a quarter of the sum from it, that quarter back to it, and the sum to all; what comes from a
     // switch adds no latency.
     let layout = Layout::new(4, 4, 1).unwrap();
     check((&InSwitch, AllReduce), layout, &four, &topology, 401.0 + 100.0 + 101.0 + 400.0);
@@ -109,7 +109,7 @@ fn between_nodes_by_hand() {
     check((&CollNet, AllReduce), layout, &one, &topology, 301.0 + 1010.0 + 1000.0 + 301.0);
 }
 
-/// The narrow way out of a pod is shared by all who want it.
+/// All flows out of a pod share its narrow uplinks.
 #[test]
 fn groups_side_by_side_share_uplinks() {
     // Pods of two nodes; 2 × 40 GB/s of NICs on an uplink of 20 GB/s.
@@ -134,12 +134,12 @@ fn every_algorithm_folds_to_the_same_time() {
             ALGORITHMS.iter().flat_map(|algorithm| CollectiveKind::ALL.map(|kind| (*algorithm, kind)))
         {
             // Whole nodes; then two ranks of every node twice, side by side.
-            let whole = (Layout::new(32, 4, 2).unwrap(), channels(&(0..32).collect::<Vec<_>>(), 4));
+            let one_group = (Layout::new(32, 4, 2).unwrap(), channels(&(0..32).collect::<Vec<_>>(), 4));
             let pairs = |first: usize| {
                 (0..8usize).flat_map(|node| [4 * node + first, 4 * node + first + 1]).collect()
             };
             let halves = (Layout::new(16, 2, 3).unwrap(), vec![pairs(0), pairs(2)]);
-            for (layout, groups) in [whole, halves] {
+            for (layout, groups) in [one_group, halves] {
                 if algorithm.steps(kind, layout).is_some() {
                     // Asserts that both are equal.
                     assert!(time((algorithm, kind), layout, 8.0, &groups, &topology).unwrap() > 0.0);
@@ -162,7 +162,7 @@ fn an_algorithm_needs_its_switches() {
     assert_eq!(error.to_string(), "GPU 0 is not joined to switches of its node, which the algorithm needs");
 }
 
-/// What `algorithm` takes over whole nodes of `cluster`.
+/// The time of `algorithm` over all GPUs of `cluster`.
 fn lists(algorithm: &dyn Algorithm, kind: CollectiveKind, cluster: &Cluster) -> Result<Lists, StepsError> {
     let ranks = [(0..cluster.gpus()).collect()];
     let groups = Groups { algorithm, kind, ranks: &ranks, per_node: cluster.node.gpus.value };
@@ -205,10 +205,15 @@ fn costs_hold_for_every_size() {
         let run = |bytes| SideBySide { steps: &steps, bytes, groups: &groups, overhead: Seconds::new(1e-6) };
         let costs = run(Bytes::GIB).costs(&topology, Folding::Folded).unwrap();
         for bytes in [8.0, 1e5, 1e8, 1e11].map(Bytes::new) {
-            let (scaled, own) = (costs.time(bytes), run(bytes).time(&topology, Folding::Folded).unwrap());
+            let (scaled, run_anew) =
+                (costs.time(bytes), run(bytes).time(&topology, Folding::Folded).unwrap());
             // A run rounds every flow to a picosecond.
-            let off = (scaled.get() - own.get()).abs();
-            assert!(off <= 1e-6 * own.get(), "{} of {bytes:?}: {scaled} for {own}", algorithm.name());
+            let off = (scaled.get() - run_anew.get()).abs();
+            assert!(
+                off <= 1e-6 * run_anew.get(),
+                "{} of {bytes:?}: {scaled} for {run_anew}",
+                algorithm.name()
+            );
         }
     }
 }

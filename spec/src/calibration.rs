@@ -1,4 +1,4 @@
-//! Factors on the few numbers of the catalog that measurements of whole steps may correct, and how far forecasts are
+//! Factors on the few numbers of the catalog that measured step times may correct, and how far forecasts are
 //! off with them.
 //!
 //! ```toml
@@ -28,9 +28,9 @@ pub struct Parameter {
     /// Name in the catalog.
     #[serde(default)]
     pub name: String,
-    /// What it is.
+    /// The parameter.
     pub meaning: String,
-    /// What has one of its own.
+    /// The kind of entry that has a factor of its own.
     pub of: Owner,
     /// The least factor that is physical.
     pub low: f64,
@@ -40,7 +40,7 @@ pub struct Parameter {
     pub source: String,
 }
 
-/// What a parameter belongs to: never a model, a paper or a row.
+/// The kind of entry that a parameter belongs to: never a model, a paper or a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
@@ -56,9 +56,9 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// What it is from.
+    /// Its source.
     pub source: String,
-    /// The band of step times; none if nobody looked.
+    /// The band of step times; `None` if there were no measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub band: Option<Band>,
     /// The factors; what is not named has 1.
@@ -145,7 +145,7 @@ impl Parameter {
         &PARAMETERS
     }
 
-    /// What has this parameter where `stack` runs on `cluster`; none if nothing has.
+    /// The entry that has this parameter when `stack` runs on `cluster`; `None` if there is no such entry.
     pub fn owner(&self, cluster: &Cluster, stack: &Stack) -> Option<String> {
         match self.of {
             Owner::Generation => Some(cluster.node.gpu.generation.name().into()),
@@ -214,7 +214,7 @@ impl Calibration {
     }
 }
 
-/// Multiplies what the parameter stands for; parts of a whole stay below it.
+/// Multiplies the number that the parameter stands for; fractions stay at most 1.
 fn multiply((cluster, stack): (&mut Cluster, &mut Stack), parameter: &str, factor: f64) {
     let part = |part: &mut Sourced<f64>| part.value = (part.value * factor).min(1.0);
     let achieved = &mut cluster.node.gpu.achieved;

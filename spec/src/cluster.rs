@@ -49,7 +49,7 @@ pub struct Cluster {
     pub name: String,
     /// How many nodes, those of other kinds counted.
     pub nodes: usize,
-    /// What joins the nodes beyond their NICs.
+    /// The network between the NICs of the nodes.
     pub fabric: Fabric,
     /// The version of NCCL by which its collectives are chosen; left out: the newest of the catalog.
     #[serde(default)]
@@ -82,16 +82,16 @@ pub struct Node {
     pub name: String,
     /// GPUs in it.
     pub gpus: Sourced<usize>,
-    /// What joins the GPUs to each other.
+    /// The links between the GPUs of a node.
     pub interconnect: Interconnect,
     /// PCIe and its host bridges, which carry what the interconnect cannot: between GPUs that no chain of its links
-    /// joins, or a ring for which it lacks links. None where nobody described it.
+    /// joins, or a ring for which it lacks links. `None` if it is not described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Interconnect>,
-    /// What joins the node to the fabric; none in a machine that stands alone.
+    /// The network cards that join the node to the fabric; `None` in a machine that stands alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<Nics>,
-    /// What it has beside its GPUs; none where nobody described it.
+    /// Its processors, host memory and drives; `None` if they are not described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors: Option<Processors>,
     /// Cores that the ranks compute on where they are threads of its processors and no GPUs; left out: each rank has a
@@ -106,12 +106,12 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interconnect {
-    /// What it is: `nvlink3-nvswitch`, `pcie4`, …; for people, no cost reads it.
+    /// Its kind: `nvlink3-nvswitch`, `pcie4`, …; for people, no cost reads it.
     pub kind: String,
     /// Which GPUs its links join.
     #[serde(default)]
     pub wiring: Wiring,
-    /// What its steps cost the library that does collectives.
+    /// The kind of link as the library of collectives sees it, which sets the costs of its steps.
     #[serde(default)]
     pub transport: Transport,
     /// Rings as they were measured; left out: as `wiring` says.
@@ -119,7 +119,7 @@ pub struct Interconnect {
     pub rings: Option<Rings>,
     /// Published bandwidth of all of one GPU's links together, in one direction.
     pub bandwidth: Sourced<BytesPerSecond>,
-    /// Links that a GPU has, each with an equal part of `bandwidth`; left out: as many as the wiring uses. Only for
+    /// Links that a GPU has, each with an equal part of `bandwidth`; left out: the number that the wiring uses. Only for
     /// GPUs with links that the wiring leaves open, as those of a TPU do that lead out of its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<Sourced<usize>>,
@@ -127,7 +127,7 @@ pub struct Interconnect {
     pub efficiency: Sourced<f64>,
     /// Time of one step of a ring with an empty message and the Simple protocol.
     pub latency: Sourced<Seconds>,
-    /// Time by which the pieces of a message of medium size fill the links: d in T = V + 2 √(d V), V the time of
+    /// Time by which the chunks of a message of medium size fill the links: d in T = V + 2 √(d V), V the time of
     /// its transfer alone. Left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ramp: Option<Sourced<Seconds>>,
@@ -135,12 +135,12 @@ pub struct Interconnect {
     /// other's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staging: Option<Sourced<BytesPerSecond>>,
-    /// All-reduce inside the switches; none where they cannot (no switch, or older than NVLink 4).
+    /// All-reduce inside the switches; `None` if they cannot (no switch, or older than NVLink 4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_switch: Option<InSwitchReduction>,
 }
 
-/// What a link between GPUs is to the library that does collectives.
+/// The kind of a link between GPUs as the library of collectives sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -156,7 +156,7 @@ pub enum Transport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InSwitchReduction {
-    /// The part of the interconnect's bandwidth at which each GPU sends and receives the whole tensor, 0 to 1.
+    /// The part of the interconnect's bandwidth at which each GPU sends and receives the full tensor, 0 to 1.
     pub efficiency: Sourced<f64>,
     /// Time of an all-reduce of an empty message in one node.
     pub latency: Sourced<Seconds>,
@@ -169,7 +169,7 @@ pub struct InSwitchReduction {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nics {
-    /// What they are: `infiniband-hdr`, `efa-v2`, …; for people, no cost reads it.
+    /// Their kind: `infiniband-hdr`, `efa-v2`, …; for people, no cost reads it.
     pub kind: String,
     /// How many, not counting those for storage and management.
     pub count: Sourced<usize>,
@@ -180,10 +180,10 @@ pub struct Nics {
     pub ordered: bool,
     /// The part of it that large collectives reach, 0 to 1.
     pub efficiency: Sourced<f64>,
-    /// What NICs and fabric add to each step of a collective beside the library's own part; twice with the Simple
+    /// Time that NICs and fabric add to the library's part of each step of a collective; twice with the Simple
     /// protocol on Ampere and older GPUs, whose receiver also flushes.
     pub latency: Sourced<Seconds>,
-    /// The latency that their driver tells NCCL, which counts with it when it chooses; left out: it tells none.
+    /// The latency that their driver reports to NCCL, which counts with it when it chooses; left out: it reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_latency: Option<Sourced<Seconds>>,
     /// Time of the host's thread for each message of an all-to-all to another node; left out: none.
@@ -192,10 +192,10 @@ pub struct Nics {
     /// Time by which the messages of an all-to-all fill the NICs, as an interconnect's `ramp`; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange_ramp: Option<Sourced<Seconds>>,
-    /// What one channel of a send-receive carries to another node; left out: all of a GPU's share of the NICs.
+    /// Bandwidth of one channel of a send-receive to another node; left out: all of a GPU's share of the NICs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_bandwidth: Option<Sourced<BytesPerSecond>>,
-    /// What a traffic shaper lets through at once after a pause, before it holds what follows to the bandwidth: the depth
+    /// Bytes that a traffic shaper lets through at once after a pause, before it holds what follows to the bandwidth: the depth
     /// of its token bucket; left out: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Sourced<Bytes>>,
@@ -227,12 +227,12 @@ pub struct Gpu {
     pub peak: BTreeMap<Precision, Sourced<FlopsPerSecond>>,
     /// Streaming multiprocessors, or compute units.
     pub multiprocessors: Sourced<usize>,
-    /// What it draws at most; none where nobody says. Only the energy of a run is computed from it.
+    /// The most power it draws; `None` if its source does not say. Only the energy of a run is computed from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<Sourced<Watts>>,
-    /// What kernels reach of the published figures.
+    /// The fractions of the published figures that kernels reach.
     pub achieved: Achieved,
-    /// What communication takes of it from kernels that run at the same time; without it no multiprocessors.
+    /// The multiprocessors that communication takes from kernels that run at the same time; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication: Option<Communication>,
     /// Kernels that were measured on it; where there are none, times follow from its figures.
@@ -240,7 +240,7 @@ pub struct Gpu {
     pub profile: Option<DeviceProfile>,
 }
 
-/// What the kernels of collectives and messages hold of a GPU from their start to their end.
+/// The multiprocessors that kernels of collectives and messages hold from their start to their end.
 ///
 /// A channel is one thread block, which has a multiprocessor to itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -252,7 +252,7 @@ pub struct Communication {
     pub channels_per_nic: Sourced<usize>,
 }
 
-/// What well-tuned kernels reach of a GPU's published figures.
+/// The fractions of a GPU's published figures that well-tuned kernels reach.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Achieved {
@@ -271,10 +271,10 @@ pub struct Achieved {
     pub reduction: Sourced<f64>,
     /// Time from one kernel's end to the next one's start when the queue is full, plus its ramp up and down.
     pub kernel_overhead: Sourced<Seconds>,
-    /// Time from the call of a collective to its first step, beside the library's own part; left out: none.
+    /// Time from the call of a collective to its first step, without the library's part; left out: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective_start: Option<Sourced<Seconds>>,
-    /// What given generations of fused attention reach, of which the figures above are the best.
+    /// The fractions that given generations of fused attention reach, of which the figures above are the best.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attention: BTreeMap<FlashVersion, AttentionReached>,
 }
@@ -290,14 +290,14 @@ pub struct AttentionReached {
 }
 
 impl Interconnect {
-    /// What large collectives reach over all of one GPU's links together.
+    /// Bandwidth of large collectives over all of one GPU's links together.
     pub fn achieved(&self) -> BytesPerSecond {
         self.bandwidth.value * self.efficiency.value
     }
 }
 
 impl Nics {
-    /// What large collectives reach over all of a node's cards together.
+    /// Bandwidth of large collectives over all of a node's cards together.
     pub fn achieved(&self) -> BytesPerSecond {
         self.bandwidth.value * self.efficiency.value * self.count.value as f64
     }

@@ -1,4 +1,4 @@
-//! Collectives as lists of steps: who sends which part of the tensor to whom.
+//! Collectives as lists of steps: which rank sends which part of the tensor to which other.
 //!
 //! ```text
 //! kind + Layout ─► an Algorithm of ALGORITHMS ─► Steps ─┬─► a simulator times the list
@@ -64,7 +64,7 @@ pub trait Algorithm: Sync {
     /// The name in tables and arguments.
     fn name(&self) -> &'static str;
 
-    /// Who sends what to whom; none where the algorithm cannot do this kind over this layout.
+    /// The transfers of each step; `None` if the algorithm cannot do this kind over this layout.
     fn steps(&self, kind: CollectiveKind, layout: Layout) -> Option<Steps>;
 }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! All but attention sees each token by itself: norms, products and the loss run on the tokens that a rank has. In
-//! attention every query meets the keys of other ranks; a scheme says which of queries, keys and values travel, and
+//! attention every query needs the keys of other ranks; a scheme says which of queries, keys and values travel, and
 //! which tiles of the scores each rank computes. A scheme is data: nothing here knows kernels, bytes, links or time.
 //!
 //! Ring attention among four ranks, forward. While a rank computes with the keys and values that it has, the next
@@ -92,11 +92,11 @@ impl SharedAttention {
 pub enum Step {
     /// Something travels.
     Exchange(Exchange),
-    /// Attention of some queries to some keys, from scores to values: forward, or its whole backward.
+    /// Attention of some queries to some keys, from scores to values: forward, or all of its backward.
     Attend(Tile),
     /// A product for each sequence and head, (m × k) · (k × n), for schemes that store the scores.
     Product {
-        /// What is multiplied with the scores: `keys` or `values`.
+        /// The operand that is multiplied with the scores: `keys` or `values`.
         with: &'static str,
         /// m, n, k.
         size: [usize; 3],
@@ -127,15 +127,15 @@ pub enum Step {
 pub struct Exchange {
     /// The name of the op.
     pub what: &'static str,
-    /// What travels.
+    /// The tensors that travel.
     pub travels: Travels,
     /// Which collective.
     pub kind: CollectiveKind,
     /// Over which ranks.
     pub axis: Axis,
-    /// Elements of the whole tensor, as `CollectiveKind` counts them.
+    /// Elements of the full tensor, as `CollectiveKind` counts them.
     pub elements: usize,
-    /// Whether it runs beside the next step.
+    /// Whether it overlaps the next step.
     pub beside_next: bool,
 }
 
@@ -152,7 +152,7 @@ pub struct Tile {
     pub keys: usize,
     /// Which of them a query sees.
     pub mask: Mask,
-    /// Elements of buffers held meanwhile, beside its operands and results.
+    /// Elements of buffers held meanwhile, without its operands and results.
     pub held: usize,
 }
 
@@ -170,7 +170,7 @@ pub struct Volume {
 pub struct Refusal {
     /// The plan's key with the wrong value.
     pub key: &'static str,
-    /// What is allowed.
+    /// The allowed values.
     pub allowed: String,
 }
 
@@ -185,7 +185,7 @@ pub trait ContextScheme: fmt::Debug + Sync {
     /// Where it is from.
     fn source(&self) -> &'static str;
 
-    /// What each rank sends, in symbols: for `show context-schemes`.
+    /// The elements that each rank sends, in symbols: for `show context-schemes`.
     fn formula(&self) -> &'static str;
 
     /// Whether the scheme can share this layer, computed with this kernel.
@@ -205,12 +205,12 @@ pub trait ContextScheme: fmt::Debug + Sync {
         layer.dealt(layer.ranks / layer.inner, rank)
     }
 
-    /// Elements that forward keeps for backward, beside the scores or their statistics and a rank's own outputs.
+    /// Elements that forward keeps for backward, without the scores or their statistics and a rank's own outputs.
     fn kept(&self, layer: &SharedAttention) -> usize {
         layer.inputs()
     }
 
-    /// What a rank sends, in closed form.
+    /// The elements that a rank sends, in closed form.
     fn volume(&self, layer: &SharedAttention) -> Volume;
 }
 
@@ -269,12 +269,12 @@ impl SharedAttention {
         self.query() + self.key() + self.value()
     }
 
-    /// Scores of all heads of a rank, masked-out ones too: as many under every scheme.
+    /// Scores of all heads of a rank, masked-out ones too: the same under every scheme.
     pub fn scores(&self) -> usize {
         self.batch * self.heads * self.own_sequence() * self.sequence
     }
 
-    /// Queries of all heads of a rank: as many under every scheme.
+    /// Queries of all heads of a rank: the same under every scheme.
     pub fn rows(&self) -> usize {
         self.batch * self.heads * self.own_sequence()
     }
@@ -288,21 +288,21 @@ impl SharedAttention {
         }
     }
 
-    /// What a rank has of each sequence if so many sets of neighbouring ranks have equal parts: with a causal mask and
-    /// several sets the i-th part from the beginning and the i-th from the end. Each rank of a set has an equal piece
+    /// The positions of each sequence that a rank has if `sets` sets of neighbouring ranks have equal parts: with a causal mask and
+    /// several sets the i-th part from the beginning and the i-th from the end. Each rank of a set has an equal slice
     /// of each of its parts.
     fn dealt(&self, sets: usize, rank: usize) -> Vec<Range<usize>> {
         let inner = self.ranks / sets;
         let (set, place) = (rank / inner, rank % inner);
         let balanced = sets > 1 && self.mask != Mask::Full;
         let parts = if balanced { 2 * sets } else { sets };
-        let own = std::iter::once(set).chain(balanced.then(|| parts - 1 - set));
-        let (length, piece) = (self.sequence / parts, self.sequence / parts / inner);
-        own.map(|part| part * length + place * piece).map(|first| first..first + piece).collect()
+        let parts_of_set = std::iter::once(set).chain(balanced.then(|| parts - 1 - set));
+        let (length, slice) = (self.sequence / parts, self.sequence / parts / inner);
+        parts_of_set.map(|part| part * length + place * slice).map(|first| first..first + slice).collect()
     }
 
     /// Whether the ranks can have equal parts of each sequence: with a causal mask two each, the i-th from the
-    /// beginning and the i-th from the end, so that all see as many keys.
+    /// beginning and the i-th from the end, so that all see the same number of keys.
     fn divides_sequence(&self) -> Result<(), Refusal> {
         let (parts, what) = match self.mask {
             Mask::Causal | Mask::Window(_) if self.ranks > 1 => {

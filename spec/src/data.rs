@@ -37,10 +37,10 @@ pub trait DataScheme: Sync {
     /// Where it is from.
     fn source(&self) -> &'static str;
 
-    /// What is divided.
+    /// The parts of the state that are divided.
     fn divides(&self) -> Divided;
 
-    /// When whole weights are given up, unless the plan says otherwise; of no account where weights are not divided.
+    /// When gathered weights are freed, unless the plan says otherwise; without effect if weights are not divided.
     fn reshard(&self) -> Reshard {
         Reshard::AfterForward
     }
@@ -71,11 +71,11 @@ pub trait DataScheme: Sync {
         Ok(())
     }
 
-    /// What a rank sends in a step, in closed form.
+    /// The bytes that a rank sends in a step, in closed form.
     fn volume(&self, step: &StepSizes) -> Volume;
 }
 
-/// What of the training state each rank holds only a part of. Each includes those before it.
+/// The training state that each rank holds only a part of. Each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Divided {
     /// Nothing.
@@ -119,7 +119,7 @@ pub enum Exchange {
     Servers,
 }
 
-/// Choices of a plan beside the scheme's name; what is left out is as the scheme does it.
+/// Choices of a plan in addition to the scheme's name; the scheme has a default for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataOptions {
@@ -145,7 +145,7 @@ impl DataOptions {
     }
 }
 
-/// What `DataScheme::check` looks at.
+/// The part of a plan that `DataScheme::check` reads.
 #[derive(Debug, Clone, Copy)]
 pub struct DataChoices {
     /// The plan's.
@@ -154,7 +154,7 @@ pub struct DataChoices {
     pub shard: Option<usize>,
 }
 
-/// What the volume of a step depends on.
+/// The sizes that the volume of a step depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepSizes {
     /// Weights of a rank before they are divided, Ψ_w.
@@ -175,7 +175,7 @@ pub struct StepSizes {
     pub servers: usize,
 }
 
-/// What a rank sends in a step, collectives done by rings.
+/// The bytes that a rank sends in a step if collectives are rings.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Volume {
     /// Gathering weights.
@@ -235,7 +235,7 @@ impl StepSizes {
     }
 
     /// Volume of a scheme that divides nothing: V = R 2 (d − 1)/d Ψ_g with d = s r ranks, R reductions in a step.
-    fn whole(&self) -> Volume {
+    fn all_reduced(&self) -> Volume {
         let all_reduce = 2.0 * Self::ring(self.gradients, self.shard * self.replicas);
         Volume { reduced: self.reductions() * all_reduce, ..Volume::default() }
     }
@@ -274,7 +274,7 @@ fn no_servers(choices: &DataChoices) -> Result<(), (&'static str, String)> {
     }
 }
 
-/// For schemes that keep all weights whole.
+/// For schemes that do not divide weights.
 fn whole_weights(choices: &DataChoices) -> Result<(), (&'static str, String)> {
     let divided = "weights are whole: it is for `zero3`, `fsdp`, `zero2-fsdp` and `hsdp`";
     if choices.options.reshard.is_some() {

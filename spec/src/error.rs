@@ -11,9 +11,9 @@ pub enum SpecError {
     /// A name that the catalog does not have.
     #[error("unknown {kind} `{name}`{}; `trainwright show {}` lists all", nearest_names(.nearest), folder(kind))]
     UnknownName {
-        /// What was looked up: `model`, `cluster`, …
+        /// The kind of entry that was looked up: `model`, `cluster`, …
         kind: &'static str,
-        /// What was given.
+        /// The given value.
         name: String,
         /// The closest names that exist.
         nearest: Vec<String>,
@@ -23,7 +23,7 @@ pub enum SpecError {
     File {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The message of the system.
         source: std::io::Error,
     },
     /// Text that is not the format it should be.
@@ -41,7 +41,7 @@ pub enum SpecError {
         origin: String,
         /// The key.
         key: String,
-        /// What should stand there.
+        /// What it should be.
         expected: String,
     },
     /// A key or an argument with a value that makes no sense.
@@ -51,9 +51,9 @@ pub enum SpecError {
         origin: String,
         /// The key or the argument.
         key: String,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
 }

@@ -6,7 +6,7 @@
 //!
 //! A `Dispatcher` is the list of moves from a rank's own tokens to its experts' rows. Forward's combine and backward's
 //! dispatch do the same moves in the other order, each turned round; backward's combine does them again as they are.
-//! Of the ranks of an expert axis the one with the most to do speaks for all: the others wait for it. Nothing here
+//! The rank of an expert axis with the most to do stands for all: the others wait for it. Nothing here
 //! knows pipelines, kernels or the hardware.
 
 mod all_gather;
@@ -40,7 +40,7 @@ pub trait Dispatcher: Sync {
     /// Where it is described.
     fn source(&self) -> &'static str;
 
-    /// What is done to a microbatch's tokens between the router and the experts, in order.
+    /// The moves of a microbatch's tokens between the router and the experts, in order.
     fn moves(&self, visits: &Visits) -> Vec<Move>;
 }
 
@@ -99,13 +99,13 @@ pub enum Move {
         kind: CollectiveKind,
         /// Over which axis.
         axis: Axis,
-        /// Size of the whole tensor.
+        /// Size of the full tensor.
         bytes: Bytes,
     },
 }
 
 impl Move {
-    /// A collective among `ranks`; none where there is but one.
+    /// A collective among `ranks`; `None` if there is only one.
     fn exchange(kind: CollectiveKind, axis: Axis, ranks: usize, bytes: Bytes) -> Option<Move> {
         (ranks > 1).then_some(Move::Exchange { kind, axis, bytes })
     }
@@ -126,7 +126,7 @@ impl Visits {
         Move::exchange(CollectiveKind::AllGather, Axis::ExpertTensor, self.expert_tensor, rows)
     }
 
-    /// What has come from several ranks is in their order.
+    /// Tokens from several ranks are in the order of the ranks.
     fn sort(&self) -> Option<Move> {
         (self.expert > 1).then_some(Move::Sort(self.rows as f64 * self.token))
     }

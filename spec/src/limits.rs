@@ -15,12 +15,12 @@
 
 use crate::units::Seconds;
 
-/// What a whole number counts and between which limits it makes sense.
+/// What an integer counts, and its limits.
 ///
-/// The upper limits are far above any model and small enough that a typing error does not pass as one.
+/// The upper limits are far above any model and small enough to catch typing errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
-    /// What is counted, with its article.
+    /// The counted thing, with its article.
     pub meaning: &'static str,
     /// The least that makes sense.
     pub least: u64,
@@ -29,7 +29,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// The same count, where none at all is sensible too.
+    /// The same count, with 0 allowed.
     pub const fn or_zero(self) -> Self {
         Self { least: 0, ..self }
     }
@@ -39,13 +39,13 @@ impl Count {
         (self.least..=self.most).contains(&number)
     }
 
-    /// What should stand where another number stood.
+    /// What a number outside of the limits should have been.
     pub fn expected(&self) -> String {
         format!("it holds {}, a whole number from {} to {}", self.meaning, self.least, self.most)
     }
 }
 
-/// The most of what a plan counts, such as ranks and sequences; beyond it a number is a slip of the pen.
+/// The largest count in a plan, such as of ranks and sequences.
 pub const MOST: usize = 10_000_000;
 
 /// The most bytes of a transfer or a kernel that a trace names.
@@ -74,7 +74,7 @@ pub const RANK: Count = count("the rank of a compression", 1_000_000);
 pub const INNER: Count = count("the inner width of a feed-forward layer", 10_000_000);
 /// Vocabulary.
 pub const VOCAB: Count = count("the number of entries of the vocabulary", 100_000_000);
-/// Positions with an embedding of their own.
+/// Positions with a learned embedding.
 pub const POSITIONS: Count = count("the number of positions", 1_000_000_000);
 /// Width of an embedding that is not the residual stream's.
 pub const EMBEDDING: Count = count("the width of the token embedding", 1_000_000);
@@ -100,5 +100,5 @@ pub const SEQUENCES: Count = count("the number of sequences", MOST as u64);
 pub const TOKENS: Count = count("the tokens of a sequence", MOST as u64);
 /// Parameters of a bucket of gradients.
 pub const BUCKET: Count = count("the parameters of a bucket", 1_000_000_000_000_000);
-/// What a size is padded to a multiple of.
+/// The alignment to which a size is padded.
 pub const MULTIPLE: Count = count("what it is padded to a multiple of", MOST as u64);

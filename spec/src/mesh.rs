@@ -24,10 +24,10 @@ pub struct Mesh {
     /// Ranks that share the experts of a layer.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub expert: usize,
-    /// Neighbouring ones of them that are in one node, for dispatchers that tell nodes apart.
+    /// Neighbouring ones of them that are in one node, for dispatchers that distinguish nodes.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub expert_inner: usize,
-    /// Ranks that share each expert; left out: as many as share each layer.
+    /// Ranks that share each expert; left out: the number that shares each layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert_tensor: Option<usize>,
     /// Rows, and columns, of the grid that tensor ranks form in 2-D, 2.5-D and 3-D tensor parallelism, q; what is left
@@ -37,7 +37,7 @@ pub struct Mesh {
     /// Neighbouring context ranks that exchange heads for parts of the sequence, in hybrids.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub context_inner: usize,
-    /// Neighbouring ranks of the data axis that split the training state among them, each such set holding all of it
+    /// Neighbouring ranks of the data axis that split the training state among them, each set holding all of it
     /// (hybrid sharding); left out: all of the axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<usize>,
@@ -216,12 +216,12 @@ impl Mesh {
         }
     }
 
-    /// How the ranks of an axis lie; none for an axis whose groups are not evenly spaced.
+    /// How the ranks of an axis lie; `None` for an axis whose groups are not evenly spaced.
     pub fn stride(&self, axis: Axis) -> Option<Stride> {
-        let (own, block) = (self.within(axis)?, self.block());
-        match own {
-            _ if axis == Axis::Pipeline => Some(Stride { stride: block, ..own }),
-            Stride { stride, count } if stride * count <= block || count == 1 => Some(own),
+        let (within, block) = (self.within(axis)?, self.block());
+        match within {
+            _ if axis == Axis::Pipeline => Some(Stride { stride: block, ..within }),
+            Stride { stride, count } if stride * count <= block || count == 1 => Some(within),
             Stride { stride, count } if stride.is_multiple_of(block) => {
                 Some(Stride { stride: stride * self.pipeline, count })
             }
@@ -229,7 +229,7 @@ impl Mesh {
         }
     }
 
-    /// How the ranks of an axis lie among those of a stage, or for the pipeline's if these are neighbours; none for the ends
+    /// How the ranks of an axis lie among those of a stage, or for the pipeline's if these are neighbours; `None` for the ends
     /// of pipelines.
     fn within(&self, axis: Axis) -> Option<Stride> {
         let of = |stride, count| Some(Stride { stride, count });

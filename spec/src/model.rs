@@ -25,14 +25,14 @@ pub struct Model {
     /// How much of them, if it is not a tenth everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropout_rates: Option<DropoutRates>,
-    /// What stands before the first block.
+    /// The layers before the first block.
     pub embedding: Embedding,
-    /// Norm after the last block; none in post-norm models such as BERT.
+    /// Norm after the last block; `None` in post-norm models such as BERT.
     pub final_norm: Option<Norm>,
     /// ε of every norm, which is added to the variance or the mean square; 10⁻⁵ if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm_epsilon: Option<f64>,
-    /// What stands after the last block.
+    /// The layers after the last block.
     pub head: Head,
     /// Runs of identical blocks, in the order of execution. In an encoder-decoder the encoder comes first.
     pub blocks: Vec<BlockRun>,
@@ -227,13 +227,13 @@ pub struct Experts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupLimit {
-    /// Groups, each of as many experts.
+    /// Groups of equal numbers of experts.
     pub groups: usize,
     /// How many of them a token visits at most.
     pub per_token: usize,
 }
 
-/// What stands before the first block.
+/// The layers before the first block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
@@ -268,7 +268,7 @@ pub enum Position {
     },
 }
 
-/// What stands after the last block.
+/// The layers after the last block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {

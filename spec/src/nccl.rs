@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 #[serde(try_from = "String", into = "String")]
 pub struct Nccl(&'static Constants);
 
-/// What a version of NCCL counts with. Each table says where its numbers are from.
+/// The constants of a version of NCCL. Each table says where its numbers are from.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constants {
@@ -29,7 +29,7 @@ pub struct Constants {
     pub steps: Steps,
     /// Reduction in the NVLink switches; none in versions that know none.
     pub nvls: Option<Nvls>,
-    /// What a protocol can reach at most.
+    /// The most bandwidth that a protocol reaches.
     pub caps: Caps,
     /// Parts of the links' bandwidth that are expected, and of latencies.
     pub factors: Factors,
@@ -39,7 +39,7 @@ pub struct Constants {
     pub channels: Channels,
     /// Messages between pairs.
     pub direct: Direct,
-    /// What is reached where it differs from what is expected.
+    /// Measured times where they differ from the expected ones.
     pub achieved: AchievedProtocols,
 }
 
@@ -117,7 +117,7 @@ pub struct ByNodes {
     more_nodes: Sourced<BytesPerSecond>,
 }
 
-/// What protocols can reach at most.
+/// The most bandwidth that protocols reach.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caps {
@@ -211,7 +211,7 @@ pub struct Direct {
     pub channels_per_peer: Sourced<usize>,
 }
 
-/// What is reached where it differs from what NCCL expects.
+/// Measured times where they differ from those that NCCL expects.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AchievedProtocols {
@@ -245,7 +245,7 @@ impl Nccl {
         &self.0.name
     }
 
-    /// What it counts with.
+    /// Its constants.
     pub fn constants(self) -> &'static Constants {
         self.0
     }

@@ -53,10 +53,10 @@ pub struct Plan {
     /// In which precision gradients, moments and master weights are kept.
     #[serde(default, skip_serializing_if = "StatePrecision::is_default")]
     pub state: StatePrecision,
-    /// What lives beside the GPUs.
+    /// The state that is offloaded from the GPUs.
     #[serde(default, skip_serializing_if = "Offload::is_none")]
     pub offload: Offload,
-    /// How the data-parallel scheme does it, as far as that is not left to it.
+    /// Choices of the data-parallel scheme that are not its defaults.
     #[serde(default, skip_serializing_if = "DataOptions::is_default")]
     pub data: DataOptions,
     /// Ranks along each axis.
@@ -72,7 +72,7 @@ pub struct Plan {
     /// On what.
     #[serde(deserialize_with = "named::read")]
     pub cluster: Cluster,
-    /// What is trained.
+    /// The model that is trained.
     #[serde(deserialize_with = "named::read")]
     pub model: Model,
 }
@@ -164,8 +164,8 @@ impl Plan {
     pub fn tensor_grid(&self) -> TensorGrid {
         let splits_sequence = self.sequence_parallel && self.mesh.tensor > 1;
         let between = if splits_sequence { Between::Sequence } else { Between::Whole };
-        let pieces = if self.stack.overlap_tensor_pieces { Overlap::Beside } else { Overlap::Waited };
-        TensorGrid::of(&self.mesh, between, pieces)
+        let overlap = if self.stack.overlap_tensor_pieces { Overlap::Overlapped } else { Overlap::Waited };
+        TensorGrid::of(&self.mesh, between, overlap)
     }
 
     /// Whether the data axis splits the optimizer state.
@@ -194,12 +194,12 @@ impl Plan {
         self.data.prefetch.unwrap_or(1)
     }
 
-    /// Ranks of the data axis that are parameter servers; none where there are no such.
+    /// Ranks of the data axis that are parameter servers; `None` without them.
     pub fn servers(&self) -> Option<usize> {
         (self.data_scheme().exchange() == Exchange::Servers).then(|| self.data.servers.unwrap_or(1))
     }
 
-    /// What the volume of a step on the data axis depends on, for a rank with `parameters`.
+    /// The sizes that the volume of a step on the data axis depends on, for a rank with `parameters`.
     pub fn step_sizes(&self, parameters: u64) -> StepSizes {
         let gradient = self.state_bytes().gradient;
         StepSizes {
@@ -214,7 +214,7 @@ impl Plan {
         }
     }
 
-    /// What a parameter weighs, if nothing of it is divided.
+    /// Bytes of a parameter, if nothing of it is divided.
     pub fn state_bytes(&self) -> StateBytes {
         let precision = self.job.precision;
         let gradients = self.stack.gradient_precision(precision);

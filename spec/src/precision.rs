@@ -1,4 +1,4 @@
-//! Number formats, what they weigh, and what a matrix product in each of them needs beside it.
+//! Number formats, their sizes, and the quantisation that a matrix product in each of them needs.
 //!
 //! Below 16 bits only products are in the format: their operands are quantised before them, everything else stays in
 //! the format's `base`. Attention, embedding, router and head stay there too, and the blocks that the stack names.
@@ -51,7 +51,7 @@ impl Precision {
         match self {
             Precision::Fp8 | Precision::Fp8Block | Precision::MxFp8 | Precision::NvFp4 => Precision::Bf16,
             Precision::Int8 => Precision::Fp16,
-            own => own,
+            format => format,
         }
     }
 
@@ -59,7 +59,7 @@ impl Precision {
     pub fn of_backward(self) -> Precision {
         match self {
             Precision::Int8 => Precision::Fp16,
-            own => own,
+            format => format,
         }
     }
 
@@ -73,7 +73,7 @@ impl Precision {
 
     /// Bytes of one operand element as a matrix product reads it, with its part of the block's scale.
     ///
-    /// fp8-block 1 + 4/128, mxfp8 1 + 1/32, nvfp4 1/2 + 1/16. A scale of the whole tensor is not counted, nor that
+    /// fp8-block 1 + 4/128, mxfp8 1 + 1/32, nvfp4 1/2 + 1/16. A scale of the tensor is not counted, nor that
     /// fp8-block has one for 128 × 128 weights.
     ///
     /// Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2; OCP Microscaling Formats (MX) specification 1.0, 2023,
@@ -88,7 +88,7 @@ impl Precision {
         })
     }
 
-    /// How the operands of products in this format are made; none where they are as they are stored.
+    /// How the operands of products in this format are made; `None` if they are used as they are stored.
     pub fn quantisation(self) -> Option<Quantisation> {
         match self {
             Precision::Fp32 | Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => None,

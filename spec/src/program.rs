@@ -477,30 +477,7 @@ pub enum Kernel {
         precision: Precision,
     },
     /// Attention in one kernel that never stores the scores (FlashAttention).
-    FusedAttention {
-        /// Forward, or the whole backward.
-        direction: Direction,
-        /// Sequences.
-        batch: usize,
-        /// Query heads on this rank.
-        heads: usize,
-        /// Key and value heads on this rank.
-        kv_heads: usize,
-        /// Queries per sequence.
-        queries: usize,
-        /// Keys per sequence.
-        keys: usize,
-        /// Width of a query or key head.
-        head_dim: usize,
-        /// Width of a value head.
-        value_head_dim: usize,
-        /// Which keys a query sees.
-        mask: Mask,
-        /// Precision of the operands.
-        precision: Precision,
-        /// Which generation of the kernel.
-        version: FlashVersion,
-    },
+    FusedAttention(FusedAttention),
     /// Anything bound by memory: reads, computes little, writes.
     Streaming {
         /// How it goes through memory.
@@ -510,6 +487,33 @@ pub enum Kernel {
         /// Bytes written.
         written: Bytes,
     },
+}
+
+/// The shapes of one call of a FlashAttention kernel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FusedAttention {
+    /// Forward, or the whole backward.
+    pub direction: Direction,
+    /// Sequences.
+    pub batch: usize,
+    /// Query heads on this rank.
+    pub heads: usize,
+    /// Key and value heads on this rank.
+    pub kv_heads: usize,
+    /// Queries per sequence.
+    pub queries: usize,
+    /// Keys per sequence.
+    pub keys: usize,
+    /// Width of a query or key head.
+    pub head_dim: usize,
+    /// Width of a value head.
+    pub value_head_dim: usize,
+    /// Which keys a query sees.
+    pub mask: Mask,
+    /// Precision of the operands.
+    pub precision: Precision,
+    /// Which generation of the kernel.
+    pub version: FlashVersion,
 }
 
 /// A generation of FlashAttention.
@@ -569,20 +573,11 @@ impl Kernel {
             Kernel::Gemm { count, m, n, k, .. } => {
                 Flops::new(2.0 * count as f64 * m as f64 * n as f64 * k as f64)
             }
-            Kernel::FusedAttention {
-                direction,
-                batch,
-                heads,
-                queries,
-                keys,
-                head_dim,
-                value_head_dim,
-                mask,
-                ..
-            } => {
-                let pairs = batch as f64 * heads as f64 * mask.visible_pairs(queries, keys);
-                let forward = 2.0 * pairs * (head_dim + value_head_dim) as f64;
-                Flops::new(match direction {
+            Kernel::FusedAttention(call) => {
+                let pairs =
+                    call.batch as f64 * call.heads as f64 * call.mask.visible_pairs(call.queries, call.keys);
+                let forward = 2.0 * pairs * (call.head_dim + call.value_head_dim) as f64;
+                Flops::new(match call.direction {
                     Direction::Forward => forward,
                     Direction::Backward => 2.5 * forward,
                 })

@@ -16,7 +16,7 @@ pub struct Reliability {
     pub name: String,
     /// One line for `show reliabilities`.
     pub summary: String,
-    /// Mean time between failures of a GPU; none where they are counted with their node's.
+    /// Mean time between failures of a GPU; `None` if they are counted with their node's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_failures: Option<Sourced<Seconds>>,
     /// Mean time between failures of a node and its part of network and software, its GPUs aside if they have theirs.

@@ -84,7 +84,7 @@ pub trait Schedule: Send + Sync {
     /// One line with the value and what is allowed.
     fn check(&self, shape: PipelineShape) -> Result<(), String>;
 
-    /// The name of a simpler schedule that is the same for this shape; none unless said otherwise.
+    /// The name of a simpler schedule that is the same for this shape, if there is one.
     fn same_as(&self, _shape: PipelineShape) -> Option<&'static str> {
         None
     }
@@ -107,7 +107,7 @@ pub trait Schedule: Send + Sync {
         1
     }
 
-    /// Whether a search that is not told which schedule to take tries this one.
+    /// Whether a search that may choose the schedule tries this one.
     fn searched(&self) -> bool {
         false
     }
@@ -117,13 +117,8 @@ pub trait Schedule: Send + Sync {
         stage % shape.ranks
     }
 
-    /// What `rank` does, in order. `shape` has passed `check`.
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action>;
-
-    /// What every rank does. Schedules that are made for all ranks at once make them here.
-    fn lists(&self, shape: PipelineShape) -> ActionLists {
-        (0..shape.ranks).map(|rank| self.actions(rank, shape)).collect()
-    }
+    /// The actions of every rank, in order. `shape` has passed `check`.
+    fn lists(&self, shape: PipelineShape) -> ActionLists;
 
     /// Idle time of a rank over its busy time, for equal stages and free communication; where ranks differ, that of
     /// the one that idles most.
@@ -188,16 +183,16 @@ fn one_stage_per_rank(name: &str, shape: PipelineShape) -> Result<(), String> {
 }
 
 /// The most microbatches of each stage that are between forward and the end of backward while their rank holds the
-/// most of them in all; ties go to the earliest moment. Indexed by stage, copies counted.
+/// most of them in all; ties go to the earliest time. Indexed by stage, copies counted.
 ///
-/// `weight` is the memory that one microbatch of a stage keeps, which decides which moment is the peak.
+/// `weight` is the memory that one microbatch of a stage keeps, which decides when the peak is.
 pub fn peak_in_flight(lists: &ActionLists, weight: impl Fn(usize) -> f64) -> Vec<usize> {
     let stages = lists.ranks.iter().flatten().map(|action| action.stage + 1).max().unwrap_or(0);
     let mut peak = vec![0; stages];
     for actions in &lists.ranks {
-        let mut own: Vec<usize> = actions.iter().map(|action| action.stage).collect();
-        own.sort_unstable();
-        own.dedup();
+        let mut stages_of_rank: Vec<usize> = actions.iter().map(|action| action.stage).collect();
+        stages_of_rank.sort_unstable();
+        stages_of_rank.dedup();
         let mut held = vec![0usize; stages];
         let (mut now, mut most) = (0.0, 0.0);
         for action in actions {
@@ -214,14 +209,14 @@ pub fn peak_in_flight(lists: &ActionLists, weight: impl Fn(usize) -> f64) -> Vec
             }
             if now > most {
                 most = now;
-                own.iter().for_each(|stage| peak[*stage] = held[*stage]);
+                stages_of_rank.iter().for_each(|stage| peak[*stage] = held[*stage]);
             }
         }
     }
     peak
 }
 
-/// What every pipeline rank does, in order.
+/// The actions of every pipeline rank, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ActionLists {
     /// By rank.
@@ -249,12 +244,12 @@ pub struct Action {
     pub microbatch: usize,
 }
 
-/// What an action does to its microbatch.
+/// The pass of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ActionKind {
     /// Forward, letter `F`.
     Forward,
-    /// The whole backward pass, letter `B`: `Input` and `Weight` together.
+    /// The full backward pass, letter `B`: `Input` and `Weight` together.
     Backward,
     /// The half of backward that makes the gradient of the stage's input, letter `I`.
     Input,

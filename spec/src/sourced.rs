@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 
 /// A value and its source. In TOML: `{ value = "80 GiB", source = "NVIDIA A100 datasheet, 2021" }`.
 ///
-/// A person's own files may give the bare value; the catalog's tests ask for a source beside every number.
+/// A person's own files may give the bare value; the catalog's tests require a source for every number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sourced<T> {
     /// The value.
@@ -30,7 +30,7 @@ pub struct Sourced<T> {
 pub trait Quantity: Sized {
     /// Units it may carry and how many base units each is, the best for printing first.
     const UNITS: &'static [(&'static str, f64)];
-    /// From a number of base units; none if no such quantity exists.
+    /// From a number of base units; `None` if no such quantity exists.
     fn from_base(value: f64) -> Option<Self>;
     /// The number of base units.
     fn to_base(&self) -> f64;

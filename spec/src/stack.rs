@@ -1,4 +1,4 @@
-//! The software that would run a plan: which kernels are fused, what overlaps, what it allocates beside the model.
+//! The software that would run a plan: which kernels are fused, what overlaps, what it allocates in addition to the model.
 
 mod habits;
 mod host;
@@ -37,7 +37,7 @@ pub struct Stack {
     pub sequence_parallel: bool,
     /// Whether it can split the optimizer state over the data axis.
     pub sharded_optimizer: bool,
-    /// The data-parallel schemes it has beside `none` and, with a sharded optimizer, `zero1`.
+    /// The data-parallel schemes it has in addition to `none` and, with a sharded optimizer, `zero1`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data_schemes: Vec<String>,
     /// Whether it can recompute the attention core alone.
@@ -74,13 +74,13 @@ pub struct Stack {
     /// Whether weights of products below 16 bits are held as the copies that those read, without one in 16 bits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quantised_weights_only: bool,
-    /// Whether the tensor axis's reduction in backward runs beside the weight-gradient product.
+    /// Whether the tensor axis's reduction in backward overlaps the weight-gradient product.
     pub overlap_tensor_backward: bool,
-    /// Whether what the ranks of the tensor axis exchange goes piece by piece beside the pieces of its products: along
+    /// Whether the exchanges of the tensor axis are split into chunks that overlap the chunks of its products: along
     /// a ring with sequence parallelism, block by block in a grid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overlap_tensor_pieces: bool,
-    /// Whether activations between stages travel beside the compute of other microbatches.
+    /// Whether messages between stages overlap the compute of other microbatches.
     pub overlap_pipeline: PipelineOverlap,
     /// Whether each tensor rank sends 1/t of the activations and gathers them again on the other side.
     pub scatter_gather_pipeline: bool,
@@ -106,13 +106,13 @@ pub struct Stack {
     /// Size of an activation's or gradient's element on its way to an expert, where it is not that of activations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_element: Option<Sourced<Bytes>>,
-    /// The blocks whose products stay in 16 bits when the job's are in fewer; none if not given.
+    /// The blocks whose products stay in 16 bits when the job's are in fewer; none of them if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_blocks: Option<BaseBlocks>,
-    /// What each process does on its processor; nothing if not given.
+    /// Work of each process on its processor; none if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostTimes>,
-    /// Whether every rank of the tensor axis computes the loss over the whole vocabulary, gathered from all.
+    /// Whether every rank of the tensor axis computes the loss over the full vocabulary, gathered from all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gathers_logits: bool,
     /// Bytes that element-by-element kernels and reductions of a pass move over those of the kernels that are listed here
@@ -125,10 +125,10 @@ pub struct Stack {
     /// Whether a table's models without gates are trained with dropout; they are if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drops_out: Option<bool>,
-    /// What a table's blank `recompute` means; `none` if not given.
+    /// The meaning of a table's blank `recompute`; `none` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual_recompute: Option<String>,
-    /// What a table's `ddp` means; `none` if not given.
+    /// The meaning of a table's `ddp`; `none` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_data_scheme: Option<String>,
     /// Whether a head that would share the embedding's weights has its own where it is on another stage.
@@ -138,7 +138,7 @@ pub struct Stack {
     /// all if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selective_blocks: Option<Sourced<usize>>,
-    /// What is held for each parameter beside the plan's state; nothing if not given.
+    /// Bytes held for each parameter in addition to the plan's state; nothing if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_state: Option<ExtraState>,
     /// The memory that its users print.
@@ -170,7 +170,7 @@ impl BaseBlocks {
     }
 }
 
-/// When messages between stages travel beside compute.
+/// When messages between stages overlap compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PipelineOverlap {
@@ -266,7 +266,7 @@ impl Stack {
     /// The stack that a table of runs means by `software` at a date (`2023-11-05`, or less of it; none: today).
     ///
     /// Of the stacks one of whose names begins the text, or is anywhere in it where `within`, those with the longest
-    /// such name; of these the newest that is no newer than the date, else the oldest. None if none has the name.
+    /// such name; of these the newest that is no newer than the date, else the oldest. `None` if no stack has the name.
     pub fn from_framework(software: &str, within: bool, date: &str) -> Option<Stack> {
         let software = software.to_lowercase();
         let matched = |stack: &Stack| {
@@ -289,7 +289,7 @@ impl Stack {
         match name {
             "none" => true,
             "zero1" => self.sharded_optimizer,
-            other => self.data_schemes.iter().any(|own| own == other),
+            other => self.data_schemes.iter().any(|scheme| scheme == other),
         }
     }
 
@@ -340,9 +340,9 @@ mod tests {
             let selective = stack.selective_blocks.iter().map(|blocks| &blocks.source);
             let dispatch = dispatch.chain(stack.norm_element.iter().map(|size| &size.source));
             let traffic = stack.traffic.iter().map(|traffic| &traffic.source);
-            let own =
+            let of_stack =
                 sources.into_iter().chain(dispatch).chain(host).chain(extra).chain(selective).chain(traffic);
-            let sources = own.collect::<Vec<_>>();
+            let sources = of_stack.collect::<Vec<_>>();
             assert!(sources.iter().all(|source| !source.is_empty()), "{name} lacks a source");
             let written = toml::to_string(&stack).unwrap();
             assert_eq!(toml::from_str::<Stack>(&written).unwrap(), stack, "{name}");

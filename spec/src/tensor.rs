@@ -12,7 +12,7 @@
 //! 3d         1/q² batch × 1/q hidden           1/q³             X, W and Y, each along one direction
 //! ```
 //!
-//! Whole sizes: M tokens of a microbatch, K inner and N outer width; t tensor ranks in a grid of q × q × d.
+//! Sizes before division: M tokens of a microbatch, K inner and N outer width; t tensor ranks in a grid of q × q × d.
 
 mod one_d;
 mod summa;
@@ -48,13 +48,13 @@ pub trait TensorScheme: Sync + Debug {
     /// In how many parts what lies on the ranks is cut.
     fn parts(&self, grid: &TensorGrid) -> Parts;
 
-    /// What a linear layer runs, and what it keeps.
+    /// The steps of a linear layer, and the elements it keeps.
     fn linear(&self, grid: &TensorGrid, layer: &Linear) -> LinearSteps;
 
-    /// What the look-up of `tokens` in a table of (entries × width) runs.
+    /// The steps of the look-up of `tokens` in a table of (entries × width).
     fn look_up(&self, grid: &TensorGrid, tokens: usize, table: [usize; 2]) -> LookUp;
 
-    /// The axis whose ranks hold parts of the same tokens' hidden vectors between layers; none if they are whole.
+    /// The axis whose ranks hold parts of the same tokens' hidden vectors between layers; `None` if every rank has full vectors.
     fn hidden_axis(&self) -> Option<Axis>;
 
     /// The axis whose ranks hold the parts of the same tokens' logits.
@@ -97,21 +97,21 @@ pub struct TensorGrid {
     pub rows: usize,
     /// Its layers, d.
     pub depth: usize,
-    /// What lies between the layers of a 1-D scheme.
+    /// How activations lie between the layers of a 1-D scheme.
     pub between: Between,
-    /// Whether what is exchanged piece by piece travels beside the products.
-    pub pieces: Overlap,
+    /// Whether exchanges in chunks overlap the products.
+    pub overlap: Overlap,
 }
 
 impl TensorGrid {
     /// Of the tensor axis of a mesh.
-    pub fn of(mesh: &Mesh, between: Between, pieces: Overlap) -> Self {
+    pub fn of(mesh: &Mesh, between: Between, overlap: Overlap) -> Self {
         let (ranks, rows) = (mesh.tensor, mesh.tensor_rows);
-        TensorGrid { ranks, rows, depth: ranks / (rows * rows), between, pieces }
+        TensorGrid { ranks, rows, depth: ranks / (rows * rows), between, overlap }
     }
 }
 
-/// What a 1-D scheme holds between layers.
+/// How activations of a 1-D scheme lie between layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Between {
     /// All of the activations on each rank.
@@ -120,13 +120,13 @@ pub enum Between {
     Sequence,
 }
 
-/// How pieces of tensors are exchanged.
+/// How the chunks of a tensor are exchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overlap {
     /// A product waits for all of its operands.
     Waited,
-    /// While one piece is multiplied the next one travels.
-    Beside,
+    /// While one chunk is multiplied the next one travels.
+    Overlapped,
 }
 
 /// In how many parts a rank's activations are cut.
@@ -142,7 +142,7 @@ pub struct Parts {
     pub width: usize,
 }
 
-/// A linear layer Y = X W in whole sizes.
+/// A linear layer Y = X W, sizes before division.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Linear {
     /// Tokens of the microbatch, M.
@@ -176,7 +176,7 @@ pub enum Input {
     Shared,
 }
 
-/// What becomes of a row-parallel product's output.
+/// How a row-parallel product's output leaves the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// It is summed over the ranks and leaves the region.
@@ -196,7 +196,7 @@ pub enum LayerStep {
         kind: CollectiveKind,
         /// Over which axis.
         axis: Axis,
-        /// The whole tensor.
+        /// The full tensor.
         elements: usize,
         /// Whether the next kernel need not wait for it: only the one after that.
         beside_next: bool,
@@ -205,7 +205,7 @@ pub enum LayerStep {
     Product {
         /// m, n, k.
         size: [usize; 3],
-        /// What it reads that lives no longer than needed here.
+        /// Elements it reads that live no longer than needed here.
         held: usize,
     },
     /// The sum of `parts` tensors that have come from other ranks.
@@ -217,7 +217,7 @@ pub enum LayerStep {
     },
 }
 
-/// What a linear layer runs on a rank.
+/// A linear layer on a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinearSteps {
     /// From X to Y.
@@ -232,7 +232,7 @@ pub struct LinearSteps {
     pub kept: usize,
 }
 
-/// What the look-up in an embedding runs on a rank.
+/// The look-up in an embedding on a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookUp {
     /// Tokens that it looks up.
@@ -294,7 +294,7 @@ fn collective(name: &'static str, kind: CollectiveKind, axis: Axis, elements: us
 }
 
 /// One that the next kernel does not wait for.
-fn beside(name: &'static str, kind: CollectiveKind, axis: Axis, elements: usize) -> LayerStep {
+fn overlapping(name: &'static str, kind: CollectiveKind, axis: Axis, elements: usize) -> LayerStep {
     LayerStep::Collective { name, kind, axis, elements, beside_next: true }
 }
 

@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::plan::Plan;
 use crate::stack::Stack;
 
-/// What has a text in TOML. Nothing is checked beyond the types; `from_toml` of clusters, plans and stacks does that.
+/// A type with a text in TOML. Nothing is checked beyond the types; `from_toml` of clusters, plans and stacks does that.
 pub trait TomlText: Sized {
     /// Reads a text.
     ///

@@ -175,7 +175,7 @@ impl Seconds {
         self.0 / 86_400.0
     }
 
-    /// So many days of 24 hours.
+    /// A number of days of 24 hours.
     pub const fn of_days(days: f64) -> Seconds {
         Seconds(days * 86_400.0)
     }

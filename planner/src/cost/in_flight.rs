@@ -41,24 +41,13 @@ impl InFlight {
         for (rank, actions) in schedule.lists(shape).ranks.into_iter().enumerate() {
             let of_rank: Vec<usize> =
                 (0..stages).filter(|stage| schedule.rank_of(*stage, shape) == rank).collect();
-            peaks.push(BETWEEN_WEIGHTS.map(|weight| peak(&actions, &of_rank, weight)).to_vec());
-            let mut now = vec![0usize; stages];
-            let (mut sum, mut most) = (0usize, 0);
-            for action in actions {
-                match action.kind {
-                    ActionKind::Forward => (now[action.stage], sum) = (now[action.stage] + 1, sum + 1),
-                    ActionKind::Backward | ActionKind::Input => {
-                        (now[action.stage], sum) = (now[action.stage] - 1, sum - 1);
-                    }
-                    ActionKind::Weight => {}
-                }
-                if sum > most {
-                    most = sum;
-                    of_rank.iter().for_each(|stage| by_stage[*stage] = now[*stage]);
-                }
-            }
-            mean.push(most as f64 / of_rank.len() as f64);
+            let of_weights = BETWEEN_WEIGHTS.map(|weight| peak(&actions, &of_rank, weight));
+            // The first weight is 0: a microbatch counts until the end of backward's first half.
+            of_weights[0].iter().for_each(|at| by_stage[at.stage] = at.kept as usize);
+            let most: f64 = of_weights[0].iter().map(|at| at.kept).sum();
+            mean.push(most / of_rank.len() as f64);
             least.push(of_rank.iter().map(|stage| by_stage[*stage]).min().unwrap_or(0) as f64);
+            peaks.push(of_weights.to_vec());
         }
         Self { by_stage, mean, least, peaks }
     }

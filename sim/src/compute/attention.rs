@@ -4,24 +4,8 @@ use super::multiprocessor_peak;
 use super::streaming;
 use trainwright_spec::cluster::Gpu;
 use trainwright_spec::model::Mask;
-use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, FlashVersion};
+use trainwright_spec::program::{Access, Direction, FusedAttention};
 use trainwright_spec::units::{Bytes, Flops, Seconds};
-
-/// The shapes of one call.
-pub(super) struct Attention {
-    pub direction: Direction,
-    pub batch: usize,
-    pub heads: usize,
-    pub kv_heads: usize,
-    pub queries: usize,
-    pub keys: usize,
-    pub head_dim: usize,
-    pub value_head_dim: usize,
-    pub mask: Mask,
-    pub precision: Precision,
-    pub version: FlashVersion,
-}
 
 /// Queries that one multiprocessor works on at a time, where its GPU does not say otherwise (FlashAttention-2 and -3: 128
 /// for most head widths).
@@ -63,29 +47,31 @@ const START_UP_BACKWARD: Seconds = Seconds::new(500e-12);
 /// Assumes an implementation tuned for the GPU and heads no faster when wider than 128.
 /// Source of the form: Dao 2023, arXiv 2307.08691, sections 3.2 and 4.1; Shah et al. 2024, arXiv 2407.08608,
 /// section 3.2 (exponentials); Graham 1969, SIAM J. Appl. Math. 17(2), 416–429 (list scheduling).
-pub(super) fn time(attention: &Attention, gpu: &Gpu) -> Seconds {
+pub(super) fn time(attention: &FusedAttention, gpu: &Gpu) -> Seconds {
     let Some(peak) = multiprocessor_peak(gpu, attention.precision) else {
         return Seconds::new(f64::INFINITY);
     };
-    let own = gpu.achieved.attention.get(&attention.version);
+    let of_version = gpu.achieved.attention.get(&attention.version);
     let (reached, start_up) = match attention.direction {
-        Direction::Forward => {
-            (own.map_or(&gpu.achieved.attention_forward, |own| &own.forward).value, START_UP_FORWARD)
-        }
-        Direction::Backward => {
-            (own.map_or(&gpu.achieved.attention_backward, |own| &own.backward).value, START_UP_BACKWARD)
-        }
+        Direction::Forward => (
+            of_version.map_or(&gpu.achieved.attention_forward, |reached| &reached.forward).value,
+            START_UP_FORWARD,
+        ),
+        Direction::Backward => (
+            of_version.map_or(&gpu.achieved.attention_backward, |reached| &reached.backward).value,
+            START_UP_BACKWARD,
+        ),
     };
     let widths = (attention.head_dim + attention.value_head_dim) as f64;
-    let slowdown = |widths: f64| 1.0 + EXPONENTIAL / (attention.flops_per_score(widths) / peak);
+    let slowdown = |widths: f64| 1.0 + EXPONENTIAL / (flops_per_score(attention.direction, widths) / peak);
     let narrow_heads = (slowdown(widths) / slowdown(REFERENCE_WIDTHS)).max(1.0);
-    let score = attention.flops_per_score(widths) / (peak * reached) * narrow_heads;
-    let block = attention.block(gpu);
+    let score = flops_per_score(attention.direction, widths) / (peak * reached) * narrow_heads;
+    let block = block_queries(attention.direction, gpu);
     let key = block as f64 * score;
     let edges = block as f64 * widths * start_up;
 
     let blocks = (attention.batch * attention.heads * attention.queries.div_ceil(block)) as f64;
-    let (mean_keys, most_keys) = attention.keys_of_block(block);
+    let (mean_keys, most_keys) = keys_of_block(attention, block);
     let longest = most_keys * key + edges;
     let waves = blocks / gpu.multiprocessors.value as f64;
     let all_blocks = match attention.mask {
@@ -95,50 +81,49 @@ pub(super) fn time(attention: &Attention, gpu: &Gpu) -> Seconds {
             (shared_out + 0.5 * waves.min(1.0) * longest).max(longest)
         }
     };
-    all_blocks.max(streaming::time(Access::Elementwise, attention.traffic(), gpu))
+    all_blocks.max(streaming::time(Access::Elementwise, traffic(attention), gpu))
 }
 
-impl Attention {
-    /// Flops of one score when head and value head are `widths` wide together.
-    fn flops_per_score(&self, widths: f64) -> Flops {
-        Flops::new(match self.direction {
-            Direction::Forward => 2.0 * widths,
-            Direction::Backward => 2.5 * 2.0 * widths,
-        })
-    }
+/// Flops of one score when head and value head are `widths` wide together.
+fn flops_per_score(direction: Direction, widths: f64) -> Flops {
+    Flops::new(match direction {
+        Direction::Forward => 2.0 * widths,
+        Direction::Backward => 2.5 * 2.0 * widths,
+    })
+}
 
-    /// Queries of a block.
-    fn block(&self, gpu: &Gpu) -> usize {
-        match (self.direction, &gpu.achieved.attention_queries) {
-            (Direction::Forward, Some(own)) => own.value.max(1),
-            _ => BLOCK,
+/// Queries of a block.
+fn block_queries(direction: Direction, gpu: &Gpu) -> usize {
+    match (direction, &gpu.achieved.attention_queries) {
+        (Direction::Forward, Some(queries)) => queries.value.max(1),
+        _ => BLOCK,
+    }
+}
+
+/// Keys that a block of queries computes scores of: mean over the blocks, and the most.
+///
+/// A block on the edge of the mask computes its whole square there, half a block more than is visible.
+fn keys_of_block(attention: &FusedAttention, block: usize) -> (f64, f64) {
+    let keys = attention.keys as f64;
+    let visible =
+        attention.mask.visible_pairs(attention.queries, attention.keys) / attention.queries.max(1) as f64;
+    match attention.mask {
+        Mask::Full => (keys, keys),
+        Mask::Causal => ((visible + 0.5 * block as f64).min(keys), keys),
+        Mask::Window(window) => {
+            let edge = block as f64;
+            ((visible + edge).min(keys), (window as f64 + edge).min(keys))
         }
     }
+}
 
-    /// Keys that a block of queries computes scores of: mean over the blocks, and the most.
-    ///
-    /// A block on the edge of the mask computes its whole square there, half a block more than is visible.
-    fn keys_of_block(&self, block: usize) -> (f64, f64) {
-        let keys = self.keys as f64;
-        let visible = self.mask.visible_pairs(self.queries, self.keys) / self.queries.max(1) as f64;
-        match self.mask {
-            Mask::Full => (keys, keys),
-            Mask::Causal => ((visible + 0.5 * block as f64).min(keys), keys),
-            Mask::Window(window) => {
-                let edge = block as f64;
-                ((visible + edge).min(keys), (window as f64 + edge).min(keys))
-            }
-        }
-    }
-
-    /// Bytes of the inputs and results: Q, K, V and O forward; these, their gradients backward.
-    fn traffic(&self) -> Bytes {
-        let widths = (self.head_dim + self.value_head_dim) as f64;
-        let rows = (self.heads * self.queries + self.kv_heads * self.keys) as f64;
-        let tensors = self.batch as f64 * rows * widths * self.precision.storage_bytes();
-        match self.direction {
-            Direction::Forward => tensors,
-            Direction::Backward => 2.0 * tensors,
-        }
+/// Bytes of the inputs and results: Q, K, V and O forward; these, their gradients backward.
+fn traffic(attention: &FusedAttention) -> Bytes {
+    let widths = (attention.head_dim + attention.value_head_dim) as f64;
+    let rows = (attention.heads * attention.queries + attention.kv_heads * attention.keys) as f64;
+    let tensors = attention.batch as f64 * rows * widths * attention.precision.storage_bytes();
+    match attention.direction {
+        Direction::Forward => tensors,
+        Direction::Backward => 2.0 * tensors,
     }
 }

@@ -72,7 +72,7 @@ const OPERAND_LOADING: f64 = 12.0;
 /// cache. Never above the peak, since φ and e are at most 1.
 ///
 /// Arithmetic hides memory, but not all of it, and where both take as long the product takes longer than either. The
-/// exponent 2 of the sum has no free constant. Large square products do not tell it from the maximum of both (mean error
+/// exponent 2 of the sum has no free constant. Large square products do not distinguish it from the maximum of both (mean error
 /// 9.1 and 9.2 %); products with a side of 256 and less do, which were not used to choose it: the maximum is 14 % too
 /// short on A100, 11 % on B200 and 10 % on H100, this 2, 0 and 6 % too long.
 /// Source of the form: NVIDIA, Matrix Multiplication Background User's Guide, sections on tile and wave quantization.

@@ -5,10 +5,10 @@
 use trainwright_spec::cluster::{DeviceProfile, MeasuredKernel};
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 use trainwright_spec::units::Seconds;
 
-/// Time of a kernel by a GPU's profile; none if the profile neither has its shape nor spans it.
+/// Time of a kernel by a GPU's profile; `None` if the profile neither has its shape nor spans it.
 ///
 /// A measured shape takes the measured time. Between two measured shapes that differ from it in one size only, x₀ < x
 /// < x₁, the `forecast` F is trusted for its form, and its error is interpolated:
@@ -17,16 +17,16 @@ use trainwright_spec::units::Seconds;
 ///
 /// Where several sizes have such neighbours, the closest pair counts (the smallest x₁ / x₀), of equally close ones that
 /// of the first size. Else, where each size lies between the smallest and the largest that were measured, and one of the measured
-/// shapes is `NEAR`, the error is `mean_error`. There is no extrapolation.
+/// shapes is within `REACH`, the error is `mean_error`. There is no extrapolation.
 pub(super) fn time(
     kernel: &Kernel,
     profile: &DeviceProfile,
     forecast: impl Fn(&Kernel) -> Seconds,
 ) -> Option<Seconds> {
-    let (kind, sizes) = described(kernel);
+    let (kind, sizes) = kind_and_sizes(kernel);
     let of_kind = || {
         profile.kernels.iter().filter_map(|row| {
-            let (other, sizes) = described(&row.kernel);
+            let (other, sizes) = kind_and_sizes(&row.kernel);
             (other == kind).then_some((row, sizes))
         })
     };
@@ -34,8 +34,9 @@ pub(super) fn time(
         return Some(row.time);
     }
     let brackets = (0..SIZES).filter_map(|size| {
-        let alike = |other: &Sizes| (0..SIZES).all(|each| each == size || other[each] == sizes[each]);
-        let neighbours = of_kind().filter(|(_, other)| alike(other)).map(|(row, other)| (row, other[size]));
+        let same_but_one = |other: &Sizes| (0..SIZES).all(|each| each == size || other[each] == sizes[each]);
+        let neighbours =
+            of_kind().filter(|(_, other)| same_but_one(other)).map(|(row, other)| (row, other[size]));
         let mut bracket = Bracket { size: sizes[size], below: None, above: None };
         neighbours.for_each(|(row, size)| bracket.add(row, size));
         bracket.closed()
@@ -53,27 +54,27 @@ pub(super) fn time(
                     |end: fn(&f64, &f64) -> bool| of_kind().any(|(_, other)| end(&other[size], &sizes[size]));
                 reaches(f64::le) && reaches(f64::ge)
             };
-            let is_near = of_kind().any(|(_, other)| distance(&sizes, &other) <= NEAR);
-            (is_near && (0..SIZES).all(spanned)).then(|| mean_error(&sizes, of_kind(), &forecast))?
+            let in_reach = of_kind().any(|(_, other)| distance(&sizes, &other) <= REACH);
+            (in_reach && (0..SIZES).all(spanned)).then(|| mean_error(&sizes, of_kind(), &forecast))?
         }
     };
     factor.is_finite().then(|| forecast(kernel) * factor)
 }
 
-/// Time of an op by those of its kind that were measured; none if there are none of the same kernel.
+/// Time of an op by the measured ops of its kind; `None` if none of them is the same kind of kernel.
 ///
 /// An op of a measured shape takes the measured time. For any other the `forecast` is trusted for its form, and its error is
-/// `mean_error`: far from all measured shapes the mean of theirs.
+/// `mean_error`, which far from all measured shapes is the mean of their errors.
 pub(super) fn op_time(
     op: &str,
     kernel: &Kernel,
     profile: &DeviceProfile,
     forecast: impl Fn(&Kernel) -> Seconds,
 ) -> Option<Seconds> {
-    let (kind, sizes) = described(kernel);
+    let (kind, sizes) = kind_and_sizes(kernel);
     let of_op = || {
         profile.ops.iter().filter(|row| row.op == op).filter_map(|row| {
-            let (other, sizes) = described(&row.measured.kernel);
+            let (other, sizes) = kind_and_sizes(&row.measured.kernel);
             (other == kind).then_some((&row.measured, sizes))
         })
     };
@@ -85,7 +86,7 @@ pub(super) fn op_time(
 }
 
 /// Half of the way between two steps of a grid of three sizes, each four times the one before: √3 ln 2.
-const NEAR: f64 = 1.2006;
+const REACH: f64 = 1.2006;
 
 /// √(Σ over sizes (ln(x / y))²).
 fn distance(x: &Sizes, y: &Sizes) -> f64 {
@@ -97,7 +98,7 @@ fn distance(x: &Sizes, y: &Sizes) -> f64 {
 ///
 /// Π r_i^(w_i / Σ w), r_i = T_i / F(x_i), w_i = 1 / d_i⁴, d_i the `distance` from x
 ///
-/// It is no number where nothing was measured.
+/// NaN if nothing was measured.
 /// Source of the form: Shepard 1968, Proc. 23rd ACM National Conference, 517–524 (inverse distance weighting).
 fn mean_error<'a>(
     sizes: &Sizes,
@@ -162,11 +163,11 @@ enum Kind {
     Streaming(Access),
 }
 
-/// A kernel's kind, and its sizes in a fixed order; those that it does not have are 0.
-fn described(kernel: &Kernel) -> (Kind, Sizes) {
+/// A kernel's kind, and its sizes in a fixed order, 0 after its last one.
+fn kind_and_sizes(kernel: &Kernel) -> (Kind, Sizes) {
     let mut sizes = [0.0; SIZES];
-    let mut set = |own: &[usize]| {
-        for (place, size) in sizes.iter_mut().zip(own) {
+    let mut set = |of_kernel: &[usize]| {
+        for (place, size) in sizes.iter_mut().zip(of_kernel) {
             *place = *size as f64;
         }
     };
@@ -175,19 +176,10 @@ fn described(kernel: &Kernel) -> (Kind, Sizes) {
             set(&[m, n, k, count]);
             Kind::Gemm(precision)
         }
-        Kernel::FusedAttention {
-            direction,
-            batch,
-            heads,
-            kv_heads,
-            queries,
-            keys,
-            head_dim,
-            value_head_dim,
-            mask,
-            precision,
-            version,
-        } => {
+        Kernel::FusedAttention(attention) => {
+            let FusedAttention { direction, precision, mask, version, .. } = attention;
+            let FusedAttention { batch, heads, kv_heads, queries, keys, head_dim, value_head_dim, .. } =
+                attention;
             set(&[batch, heads, kv_heads, queries, keys, head_dim, value_head_dim]);
             Kind::Attention(direction, precision, mask, version)
         }
@@ -223,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_shapes_take_what_was_measured_and_others_between_them_what_their_errors_say() {
+    fn measured_shapes_take_their_times_and_errors_are_interpolated_between_them() {
         let [plain, gpu] = gpus(
             "a100-80gb-sxm,gemm,m=1024 n=4096 k=4096,bf16,1000\n\
              a100-80gb-sxm,gemm,m=4096 n=4096 k=4096,bf16,9000\n\
@@ -254,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ops_take_what_ops_of_their_kind_took() {
+    fn ops_take_the_times_of_measured_ops_of_their_kind() {
         let text = "gpu,kernel,shape,precision,time_us,op\n\
                     a100-80gb-sxm,elementwise,bytes=1000000,bf16,100,activation backward\n\
                     a100-80gb-sxm,elementwise,bytes=4000000,bf16,900,activation backward\n";

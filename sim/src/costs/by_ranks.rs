@@ -53,24 +53,25 @@ pub(super) fn message_work(bytes: Bytes, cores: &Cores) -> [Seconds; 2] {
     [sent.max(step_time(&cores.steps.copies, bytes)), received]
 }
 
-/// What an op does beside the exchange itself, such as to put together what is sent: what such ops took more than `alone` says
-/// for theirs, in proportion to the bytes.
+/// Time of the work that an op adds to its exchange, such as packing what is sent: in proportion to the bytes, the time of the
+/// measured ops of its kind less that of their exchanges (`alone`).
 ///
 /// T = n Σ (T_i − F_i) / Σ n_i, at least 0
 ///
-/// n bytes of the op, T_i and n_i times and bytes of those measured of its kind, F_i what the exchange alone should take.
-pub(super) fn beside(
+/// n bytes of the op; T_i and n_i times and bytes of the measured ops of its kind; F_i times of their exchanges alone.
+pub(super) fn added_work(
     op: &str,
     (kind, bytes): (CollectiveKind, Bytes),
     measured: &[MeasuredExchange],
     alone: impl Fn(CollectiveKind, Bytes, usize) -> Seconds,
 ) -> Seconds {
-    let own = || measured.iter().filter(|row| row.op == op && row.collective == kind);
-    let all: Bytes = own().map(|row| row.measured.bytes).sum();
+    let of_op = || measured.iter().filter(|row| row.op == op && row.collective == kind);
+    let all: Bytes = of_op().map(|row| row.measured.bytes).sum();
     if all == Bytes::ZERO {
         return Seconds::ZERO;
     }
-    let more: Seconds = own().map(|row| row.measured.time - alone(kind, row.measured.bytes, row.ranks)).sum();
+    let more: Seconds =
+        of_op().map(|row| row.measured.time - alone(kind, row.measured.bytes, row.ranks)).sum();
     ((bytes / all) * more).max(Seconds::ZERO)
 }
 
@@ -95,12 +96,12 @@ pub(super) fn message_time(
     }
 }
 
-/// The way between two nodes, as far as it depends on what went through it before.
+/// The route between two nodes, with the state that earlier messages left.
 struct Network {
     link: Link,
     /// See `Nics::burst`.
     burst: Bytes,
-    /// What of it is left.
+    /// The part of it that is left.
     left: Bytes,
 }
 
@@ -214,7 +215,8 @@ mod tests {
         // 3 s and 7 s where 1 s and 2 s were the exchange: 7 s for 300 bytes.
         let rows = [row(100.0, 3.0), row(200.0, 7.0)];
         let alone = |_, bytes: Bytes, _| Seconds::new(bytes.get() / 100.0);
-        let of = |op, bytes| beside(op, (CollectiveKind::AllReduce, Bytes::new(bytes)), &rows, alone).get();
+        let of =
+            |op, bytes| added_work(op, (CollectiveKind::AllReduce, Bytes::new(bytes)), &rows, alone).get();
         assert!((of("reduce update", 600.0) - 14.0).abs() < 1e-12);
         assert_eq!(of("reduce loss forward", 600.0), 0.0);
     }

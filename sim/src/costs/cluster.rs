@@ -62,7 +62,7 @@ impl<'a> ClusterCosts<'a> {
         let busy = (1.0 - gap / time).max(0.0);
         match kernel {
             Kernel::Streaming { .. } => Load { memory_bound: busy, ..Load::default() },
-            Kernel::Gemm { .. } | Kernel::FusedAttention { .. } => {
+            Kernel::Gemm { .. } | Kernel::FusedAttention(_) => {
                 Load { multiprocessor_bound: busy, ..Load::default() }
             }
         }
@@ -105,16 +105,15 @@ impl<'a> ClusterCosts<'a> {
             let load = Load::communication(self.collective_traffic(kind, bytes, group, exchange));
             return Cost { time: exchange, load, delivery: None };
         };
-        // What an op does beside the exchange is work too.
-        let beside = op.map_or(Seconds::ZERO, |(module, pass)| {
+        let added = op.map_or(Seconds::ZERO, |(module, pass)| {
             let steps = (&cores.steps, None);
             let alone = |kind, bytes, ranks| by_ranks::collective_work(kind, bytes, ranks, steps);
-            by_ranks::beside(&op_kind(module, pass), (kind, bytes), &cores.exchanges, alone)
+            by_ranks::added_work(&op_kind(module, pass), (kind, bytes), &cores.exchanges, alone)
         });
         let network = Placement::new(&group.ranks, self.cluster).between.and(cores.network.as_ref());
         let moving = by_ranks::collective_work(kind, bytes, group.ranks.len(), (&cores.steps, network));
-        let time = exchange + beside;
-        let busy = by_ranks::cores(moving + beside, time, cores);
+        let time = exchange + added;
+        let busy = by_ranks::cores(moving + added, time, cores);
         Cost { time, load: Load { cores: busy, ..Load::communication(Traffic::default()) }, delivery: None }
     }
 
@@ -151,17 +150,17 @@ impl<'a> ClusterCosts<'a> {
             true => [step_time(&cores.steps.copies, Bytes::ZERO), Seconds::ZERO],
             false => by_ranks::message_work(bytes, cores),
         };
-        let [own, others] = work.map(|work| by_ranks::cores(work, time, cores));
+        let [senders, receivers] = work.map(|work| by_ranks::cores(work, time, cores));
         let communicating = Load::communication(Traffic::default());
         let given = step_time(&cores.steps.copies, bytes);
         let slower = |between: Link| bytes / between.bandwidth > given;
         if !(blocking && placement.between.is_some_and(slower)) {
-            return Cost { time, load: Load { cores: own, ..communicating }, delivery: None };
+            return Cost { time, load: Load { cores: senders, ..communicating }, delivery: None };
         }
         let giving = by_ranks::cores(given, given, cores);
         // What the sender's cores do while the message is in its hands is part of what they do for it in all.
-        let left = (own - giving * (given / time)).max(0.0);
-        let delivery = Some(Delivery { time, cores: [left, others] });
+        let left = (senders - giving * (given / time)).max(0.0);
+        let delivery = Some(Delivery { time, cores: [left, receivers] });
         Cost { time: given, load: Load { cores: giving, ..communicating }, delivery }
     }
 
@@ -174,7 +173,7 @@ impl<'a> ClusterCosts<'a> {
 
 impl OperationCosts for ClusterCosts<'_> {
     /// T = max(n / R, m / β): n operations at the peak R in 16 bits, or at the only one that there is; m bytes at the
-    /// memory bandwidth β. A trace that does not tell times does not tell precisions either.
+    /// memory bandwidth β. A trace without times has no precisions either.
     fn operations(&self, rank: usize, flops: Flops, memory: Bytes) -> Seconds {
         let gpu = &self.node(rank).gpu;
         let known =
@@ -224,7 +223,7 @@ impl Costs for ClusterCosts<'_> {
 }
 
 /// The memory bandwidth that a copy's bytes need; a copy engine does it, and no multiprocessor. On A100s matrix products
-/// and such copies take 0.3 % longer together than the longer of both takes alone (median of 145 rows of
+/// and copies take 0.3 % longer together than the longer of both takes alone (median of 145 rows of
 /// `gemm+h2d` and `gemm+d2h`, github.com/Dazz993/Mist@d69e530acb62, mist/tools/results-final).
 fn copy_traffic(bytes: Bytes, time: Seconds, node: &Node) -> Traffic {
     if bytes == Bytes::ZERO {

@@ -6,7 +6,7 @@ use trainwright_spec::cluster::{Cluster, MeasuredSweep, MeasuredTime};
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// The sweep that tells how long `kind` takes among global `ranks`; none if no such group was measured.
+/// The measured sweep of `kind` over a group like the global `ranks`; `None` if there is none.
 ///
 /// A group of several nodes with only some of each node's ranks shares the NICs with its siblings, as all axes of a
 /// mesh do. A sweep of such a group counts only if those siblings worked at the same time.
@@ -53,7 +53,7 @@ pub fn measured_time(sweep: &MeasuredSweep, bytes: Bytes, forecast: impl Fn(Byte
     }
 }
 
-/// Nodes, and ranks on each of them; none if that differs between nodes.
+/// Nodes, and ranks on each of them; `None` if the nodes have different numbers of them.
 fn shape(ranks: &[usize], gpus: usize) -> Option<(usize, usize)> {
     let mut homes: Vec<usize> = ranks.iter().map(|rank| rank / gpus).collect();
     homes.sort_unstable();
@@ -123,10 +123,10 @@ mod tests {
             assert_eq!(measured_sweep(kind, ranks, &cluster).is_some(), measured, "{sweep} {kind} {ranks:?}");
         };
         let gather = CollectiveKind::AllGather;
-        let whole: Vec<usize> = (8..24).collect();
-        check("nodes = 2\nranks_per_node = 8", gather, &whole, true);
-        check("nodes = 2\nranks_per_node = 8", CollectiveKind::ReduceScatter, &whole, false);
-        check("nodes = 2\nranks_per_node = 8", gather, &whole[..8], false);
+        let two_nodes: Vec<usize> = (8..24).collect();
+        check("nodes = 2\nranks_per_node = 8", gather, &two_nodes, true);
+        check("nodes = 2\nranks_per_node = 8", CollectiveKind::ReduceScatter, &two_nodes, false);
+        check("nodes = 2\nranks_per_node = 8", gather, &two_nodes[..8], false);
         check("nodes = 1\nranks_per_node = 4", gather, &[12, 13, 14, 15], true);
         check("nodes = 1\nranks_per_node = 4", gather, &[2, 3, 8, 9], false);
         // In training each of the node's 8 GPUs has such a group, and they share the NICs.

@@ -31,8 +31,8 @@ pub struct Load {
     pub traffic: Traffic,
     /// What it takes of a pool of cores that several ranks compute on, in the mean over its time: 1 is the whole pool.
     pub cores: f64,
-    /// The part of its time that it takes more for every whole pool by which what is wanted exceeds the one there is: who
-    /// takes turns on cores finds others' numbers in their caches.
+    /// How much longer it takes, as a part of its time, for every pool of cores that is wanted beyond the one there is:
+    /// threads that take turns find the data of others in the caches.
     pub crowding: f64,
 }
 
@@ -58,14 +58,14 @@ impl Load {
     /// Whether it makes another load on the same device take longer where there is not enough for both.
     #[inline]
     pub fn slows(&self, other: &Load) -> bool {
-        let (own, others) = (&self.traffic, &other.traffic);
+        let (ours, theirs) = (&self.traffic, &other.traffic);
         let kernels =
-            other.multiprocessor_bound + other.memory_bound > 0.0 && own.multiprocessors + own.memory > 0.0;
-        let links = own.inside.min(others.inside) > 0.0 || own.between.min(others.between) > 0.0;
+            other.multiprocessor_bound + other.memory_bound > 0.0 && ours.multiprocessors + ours.memory > 0.0;
+        let links = ours.inside.min(theirs.inside) > 0.0 || ours.between.min(theirs.between) > 0.0;
         (self.communicating > 0.0 && (kernels || links)) || self.cores.min(other.cores) > 0.0
     }
 
-    /// How many times longer it takes beside others on the device.
+    /// How many times longer it takes with others on the device.
     ///
     /// s = (1 + f_p (1 / ((1 − C) (1 − M)) − 1) + f_m (1 / (1 − M) − 1) + f_c (1 / r − 1)) (1 + k max(w − 1, 0)) / q
     ///
@@ -97,7 +97,7 @@ impl Load {
         }
         if self.cores > 0.0 {
             let wanted: f64 = self.cores + others.clone().map(|other| other.cores).sum::<f64>();
-            slowness *= self.crowded(wanted);
+            slowness *= self.crowding_slowness(wanted);
             slowness /= got_of_link(self.cores, others.map(|other| other.cores));
         }
         slowness
@@ -105,14 +105,14 @@ impl Load {
 }
 
 impl Load {
-    /// How many times longer it takes where so many pools of cores are wanted.
-    pub fn crowded(&self, wanted: f64) -> f64 {
+    /// How many times longer it takes if `wanted` pools of cores are wanted in all.
+    pub fn crowding_slowness(&self, wanted: f64) -> f64 {
         1.0 + self.crowding * (wanted - 1.0).max(0.0)
     }
 }
 
-/// The part of its claim on a link that an op gets beside others' claims, max-min fair: nobody gets more than it
-/// claims, and who gets less than that gets no less than anyone else.
+/// The part of its claim on a link that an op gets, max-min fair with the `others`: no op gets more than it claims, and
+/// an op that gets less than that gets no less than any other.
 pub(super) fn got_of_link(claim: f64, others: impl Iterator<Item = f64> + Clone) -> f64 {
     let total: f64 = claim + others.clone().sum::<f64>();
     if total <= 1.0 {
@@ -202,7 +202,7 @@ mod tests {
 
     fn check(load: Load, others: &[Load], slowness: f64) {
         let found = load.slowness(others.iter());
-        assert!((found - slowness).abs() < 1e-12, "{load:?} beside {others:?}: {found}, not {slowness}");
+        assert!((found - slowness).abs() < 1e-12, "{load:?} with {others:?}: {found}, not {slowness}");
     }
 
     #[test]
@@ -236,17 +236,17 @@ mod tests {
     #[test]
     fn ranks_share_cores_max_min_fairly() {
         let threads = |share: f64| Load { cores: share, ..Load::default() };
-        // Two threads of two cores run at once, three get two thirds each, one of all cores beside one of half of them
+        // Two threads of two cores run at once, three get two thirds each, one of all cores with one of half of them
         // a half.
         check(threads(0.5), &[threads(0.5)], 1.0);
         check(threads(0.5), &[threads(0.5); 2], 1.5);
         check(threads(1.0), &[threads(0.5)], 2.0);
         check(threads(0.5), &[threads(1.0)], 1.0);
         // Two threads a core, each of which takes a tenth longer for that; a quarter more than there is, a fortieth.
-        let crowded = Load { crowding: 0.1, ..threads(0.5) };
-        check(crowded, &[crowded; 3], 2.2);
-        check(crowded, &[crowded], 1.0);
-        check(Load { cores: 1.0, ..crowded }, &[threads(0.25)], 1.025 / 0.75);
+        let thread = Load { crowding: 0.1, ..threads(0.5) };
+        check(thread, &[thread; 3], 2.2);
+        check(thread, &[thread], 1.0);
+        check(Load { cores: 1.0, ..thread }, &[threads(0.25)], 1.025 / 0.75);
     }
 
     #[test]

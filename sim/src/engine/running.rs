@@ -1,4 +1,4 @@
-//! Who runs on which device now, and how much slower for it.
+//! The ops that run on each device now, and how much they slow each other.
 
 use super::load::got_of_link;
 use super::turns::Turns;
@@ -21,8 +21,8 @@ pub(super) struct Running<'a> {
     unsettled: Option<Picoseconds>,
     /// Of each queue, how the last of its ops that was slowed goes on.
     paces: Vec<Pace>,
-    /// The members of each meeting that runs; empty until one with a load does.
-    meetings: Vec<Vec<OpId>>,
+    /// The members of each rendezvous that runs; empty until one with a load does.
+    members: Vec<Vec<OpId>>,
 }
 
 /// An op on a device.
@@ -50,8 +50,8 @@ struct Pace {
 const NO_PACE: Pace =
     Pace { op: NOBODY, slowness: 1.0, due: Picoseconds::ZERO, left: 0.0, event: Picoseconds::ZERO };
 
-/// What a change of pace needs beside who runs.
-struct Moment<'a> {
+/// The state of the run that a change of pace reads and writes.
+struct Now<'a> {
     now: Picoseconds,
     started: &'a [Picoseconds],
     events: &'a mut Events,
@@ -62,19 +62,19 @@ impl<'a> Running<'a> {
         let devices = (0..graph.devices).map(|_| Vec::new()).collect();
         let turns = graph.scheduling.iter().map(|(device, rules)| (*device, Turns::new(*rules))).collect();
         let paces = vec![NO_PACE; graph.queue_tails.len()];
-        Self { graph, devices, turns, unsettled: None, paces, meetings: Vec::new() }
+        Self { graph, devices, turns, unsettled: None, paces, members: Vec::new() }
     }
 
     /// Whether an op has a load.
     #[inline]
     pub fn concerns(&self, op: OpId) -> bool {
-        self.graph.uses_of_ops.get(op as usize).is_some_and(|range| range.count > 0)
+        self.graph.uses_of_ops.get(usize::from(op)).is_some_and(|range| range.count > 0)
     }
 
     /// Whether an op that has an event now ends now; if it has been slowed since, it gets another event.
     #[inline]
     pub fn is_due(&mut self, op: OpId, now: Picoseconds, events: &mut Events) -> bool {
-        let pace = &mut self.paces[self.graph.queues[op as usize] as usize];
+        let pace = &mut self.paces[self.graph.queues[op]];
         if pace.op != op || pace.due == now {
             return true;
         }
@@ -87,14 +87,14 @@ impl<'a> Running<'a> {
         false
     }
 
-    /// Lets one op start, or all members of a meeting together.
+    /// Lets one op start, or all members of a rendezvous together.
     pub fn start(&mut self, ops: &[OpId], now: Picoseconds, started: &[Picoseconds], events: &mut Events) {
         let graph = self.graph;
         if ops.len() > 1
-            && let Timing::Meets(meeting, _) = graph.timings[ops[0] as usize]
+            && let Timing::Rendezvous(rendezvous, _) = graph.timings[ops[0]]
         {
-            self.meetings.resize(self.meetings.len().max(graph.meeting_sizes.len()), Vec::new());
-            self.meetings[meeting as usize] = ops.to_vec();
+            self.members.resize(self.members.len().max(graph.rendezvous_sizes.len()), Vec::new());
+            self.members[rendezvous] = ops.to_vec();
         }
         let uses = || ops.iter().flat_map(|op| graph.uses_of(*op).iter().map(move |used| (*op, used)));
         let (mut alone, mut slowed) = (true, false);
@@ -112,10 +112,10 @@ impl<'a> Running<'a> {
             present.push(Present { op, load, thread: *thread });
         }
         if !alone {
-            let mut moment = Moment { now, started, events };
-            uses().for_each(|(op, used)| self.judge_neighbours(op, used, &mut moment));
+            let mut at = Now { now, started, events };
+            uses().for_each(|(op, used)| self.adjust_neighbours(op, used, &mut at));
             if slowed {
-                self.judge(ops[0], &mut moment);
+                self.adjust(ops[0], &mut at);
             }
         }
     }
@@ -124,8 +124,8 @@ impl<'a> Running<'a> {
     pub fn end(&mut self, op: OpId, now: Picoseconds, started: &[Picoseconds], events: &mut Events) {
         let graph = self.graph;
         // Members end at one time, but one after the other, and what follows one of them begins before the next one ends.
-        if let Timing::Meets(meeting, _) = graph.timings[op as usize]
-            && let Some(members) = self.meetings.get_mut(meeting as usize)
+        if let Timing::Rendezvous(rendezvous, _) = graph.timings[op]
+            && let Some(members) = self.members.get_mut(usize::from(rendezvous))
         {
             members.retain(|member| *member != op);
         }
@@ -139,7 +139,7 @@ impl<'a> Running<'a> {
                 self.unsettled = Some(now);
             }
             if !present.is_empty() {
-                self.judge_neighbours(op, used, &mut Moment { now, started, events });
+                self.adjust_neighbours(op, used, &mut Now { now, started, events });
             }
         }
     }
@@ -164,38 +164,39 @@ impl<'a> Running<'a> {
             let left = self.left_to_threads(device);
             let turns = self.turns.get_mut(&device).expect("it takes turns");
             let given = turns.settle(now, left);
-            given.begin.iter().for_each(|op| started[*op as usize] = now);
+            given.begin.iter().for_each(|op| started[*op] = now);
             events.extend(given.alarm.map(|alarm| Reverse((alarm, NOBODY))));
-            for at in 0..self.devices[device as usize].len() {
-                self.judge(self.devices[device as usize][at].op, &mut Moment { now, started, events });
+            for index in 0..self.devices[device as usize].len() {
+                let op = self.devices[device as usize][index].op;
+                self.adjust(op, &mut Now { now, started, events });
             }
         }
     }
 
-    /// The part of a device's cores that those leave who share them at every moment, 0 to 1.
+    /// The part of a device's cores that ops which share them all the time leave to threads, 0 to 1.
     fn left_to_threads(&self, device: u32) -> f64 {
         let present = &self.devices[device as usize];
-        let taken = present.iter().filter(|own| own.thread.is_none()).map(|own| {
-            let others = present.iter().filter(|other| other.op != own.op).map(|other| other.load.cores);
-            own.load.cores * got_of_link(own.load.cores, others)
+        let taken = present.iter().filter(|sharer| sharer.thread.is_none()).map(|sharer| {
+            let others = present.iter().filter(|other| other.op != sharer.op).map(|other| other.load.cores);
+            sharer.load.cores * got_of_link(sharer.load.cores, others)
         });
         (1.0 - taken.sum::<f64>()).max(0.0)
     }
 
-    /// Finds the new paces of those that a use of a device has slowed by its coming, or sped up by its going.
-    fn judge_neighbours(&mut self, own: OpId, used: &Use, moment: &mut Moment) {
+    /// Sets the new paces of the ops that one with this use of a device slows by its start, or speeds up by its end.
+    fn adjust_neighbours(&mut self, changed: OpId, used: &Use, at: &mut Now) {
         for index in 0..self.devices[used.device as usize].len() {
             let Present { op, load, .. } = self.devices[used.device as usize][index];
-            if op != own && used.load.slows(load) {
-                self.judge(op, moment);
+            if op != changed && used.load.slows(load) {
+                self.adjust(op, at);
             }
         }
     }
 
-    /// Finds the new pace of an op, or of all members of its meeting.
-    fn judge(&mut self, op: OpId, moment: &mut Moment) {
-        let (members, time) = match self.graph.timings[op as usize] {
-            Timing::Meets(meeting, time) => (self.meetings.get(meeting as usize), time),
+    /// Sets the new pace of an op, or of all members of its rendezvous.
+    fn adjust(&mut self, op: OpId, at: &mut Now) {
+        let (members, time) = match self.graph.timings[op] {
+            Timing::Rendezvous(rendezvous, time) => (self.members.get(usize::from(rendezvous)), time),
             Timing::Takes(time) => (None, time),
             Timing::EndsWith(_) => return,
         };
@@ -203,30 +204,30 @@ impl<'a> Running<'a> {
         let members = members.filter(|members| !members.is_empty()).map_or(&alone[..], |members| members);
         let slowness = members.iter().map(|member| self.slowness_of(*member)).reduce(f64::max).unwrap_or(1.0);
         for member in members {
-            let pace = &mut self.paces[self.graph.queues[*member as usize] as usize];
+            let pace = &mut self.paces[self.graph.queues[*member]];
             if pace.op != *member {
                 if slowness == 1.0 {
                     continue;
                 }
-                let due = moment.started[*member as usize] + time;
+                let due = at.started[*member] + time;
                 *pace = Pace { op: *member, slowness: 1.0, due, left: 0.0, event: due };
             }
             if pace.slowness != slowness {
                 let stands = pace.slowness == f64::INFINITY;
                 if slowness == f64::INFINITY {
-                    pace.left = (pace.due - moment.now).0 as f64 / pace.slowness;
+                    pace.left = (pace.due - at.now).0 as f64 / pace.slowness;
                     pace.due = NEVER;
                 } else {
                     let left = match stands {
                         true => pace.left * slowness,
-                        false => (pace.due - moment.now).0 as f64 * (slowness / pace.slowness),
+                        false => (pace.due - at.now).0 as f64 * (slowness / pace.slowness),
                     };
-                    pace.due = moment.now + Picoseconds(left.round() as u64);
+                    pace.due = at.now + Picoseconds(left.round() as u64);
                 }
                 pace.slowness = slowness;
                 if pace.due < pace.event {
                     pace.event = pace.due;
-                    moment.events.push(Reverse((pace.due, *member)));
+                    at.events.push(Reverse((pace.due, *member)));
                 }
             }
         }
@@ -237,7 +238,7 @@ impl<'a> Running<'a> {
             if let (Some(turns), Some(_)) = (self.turns.get(&used.device), used.thread) {
                 let wanted =
                     self.devices[used.device as usize].iter().map(|present| present.load.cores).sum();
-                return turns.slowness(op) * used.load.crowded(wanted);
+                return turns.slowness(op) * used.load.crowding_slowness(wanted);
             }
             let others = self.devices[used.device as usize].iter().filter(|present| present.op != op);
             used.load.slowness(others.map(|present| present.load))

@@ -26,7 +26,7 @@ pub(super) struct Turns {
     cores: Vec<Core>,
     /// The core that each thread last ran on or waits at.
     homes: BTreeMap<u32, usize>,
-    /// Who wants a core since turns were last given out.
+    /// Threads that have wanted a core since turns were last given out.
     woken: Vec<Turn>,
     /// The part of their cores that threads get, 0 to 1: communication may take some of them.
     rate: f64,
@@ -79,7 +79,7 @@ impl Turns {
     /// A thread wants to run an op.
     pub fn want(&mut self, thread: u32, op: OpId) {
         let mut on_cores = self.cores.iter_mut().filter_map(|core| core.on.as_mut());
-        // A rank may send beside what it computes: that is another thread.
+        // A rank may send while it computes: that is another thread.
         match on_cores.find(|turn| turn.thread == thread && turn.op == NOBODY) {
             Some(turn) => turn.op = op,
             None => self.woken.push(Turn { thread, op, since: Picoseconds::ZERO, has_begun: false }),
@@ -170,7 +170,7 @@ impl Turns {
             None => Some(core.idle_since + self.rules.balance),
             Some(turn) => (!core.waiting.is_empty()).then_some(turn.since + self.rules.slice),
         };
-        // Who has had a core for long already keeps it for a moment yet.
+        // A thread whose slice is over already keeps its core for 1 ps more.
         self.cores.iter().filter_map(of_core).map(|time| time.max(now + Picoseconds(1))).min()
     }
 
@@ -211,7 +211,7 @@ mod tests {
 
     const RULES: Scheduling = Scheduling { cores: 2, slice: Picoseconds(4), balance: Picoseconds(10) };
 
-    /// Threads with ops that take so long, each behind a wait of so long; all on two cores.
+    /// Threads on two cores. Each op is the length of the wait before it, and its duration.
     fn run(threads: &[&[[u64; 2]]]) -> Outcome {
         let mut graph = Graph::default();
         graph.take_turns(0, RULES);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_a_core_when_a_slice_is_over() {
+    fn a_waiting_thread_gets_a_core_when_a_slice_is_over() {
         // The third thread waits at the first core: 0-4 the first one, 4-8 the third, 8-10 the first, 10-12 the third.
         let outcome = run(&[&[[0, 6]], &[[0, 20]], &[[0, 6]]]);
         assert_eq!(times(&outcome.started), [0, 0, 4]);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_goes_to_an_idle_core() {
+    fn a_thread_that_wakes_goes_to_an_idle_core() {
         // The first thread waits until 5; its own core has the third one by then, and the second core is idle.
         let outcome = run(&[&[[0, 1], [4, 3]], &[[0, 2]], &[[0, 20]]]);
         assert_eq!(times(&outcome.started), [0, 1, 5, 0, 1]);

@@ -20,7 +20,7 @@ impl EarliestEnd {
         Self { nodes: vec![NEVER; 2 * queues.next_power_of_two()] }
     }
 
-    /// Makes room for at least so many queues.
+    /// Makes room for at least `queues` queues.
     pub(super) fn grow(&mut self, queues: usize) {
         let leaves = self.nodes.len() / 2;
         if queues <= leaves {

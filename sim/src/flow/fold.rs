@@ -1,13 +1,13 @@
-//! Flows that are alike, told once: thousands of equal transfers side by side become a handful.
+//! Flows that are alike, simulated once: thousands of equal transfers at the same time become a handful.
 //!
 //! ```text
 //! flows over links ─► colours, refined until no class splits ─► one flow and one link of each class
 //! ```
 //!
-//! Links start with the colour of their capacity, flows with that of their amount and cap. A flow's next colour tells
-//! the colours of its links, a link's next one those of its flows, and so on until no class splits: the coarsest
+//! Links start with the colour of their capacity, flows with that of their amount and cap. A flow's next colour depends on
+//! the colours of its links, a link's next one on those of its flows, and so on until no class splits: the coarsest
 //! *equitable partition* (Paige & Tarjan 1987, SIAM J. Comput. 16(6), 973–989). All flows of a class then see the
-//! same at every moment, so that water-filling gives them the same rate and one of them can stand for all: on a link
+//! same all the time, so that water-filling gives them the same rate and one of them can stand for all: on a link
 //! that n flows of its class cross it weighs n times as much.
 //!
 //! Colours are 64-bit hashes; two unlike ones among n coincide with a chance of about n² / 2⁶⁵.
@@ -27,7 +27,7 @@ pub struct Folded {
     pub classes: Vec<u32>,
 }
 
-/// Folds flows that all start at the same moment.
+/// Folds flows that all start at the same time.
 ///
 /// # Panics
 /// If a path names a link that is not there.
@@ -63,7 +63,7 @@ pub fn fold(links: &[Link], flows: &[Flow]) -> Folded {
     }
 }
 
-/// What tells flows and links apart so far.
+/// The colours of flows and links so far.
 struct Colours {
     /// Links that some flow crosses, in the order in which they first occur.
     used: Vec<LinkId>,
@@ -95,7 +95,7 @@ impl Colours {
         Self { used, place, flows, links, classes: 0 }
     }
 
-    /// Tells flows apart by their links, then links by their flows; whether that split a class.
+    /// Colours flows by their links, then links by their flows; returns whether that split a class.
     fn refine(&mut self, flows: &[Flow]) -> bool {
         let mut crossing = vec![0u64; self.links.len()];
         for (flow, colour) in flows.iter().zip(&mut self.flows) {

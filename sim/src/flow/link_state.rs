@@ -7,7 +7,7 @@ use super::ready::ReadyLinks;
 /// Sums of a link that differ by less than this part of its capacity are equal: rounding is a thousandth of it.
 const TOLERANCE: f64 = 1e-12;
 
-/// Sums so many times the capacity have lost digits that matter once the sum is small again.
+/// Sums of this many times the capacity have lost digits that matter once the sum is small again.
 const ROUGH: f64 = 16.0;
 
 /// All that a change of a rate must look at: two of them in one line of the processor's cache.

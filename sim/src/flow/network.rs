@@ -11,7 +11,7 @@ use trainwright_spec::units::{Picoseconds, Seconds};
 
 /// Links shared by flows that come and go.
 ///
-/// Rates are computed when they are asked for, so any number of starts and ends at one instant cost one
+/// Rates are computed when they are read, so any number of starts and ends at one instant cost one
 /// computation.
 #[derive(Debug)]
 pub struct Network {
@@ -125,7 +125,7 @@ impl Network {
         Ok(id)
     }
 
-    /// When the next flow ends if none starts before; none if nothing moves.
+    /// When the next flow ends if no other starts before; `None` if nothing moves.
     pub fn next_end(&mut self) -> Option<Picoseconds> {
         if !self.ended.is_empty() {
             return Some(self.clock);

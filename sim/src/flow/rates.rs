@@ -257,7 +257,7 @@ impl Rates {
         }
     }
 
-    /// Where there is room for so many hops in a row.
+    /// The first of `length` free hops in a row.
     fn room(&mut self, hops: usize) -> u32 {
         if hops >= self.free_hops.len() {
             self.free_hops.resize(hops + 1, Vec::new());

@@ -1,4 +1,4 @@
-//! What NCCL is asked to do, what may be forced on it, and what it chooses.
+//! A call of NCCL, what the user may force on it, and what it chooses.
 
 use super::{ALGORITHMS, Algorithm, Placement};
 use std::fmt;
@@ -13,13 +13,13 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub enum Protocol {
     /// Every second word is a flag: the fastest for small messages, half of the bandwidth. NCCL's LL.
     LowLatency,
-    /// Eight of 128 bytes are a flag; needs stores of 128 bytes to arrive whole. NCCL's LL128.
+    /// Eight of 128 bytes are a flag; needs stores of 128 bytes to arrive at once. NCCL's LL128.
     LowLatency128,
-    /// No flags in the data but a counter after each piece: all of the bandwidth. NCCL's Simple.
+    /// No flags in the data but a counter after each chunk: all of the bandwidth. NCCL's Simple.
     Simple,
 }
 
-/// A collective as one algorithm is asked for it.
+/// A collective as one algorithm would run it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Call {
     /// Which collective.
@@ -28,7 +28,7 @@ pub struct Call {
     pub bytes: Bytes,
     /// With which protocol.
     pub protocol: Protocol,
-    /// With how many channels; none: as many as are useful.
+    /// With how many channels; `None` for as many as are useful.
     pub channels: Option<usize>,
 }
 
@@ -58,7 +58,7 @@ pub struct Choice {
 
 impl Placement {
     /// What NCCL would choose for a collective over a tensor of `bytes`: the algorithm and protocol of which it
-    /// expects the least time, among those that `forced` allows; none if that leaves nothing.
+    /// expects the least time, among those that `forced` allows; `None` if that leaves nothing.
     ///
     /// One rank alone does nothing, by whatever algorithm. Nor do several with an empty tensor, which NCCL drops
     /// before it starts a kernel; a barrier is more than its tensor.

@@ -86,7 +86,7 @@ impl Algorithm for NvlsTree {
     }
 }
 
-/// Latency and bandwidth of the switches where this version of NCCL lets them reduce for this call on at least so many
+/// Latency and bandwidth of the switches where this version of NCCL lets them reduce for this call on at least this many
 /// nodes: 1 means exactly one. NCCL leaves groups of two in a node to other algorithms.
 fn can(call: &Call, placement: &Placement, nodes: usize) -> Option<(Seconds, BytesPerSecond)> {
     let here = if nodes == 1 { placement.nodes == 1 } else { placement.nodes > 1 };

@@ -29,9 +29,9 @@ pub struct Placement {
     pub ranks_per_node: usize,
     /// One GPU's link to the group's others in its node, as far as rings through all of them can use it.
     pub inside: Link,
-    /// The group's share of a node's NICs; none if it is on one node.
+    /// The group's share of a node's NICs; `None` if it is on one node.
     pub between: Option<Link>,
-    /// A GPU's link to switches that reduce; none where they cannot.
+    /// A GPU's link to switches that reduce; `None` if they cannot.
     pub in_switch: Option<Link>,
     /// One GPU's bandwidth to one other in its node.
     pub pair: BytesPerSecond,
@@ -45,7 +45,7 @@ pub struct Placement {
     pub staging: Option<BytesPerSecond>,
     /// What streaming kernels reach of a GPU's memory bandwidth.
     pub memory: BytesPerSecond,
-    /// Time from the call to the first step beside NCCL's own part.
+    /// Time from the call to the first step, without NCCL's part.
     pub start: Seconds,
     /// Which rows of NCCL's tables the GPUs read.
     pub generation: Generation,
@@ -263,22 +263,22 @@ impl Placement {
     }
 }
 
-/// Time to send `amount` in pieces of the best size along a path whose hops are busy for `busy` in all with each piece,
+/// Time to send `amount` in chunks of the best size along a path whose hops are busy for `busy` in all with each chunk,
 /// and whose wires delay it by `delay`.
 ///
-/// T = W + (√B + √V)² = W + B + V + 2 √(B V), the minimum over pieces of W + (d + pieces − 1) (B/d + V/pieces) for a
+/// T = W + (√B + √V)² = W + B + V + 2 √(B V), the minimum over c chunks of W + (d + c − 1) (B/d + V/c) for a
 /// path of many hops d
 ///
-/// W the delay of all wires, B the time that all hops together spend on a piece beside its bytes, V = amount /
-/// bandwidth. A wire holds the next pieces while the first is still under way (NCCL lets 8 of them be), so its delay
-/// counts once, not for each piece.
+/// W the delay of all wires, B the time that all hops together spend on a chunk without its bytes, V = amount /
+/// bandwidth. A wire holds the next chunks while the first is still under way (NCCL lets 8 of them be), so its delay
+/// counts once, not for each chunk.
 /// Source: Sanders, Speck & Träff 2009, Parallel Computing 35(12), 581–594, equation for pipelined trees; delay apart
 /// from busy time as in Culler et al. 1993, LogP, PPoPP '93, 1–12.
 pub(super) fn pipelined(busy: Seconds, delay: Seconds, amount: Bytes, bandwidth: BytesPerSecond) -> Seconds {
     delay + busy + ramped(amount / bandwidth, busy)
 }
 
-/// Time of a transfer whose pieces, the larger the message the larger, have to fill the links first: V + 2 √(d V).
+/// Time of a transfer whose chunks have to fill the links first, and grow with the message: V + 2 √(d V).
 pub(super) fn ramped(transfer: Seconds, ramp: Seconds) -> Seconds {
     transfer + Seconds::new(2.0 * (ramp.get() * transfer.get()).sqrt())
 }

@@ -1,4 +1,4 @@
-//! The ring: every rank passes pieces to the next one.
+//! The ring: every rank passes chunks to the next one.
 
 use super::placement::ramped;
 use super::{Algorithm, Call, Placement, Protocol};
@@ -47,11 +47,11 @@ impl Algorithm for Ring {
             let steps = shape.rounds * (placement.ranks as f64 - 1.0);
             latency += (steps - crossings) * inside.max(overhead) + crossings * between;
         }
-        let piece = call.bytes / (channels * placement.ranks as f64);
+        let chunk = call.bytes / (channels * placement.ranks as f64);
         if several
             && protocol == Protocol::Simple
             && call.kind == CollectiveKind::AllReduce
-            && piece >= Bytes::new(64.0)
+            && chunk >= Bytes::new(64.0)
         {
             latency = *constants.factors.ring_plateau.of(placement.generation) * latency;
         }
@@ -61,12 +61,12 @@ impl Algorithm for Ring {
     /// T = T₀ + r [c α_between + (p − 1 − c) α_inside] + V + 2 √(d V) + 2 n / (p M),  V = v / β
     ///
     /// p ranks on N nodes, n bytes, r = 2 rounds for an all-reduce and 1 else; α latency of a step, β what the
-    /// protocol reaches of the narrowest link in one direction; a piece crosses between nodes c = min(N, p − 1)
+    /// protocol reaches of the narrowest link in one direction; a chunk crosses between nodes c = min(N, p − 1)
     /// times in a round (N > 1). v = r (p − 1)/p n goes through each link, n in a broadcast or a reduce, which are
-    /// pipelined. T₀ is the start of the GPU's kernel and NCCL's base latency. With Simple inside a node the pieces
+    /// pipelined. T₀ is the start of the GPU's kernel and NCCL's base latency. With Simple inside a node the chunks
     /// fill the links only after a while: d is the link's ramp. M is what a GPU's memory reaches: each rank also
-    /// reads and writes one piece in its own memory, which shows in small groups on fast links; where peers leave
-    /// pieces in host memory, it reads the last one from there.
+    /// reads and writes one chunk in its own memory, which shows in small groups on fast links; where peers leave
+    /// chunks in host memory, it reads the last one from there.
     /// Assumes that no other flow shares the links.
     /// Source: Patarasuk & Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117–124, for steps and volume; the copy
     /// explains why 2 A100s reach 0.86 of the bus bandwidth of 8 (VIA-Research/vTrain trace/a100).
@@ -83,18 +83,18 @@ impl Algorithm for Ring {
             (Protocol::Simple, 1) => placement.ramp,
             _ => Seconds::ZERO,
         };
-        let piece = call.bytes / placement.ranks as f64;
-        let own = match (shape.chain, placement.staging) {
+        let chunk = call.bytes / placement.ranks as f64;
+        let copy = match (shape.chain, placement.staging) {
             (true, _) => Seconds::ZERO,
-            (false, Some(staging)) => piece / staging,
-            (false, None) => 2.0 * piece / placement.memory,
+            (false, Some(staging)) => chunk / staging,
+            (false, None) => 2.0 * chunk / placement.memory,
         };
         let start = placement.start + call.protocol.time(&placement.nccl.base.ring);
-        Some(start + shape.rounds * latency + ramped(transfer, ramp) + own)
+        Some(start + shape.rounds * latency + ramped(transfer, ramp) + copy)
     }
 
-    /// With LL as many as there are ranks.
-    fn pieces(&self, call: &Call, placement: &Placement) -> usize {
+    /// With LL, one for each rank.
+    fn chunks(&self, call: &Call, placement: &Placement) -> usize {
         if call.protocol == Protocol::LowLatency { placement.ranks } else { 1 }
     }
 }
@@ -102,7 +102,7 @@ impl Algorithm for Ring {
 /// How often data go around.
 struct Shape {
     rounds: f64,
-    /// From one end of the ring to the other in one stream, not in as many pieces as there are ranks.
+    /// From one end of the ring to the other in one stream, not in a chunk for each rank.
     chain: bool,
 }
 

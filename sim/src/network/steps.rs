@@ -26,7 +26,7 @@ pub struct SideBySide<'a> {
     pub bytes: Bytes,
     /// Global ranks of each group in the order of its members, node by node.
     pub groups: &'a [Vec<usize>],
-    /// What a step takes beside its transfers.
+    /// The time of a step without its transfers.
     pub overhead: Seconds,
 }
 

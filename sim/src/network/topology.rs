@@ -49,9 +49,9 @@ use trainwright_spec::units::{BytesPerSecond, Seconds};
 pub struct Topology {
     links: Vec<Link>,
     gpus: usize,
-    /// What joins the GPUs of a node; none where the fabric does.
+    /// What joins the GPUs of a node; `None` if the fabric does.
     nodes: Option<Arc<Nodes>>,
-    /// None where there is one node.
+    /// `None` if there is one node.
     fabric: Option<Box<dyn Routes>>,
 }
 
@@ -99,7 +99,7 @@ impl Topology {
         self.gpus
     }
 
-    /// Appends the links of the way from GPU `from` to GPU `to`, none if they are the same. Of several equal ways a
+    /// Appends the links of the route from GPU `from` to GPU `to`, nothing if they are the same. Of several equal routes a
     /// hash of both ends takes one, so that the same two GPUs always use the same links.
     ///
     /// # Panics
@@ -112,21 +112,21 @@ impl Topology {
         self.fabric.as_ref().expect("GPUs of different nodes have a fabric").route(from, to, path);
     }
 
-    /// The links between a GPU and the switches that join the GPUs of its node, to them and from them; none where
+    /// The links between a GPU and the switches that join the GPUs of its node, to them and from them; `None` if
     /// its node has no such switches.
     pub fn node_switch(&self, gpu: usize) -> Option<[LinkId; 2]> {
         self.nodes.as_ref()?.switch(gpu)
     }
 
-    /// The links between a GPU and the switches of the fabric, to them and from them: its NIC's. None on a torus and
-    /// where there is one node.
+    /// The links between a GPU and the switches of the fabric, to them and from them: its NIC's. `None` on a torus and
+    /// if there is one node.
     pub fn fabric_switch(&self, gpu: usize) -> Option<[LinkId; 2]> {
         let nodes = self.nodes.as_ref().filter(|_| self.fabric.is_some())?;
         let port = nodes.port(gpu);
         Some([nodes.nic_out(port), nodes.nic_in(port)])
     }
 
-    /// One GPU for each way out of each node, the first that it serves; none without NICs.
+    /// One GPU for each NIC of each node, the first that it serves; nothing without NICs.
     pub fn senders(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let nodes = self.nodes.iter();
         nodes.flat_map(move |nodes| (0..nodes.ports()).map(move |port| nodes.gpu(node, port)))

@@ -8,7 +8,7 @@ use trainwright_spec::units::{BytesPerSecond, Picoseconds};
 /// Bandwidths inside a node, out of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Wired<'a> {
-    /// What the group's rings run over: the interconnect, or PCIe where its links form none.
+    /// What the group's rings run over: the interconnect, or PCIe if its links form no ring.
     pub over: &'a Interconnect,
     /// On all rings through the group together.
     pub ring: BytesPerSecond,

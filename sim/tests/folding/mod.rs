@@ -38,7 +38,7 @@ fn check(case: &str, links: &[Link], flows: &[Flow]) -> Folded {
     folded
 }
 
-/// Rank i sends to i + 1 over its own way out and the other's way in.
+/// Rank i sends to i + 1 over its outgoing link and the other's incoming one.
 fn ring(first: u32, ranks: u32, gigabytes: f64) -> Vec<Flow> {
     let hop = |i| flow(gigabytes, &[first + 2 * i, first + 2 * ((i + 1) % ranks) + 1]);
     (0..ranks).map(hop).collect()
@@ -63,7 +63,7 @@ fn what_differs_stays_apart() {
     // share links with, and they share none with it.
     assert_eq!(check("one slow link", &links, &flows).flows.len(), 3);
     flows.push(flow(1.0, &[16, 18]));
-    // The second ring now has two flows that meet the new one, and six that do not.
+    // The second ring now has two flows that share a link with the new one, and six that do not.
     assert_eq!(check("one more flow", &links, &flows).flows.len(), 5);
 }
 

@@ -4,7 +4,7 @@ use super::{Measured, read};
 use serde::Deserialize;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 #[derive(Deserialize)]
@@ -40,22 +40,24 @@ pub fn rows() -> impl Iterator<Item = Measured> {
 
 impl Row {
     fn fused(&self, version: FlashVersion) -> Vec<Kernel> {
-        let pass = |direction| Kernel::FusedAttention {
-            direction,
-            batch: self.batch,
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            queries: self.tokens,
-            keys: self.tokens,
-            head_dim: self.head_dim,
-            value_head_dim: self.value_head_dim,
-            mask: self.mask,
-            precision: self.precision,
-            version,
+        let pass = |direction| {
+            Kernel::FusedAttention(FusedAttention {
+                direction,
+                batch: self.batch,
+                heads: self.heads,
+                kv_heads: self.kv_heads,
+                queries: self.tokens,
+                keys: self.tokens,
+                head_dim: self.head_dim,
+                value_head_dim: self.value_head_dim,
+                mask: self.mask,
+                precision: self.precision,
+                version,
+            })
         };
         let directions = [("fwd", Direction::Forward), ("bwd", Direction::Backward)];
-        let asked = directions.into_iter().filter(|(name, _)| self.passes.contains(name));
-        asked.map(|(_, direction)| pass(direction)).collect()
+        let wanted = directions.into_iter().filter(|(name, _)| self.passes.contains(name));
+        wanted.map(|(_, direction)| pass(direction)).collect()
     }
 
     /// Forward: scores, mask, softmax, values. Backward: both products' gradients, softmax's. A softmax goes over its rows

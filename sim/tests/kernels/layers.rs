@@ -71,7 +71,7 @@ impl Row {
             cluster.node.interconnect.wiring = Default::default();
         }
         let recompute = Recompute::ALL.into_iter().find(|choice| choice.name() == self.recompute).unwrap();
-        // The layers were measured alone: nothing reduces gradients beside them.
+        // The layers were measured alone: nothing reduces gradients meanwhile.
         let stack = Stack { overlap_gradient_reduction: false, ..Stack::from_name(&self.stack).unwrap() };
         let plan = Plan {
             micro_batch: self.micro_batch,
@@ -128,8 +128,9 @@ impl Row {
             _ => false,
         };
         let spans = || {
-            let own = timeline.spans.iter().filter(|span| span.rank == 0 && passes.contains(&span.pass));
-            own.filter(|span| label(&timeline.labels[span.label as usize]))
+            let of_passes =
+                timeline.spans.iter().filter(|span| span.rank == 0 && passes.contains(&span.pass));
+            of_passes.filter(|span| label(&timeline.labels[span.label as usize]))
         };
         let start = spans().map(|span| span.start).min().expect("the block has ops");
         let end = spans().map(|span| span.end).max().expect("the block has ops");

@@ -31,7 +31,7 @@ pub struct Measured {
     pub gpu: String,
     /// The kind of kernel.
     pub kernel: String,
-    /// Who measured it, as the data say.
+    /// Its source, as the data name it.
     pub source: String,
     /// As measured.
     pub time: Seconds,

@@ -1,4 +1,4 @@
-//! The ops of GPT layers one by one, as Megatron's modules run them in fp16 on V100: what a product has beside it is in
+//! The ops of GPT layers one by one, as Megatron's modules run them in fp16 on V100: what runs next to a product is in
 //! its time.
 //!
 //! With tensor parallelism only ops are here that do not communicate. Ops under a tenth of a millisecond stand apart: they
@@ -65,12 +65,12 @@ impl Row {
         let ffn = 4 * h / self.tensor;
         match (self.op.as_str(), forward) {
             ("qkv", _) => {
-                let own = 3 * h / self.tensor;
+                let columns = 3 * h / self.tensor;
                 let bias = match forward {
-                    true => elementwise(bytes(rows * own), bytes(rows * own)),
-                    false => reduction(bytes(rows * own), Bytes::ZERO),
+                    true => elementwise(bytes(rows * columns), bytes(rows * columns)),
+                    false => reduction(bytes(rows * columns), Bytes::ZERO),
                 };
-                linear(h, own).into_iter().chain([bias]).collect()
+                linear(h, columns).into_iter().chain([bias]).collect()
             }
             ("projection", _) => linear(h / self.tensor, h),
             ("fc1", _) => linear(h, ffn),

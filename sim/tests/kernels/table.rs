@@ -47,7 +47,7 @@ impl Line {
         Line { names, rows, median, p90, bias }
     }
 
-    /// A line of the page's table; none if it is something else.
+    /// A line of the page's table; `None` if it is something else.
     pub fn parse(text: &str) -> Option<Line> {
         let cells: Vec<&str> =
             text.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").map(str::trim).collect();

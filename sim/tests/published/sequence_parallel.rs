@@ -38,7 +38,7 @@ struct Cell {
 
 const STAGES: usize = 8;
 
-/// Microbatches in a step: as many as the first stage can have in flight.
+/// Microbatches in a step: the number that the first stage can have in flight.
 const MICROBATCHES: usize = 8;
 
 fn plan(row: &Row) -> Plan {
@@ -120,7 +120,7 @@ fn colossal_ai_sequence_parallelism_has_the_shape_that_was_measured() {
     for cell in &cells {
         let Row { parallel_size, global_batch, seq_len, scheme, outcome, .. } = &cell.row;
         let case = format!("{parallel_size} x {global_batch} x {seq_len} {scheme}");
-        assert_eq!(cell.fits, outcome == "ok", "{case}: who runs out of memory");
+        assert_eq!(cell.fits, outcome == "ok", "{case}: which of them runs out of memory");
         // The errors of today, with some room.
         if let (Some(tokens), Some(memory)) = (cell.row.tokens_per_s, cell.row.max_allocated_memory_mb) {
             let error = cell.allocated_mib / memory - 1.0;
@@ -129,7 +129,7 @@ fn colossal_ai_sequence_parallelism_has_the_shape_that_was_measured() {
             assert!(error.abs() < 0.36, "{case}: throughput off by {:.1} %", 100.0 * error);
         }
     }
-    // With as many more sequences as ranks, a rank of sequence parallelism holds the same.
+    // With r times the sequences on r ranks, a rank of sequence parallelism holds the same.
     let more_sequences: Vec<&Cell> = cells
         .iter()
         .filter(|cell| cell.row.scheme == "sequence" && cell.row.global_batch == 64 * cell.row.parallel_size)
@@ -148,14 +148,14 @@ fn colossal_ai_sequence_parallelism_has_the_shape_that_was_measured() {
         let (Some(memory), Some(rate)) = (tensor.row.max_allocated_memory_mb, tensor.row.tokens_per_s) else {
             continue;
         };
-        // Who holds more, where it was measured to be more than 2 %; else it is one rank.
+        // Which holds more, where it was measured to be more than 2 %; else it is one rank.
         let more = memory / sequence.row.max_allocated_memory_mb.unwrap();
         let forecast = tensor.allocated_mib / sequence.allocated_mib;
         match more > 1.02 {
             true => assert!(forecast > 1.0, "{case}: tensor parallelism holds {forecast} times as much"),
             false => assert!((forecast - 1.0).abs() < 0.01, "{case}: {forecast}"),
         }
-        // Who is faster: nowhere by more than 12 %, and our errors are as large.
+        // Which is faster: nowhere by more than 12 %, and our errors are as large.
         let faster = rate / sequence.row.tokens_per_s.unwrap();
         let forecast = tensor.tokens_per_second / sequence.tokens_per_second;
         println!("{case}: tensor parallelism {faster:.3} times as fast, forecast {forecast:.3}");
@@ -163,7 +163,7 @@ fn colossal_ai_sequence_parallelism_has_the_shape_that_was_measured() {
         right += usize::from((forecast > 1.0) == (faster > 1.0));
         tried += 1;
     }
-    println!("who is faster: {right} of {tried} right");
+    println!("which is faster: {right} of {tried} right");
     assert!(right >= 4 && tried == 7, "{right} of {tried}");
     // More ranks, more tokens a second, under each scheme and whatever grows with them.
     for scheme in ["tensor", "sequence"] {

@@ -1,6 +1,6 @@
 //! What groups reach over a topology, against what its graph carries and by hand.
 
-use super::{close, own, route};
+use super::{close, cluster_with, route};
 use trainwright_sim::network::topology::Topology;
 use trainwright_sim::network::{Algorithm, Call, Direct, Placement, Protocol, collective_time};
 use trainwright_spec::catalog;
@@ -34,7 +34,7 @@ fn groups_in_a_node_have_what_its_graph_carries() {
     assert!(compared > 30, "{compared} nodes");
 }
 
-/// Pods of two nodes whose ways out carry half of their NICs, once as a taper and once cable by cable.
+/// Pods of two nodes whose uplinks carry half of their NICs, once as a taper and once cable by cable.
 #[test]
 fn cables_and_tapers_of_one_fabric_are_equal() {
     let mut cables = String::from("links = [\n");
@@ -52,7 +52,7 @@ fn cables_and_tapers_of_one_fabric_are_equal() {
     }
     cables += "]\n";
     let leaves = cables.replace("10 GB/s\", latency = \"0.5 us\"", "10 GB/s\", latency = 0");
-    let (drawn, tapered) = (own(8, &leaves), own(8, "oversubscription = 2\npod_nodes = 2"));
+    let (drawn, tapered) = (cluster_with(8, &leaves), cluster_with(8, "oversubscription = 2\npod_nodes = 2"));
     for ranks in
         [vec![0, 4], vec![0, 8], (0..32).collect(), (0..8).map(|node| 4 * node).collect(), (0..16).collect()]
     {
@@ -67,7 +67,7 @@ fn cables_and_tapers_of_one_fabric_are_equal() {
     }
 }
 
-/// Time of an all-to-all of that many GB beside that of an empty one: its transfer, without the start.
+/// Time of an all-to-all of that many GB less that of an empty one: its transfer, without the start.
 fn exchanged(ranks: &[usize], gigabytes: f64, cluster: &Cluster) -> f64 {
     let mut cluster = cluster.clone();
     cluster.node.interconnect.ramp = None;
@@ -105,7 +105,7 @@ fn an_all_to_all_over_tapered_pods_by_hand() {
 /// way. A row's 8 ranks on one side so send 4 ranks · n/2 over 2 links: n e/8 = n through each, of 25 GB/s.
 #[test]
 fn an_all_to_all_on_a_torus_by_hand() {
-    let cluster = own(16, "torus = { dims = [8, 8], node_dims = [2, 2] }");
+    let cluster = cluster_with(16, "torus = { dims = [8, 8], node_dims = [2, 2] }");
     let ranks: Vec<usize> = (0..64).collect();
     close(exchanged(&ranks, 50.0, &cluster), 2.0, "50 GB at 25 GB/s");
 }

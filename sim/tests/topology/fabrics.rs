@@ -1,6 +1,6 @@
-//! Routes through fabrics of switches, and the bandwidth of the whole, by hand.
+//! Routes through fabrics of switches, and the bandwidth of all their links, by hand.
 
-use crate::{check_path, close, halves, kinds, own, route, throughput};
+use crate::{check_path, close, cluster_with, halves, kinds, route, throughput};
 use std::collections::BTreeSet;
 use trainwright_sim::network::topology::{LinkId, LinkKind, Topology, Vertex};
 
@@ -8,7 +8,7 @@ use trainwright_sim::network::topology::{LinkId, LinkKind, Topology, Vertex};
 #[test]
 fn fat_trees_by_hand() {
     for ratio in [1.0, 2.0, 4.0] {
-        let topology = Topology::new(&own(4, &format!("oversubscription = {ratio}\npod_nodes = 2")));
+        let topology = Topology::new(&cluster_with(4, &format!("oversubscription = {ratio}\npod_nodes = 2")));
         close(throughput(&topology, halves(16)), 80.0 / (2.0 * ratio), &format!("bisection at 1:{ratio}"));
         assert_eq!(kinds(&topology, 0, 4), [0, 0, 2, 0], "within a pod");
         assert_eq!(kinds(&topology, 0, 15), [0, 0, 2, 2], "between pods");
@@ -19,7 +19,7 @@ fn fat_trees_by_hand() {
     // Three levels: 1 node, 2 nodes at 1:2, 4 nodes at 1:4, of 8 nodes with 160 GB/s.
     let levels = "fat_tree.levels = [{ nodes = 1, oversubscription = 1 }, { nodes = 2, oversubscription = 2 }, \
                   { nodes = 4, oversubscription = 4 }]";
-    let topology = Topology::new(&own(8, levels));
+    let topology = Topology::new(&cluster_with(8, levels));
     for (to, fabric) in [(4, 2), (8, 4), (16, 6)] {
         assert_eq!(kinds(&topology, 0, to), [0, 0, 2, fabric], "0 to {to}");
     }
@@ -37,7 +37,7 @@ fn fat_trees_by_hand() {
 
 #[test]
 fn single_uplinks_add_up_to_the_pipe_and_are_all_used() {
-    let cluster = own(8, "fat_tree.levels = [{ nodes = 4, oversubscription = 2, uplinks = 4 }]");
+    let cluster = cluster_with(8, "fat_tree.levels = [{ nodes = 4, oversubscription = 2, uplinks = 4 }]");
     let topology = Topology::new(&cluster);
     let fabric: Vec<f64> = topology
         .links()
@@ -56,7 +56,7 @@ fn single_uplinks_add_up_to_the_pipe_and_are_all_used() {
 
 #[test]
 fn traffic_of_one_rail_stays_off_the_spines() {
-    let cluster = own(8, "rail_optimised = { pod_nodes = 4, oversubscription = 2 }");
+    let cluster = cluster_with(8, "rail_optimised = { pod_nodes = 4, oversubscription = 2 }");
     let topology = Topology::new(&cluster);
     // GPUs 0 and 1 of a node are on rail 0, GPUs 2 and 3 on rail 1.
     assert_eq!(kinds(&topology, 0, 5), [0, 0, 2, 0], "same rail");
@@ -71,7 +71,7 @@ fn traffic_of_one_rail_stays_off_the_spines() {
     for (from, to) in (0..32).flat_map(|from| (0..32).map(move |to| (from, to))) {
         check_path(&topology, &cluster, from, to);
     }
-    let bridged = own(4, "rail_optimised = { pod_nodes = 4 }");
+    let bridged = cluster_with(4, "rail_optimised = { pod_nodes = 4 }");
     let mut pcie = bridged.clone();
     pcie.node.interconnect.wiring =
         trainwright_spec::cluster::Wiring::Bridges(trainwright_spec::cluster::Bridges {
@@ -90,7 +90,7 @@ fn dragonflies_by_hand() {
             "dragonfly = {{ nodes_per_router = 2, routers_per_group = 2, global_oversubscription = 2, routing = \"{routing}\" }}"
         )
     };
-    let cluster = own(12, &text("minimal"));
+    let cluster = cluster_with(12, &text("minimal"));
     let topology = Topology::new(&cluster);
     assert_eq!(kinds(&topology, 0, 4), [0, 0, 2, 0], "one router");
     assert_eq!(kinds(&topology, 0, 8), [0, 0, 2, 1], "one group");
@@ -111,7 +111,7 @@ fn dragonflies_by_hand() {
     fabric.sort_by(f64::total_cmp);
     assert_eq!(fabric, [[20.0; 6], [40.0; 6]].concat());
 
-    let adaptive = Topology::new(&own(12, &text("adaptive")));
+    let adaptive = Topology::new(&cluster_with(12, &text("adaptive")));
     assert_eq!(kinds(&adaptive, 0, 4), [0, 0, 2, 0], "one router");
     assert_eq!(kinds(&adaptive, 0, 8), [0, 0, 2, 2], "out of a router and into another");
     assert_eq!(kinds(&adaptive, 0, 47), [0, 0, 2, 4], "also out of a group and into another");
@@ -121,7 +121,7 @@ fn dragonflies_by_hand() {
 
 #[test]
 fn a_fabric_of_single_links_takes_the_shortest_ways() {
-    let cluster = own(
+    let cluster = cluster_with(
         4,
         r#"links = [
   { between = ["node0", "leaf0"], bandwidth = "20 GB/s", latency = 0 },

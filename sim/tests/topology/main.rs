@@ -1,4 +1,4 @@
-//! Topologies: routes by hand, bandwidth of whole fabrics, rings of the links between pairs, and every entry of the
+//! Topologies: routes by hand, bandwidth of fabrics, rings of the links between pairs, and every entry of the
 //! catalog.
 
 mod carried;
@@ -13,7 +13,7 @@ use trainwright_sim::network::topology::{LinkId, LinkKind, Topology, Vertex};
 use trainwright_spec::cluster::Cluster;
 
 /// Nodes of 4 GPUs at 100 GB/s with 2 NICs of 10 GB/s, one for two GPUs.
-fn own(nodes: usize, fabric: &str) -> Cluster {
+fn cluster_with(nodes: usize, fabric: &str) -> Cluster {
     let text = format!(
         r#"
 nodes = {nodes}
@@ -43,7 +43,7 @@ fn kinds(topology: &Topology, from: usize, to: usize) -> [usize; 4] {
         .map(|kind| path.iter().filter(|id| topology.link(**id).kind == kind).count())
 }
 
-/// Bandwidth in GB/s of all flows together when each gets the same rate: that of the most crowded link.
+/// Bandwidth in GB/s of all flows together when each gets the same rate: that of the link with the most flows.
 fn throughput(topology: &Topology, flows: impl Iterator<Item = (usize, usize)>) -> f64 {
     let mut load: BTreeMap<LinkId, usize> = BTreeMap::new();
     let mut count = 0;

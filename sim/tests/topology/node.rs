@@ -1,6 +1,6 @@
 //! Ways inside a node and out of it.
 
-use crate::{close, kinds, own, route};
+use crate::{close, cluster_with, kinds, route};
 use trainwright_sim::flow::{Flow, Network};
 use trainwright_sim::network::topology::{LinkKind, Topology, Vertex};
 use trainwright_spec::cluster::Cluster;
@@ -67,7 +67,7 @@ fn nics_serve_equal_runs_of_gpus() {
 
 #[test]
 fn flows_of_gpus_at_one_nic_share_it() {
-    let topology = Topology::new(&own(2, "oversubscription = 1"));
+    let topology = Topology::new(&cluster_with(2, "oversubscription = 1"));
     let mut network = Network::new(topology.shared());
     let mut start = |from: usize, to: usize| {
         let path = route(&topology, from, to).into_iter().map(|id| (id, 1.0)).collect();

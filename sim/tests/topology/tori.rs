@@ -1,6 +1,6 @@
 //! Routes along tori, and their bisection.
 
-use crate::{check_path, close, own, route, throughput};
+use crate::{check_path, close, cluster_with, route, throughput};
 use trainwright_sim::network::topology::{Topology, Vertex};
 use trainwright_spec::cluster::{Cluster, Shape, Torus};
 
@@ -15,7 +15,7 @@ fn torus(cluster: &Cluster) -> &Torus {
 #[test]
 fn torus_routes_are_as_long_as_the_distance() {
     let check = |nodes: usize, fabric: &str| {
-        let cluster = own(nodes, fabric);
+        let cluster = cluster_with(nodes, fabric);
         let (topology, torus) = (Topology::new(&cluster), torus(&cluster));
         let gpus = cluster.gpus();
         let alone = |gpu: usize| (0..gpus).map(|to| if to == gpu { 0 } else { usize::MAX }).collect();
@@ -51,7 +51,7 @@ fn torus_routes_are_as_long_as_the_distance() {
 #[test]
 fn bisection_of_tori() {
     // Links of 100 GB/s over four or six: 25 GB/s in two dims. A cut across 8 of 8 × 4 crosses 2 × 4 links each way.
-    let topology = Topology::new(&own(8, "torus = { dims = [4, 8], node_dims = [4, 1] }"));
+    let topology = Topology::new(&cluster_with(8, "torus = { dims = [4, 8], node_dims = [4, 1] }"));
     let along = (0..32).map(|gpu| (gpu, (gpu + 16) % 32));
     close(throughput(&topology, along), 2.0 * 8.0 * 25.0, "both ways");
     // A node is joined to itself by the torus, not by switches.

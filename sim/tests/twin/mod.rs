@@ -39,7 +39,7 @@ pub fn slow_completion_times(links: &[Link], transfers: &[Transfer]) -> Vec<f64>
     ends
 }
 
-/// Water-filling as in the textbook: raise all rates together; what meets a limit stays; go on with the others.
+/// Water-filling as in the textbook: raise all rates together; a rate that reaches a limit stays; go on with the others.
 fn slow_rates(links: &[Link], transfers: &[Transfer], flows: &[usize]) -> Vec<f64> {
     let mut rates: Vec<Option<f64>> = vec![None; flows.len()];
     let cap = |flow: usize| {

@@ -6,7 +6,7 @@ use crate::step::Step;
 use trainwright_spec::context::{SharedAttention, Step as Shared, Tile};
 use trainwright_spec::model::{Attention, Mask};
 use trainwright_spec::plan::Piece;
-use trainwright_spec::program::{Direction, Does, FlashVersion, Kernel, Module, Share};
+use trainwright_spec::program::{Direction, Does, FlashVersion, FusedAttention, Kernel, Module, Share};
 use trainwright_spec::stack::AttentionKernel;
 use trainwright_spec::units::Bytes;
 
@@ -105,7 +105,7 @@ impl Kernels<'_> {
     /// One kernel that never stores the scores.
     fn fused(&self, tile: &Tile, version: FlashVersion) -> Step {
         let layer = self.layer;
-        let kernel = Kernel::FusedAttention {
+        let kernel = Kernel::FusedAttention(FusedAttention {
             direction: self.direction,
             batch: layer.batch,
             heads: tile.heads,
@@ -117,7 +117,7 @@ impl Kernels<'_> {
             mask: tile.mask,
             precision: self.shape.precision.base(),
             version,
-        };
+        });
         let result = match self.direction {
             Direction::Forward => tile.heads * tile.queries * layer.value_head_dim,
             Direction::Backward => {

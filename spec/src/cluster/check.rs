@@ -18,9 +18,9 @@ const SLOWEST_GPU: FlopsPerSecond = FlopsPerSecond::new(1e9);
 pub(crate) struct Fault {
     /// Path of the key, with dots.
     pub key: String,
-    /// What was given.
+    /// The given value.
     pub value: String,
-    /// What is allowed.
+    /// The allowed values.
     pub allowed: String,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn check(cluster: &Cluster) -> Result<(), Fault> {
     }
 }
 
-/// Whether nodes of other kinds can stand beside the first ones: ranks are counted over nodes of one size, and only fabrics
+/// Whether nodes of other kinds can follow the first ones: ranks are counted over nodes of one size, and only fabrics
 /// of switches join unlike ones.
 fn check_others(cluster: &Cluster) -> Result<(), Fault> {
     let mut left = cluster.nodes;
@@ -57,10 +57,10 @@ fn check_others(cluster: &Cluster) -> Result<(), Fault> {
             return Err(fault(&at("nodes"), others.nodes.to_string(), &allowed));
         }
         left -= others.nodes;
-        let (own, first) = (others.node.gpus.value, cluster.node.gpus.value);
-        if own != first {
+        let (gpus, first) = (others.node.gpus.value, cluster.node.gpus.value);
+        if gpus != first {
             let allowed = format!("the {first} of the first nodes: all have as many GPUs");
-            return Err(fault(&at("node.gpus"), own.to_string(), &allowed));
+            return Err(fault(&at("node.gpus"), gpus.to_string(), &allowed));
         }
         check_node(&others.node, cluster.nodes).map_err(|fault| Fault { key: at(&fault.key), ..fault })?;
         if others.node.nics.is_none() {
@@ -285,7 +285,7 @@ fn short(key: &str, latency: Seconds) -> Result<(), Fault> {
     Err(fault(key, latency.to_string(), "between 0 and 1 s"))
 }
 
-/// The lowest vertex that no chain of `edges` joins to vertex 0; none if all are joined.
+/// The lowest vertex that no chain of `edges` joins to vertex 0; `None` if all are joined.
 fn unjoined(vertices: usize, edges: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let mut root: Vec<usize> = (0..vertices).collect();
     fn find(root: &mut [usize], mut vertex: usize) -> usize {

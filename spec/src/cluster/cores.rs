@@ -20,23 +20,23 @@ pub struct Cores {
     /// Whether all nodes are on one machine, as emulated hosts are: then all of them share these cores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub emulated: bool,
-    /// What steps of collectives take without a network.
+    /// Times of steps of collectives without a network.
     pub steps: StepTimes,
-    /// What the operating system does on them for a network; left out, nothing.
+    /// Work of the operating system on them for a network; left out, none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkWork>,
-    /// What ops take longer where threads outnumber cores, as a part of their times, for each thread a core beyond the first:
+    /// How much longer ops take where threads outnumber cores, as a part of their times, for each thread a core beyond the first:
     /// they find others' numbers in the caches. Negative where other programs were busy too when it was measured.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub crowding: f64,
-    /// How threads take turns where they outnumber cores, each rank having one; left out, they share cores at every moment.
+    /// How threads take turns where they outnumber cores, each rank having one; left out, they share cores all the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<CoreTurns>,
     /// How unsteady ops are: parts of their means that they took, of equal probability and with the mean 1, the shortest
     /// first; left out, all take their means.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jitter: Vec<f64>,
-    /// Collectives that were timed as ops of a program, with what such an op does beside the exchange.
+    /// Collectives that were timed as ops of a program, with the work that an op adds to the exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<MeasuredExchange>,
 }
@@ -52,7 +52,7 @@ pub struct CoreTurns {
 }
 
 impl CoreTurns {
-    /// As Linux does it on so many cores if nobody has set it otherwise.
+    /// The default of Linux on this number of cores.
     ///
     /// Source: linux 6.18, kernel/sched/fair.c: a slice is 0.7 ms (1 + ⌊log₂ n⌋), n at most 8 cores; idle cores are looked
     /// after in the ticks of busy ones (`nohz_balancer_kick`), 250 a second by kernel/Kconfig.hz.
@@ -70,7 +70,7 @@ fn is_nothing(part: &f64) -> bool {
     *part == 0.0
 }
 
-/// What operating systems do for bytes that go through a network, on the cores that ranks compute on: packets, timers and
+/// Work of operating systems for bytes that go through a network, on the cores that ranks compute on: packets, timers and
 /// interrupts, and the copies of the processes that send and receive them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,13 +81,13 @@ pub struct NetworkWork {
     /// receiver's work meanwhile.
     #[serde(rename = "sent_bytes_and_us")]
     pub sent: MeasuredTime,
-    /// Bytes that came to a node, and the time of one core that this took there; none where all nodes are on one machine.
+    /// Bytes that came to a node, and the time of one core that this took there; nothing if all nodes are on one machine.
     #[serde(rename = "received_bytes_and_us")]
     pub received: MeasuredTime,
 }
 
 impl NetworkWork {
-    /// Several measurements as one; none of none.
+    /// Several measurements as one; `None` without any.
     pub fn sum(all: &[NetworkWork]) -> Option<NetworkWork> {
         let of = |part: fn(&NetworkWork) -> &MeasuredTime| MeasuredTime {
             bytes: all.iter().map(|one| part(one).bytes).sum(),
@@ -173,7 +173,7 @@ mod tests {
         let one = |value| Sourced { value, source: "a test".into() };
         let row = MeasuredTime { bytes: Bytes::new(8.0), time: Seconds::new(1e-6) };
         let of_slice = |slice| {
-            let own = CoreTurns::of_linux(2);
+            let linux = CoreTurns::of_linux(2);
             let mut cluster = Cluster::from_name("dgx-a100").unwrap();
             cluster.node.cores = Some(Cores {
                 count: one(2),
@@ -182,7 +182,10 @@ mod tests {
                 steps: StepTimes { source: "a test".into(), copies: vec![row], adds: vec![row] },
                 network: None,
                 crowding: 0.0,
-                turns: Some(CoreTurns { slice: Sourced { value: Seconds::new(slice), ..own.slice }, ..own }),
+                turns: Some(CoreTurns {
+                    slice: Sourced { value: Seconds::new(slice), ..linux.slice },
+                    ..linux
+                }),
                 jitter: Vec::new(),
                 exchanges: Vec::new(),
             });

@@ -213,7 +213,7 @@ fn unreadable(origin: &str, error: &csv::Error) -> SpecError {
     SpecError::Syntax { origin: format!("{origin}{line}"), message: reason(error) }
 }
 
-/// What is wrong, without where.
+/// An error without its place in the file.
 fn reason(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::Deserialize { err, .. } => err.kind().to_string(),

@@ -59,7 +59,7 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Where the deepest written part of the path stands; none if not even its first key was written.
+    /// Where the deepest written part of the path stands; `None` if not even its first key was written.
     fn find(&self, path: &str) -> Option<Range<usize>> {
         let mut parts = path.split('.');
         let (key, mut value) = self.root.get_ref().get_key_value(parts.next()?)?;

@@ -3,7 +3,7 @@
 //! ```toml
 //! fabric = { oversubscription = 7, pod_nodes = 384 }    # a fat tree with one level of pods below its core
 //!
-//! [[fabric.fat_tree.levels]]                            # the same with as many levels as there are
+//! [[fabric.fat_tree.levels]]                            # the same with any number of levels
 //! nodes = 16
 //! oversubscription = 1
 //!
@@ -140,7 +140,7 @@ pub struct Cable {
     /// Its ends: `node3` is the fourth node with all its NICs, `node3.nic1` its second NIC alone (the second run of
     /// GPUs that shares one, or has some); any other name is a switch.
     pub between: [String; 2],
-    /// What large messages reach on it, in each direction.
+    /// Bandwidth of large messages on it, in each direction.
     pub bandwidth: Sourced<BytesPerSecond>,
     /// Time that it adds to what the NICs' latency holds.
     pub latency: Sourced<Seconds>,
@@ -236,7 +236,7 @@ pub enum End<'a> {
 }
 
 impl Cable {
-    /// What its ends stand for.
+    /// The kind of vertices at its ends.
     pub fn ends(&self) -> [End<'_>; 2] {
         [End::parse(&self.between[0]), End::parse(&self.between[1])]
     }
@@ -266,7 +266,7 @@ impl Torus {
         self.wrap.as_ref().is_none_or(|wrap| wrap[dim])
     }
 
-    /// The block of `gpus` GPUs that one node holds; none if no run along the first dims fills it.
+    /// The block of `gpus` GPUs that one node holds; `None` if no run along the first dims fills it.
     pub fn node_block(&self, gpus: usize) -> Option<Vec<usize>> {
         if let Some(dims) = &self.node_dims {
             return Some(dims.clone());

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A GPU's generation, as far as NCCL tells them apart.
+/// A GPU's generation, as far as NCCL distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Generation {

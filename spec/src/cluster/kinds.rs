@@ -59,7 +59,7 @@ impl Cluster {
         all / self.nodes as f64
     }
 
-    /// What all GPUs together compute in a second in a precision that each of them has, at their published peaks.
+    /// The sum of all GPUs' published peaks in a precision that each of them has.
     ///
     /// # Panics
     /// If one has not.

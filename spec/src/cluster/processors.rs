@@ -1,4 +1,4 @@
-//! What a node has beside its GPUs: processors with their memory, the way there, and drives.
+//! The host side of a node: processors with their memory, the links between it and the GPUs, and drives.
 //!
 //! It knows what they reach, not what a plan puts there.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processors {
-    /// What they are: `epyc-7742-pcie4`, …; for people, no cost reads it.
+    /// Their kind: `epyc-7742-pcie4`, …; for people, no cost reads it.
     pub kind: String,
     /// Their memory.
     pub memory: Sourced<Bytes>,
@@ -18,15 +18,15 @@ pub struct Processors {
     pub memory_bandwidth: Sourced<BytesPerSecond>,
     /// The part of that which an optimizer step over it reaches, 0 to 1.
     pub update_efficiency: Sourced<f64>,
-    /// What a large copy out of one GPU into pinned memory reaches while no other GPU copies.
+    /// Bandwidth of a large copy out of one GPU into pinned memory while no other GPU copies.
     pub to_host: Sourced<BytesPerSecond>,
     /// The same of a copy into the GPU.
     pub from_host: Sourced<BytesPerSecond>,
-    /// What the copies of all GPUs of the node together reach in one direction.
+    /// Bandwidth of the copies of all GPUs of the node together in one direction.
     pub together: Sourced<BytesPerSecond>,
     /// Time of a copy of nothing.
     pub copy_latency: Sourced<Seconds>,
-    /// NVMe drives for data; none where there are none, or nobody described them.
+    /// NVMe drives for data; `None` if there are none, or if they are not described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drives: Option<Drives>,
 }
@@ -35,7 +35,7 @@ pub struct Processors {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drives {
-    /// What they hold.
+    /// Their capacity.
     pub capacity: Sourced<Bytes>,
     /// Bandwidth of large reads.
     pub read: Sourced<BytesPerSecond>,

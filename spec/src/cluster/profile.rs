@@ -1,4 +1,4 @@
-//! Measured times of collectives on a cluster, kept as a TOML file beside the log that they are from.
+//! Measured times of collectives on a cluster, kept as a TOML file next to the log that they are from.
 //!
 //! ```toml
 //! kind = "network"
@@ -30,17 +30,17 @@ use serde::{Deserialize, Serialize};
 /// No collective of a benchmark takes longer.
 const LONGEST: Seconds = Seconds::new(86_400.0);
 
-/// What was measured on a cluster's network.
+/// Measurements of a cluster's network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkProfile {
-    /// Tells this file from other profiles.
+    /// Distinguishes this file from other profiles.
     pub kind: ProfileKind,
     /// The cluster it is of, for people.
     pub cluster: String,
     /// GPUs in each of its nodes.
     pub gpus_per_node: usize,
-    /// What the log calls its GPUs.
+    /// The name of its GPUs in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
     /// The day of the measurement.
@@ -55,7 +55,7 @@ pub struct NetworkProfile {
     pub sweeps: Vec<MeasuredSweep>,
 }
 
-/// What a profile is of.
+/// The cluster that a profile is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProfileKind {

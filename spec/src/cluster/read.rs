@@ -66,11 +66,11 @@ impl Cluster {
             Some(_) => return Err(refuse("after the colon stands a number of nodes, at least 1".into())),
         };
         let mut cluster = if catalog::names("clusters").contains(&name) {
-            let whole = Self::from_toml(catalog::text("cluster", name)?, name)?;
-            if count.is_some_and(|count| count > whole.nodes) {
-                return Err(refuse(format!("{name} has {} nodes", whole.nodes)));
+            let named = Self::from_toml(catalog::text("cluster", name)?, name)?;
+            if count.is_some_and(|count| count > named.nodes) {
+                return Err(refuse(format!("{name} has {} nodes", named.nodes)));
             }
-            Cluster { nodes: count.unwrap_or(whole.nodes), ..whole }
+            Cluster { nodes: count.unwrap_or(named.nodes), ..named }
         } else if catalog::names("nodes").contains(&name) {
             let (nodes, node) = (count.unwrap_or(1), Node::from_name(name)?);
             Cluster {

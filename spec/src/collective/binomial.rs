@@ -31,10 +31,10 @@ impl Algorithm for BinomialTree {
 fn hop(ranks: usize, level: u32, effect: Effect) -> Phase {
     let distance = 1 << level;
     Phase::new(1, move |_| {
-        let transfer = |near: usize| {
+        let transfer = |rank: usize| {
             let (from, to) = match effect {
-                Effect::Copy => (near, near + distance),
-                Effect::Add => (near + distance, near),
+                Effect::Copy => (rank, rank + distance),
+                Effect::Add => (rank + distance, rank),
             };
             Transfer::new(from, to, Chunks::one(0), effect)
         };

@@ -1,4 +1,4 @@
-//! The dissemination barrier: in each step twice as many are known to have come.
+//! The dissemination barrier: with each step a rank knows of twice as many that have come.
 
 use super::steps::{Chunks, Phase, Transfer};
 use super::{Algorithm, CollectiveKind, Effect, Layout, Steps};

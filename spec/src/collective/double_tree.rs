@@ -85,7 +85,7 @@ fn depth(layout: Layout) -> usize {
 
 /// The parent of a position 1..=n in the binary tree whose in-order numbers they are: odd positions are leaves.
 ///
-/// In a full tree the parent of …01000 or …11000 is …10000. Where that exceeds n, its own ancestors are asked.
+/// In a full tree the parent of …01000 or …11000 is …10000. Where that exceeds n, its ancestors follow.
 fn parent(position: usize, n: usize) -> Option<usize> {
     let mut above = position;
     loop {

@@ -98,11 +98,11 @@ mod tests {
     #[test]
     fn what_is_ready_at_a_look_is_fused_up_to_the_buffer() {
         check(&[], &[]);
-        // The looks are at 0, 10, 20: 3 and 9 meet at 10, exactly ready there is in time, 11 waits for 20.
+        // The looks are at 0, 10, 20: 3 and 9 are found at 10, and so is one that is ready exactly then; 11 waits for 20.
         check(&[(3, 20.0), (9, 30.0), (10, 40.0), (11, 1.0)], &[(10, 90.0, &[0, 1, 2]), (20, 1.0, &[3])]);
         // 60 + 40 fill the buffer to the byte; the next one starts another at the same look.
         check(&[(1, 60.0), (2, 40.0), (3, 1.0)], &[(10, 100.0, &[0, 1]), (10, 1.0, &[2])]);
-        // What does not fit ends the buffer, even though the one after it would still fit.
+        // A tensor that does not fit ends the buffer, even though the one after it would still fit.
         check(&[(1, 60.0), (2, 50.0), (3, 10.0)], &[(10, 60.0, &[0]), (10, 60.0, &[1, 2])]);
         // Too large for any buffer: alone, before and after.
         check(&[(0, 10.0), (0, 250.0), (0, 10.0)], &[(0, 10.0, &[0]), (0, 250.0, &[1]), (0, 10.0, &[2])]);

@@ -5,7 +5,7 @@ use super::pipeline::{Lane, pipeline};
 use super::steps::{Chunks, Effect, Switch};
 use super::{Algorithm, CollectiveKind, Layout, Steps};
 
-/// The switches of a node add and copy, piece by piece of m.
+/// The switches of a node add and copy, m pieces in turn.
 ///
 /// All-reduce: each rank sends the tensor to its node's switch and gets a k-th of the sum, k ranks in a node; it writes
 /// that back, and the switch copies it to all. (1 + 1/k) n in each direction, which tends to half of a ring's. Over
@@ -49,10 +49,10 @@ pub(super) const SUMMED: usize = 2;
 pub(super) fn sums_to_ranks(layout: Layout, parts: usize) -> Vec<Lane> {
     let all = Chunks::range(0, layout.per_node() * parts);
     each_rank(layout, |rank, place, switch| {
-        let own = Chunks::range(place * parts, parts);
+        let parts_of_rank = Chunks::range(place * parts, parts);
         [
             Lane { from: rank, to: switch, parts: all, effect: Effect::Add, start: 0 },
-            Lane { from: switch, to: rank, parts: own, effect: Effect::Copy, start: 1 },
+            Lane { from: switch, to: rank, parts: parts_of_rank, effect: Effect::Copy, start: 1 },
         ]
     })
 }
@@ -61,9 +61,9 @@ pub(super) fn sums_to_ranks(layout: Layout, parts: usize) -> Vec<Lane> {
 pub(super) fn copies_to_all(layout: Layout, parts: usize, start: usize) -> Vec<Lane> {
     let all = Chunks::range(0, layout.per_node() * parts);
     each_rank(layout, |rank, place, switch| {
-        let own = Chunks::range(place * parts, parts);
+        let parts_of_rank = Chunks::range(place * parts, parts);
         [
-            Lane { from: rank, to: switch, parts: own, effect: Effect::Copy, start },
+            Lane { from: rank, to: switch, parts: parts_of_rank, effect: Effect::Copy, start },
             Lane { from: switch, to: rank, parts: all, effect: Effect::Copy, start: start + 1 },
         ]
     })

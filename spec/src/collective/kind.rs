@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// A group operation over p ranks.
 ///
-/// What is called the size of a collective is the whole tensor, the largest buffer that any member has; each kind
+/// The size of a collective is that of the full tensor, the largest buffer that any member has; each kind
 /// says which that is. It is what nccl-tests prints as size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -80,7 +80,7 @@ impl CollectiveKind {
         }
     }
 
-    /// What nccl-tests and torch.distributed call it, beside `name`; hyphens, underscores and case set aside.
+    /// Its other names, in nccl-tests and torch.distributed, without hyphens, underscores and case.
     fn other_names(self) -> &'static [&'static str] {
         match self {
             CollectiveKind::AllReduce => &[],

@@ -1,4 +1,4 @@
-//! Pipelines: the tensor flows through the group piece by piece, each along the same lanes.
+//! Pipelines: the tensor flows through the group in pieces, each along the same lanes.
 
 use super::steps::{Chunks, Effect, Phase, Transfer};
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 /// One hop of every piece.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
-    /// Who sends.
+    /// The sender.
     pub from: usize,
-    /// Who receives.
+    /// The receiver.
     pub to: usize,
     /// Which parts of the tensor take this lane. Each part has its own pieces.
     pub parts: Chunks,
-    /// What the receiver does.
+    /// What the receiver does with it.
     pub effect: Effect,
     /// The step in which the first piece takes it. The following pieces do so in the following steps.
     pub start: usize,

@@ -4,7 +4,7 @@ use super::{CollectiveKind, Layout};
 use crate::units::Bytes;
 use std::fmt;
 
-/// What a collective does, in order.
+/// The steps of a collective, in order.
 ///
 /// All transfers of a step read what the step before left, and no transfer writes a chunk that another one of the
 /// same step reads at the same member, so that a step may run in any order; only where several transfers add to one
@@ -76,7 +76,7 @@ impl Steps {
         }
     }
 
-    /// What the members after the ranks are: member p + i is switch i.
+    /// The kinds of the members after the ranks: member p + i is switch i.
     pub fn switches(&self) -> &[Switch] {
         &self.switches
     }
@@ -138,7 +138,7 @@ pub enum Switch {
 
 /// Steps that are alike: the same members send equally many chunks to the same members; only which chunks differs.
 ///
-/// Steps are made when asked for: a ring over 16,384 ranks has 32,766 steps of 16,384 transfers, and who times it
+/// Steps are made when read: a ring over 16,384 ranks has 32,766 steps of 16,384 transfers, and whoever times it
 /// looks at one of each phase.
 pub struct Phase {
     steps: usize,
@@ -159,7 +159,7 @@ impl Phase {
     /// The transfers of the step of that index, all at once.
     ///
     /// # Panics
-    /// If there are not so many steps.
+    /// If `index` is not below the number of steps.
     pub fn transfers(&self, index: usize) -> Vec<Transfer> {
         assert!(index < self.steps, "step {index} of a phase of {}", self.steps);
         (self.step)(index)
@@ -175,9 +175,9 @@ impl fmt::Debug for Phase {
 /// One message from a member to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Transfer {
-    /// Who sends.
+    /// The sender.
     pub from: u32,
-    /// Who receives.
+    /// The receiver.
     pub to: u32,
     /// What: the same numbers at both ends.
     pub chunks: Chunks,
@@ -199,12 +199,12 @@ impl fmt::Display for Transfer {
     }
 }
 
-/// What a receiver does with chunks that arrive.
+/// How a receiver uses chunks that arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// They take the place of its own.
+    /// They replace those of the receiver.
     Copy,
-    /// They are added to its own; a switch that has none yet keeps the first ones.
+    /// They are added to those of the receiver; a switch that has none yet keeps the first ones.
     Add,
 }
 
@@ -229,7 +229,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// What a message without content has.
+    /// The chunks of a message without content.
     pub(super) const NONE: Chunks = Chunks { first: 0, count: 0, stride: 1 };
 
     pub(super) fn one(number: usize) -> Self {

@@ -1,4 +1,4 @@
-//! First inside the nodes, then between them: each rank speaks to those at its own place of other nodes.
+//! First inside the nodes, then between them: each rank exchanges with the ranks at the same place of other nodes.
 
 use super::pairwise::exchanges;
 use super::ring::Rings;
@@ -10,7 +10,7 @@ use super::{Algorithm, CollectiveKind, Effect, Layout, Steps};
 /// - Reduce-scatter: a ring in each node leaves each rank a k-th of the tensor, then k rings between nodes: k + N −
 ///   2 steps; each rank sends (k − 1)/k · n inside its node and (N − 1)/p · n out of it. All-gather: the reverse.
 ///   All-reduce: one after the other.
-/// - All-to-all: in k − 1 steps each rank collects what its node has for those at its own place of other nodes, and
+/// - All-to-all: in k − 1 steps each rank collects what its node has for the ranks at the same place of other nodes, and
 ///   sends it there in N − 1 steps: N times larger messages inside, k times larger ones between.
 ///
 /// Source: Thakur, Rabenseifner & Gropp 2005 for the decomposition; Mikami et al. 2018, arXiv 1811.05233, for

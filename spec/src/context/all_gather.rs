@@ -11,7 +11,7 @@ use crate::stack::AttentionKernel;
 /// their gradients: twice that.
 ///
 /// c ranks, b sequences of s tokens, k and v the widths of all key and all value heads. Under a causal mask each rank
-/// has the i-th part from the beginning and the i-th from the end, so that all see as many keys.
+/// has the i-th part from the beginning and the i-th from the end, so that all see the same number of keys.
 #[derive(Debug)]
 pub(super) struct AllGather;
 
@@ -86,11 +86,11 @@ fn collectives(
     if layer.ranks == 1 {
         return Vec::new();
     }
-    let whole = |(what, travels), part| {
+    let gathered = |(what, travels), part| {
         let elements = layer.ranks * part;
         Step::Exchange(Exchange { what, travels, kind, axis, elements, beside_next: false })
     };
-    vec![whole(keys, layer.key()), whole(values, layer.value())]
+    vec![gathered(keys, layer.key()), gathered(values, layer.value())]
 }
 
 /// A rank's queries against all keys, which it holds.

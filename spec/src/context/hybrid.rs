@@ -18,7 +18,7 @@ pub(super) struct Hybrid {
     outer: &'static Outer,
 }
 
-/// What the outer axis does.
+/// The scheme of the outer axis.
 #[derive(Debug)]
 struct Outer {
     check: fn(&SharedAttention, AttentionKernel) -> Result<(), Refusal>,

@@ -125,16 +125,16 @@ pub(super) fn volume(layer: &SharedAttention) -> Volume {
 }
 
 /// A rank's queries against its own keys, or those of another rank.
-fn tile(layer: &SharedAttention, own: bool, held: usize) -> Tile {
+fn tile(layer: &SharedAttention, own_keys: bool, held: usize) -> Tile {
     let queries = layer.own_sequence();
     let (keys, mask) = match layer.mask {
-        Mask::Causal if !own => (queries / 2, Mask::Full),
+        Mask::Causal if !own_keys => (queries / 2, Mask::Full),
         mask => (queries, mask),
     };
     Tile { heads: layer.heads, kv_heads: layer.kv_heads, queries, keys, mask, held }
 }
 
-/// Every rank sends to the next and receives from the one before, in backward the other way, beside the next step.
+/// Every rank sends to the next and receives from the one before, in backward the other way, while the next step runs.
 fn pass_on(travels: Travels, axis: Axis, elements: usize) -> Step {
     let what = match travels {
         Travels::KeysAndValues => "keys and values",

@@ -11,7 +11,7 @@ use std::ops::Range;
 ///
 /// Forward: keys go round until each rank has the s/c × s scores of its queries; softmax; values go round. Backward:
 /// the gradients of all values, then of all keys, are made from the rank's own queries and added by an all-reduce; values,
-/// then keys, go round again for the gradients of scores and queries. Nothing runs beside a product.
+/// then keys, go round again for the gradients of scores and queries. Nothing overlaps a product.
 ///
 /// Forward sends (c − 1)/c · b s (k + v), backward three times that: 8 (c − 1)/c b s h in all where k = v = h.
 ///
@@ -44,31 +44,31 @@ impl ContextScheme for RingSelfAttention {
     }
 
     fn forward(&self, layer: &SharedAttention) -> Vec<Step> {
-        let own = layer.own_sequence();
+        let part = layer.own_sequence();
         let (d, dv) = (layer.head_dim, layer.value_head_dim);
         let place = Step::Reorder { elements: layer.scores() / layer.ranks };
-        let mut steps = round(layer, "keys", layer.key(), [own, own, d], place);
-        steps.push(Step::Softmax { queries: own, keys: layer.sequence });
+        let mut steps = round(layer, "keys", layer.key(), [part, part, d], place);
+        steps.push(Step::Softmax { queries: part, keys: layer.sequence });
         steps.extend(round(
             layer,
             "values",
             layer.value(),
-            [own, dv, own],
+            [part, dv, part],
             Step::Add { elements: layer.output() },
         ));
         steps
     }
 
     fn backward(&self, layer: &SharedAttention) -> Vec<Step> {
-        let (own, all) = (layer.own_sequence(), layer.sequence);
+        let (part, all) = (layer.own_sequence(), layer.sequence);
         let (d, dv) = (layer.head_dim, layer.value_head_dim);
-        let mut steps = reduced(layer, "values", layer.value(), [all, dv, own]);
+        let mut steps = reduced(layer, "values", layer.value(), [all, dv, part]);
         let add = |elements| Step::Add { elements };
         let scores = layer.scores() / layer.ranks;
-        steps.extend(round(layer, "values", layer.value(), [own, own, dv], add(scores)));
-        steps.push(Step::Softmax { queries: own, keys: all });
-        steps.extend(reduced(layer, "keys", layer.key(), [all, d, own]));
-        steps.extend(round(layer, "keys", layer.key(), [own, d, own], add(layer.query())));
+        steps.extend(round(layer, "values", layer.value(), [part, part, dv], add(scores)));
+        steps.push(Step::Softmax { queries: part, keys: all });
+        steps.extend(reduced(layer, "keys", layer.key(), [all, d, part]));
+        steps.extend(round(layer, "keys", layer.key(), [part, d, part], add(layer.query())));
         steps
     }
 

@@ -7,7 +7,7 @@ use crate::program::Axis;
 use crate::stack::AttentionKernel;
 use std::ops::Range;
 
-/// Each rank computes the whole attention of 1/c of the heads.
+/// Each rank computes the attention of 1/c of the heads over all positions.
 ///
 /// Forward sends (c − 1)/c · b s/c (2 h + k + v) elements, backward the same.
 ///
@@ -47,12 +47,12 @@ impl ContextScheme for Ulysses {
 
     fn forward(&self, layer: &SharedAttention) -> Vec<Step> {
         let heads = Ulysses::heads(layer);
-        heads.forward(layer, vec![whole(&heads.share(layer))])
+        heads.forward(layer, vec![full_sequences(&heads.share(layer))])
     }
 
     fn backward(&self, layer: &SharedAttention) -> Vec<Step> {
         let heads = Ulysses::heads(layer);
-        heads.backward(layer, vec![whole(&heads.share(layer))])
+        heads.backward(layer, vec![full_sequences(&heads.share(layer))])
     }
 
     fn kept(&self, layer: &SharedAttention) -> usize {
@@ -69,8 +69,8 @@ impl ContextScheme for Ulysses {
     }
 }
 
-/// Attention over whole sequences.
-fn whole(layer: &SharedAttention) -> Step {
+/// Attention over full sequences.
+fn full_sequences(layer: &SharedAttention) -> Step {
     Step::Attend(Tile {
         heads: layer.heads,
         kv_heads: layer.kv_heads,

@@ -31,6 +31,6 @@ impl DataScheme for Ddp {
     }
 
     fn volume(&self, step: &StepSizes) -> Volume {
-        step.whole()
+        step.all_reduced()
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{DataChoices, DataScheme, Divided, StepSizes, Volume, no_servers};
 
-/// As ZeRO-3 (FULL_SHARD); gradients may wait for the last microbatch (`no_sync`), and are then kept whole until it.
+/// As ZeRO-3 (FULL_SHARD); gradients may wait for the last microbatch (`no_sync`), and are then kept undivided until it.
 ///
-/// V = (d − 1)/d (A Ψ_w + R Ψ_g): A = 2 m gathers a step, m without resharding after forward, 1 if weights stay whole
+/// V = (d − 1)/d (A Ψ_w + R Ψ_g): A = 2 m gathers a step, m without resharding after forward, 1 if weights stay gathered
 /// until the step's end; R = m reductions, 1 with `no_sync`.
 #[derive(Debug, Clone, Copy)]
 pub struct Fsdp;

@@ -1,4 +1,4 @@
-//! Horovod: distributed data parallel with buckets of its own.
+//! Horovod: distributed data parallel with fusion buffers.
 
 use super::{DataChoices, DataScheme, Divided, StepSizes, Volume, no_servers, nothing_divided};
 use crate::collective::fusion::Fusion;
@@ -36,6 +36,6 @@ impl DataScheme for Horovod {
     }
 
     fn volume(&self, step: &StepSizes) -> Volume {
-        step.whole()
+        step.all_reduced()
     }
 }

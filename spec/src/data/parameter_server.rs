@@ -2,7 +2,7 @@
 
 use super::{DataChoices, DataScheme, Divided, Exchange, Reduction, StepSizes, Volume, nothing_divided};
 
-/// S of the d ranks are servers beside their training: every rank sends each of them its part of the gradients, they add
+/// S of the d ranks are also servers: every rank sends each of them its part of the gradients, they add
 /// and update, and send every rank their part of the weights.
 ///
 /// V = (d − 1)/S (R Ψ_g + Ψ_w) out of and into a server, R reductions in a step.

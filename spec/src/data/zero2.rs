@@ -6,7 +6,7 @@ use super::{DataChoices, DataScheme, Divided, Reduction, StepSizes, Volume, no_s
 /// of the weights a step.
 ///
 /// V = (d − 1)/d (m Ψ_g + Ψ_w): with one microbatch that of ZeRO-1. 2 + 14/d bytes of state for each parameter, and
-/// at most two buckets of whole gradients.
+/// at most two buckets of undivided gradients.
 #[derive(Debug, Clone, Copy)]
 pub struct Zero2;
 

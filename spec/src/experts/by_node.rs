@@ -54,8 +54,8 @@ pub fn nodes_of_a_token(experts: &Experts, nodes: usize) -> f64 {
     let open = visited * experts.count / groups;
     let of_group = (experts.count / nodes) as f64 / on_node as f64;
     let reached = |chosen: usize| {
-        let own = chosen as f64 * of_group;
-        let missed = |pick: usize| ((open - pick) as f64 - own).max(0.0) / (open - pick) as f64;
+        let of_chosen = chosen as f64 * of_group;
+        let missed = |pick: usize| ((open - pick) as f64 - of_chosen).max(0.0) / (open - pick) as f64;
         1.0 - (0..experts.per_token).map(missed).product::<f64>()
     };
     let chance = |chosen: usize| {
@@ -65,7 +65,7 @@ pub fn nodes_of_a_token(experts: &Experts, nodes: usize) -> f64 {
     nodes as f64 * of_node
 }
 
-/// C(n, k), none if k > n.
+/// C(n, k); `None` if k > n.
 fn choose(n: usize, k: usize) -> f64 {
     if k > n {
         return 0.0;

@@ -4,11 +4,11 @@ use super::LayerTokens;
 use crate::model::Experts;
 use serde::{Deserialize, Serialize};
 
-/// Which experts the tokens of a layer visit. All microbatches are alike; the layers are not, unless balanced.
+/// Which experts the tokens of a layer visit. All microbatches are alike; layers differ, unless balanced.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Load {
-    /// All experts as many.
+    /// The same number for every expert.
     #[default]
     Balanced,
     /// The i-th most visited of a layer i^−exponent, experts in random order.
@@ -58,8 +58,9 @@ impl Load {
                 drawn(*seed, &|draws| (0..count).map(|_| (sigma * draws.normal()).exp()).collect())
             }
             Load::Trace { layers } => {
-                let own = layers.iter().find(|seen| seen.layer == layer);
-                own.map_or_else(|| vec![1.0; count], |seen| over_mean(seen.tokens.iter().map(|n| *n as f64)))
+                let of_layer = layers.iter().find(|seen| seen.layer == layer);
+                of_layer
+                    .map_or_else(|| vec![1.0; count], |seen| over_mean(seen.tokens.iter().map(|n| *n as f64)))
             }
         }
     }

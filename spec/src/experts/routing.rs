@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Routing {
     /// Name of the dispatcher.
     pub dispatcher: String,
-    /// What decides on the experts.
+    /// The input by which experts are chosen.
     pub gate: Gate,
     /// How many times the mean an expert takes; it drops the rest. Without it none is dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,7 +30,7 @@ impl Default for Routing {
     }
 }
 
-/// What decides on a token's experts.
+/// The input by which a token's experts are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gate {
@@ -38,11 +38,11 @@ pub enum Gate {
     #[default]
     Token,
     /// All tokens of a sentence by their mean, so that they visit the same experts (Kudugunta et al. 2021, Beyond
-    /// distillation: task-level mixture-of-experts, arXiv 2110.03742, section 3): whole sentences are what spreads.
+    /// distillation: task-level mixture-of-experts, arXiv 2110.03742, section 3): full sentences spread over experts.
     Sentence,
 }
 
-/// What the ranks of an expert axis have to do, over what each would have if all were alike and nothing dropped.
+/// The work of the ranks of an expert axis, relative to a balanced load without dropped tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// The busiest rank.
@@ -65,7 +65,7 @@ impl Routing {
         dispatcher(&self.dispatcher).expect("a checked plan has a known dispatcher")
     }
 
-    /// How the visits to the experts of block `layer` spread over `ranks` that hold as many of them each, in their
+    /// How the visits to the experts of block `layer` spread over `ranks` that hold equal numbers of them, in their
     /// order.
     ///
     /// busiest = max over ranks of the mean of min(x, c) over the rank's experts, mean = that over all experts

@@ -47,9 +47,9 @@ impl Load {
                     allowed: format!("it must be less than {MOST}"),
                 });
             }
-            let own = layers.entry(layer).or_default();
-            own.resize(own.len().max(expert + 1), 0);
-            own[expert] = own[expert].saturating_add(tokens);
+            let counts = layers.entry(layer).or_default();
+            counts.resize(counts.len().max(expert + 1), 0);
+            counts[expert] = counts[expert].saturating_add(tokens);
         }
         let layers = layers.into_iter().map(|(layer, tokens)| LayerTokens { layer, tokens }).collect();
         Ok(Load::Trace { layers })

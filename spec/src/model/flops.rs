@@ -41,7 +41,7 @@ impl Model {
         3.0 * self.forward_flops(seq, count)
     }
 
-    /// 2 s h V, and the products that some models have beside it: the head's transform (BERT), the bridges between
+    /// 2 s h V, and further products of some models: the head's transform (BERT), the bridges between
     /// embeddings and a residual stream of another width (OPT 350M), the pooler on one token (BERT).
     fn head_flops(&self, seq: usize) -> Flops {
         let hidden = self.hidden as f64;
@@ -98,7 +98,7 @@ fn core_flops(attention: &Attention, seq: usize, count: AttentionCount) -> f64 {
 /// Pairs of a query and a key that count in a sequence of s tokens.
 ///
 /// Without a mask s². Causal s², or s²/2: halving leaves out half of the diagonal, as in published figures. A window
-/// of w < s is w s, or w s − w²/2, which by the same convention meets s²/2 at w = s.
+/// of w < s is w s, or w s − w²/2, which by the same convention is s²/2 at w = s.
 fn counted_pairs(mask: Mask, seq: usize, count: AttentionCount) -> f64 {
     let s = seq as f64;
     let window = match mask {

@@ -1,7 +1,7 @@
 //! Reads a Hugging Face `config.json` into a `Model`.
 //!
 //! One file per family knows its keys and the values that stand for missing ones; the table below is all that ties
-//! them together. Keys that do not change weights or products are ignored: such files are full of them.
+//! them together. Keys that do not change weights or products are ignored: configurations are full of them.
 //! Sizes that every real file states have no default; what stands for other missing keys is what the `transformers`
 //! library, version 5, takes.
 
@@ -28,7 +28,7 @@ use crate::error::SpecError;
 use config::Config;
 use serde_json::{Map, Value};
 
-/// A family of models: how its `model_type` is spelt and who reads it.
+/// A family of models: the spelling of its `model_type` and its reader.
 struct Family {
     model_type: &'static str,
     read: fn(&Config) -> Result<Model, SpecError>,
@@ -40,7 +40,7 @@ const FAMILIES: &[Family] = &[
     Family { model_type: "deepseek_v2", read: deepseek::read },
     Family { model_type: "deepseek_v3", read: deepseek::read },
     Family { model_type: "falcon", read: falcon::read },
-    // What falcon-7b and falcon-40b were called before the family had a name.
+    // The `model_type` of falcon-7b and falcon-40b before the family had a name.
     Family { model_type: "RefinedWeb", read: falcon::read_refined_web },
     Family { model_type: "RefinedWebModel", read: falcon::read },
     Family { model_type: "gemma", read: gemma::read_first },
@@ -82,9 +82,9 @@ pub fn from_hugging_face(text: &str, origin: &str) -> Result<Model, SpecError> {
     }
 }
 
-/// What families call ε of their norms.
+/// Keys of ε of norms, by family.
 const EPSILONS: [&str; 4] = ["rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"];
-/// What they call θ of rotary positions.
+/// Keys of θ of rotary positions, by family.
 const BASES: [&str; 2] = ["rope_theta", "rotary_emb_base"];
 
 /// The model that the keys of a `config.json` describe.
@@ -101,7 +101,7 @@ pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model
             blocks.filter(|attention| attention.rotary).for_each(|attention| attention.rotary_base = base);
             Ok(model)
         }
-        // A model of several kinds of input keeps its language model's keys in a table of their own.
+        // A model of several kinds of input keeps its language model's keys in a separate table.
         None => match keys.get("text_config") {
             Some(Value::Object(text)) => from_keys(text, origin),
             _ => Err(config.bad("model_type", &unknown_family(model_type))),
@@ -109,7 +109,7 @@ pub(super) fn from_keys(keys: &Map<String, Value>, origin: &str) -> Result<Model
     }
 }
 
-/// What `model_type` may be, the nearest first.
+/// Known values of `model_type`, the nearest first.
 fn unknown_family(model_type: &str) -> String {
     let known = families().collect::<Vec<_>>().join(", ");
     match nearest(model_type, families()).as_slice() {

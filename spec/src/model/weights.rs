@@ -12,7 +12,7 @@ use super::{Block, Model, Norm, Position};
 /// One weight tensor, or several of the same shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
-    /// What it is for; two weights of a block never share it.
+    /// Its purpose; two weights of a block never share it.
     pub name: &'static str,
     /// Elements of one copy.
     pub elements: u64,
@@ -73,7 +73,7 @@ impl Weight {
 }
 
 impl Model {
-    /// What stands before the first block, with a token embedding of `vocab` entries (the padded vocabulary).
+    /// The layers before the first block, with a token embedding of `vocab` entries (the padded vocabulary).
     pub fn embedding_weights(&self, vocab: usize) -> Vec<Weight> {
         let embedding = &self.embedding;
         let width = embedding.width.unwrap_or(self.hidden);
@@ -110,7 +110,7 @@ impl Model {
         self.final_norm.map(|norm| norm_weights(norm, self.hidden, stacks)).unwrap_or_default()
     }
 
-    /// What stands after the final norm, with `vocab` outputs (the padded vocabulary).
+    /// The layers after the final norm, with `vocab` outputs (the padded vocabulary).
     ///
     /// A tied projection is the token embedding and not listed here.
     pub fn head_weights(&self, vocab: usize) -> Vec<Weight> {
@@ -145,7 +145,7 @@ impl Model {
 
     /// Parameters that take part in the forward pass of one token: of the experts, only those it visits.
     ///
-    /// Embeddings count whole, as in the figures that mixture-of-experts models are published with.
+    /// Embeddings count in full, as in the figures that mixture-of-experts models are published with.
     pub fn active_parameters(&self) -> u64 {
         self.count(|block| block.active_parameters(self.hidden))
     }

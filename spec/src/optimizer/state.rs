@@ -1,11 +1,11 @@
-//! In which precision gradients, moments and master weights are kept, and what a parameter then weighs.
+//! The precision of gradients, moments and master weights, and the bytes of a parameter that follow.
 
 use super::Optimizer;
 use crate::precision::Precision;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The precision of everything that a parameter has beside its weight.
+/// The precision of all state of a parameter but its weight.
 ///
 /// Bytes of a parameter with Adam, weights and matrix products in 16 bits:
 ///
@@ -62,7 +62,7 @@ impl Moments {
     }
 }
 
-/// What 16-bit training keeps of the weights beyond 16 bits.
+/// The part of the weights beyond 16 bits that 16-bit training keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MasterWeights {
@@ -76,18 +76,18 @@ pub enum MasterWeights {
     None,
 }
 
-/// What one parameter weighs.
+/// Bytes of one parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StateBytes {
     /// The weight as matrix products read it.
     pub weight: Bytes,
     /// The accumulated gradient.
     pub gradient: Bytes,
-    /// What the optimizer keeps of the weight beside that.
+    /// The copy of the weight that the optimizer keeps in addition.
     pub master: Bytes,
     /// All moments.
     pub moments: Bytes,
-    /// What the optimizer moves beyond one pass over all of this.
+    /// Bytes that the optimizer moves beyond one pass over all of this.
     pub extra: Bytes,
 }
 
@@ -129,8 +129,8 @@ impl StateBytes {
     /// Reads gradient, master weight and moments, writes master weight, moments and the weight; reads the weight too
     /// where it is a part of the master weight or all there is.
     pub fn update_traffic(&self) -> (Bytes, Bytes) {
-        let whole = Bytes::new(4.0);
-        let weight = if self.master == whole { Bytes::ZERO } else { self.weight };
+        let fp32 = Bytes::new(4.0);
+        let weight = if self.master == fp32 { Bytes::ZERO } else { self.weight };
         let read = self.gradient + weight + self.master + self.moments + self.extra;
         (read, self.weight + self.master + self.moments)
     }

@@ -73,11 +73,11 @@ impl Plan {
         let mesh = &self.mesh;
         let square = mesh.tensor_rows * mesh.tensor_rows;
         let experts = mesh.expert * mesh.expert_tensor();
-        let divides = |key: &str, value: usize, part: usize, what: &str, whole: usize| match whole
+        let divides = |key: &str, value: usize, part: usize, what: &str, total: usize| match total
             .is_multiple_of(part)
         {
             true => Ok(()),
-            false => bad(key, value.to_string(), format!("{part} must divide {what} = {whole}")),
+            false => bad(key, value.to_string(), format!("{part} must divide {what} = {total}")),
         };
         divides("mesh.context_inner", mesh.context_inner, mesh.context_inner, "mesh.context", mesh.context)?;
         divides("mesh.tensor_rows", mesh.tensor_rows, square, "mesh.tensor", mesh.tensor)?;
@@ -143,7 +143,7 @@ impl Plan {
         self.cluster.node_of(self.kind(pipeline_rank))
     }
 
-    /// What all GPUs together compute in a second, at their published peaks.
+    /// The sum of all GPUs' published peaks.
     pub fn peak(&self) -> FlopsPerSecond {
         self.cluster.peak(self.job.precision)
     }
@@ -330,7 +330,7 @@ fn check_model(model: &Model) -> Result<(), Fault> {
 /// Whether the layers of `model` can be split over `tensor` ranks.
 ///
 /// # Errors
-/// What the degree must divide.
+/// The sizes that the degree must divide.
 pub fn tensor_degree_allowed(model: &Model, tensor: usize) -> Result<(), String> {
     let must_divide = |what: &str, size: usize| match size.is_multiple_of(tensor) {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! A plan's model, cluster and software: each as a whole table, as plans are written, or by its name in the catalog,
+//! A plan's model, cluster and software: each as a full table, as plans are written, or by its name in the catalog,
 //! `cluster = "dgx-a100:2"`, as people write them.
 
 use crate::cluster::Cluster;
@@ -10,9 +10,9 @@ use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What the catalog has by name.
+/// A type whose values the catalog has by name.
 pub(super) trait Named: DeserializeOwned {
-    /// What a name stands for, in messages.
+    /// Its kind in messages.
     const WHAT: &'static str;
 
     /// The entry of that name.
@@ -94,9 +94,9 @@ mod tests {
         assert_eq!(file.stack, Stack::from_name("deepspeed").unwrap());
         assert_eq!(file.cluster, Cluster::from_name("dgx-a100:2").unwrap());
         assert_eq!(file.model, preset("gpt2").unwrap());
-        let whole = toml::to_string(&file).unwrap();
-        assert!(whole.contains("[cluster.node.gpu]"), "what is written stands alone");
-        assert_eq!(toml::from_str::<File>(&whole).unwrap(), file);
+        let written = toml::to_string(&file).unwrap();
+        assert!(written.contains("[cluster.node.gpu]"), "what is written stands alone");
+        assert_eq!(toml::from_str::<File>(&written).unwrap(), file);
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub struct Offload {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Place>,
     /// The part of each layer's parameters whose optimizer is there, above 0 to 1; the others' stays on the GPU.
-    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    #[serde(default = "all", skip_serializing_if = "is_all")]
     pub optimizer_fraction: f64,
-    /// Whether the processors update with the gradients of the step before, beside this step's passes
+    /// Whether the processors update with the gradients of the step before, during this step's passes
     /// (ZeRO-Offload's delayed parameter update).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delayed_update: bool,
@@ -39,7 +39,7 @@ pub struct Offload {
     /// Weights in the precision of the matrix products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Place>,
-    /// What blocks keep from forward to backward.
+    /// The activations that blocks keep from forward to backward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activations: Option<Place>,
     /// Of how many of a stage's first blocks; left out: of all.
@@ -47,11 +47,11 @@ pub struct Offload {
     pub activation_blocks: Option<usize>,
 }
 
-fn whole() -> f64 {
+fn all() -> f64 {
     1.0
 }
 
-fn is_whole(fraction: &f64) -> bool {
+fn is_all(fraction: &f64) -> bool {
     *fraction == 1.0
 }
 
@@ -100,16 +100,17 @@ impl Offload {
             ("activations", self.activations),
         ];
         let on = |place: Place| -> Option<String> {
-            let there = parts.iter().filter(|(_, own)| *own == Some(place)).map(|(name, _)| match *name {
-                "optimizer" if self.optimizer_fraction < 1.0 => {
-                    format!("{:.0} % of the optimizer", 100.0 * self.optimizer_fraction)
-                }
-                "activations" => match self.activation_blocks {
-                    Some(blocks) => format!("activations of {blocks} blocks a stage"),
-                    None => "activations".into(),
-                },
-                name => name.to_string(),
-            });
+            let there =
+                parts.iter().filter(|(_, wanted)| *wanted == Some(place)).map(|(name, _)| match *name {
+                    "optimizer" if self.optimizer_fraction < 1.0 => {
+                        format!("{:.0} % of the optimizer", 100.0 * self.optimizer_fraction)
+                    }
+                    "activations" => match self.activation_blocks {
+                        Some(blocks) => format!("activations of {blocks} blocks a stage"),
+                        None => "activations".into(),
+                    },
+                    name => name.to_string(),
+                });
             let there: Vec<String> = there.collect();
             (!there.is_empty()).then(|| format!("{} on {}", there.join(" and "), place.name()))
         };
@@ -194,8 +195,8 @@ impl Plan {
         }
     }
 
-    /// Whether backward passes are whole and followed by an update, and each rank has its own gradients and weights
-    /// whole: copies are told of neither halves nor parts.
+    /// Whether backward passes are not in halves and followed by an update, and gradients and weights of a rank are
+    /// undivided: copies exist for neither halves nor shards.
     fn check_beside(&self) -> Result<(), Fault> {
         let schedule = self.schedule();
         let lists = schedule.lists(self.pipeline_shape()).ranks;

@@ -1,4 +1,4 @@
-//! What blocks compute again in backward: per block whole, in pieces, or not at all; and how a stage's text says so.
+//! What blocks compute again in backward: per block everything, some pieces, or nothing; and how a stage's text says so.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Recompute {
-    /// The whole block from its input.
+    /// The block from its input.
     Full,
     /// The attention core: scores, softmax, dropout, values.
     Selective,
@@ -245,7 +245,7 @@ impl FromStr for StageBlocks {
     }
 }
 
-/// The blocks of ` (1 full, 2 none)`; `run` is the whole, for messages.
+/// The blocks of ` (1 full, 2 none)`; `run` is the text around it, for messages.
 fn repeated(run: &str, pattern: &str) -> Result<Vec<Recompute>, String> {
     let inside = pattern.trim().strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     match inside {

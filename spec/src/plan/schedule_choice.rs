@@ -4,7 +4,7 @@ use crate::schedule::{Custom, text};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A schedule of the registry by its name, or actions of one's own, a line for each rank:
+/// A schedule of the registry by its name, or lists of actions, a line for each rank:
 /// `schedule = "zb-h1"` or `schedule = ["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"]`, or the rows of torch's CSV.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
@@ -15,7 +15,7 @@ pub enum ScheduleChoice {
     Actions(Box<Custom>),
 }
 
-/// What stands in the file.
+/// Its form in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected the name of a schedule or a list of actions, a text for each rank")]
 enum Written {
@@ -40,7 +40,7 @@ impl fmt::Display for ScheduleChoice {
 
 impl PartialEq<&str> for ScheduleChoice {
     fn eq(&self, name: &&str) -> bool {
-        matches!(self, ScheduleChoice::Named(own) if own == name)
+        matches!(self, ScheduleChoice::Named(chosen) if chosen == name)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Breadth-first: every microbatch through a stage before the next stage.
 
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
 
 /// All forwards of a rank's first stage, of its second, …, then all backwards in the opposite order: each stage's
 /// gradients are complete as early as can be, for the activations of all microbatches.
@@ -35,12 +35,15 @@ impl Schedule for BreadthFirst {
         }
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
         let PipelineShape { ranks, virtual_stages, microbatches } = shape;
-        let stages = (0..virtual_stages).map(|chunk| chunk * ranks + rank);
         let pass = |stage, kind| (0..microbatches).map(move |microbatch| Action { stage, kind, microbatch });
-        let forward = stages.clone().flat_map(|stage| pass(stage, ActionKind::Forward));
-        forward.chain(stages.rev().flat_map(|stage| pass(stage, ActionKind::Backward))).collect()
+        let of_rank = |rank| {
+            let stages = (0..virtual_stages).map(|chunk| chunk * ranks + rank);
+            let forward = stages.clone().flat_map(|stage| pass(stage, ActionKind::Forward));
+            forward.chain(stages.rev().flat_map(|stage| pass(stage, ActionKind::Backward))).collect()
+        };
+        (0..ranks).map(of_rank).collect()
     }
 
     /// (p − 1) / (m v).

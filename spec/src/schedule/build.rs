@@ -7,7 +7,7 @@ use super::{Action, ActionKind, ActionLists, PipelineShape};
 use crate::units::Picoseconds;
 use std::collections::BTreeSet;
 
-/// What the lists are made for.
+/// The pipeline that lists are made for, and their limits.
 pub(super) struct Build<'a> {
     /// The sizes.
     pub shape: PipelineShape,
@@ -43,11 +43,11 @@ pub(super) struct Candidate {
     pub turn: usize,
 }
 
-/// What a rule sees.
+/// The input of a rule.
 pub(super) struct Choice<'a> {
     /// The rank that is free.
     pub rank: usize,
-    /// What it could start.
+    /// The passes that it could start.
     pub candidates: &'a [Candidate],
     /// How long until the next pass that is known to become possible.
     pub next: Option<Picoseconds>,
@@ -67,7 +67,7 @@ impl Build<'_> {
         }
     }
 
-    /// The lists, where `choose` gives the index of the candidate to start, or none to wait; none if the ranks end up
+    /// The lists, where `choose` gives the index of the candidate to start, or `None` to wait; `None` if the ranks end up
     /// waiting for each other.
     pub fn run(&self, mut choose: impl FnMut(&Choice) -> Option<usize>) -> Option<ActionLists> {
         let mut state = State::new(self);
@@ -95,11 +95,11 @@ impl Build<'_> {
     }
 }
 
-/// What has been started so far.
+/// The passes that have been started so far.
 struct State<'a> {
     build: &'a Build<'a>,
     transfer: Picoseconds,
-    own: Vec<Vec<usize>>,
+    stages_of: Vec<Vec<usize>>,
     /// By stage, then F, I or B, W: how many have been started, and when each ends.
     ends: Vec<[Vec<Picoseconds>; 3]>,
     held: Vec<usize>,
@@ -114,12 +114,12 @@ const WEIGHT: usize = 2;
 impl<'a> State<'a> {
     fn new(build: &'a Build<'a>) -> Self {
         let ranks = build.shape.ranks;
-        let mut own = vec![Vec::new(); ranks];
-        build.rank_of.iter().enumerate().for_each(|(stage, rank)| own[*rank].push(stage));
+        let mut stages_of = vec![Vec::new(); ranks];
+        build.rank_of.iter().enumerate().for_each(|(stage, rank)| stages_of[*rank].push(stage));
         State {
             build,
             transfer: build.times.transfer.into(),
-            own,
+            stages_of,
             ends: vec![Default::default(); build.rank_of.len()],
             held: vec![0; ranks],
             free: vec![Picoseconds(0); ranks],
@@ -127,7 +127,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// When the `turn`-th result of `stage` is there for `rank`; none if its pass has not started.
+    /// When the `turn`-th result of `stage` is there for `rank`; `None` if its pass has not started.
     fn arrival(&self, stage: usize, pass: usize, turn: usize, rank: usize) -> Option<Picoseconds> {
         let end = *self.ends[stage][pass].get(turn)?;
         Some(if self.build.rank_of[stage] == rank { end } else { end + self.transfer })
@@ -148,10 +148,10 @@ impl<'a> State<'a> {
             }
             FORWARD => self.arrival(stage - 1, FORWARD, turn, rank),
             INPUT => {
-                let own = self.arrival(stage, FORWARD, turn, rank)?;
+                let forward = self.arrival(stage, FORWARD, turn, rank)?;
                 match (stage + 1).is_multiple_of(stages) {
-                    true => Some(own),
-                    false => Some(own.max(self.arrival(stage + 1, INPUT, turn, rank)?)),
+                    true => Some(forward),
+                    false => Some(forward.max(self.arrival(stage + 1, INPUT, turn, rank)?)),
                 }
             }
             _ => self.arrival(stage, INPUT, turn, rank),
@@ -167,7 +167,7 @@ impl<'a> State<'a> {
         };
         let mut candidates = Vec::new();
         let mut next: Option<Picoseconds> = None;
-        for &stage in &self.own[rank] {
+        for &stage in &self.stages_of[rank] {
             for &(pass, kind) in passes {
                 let Some(ready) = self.ready(stage, pass, rank) else { continue };
                 if ready > now {

@@ -2,7 +2,7 @@
 
 use super::build::{Backward, Build};
 use super::ideal::{PassTimes, Times};
-use super::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
+use super::{ActionKind, ActionLists, PipelineShape, Schedule};
 use crate::units::Seconds;
 
 /// Half of the microbatches go down the ranks, half up, each direction through its own copy of the stages: where one
@@ -36,10 +36,6 @@ impl Schedule for Chimera {
 
     fn rank_of(&self, stage: usize, shape: PipelineShape) -> usize {
         opposite(stage, shape)
-    }
-
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
     }
 
     /// Each direction is 1F1B with p/2 microbatches in flight, made for F = B as in the paper: backward first, then the

@@ -1,6 +1,6 @@
-//! A schedule of one's own: action lists for one shape.
+//! A schedule from a file: action lists for one shape.
 
-use super::{Action, ActionLists, PipelineShape, Schedule, ScheduleFault, validate};
+use super::{ActionLists, PipelineShape, Schedule, ScheduleFault, validate};
 use std::collections::BTreeSet;
 
 /// Action lists that somebody wrote, or that `list` made.
@@ -34,7 +34,7 @@ impl Custom {
             microbatches: all().map(|action| action.microbatch + 1).max().unwrap_or(0),
         };
         let numbers = all().map(|action| action.stage + 1).max().unwrap_or(0);
-        // A number far beyond the stages is a slip of the pen; `validate` names it.
+        // A number far beyond the stages is a typing error; `validate` names it.
         let copies = if numbers > 2 * stages { 1 } else { numbers.div_ceil(stages) };
         let mut rank_of = vec![0; copies * stages];
         for (rank, actions) in lists.ranks.iter().enumerate().rev() {
@@ -50,7 +50,7 @@ impl Custom {
         self.shape
     }
 
-    /// What every rank does.
+    /// The actions of every rank.
     pub fn own_lists(&self) -> &ActionLists {
         &self.lists
     }
@@ -90,10 +90,6 @@ impl Schedule for Custom {
 
     fn rank_of(&self, stage: usize, _: PipelineShape) -> usize {
         self.rank_of[stage]
-    }
-
-    fn actions(&self, rank: usize, _: PipelineShape) -> Vec<Action> {
-        self.lists.ranks[rank].clone()
     }
 
     fn lists(&self, _: PipelineShape) -> ActionLists {

@@ -37,15 +37,11 @@ impl Schedule for DualPipe {
         opposite(stage, shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
-    }
-
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let (p, each) = (shape.ranks, shape.microbatches / 2);
         let mut lists = ActionLists::default();
         for rank in 0..p {
-            // The near direction begins in this rank's half of the pipeline.
+            // The first direction begins in this rank's half of the pipeline.
             let (down, up) = (Side { stage: rank, first: 0 }, Side { stage: 2 * p - 1 - rank, first: each });
             let sides = if rank < p / 2 { [down, up] } else { [up, down] };
             let mut phases = Phases::new(sides);
@@ -83,20 +79,20 @@ pub(super) struct Side {
     pub first: usize,
 }
 
-/// The actions of a rank in the making. Of its two stages the near one meets a microbatch before the far one does.
+/// The actions of a rank in the making. Of its two stages the first gets a microbatch before the second does.
 pub(super) struct Phases {
     sides: [Side; 2],
     forwards: [usize; 2],
     backwards: [usize; 2],
     put_off: std::collections::VecDeque<Action>,
-    /// What it does.
+    /// Its actions so far.
     pub actions: Vec<Action>,
     /// Positions of joint passes.
     pub joint: Vec<usize>,
 }
 
-const NEAR: usize = 0;
-const FAR: usize = 1;
+const FIRST: usize = 0;
+const SECOND: usize = 1;
 
 impl Phases {
     pub fn new(sides: [Side; 2]) -> Self {
@@ -142,38 +138,38 @@ impl Phases {
     /// microbatches through each of its stages.
     pub fn all(&mut self, half: usize, place: usize, each: usize) {
         let to_middle = half - place - 1;
-        (0..2 * to_middle).for_each(|_| self.forward(NEAR));
+        (0..2 * to_middle).for_each(|_| self.forward(FIRST));
         for _ in 0..=place {
-            self.forward(NEAR);
-            self.forward(FAR);
+            self.forward(FIRST);
+            self.forward(SECOND);
         }
         for _ in 0..to_middle {
-            self.backward(FAR, ActionKind::Input);
+            self.backward(SECOND, ActionKind::Input);
             self.weight();
-            self.forward(FAR);
+            self.forward(SECOND);
         }
         for round in 0..each + place + 1 - 2 * half {
             if round == 0 && to_middle == 0 {
                 // The middle ranks have just turned their first microbatch around: its backward needs no partner.
-                self.forward(NEAR);
-                self.backward(FAR, ActionKind::Backward);
+                self.forward(FIRST);
+                self.backward(SECOND, ActionKind::Backward);
             } else {
-                self.together(NEAR, FAR);
+                self.together(FIRST, SECOND);
             }
-            self.together(FAR, NEAR);
+            self.together(SECOND, FIRST);
         }
         for _ in 0..to_middle {
-            self.backward(FAR, ActionKind::Backward);
-            self.together(FAR, NEAR);
+            self.backward(SECOND, ActionKind::Backward);
+            self.together(SECOND, FIRST);
         }
         // From the middle of the last backwards on only the inputs' gradients are urgent.
         for pass in 0..2 * (place + 1) {
             let kind = if pass > place { ActionKind::Input } else { ActionKind::Backward };
-            self.backward(if pass.is_multiple_of(2) { FAR } else { NEAR }, kind);
+            self.backward(if pass.is_multiple_of(2) { SECOND } else { FIRST }, kind);
         }
         for _ in 0..to_middle {
             self.weight();
-            self.backward(NEAR, ActionKind::Input);
+            self.backward(FIRST, ActionKind::Input);
         }
         while !self.put_off.is_empty() {
             self.weight();

@@ -1,7 +1,7 @@
 //! DualPipeV: DualPipe folded at its middle.
 
 use super::dualpipe::{Phases, Side, enough};
-use super::{Action, ActionLists, PipelineShape, Schedule, v_shape};
+use super::{ActionLists, PipelineShape, Schedule, v_shape};
 
 /// One half of DualPipe over 2p stages: each rank holds both stages that a pair of DualPipe's ranks would share, so that
 /// no weight is held twice.
@@ -31,10 +31,6 @@ impl Schedule for DualPipeV {
 
     fn rank_of(&self, stage: usize, shape: PipelineShape) -> usize {
         v_shape::rank_of(stage, shape)
-    }
-
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
     }
 
     fn lists(&self, shape: PipelineShape) -> ActionLists {

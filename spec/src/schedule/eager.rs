@@ -1,7 +1,7 @@
 //! Eager 1F1B: more forwards first, so that messages have time.
 
 use super::one_f_one_b::one_forward_one_backward;
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::{Action, ActionLists, PipelineShape, Schedule};
 
 /// 1F1B with 2 (p − r) − 1 instead of p − r forwards before the first backward: a message to the next rank may take as
 /// long as a forward and a backward without delaying it, for up to twice the activations.
@@ -28,15 +28,12 @@ impl Schedule for Eager {
         super::one_stage_per_rank(self.name(), shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        let warm_up = 2 * (shape.ranks - rank - 1);
-        let at = |kind, microbatch| Action { stage: rank, kind, microbatch };
-        one_forward_one_backward(
-            shape.microbatches,
-            warm_up,
-            |k| at(ActionKind::Forward, k),
-            |k| vec![at(ActionKind::Backward, k)],
-        )
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
+        let of_rank = |stage| {
+            let at = |kind, microbatch| Action { stage, kind, microbatch };
+            one_forward_one_backward(shape.microbatches, 2 * (shape.ranks - stage - 1), at)
+        };
+        (0..shape.ranks).map(of_rank).collect()
     }
 
     /// (p − 1) / m.

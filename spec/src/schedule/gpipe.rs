@@ -1,6 +1,6 @@
 //! GPipe: all forwards, then all backwards.
 
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
 
 /// All forwards, then all backwards: the simplest, and the one that keeps every microbatch's activations.
 pub struct GPipe;
@@ -30,10 +30,13 @@ impl Schedule for GPipe {
         true
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        let pass =
-            |kind| (0..shape.microbatches).map(move |microbatch| Action { stage: rank, kind, microbatch });
-        pass(ActionKind::Forward).chain(pass(ActionKind::Backward)).collect()
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
+        let of_rank = |stage| {
+            let pass =
+                |kind| (0..shape.microbatches).map(move |microbatch| Action { stage, kind, microbatch });
+            pass(ActionKind::Forward).chain(pass(ActionKind::Backward)).collect()
+        };
+        (0..shape.ranks).map(of_rank).collect()
     }
 
     /// (p − 1) / m.

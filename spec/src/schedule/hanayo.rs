@@ -2,7 +2,7 @@
 
 use super::build::{Backward, Build};
 use super::ideal::{PassTimes, Times};
-use super::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
+use super::{ActionKind, ActionLists, PipelineShape, Schedule};
 
 /// Down the ranks and back up w times: v = 2w stages on a rank, neighbours in turn at both ends. The bubble shrinks with
 /// w as interleaving's does with v, for fewer messages, since a wave turns on its rank.
@@ -37,10 +37,6 @@ impl Schedule for Hanayo {
     fn rank_of(&self, stage: usize, shape: PipelineShape) -> usize {
         let (leg, at) = (stage / shape.ranks, stage % shape.ranks);
         if leg.is_multiple_of(2) { at } else { shape.ranks - 1 - at }
-    }
-
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
     }
 
     /// Made for B = 2 F: backward first, then the microbatch that entered first, then the later stage, with at most

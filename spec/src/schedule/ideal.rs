@@ -1,4 +1,4 @@
-//! Times the actions of a schedule with free ranks and links: when each starts and ends, who idles, what is held.
+//! Times the actions of a schedule with free ranks and links: when each starts and ends, how long ranks idle, how much they hold.
 //!
 //! The dependencies are those of the pipeline and nothing else, so that it says what a schedule can reach at best.
 //! It knows nothing of programs and of the simulator, which it checks.
@@ -34,7 +34,7 @@ impl PassTimes {
         Self { forward: one, input: one, weight: one }
     }
 
-    /// What a pass of `kind` takes.
+    /// Time of a pass of `kind`.
     pub fn of(&self, kind: ActionKind) -> Seconds {
         match kind {
             ActionKind::Forward => self.forward,
@@ -58,7 +58,7 @@ pub struct Times {
     pub microbatches: Vec<f64>,
     /// A message between two ranks.
     pub transfer: Seconds,
-    /// What a joint pass takes of the sum of its two passes.
+    /// Time of a joint pass relative to the sum of its two passes.
     pub joint: f64,
     /// The part of a stage's activations that I gives back; W gives back the rest.
     pub given_back_by_input: f64,
@@ -78,7 +78,7 @@ impl Times {
         }
     }
 
-    /// What `action` takes.
+    /// Time of `action`.
     pub fn of(&self, action: Action) -> Seconds {
         self.stages[action.stage % self.stages.len()].of(action.kind) * self.microbatches[action.microbatch]
     }
@@ -95,7 +95,7 @@ pub struct Placed {
     pub end: Seconds,
 }
 
-/// What became of the lists.
+/// The run of some lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ideal {
     /// By rank, in order.
@@ -213,7 +213,7 @@ impl<'a> Ends<'a> {
         Ends { times, rank_of, forward: none.clone(), input: none }
     }
 
-    /// What must have ended before `action`: at most two actions; B stands for whichever of B and I there is.
+    /// The actions that must have ended before `action`: at most two actions; B stands for whichever of B and I there is.
     fn needs(&self, action: Action) -> impl Iterator<Item = Action> + use<> {
         let stages = self.times.stages.len();
         let (first, last) = (action.stage.is_multiple_of(stages), (action.stage + 1).is_multiple_of(stages));
@@ -234,7 +234,7 @@ impl<'a> Ends<'a> {
         of.get(action.stage)?[action.microbatch]
     }
 
-    /// When what `action` on `rank` needs is there; none if that is not known yet.
+    /// When what `action` on `rank` needs is there; `None` if that is not known yet.
     fn ready(&self, action: Action, rank: usize) -> Option<Seconds> {
         let arrive = |needed: Action| {
             let away = self.rank_of.get(needed.stage) != Some(&rank);

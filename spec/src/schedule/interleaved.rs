@@ -1,7 +1,7 @@
 //! Interleaved 1F1B: several smaller stages on each rank.
 
 use super::one_f_one_b::one_forward_one_backward;
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
 
 /// Depth-first interleaving as in Megatron-LM: microbatches go through the rank's stages in groups of p.
 pub struct Interleaved;
@@ -31,16 +31,13 @@ impl Schedule for Interleaved {
         true
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
         let PipelineShape { ranks: p, virtual_stages: v, microbatches: m } = shape;
-        let at = passes(rank, shape, vec![p; m / p]);
-        let warm_up = if m == p { m * v } else { 2 * (p - rank - 1) + (v - 1) * p };
-        one_forward_one_backward(
-            m * v,
-            warm_up,
-            |k| at(ActionKind::Forward, k),
-            |k| vec![at(ActionKind::Backward, k)],
-        )
+        let of_rank = |rank| {
+            let warm_up = if m == p { m * v } else { 2 * (p - rank - 1) + (v - 1) * p };
+            one_forward_one_backward(m * v, warm_up, passes(rank, shape, &vec![p; m / p]))
+        };
+        (0..p).map(of_rank).collect()
     }
 
     /// (p − 1) / (m v).
@@ -78,8 +75,8 @@ pub(super) fn needs_several_stages(name: &str, shape: PipelineShape) -> Result<(
 pub(super) fn passes(
     rank: usize,
     shape: PipelineShape,
-    groups: Vec<usize>,
-) -> impl Fn(ActionKind, usize) -> Action {
+    groups: &[usize],
+) -> impl Fn(ActionKind, usize) -> Action + use<> {
     let PipelineShape { ranks: p, virtual_stages: v, .. } = shape;
     let group = move |group: (usize, usize)| {
         let (first, size) = group;

@@ -2,9 +2,9 @@
 
 use super::interleaved::{needs_several_stages, passes};
 use super::one_f_one_b::one_forward_one_backward;
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::{ActionLists, PipelineShape, Schedule};
 
-/// Interleaved 1F1B with ⌊m/p⌋ groups of as equal a size as can be, at least p microbatches if there are so many: with
+/// Interleaved 1F1B with ⌊m/p⌋ groups of nearly equal sizes, each of at least p microbatches if the step has p: with
 /// smaller groups a rank would wait for its own previous stage. Larger groups keep more activations.
 pub struct InterleavedGroups;
 
@@ -37,19 +37,16 @@ impl Schedule for InterleavedGroups {
         (m > p && m.is_multiple_of(p)).then_some("interleaved")
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
         let PipelineShape { ranks: p, virtual_stages: v, microbatches: m } = shape;
         let count = (m / p).max(1);
         // The larger groups come first: the first one decides how far forward runs ahead.
         let groups: Vec<usize> = (0..count).map(|group| m / count + usize::from(group < m % count)).collect();
-        let warm_up = 2 * (p - rank - 1) + (v - 1) * groups[0];
-        let at = passes(rank, shape, groups);
-        one_forward_one_backward(
-            m * v,
-            warm_up,
-            |k| at(ActionKind::Forward, k),
-            |k| vec![at(ActionKind::Backward, k)],
-        )
+        let of_rank = |rank| {
+            let warm_up = 2 * (p - rank - 1) + (v - 1) * groups[0];
+            one_forward_one_backward(m * v, warm_up, passes(rank, shape, &groups))
+        };
+        (0..p).map(of_rank).collect()
     }
 
     /// (p − 1) / (m v) from m = p on, else of the ideal run.

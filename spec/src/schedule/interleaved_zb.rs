@@ -1,8 +1,8 @@
 //! Interleaved 1F1B with the halves of backward apart.
 
 use super::interleaved::passes;
-use super::one_f_one_b::one_forward_one_backward;
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::one_f_one_b::with_weights_put_off;
+use super::{ActionLists, PipelineShape, Schedule};
 
 /// ZB-H1 over several stages per rank: p − r − 1 + (v − 1) p forwards first, each W r passes behind its I.
 pub struct InterleavedZb;
@@ -28,17 +28,13 @@ impl Schedule for InterleavedZb {
         super::interleaved::check(self.name(), shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
         let PipelineShape { ranks: p, virtual_stages: v, microbatches: m } = shape;
-        let warm_up = p - rank - 1 + (v - 1) * p;
-        let at = passes(rank, shape, vec![p; m / p]);
-        let backward = |k: usize| {
-            let weight = k.checked_sub(rank).map(|k| at(ActionKind::Weight, k));
-            std::iter::once(at(ActionKind::Input, k)).chain(weight).collect()
+        let of_rank = |rank| {
+            let warm_up = p - rank - 1 + (v - 1) * p;
+            with_weights_put_off(m * v, warm_up, rank, passes(rank, shape, &vec![p; m / p]))
         };
-        let mut actions = one_forward_one_backward(m * v, warm_up, |k| at(ActionKind::Forward, k), backward);
-        actions.extend((m * v - rank..m * v).map(|k| at(ActionKind::Weight, k)));
-        actions
+        (0..p).map(of_rank).collect()
     }
 
     /// (p − 1) (F + I − W) / (m v (F + I + W)) for F = I = W: (p − 1) / (3 m v).

@@ -15,10 +15,10 @@
 
 use super::build::Build;
 use super::ideal::{Ideal, Times, run};
-use super::{Action, ActionKind, ActionLists, PipelineShape, schedule};
+use super::{ActionKind, ActionLists, PipelineShape, peak_in_flight, schedule};
 use crate::units::{Picoseconds, Seconds};
 
-/// What lists are wanted for: one stage on each rank.
+/// The times and limits that lists are made for: one stage on each rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     /// Times of the stages and microbatches.
@@ -46,7 +46,7 @@ enum Ahead {
 }
 
 impl Problem {
-    /// The best lists found and their ideal run; none if a limit is 0, so that nothing can start.
+    /// The best lists found and their ideal run; `None` if a limit is 0, so that nothing can start.
     ///
     /// The handmade ZB-H1 and ZB-H2 are among those tried, where they keep the limits.
     pub fn solve(&self) -> Option<(ActionLists, Ideal)> {
@@ -55,7 +55,9 @@ impl Problem {
             ["zb-h1", "zb-h2"].map(|name| schedule(name).expect("it is registered").lists(self.shape()));
         let runs = made.chain(handmade).filter_map(|lists| {
             let run = run(&lists, &self.times).ok()?;
-            let fits = held(&lists).zip(&self.limits).all(|(held, limit)| held <= *limit);
+            // With one stage on each rank, a stage's peak is its rank's.
+            let fits =
+                peak_in_flight(&lists, |_| 1.0).iter().zip(&self.limits).all(|(held, limit)| held <= limit);
             fits.then_some((lists, run))
         });
         let idle = |run: &Ideal| run.idle_within().map(Picoseconds::from).max();
@@ -120,21 +122,5 @@ fn rules() -> impl Iterator<Item = Rule> {
         ahead
             .into_iter()
             .flat_map(move |ahead| [false, true].map(|forward_first| Rule { patience, ahead, forward_first }))
-    })
-}
-
-/// By rank: the most microbatches between F and W.
-fn held(lists: &ActionLists) -> impl Iterator<Item = usize> {
-    lists.ranks.iter().map(|actions| {
-        let change = |action: &Action| match action.kind {
-            ActionKind::Forward => 1,
-            ActionKind::Input => 0,
-            ActionKind::Backward | ActionKind::Weight => -1,
-        };
-        let held = actions.iter().scan(0isize, |held, action| {
-            *held += change(action);
-            Some(*held)
-        });
-        held.max().unwrap_or(0).unsigned_abs()
     })
 }

@@ -1,6 +1,6 @@
 //! 1F1B: after a warm-up, one forward and one backward in turn.
 
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::{Action, ActionKind, ActionLists, PipelineShape, Schedule};
 
 /// One forward, one backward: GPipe's bubble with the activations of min(m, p − r) microbatches on rank r.
 pub struct OneForwardOneBackward;
@@ -30,15 +30,12 @@ impl Schedule for OneForwardOneBackward {
         true
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        let at = |kind, microbatch| Action { stage: rank, kind, microbatch };
-        let warm_up = shape.ranks - rank - 1;
-        one_forward_one_backward(
-            shape.microbatches,
-            warm_up,
-            |k| at(ActionKind::Forward, k),
-            |k| vec![at(ActionKind::Backward, k)],
-        )
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
+        let of_rank = |stage| {
+            let at = |kind, microbatch| Action { stage, kind, microbatch };
+            one_forward_one_backward(shape.microbatches, shape.ranks - stage - 1, at)
+        };
+        (0..shape.ranks).map(of_rank).collect()
     }
 
     /// (p − 1) / m.
@@ -47,8 +44,33 @@ impl Schedule for OneForwardOneBackward {
     }
 }
 
-/// `warm_up` forwards, or all of `passes`; then one forward, one backward in turn; then the backwards that are left.
+/// `warm_up` forwards, or all of `passes`; then one forward, one backward in turn; then the backwards that are left. `at` is
+/// the k-th pass of a kind.
 pub(super) fn one_forward_one_backward(
+    passes: usize,
+    warm_up: usize,
+    at: impl Fn(ActionKind, usize) -> Action,
+) -> Vec<Action> {
+    in_turn(passes, warm_up, |k| at(ActionKind::Forward, k), |k| vec![at(ActionKind::Backward, k)])
+}
+
+/// The same with I in the place of each backward, and each W `put_off` passes behind its I.
+pub(super) fn with_weights_put_off(
+    passes: usize,
+    warm_up: usize,
+    put_off: usize,
+    at: impl Fn(ActionKind, usize) -> Action,
+) -> Vec<Action> {
+    let backward = |k: usize| {
+        let weight = k.checked_sub(put_off).map(|k| at(ActionKind::Weight, k));
+        std::iter::once(at(ActionKind::Input, k)).chain(weight).collect()
+    };
+    let mut actions = in_turn(passes, warm_up, |k| at(ActionKind::Forward, k), backward);
+    actions.extend((passes.saturating_sub(put_off)..passes).map(|k| at(ActionKind::Weight, k)));
+    actions
+}
+
+fn in_turn(
     passes: usize,
     warm_up: usize,
     forward: impl Fn(usize) -> Action,

@@ -1,7 +1,7 @@
 //! PipeDream-2BW: 1F1B that never drains.
 
 use super::one_f_one_b::OneForwardOneBackward;
-use super::{Action, PipelineShape, Schedule};
+use super::{ActionLists, PipelineShape, Schedule};
 
 /// 1F1B without the flush at the end of a step: microbatches of the next step follow at once, with weights one update
 /// old. Two versions of the weights are enough if a step has at least p microbatches.
@@ -45,8 +45,8 @@ impl Schedule for PipeDream2Bw {
     }
 
     /// Those of a first step; n steps are those of n · m microbatches.
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        OneForwardOneBackward.actions(rank, shape)
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
+        OneForwardOneBackward.lists(shape)
     }
 
     /// 0: between two updates each rank works all the time.

@@ -96,7 +96,7 @@ fn rows(text: &str, origin: &str, separator: impl Fn(char) -> bool) -> Result<Ac
     Ok(lists)
 }
 
-/// The action of a cell, the two of a joint pass, or none.
+/// The action of a cell, the two of a joint pass, or no action.
 fn cell_actions(cell: &str) -> Result<Vec<Action>, String> {
     if let Some(pair) = cell.strip_suffix("OVERLAP_F_B").unwrap_or(cell).strip_prefix('(') {
         let both = pair.strip_suffix(')').and_then(|pair| pair.split_once(';'));

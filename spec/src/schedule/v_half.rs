@@ -1,7 +1,7 @@
 //! V-Half: half of 1F1B's activations.
 
 use super::v_shape::{self, Block};
-use super::{Action, ActionLists, PipelineShape, Schedule};
+use super::{ActionLists, PipelineShape, Schedule};
 
 /// Down the ranks and back up, where one of each two neighbouring ranks follows after one pass and the other after
 /// two: half of 1F1B's activations for half of its bubble.
@@ -32,12 +32,8 @@ impl Schedule for VHalf {
         v_shape::rank_of(stage, shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
-    }
-
     /// Lifetimes of both stages' activations: 3 · 2 (p − 1) passes on each rank, of which a microbatch comes every 6:
-    /// p − 1 activations, and 2 or 3 for the passes themselves. The waits let no two passes of a rank meet.
+    /// p − 1 activations, and 2 or 3 for the passes themselves. The waits keep the passes of a rank apart.
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let (waits, limit) = match shape.ranks.is_multiple_of(2) {
             true => ([3, 0, 4], shape.ranks + 2),

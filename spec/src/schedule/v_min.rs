@@ -1,7 +1,7 @@
 //! V-Min: a third of 1F1B's activations.
 
 use super::v_shape::{self, Block};
-use super::{Action, ActionLists, PipelineShape, Schedule};
+use super::{ActionLists, PipelineShape, Schedule};
 
 /// Down the ranks and back up without any wait: a third of 1F1B's activations, the least of V-shaped schedules.
 pub struct VMin;
@@ -31,13 +31,9 @@ impl Schedule for VMin {
         v_shape::rank_of(stage, shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
-    }
-
     /// Lifetimes of both stages' activations: 2 · 2 (p − 1) passes on each rank, of which a microbatch comes every 6:
     /// ⌊(p + 4) / 3⌋ activations of a rank's stages together. On rank r, F up and I up come at −r, F down and I down
-    /// at r; they meet on some rank unless their distances are odd.
+    /// at r; they fall together on some rank unless their distances are odd.
     fn lists(&self, shape: PipelineShape) -> ActionLists {
         let waits = match shape.ranks {
             2 => [4, 0, 0],

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ScheduleFault {
-    /// As many lists as ranks are needed.
+    /// The number of lists is not that of the ranks.
     #[error("the actions are for {given} ranks, not for {needed}")]
     Ranks {
         /// Lists given.
@@ -62,7 +62,7 @@ pub enum ScheduleFault {
         rank: usize,
         /// The action.
         action: Action,
-        /// What must be done first.
+        /// The action that must come first.
         needs: Action,
     },
     /// A pass that nobody runs.
@@ -78,7 +78,7 @@ pub enum ScheduleFault {
         rank: usize,
         /// Where.
         action: Action,
-        /// What it waits for.
+        /// The action that it waits for.
         needs: Action,
     },
 }
@@ -143,7 +143,7 @@ pub fn validate(
     run(lists, &Times::equal(shape, PassTimes::unit())).map(drop)
 }
 
-/// What a pass of this kind consists of.
+/// The halves that a pass of this kind consists of.
 fn halves(kind: ActionKind) -> &'static [ActionKind] {
     match kind {
         ActionKind::Forward => &[ActionKind::Forward],

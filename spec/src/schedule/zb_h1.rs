@@ -1,7 +1,7 @@
 //! ZB-H1: a third of the bubble with the memory of 1F1B.
 
-use super::one_f_one_b::one_forward_one_backward;
-use super::{Action, ActionKind, PipelineShape, Schedule};
+use super::one_f_one_b::with_weights_put_off;
+use super::{Action, ActionLists, PipelineShape, Schedule};
 
 /// 1F1B with the weights' gradients put off: on rank r by r microbatches, so that each rank holds the activations of p
 /// microbatches, as the first does in 1F1B.
@@ -28,8 +28,8 @@ impl Schedule for ZbH1 {
         super::one_stage_per_rank(self.name(), shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        one_stage(rank, shape, shape.ranks - rank - 1, rank)
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
+        (0..shape.ranks).map(|rank| one_stage(rank, shape, shape.ranks - rank - 1, rank)).collect()
     }
 
     /// (p − 1) (F + I − W) / (m (F + I + W)) from m = p on, for F = I = W: (p − 1) / (3 m); else of the ideal run.
@@ -42,14 +42,7 @@ impl Schedule for ZbH1 {
 }
 
 /// One F, one I in turn after `warm_up` forwards, with each W `put_off` microbatches behind its I.
-pub(super) fn one_stage(rank: usize, shape: PipelineShape, warm_up: usize, put_off: usize) -> Vec<Action> {
-    let m = shape.microbatches;
-    let at = |kind, microbatch| Action { stage: rank, kind, microbatch };
-    let backward = |k: usize| {
-        let weight = k.checked_sub(put_off).map(|k| at(ActionKind::Weight, k));
-        std::iter::once(at(ActionKind::Input, k)).chain(weight).collect()
-    };
-    let mut actions = one_forward_one_backward(m, warm_up, |k| at(ActionKind::Forward, k), backward);
-    actions.extend((m.saturating_sub(put_off)..m).map(|k| at(ActionKind::Weight, k)));
-    actions
+pub(super) fn one_stage(stage: usize, shape: PipelineShape, warm_up: usize, put_off: usize) -> Vec<Action> {
+    let at = |kind, microbatch| Action { stage, kind, microbatch };
+    with_weights_put_off(shape.microbatches, warm_up, put_off, at)
 }

@@ -1,7 +1,7 @@
 //! ZB-H2: no bubble for twice the memory of 1F1B.
 
 use super::zb_h1::one_stage;
-use super::{Action, PipelineShape, Schedule};
+use super::{ActionLists, PipelineShape, Schedule};
 
 /// Twice ZB-H1's forwards before the first backward and twice its delay of W: no idle time between a rank's first and
 /// last pass, for the activations of 2p − 1 microbatches.
@@ -28,8 +28,9 @@ impl Schedule for ZbH2 {
         super::one_stage_per_rank(self.name(), shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        one_stage(rank, shape, 2 * (shape.ranks - rank - 1), 2 * rank)
+    fn lists(&self, shape: PipelineShape) -> ActionLists {
+        let of_rank = |rank| one_stage(rank, shape, 2 * (shape.ranks - rank - 1), 2 * rank);
+        (0..shape.ranks).map(of_rank).collect()
     }
 
     /// The start-up of the last rank, (p − 1) F, is all that is left of the bubble for F = I = W from m = 2p − 1 on;

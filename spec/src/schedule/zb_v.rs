@@ -31,10 +31,6 @@ impl Schedule for ZbV {
         v_shape::rank_of(stage, shape)
     }
 
-    fn actions(&self, rank: usize, shape: PipelineShape) -> Vec<Action> {
-        self.lists(shape).ranks.swap_remove(rank)
-    }
-
     /// Before its first I a rank runs 2 (p − r) − 1 forwards down, then r forwards up and down in turn; after it as
     /// many backwards up as forwards down until p − r microbatches have turned; then one of each in turn.
     fn lists(&self, shape: PipelineShape) -> ActionLists {

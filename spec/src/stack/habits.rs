@@ -1,5 +1,5 @@
 //! What a software does where a plan's file says it and a table of runs does not: how it cuts stages, what it keeps
-//! beside the state, and which memory it prints.
+//! in addition to the state, and which memory it prints.
 
 use crate::sourced::Sourced;
 use crate::units::Bytes;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
-    /// As many to each; where that leaves a rest, embedding and head count as a block each if it then comes out even.
+    /// The same number to each; where that leaves a rest, embedding and head count as a block each if it then comes out even.
     #[default]
     Blocks,
     /// Block by block to a stage until what is there, in weights of matrix products and the head's among them, would be
@@ -17,13 +17,13 @@ pub enum Cut {
     Weights,
 }
 
-/// What is held for each parameter beside weights, gradients and optimizer as the plan has them.
+/// What is held for each parameter in addition to weights, gradients and optimizer as the plan has them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtraState {
-    /// Always, and whole.
+    /// Always, and undivided.
     pub always: Sourced<Bytes>,
-    /// More of it, whole, where the optimizer is divided.
+    /// More of it, undivided, if the optimizer is divided.
     pub divided_whole: Sourced<Bytes>,
     /// More of it in parts, where the optimizer is divided.
     pub divided_part: Sourced<Bytes>,
@@ -36,12 +36,12 @@ pub struct ExtraState {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MemoryReport {
-    /// What the fullest GPU uses at its peak, everything that is not free.
+    /// All memory of the fullest GPU that is not free at its peak.
     #[default]
     Peak,
-    /// What tensors take at the peak of the fullest rank.
+    /// Memory of tensors at the peak of the fullest rank.
     PeakOfTensors,
-    /// What tensors take between two steps on the first rank; so many bytes for each token of a microbatch and unit of
+    /// Memory of tensors between two steps on the first rank; this many bytes for each token of a microbatch and unit of
     /// width are activations that nothing has replaced yet.
     BetweenSteps {
         /// Those.

@@ -3,7 +3,7 @@
 use super::{
     Between, Input, LayerStep, Linear, LinearSteps, LookUp, Output, Overlap, Parts, Role, TensorGrid,
 };
-use super::{TensorScheme, Volume, beside, collective};
+use super::{TensorScheme, Volume, collective, overlapping};
 use crate::collective::CollectiveKind::{AllGather, AllReduce, ReduceScatter, SendReceive};
 use crate::mesh::Mesh;
 use crate::model::weights::{Split, Weight};
@@ -16,9 +16,9 @@ use crate::program::Axis;
 /// the first. Cut along the sequence, it is an all-gather before the first and a reduce-scatter after the second, the
 /// other way round in backward, and the first one's input is gathered once more for the weight's gradient.
 ///
-/// In pieces beside the products, a gather becomes t − 1 messages along a ring, each of which travels while the piece
-/// before is multiplied, and a reduce-scatter t − 1 messages of pieces that are summed where they end. What backward
-/// exchanges for the first product travels beside the other product anyway.
+/// In chunks that overlap the products, a gather becomes t − 1 messages along a ring, each of which travels while the chunk
+/// before is multiplied, and a reduce-scatter t − 1 messages of chunks that are summed where they end. In backward the
+/// exchange of the first product overlaps the other product anyway.
 /// Sources: Shoeybi et al. 2019, arXiv 1909.08053, section 3; Korthikanti et al. 2022, arXiv 2205.05198, section
 /// 4.2.2; the ring: Transformer Engine's userbuffers overlap (ring exchange), Wang et al. 2023, ASPLOS,
 /// doi 10.1145/3567955.3567959, section 3.
@@ -101,46 +101,46 @@ impl TensorScheme for OneD {
 
 fn column(grid: &TensorGrid, layer: &Linear, input: Input) -> LinearSteps {
     let Linear { tokens, inner, outer, .. } = *layer;
-    let (own, whole) = (outer / grid.ranks, tokens * inner);
+    let (columns, full) = (outer / grid.ranks, tokens * inner);
     let enters = input == Input::Region && grid.ranks > 1;
     let gathers = enters && grid.between == Between::Sequence;
-    let held = if gathers { whole } else { 0 };
+    let held = if gathers { full } else { 0 };
     let (mut forward, mut input_gradient) = (Vec::new(), Vec::new());
     if gathers {
-        forward.extend(gathered_product(grid, "gather sequence", [tokens, own, inner], held));
-        input_gradient.push(beside("gather sequence", AllGather, Axis::Tensor, whole));
+        forward.extend(gathered_product(grid, "gather sequence", [tokens, columns, inner], held));
+        input_gradient.push(overlapping("gather sequence", AllGather, Axis::Tensor, full));
     } else {
-        forward.push(LayerStep::Product { size: [tokens, own, inner], held });
+        forward.push(LayerStep::Product { size: [tokens, columns, inner], held });
     }
-    input_gradient.push(LayerStep::Product { size: [tokens, inner, own], held });
+    input_gradient.push(LayerStep::Product { size: [tokens, inner, columns], held });
     if enters {
         let kind = if gathers { ReduceScatter } else { AllReduce };
-        input_gradient.push(beside("reduce gradient", kind, Axis::Tensor, whole));
+        input_gradient.push(overlapping("reduce gradient", kind, Axis::Tensor, full));
     }
     LinearSteps {
         forward,
         input_gradient,
-        weight_gradient: vec![LayerStep::Product { size: [inner, own, tokens], held }],
-        weight: inner * own,
+        weight_gradient: vec![LayerStep::Product { size: [inner, columns, tokens], held }],
+        weight: inner * columns,
         kept: match (input, gathers) {
             (Input::Shared, _) => 0,
             (Input::Region, true) => tokens.div_ceil(grid.ranks) * inner,
-            (Input::Region, false) => whole,
+            (Input::Region, false) => full,
         },
     }
 }
 
 fn row(grid: &TensorGrid, layer: &Linear, output: Output) -> LinearSteps {
     let Linear { tokens, inner, outer, .. } = *layer;
-    let (own, whole) = (inner / grid.ranks, tokens * outer);
+    let (rows, full) = (inner / grid.ranks, tokens * outer);
     let product = |size| LayerStep::Product { size, held: 0 };
-    let (out, back) = ([tokens, outer, own], [tokens, own, outer]);
+    let (out, back) = ([tokens, outer, rows], [tokens, rows, outer]);
     let (forward, input_gradient) = match output {
-        Output::Leaves if in_pieces(grid) => {
+        Output::Leaves if in_chunks(grid) => {
             (scattered_product(grid, out), gathered_product(grid, "gather gradient", back, 0))
         }
         Output::Leaves => {
-            let [after, before] = leave(grid, whole);
+            let [after, before] = leave(grid, full);
             ([vec![product(out)], after].concat(), [before, vec![product(back)]].concat())
         }
         Output::Added => (vec![product(out)], vec![product(back)]),
@@ -148,16 +148,16 @@ fn row(grid: &TensorGrid, layer: &Linear, output: Output) -> LinearSteps {
     LinearSteps {
         forward,
         input_gradient,
-        weight_gradient: vec![product([own, outer, tokens])],
-        weight: own * outer,
-        kept: tokens * own,
+        weight_gradient: vec![product([rows, outer, tokens])],
+        weight: rows * outer,
+        kept: tokens * rows,
     }
 }
 
-/// What the end of a tensor-parallel region runs after the products in forward, and before them in backward: the sum
+/// The steps at the end of a tensor-parallel region, after the products in forward and before them in backward: the sum
 /// of the ranks' outputs, whole or scattered along the sequence.
-fn leave(grid: &TensorGrid, whole: usize) -> [Vec<LayerStep>; 2] {
-    let step = |name, kind| collective(name, kind, Axis::Tensor, whole);
+fn leave(grid: &TensorGrid, full: usize) -> [Vec<LayerStep>; 2] {
+    let step = |name, kind| collective(name, kind, Axis::Tensor, full);
     match (grid.ranks, grid.between) {
         (1, _) => [Vec::new(), Vec::new()],
         (_, Between::Whole) => [vec![step("reduce output", AllReduce)], Vec::new()],
@@ -167,32 +167,32 @@ fn leave(grid: &TensorGrid, whole: usize) -> [Vec<LayerStep>; 2] {
     }
 }
 
-fn in_pieces(grid: &TensorGrid) -> bool {
-    grid.ranks > 1 && grid.between == Between::Sequence && grid.pieces == Overlap::Beside
+fn in_chunks(grid: &TensorGrid) -> bool {
+    grid.ranks > 1 && grid.between == Between::Sequence && grid.overlap == Overlap::Overlapped
 }
 
-/// The product of a gathered tensor, m × k as a whole, of which `held` elements live as long as the product.
+/// The product of a gathered tensor, m × k in all, of which `held` elements live as long as the product.
 fn gathered_product(
     grid: &TensorGrid,
     name: &'static str,
     [m, n, k]: [usize; 3],
     held: usize,
 ) -> Vec<LayerStep> {
-    if !in_pieces(grid) {
+    if !in_chunks(grid) {
         let gather = collective(name, AllGather, Axis::Tensor, m * k);
         return vec![gather, LayerStep::Product { size: [m, n, k], held }];
     }
-    let piece = m.div_ceil(grid.ranks);
-    let product = LayerStep::Product { size: [piece, n, k], held };
-    let message = beside(name, SendReceive, Axis::Tensor, piece * k);
+    let chunk = m.div_ceil(grid.ranks);
+    let product = LayerStep::Product { size: [chunk, n, k], held };
+    let message = overlapping(name, SendReceive, Axis::Tensor, chunk * k);
     [vec![[message, product]; grid.ranks - 1].concat(), vec![product]].concat()
 }
 
-/// The product whose outputs are summed and scattered piece by piece.
+/// The product whose outputs are summed and scattered in chunks.
 fn scattered_product(grid: &TensorGrid, [m, n, k]: [usize; 3]) -> Vec<LayerStep> {
-    let piece = m.div_ceil(grid.ranks);
-    let product = LayerStep::Product { size: [piece, n, k], held: (grid.ranks - 1) * piece * n };
-    let message = beside("reduce output", SendReceive, Axis::Tensor, piece * n);
-    let sum = LayerStep::Sum { parts: grid.ranks, elements: piece * n };
+    let chunk = m.div_ceil(grid.ranks);
+    let product = LayerStep::Product { size: [chunk, n, k], held: (grid.ranks - 1) * chunk * n };
+    let message = overlapping("reduce output", SendReceive, Axis::Tensor, chunk * n);
+    let sum = LayerStep::Sum { parts: grid.ranks, elements: chunk * n };
     [vec![[product, message]; grid.ranks - 1].concat(), vec![product, sum]].concat()
 }

@@ -120,15 +120,15 @@ impl Blocks<'_> {
         self.steps(&first, LayerStep::Product { size, held: self.buffers(moved) }, Some(last))
     }
 
-    /// q times: broadcasts, a product, a reduction. Beside the products, what the next one needs is on its way during
+    /// q times: broadcasts, a product, a reduction. With overlap, the operands of the next product travel during
     /// each, into a second buffer, and what the last one left is summed.
     fn steps(&self, first: &[LayerStep], product: LayerStep, last: Option<LayerStep>) -> Vec<LayerStep> {
         let waited: Vec<LayerStep> = first.iter().map(LayerStep::waited).collect();
         let mut steps = Vec::new();
         for step in 0..self.grid.rows {
-            match self.grid.pieces {
+            match self.grid.overlap {
                 Overlap::Waited => steps.extend(&waited),
-                Overlap::Beside => {
+                Overlap::Overlapped => {
                     if step == 0 {
                         steps.extend(&waited);
                     }
@@ -144,12 +144,12 @@ impl Blocks<'_> {
     }
 
     fn step(&self, name: &'static str, kind: CollectiveKind, axis: Axis, elements: usize) -> LayerStep {
-        let beside_next = self.grid.pieces == Overlap::Beside;
+        let beside_next = self.grid.overlap == Overlap::Overlapped;
         LayerStep::Collective { name, kind, axis, elements, beside_next }
     }
 
     fn buffers(&self, elements: usize) -> usize {
-        if self.grid.pieces == Overlap::Beside { 2 * elements } else { elements }
+        if self.grid.overlap == Overlap::Overlapped { 2 * elements } else { elements }
     }
 }
 

@@ -1,7 +1,7 @@
 //! 3-D: every tensor cut in all three directions of a cube of t = q³ ranks.
 
 use super::{Input, LayerStep, Linear, LinearSteps, LookUp, Parts, Role, TensorGrid, TensorScheme, Volume};
-use super::{beside, collective, in_grid};
+use super::{collective, in_grid, overlapping};
 use crate::collective::CollectiveKind::{AllGather, ReduceScatter};
 use crate::mesh::Mesh;
 use crate::model::weights::Weight;
@@ -73,7 +73,7 @@ impl TensorScheme for ThreeD {
             input_gradient: vec![
                 collective("gather gradient", AllGather, output, m * n),
                 product([m, k, n], m * n),
-                beside("reduce gradient", ReduceScatter, input, m * k),
+                overlapping("reduce gradient", ReduceScatter, input, m * k),
             ],
             weight_gradient: vec![
                 product([k, n, m], m * n),

@@ -44,7 +44,7 @@ impl OpKind {
     pub fn of(work: &Work) -> Option<OpKind> {
         match work {
             Work::Compute(Kernel::Gemm { .. }) => Some(OpKind::Gemm),
-            Work::Compute(Kernel::FusedAttention { .. }) => Some(OpKind::Attention),
+            Work::Compute(Kernel::FusedAttention(_)) => Some(OpKind::Attention),
             Work::Compute(Kernel::Streaming { .. }) => Some(OpKind::Elementwise),
             Work::Collective { kind, .. } => Some(OpKind::Collective(*kind)),
             Work::Send { .. } => Some(OpKind::Message),

@@ -79,7 +79,7 @@ impl Figures {
         let peak = in_steps.fold(2.0 * (SIDE as f64).powi(3) / product_time, f64::max);
         let attention = [Direction::Forward, Direction::Backward].map(|way| {
             let of_way = profile.ops.iter().filter(
-                |row| matches!(row.measured.kernel, Kernel::FusedAttention { direction, .. } if direction == way),
+                |row| matches!(row.measured.kernel, Kernel::FusedAttention(attention) if attention.direction == way),
             );
             let best = of_way.map(|row| rate(&row.measured.kernel, row.measured.time.get())).fold(0.0, f64::max);
             (best / peak).clamp(0.01, 1.0)

@@ -202,7 +202,7 @@ impl Rates {
         state.set_level(load, level, elsewhere);
     }
 
-    /// Sets the rate of a flow that a link holds back to the new level of that link, and tells the other links. Returns
+    /// Sets the rate of a flow that a link holds back to the new level of that link, and passes that on to its other links. Returns
     /// what else bounds the rate.
     fn follow_level(&mut self, flow: u32, level: f64, held_by: u32) -> f64 {
         let Self { flows, hops, loads, links, ready, .. } = self;
@@ -221,7 +221,7 @@ impl Rates {
         bound
     }
 
-    /// Sets the rate and the limit of a flow and tells all its links; the one that brought it about needs no look.
+    /// Sets the rate and the limit of a flow and updates all its links; the link that caused the change needs no check.
     fn set_rate(&mut self, flow: u32, rate: f64, limit: Limit, cause: u32) {
         let state = &mut self.flows[flow as usize];
         let (old_rate, old_limit) = (state.rate, state.limit);

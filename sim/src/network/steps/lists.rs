@@ -27,7 +27,7 @@ pub struct Groups<'a> {
     pub per_node: usize,
 }
 
-/// What such groups take, by size.
+/// What groups take for a collective, by size.
 #[derive(Debug, Clone)]
 pub struct Lists {
     start: Seconds,
@@ -35,7 +35,7 @@ pub struct Lists {
     switches: Vec<Switch>,
 }
 
-/// What a list of a tensor in so many pieces takes.
+/// Costs of the list of a tensor that is cut into `pieces`.
 #[derive(Debug, Clone)]
 struct Cut {
     pieces: usize,
@@ -54,8 +54,8 @@ pub struct Timed {
 }
 
 impl Groups<'_> {
-    /// The lists on that cluster, whose graph is `topology`; none where the algorithm cannot do the collective over
-    /// such a group.
+    /// The lists on that cluster, whose graph is `topology`; `None` if the algorithm cannot do the collective over
+    /// these groups.
     ///
     /// Where one list uses some of a node's NICs more than others, each group does as many as it has ranks on a node,
     /// each with an equal part of the tensor and another rank at the seam; see `channels`. Pipelined algorithms have
@@ -96,7 +96,7 @@ impl Groups<'_> {
         Ok(Some(lists))
     }
 
-    /// Whether the algorithm can do the collective over such a group on that cluster, however long it takes.
+    /// Whether the algorithm can do the collective over these groups on that cluster, however long it takes.
     pub fn is_possible(&self, cluster: &Cluster, topology: &Topology) -> bool {
         let Some(first) = self.ranks.first() else { return false };
         let layout = Layout::new(first.len(), self.per_node, 1);

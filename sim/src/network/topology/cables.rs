@@ -13,7 +13,7 @@ pub(super) struct Graph {
     nodes: Arc<Nodes>,
     /// Next vertex and link, from each vertex. The ports of all nodes come first, node by node; switches follow.
     ways: Vec<Vec<(usize, LinkId)>>,
-    /// Links from each vertex to a neighbour of some goal, counted when first asked for: the goals are ports, whose
+    /// Links from each vertex to a neighbour of some goal, counted when first needed: the goals are ports, whose
     /// neighbours are few switches.
     distances: Vec<OnceLock<Vec<u32>>>,
 }

@@ -97,7 +97,7 @@ impl Nodes {
         Some([LinkId(up as u32), LinkId(up as u32 + 1)])
     }
 
-    /// Appends the way between two GPUs of a node over PCIe; false if it has none.
+    /// Appends the route between two GPUs of a node over PCIe; false if there is none.
     pub fn host_route(&self, from: usize, to: usize, path: &mut Vec<LinkId>) -> bool {
         let graph = match (&self.host, &self.wiring) {
             (Some(host), _) => host,
@@ -159,7 +159,7 @@ impl Nodes {
     }
 
     /// The GPU of `gpu`'s own node that has `port` and to which `gpu` can hand data over its own links: its
-    /// counterpart in the run of GPUs that share the port. None where only PCIe or several links join them.
+    /// counterpart in the run of GPUs that share the port. `None` if only PCIe or several links join them.
     pub fn relay(&self, gpu: usize, port: usize) -> Option<usize> {
         let (node, own) = self.port(gpu);
         let place = gpu % self.gpus - self.first_gpu(own);
@@ -177,7 +177,7 @@ impl Nodes {
         group.iter().all(|gpu| gpu / self.gpus == group[0] / self.gpus)
     }
 
-    /// Rings over the interconnect, see `Topology::rings`; none where it is PCIe or its links form none.
+    /// Rings over the interconnect, see `Topology::rings`; `None` if it is PCIe or its links form no ring.
     pub fn rings(&self, group: &[usize]) -> Option<Rings> {
         match &self.wiring {
             Wired::Shared { kind: LinkKind::Interconnect, bandwidth } => Some(Rings {

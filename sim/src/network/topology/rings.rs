@@ -7,7 +7,7 @@ use trainwright_spec::units::BytesPerSecond;
 const PATIENCE: usize = 2_000_000;
 
 /// The most rings through `group` that share no link of the GPUs' own, where `links` gives how many lead from one GPU
-/// to another and the bandwidth of each; none if there is no ring.
+/// to another and the bandwidth of each; `None` if there is no ring.
 pub(super) fn between(
     group: &[usize],
     links: impl Fn(usize, usize) -> (usize, BytesPerSecond),

@@ -13,7 +13,7 @@ pub(super) struct Grid {
     block: Vec<usize>,
     gpus_per_node: usize,
     bandwidth: BytesPerSecond,
-    /// The link of each GPU in each dim, up then down, at GPU × 2 dims + 2 dim; none at the end of an open dim.
+    /// The link of each GPU in each dim, up then down, at GPU × 2 dims + 2 dim; `None` at the end of an open dim.
     links: Vec<Option<LinkId>>,
 }
 

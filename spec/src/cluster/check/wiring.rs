@@ -6,7 +6,7 @@ use crate::cluster::{Bridges, Interconnect, Node, Pairs, Wiring};
 /// Larger than any node whose GPUs are not joined by switches; routes are found for each two of them.
 const MOST_UNSWITCHED: usize = 256;
 
-/// Couples of GPUs within all nodes together, each of which may have links of its own: with those of the fabric and of
+/// Couples of GPUs within all nodes together, each of which may have links: with those of the fabric and of
 /// a host fewer than the simulator can number.
 const MOST_COUPLES: usize = 1_000_000_000;
 

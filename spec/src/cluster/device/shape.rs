@@ -2,17 +2,17 @@
 
 use crate::model::Mask;
 use crate::precision::Precision;
-use crate::program::{Access, Direction, FlashVersion, Kernel};
+use crate::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 
-/// What a profile calls the kinds of kernels.
+/// Names of the kinds of kernels in a profile.
 const KINDS: [&str; 5] = ["gemm", "attention-forward", "attention-backward", "elementwise", "reduction"];
 
 /// The kernel of that kind and shape.
 ///
 /// # Errors
-/// What is wrong with it, as a sentence.
+/// A sentence that says what is wrong with it.
 pub(super) fn read(kind: &str, shape: &str, precision: Precision) -> Result<Kernel, String> {
     let mut sizes = Sizes::new(kind, shape)?;
     let kernel = match kind {
@@ -25,7 +25,7 @@ pub(super) fn read(kind: &str, shape: &str, precision: Precision) -> Result<Kern
         },
         "attention-forward" | "attention-backward" => {
             let head_dim = sizes.number("head_dim")?;
-            Kernel::FusedAttention {
+            Kernel::FusedAttention(FusedAttention {
                 direction: match kind {
                     "attention-forward" => Direction::Forward,
                     _ => Direction::Backward,
@@ -40,7 +40,7 @@ pub(super) fn read(kind: &str, shape: &str, precision: Precision) -> Result<Kern
                 mask: mask(sizes.word("mask").unwrap_or("full"))?,
                 precision,
                 version: version(sizes.word("version").unwrap_or("best"))?,
-            }
+            })
         }
         "elementwise" | "reduction" => Kernel::Streaming {
             access: if kind == "reduction" { Access::Reduction } else { Access::Elementwise },
@@ -63,24 +63,14 @@ pub(super) fn write(kernel: &Kernel) -> (&'static str, String, Precision) {
             let count = if count == 1 { String::new() } else { format!("count={count} ") };
             ("gemm", format!("{count}m={m} n={n} k={k}"), precision)
         }
-        Kernel::FusedAttention {
-            direction,
-            batch,
-            heads,
-            kv_heads,
-            queries,
-            keys,
-            head_dim,
-            value_head_dim,
-            mask,
-            precision,
-            version,
-        } => {
-            let kind = match direction {
+        Kernel::FusedAttention(attention) => {
+            let FusedAttention { batch, heads, kv_heads, queries, keys, head_dim, value_head_dim, .. } =
+                attention;
+            let kind = match attention.direction {
                 Direction::Forward => "attention-forward",
                 Direction::Backward => "attention-backward",
             };
-            let mask = match mask {
+            let mask = match attention.mask {
                 Mask::Full => "full".to_string(),
                 Mask::Causal => "causal".to_string(),
                 Mask::Window(window) => format!("window:{window}"),
@@ -88,9 +78,9 @@ pub(super) fn write(kernel: &Kernel) -> (&'static str, String, Precision) {
             let shape = format!(
                 "batch={batch} heads={heads} kv_heads={kv_heads} queries={queries} keys={keys} head_dim={head_dim} \
                  value_head_dim={value_head_dim} mask={mask} version={}",
-                version.name()
+                attention.version.name()
             );
-            (kind, shape, precision)
+            (kind, shape, attention.precision)
         }
         Kernel::Streaming { access, read, written } => {
             let kind = match access {
@@ -124,7 +114,7 @@ fn with_article(kind: &str) -> String {
     format!("{article} {kind}")
 }
 
-/// The sizes that have not been asked for yet.
+/// The sizes that have not been read yet.
 struct Sizes<'a> {
     kind: &'a str,
     words: BTreeMap<&'a str, &'a str>,

@@ -1,6 +1,6 @@
 //! BERT (arXiv 1810.04805): an encoder with its norms after each part.
 //!
-//! `architectures` tells what stands on top: `BertModel` a pooler, `BertForPreTraining` pooler and masked-language
+//! `architectures` names the head: `BertModel` a pooler, `BertForPreTraining` pooler and masked-language
 //! head, anything else the masked-language head, since that is what pretraining trains. The head of two outputs for
 //! next-sentence prediction is left out.
 

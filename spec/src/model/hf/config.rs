@@ -14,7 +14,7 @@ pub struct Config<'a> {
 }
 
 impl Config<'_> {
-    /// Whichever of several spellings of a key stands in the file; the first if none does.
+    /// The spelling of a key that the file has; the first if it has none of them.
     pub fn spelling(&self, spellings: &[&'static str]) -> &'static str {
         spellings.iter().copied().find(|key| self.value(key).is_some()).unwrap_or(spellings[0])
     }
@@ -148,13 +148,13 @@ pub fn activation(name: &str) -> Option<Activation> {
     ACTIVATIONS.iter().find(|(spelling, _)| *spelling == name).map(|(_, activation)| *activation)
 }
 
-/// What an activation may be called, for messages.
+/// Names of activations, for messages.
 pub fn known_activations() -> String {
     let names: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
     format!("known are {}", names.join(", "))
 }
 
-/// What kind of JSON value it is, for messages.
+/// The kind of a JSON value, for messages.
 pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

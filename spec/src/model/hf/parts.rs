@@ -20,12 +20,12 @@ pub struct Decoder {
     pub attention: Attention,
 }
 
-/// What stands for keys of a `Decoder` that are missing.
+/// Defaults for missing keys of a `Decoder`.
 #[derive(Default)]
 pub struct Missing {
-    /// Key and value heads; as many as query heads if none is given.
+    /// Key and value heads; the number of query heads if not given.
     pub kv_heads: Option<usize>,
-    /// Width of a head; the hidden width over the heads if none is given.
+    /// Width of a head; the hidden width over the heads if not given.
     pub head_dim: Option<usize>,
 }
 
@@ -132,7 +132,7 @@ pub fn gated_mlp(config: &Config, width_key: &str) -> Result<FeedForward, SpecEr
     Ok(FeedForward { width, gated: true, activation, bias: false })
 }
 
-/// Experts like `expert`, without a shared one; `count_key` tells how many.
+/// Experts like `expert`, without a shared one; `count_key` has their number.
 pub fn routed(config: &Config, count_key: &str, expert: FeedForward) -> Result<Experts, SpecError> {
     let count = config.count(count_key, EXPERTS)?;
     let per_token = config.count("num_experts_per_tok", EXPERTS_PER_TOKEN)?;

@@ -20,7 +20,7 @@ pub fn read_third(config: &Config) -> Result<Model, SpecError> {
     dense(config, &decoder, attention)
 }
 
-/// Reads a `qwen2_moe` configuration: beside the routed experts one shared expert with a learned gate.
+/// Reads a `qwen2_moe` configuration: routed experts and one shared expert with a learned gate.
 pub fn read_second_experts(config: &Config) -> Result<Model, SpecError> {
     let decoder = Decoder::read(config, Missing::default())?;
     let attention = Attention { qkv_bias: config.flag_or("qkv_bias", true)?, ..decoder.attention.clone() };
@@ -79,7 +79,7 @@ fn sparse(
     let listed: Option<Vec<u64>> = listed.iter().map(|index| index.as_u64()).collect();
     let listed = listed.ok_or_else(|| config.bad("mlp_only_layers", &format!("it holds {meaning}")))?;
     let has_experts = |layer: usize| !listed.contains(&(layer as u64)) && (layer + 1).is_multiple_of(step);
-    // The dense width is not read where no block has it: files of such models may lack the key.
+    // The dense width is not read where no block has it: their files may lack the key.
     let dense = match (0..decoder.layers).all(has_experts) {
         true => None,
         false => Some(gated_mlp(config, "intermediate_size")?),

@@ -32,7 +32,7 @@ impl Block {
     }
 }
 
-/// What the weights of an attention are called.
+/// Names of the weights of an attention.
 struct AttentionNames {
     query: &'static str,
     query_bias: &'static str,
@@ -113,7 +113,7 @@ fn latent_weights(a: &Attention, latent: &Latent, hidden: usize, weights: &mut V
     }
 }
 
-/// What the weights of a feed-forward layer are called.
+/// Names of the weights of a feed-forward layer.
 struct FeedForwardNames {
     first: &'static str,
     first_bias: &'static str,

@@ -45,12 +45,12 @@ impl Plan {
         lists.iter().flatten().any(|action| action.kind == ActionKind::Input)
     }
 
-    /// Gradients that are given away when a backward pass ends need that it is whole, and weights that are pieced
+    /// Gradients that are reduced when a backward pass ends need that it is not in halves, and weights that are put
     /// together that there is one version of them.
     fn check_passes(&self, divided: Divided) -> Result<(), Fault> {
         let schedule = self.schedule();
-        let whole = divided >= Divided::Gradients && self.mesh.shard() > 1;
-        match whole && (!schedule.flushes() || self.runs_halves()) {
+        let reduced_by_pass = divided >= Divided::Gradients && self.mesh.shard() > 1;
+        match reduced_by_pass && (!schedule.flushes() || self.runs_halves()) {
             false => Ok(()),
             true => bad(
                 "data_sharding",

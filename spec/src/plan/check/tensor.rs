@@ -63,8 +63,8 @@ impl Plan {
     pub(super) fn check_tensor_steps(&self) -> Result<(), Fault> {
         let grid = self.tensor_grid();
         let in_grid = self.tensor_scheme().parts(&grid).hidden > 1;
-        let in_pieces = grid.pieces == Overlap::Beside && grid.between == Between::Sequence;
-        let what = match (in_grid, in_pieces) {
+        let in_chunks = grid.overlap == Overlap::Overlapped && grid.between == Between::Sequence;
+        let what = match (in_grid, in_chunks) {
             (true, _) => format!("tensor scheme `{}`", self.tensor_scheme),
             (false, true) => "stack.overlap_tensor_pieces".into(),
             (false, false) => return Ok(()),
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// What a model has that the schemes with grids do not describe.
+/// The layers of a model that the schemes with grids do not describe.
 fn whole_in_grid(model: &Model) -> Option<&'static str> {
     let blocks = || model.blocks.iter().map(|run| &run.block);
     let has = |found: fn(&Attention) -> bool| blocks().flat_map(attentions).any(found);

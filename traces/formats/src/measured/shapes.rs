@@ -6,7 +6,7 @@
 use trainwright_spec::limits;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 
 /// A call of an operator.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -178,7 +178,7 @@ impl Call {
             Some("False") => Mask::Full,
             _ => return None,
         };
-        Some(Kernel::FusedAttention {
+        Some(Kernel::FusedAttention(FusedAttention {
             direction: known.direction,
             batch,
             heads,
@@ -190,7 +190,7 @@ impl Call {
             mask,
             precision,
             version: FlashVersion::Best,
-        })
+        }))
     }
 
     fn streaming(&self, precision: Precision) -> Option<Kernel> {
@@ -272,7 +272,7 @@ mod tests {
         let flash = "aten::_scaled_dot_product_flash_attention";
         let qkv = "[[2, 8, 64, 32], [2, 4, 64, 32], [2, 4, 64, 32], [], []]";
         let expected = |direction, mask| {
-            Some(Kernel::FusedAttention {
+            Some(Kernel::FusedAttention(FusedAttention {
                 direction,
                 batch: 2,
                 heads: 8,
@@ -284,7 +284,7 @@ mod tests {
                 mask,
                 precision: Precision::Bf16,
                 version: FlashVersion::Best,
-            })
+            }))
         };
         let found = call(flash, qkv, &["", "", "", "0.", "True", "False"]).kernel(None);
         assert_eq!(found, expected(Direction::Forward, Mask::Causal));

@@ -5,7 +5,7 @@ use trainwright_formats::kineto::read;
 use trainwright_formats::measured::Device;
 use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Direction, Kernel};
+use trainwright_spec::program::{Direction, FusedAttention, Kernel};
 use trainwright_spec::units::Seconds;
 use trainwright_timeline::kinds::OpKind;
 
@@ -32,7 +32,13 @@ fn operators_with_shapes_are_a_profile() {
         assert_eq!(count(&|own| *own == kernel), 1, "{kernel:?}");
     }
     for wanted in [Direction::Forward, Direction::Backward] {
-        let is_attention = |own: &Kernel| matches!(own, Kernel::FusedAttention { direction, heads: 4, queries: 64, head_dim: 32, .. } if *direction == wanted);
+        let is_attention = |kernel: &Kernel| {
+            matches!(
+                kernel,
+                Kernel::FusedAttention(FusedAttention { direction, heads: 4, queries: 64, head_dim: 32, .. })
+                    if *direction == wanted
+            )
+        };
         assert_eq!(count(&is_attention), 1, "{wanted:?}");
     }
 }

@@ -11,7 +11,7 @@ use trainwright_kernels::fp8::Fp8;
 use trainwright_spec::cluster::MeasuredKernel;
 use trainwright_spec::model::Mask;
 use trainwright_spec::precision::Precision;
-use trainwright_spec::program::{Access, Direction, FlashVersion, Kernel};
+use trainwright_spec::program::{Access, Direction, FlashVersion, FusedAttention, Kernel};
 use trainwright_spec::units::{Bytes, Seconds};
 
 /// What is measured.
@@ -236,18 +236,20 @@ fn one_attention(
         dots: bench.device.allocate(statistics * size_of::<f32>())?,
         ..Attention::packed([qkv, gradients], sizes, Number::Bf16)
     };
-    let kernel = |direction| Kernel::FusedAttention {
-        direction,
-        batch,
-        heads,
-        kv_heads,
-        queries: positions,
-        keys: positions,
-        head_dim,
-        value_head_dim: head_dim,
-        mask: Mask::Causal,
-        precision: Precision::Bf16,
-        version: FlashVersion::Best,
+    let kernel = |direction| {
+        Kernel::FusedAttention(FusedAttention {
+            direction,
+            batch,
+            heads,
+            kv_heads,
+            queries: positions,
+            keys: positions,
+            head_dim,
+            value_head_dim: head_dim,
+            mask: Mask::Causal,
+            precision: Precision::Bf16,
+            version: FlashVersion::Best,
+        })
     };
     let mut timed = |pass, direction| Ok(row(kernel(direction), time_attention(bench, &own, pass)?));
     // Backward reads what forward has left.

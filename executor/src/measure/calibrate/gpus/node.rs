@@ -28,8 +28,7 @@ impl Best<'_> {
 
     /// FLOP/s of attention.
     fn attention(&self, way: Direction) -> Option<f64> {
-        let suits =
-            |kernel: &Kernel| matches!(kernel, Kernel::FusedAttention { direction, .. } if *direction == way);
+        let suits = |kernel: &Kernel| matches!(kernel, Kernel::FusedAttention(attention) if attention.direction == way);
         self.of(suits, |kernel| kernel.flops().get())
     }
 

@@ -1,0 +1,84 @@
+//! Messages between two ranks and among all, by hand.
+
+use crate::{MESSAGE, call, close, four_nodes, sourced};
+use trainwright_sim::network::{
+    Algorithm, Direct, Forced, Placement, Protocol, collective_time, message_time,
+};
+use trainwright_spec::cluster::Cluster;
+use trainwright_spec::collective::CollectiveKind::{self, AllToAll, Barrier, SendReceive};
+use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
+
+#[test]
+fn a_message_by_hand() {
+    let cluster = four_nodes();
+    let check = |from: usize, to: usize, expected: f64| {
+        let time = message_time(Bytes::new(10e6), from, to, &cluster);
+        close(time, MESSAGE + expected, &format!("{from} to {to}"));
+    };
+    check(0, 3, 100.0); // 10 MB / 100 GB/s
+    check(0, 4, 1020.0); // a quarter of 40 GB/s: 1000 µs, and twice the 10 µs of the NICs
+    check(7, 0, 1020.0);
+    check(0, 8, 4020.0); // out of the pod: a quarter of that
+}
+
+#[test]
+fn an_all_to_all_by_hand() {
+    let mut cluster = four_nodes();
+    let time = |cluster: &Cluster, megabytes: f64, ranks: std::ops::Range<usize>| {
+        let placement = Placement::new(&ranks.collect::<Vec<_>>(), cluster);
+        Direct.time(&call(AllToAll, megabytes, Protocol::Simple), &placement).unwrap()
+    };
+    // One node: three of four parts of 40 MB at 100 GB/s.
+    close(time(&cluster, 40.0, 0..4), MESSAGE + 300.0, "one node");
+    // Two nodes: half of 40 MB leaves the node at 10 GB/s for each GPU, 2000 µs.
+    close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0, "two nodes");
+    close(time(&cluster, 0.0, 0..8), MESSAGE + 20.0, "empty messages");
+    // NICs with a ramp of 5 µs: 2 √(5 · 2000) = 200 µs more.
+    let nics = cluster.node.nics.as_mut().unwrap();
+    nics.exchange_ramp = Some(sourced(Seconds::new(5e-6)));
+    nics.message_time = Some(sourced(Seconds::new(6e-6)));
+    close(time(&cluster, 40.0, 0..8), MESSAGE + 20.0 + 2000.0 + 200.0, "two nodes with a ramp");
+    // The host sends 4 empty messages at 6 µs, longer than the 20 µs of the network.
+    close(time(&cluster, 0.0, 0..8), MESSAGE + 4.0 * 6.0, "empty messages at 6 µs");
+}
+
+/// Over 40 ranks NCCL has one channel to a peer; only NICs that say what it carries are held to that.
+#[test]
+fn only_nics_with_a_cap_hold_a_channel_to_it() {
+    let time = |cluster: &str, bytes: f64| {
+        let cluster = Cluster::from_name(cluster).unwrap();
+        let placement = Placement::new(&(0..64).collect::<Vec<_>>(), &cluster);
+        let share = placement.between.unwrap().bandwidth / 8.0;
+        (Direct.time(&call(SendReceive, bytes, Protocol::Simple), &placement).unwrap(), share)
+    };
+    let (large, share) = time("dgx-h100:8", 1000.0);
+    close(large - time("dgx-h100:8", 0.0).0, 1e15 / share.get(), "1 GB over InfiniBand");
+    assert!(share > BytesPerSecond::new(48e9));
+}
+
+/// NCCL opens two channels to each peer for up to 32 ranks and one beyond; with EFA each carries 21.5 of the 47 GB/s
+/// that a GPU has.
+#[test]
+fn channels_to_a_peer_halve_with_the_ranks() {
+    let cluster = Cluster::from_name("aws-p5:16").unwrap();
+    for (ranks, channels) in [(16, 2), (32, 2), (40, 1), (128, 1)] {
+        let placement = Placement::new(&(0..ranks).collect::<Vec<_>>(), &cluster);
+        let choice = placement.choose(SendReceive, Bytes::new(1e9), &Forced::default()).unwrap();
+        assert_eq!((choice.algorithm, choice.channels), ("direct", channels), "{ranks} ranks");
+        let without = Direct.time(&call(SendReceive, 0.0, Protocol::Simple), &placement).unwrap();
+        close(choice.time - without, 1e9 / (channels as f64 * 21.5e3), "1 GB");
+    }
+}
+
+#[test]
+fn nothing_takes_no_time() {
+    let cluster = four_nodes();
+    for kind in CollectiveKind::ALL {
+        assert_eq!(collective_time(kind, Bytes::new(1e9), &[5], &cluster), Seconds::ZERO);
+        assert_eq!(collective_time(kind, Bytes::new(1e9), &[], &cluster), Seconds::ZERO);
+        let nothing = collective_time(kind, Bytes::ZERO, &[0, 1], &cluster);
+        assert_eq!(nothing == Seconds::ZERO, kind != Barrier, "{kind}");
+    }
+    assert_eq!(message_time(Bytes::new(1e9), 3, 3, &cluster), Seconds::ZERO);
+    assert_eq!(message_time(Bytes::ZERO, 0, 1, &cluster), Seconds::ZERO);
+}
