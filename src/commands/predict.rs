@@ -2,7 +2,7 @@
 
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::{run_errors as page, scoreboard};
+use crate::render::{json, run_errors as page, scoreboard};
 use crate::{inputs, output};
 use trainwright_evidence::forecasts::forecasts;
 use trainwright_evidence::runs::{NoPlan, Run};
@@ -28,7 +28,7 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
         write_scoreboard(folder, &rows, &summary, &calibration)?;
     }
     if arguments.json {
-        output::print(&page::json(&summary))?;
+        output::print(&json::print(&summary))?;
     } else if !alone {
         output::print(&page::summary(&summary))?;
     }

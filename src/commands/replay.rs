@@ -2,7 +2,8 @@
 
 use crate::arguments::ReplayArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::replay::{json, page};
+use crate::render::json;
+use crate::render::replay::page;
 use crate::{inputs, output};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +37,7 @@ pub fn run(arguments: &ReplayArguments) -> Result<Outcome, CliError> {
     }
     let report = Report::new(&timeline);
     if arguments.json {
-        output::print(&json(&report))?;
+        output::print(&json::print(&report))?;
     } else if !alone {
         output::print(&page(&workload, &report, &cluster.name))?;
     }

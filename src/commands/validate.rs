@@ -3,6 +3,7 @@
 use super::calibrate::{TABLE, cluster_file, remark_refused, threads};
 use crate::arguments::{TransportChoice, ValidateArguments};
 use crate::error::{CliError, Outcome};
+use crate::render::json;
 use crate::render::validate::{Validated, line, markdown, page, report, summary};
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
@@ -62,11 +63,10 @@ pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
     }
     if arguments.json {
         let all: Vec<&Comparison> = found.iter().map(|one| &one.compared).collect();
-        let text = match &all[..] {
-            [only] => serde_json::to_string_pretty(only),
-            all => serde_json::to_string_pretty(all),
-        };
-        output::print(&format!("{}\n", text.expect("figures are numbers and text")))?;
+        output::print(&match &all[..] {
+            [only] => json::print(only),
+            all => json::print(&all),
+        })?;
     } else if !alone {
         output::print(&match &found[..] {
             [only] => page(only),

@@ -1,5 +1,6 @@
 //! What failures leave of a plan, as text and as JSON.
 
+use super::json::print;
 use super::words;
 use serde_json::json;
 use trainwright_sim::goodput::Goodput;
@@ -76,7 +77,7 @@ pub fn page(answer: &Answer) -> String {
 /// The same as JSON.
 pub fn json(answer: &Answer) -> String {
     let days = answer.days();
-    let value = json!({
+    print(&json!({
         "reliability": answer.reliability.name,
         "goodput": answer.goodput,
         "steps_between_checkpoints": answer.steps(),
@@ -85,8 +86,7 @@ pub fn json(answer: &Answer) -> String {
         "tokens_per_s_with_failures": answer.tokens_per_s * answer.goodput.goodput,
         "days": days.map(|days| days[0]),
         "days_with_failures": days.map(|days| days[1]),
-    });
-    serde_json::to_string_pretty(&value).expect("answers have only text keys") + "\n"
+    }))
 }
 
 fn duration(time: Seconds) -> String {

@@ -1,9 +1,7 @@
 //! Collectives by size, as nccl-tests prints them, beside measurements.
 
-use super::table::Column;
-use super::words::{count, grouped, wrap};
+use super::words::{count, dash, grouped, wrap};
 use crate::inputs::network::{Measured, Sweep};
-use Column::{Left, Right};
 use std::fmt::Write;
 use trainwright_sim::network::Choice;
 use trainwright_spec::cluster::Cluster;
@@ -155,40 +153,21 @@ pub fn next_step(path: &str) -> String {
 }
 
 fn one(table: &Table) -> String {
-    let is_measured = table.rows.iter().any(|row| row.compared.is_some());
-    let mut columns = vec![
-        Right("size (B)"),
-        Right("time (µs)"),
-        Right("algbw (GB/s)"),
-        Right("busbw (GB/s)"),
-        Left("algorithm"),
-        Left("protocol"),
-        Right("channels"),
-    ];
-    if is_measured {
-        columns.extend([Right("measured (µs)"), Right("error (%)")]);
+    let choice = |row: &Row, cell: fn(&Choice) -> String| row.how.choice().map_or_else(dash, cell);
+    let mut columns = super::table::Table::of(&table.rows)
+        .right("size (B)", |row| grouped(row.bytes.get()))
+        .right("time (µs)", |row| microseconds(row.time))
+        .right("algbw (GB/s)", |row| gigabytes(row.algorithm_bandwidth()))
+        .right("busbw (GB/s)", |row| gigabytes(row.algorithm_bandwidth() * table.bus_factor()))
+        .left("algorithm", |row| row.how.algorithm().unwrap_or("profile"))
+        .left("protocol", |row| choice(row, |choice| choice.protocol.to_string()))
+        .right("channels", |row| choice(row, |choice| choice.channels.to_string()));
+    if table.rows.iter().any(|row| row.compared.is_some()) {
+        columns = columns
+            .right("measured (µs)", |row| row.measured().map_or_else(dash, microseconds))
+            .right("error (%)", |row| row.error().map_or_else(dash, signed_percent));
     }
-    let rows = table.rows.iter().map(|row| {
-        let algorithm = row.algorithm_bandwidth();
-        let mut cells = vec![
-            grouped(row.bytes.get()),
-            microseconds(row.time),
-            gigabytes(algorithm),
-            gigabytes(algorithm * table.bus_factor()),
-        ];
-        cells.extend(match row.how.choice() {
-            Some(choice) => {
-                [choice.algorithm.into(), choice.protocol.to_string(), choice.channels.to_string()]
-            }
-            None => [row.how.algorithm().unwrap_or("profile").into(), "-".into(), "-".into()],
-        });
-        if is_measured {
-            cells.push(row.measured().map_or_else(|| "-".into(), microseconds));
-            cells.push(row.error().map_or_else(|| "-".into(), signed_percent));
-        }
-        cells
-    });
-    let mut page = table.title() + "\n\n" + &super::table::table(&columns, rows.collect());
+    let mut page = table.title() + "\n\n" + &columns.text();
     page.push_str(&wrap(
         &format!(
             "algbw: size / time; busbw: algbw × {}, what each GPU's link carries",

@@ -1,9 +1,8 @@
 //! The planner's answer when nothing fits: which limits are broken by how much, and what would mend it.
 
 use super::plans::search;
-use super::table::{Column, wrapped_table};
+use super::table::Table;
 use super::words::{heading, question as asked, wrap};
-use Column::{Left, Right};
 use trainwright_planner::{Infeasible, Question, Search};
 
 /// Everything that a person wants to know.
@@ -11,17 +10,13 @@ pub fn page(question: &Question, infeasible: &Infeasible) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Nothing fits"));
-    let columns = [Left("plans"), Left("limit"), Right("needs"), Right("has"), Right("lacks")];
-    let rows = infeasible.broken.iter().map(|broken| {
-        vec![
-            broken.plans.clone(),
-            broken.limit.clone(),
-            broken.needs.to_string(),
-            broken.has.to_string(),
-            (broken.needs - broken.has).to_string(),
-        ]
-    });
-    page.push_str(&wrapped_table(&columns, rows.collect()));
+    let table = Table::of(&infeasible.broken)
+        .left("plans", |broken| &broken.plans)
+        .left("limit", |broken| &broken.limit)
+        .right("needs", |broken| broken.needs)
+        .right("has", |broken| broken.has)
+        .right("lacks", |broken| broken.needs - broken.has);
+    page.push_str(&table.wrapped());
     if !infeasible.remedies.is_empty() {
         page.push_str(&heading("What would mend it"));
         page.extend(infeasible.remedies.iter().map(|remedy| wrap(&format!("- {remedy}"), 2)));

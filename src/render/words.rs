@@ -224,6 +224,16 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", grouped(number as f64))
 }
 
+/// The cell of a value that there is not.
+pub fn dash() -> String {
+    "-".into()
+}
+
+/// A truth in a table.
+pub fn yes_no(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
 /// GiB with one decimal, for tables whose heading has the unit.
 pub fn gib(bytes: Bytes) -> String {
     format!("{:.1}", bytes / Bytes::GIB)
