@@ -39,10 +39,10 @@ static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
 /// published runs have about a hundredth of it.
 const MOST_BLOCK_PASSES: usize = 1_000_000;
 
-/// What `plan` is asked.
+/// The question to `plan`.
 ///
 /// # Errors
-/// The first argument that makes no sense by itself or beside the others.
+/// The first argument that is invalid, alone or with the others.
 pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
     let question = unchecked(arguments, pins)?;
     check(&question)?;
@@ -70,7 +70,7 @@ fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Qu
     Ok(question)
 }
 
-/// A cluster, with the profiles that measured its network and its GPUs if there are such.
+/// A cluster, with the given profiles of its network and its GPUs.
 pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError> {
     let argument = Some("--cluster");
     let cluster = match reference {
@@ -81,10 +81,10 @@ pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError
     profiles.iter().try_fold(cluster, |cluster, path| with_profile(cluster, path))
 }
 
-/// A cluster with the profile in a file instead of its own: of kernels if it ends in .csv, else of the network.
+/// A cluster with the profile in a file replacing its own: of kernels if the name ends in .csv, else of the network.
 fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
     let text = text(Some("--profile"), path)?;
-    // What comes through standard input has no ending.
+    // Standard input has no file ending.
     let is_table = path.ends_with(".csv") || (path == "-" && text.starts_with("gpu,"));
     let cluster = match is_table {
         true => cluster.with_device_profile(&text, path),
@@ -167,12 +167,12 @@ pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
 /// A table of runs; `-` is standard input.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with it as a whole.
+/// `Reading`, or a fault of the whole table.
 pub fn table(path: &str) -> Result<Table, CliError> {
     Ok(Table::read(text(None, path)?.as_bytes())?)
 }
 
-/// Whether a step of so many microbatches can be simulated op by op.
+/// Checks that a step with this number of microbatches can be simulated op by op.
 fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> {
     let blocks = model.layers();
     match microbatches.saturating_mul(blocks) > MOST_BLOCK_PASSES {
@@ -292,7 +292,7 @@ fn choices(path: &str) -> Result<Choices, CliError> {
     })
 }
 
-/// What can be said before any plan is tried. The planner would find no candidate and could only say so.
+/// Faults that need no search to find: the planner would find no candidate, and could not say why.
 fn check(question: &Question) -> Result<(), CliError> {
     let Question { model, cluster, job, pins, .. } = question;
     sequence_allowed(model, job.sequence).map_err(|allowed| refuse("--seq", job.sequence, allowed))?;
@@ -331,7 +331,7 @@ fn check(question: &Question) -> Result<(), CliError> {
     }
     if let (Some(name), Some(virtual_stages)) = (&pins.schedule, pins.virtual_stages) {
         let ranks = pins.pipeline.unwrap_or(2);
-        // As many microbatches as ranks suit every schedule that has so many stages.
+        // One microbatch for each rank suits every schedule with this number of stages.
         let shape = PipelineShape { ranks, virtual_stages, microbatches: ranks };
         let schedule = schedule(name).map_err(|error| CliError::of_input(Some("--schedule"), error))?;
         schedule.check(shape).map_err(|allowed| refuse("--schedule", name, allowed))?;

@@ -21,7 +21,7 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     let plans = arguments.plan.iter().map(|path| inputs::plan(path, &[], None));
     let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
     let folder = Path::new(&arguments.out);
-    // Nobody wants to hear after a minute that there is no room for the answer.
+    // Before the measurement, which takes a minute: is there room for the answer?
     if folder.exists() && !folder.is_dir() {
         let allowed = "a folder, or the name of a new one".into();
         return Err(CliError::Argument { argument: "--out".into(), value: arguments.out.clone(), allowed });
@@ -33,8 +33,8 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     let mut all = Vec::new();
     for ranks in numbers_of_ranks() {
         let suits = |plan: &&Plan| threads(plan.mesh.ranks()) == threads(ranks);
-        let own: Vec<Plan> = plans.iter().filter(suits).cloned().collect();
-        let measuring = Measuring { ranks, over: Over::Threads, grid: Grid::Machine, plans: &own };
+        let suitable: Vec<Plan> = plans.iter().filter(suits).cloned().collect();
+        let measuring = Measuring { ranks, over: Over::Threads, grid: Grid::Machine, plans: &suitable };
         all.push(calibrate(measuring, &mut |done, of| bar.runs(done, of))?);
         let last = all.last().expect("it was just added");
         bar.above(|| output::print(&said(last)))?;
@@ -73,12 +73,12 @@ pub fn make(folder: &Path, arguments: &CalibrateArguments) -> Result<(), CliErro
     })
 }
 
-/// The cluster of ranks of so many threads in a profile's folder.
+/// The cluster file in a profile's folder, for ranks of `threads` threads.
 pub fn cluster_file(threads: usize) -> String {
     format!("threads-{threads}.toml")
 }
 
-/// The threads that each of so many ranks has on this machine.
+/// The threads of each of `ranks` ranks on this machine.
 pub fn threads(ranks: usize) -> usize {
     (cores() / ranks).max(1)
 }

@@ -1,4 +1,4 @@
-//! `compare`: a measured step beside its forecast, by kind of op.
+//! `compare`: a measured step and its forecast, by kind of op.
 
 use crate::arguments::CompareArguments;
 use crate::error::{CliError, Outcome};
@@ -38,7 +38,7 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
     let pipeline_rank = plan.mesh.coordinates(arguments.rank).pipeline;
     // All ranks of a stage do the same.
     let like = program.ranks.iter().position(|rank| rank.pipeline_rank == pipeline_rank);
-    let like = like.expect("every stage has a rank that speaks for it");
+    let like = like.expect("every stage has a simulated rank");
     let comparison = Comparison {
         plan: &plan,
         rank: arguments.rank,

@@ -25,9 +25,9 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
                 output::remark(&format!("not written: {}, which needs `--out` with a file", file.name))
             }
             (_, path) => {
-                let beside = Path::new(path).with_file_name(&file.name);
-                write(&beside.to_string_lossy(), file)?;
-                output::remark(&format!("written beside it: {}", beside.display()));
+                let sibling = Path::new(path).with_file_name(&file.name);
+                write(&sibling.to_string_lossy(), file)?;
+                output::remark(&format!("also written: {}", sibling.display()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `import`: a plan out of what another tool reads.
+//! `import`: a plan from another tool's configuration.
 
 use crate::arguments::ImportArguments;
 use crate::error::{CliError, Outcome};

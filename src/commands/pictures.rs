@@ -8,7 +8,7 @@ use trainwright_pictures::picture::{png, svg};
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::timeline::Timeline;
 
-/// The files that are asked for, by argument.
+/// The requested files, by argument.
 pub fn files(arguments: &PictureArguments) -> [(&'static str, &Option<String>); 3] {
     [("--picture", &arguments.picture), ("--svg", &arguments.svg), ("--png", &arguments.png)]
 }

@@ -12,7 +12,7 @@ use trainwright_spec::calibration::Calibration;
 /// Runs the command.
 ///
 /// # Errors
-/// A table that cannot be read or written. What is wrong with a row is said in that row.
+/// A table that cannot be read or written. The fault of a row is in that row of the output.
 pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let table = inputs::table(&arguments.cases)?;

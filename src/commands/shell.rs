@@ -1,4 +1,4 @@
-//! `completions` and `man`: what a shell and its users want to know of the program.
+//! `completions` and `man`: a shell's completions and the manual page.
 
 use crate::arguments::{Arguments, CompletionsArguments, ManArguments};
 use crate::error::{CliError, Outcome};
@@ -31,7 +31,8 @@ pub fn man(arguments: &ManArguments) -> Result<Outcome, CliError> {
             value: name.clone(),
             allowed: format!("known are {}", names.join(", ")),
         };
-        let found = command.get_subcommands().find(|own| own.get_name() == name).ok_or_else(refused)?;
+        let found =
+            command.get_subcommands().find(|command| command.get_name() == name).ok_or_else(refused)?;
         command = found.clone().version(env!("CARGO_PKG_VERSION"));
     }
     let mut page = Vec::new();

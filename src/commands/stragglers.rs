@@ -1,4 +1,4 @@
-//! `stragglers`: what slow GPUs and jitter make of a step.
+//! `stragglers`: a step with slow GPUs and jitter.
 
 use crate::arguments::StragglersArguments;
 use crate::error::{CliError, Outcome};

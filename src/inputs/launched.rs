@@ -1,4 +1,4 @@
-//! What a launcher says in the environment: which process this is, and where the others are.
+//! A launcher's environment variables: the number of this process, and the address of the others.
 
 use crate::arguments::TransportChoice;
 use crate::error::CliError;
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// torchrun's port where nothing else is said.
 const PORT: &str = "29500";
 
-/// Who starts processes, and the variables in which it says of each its rank, how many there are, and on its host which one
+/// A program that starts processes, and its variables for a process's rank, their number, and on its host which one
 /// it is of how many.
 struct Launcher {
     rank: &'static str,
@@ -25,7 +25,7 @@ struct Launcher {
     starts_together: bool,
 }
 
-/// How a launcher tells the number of processes on a host.
+/// How a launcher gives the number of processes on a host.
 enum Local {
     /// As a number.
     Count(&'static str),
@@ -73,8 +73,8 @@ fn environment(name: &str) -> Option<String> {
 }
 
 /// How ranks reach each other where nobody says it: processes that an MPI launcher has started are ranks.
-pub fn transport(asked: Option<TransportChoice>) -> TransportChoice {
-    asked.unwrap_or_else(|| usual(&environment))
+pub fn transport(choice: Option<TransportChoice>) -> TransportChoice {
+    choice.unwrap_or_else(|| usual(&environment))
 }
 
 fn usual(known: Known) -> TransportChoice {
@@ -89,7 +89,7 @@ fn usual(known: Known) -> TransportChoice {
     }
 }
 
-/// This process's place among the launched ones; none where ranks are threads.
+/// This process's place among the launched ones; `None` if ranks are threads.
 ///
 /// # Errors
 /// `Argument` if the environment does not say it.
@@ -125,9 +125,10 @@ fn rank_and_world(known: Known) -> Result<(usize, usize), CliError> {
     Ok((needed(launcher.rank)?, needed(launcher.world)?))
 }
 
-/// This process's number among those of its host, as far as that is said. `LOCAL_RANK` says it whoever the launcher is.
+/// This process's number among those of its host, if known. Every launcher may set `LOCAL_RANK`.
 fn local_rank(known: Known) -> Result<Option<usize>, CliError> {
-    let names = [Some(&LAUNCHERS[0]), launcher(known)].into_iter().flatten().map(|own| own.local_rank);
+    let names =
+        [Some(&LAUNCHERS[0]), launcher(known)].into_iter().flatten().map(|launcher| launcher.local_rank);
     let said = names.filter_map(|name| Some((name, known(name)?))).next();
     said.map(|(name, text)| number(name, &text)).transpose()
 }
@@ -142,7 +143,7 @@ pub fn threads(world: usize) -> Result<NonZeroUsize, CliError> {
     Ok(NonZeroUsize::new((cores / local).max(1) * world).unwrap_or(NonZeroUsize::MIN))
 }
 
-/// Processes on this host, as far as that is said. `LOCAL_WORLD_SIZE` counts whoever the launcher is.
+/// Processes on this host, if known. Every launcher may set `LOCAL_WORLD_SIZE`.
 fn local(known: Known) -> Result<Option<usize>, CliError> {
     let by_hand = &LAUNCHERS[0].local;
     for local in [Some(by_hand), launcher(known).map(|launcher| &launcher.local)].into_iter().flatten() {
@@ -154,9 +155,9 @@ fn local(known: Known) -> Result<Option<usize>, CliError> {
             }
             Local::ByNode { counts, node } => {
                 let (Some(text), Some(node)) = (known(counts), known(node)) else { continue };
-                let own = node.parse().ok().and_then(|node| of_node(&text, node));
+                let count = node.parse().ok().and_then(|node| of_node(&text, node));
                 let allowed = || format!("{counts} counts the tasks of each node, as 4(x2),3");
-                return own.map(Some).ok_or_else(|| refuse(&text, allowed()));
+                return count.map(Some).ok_or_else(|| refuse(&text, allowed()));
             }
         }
     }
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     fn known(variables: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
-        |name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).into())
+        |name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
     }
 
     #[test]
@@ -233,7 +234,7 @@ mod tests {
         let check = |variables, expected| assert_eq!(local_rank(&known(variables)).unwrap(), expected);
         check(&[("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")], Some(1));
         check(&[("SLURM_PROCID", "9"), ("SLURM_LOCALID", "3")], Some(3));
-        // Set by hand beside another launcher.
+        // Set by hand together with another launcher's.
         check(&[("SLURM_PROCID", "9"), ("SLURM_LOCALID", "3"), ("LOCAL_RANK", "0")], Some(0));
         check(&[("PMI_RANK", "3")], None);
     }

@@ -12,7 +12,7 @@ use trainwright_formats::{kineto, nsight};
 /// Larger than any trace of a few steps.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// The first bytes of what gzip writes.
+/// The first bytes of a gzip file.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// The measured step in a file.

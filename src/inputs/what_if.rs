@@ -10,11 +10,11 @@ use trainwright_whatif::run::default_pue;
 use trainwright_whatif::scenario::{Base, Rates, Scenario};
 use trainwright_whatif::sweep::{Axis, points};
 
-/// What is asked of what.
+/// A question and the scenario that it is about.
 pub struct Sweep {
     /// As it is without variations.
     pub base: Scenario,
-    /// What is varied.
+    /// The varied inputs.
     pub axes: Vec<Axis>,
     /// Index of the axis along which speed is drawn; none: along the GPUs.
     pub across: Option<usize>,
@@ -22,10 +22,10 @@ pub struct Sweep {
     pub limit: Option<Seconds>,
 }
 
-/// What `what-if` is asked.
+/// The question to `what-if`.
 ///
 /// # Errors
-/// The first argument that makes no sense by itself or beside the others.
+/// The first argument that is invalid, alone or with the others.
 pub fn sweep(arguments: &WhatIfArguments) -> Result<Sweep, CliError> {
     let pue = arguments.pue.unwrap_or(default_pue().value);
     if !(pue >= 1.0 && pue.is_finite()) {
@@ -62,7 +62,7 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
         ));
     };
     let question = unchecked(given, &arguments.pins)?;
-    // What is varied may be what does not suit the rest: then the points say so.
+    // An input that does not suit the rest may be a varied one: then the points say so.
     if arguments.vary.is_empty() && arguments.asked == Asked::Sweep {
         check(&question)?;
     }
@@ -101,7 +101,7 @@ fn limit(arguments: &WhatIfArguments) -> Result<Option<Seconds>, CliError> {
     Ok(days.map(Seconds::of_days))
 }
 
-/// What a question cannot do without, and what it has no use for.
+/// Checks that a question has the arguments that it needs, and none that it cannot use.
 fn needs(arguments: &WhatIfArguments, axes: &[Axis], limit: Option<Seconds>) -> Result<(), CliError> {
     let asked = arguments.asked;
     let missing = |argument: &str, why: &str| Err(refuse(argument, "missing", why));

@@ -1,4 +1,4 @@
-//! A measured step beside its forecast.
+//! A measured step and its forecast.
 
 use super::table::Table;
 use super::words::dash;
@@ -8,21 +8,21 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 use trainwright_timeline::kinds::{KindTimes, OpKind};
 
-/// What is compared.
+/// A measured step and its forecast.
 pub struct Comparison<'a> {
     /// The plan that ran.
     pub plan: &'a Plan,
     /// The rank that was traced.
     pub rank: usize,
-    /// What it did.
+    /// The measured step.
     pub measured: &'a MeasuredStep,
     /// How long a step should have taken.
     pub step_time: Seconds,
-    /// What its ops should have taken.
+    /// Forecast times of its ops.
     pub forecast: KindTimes,
 }
 
-/// What stands below it.
+/// The note below the table.
 const NOTE: &str =
     "Times are sums over a rank's ops, each alone in the forecast; those of several streams may run at once.";
 
@@ -33,7 +33,7 @@ pub fn page(comparison: &Comparison) -> String {
     format!("{}\n\n{table}{notes}", headline(comparison))
 }
 
-/// What is compared.
+/// The measured rank, plan and steps.
 pub fn headline(comparison: &Comparison) -> String {
     let Comparison { plan, rank, measured, .. } = comparison;
     let of = match measured.device {
@@ -45,7 +45,7 @@ pub fn headline(comparison: &Comparison) -> String {
     format!("Rank {rank} of {} on {}: {steps}, {of}.", plan.model.name, plan.cluster.name)
 }
 
-/// What one has to know to read it.
+/// Notes on how to read the table.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = vec![NOTE.to_string()];
     let others = &comparison.measured.others;

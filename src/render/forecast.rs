@@ -3,7 +3,7 @@
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
 use super::table::Table;
 use super::words::{
-    beside, choices, fit, grouped, heading, memory_of_gpus, pairs, percent, question as asked, share, wrap,
+    choices, fit, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs, percent, share, wrap,
 };
 use trainwright_sim::{Detail, Forecast};
 use trainwright_spec::plan::Plan;
@@ -16,12 +16,12 @@ use trainwright_timeline::timeline::Timeline;
 /// Everything that a person wants to know of a plan; the drawing fills `columns`.
 pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usize) -> String {
     let Plan { model, cluster, job, stack, .. } = plan;
-    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
+    let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&wrap(&choices(plan), 0));
     page.push_str(&heading("Forecast of a step"));
     page.push_str(&figures(plan, forecast));
     if forecast.detail == Detail::Calls {
-        let note = "The step has millions of ops and was simulated call by call: what communication hides is told within \
+        let note = "The step has millions of ops and was simulated call by call: hidden communication is exact to \
                     a hundredth of the step, and simulated memory is without temporaries.";
         page.push_str(&wrap(note, 0));
     }
@@ -62,7 +62,7 @@ pub fn mfu(forecast: &Forecast) -> String {
     )
 }
 
-/// What the GPUs execute.
+/// The FLOPs that the GPUs execute.
 pub fn hfu(forecast: &Forecast) -> String {
     format!("{} % (executed, recomputation included)", percent(forecast.hfu))
 }
@@ -95,11 +95,11 @@ fn figures(plan: &Plan, forecast: &Forecast) -> String {
         ("hardware FLOPs", format!("{} (executed, recomputation included)", forecast.hardware_flops)),
         ("memory", fit(plan, forecast)),
     ];
-    figures.extend(forecast.node_memory.map(|node| ("host memory", beside(&node))));
+    figures.extend(forecast.node_memory.map(|node| ("host memory", offloaded(&node))));
     pairs(figures)
 }
 
-/// What a rank does all step long. Compute, exposed communication and bubble add up to the step.
+/// Where the time of a rank's step goes. Compute, exposed communication and bubble add up to the step.
 fn times(forecast: &Forecast) -> String {
     let reports: Vec<&RankReport> = by_pipeline_rank(forecast).collect();
     let unit = Unit::of(forecast);

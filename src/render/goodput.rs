@@ -1,4 +1,4 @@
-//! What failures leave of a plan, as text and as JSON.
+//! A plan's speed with failures, as text and as JSON.
 
 use super::json::print;
 use super::words;
@@ -8,7 +8,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::reliability::Reliability;
 use trainwright_spec::units::Seconds;
 
-/// What is said.
+/// The answer of `goodput`.
 pub struct Answer<'a> {
     /// The plan.
     pub plan: &'a Plan,
@@ -16,9 +16,9 @@ pub struct Answer<'a> {
     pub step_time: Seconds,
     /// Tokens of all GPUs, without failures.
     pub tokens_per_s: f64,
-    /// What failures leave.
+    /// The share of the speed that remains.
     pub goodput: Goodput,
-    /// Of what is taken to fail how often.
+    /// The assumed rates of failures.
     pub reliability: &'a Reliability,
     /// Tokens to train.
     pub tokens: Option<f64>,

@@ -33,9 +33,8 @@
 //! ```
 //!
 //! `algorithm`, `protocol` and `channels` are null where the time is a profile's, the latter two where it is of a list
-//! of steps, which alone has `pieces`; `groups` work at once, as far as they are simulated; `measured_s` is the median of what
-//! was measured of the size, `compared_s` the forecast of just that, by the `nccl` of the measured sweep and with what its method
-//! adds (`traces::published::Method`), and `error` this over it, less one; they are null without any.
+//! of steps, which alone has `pieces`; `groups` work at once, as far as they are simulated; `measured_s` is the median
+//! measurement of the size, `compared_s` its forecast, by the `nccl` of the measured sweep and with the overhead of its method (`traces::published::Method`), and `error` this over it, less one; they are null without any.
 //!
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
 //! quantities of the hardware are text with a unit.
@@ -60,7 +59,7 @@ pub fn found(question: &Question, found: &Found, sensitivity: &[Sensitivity]) ->
     };
     print(&json!({
         "verdict": "found",
-        "question": asked(question),
+        "question": question_json(question),
         "plans": (1..).zip(&found.ranked).map(plan).collect::<Vec<_>>(),
         "alternatives": found.alternatives,
         "front": found.front,
@@ -73,7 +72,7 @@ pub fn found(question: &Question, found: &Found, sensitivity: &[Sensitivity]) ->
 pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
     print(&json!({
         "verdict": "infeasible",
-        "question": asked(question),
+        "question": question_json(question),
         "broken": infeasible.broken,
         "remedies": infeasible.remedies,
         "search": infeasible.search,
@@ -82,7 +81,7 @@ pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
 
 /// The time was too short.
 pub fn out_of_time(question: &Question, search: &Search) -> String {
-    print(&json!({ "verdict": "out of time", "question": asked(question), "search": search }))
+    print(&json!({ "verdict": "out of time", "question": question_json(question), "search": search }))
 }
 
 /// Collectives by size.
@@ -128,7 +127,7 @@ pub fn forecast(plan: &Plan, forecast: &Forecast) -> String {
     print(&json!({ "forecast": forecast, "plan": plan }))
 }
 
-fn asked(Question { model, cluster, job, stack, .. }: &Question) -> Value {
+fn question_json(Question { model, cluster, job, stack, .. }: &Question) -> Value {
     json!({
         "model": model.name,
         "parameters": model.parameters(),

@@ -1,4 +1,4 @@
-//! Collectives by size, as nccl-tests prints them, beside measurements.
+//! Collectives by size, as nccl-tests prints them, with measurements.
 
 use super::words::{count, dash, grouped, wrap};
 use crate::inputs::network::{Measured, Sweep};
@@ -11,15 +11,15 @@ use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 pub struct Table<'a> {
     /// The hardware.
     pub cluster: &'a Cluster,
-    /// What was asked, and measured.
+    /// The question, and the measurements.
     pub sweep: &'a Sweep,
     /// Each size.
     pub rows: Vec<Row>,
-    /// What was timed step by step; none: as NCCL does it.
+    /// Set if timed step by step; `None` if as NCCL does it.
     pub by_steps: Option<BySteps>,
 }
 
-/// What was timed step by step.
+/// A simulation step by step.
 pub struct BySteps {
     /// How many groups work at once.
     pub groups: usize,
@@ -35,15 +35,15 @@ pub struct Row {
     pub time: Seconds,
     /// How it is done in the forecast.
     pub how: How,
-    /// What was measured of this size.
+    /// The measurement of this size.
     pub compared: Option<Comparison>,
 }
 
-/// A measured time and what it is held against.
+/// A measured time and its forecast.
 pub struct Comparison {
-    /// The median of what was measured.
+    /// The median of the measurements.
     pub measured: Seconds,
-    /// The forecast of what was measured: as the NCCL that is stated does it, with what the method of measuring adds.
+    /// The forecast with the stated version of NCCL, plus the overhead of the measuring method.
     pub forecast: Seconds,
 }
 
@@ -57,13 +57,13 @@ pub enum How {
     Steps {
         /// Whose.
         algorithm: &'static str,
-        /// Into how many pieces the tensor is cut.
+        /// Chunks of the pipelined tensor.
         pieces: usize,
     },
 }
 
 impl How {
-    /// What NCCL does.
+    /// NCCL's choice.
     pub fn choice(&self) -> Option<&Choice> {
         match self {
             How::Nccl(choice) => Some(choice),
@@ -87,12 +87,12 @@ impl Row {
         self.bytes / self.time
     }
 
-    /// The median of what was measured.
+    /// The median of the measurements.
     pub fn measured(&self) -> Option<Seconds> {
         self.compared.as_ref().map(|compared| compared.measured)
     }
 
-    /// Forecast of what was measured over the measurement, less one.
+    /// The forecast of the measurement over the measurement, less one.
     pub fn error(&self) -> Option<f64> {
         self.compared.as_ref().map(|compared| compared.forecast / compared.measured - 1.0)
     }
@@ -147,7 +147,7 @@ pub fn page(tables: &[Table]) -> String {
     texts.join("\n")
 }
 
-/// What to do with a profile.
+/// How to use a written profile.
 pub fn next_step(path: &str) -> String {
     format!("\nThe times are in {path}; `plan`, `simulate` and `network` use them with `--profile {path}`.\n")
 }
@@ -254,7 +254,7 @@ fn sources(table: &Table, page: &mut String) {
     }
 }
 
-/// What is in the forecast that a measurement is held against, and not in the table's.
+/// Parts of a measurement's forecast that the table's forecast lacks.
 fn counted(measured: &Measured, table: &Table) -> Vec<String> {
     let mut counted = Vec::new();
     let by_nccl = table.rows.iter().any(|row| row.how.choice().is_some());
@@ -283,7 +283,7 @@ fn gigabytes(bandwidth: BytesPerSecond) -> String {
     decimals(bandwidth.get() / 1e9, 2)
 }
 
-/// Percent with a sign and one decimal; what rounds to zero is `+0.0`.
+/// Percent with a sign and one decimal; zero after rounding is `+0.0`.
 fn signed_percent(part: f64) -> String {
     let tenths = (1000.0 * part).round();
     format!("{:+.1}", if tenths == 0.0 { 0.0 } else { tenths / 10.0 })

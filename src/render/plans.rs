@@ -4,7 +4,7 @@ use super::forecast::{drawing, exposed, hfu, mfu};
 use super::stages::stages;
 use super::table::Table;
 use super::words::{
-    choices, count, gib, grouped, heading, memory_of_gpus, pairs, percent, question as asked, recompute_cell,
+    choices, count, gib, grouped, heading, job_in_words, memory_of_gpus, pairs, percent, recompute_cell,
     wrap, yes_no,
 };
 use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
@@ -21,7 +21,7 @@ pub fn page(
 ) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
-    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
+    let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
     page.push_str(&headline(best));
     page.push_str(&heading(&format!(
@@ -96,7 +96,7 @@ pub fn search(search: &Search) -> String {
     )
 }
 
-/// What is proved about the best plan.
+/// The proof about the best plan.
 fn proof(best: &Ranked, search: &Search) -> String {
     let time = best.forecast.step_time;
     let (Some(bound), Some(gap)) = (search.bound, search.gap(time)) else { return String::new() };

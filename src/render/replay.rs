@@ -1,11 +1,11 @@
-//! What execution traces do on a cluster.
+//! A replay of execution traces on a cluster.
 
 use super::table::Table;
 use super::words;
 use trainwright_timeline::report::Report;
 use trainwright_timeline::workload::Workload;
 
-/// So many ranks are listed.
+/// Ranks listed.
 const LISTED: usize = 16;
 
 /// The page of `replay`.

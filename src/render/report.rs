@@ -4,7 +4,7 @@ use super::compare::{self, Comparison};
 use super::forecast::{exposed, hfu, mfu};
 use super::table::Table;
 use super::what_if::{self, Page};
-use super::words::{choices, fit, gib, grouped, percent, question as asked, recompute_cell};
+use super::words::{choices, fit, gib, grouped, job_in_words, percent, recompute_cell};
 use trainwright_lower::memory::RankMemory;
 use trainwright_pictures::html::{Bar, BarScale, Part, Section, TimelineData, page};
 use trainwright_pictures::plot::{Chart, chart_svg};
@@ -17,7 +17,7 @@ use trainwright_timeline::kinds::OpKind;
 use trainwright_timeline::timeline::Timeline;
 use trainwright_whatif::answer::Answer;
 
-/// What `simulate` found.
+/// The page of `simulate`.
 pub fn simulated(plan: &Plan, forecast: &Forecast, timeline: &Timeline) -> String {
     let mut sections =
         vec![Section::Text(about(plan)), Section::Text(choices(plan)), figures(plan, forecast)];
@@ -25,12 +25,12 @@ pub fn simulated(plan: &Plan, forecast: &Forecast, timeline: &Timeline) -> Strin
     page(&title(plan), &sections)
 }
 
-/// What `plan` found; `timeline` is the best plan's.
+/// The page of `plan`; `timeline` is the best plan's.
 pub fn planned(question: &Question, found: &Found, timeline: &Timeline) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
     let mut sections = vec![
-        Section::Text(asked(model, cluster, job, &stack.name)),
+        Section::Text(job_in_words(model, cluster, job, &stack.name)),
         Section::Heading("Best plan".into()),
         Section::Text(choices(&best.plan)),
         figures(&best.plan, &best.forecast),
@@ -51,7 +51,7 @@ pub fn planned(question: &Question, found: &Found, timeline: &Timeline) -> Strin
     page(&title(&best.plan), &sections)
 }
 
-/// What `what-if` found; the fastest answer's plan, if there is one, with its timeline.
+/// The page of `what-if`; the fastest answer's plan, if there is one, with its timeline.
 pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) -> String {
     let mut sections: Vec<Section> = of.headline.iter().cloned().map(Section::Text).collect();
     sections.push(Section::Heading(format!("{} points", of.answers.len())));
@@ -85,7 +85,7 @@ pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) ->
     page(&of.title(), &sections)
 }
 
-/// What `compare` found; the timeline is the forecast's.
+/// The page of `compare`; the timeline is the forecast's.
 pub fn compared(of: &Comparison, forecast: &Forecast, timeline: &Timeline) -> String {
     let mut sections = vec![
         Section::Text(about(of.plan)),
@@ -122,7 +122,7 @@ fn short(plan: &Plan) -> String {
 }
 
 fn about(plan: &Plan) -> String {
-    asked(&plan.model, &plan.cluster, &plan.job, &plan.stack.name)
+    job_in_words(&plan.model, &plan.cluster, &plan.job, &plan.stack.name)
 }
 
 fn figures(plan: &Plan, forecast: &Forecast) -> Section {

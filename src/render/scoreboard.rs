@@ -11,7 +11,7 @@ use trainwright_spec::calibration::{Calibration, Figures};
 /// Runs and their forecasts.
 pub type Rows<'a> = &'a [(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)];
 
-/// What the page aims at, and what it reaches.
+/// An aim of the page, and today's value.
 struct Aim {
     what: &'static str,
     at: String,
@@ -106,11 +106,11 @@ fn aims(summary: &Summary, rows: Rows, calibration: &Calibration) -> Vec<Aim> {
             holds: true,
         },
         Aim::at_most(8.0, "memory, all rows, mean error, %", memory.map(|memory| 100.0 * memory.mean)),
-        Aim::at_least(95.0, "out of memory told right, quality A, %", share(Outcomes::right)),
+        Aim::at_least(95.0, "out of memory predicted right, quality A, %", share(Outcomes::right)),
         Aim::at_most(
             2.0,
             "runs that fitted called out of memory, quality A, %",
-            share(|told| told.false_alarms as f64 / (told.fits + told.false_alarms).max(1) as f64),
+            share(|runs| runs.false_alarms as f64 / (runs.fits + runs.false_alarms).max(1) as f64),
         ),
         Aim {
             what: "steps of quality A within the band, %",

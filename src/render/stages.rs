@@ -1,4 +1,4 @@
-//! What each pipeline rank holds.
+//! Memory of each pipeline rank.
 
 use super::table::Table;
 use super::words::{dash, gib, recompute_cell};
@@ -38,7 +38,7 @@ pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
     table.text_by_rank(|(rank, ..)| *rank)
 }
 
-/// Where closed form and simulation can differ: what each pipeline rank holds at its peak, in GiB.
+/// Memory of each pipeline rank at its simulated peak, in GiB, where it can differ from the closed form.
 pub fn simulated_memory(plan: &Plan, forecast: &Forecast) -> String {
     let reports: Vec<&RankReport> = by_pipeline_rank(forecast).collect();
     let held = |report: &RankReport, kind: MemoryKind| {

@@ -1,4 +1,4 @@
-//! What slow GPUs and jitter make of a step.
+//! A step with slow GPUs and jitter.
 
 use super::json::print;
 use super::table::Table;
@@ -8,20 +8,20 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 use trainwright_whatif::stragglers::{PairWaits, Stragglers};
 
-/// What is said.
+/// The answer of `stragglers`.
 pub struct Answer<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// What its steps take.
+    /// Times of its steps.
     pub found: &'a Stragglers,
-    /// What decided the samples.
+    /// The seed of the samples.
     pub seed: u64,
 }
 
-/// The quantiles that are told.
+/// The printed quantiles.
 const QUANTILES: [(&str, f64); 4] = [("P5", 0.05), ("P50", 0.5), ("P95", 0.95), ("P99", 0.99)];
 
-/// So many ranks and pairs are listed.
+/// Ranks and pairs listed.
 const LISTED: usize = 8;
 
 /// The page of `stragglers`.

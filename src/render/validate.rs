@@ -1,4 +1,4 @@
-//! A plan's forecast beside what it did on this machine.
+//! A plan's forecast and its measured steps on this machine.
 
 use super::table::Table;
 use super::words::{self, dash};
@@ -12,9 +12,9 @@ use trainwright_timeline::comparison::{Comparison, KindPair, Pair};
 use trainwright_timeline::report::Report;
 use trainwright_timeline::timeline::Timeline;
 
-/// A plan's forecast and what it did.
+/// A plan's forecast and its measured steps.
 pub struct Validated {
-    /// What people call the plan.
+    /// The plan's name for people.
     pub name: String,
     /// The plan, on this machine.
     pub plan: Plan,
@@ -24,13 +24,13 @@ pub struct Validated {
     pub expected: Timeline,
     /// A measured one: of median length, on a device with streams the last one.
     pub measured: Timeline,
-    /// What is told of a device with streams; none of the cores.
+    /// A run on GPUs; `None` for ranks on the cores.
     pub on_device: Option<OnDevice>,
 }
 
 /// A run on GPUs.
 pub struct OnDevice {
-    /// Whether the measured steps were told by a graph.
+    /// Whether the measured steps ran as a CUDA graph.
     pub graph: Option<GraphUse>,
     /// Of the rank that needed the most.
     pub memory: Option<DeviceMemory>,
@@ -49,7 +49,7 @@ pub fn page(of: &Validated) -> String {
     )
 }
 
-/// What the measured figures are of.
+/// How the measured figures were obtained.
 fn how_measured(of: &Validated) -> String {
     let Comparison { steps, spread, .. } = of.compared;
     let Some(OnDevice { graph, memory }) = &of.on_device else {
@@ -62,7 +62,7 @@ fn how_measured(of: &Validated) -> String {
     };
     let mut text = format!(
         "The measured step time is the median of {steps} steps as they are trained, which differ by {:.0} %; all other \
-         times are those of one more step, told op by op with the device's times, in the mean over ranks.",
+         times are those of one more step, enqueued op by op with the device's times, in the mean over ranks.",
         100.0 * spread,
     );
     text += &graph.as_ref().map(|graph| format!("\ngraph: {graph}")).unwrap_or_default();
@@ -78,12 +78,12 @@ fn how_measured(of: &Validated) -> String {
     text
 }
 
-/// What was found of the cores that ranks share with each other and with the network; nothing where they share nothing.
+/// The measured effect of cores that ranks share with each other and with the network; empty if there is none.
 fn shared_cores(plan: &Plan) -> String {
     let Some(cores) = &plan.cluster.node.cores else { return String::new() };
     let mut text = String::new();
     if cores.crowding != 0.0 {
-        text += &format!("Beside another rank on its core an op takes {:+.1} %. ", 100.0 * cores.crowding);
+        text += &format!("With another rank on its core an op takes {:+.1} %. ", 100.0 * cores.crowding);
     }
     if let Some(network) = &cores.network {
         let [sent, received] = network.of(Bytes::new(1.0)).map(|time| 1e9 * time.get());

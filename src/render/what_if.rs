@@ -1,7 +1,7 @@
 //! The answers of a sweep: a headline where a question was asked, and a table.
 
 use super::table::Table;
-use super::words::{billions, count, dash, gib, grouped, heading, percent, question as asked, wrap};
+use super::words::{billions, count, dash, gib, grouped, heading, job_in_words, percent, wrap};
 use trainwright_sim::Forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Dollars, Seconds};
@@ -13,11 +13,11 @@ use trainwright_whatif::run::Run;
 use trainwright_whatif::scenario::{Base, Scenario};
 use trainwright_whatif::sweep::Axis;
 
-/// All that is known of what was asked.
+/// The answers to a question.
 pub struct Page {
     /// Without variations.
     pub base: Scenario,
-    /// What was varied.
+    /// The varied inputs.
     pub axes: Vec<Axis>,
     /// A row for each.
     pub answers: Vec<Answer>,
@@ -26,7 +26,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// What the sweep is of.
+    /// Model, cluster and varied inputs.
     pub fn title(&self) -> String {
         let varied: Vec<&str> = self.axes.iter().map(|axis| axis.input.as_str()).collect();
         let (model, cluster) = (&self.base.model().name, &self.base.cluster().name);
@@ -44,7 +44,7 @@ pub fn page(page: &Page) -> String {
         Base::Question(question) => &question.stack.name,
         Base::Plan(plan) => &plan.stack.name,
     };
-    let mut text = wrap(&asked(base.model(), base.cluster(), base.job(), stack), 0);
+    let mut text = wrap(&job_in_words(base.model(), base.cluster(), base.job(), stack), 0);
     if !headline.is_empty() {
         text.push_str(&heading("Answer"));
         text.extend(headline.iter().map(|line| wrap(line, 0)));
@@ -249,7 +249,7 @@ fn size(answer: &Answer, what: &str) -> String {
     }
 }
 
-/// What each change brings over the first answer.
+/// The gain of each change over the first answer.
 pub fn gains(answers: &[Answer]) -> Vec<String> {
     let speed = |answer: &Answer| answer.outcome.as_ref().ok().map(|planned| planned.forecast.tokens_per_s);
     let Some(base) = answers.first().and_then(speed) else {

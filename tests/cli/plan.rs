@@ -109,7 +109,7 @@ fn when_nothing_fits_the_broken_limits_and_remedies_are_named() {
     let page = folder.run(question);
     assert_eq!((page.code, page.stderr.as_str()), (3, ""));
     assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
-    assert!(page.stdout.contains("\nNothing fits\n") && page.stdout.contains("\nWhat would mend it\n- "));
+    assert!(page.stdout.contains("\nNothing fits\n") && page.stdout.contains("\nWhat would help\n- "));
 
     let ran = folder.run(&format!("{question} --json --out best.toml"));
     let answer: Value = serde_json::from_str(&ran.stdout).unwrap();

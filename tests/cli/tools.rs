@@ -37,7 +37,7 @@ fn what_a_tool_reads_beside_its_file_is_written_beside_it() {
     folder.write("plan.toml", &plan.to_toml());
     let ran = folder.run("export plan.toml --to torchtitan --out train.toml");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
-    assert!(ran.stderr.ends_with("written beside it: schedule.csv\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("also written: schedule.csv\n"), "{}", ran.stderr);
     assert!(folder.read("train.toml").contains("pipeline_parallel_schedule_csv = \"schedule.csv\""));
     assert!(folder.read("schedule.csv").starts_with("0F0,0F1,"));
 }

@@ -156,7 +156,7 @@ fn several_plans_make_a_table() {
     assert!(both.stderr.contains("it is of one plan"), "{}", both.stderr);
 }
 
-/// A graph tells the steps that are timed, and one more is told op by op.
+/// The timed steps run as a graph, and one more op by op.
 #[test]
 fn on_a_gpu_the_steps_are_timed_that_one_would_train() {
     let folder = Folder::new();

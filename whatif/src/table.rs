@@ -1,6 +1,6 @@
 //! Answers as CSV, with the unit in every column's name.
 //!
-//! Columns are added, not renamed or removed. Numbers have six digits; what is not known is empty.
+//! Columns are added, not renamed or removed. Numbers have six digits; unknown values are empty.
 
 use crate::answer::Answer;
 use crate::pareto::{Cost, front};
@@ -36,7 +36,7 @@ const COLUMNS: [&str; 27] = [
     "reason",
 ];
 
-/// A row for each answer, below the names of the columns; `axes` are the names of what was varied.
+/// A row for each answer, below the names of the columns; `axes` are the names of the varied inputs.
 pub fn csv(axes: &[String], answers: &[Answer]) -> String {
     let front = front(answers, Cost::of(answers));
     let mut writer = csv::Writer::from_writer(Vec::new());

@@ -99,7 +99,7 @@ pub(super) fn ranks_of(
     Ok((0..nodes).flat_map(|node| (0..ranks_per_node).map(move |rank| node * each + rank)).collect())
 }
 
-/// How ranks, ascending, lie on nodes of so many GPUs; none if unevenly.
+/// How ascending ranks lie on nodes with this number of GPUs; `None` if unevenly.
 pub(super) fn shape(ranks: &[usize], gpus: usize) -> Option<LoggedGroup> {
     let mut sizes = ranks.chunk_by(|a, b| a / gpus == b / gpus).map(<[usize]>::len);
     let ranks_per_node = sizes.next()?;
