@@ -47,7 +47,7 @@ pub struct Arguments {
     /// No progress bar and no remarks: on standard error errors only
     #[arg(long, global = true, display_order = 1000)]
     pub quiet: bool,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -77,7 +77,7 @@ pub enum CliError {
     /// An input or a value that cannot be varied so.
     #[error("--vary {reason}")]
     Vary {
-        /// Input, value, and what is wrong.
+        /// Input, value, and fault.
         reason: String,
     },
     /// A question that has no answer.

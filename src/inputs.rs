@@ -1,4 +1,4 @@
-//! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
+//! From arguments to a question for the planner or a plan. Errors name the arguments.
 
 pub mod launched;
 pub mod network;
@@ -49,7 +49,7 @@ pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Qu
     Ok(question)
 }
 
-/// The same where nothing is known yet of how the parts go together.
+/// As `question`, without checks of how the parts go together.
 fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, &arguments.profile)?;
     let mut question = Question {
@@ -108,7 +108,7 @@ fn with_load(plan: &Plan, path: &str) -> Result<Load, CliError> {
 /// The plan in a file, checked, with the profiles of its cluster and the tokens of each expert if they are given; `-` is standard input.
 ///
 /// # Errors
-/// `Reading`, or what is wrong in the file with line or key.
+/// `Reading`, or the file's fault with line or key.
 pub fn plan(path: &str, profiles: &[String], expert_load: Option<&str>) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let plan = Plan::from_toml(&text(None, path)?, origin);
@@ -134,7 +134,7 @@ pub fn plan(path: &str, profiles: &[String], expert_load: Option<&str>) -> Resul
 /// Gives a plan the schedule in a CSV as torch.distributed.pipelining writes it.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with it, or why the plan cannot have it.
+/// `Reading`, or its fault, or why the plan cannot have it.
 pub fn schedule_of(plan: &mut Plan, path: &str) -> Result<(), CliError> {
     let argument = Some("--schedule-csv");
     let text = text(argument, path)?;
@@ -154,7 +154,7 @@ pub fn schedule_of(plan: &mut Plan, path: &str) -> Result<(), CliError> {
 /// A calibration of the catalog, or one in a file: a path with a `/` or ending in .toml.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with it.
+/// `Reading`, or its fault.
 pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
     let argument = Some("--calibration");
     let calibration = match reference.contains('/') || reference.ends_with(".toml") {
@@ -361,7 +361,7 @@ fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
     CliError::Argument { argument: argument.into(), value: value.to_string(), allowed }
 }
 
-/// The whole text of a file.
+/// The text of a file.
 pub fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
     let read = bytes(argument, path)?;
     String::from_utf8(read).map_err(|_| {

@@ -101,7 +101,7 @@ pub fn remark(text: &str) {
     }
 }
 
-/// Says something on standard error; if nobody listens, it is not worth another error.
+/// Prints a line on standard error; a failure of that is not worth another error.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

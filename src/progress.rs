@@ -1,9 +1,9 @@
-//! How far the search is, on standard error and only for people.
+//! Progress bars, on standard error and only for people.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use trainwright_planner::Progress;
 
-/// How far a training run is, on standard error and only for people.
+/// Progress of a training run.
 pub struct TrainingBar(ProgressBar);
 
 impl TrainingBar {

@@ -1,4 +1,4 @@
-//! Data-parallel schemes: what they send, hold and hide, lowered and simulated, against their closed forms.
+//! Data-parallel schemes: their traffic, memory and overlap, lowered and simulated, against their closed forms.
 
 mod common;
 
@@ -18,7 +18,7 @@ use trainwright_timeline::timeline::{Activity, Timeline};
 
 const AXES: [Axis; 3] = [Axis::Data, Axis::Shard, Axis::Replica];
 
-/// What a rank's collectives on the data axis send by rings in a step, by kind; norms of 4 bytes set aside.
+/// Bytes that a rank's collectives on the data axis send by rings in a step, by kind; norms of 4 bytes set aside.
 fn sent(program: &Program, rank: &RankProgram) -> BTreeMap<&'static str, Bytes> {
     let mut sums = BTreeMap::new();
     for op in rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops) {
@@ -33,7 +33,7 @@ fn sent(program: &Program, rank: &RankProgram) -> BTreeMap<&'static str, Bytes> 
     sums
 }
 
-/// GPT-2 large without a head of its own on `data` ranks: 20 blocks of 12 h² + 13 h, (V + S + 2) h.
+/// GPT-2 large without an untied head on `data` ranks: 20 blocks of 12 h² + 13 h, (V + S + 2) h.
 fn gpt2(data: usize) -> Draft {
     Draft { blocks: 4, microbatches: 3, stack: "pytorch-eager", ..Draft::of("gpt2-large", [1, 1, data]) }
 }
@@ -199,7 +199,7 @@ fn the_closed_form_of_memory_is_the_simulated_peak() {
                 check("weights", peak(MemoryKind::Weights), least(weights, 1.0), weights);
                 // The report rounds to whole bytes.
                 let total = closed.total() + Bytes::new(MemoryKind::ALL.len() as f64);
-                // The largest temporary may be held at another moment than the rest.
+                // The largest temporary may be held at another time than the rest.
                 check("all", rank.memory.peak, least(closed.total(), 1.0 / 1.06), total);
                 exact += usize::from(certain);
             }
@@ -217,11 +217,11 @@ fn what_is_taken_in_a_step_is_given_back() {
         let timeline = timeline(&plan);
         for (index, rank) in program.ranks.iter().enumerate() {
             for kind in [MemoryKind::Weights, MemoryKind::Gradients] {
-                let own = timeline
+                let changes = timeline
                     .memory
                     .iter()
                     .filter(|change| change.rank as usize == index && change.kind == kind);
-                let held: Bytes = own.map(|change| change.bytes).sum();
+                let held: Bytes = changes.map(|change| change.bytes).sum();
                 let resident: Bytes =
                     rank.resident.iter().filter(|held| held.kind == kind).map(|held| held.bytes).sum();
                 assert!((held - resident).get().abs() < 1.0, "{} {}", case(&plan), kind.name());
@@ -269,11 +269,11 @@ fn prefetch_hides_gathers_when_compute_is_long_enough() {
     let plans = [0, 1].map(|prefetch| draft(prefetch).plan());
     let gathers = |plan: &Plan| -> Vec<(Picoseconds, Picoseconds)> {
         let timeline = timeline(plan);
-        let own = timeline
+        let spans = timeline
             .spans
             .iter()
             .filter(|span| span.rank == 0 && span.stream == Stream::Data && span.activity != Activity::Wait);
-        let gathers = own.filter(|span| timeline.labels[span.label as usize].ends_with("gather weights"));
+        let gathers = spans.filter(|span| timeline.labels[span.label as usize].ends_with("gather weights"));
         gathers.map(|span| (span.start, span.end)).collect()
     };
     let [late, early] = plans.each_ref().map(gathers);
@@ -315,7 +315,7 @@ fn gradients_that_wait_for_the_last_microbatch_take_a_part_of_the_time() {
 #[test]
 fn buffers_of_horovod_are_filled_up_to_128_mib() {
     // GPT-2 large's blocks have 39.3 MB of 16-bit gradients: three fit, the fourth goes with the embedding if that fits
-    // (131 MB do not). Reductions of backward: head (none of its own but the norm) and three blocks, one, embedding.
+    // (131 MB do not). Reductions of backward: head (tied, so only the norm) and three blocks, one, embedding.
     let draft = Draft { data_sharding: "horovod", microbatches: 1, ..gpt2(4) };
     let program = lower(&draft.plan());
     let ops = program.ranks[0].calls.iter().flat_map(|call| &program.segments[call.segment].ops);

@@ -1,4 +1,4 @@
-//! Mixtures of experts: what dispatchers send, what ranks hold, and what uneven loads cost, against closed forms.
+//! Mixtures of experts: traffic of dispatchers, memory of ranks, and the cost of uneven loads, against closed forms.
 //!
 //! T tokens of a rank, k experts of each, h hidden width, e = 2 bytes, E expert ranks, F expert-tensor ranks.
 
@@ -92,8 +92,8 @@ fn an_all_to_all_carries_each_copy_of_a_token_there_and_back() {
     // both again. Ranks of an expert join their rows: F T k h e gathered, and scattered on the way back.
     let check = |mesh, spread: [usize; 2]| {
         let plan = mixtral(mesh, spread);
-        let own = 1024 / mesh[0] as u64;
-        let copies = own * 2 * 4096 * 2;
+        let tokens = 1024 / mesh[0] as u64;
+        let copies = tokens * 2 * 4096 * 2;
         let mut list = Vec::new();
         if spread[0] > 1 {
             list.push((Axis::Expert, AllToAll, copies, 2));

@@ -13,7 +13,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Bytes, Picoseconds};
 
-/// LLaMA-2 7B with stages of so many blocks, tensor 8, on `cluster`.
+/// LLaMA-2 7B with stages of these numbers of blocks, tensor 8, on `cluster`.
 fn plan(cluster: &str, stages: &[usize]) -> Plan {
     let cluster = Cluster::from_name(cluster).unwrap();
     let data = cluster.gpus() / 8 / stages.len();

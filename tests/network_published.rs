@@ -377,7 +377,7 @@ fn the_readme_says_what_is_held_here() {
     says(&format!("why {} other\nrows are not judged", ROWS.lines().count() - 1 - judged.len()));
 }
 
-/// What a method adds is known from one source alone, as the README says.
+/// The overhead of a measuring method is known from one source alone, as the README says.
 #[test]
 fn each_method_is_of_one_source() {
     let mut sources: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What is offloaded: copy volumes, memory and times against what one can derive by hand, and the published claim.
+//! Offloading: copy volumes, memory and times against derivations by hand, and the published claim.
 
 mod common;
 #[path = "common/undisturbed.rs"]
@@ -263,7 +263,7 @@ fn one_rank_for_each_class_gives_the_time_of_all_and_joined_ops_that_of_single_o
     }
 }
 
-/// GPT-3 1.3B on one GPU, one microbatch, no clipping; what its copies reach in both directions in GB/s, and what its
+/// GPT-3 1.3B on one GPU, one microbatch, no clipping; the bandwidth of its copies in both directions in GB/s, and of its
 /// processors' updates reach. The head with the last block, 23 blocks and the embedding are a bucket each.
 fn one_gpu(offload: Offload, link: f64, update: f64) -> Plan {
     let draft = Draft { microbatches: 1, micro_batch: 8, ..Draft::of("gpt3-1.3b", [1, 1, 1]) };
@@ -346,7 +346,7 @@ fn a_step_takes_what_its_longest_chain_takes() {
     let expected = first_ready + 2.0 * all / link + 28.0 * first / update + 2.0 * all / link;
     close(seconds(&plan), expected, "slow link");
 
-    // Delayed, the update runs beside the passes: T = max(passes + tail, 28 N / U) + 2 N / β.
+    // Delayed, the update overlaps the passes: T = max(passes + tail, 28 N / U) + 2 N / β.
     let delayed = Offload { delayed_update: true, ..optimizer() };
     for update in [10.0, 1000.0] {
         let by_host = 28.0 * all / (update * 1e9);
@@ -364,14 +364,14 @@ fn a_step_takes_what_its_longest_chain_takes() {
 
 #[test]
 fn copies_of_activations_hide_behind_longer_blocks_and_not_behind_shorter_ones() {
-    // n = 22 of 24 blocks; F and B the time of a block, c that of a copy of what it keeps. Where c is less than F and B
+    // n = 22 of 24 blocks; F and B the time of a block, c that of a copy of its activations. Where c is less than F and B
     // all copies hide. Where it is more, block k + 2 of forward starts with the end of copy k and block k of backward
     // with the end of its own: T = E + F + n c + F + H + B + n c + B (E the embedding's time, H the head's), which is
     // n (2 c − F − B) more than without copies.
     let n = 22.0;
     let offload = activations(Some(22));
     let plain = one_gpu(Offload::default(), 1.0, 1.0);
-    let block = |name: &str| kernels(&plain, |own, op| own == name && op.layer == Some(5));
+    let block = |name: &str| kernels(&plain, |module, op| module == name && op.layer == Some(5));
     let (forward, backward) = (block("stage 0 forward"), block("stage 0 backward"));
     let volumes = copied(&lower(&one_gpu(offload, 1.0, 1.0)), 0);
     let kept = volumes[&(CopyDirection::ToHost, "activations out")] / n;
@@ -384,7 +384,7 @@ fn copies_of_activations_hide_behind_longer_blocks_and_not_behind_shorter_ones()
         let expected = seconds(&plain) + n * (2.0 * copy - forward - backward);
         close(seconds(&one_gpu(offload, link_of(copy), 1.0)), expected, "exposed");
     }
-    // Exposed copies are told apart from kernels and idle time.
+    // Exposed copies are counted apart from kernels and idle time.
     let slow = one_gpu(offload, link_of(2.0 * backward), 1.0);
     let (forecast, _) = forecast(&slow, &Undisturbed(ClusterCosts::new(&slow.cluster))).unwrap();
     let time = forecast.report.ranks[0].time;

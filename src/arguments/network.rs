@@ -75,7 +75,7 @@ pub struct GroupArguments {
 }
 
 impl GroupArguments {
-    /// Whether nothing is said.
+    /// Whether no argument was given.
     pub fn is_empty(&self) -> bool {
         self.gpus.is_none() && self.nodes.is_none() && self.ranks_per_node.is_none() && self.ranks.is_none()
     }

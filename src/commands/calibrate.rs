@@ -37,11 +37,11 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
         let measuring = Measuring { ranks, over: Over::Threads, grid: Grid::Machine, plans: &suitable };
         all.push(calibrate(measuring, &mut |done, of| bar.runs(done, of))?);
         let last = all.last().expect("it was just added");
-        bar.above(|| output::print(&said(last)))?;
+        bar.above(|| output::print(&summary(last)))?;
     }
     drop(bar);
     remark_refused(all.iter().flat_map(|one| &one.refused));
-    // Everything at the end: whoever interrupts this before leaves nothing behind.
+    // All files at the end: an interrupted calibration leaves none.
     make(folder, arguments)?;
     let mut table = String::new();
     for measured in &all {
@@ -110,7 +110,7 @@ fn without_ops(measured: &Calibrated) -> String {
     cluster.write()
 }
 
-fn said(measured: &Calibrated) -> String {
+fn summary(measured: &Calibrated) -> String {
     let node = &measured.cluster.node;
     let steps = node.cores.as_ref().map(|cores| &cores.steps).expect("a calibrated node has cores");
     let latency = steps.copies[0].time;

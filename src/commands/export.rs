@@ -15,7 +15,7 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
     let exporter = exporter(&arguments.to).map_err(|error| CliError::of_input(Some("--to"), error))?;
     let exported = export(&plan, exporter);
     for unsaid in &exported.unsaid {
-        output::remark(&format!("not said: {unsaid}"));
+        output::remark(&format!("not expressible: {unsaid}"));
     }
     for (index, file) in exported.files.iter().enumerate() {
         match (index, arguments.out.as_str()) {

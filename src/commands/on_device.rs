@@ -1,5 +1,5 @@
-//! `calibrate` and `validate` where ranks do not compute on the cores: the plan's cluster says what the device is, runs say
-//! what its ops take.
+//! `calibrate` and `validate` for ranks that do not compute on the cores: the plan's cluster names the device, runs measure its
+//! ops.
 
 use super::calibrate::{TABLE, make, remark_refused, write};
 use crate::arguments::{CalibrateArguments, ValidateArguments};
@@ -64,13 +64,13 @@ pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outco
         "{}: {} kernels and {rows} ops on {gpu}\n{}",
         folder.display(),
         machine.kernels.kernels.len(),
-        said(&machine)
+        summary(&machine)
     ))?;
     Ok(Outcome::Done)
 }
 
 /// The most important figures.
-fn said(machine: &MeasuredGpus) -> String {
+fn summary(machine: &MeasuredGpus) -> String {
     let mut text = String::new();
     for kind in LinkKind::ALL {
         let of_kind = machine.links.iter().filter(|link| link.kind == kind);

@@ -10,7 +10,7 @@ use trainwright_executor::{Rendezvous, RendezvousVia};
 /// How long processes wait for each other at the start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// torchrun's port where nothing else is said.
+/// torchrun's default port.
 const PORT: &str = "29500";
 
 /// A program that starts processes, and its variables for a process's rank, their number, and on its host which one
@@ -33,7 +33,7 @@ enum Local {
     ByNode { counts: &'static str, node: &'static str },
 }
 
-/// The first one that has said a rank counts: torchrun or people, Open MPI, MPICH and those made from it, Slurm.
+/// The first one that set a rank counts: torchrun or people, Open MPI, MPICH and those made from it, Slurm.
 const LAUNCHERS: [Launcher; 4] = [
     Launcher {
         rank: "RANK",
@@ -72,7 +72,7 @@ fn environment(name: &str) -> Option<String> {
     env::var(name).ok()
 }
 
-/// How ranks reach each other where nobody says it: processes that an MPI launcher has started are ranks.
+/// How ranks reach each other by default: processes that an MPI launcher has started are ranks.
 pub fn transport(choice: Option<TransportChoice>) -> TransportChoice {
     choice.unwrap_or_else(|| usual(&environment))
 }
@@ -92,18 +92,20 @@ fn usual(known: Known) -> TransportChoice {
 /// This process's place among the launched ones; `None` if ranks are threads.
 ///
 /// # Errors
-/// `Argument` if the environment does not say it.
+/// `Argument` if the environment does not have it.
 pub fn place(transport: TransportChoice) -> Result<Option<Rendezvous>, CliError> {
     if transport == TransportChoice::Threads {
         return Ok(None);
     }
     let (rank, world) = rank_and_world(&environment)?;
-    let said = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.into());
+    let variable = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.into());
     let via = match transport {
         TransportChoice::Mpi => RendezvousVia::Mpi,
-        _ => {
-            RendezvousVia::Tcp(format!("{}:{}", said("MASTER_ADDR", "127.0.0.1"), said("MASTER_PORT", PORT)))
-        }
+        _ => RendezvousVia::Tcp(format!(
+            "{}:{}",
+            variable("MASTER_ADDR", "127.0.0.1"),
+            variable("MASTER_PORT", PORT)
+        )),
     };
     let local_rank = local_rank(&environment)?;
     Ok(Some(Rendezvous { rank, world, local_rank, via, patience: PATIENCE }))
@@ -129,14 +131,14 @@ fn rank_and_world(known: Known) -> Result<(usize, usize), CliError> {
 fn local_rank(known: Known) -> Result<Option<usize>, CliError> {
     let names =
         [Some(&LAUNCHERS[0]), launcher(known)].into_iter().flatten().map(|launcher| launcher.local_rank);
-    let said = names.filter_map(|name| Some((name, known(name)?))).next();
-    said.map(|(name, text)| number(name, &text)).transpose()
+    let found = names.filter_map(|name| Some((name, known(name)?))).next();
+    found.map(|(name, text)| number(name, &text)).transpose()
 }
 
 /// Threads for all ranks together, as if they were all on this host: those of them that are share its cores.
 ///
 /// # Errors
-/// `Argument` if the environment says nonsense.
+/// `Argument` if the environment has an invalid value.
 pub fn threads(world: usize) -> Result<NonZeroUsize, CliError> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let local = local(&environment)?.unwrap_or(world).max(1);
@@ -241,10 +243,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_or_no_number_is_said() {
-        let said = |variables| rank_and_world(&known(variables)).unwrap_err().to_string();
-        assert!(said(&[]).contains("RANK or OMPI_COMM_WORLD_RANK or PMI_RANK or SLURM_PROCID"));
-        assert!(said(&[("PMI_RANK", "0")]).contains("who sets PMI_RANK sets PMI_SIZE too"));
-        assert!(said(&[("RANK", "one"), ("WORLD_SIZE", "2")]).contains("RANK is a whole number"));
+        let error = |variables| rank_and_world(&known(variables)).unwrap_err().to_string();
+        assert!(error(&[]).contains("RANK or OMPI_COMM_WORLD_RANK or PMI_RANK or SLURM_PROCID"));
+        assert!(error(&[("PMI_RANK", "0")]).contains("who sets PMI_RANK sets PMI_SIZE too"));
+        assert!(error(&[("RANK", "one"), ("WORLD_SIZE", "2")]).contains("RANK is a whole number"));
         assert_eq!([of_node("4(x2),3", 3), of_node("4(2", 0), of_node("2", 0)], [None, None, Some(2)]);
     }
 

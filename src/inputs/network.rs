@@ -152,7 +152,7 @@ fn of_log(arguments: &NetworkArguments, cluster: &Cluster, path: &str) -> Result
         }
     }
     if joined.is_empty() {
-        let has: Vec<String> = logged.iter().map(said).collect();
+        let has: Vec<String> = logged.iter().map(in_words).collect();
         let allowed = format!("it has {}, which is not what the other arguments ask for", has.join(", "));
         return Err(refuse("--log", origin, allowed));
     }
@@ -169,8 +169,8 @@ fn of_log(arguments: &NetworkArguments, cluster: &Cluster, path: &str) -> Result
     joined.collect()
 }
 
-/// A logged sweep in words, as far as it is known.
-fn said(sweep: &LoggedSweep) -> String {
+/// A logged sweep in words, as far as known.
+fn in_words(sweep: &LoggedSweep) -> String {
     let collective = sweep.collective.map_or("some collective", CollectiveKind::name);
     let group =
         sweep.group.map_or("some".into(), |group| format!("{} x {}", group.nodes, group.ranks_per_node));

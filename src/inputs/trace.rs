@@ -18,7 +18,7 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 /// The measured step in a file.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with the trace.
+/// `Reading`, or the trace's fault.
 pub fn measured(arguments: &TraceArguments) -> Result<MeasuredStep, CliError> {
     let path = arguments.trace.as_str();
     let bytes = unzipped(bytes_up_to(MOST_BYTES, None, path)?, path)?;

@@ -1,4 +1,4 @@
-//! Arguments of `what-if` become a scenario and what is varied of it.
+//! From the arguments of `what-if` to a scenario and its varied inputs.
 
 use super::{check, plan, unchecked};
 use crate::arguments::{Asked, WhatIfArguments};

@@ -1,4 +1,4 @@
-//! The planner's answer: the best plans, what limits them and why others lost.
+//! The planner's answer: the best plans, their limits, and why others lost.
 
 use super::forecast::{drawing, exposed, hfu, mfu};
 use super::stages::stages;

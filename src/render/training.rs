@@ -82,10 +82,10 @@ pub fn deterministic(is_deterministic: Option<bool>) -> String {
 pub fn device_memory(memory: Option<&DeviceMemory>) -> String {
     let Some(DeviceMemory { peak, in_use }) = memory else { return String::new() };
     let bytes = |count: usize| Bytes::new(count as f64);
-    let said = |used: InUse| {
+    let reserved = |used: InUse| {
         format!(", {} reserved for that; {} of the GPU in use", bytes(used.reserved), bytes(used.on_gpu))
     };
-    format!("memory of rank 0's GPU: {} at most{}\n", bytes(*peak), in_use.map(said).unwrap_or_default())
+    format!("memory of rank 0's GPU: {} at most{}\n", bytes(*peak), in_use.map(reserved).unwrap_or_default())
 }
 
 /// All steps as data.

@@ -69,11 +69,11 @@ fn how_measured(of: &Validated) -> String {
     if let Some(DeviceMemory { in_use, .. }) = memory {
         text += "\nThe measured peak memory is what the rank that needed the most asked its GPU for: tensors, state, workspaces \
                  and what was kept for sizes that come again; by kind it is what ranks held.";
-        let said = |used: &InUse| {
+        let in_words = |used: &InUse| {
             let [reserved, on_gpu] = [used.reserved, used.on_gpu].map(|count| Bytes::new(count as f64));
             format!(" {reserved} were reserved for it, and {on_gpu} of the GPU were in use at the end.")
         };
-        text += &in_use.as_ref().map(said).unwrap_or_default();
+        text += &in_use.as_ref().map(in_words).unwrap_or_default();
     }
     text
 }

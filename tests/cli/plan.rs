@@ -191,8 +191,8 @@ fn a_cluster_that_no_mesh_fills_is_answered_with_one_that_has_a_mesh() {
     };
     let refused = folder.run(&question(250));
     assert_eq!(refused.code, 3, "{}", refused.stderr);
-    let told = refused.stderr + &refused.stdout;
-    assert!(told.contains("no tensor x pipeline x data of 2000 GPUs"), "{told}");
-    assert!(told.contains("; 248 nodes (1984 GPUs) are the most below 250 that have one"), "{told}");
+    let printed = refused.stderr + &refused.stdout;
+    assert!(printed.contains("no tensor x pipeline x data of 2000 GPUs"), "{printed}");
+    assert!(printed.contains("; 248 nodes (1984 GPUs) are the most below 250 that have one"), "{printed}");
     assert_eq!(folder.run(&format!("{} --tensor 8 --pipeline 31", question(248))).code, 0);
 }

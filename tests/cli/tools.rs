@@ -16,9 +16,9 @@ fn a_plan_goes_to_megatron_and_comes_back() {
     assert_eq!(code, 0);
     assert!(stdout.contains("\n--tensor-model-parallel-size 2\n"), "{stdout}");
     let lines: Vec<&str> = stderr.lines().collect();
-    assert!(lines[0].starts_with("not said: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
+    assert!(lines[0].starts_with("not expressible: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
     // The first blocks of one stage alone cannot be said: as many of the other one are computed again.
-    assert!(lines[1].starts_with("not said: stages.recompute"), "{stderr}");
+    assert!(lines[1].starts_with("not expressible: stages.recompute"), "{stderr}");
     assert!(lines[1].ends_with("; the first 2 of each stage in full"), "{stderr}");
     let quiet = folder.run("export plan.toml --to megatron-lm --quiet");
     assert_eq!((quiet.code, quiet.stdout == stdout, quiet.stderr.as_str()), (0, true, ""));
@@ -90,15 +90,15 @@ fn schedules_go_to_pytorch_and_come_from_it() {
     folder.write("plan.toml", &plan.to_toml());
     let ran = folder.run("export plan.toml --to torch-pipelining --quiet --out schedule.csv");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    let own = folder.run("simulate plan.toml --json");
+    let simulated = folder.run("simulate plan.toml --json");
     folder.write("other.toml", &Plan { schedule: "gpipe".into(), ..plan }.to_toml());
     let given = folder.run("simulate other.toml --json --schedule-csv schedule.csv");
     let step = |ran: &Ran| {
         let answer: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         answer["forecast"]["step_time_s"].as_f64().unwrap()
     };
-    assert_eq!(step(&given), step(&own));
-    assert_ne!(step(&folder.run("simulate other.toml --json")), step(&own));
+    assert_eq!(step(&given), step(&simulated));
+    assert_ne!(step(&folder.run("simulate other.toml --json")), step(&simulated));
     folder.write("wrong.csv", "0F0,0B0\n1F0\n");
     let refused = folder.run("simulate other.toml --schedule-csv wrong.csv");
     assert_eq!(refused.code, 2, "{}", refused.stderr);

@@ -34,7 +34,7 @@ pub struct Answer {
     pub outcome: Outcome,
 }
 
-/// The tokens by which runs are compared where nobody says how many there are.
+/// The default number of tokens for comparing runs.
 pub const BILLION: f64 = 1e9;
 
 impl Answer {
@@ -143,7 +143,7 @@ mod tests {
     use trainwright_spec::precision::Precision;
     use trainwright_spec::stack::Stack;
 
-    /// Nobody asks what became of the alternatives, which takes most of the planner's time; the plan is the same.
+    /// Without the reasons for rejected alternatives, which take most of the planner's time; the plan is the same.
     #[test]
     fn a_point_has_the_plan_that_the_planner_ranks_first() {
         for (model, cluster, global_batch) in

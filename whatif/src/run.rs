@@ -18,9 +18,9 @@ pub struct Run {
     pub time: Seconds,
     /// GPUs times hours.
     pub gpu_hours: f64,
-    /// None if nobody knows a price of the GPUs.
+    /// `None` if no price of the GPUs is known.
     pub cost: Option<Dollars>,
-    /// None if nobody knows what the GPUs draw.
+    /// `None` if the GPUs' power is not known.
     pub energy: Option<Joules>,
 }
 
@@ -98,7 +98,7 @@ struct Facility {
     pue: Sourced<f64>,
 }
 
-/// The power usage effectiveness that is taken where nobody gives one, with its source.
+/// The default power usage effectiveness, with its source.
 pub fn default_pue() -> Sourced<f64> {
     let text = catalog::text("facilities", "hyperscale").expect("the catalog has this facility");
     toml::from_str::<Facility>(text).expect("the catalog's facilities can be read").pue

@@ -37,7 +37,7 @@ pub struct Rates {
 }
 
 impl Scenario {
-    /// On what is trained.
+    /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         match &self.base {
             Base::Question(question) => &question.cluster,

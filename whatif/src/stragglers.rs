@@ -34,7 +34,7 @@ pub const MOST_OPS: usize = 4_000_000;
 pub struct Sampling {
     /// How many.
     pub samples: usize,
-    /// Decides what is drawn: the same seed draws the same.
+    /// The same seed draws the same samples.
     pub seed: u64,
 }
 

@@ -89,7 +89,7 @@ fn toml_text(value: &Value) -> String {
     toml::to_string(value).expect("a table that was read can be written")
 }
 
-/// An error without the place in a text that nobody has written.
+/// An error without the position, which is in generated text.
 pub(crate) fn words(error: SpecError) -> String {
     match error {
         SpecError::BadValue { key, value, allowed, .. } => format!("`{key}` is {value}; {allowed}"),

@@ -40,7 +40,7 @@ pub fn upgrades(base: &Scenario, watch: Watch) -> Vec<Answer> {
     answers(points, watch)
 }
 
-/// Whether clusters are alike but for what is said of their sources.
+/// Whether clusters are equal except for their sources.
 fn alike(a: &Cluster, b: &Cluster) -> bool {
     let tapers = |cluster: &Cluster| -> Vec<f64> {
         cluster.fabric.tapers().iter().map(|taper| taper.oversubscription.value).collect()
