@@ -170,6 +170,11 @@ fn one_line(error: &clap::Error) -> String {
     words.join(" ").replace(" tip: ", "; ")
 }
 
+/// `Argument`.
+pub fn refuse(argument: &str, value: impl ToString, allowed: impl Into<String>) -> CliError {
+    CliError::Argument { argument: argument.into(), value: value.to_string(), allowed: allowed.into() }
+}
+
 /// The system's message, without its error number.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();

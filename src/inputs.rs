@@ -6,7 +6,7 @@ pub mod trace;
 pub mod what_if;
 
 use crate::arguments::{PinArguments, QuestionArguments, Space};
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -357,10 +357,6 @@ fn check(question: &Question) -> Result<(), CliError> {
         .map_err(|allowed| refuse("--global-batch", job.global_batch, allowed))
 }
 
-fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
-    CliError::Argument { argument: argument.into(), value: value.to_string(), allowed }
-}
-
 /// The text of a file.
 pub fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
     let read = bytes(argument, path)?;
@@ -382,11 +378,8 @@ fn bytes_up_to(most: u64, argument: Option<&'static str>, path: &str) -> Result<
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
     let input: Box<dyn Read> = match path {
         "-" if STDIN_IS_READ.swap(true, Ordering::Relaxed) => {
-            return Err(CliError::Argument {
-                argument: argument.unwrap_or("-").into(),
-                value: "-".into(),
-                allowed: "standard input is read already: name a file".into(),
-            });
+            let allowed = "standard input is read already: name a file";
+            return Err(refuse(argument.unwrap_or("-"), "-", allowed));
         }
         "-" => Box::new(io::stdin().lock()),
         path => Box::new(File::open(path).map_err(failed)?),

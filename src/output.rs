@@ -1,6 +1,6 @@
 //! Where answers go: standard output, and files that are either complete or as they were before.
 
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -67,19 +67,16 @@ pub fn columns() -> usize {
 pub fn stdout_is_taken(files: &[(&str, &Option<String>)], json: bool) -> Result<bool, CliError> {
     let given = files.iter().filter_map(|(argument, path)| Some((*argument, path.as_deref()?)));
     let given: Vec<(&str, &str)> = given.collect();
-    let refuse = |argument: &str, path: &str, allowed: String| {
-        Err(CliError::Argument { argument: argument.into(), value: path.into(), allowed })
-    };
     let takers: Vec<&str> =
         given.iter().filter(|(_, path)| *path == "-").map(|(argument, _)| *argument).collect();
     if let [first, rest @ ..] = takers.as_slice()
         && let Some(other) = rest.first().copied().or(json.then_some("--json"))
     {
-        return refuse(first, "-", format!("with `{other}` standard output is taken: name a file"));
+        return Err(refuse(first, "-", format!("with `{other}` standard output is taken: name a file")));
     }
     for (index, (argument, path)) in given.iter().enumerate() {
         if let Some((earlier, _)) = given[..index].iter().find(|(_, other)| other == path) {
-            return refuse(argument, path, format!("`{earlier}` writes that file too: name another"));
+            return Err(refuse(argument, path, format!("`{earlier}` writes that file too: name another")));
         }
     }
     Ok(!takers.is_empty())
@@ -123,6 +120,26 @@ pub fn write(
         path => write_file(Path::new(path), content),
     };
     finish(argument, path, written)
+}
+
+/// Writes text or bytes to the file that `argument` names, as `write` does.
+///
+/// # Errors
+/// `Writing`.
+pub fn save(argument: &'static str, path: &str, content: impl AsRef<[u8]>) -> Result<(), CliError> {
+    write(argument, path, |out| out.write_all(content.as_ref()))
+}
+
+/// The same if the argument was given; only then `content` is called.
+///
+/// # Errors
+/// `Writing`.
+pub fn save_given<C: AsRef<[u8]>>(
+    argument: &'static str,
+    path: &Option<String>,
+    content: impl FnOnce() -> C,
+) -> Result<(), CliError> {
+    path.as_ref().map_or(Ok(()), |path| save(argument, path, content()))
 }
 
 fn finish(argument: &'static str, path: &str, result: io::Result<()>) -> Result<(), CliError> {

@@ -1,7 +1,7 @@
 //! `calibrate`: measures this machine.
 
 use crate::arguments::CalibrateArguments;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::progress::Bar;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
@@ -23,8 +23,8 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     let folder = Path::new(&arguments.out);
     // Before the measurement, which takes a minute: is there room for the answer?
     if folder.exists() && !folder.is_dir() {
-        let allowed = "a folder, or the name of a new one".into();
-        return Err(CliError::Argument { argument: "--out".into(), value: arguments.out.clone(), allowed });
+        let allowed = "a folder, or the name of a new one";
+        return Err(refuse("--out", &arguments.out, allowed));
     }
     if arguments.device != DEVICES[0] {
         return super::on_device::calibrate(&plans, arguments);
@@ -126,5 +126,5 @@ fn summary(measured: &Calibrated) -> String {
 
 pub fn write(folder: &Path, name: &str, text: &str) -> Result<(), CliError> {
     let path = folder.join(name).display().to_string();
-    output::write("--out", &path, |out| out.write_all(text.as_bytes()))
+    output::save("--out", &path, text)
 }

@@ -30,5 +30,5 @@ pub fn write(folder: &str, plan: &Plan) -> Result<(), CliError> {
             std::io::Write::flush(&mut out)
         })?;
     }
-    output::write("--chakra", &path("groups.json".into()), |out| out.write_all(groups(&program).as_bytes()))
+    output::save("--chakra", &path("groups.json".into()), groups(&program))
 }

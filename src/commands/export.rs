@@ -35,5 +35,5 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
 }
 
 fn write(path: &str, file: &ExportedFile) -> Result<(), CliError> {
-    output::write("--out", path, |out| out.write_all(file.text.as_bytes()))
+    output::save("--out", path, &file.text)
 }

@@ -3,7 +3,7 @@
 mod by_steps;
 
 use crate::arguments::NetworkArguments;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::inputs::network::{self as inputs, Measured, Question, Sweep};
 use crate::output;
 use crate::render::{json, network as page};
@@ -48,7 +48,7 @@ pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
     {
         let groups: Vec<String> = tables.iter().map(Table::title).collect();
         let allowed = format!("the log has several sweeps ({}): choose one", groups.join("; "));
-        return Err(CliError::Argument { argument: (*argument).into(), value: path.clone(), allowed });
+        return Err(refuse(argument, path, allowed));
     }
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &tables, profile.as_ref());
@@ -138,7 +138,7 @@ fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placeme
             ("--protocol", protocol.map_or_else(String::new, |protocol| protocol.to_string()))
         }
     };
-    CliError::Argument { argument: argument.into(), value, allowed }
+    refuse(argument, value, allowed)
 }
 
 /// The first version of NCCL with the algorithm. `None` if the cluster's version has it.
@@ -158,19 +158,12 @@ fn write_files(
     profile: Option<&NetworkProfile>,
 ) -> Result<(), CliError> {
     if let (Some(path), Some(profile)) = (&arguments.write_profile, profile) {
-        output::write("--write-profile", path, |out| out.write_all(profile.to_toml().as_bytes()))?;
+        output::save("--write-profile", path, profile.to_toml())?;
     }
     let [table] = tables else { return Ok(()) };
-    if let Some(path) = &arguments.svg {
-        output::write("--svg", path, |out| out.write_all(svg(&plot(table)).as_bytes()))?;
-    }
-    if let Some(path) = &arguments.png {
-        output::write("--png", path, |out| out.write_all(&png(&plot(table))))?;
-    }
-    if let Some(path) = &arguments.write_log {
-        output::write("--write-log", path, |out| out.write_all(log(table).as_bytes()))?;
-    }
-    Ok(())
+    output::save_given("--svg", &arguments.svg, || svg(&plot(table)))?;
+    output::save_given("--png", &arguments.png, || png(&plot(table)))?;
+    output::save_given("--write-log", &arguments.write_log, || log(table))
 }
 
 fn plot(table: &Table) -> SweepPlot {

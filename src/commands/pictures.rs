@@ -31,7 +31,7 @@ pub fn write(arguments: &PictureArguments, plan: &Plan, timeline: &Timeline) -> 
             _ => argument == "--png",
         };
         let picture = if bitmap { png(timeline, &title) } else { svg(timeline, &title).into_bytes() };
-        output::write(argument, path, |out| out.write_all(&picture))?;
+        output::save(argument, path, picture)?;
     }
     Ok(())
 }

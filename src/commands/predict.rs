@@ -50,8 +50,8 @@ fn write_scoreboard(
     let page = ("page.md", scoreboard::page(rows, summary, calibration));
     for (name, content) in std::iter::once(page).chain(scoreboard::pictures(rows)) {
         let path = format!("{}/{name}", folder.trim_end_matches('/'));
-        output::write("--scoreboard", &path, |out| out.write_all(content.as_bytes()))?;
+        output::save("--scoreboard", &path, content)?;
     }
     let path = format!("{}/forecasts.csv", folder.trim_end_matches('/'));
-    output::write("--scoreboard", &path, |out| out.write_all(scoreboard::forecasts(rows).as_bytes()))
+    output::save("--scoreboard", &path, scoreboard::forecasts(rows))
 }

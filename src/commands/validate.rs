@@ -2,7 +2,7 @@
 
 use super::calibrate::{TABLE, cluster_file, remark_refused, threads};
 use crate::arguments::{TransportChoice, ValidateArguments};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::render::json;
 use crate::render::validate::{Validated, line, markdown, page, report, summary};
 use crate::{inputs, output};
@@ -31,8 +31,8 @@ pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
     let files = [("--report", &arguments.report), ("--markdown", &arguments.markdown)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     if let (Some(path), [_, _, ..]) = (&arguments.report, &arguments.plan[..]) {
-        let allowed = "it is of one plan: leave it out, or the other plans".into();
-        return Err(CliError::Argument { argument: "--report".into(), value: path.clone(), allowed });
+        let allowed = "it is of one plan: leave it out, or the other plans";
+        return Err(refuse("--report", path, allowed));
     }
     let plans = arguments.plan.iter().map(|path| {
         let plan = inputs::plan(path, &[], None)?;
@@ -54,13 +54,9 @@ pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
         return Ok(Outcome::Done);
     }
     if let (Some(path), [only]) = (&arguments.report, &found[..]) {
-        let page = report(only);
-        output::write("--report", path, |out| out.write_all(page.as_bytes()))?;
+        output::save("--report", path, report(only))?;
     }
-    if let Some(path) = &arguments.markdown {
-        let text = markdown(&found);
-        output::write("--markdown", path, |out| out.write_all(text.as_bytes()))?;
-    }
+    output::save_given("--markdown", &arguments.markdown, || markdown(&found))?;
     if arguments.json {
         let all: Vec<&Comparison> = found.iter().map(|one| &one.compared).collect();
         output::print(&match &all[..] {

@@ -122,23 +122,18 @@ fn axis(name: &str, index: usize, answers: &[Answer]) -> Axis {
 }
 
 fn write_files(arguments: &WhatIfArguments, question: &Sweep, page: &Page) -> Result<(), CliError> {
-    if let Some(path) = &arguments.csv {
+    output::save_given("--csv", &arguments.csv, || {
         let names: Vec<String> = page.axes.iter().map(|axis| axis.input.clone()).collect();
-        let text = csv(&names, &page.answers);
-        output::write("--csv", path, |out| out.write_all(text.as_bytes()))?;
-    }
+        csv(&names, &page.answers)
+    })?;
     let drawn = || {
         // A question draws along the GPUs where the axes that it chose itself are not independent.
         let across = if question.axes.is_empty() { None } else { question.across };
         let axes = if question.axes.is_empty() { &[] } else { page.axes.as_slice() };
         chart(&page.title(), axes, across, &page.answers)
     };
-    if let Some(path) = &arguments.svg {
-        output::write("--svg", path, |out| out.write_all(chart_svg(&drawn()).as_bytes()))?;
-    }
-    if let Some(path) = &arguments.png {
-        output::write("--png", path, |out| out.write_all(&chart_png(&drawn())))?;
-    }
+    output::save_given("--svg", &arguments.svg, || chart_svg(&drawn()))?;
+    output::save_given("--png", &arguments.png, || chart_png(&drawn()))?;
     if let Some(path) = &arguments.report {
         let fastest = fastest(&page.answers);
         let timeline = match fastest {
@@ -150,7 +145,7 @@ fn write_files(arguments: &WhatIfArguments, question: &Sweep, page: &Page) -> Re
         };
         let fastest = fastest.map(|(answer, _)| answer).zip(timeline.as_ref());
         let text = report::swept(page, &drawn(), fastest);
-        output::write("--report", path, |out| out.write_all(text.as_bytes()))?;
+        output::save("--report", path, text)?;
     }
     Ok(())
 }

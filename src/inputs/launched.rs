@@ -186,7 +186,7 @@ fn number(name: &str, text: &str) -> Result<usize, CliError> {
 }
 
 fn refuse(value: &str, allowed: String) -> CliError {
-    CliError::Argument { argument: "--transport".into(), value: value.into(), allowed }
+    crate::error::refuse("--transport", value, allowed)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ mod group;
 
 pub use by_steps::ByStepsQuestion;
 
-use super::{cluster, refuse, text};
+use super::{cluster, text};
 use crate::arguments::{ForcedArguments, NetworkArguments, Sizes};
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use group::{group, ranks_of, shape};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
         return Err(refuse("--channels", channels, format!("NCCL {} has at most {most}", cluster.nccl)));
     }
     if arguments.collective == Some(CollectiveKind::Barrier) {
-        let allowed = "it moves no data, so that there are no sizes to go through".into();
+        let allowed = "it moves no data, so that there are no sizes to go through";
         return Err(refuse("--collective", CollectiveKind::Barrier, allowed));
     }
     let by_steps = by_steps::question(&arguments.forced)?;
@@ -110,7 +110,7 @@ pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
 
 fn of_arguments(arguments: &NetworkArguments, cluster: &Cluster) -> Result<Sweep, CliError> {
     let Some(collective) = arguments.collective else {
-        let allowed = "without `--log` it has to be named, for example all_reduce".into();
+        let allowed = "without `--log` it has to be named, for example all_reduce";
         return Err(refuse("--collective", "missing", allowed));
     };
     let ranks = group(&arguments.group, cluster)?;

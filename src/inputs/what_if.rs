@@ -2,7 +2,7 @@
 
 use super::{check, plan, unchecked};
 use crate::arguments::{Asked, WhatIfArguments};
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use trainwright_spec::units::{DollarsPerHour, Seconds};
 use trainwright_whatif::date::days_between;
 use trainwright_whatif::price::Price;
@@ -31,7 +31,7 @@ pub fn sweep(arguments: &WhatIfArguments) -> Result<Sweep, CliError> {
     if !(pue >= 1.0 && pue.is_finite()) {
         return Err(refuse(
             "--pue",
-            &pue.to_string(),
+            pue.to_string(),
             "a facility draws at least what its GPUs draw: 1 or more",
         ));
     }
@@ -72,9 +72,9 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
 fn axes(arguments: &WhatIfArguments) -> Result<Vec<Axis>, CliError> {
     let mut axes: Vec<Axis> = Vec::new();
     for text in &arguments.vary {
-        let axis = Axis::parse(text).map_err(|allowed| refuse("--vary", text, &allowed))?;
+        let axis = Axis::parse(text).map_err(|allowed| refuse("--vary", text, allowed))?;
         if axes.iter().any(|other| other.input == axis.input) {
-            return Err(refuse("--vary", text, &format!("`{}` is varied already", axis.input)));
+            return Err(refuse("--vary", text, format!("`{}` is varied already", axis.input)));
         }
         axes.push(axis);
     }
@@ -94,7 +94,7 @@ fn across(input: &str, axes: &[Axis]) -> Result<usize, CliError> {
 fn limit(arguments: &WhatIfArguments) -> Result<Option<Seconds>, CliError> {
     let days = match (&arguments.start, &arguments.by) {
         (Some(start), Some(by)) => {
-            Some(days_between(start, by).map_err(|allowed| refuse("--by", by, &allowed))?)
+            Some(days_between(start, by).map_err(|allowed| refuse("--by", by, allowed))?)
         }
         _ => arguments.days,
     };
@@ -139,8 +139,4 @@ fn needs(arguments: &WhatIfArguments, axes: &[Axis], limit: Option<Seconds>) -> 
         }
         _ => Ok(()),
     }
-}
-
-fn refuse(argument: &str, value: &str, allowed: &str) -> CliError {
-    CliError::Argument { argument: argument.into(), value: value.into(), allowed: allowed.into() }
 }

@@ -23,11 +23,7 @@ pub(super) fn rows(
     let groups = question.groups(sweep, cluster)?;
     let per_node = per_node(sweep);
     let simulated = Groups { algorithm, kind: sweep.collective, ranks: &groups, per_node };
-    let refuse = |allowed| CliError::Argument {
-        argument: "--algorithm".into(),
-        value: algorithm.name().into(),
-        allowed,
-    };
+    let refuse = |allowed: String| crate::error::refuse("--algorithm", algorithm.name(), allowed);
     let lists = simulated.lists(cluster, topology).map_err(|error| match error {
         StepsError::NoReduction { .. } | StepsError::NoSwitch { .. } => {
             refuse(format!("{error}; {}", others(sweep, cluster, topology)))

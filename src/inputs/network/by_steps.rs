@@ -1,9 +1,8 @@
 //! Arguments of `network --by-steps`.
 
-use super::super::refuse;
 use super::Sweep;
 use crate::arguments::ForcedArguments;
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use crate::render::words::count;
 use std::fmt;
 use trainwright_sim::network;

@@ -1,8 +1,7 @@
 //! Which GPUs a group is of.
 
-use super::super::refuse;
 use crate::arguments::GroupArguments;
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use crate::render::words::count;
 use trainwright_formats::nccl_tests::LoggedGroup;
 use trainwright_spec::cluster::Cluster;
@@ -71,7 +70,7 @@ fn listed(ranks: &[usize], cluster: &Cluster) -> Result<Vec<usize>, CliError> {
         return Err(refuse("--ranks", text(), allowed));
     }
     match sorted.len() {
-        0 | 1 => Err(refuse("--ranks", text(), "a group of one rank has nothing to communicate".into())),
+        0 | 1 => Err(refuse("--ranks", text(), "a group of one rank has nothing to communicate")),
         _ => Ok(sorted),
     }
 }
