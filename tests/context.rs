@@ -303,7 +303,7 @@ fn a_ring_hides_behind_long_parts_of_a_sequence_and_not_behind_short_ones() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused_with_key_value_and_what_is_allowed() {
+fn impossible_sharing_is_refused_with_key_value_and_allowed_values() {
     let draft = Draft {
         blocks: 2,
         sequence: 4096,

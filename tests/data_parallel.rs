@@ -43,7 +43,7 @@ fn parameters(draft: &Draft) -> u64 {
     draft.blocks as u64 * (12 * h * h + 13 * h) + (vocabulary + positions + 2) * h
 }
 
-fn near(found: Bytes, expected: Bytes, case: &str) {
+fn assert_close(found: Bytes, expected: Bytes, case: &str) {
     let error = (found - expected).get().abs();
     assert!(error <= 1e-9 * expected.get(), "{case}: {found}, not {expected}");
 }
@@ -82,7 +82,7 @@ fn timeline(plan: &Plan) -> Timeline {
 }
 
 #[test]
-fn what_is_sent_is_what_the_closed_forms_say() {
+fn traffic_follows_the_closed_forms() {
     let mut seen = BTreeMap::new();
     for data in [4, 8] {
         for draft in all(&gpt2(data)) {
@@ -91,10 +91,10 @@ fn what_is_sent_is_what_the_closed_forms_say() {
             let volume = plan.data_scheme().volume(&plan.step_sizes(parameters(&draft)));
             let sent = sent(&program, &program.ranks[0]);
             let by = |kind: CollectiveKind| sent.get(kind.name()).copied().unwrap_or(Bytes::ZERO);
-            near(by(CollectiveKind::AllGather), volume.gathered, &case(&plan));
-            near(by(CollectiveKind::ReduceScatter), volume.scattered, &case(&plan));
-            near(by(CollectiveKind::AllReduce), volume.reduced, &case(&plan));
-            near(by(CollectiveKind::AllToAll), volume.served, &case(&plan));
+            assert_close(by(CollectiveKind::AllGather), volume.gathered, &case(&plan));
+            assert_close(by(CollectiveKind::ReduceScatter), volume.scattered, &case(&plan));
+            assert_close(by(CollectiveKind::AllReduce), volume.reduced, &case(&plan));
+            assert_close(by(CollectiveKind::AllToAll), volume.served, &case(&plan));
             *seen.entry(draft.data_sharding).or_insert(0) += 1;
         }
     }
@@ -111,7 +111,7 @@ fn the_volumes_are_those_of_the_papers() {
         let program = lower(&draft.plan());
         let psi = Bytes::new(2.0 * parameters(&draft) as f64 * 0.75);
         let total: Bytes = sent(&program, &program.ranks[0]).into_values().sum();
-        near(total, times * psi, name);
+        assert_close(total, times * psi, name);
     };
     let (none, every, last) = (None, Some(Reduction::EveryMicrobatch), Some(Reduction::LastMicrobatch));
     let options = |reshard, reduce| DataOptions { reshard, reduce, ..DataOptions::default() };
@@ -210,7 +210,7 @@ fn the_closed_form_of_memory_is_the_simulated_peak() {
 }
 
 #[test]
-fn what_is_taken_in_a_step_is_given_back() {
+fn allocations_of_a_step_are_freed() {
     for draft in all(&gpt2(4)).into_iter().chain(pipelines()) {
         let plan = draft.plan();
         let program = lower(&plan);
@@ -290,7 +290,7 @@ fn prefetch_hides_gathers_when_compute_is_long_enough() {
 }
 
 #[test]
-fn reductions_are_hidden_beside_backward_if_the_stack_overlaps_them() {
+fn reductions_are_hidden_behind_backward_if_the_stack_overlaps_them() {
     for name in ["none", "zero1", "zero2", "fsdp"] {
         let mut plan = Draft { data_sharding: name, micro_batch: 4, ..gpt2(8) }.plan();
         let with = exposed(&plan);

@@ -404,7 +404,7 @@ fn drawn_loads_have_the_shape_of_their_distribution() {
 }
 
 #[test]
-fn a_gate_that_decides_by_the_sentence_sends_whole_sentences() {
+fn a_gate_by_sentence_sends_complete_sentences() {
     let by_sentence =
         |plan: &Plan| rows(&routed(plan, Routing { gate: Gate::Sentence, ..Routing::default() }));
     // 8 ranks, one sentence of 1024 tokens each, k = 2: 16 visits to 8 ranks are two sentences each.
@@ -500,7 +500,7 @@ fn deepseek_v3_takes_days_not_weeks_of_its_cluster() {
 }
 
 #[test]
-fn what_experts_cannot_do_is_refused() {
+fn impossible_experts_are_refused() {
     let check = |change: &dyn Fn(&mut Plan), message: &str| {
         let mut plan = mixtral([2, 1, 4], [4, 2]);
         change(&mut plan);

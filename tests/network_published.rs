@@ -391,7 +391,7 @@ fn each_method_is_of_one_source() {
 
 /// Rows that are left out: how many for which reason, and what the model makes of them.
 #[test]
-fn what_is_not_judged_says_why() {
+fn rows_without_a_judgement_say_why() {
     let lines = ROWS.lines().skip(1).count();
     assert_eq!(lines, 2647);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();

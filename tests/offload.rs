@@ -285,7 +285,7 @@ fn seconds(plan: &Plan) -> f64 {
     Seconds::from(simulate(&lower(plan), &costs, Detail::Ops).unwrap().duration).get()
 }
 
-fn close(found: f64, expected: f64, case: &str) {
+fn assert_close(found: f64, expected: f64, case: &str) {
     assert!((found / expected - 1.0).abs() < 1e-8, "{case}: {found} for {expected}");
 }
 
@@ -326,9 +326,9 @@ fn a_step_takes_what_its_longest_chain_takes() {
     // parameter, each bucket takes longer than the copy of the one before: T = passes + tail + 28 N / U + 2 n_last / β.
     let (link, update) = (26e9, 100e9);
     let found = seconds(&one_gpu(optimizer(), 26.0, 100.0));
-    close(found, passes + tail(link) + 28.0 * all / update + 2.0 * last / link, "fast link");
+    assert_close(found, passes + tail(link) + 28.0 * all / update + 2.0 * last / link, "fast link");
     // The same with gradients on the host, whose buckets never wait.
-    close(seconds(&one_gpu(gradients(), 26.0, 100.0)), found, "gradients");
+    assert_close(seconds(&one_gpu(gradients(), 26.0, 100.0)), found, "gradients");
 
     // A slow link and a fast update: gradients leave one after the other from the first bucket on, and so come weights:
     // T = forward and backward to the first bucket + 2 N / β + 28 n_first / U + 2 N / β.
@@ -344,14 +344,14 @@ fn a_step_takes_what_its_longest_chain_takes() {
         Seconds::from(spans.map(|span| span.start).min().unwrap()).get()
     };
     let expected = first_ready + 2.0 * all / link + 28.0 * first / update + 2.0 * all / link;
-    close(seconds(&plan), expected, "slow link");
+    assert_close(seconds(&plan), expected, "slow link");
 
     // Delayed, the update overlaps the passes: T = max(passes + tail, 28 N / U) + 2 N / β.
     let delayed = Offload { delayed_update: true, ..optimizer() };
     for update in [10.0, 1000.0] {
         let by_host = 28.0 * all / (update * 1e9);
         let expected = f64::max(passes + tail(26e9), by_host) + 2.0 * all / 26e9;
-        close(seconds(&one_gpu(delayed, 26.0, update)), expected, "delayed");
+        assert_close(seconds(&one_gpu(delayed, 26.0, update)), expected, "delayed");
     }
     // From drives, 12 bytes a parameter each way: the dearer of memory and drives.
     let mut plan = one_gpu(Offload { optimizer: Some(Place::Nvme), ..optimizer() }, 26.0, 100.0);
@@ -359,7 +359,7 @@ fn a_step_takes_what_its_longest_chain_takes() {
     drives.read.value = trainwright_spec::units::BytesPerSecond::new(6e9);
     drives.write.value = trainwright_spec::units::BytesPerSecond::new(3e9);
     let expected = passes + tail(26e9) + 2.0 * last / 26e9 + 12.0 * all * (1.0 / 6e9 + 1.0 / 3e9);
-    close(seconds(&plan), expected, "drives");
+    assert_close(seconds(&plan), expected, "drives");
 }
 
 #[test]
@@ -378,11 +378,11 @@ fn copies_of_activations_hide_behind_longer_blocks_and_not_behind_shorter_ones()
     let link_of = |time: f64| kept / time / 1e9;
 
     let hidden = seconds(&one_gpu(offload, link_of(0.99 * forward.min(backward)), 1.0));
-    close(hidden, seconds(&plain), "hidden");
+    assert_close(hidden, seconds(&plain), "hidden");
     for factor in [1.01, 2.0, 10.0] {
         let copy = factor * forward.max(backward);
         let expected = seconds(&plain) + n * (2.0 * copy - forward - backward);
-        close(seconds(&one_gpu(offload, link_of(copy), 1.0)), expected, "exposed");
+        assert_close(seconds(&one_gpu(offload, link_of(copy), 1.0)), expected, "exposed");
     }
     // Exposed copies are counted apart from kernels and idle time.
     let slow = one_gpu(offload, link_of(2.0 * backward), 1.0);
@@ -391,7 +391,7 @@ fn copies_of_activations_hide_behind_longer_blocks_and_not_behind_shorter_ones()
     let exposed: Picoseconds = time.offload.iter().map(|stream| stream.exposed).sum();
     assert_eq!(time.exposed, exposed);
     assert_eq!(time.compute + time.exposed + time.bubble, forecast.report.step_time);
-    close(Seconds::from(exposed).get(), seconds(&slow) - seconds(&plain), "report");
+    assert_close(Seconds::from(exposed).get(), seconds(&slow) - seconds(&plain), "report");
 }
 
 /// A GPT of `billions` on one V100 of a DGX-2, everything computed again, as in ZeRO-Offload's evaluation: h = 4096 and
@@ -459,7 +459,7 @@ fn a_nodes_memory_is_the_sum_of_its_ranks() {
 }
 
 #[test]
-fn what_is_not_possible_is_refused() {
+fn impossible_offloads_are_refused() {
     let check = |change: &dyn Fn(&mut Plan), expected: &str| {
         let mut plan = Draft::of("gpt2", [1, 1, 2]).plan();
         change(&mut plan);

@@ -178,7 +178,7 @@ fn the_feed_forward_part_again_communicates_again() {
 }
 
 #[test]
-fn pieces_take_and_give_back_the_same_memory() {
+fn recomputed_modules_free_all_memory_that_they_allocate() {
     use Piece::{Activation, Core, Experts, Mlp, Norm, UpProjection};
     let dense =
         [&[Norm][..], &[Mlp], &[Core, Norm, Activation], &[Norm, Mlp, Activation], &[Core, Norm, Mlp]];

@@ -163,11 +163,11 @@ fn every_rank_does_what_its_class_does() {
         assert_eq!(classes.duration, all.duration, "{case}");
         // With less overlap each time is the same but for that rounding; without any it is exactly the same.
         let rounding = if overlaps { 10 } else { 0 };
-        let near = |found: Picoseconds, expected: Picoseconds| found.0.abs_diff(expected.0) <= rounding;
+        let close = |found: Picoseconds, expected: Picoseconds| found.0.abs_diff(expected.0) <= rounding;
         let [of_classes, of_all] = [&classes, &all].map(|timeline| Report::new(timeline).mean);
         assert!(overlaps || of_classes == of_all, "{case}");
         let shares = |mean: TimeShares| [mean.compute, mean.exposed, mean.bubble];
-        assert!(shares(of_classes).into_iter().zip(shares(of_all)).all(|(a, b)| near(a, b)), "{case}");
+        assert!(shares(of_classes).into_iter().zip(shares(of_all)).all(|(a, b)| close(a, b)), "{case}");
         for (index, track) in all.ranks.iter().enumerate() {
             let class = speaker(&classes, &plan, track.rank);
             let (expected, found) = (spans_of(&classes, class), spans_of(&all, index));
@@ -175,11 +175,12 @@ fn every_rank_does_what_its_class_does() {
             for ((found_label, found), (label, expected)) in found.iter().zip(&expected) {
                 let same = Span { start: expected.start, end: expected.end, ..*found };
                 assert_eq!((found_label, same), (label, *expected), "{case}: rank {}", track.rank);
-                let at_once = near(found.start, expected.start) && near(found.end, expected.end);
+                let at_once = close(found.start, expected.start) && close(found.end, expected.end);
                 assert!(at_once, "{case}: rank {}: {found:?} for {expected:?}", track.rank);
             }
             let (found, expected) = (memory_of(&all, index), memory_of(&classes, class));
-            let alike = |(a, b): (&(Picoseconds, Bytes), &(Picoseconds, Bytes))| near(a.0, b.0) && a.1 == b.1;
+            let alike =
+                |(a, b): (&(Picoseconds, Bytes), &(Picoseconds, Bytes))| close(a.0, b.0) && a.1 == b.1;
             assert_eq!(found.len(), expected.len(), "{case}: rank {}", track.rank);
             assert!(found.iter().zip(&expected).all(alike), "{case}: rank {}", track.rank);
         }
@@ -204,7 +205,7 @@ fn joined_ops_take_the_same_time() {
 }
 
 #[test]
-fn joining_leaves_few_ops_beside_a_gradient_reduction() {
+fn joining_leaves_few_ops_during_a_gradient_reduction() {
     for data_sharding in ["none", "zero1", "zero2"] {
         let draft = Draft { blocks: 12, data_sharding, ..Draft::of("gpt2", [1, 2, 2]) };
         let plan = Draft { stack: "megatron-core", ..draft }.plan();
@@ -234,12 +235,12 @@ fn joined_ops_are_reported_as_single_ones() {
 /// Holds a report of joined ops against one of single ones, their times within a part of the step.
 fn check_reports(plan: &Plan, ops: &Report, calls: &Report, part: f64) {
     let step = ops.step_time.0 as f64;
-    let near =
+    let close =
         |one: Picoseconds, other: Picoseconds, part: f64| one.0.abs_diff(other.0) as f64 <= part * step;
     for (ops, calls) in ops.ranks.iter().zip(&calls.ranks) {
         let case = format!("{} rank {}", case(plan), ops.rank);
-        assert!(near(calls.time.compute, ops.time.compute, part), "{case}: {} compute", calls.time.compute);
-        assert!(near(calls.time.bubble, ops.time.bubble, part), "{case}: {} bubble", calls.time.bubble);
+        assert!(close(calls.time.compute, ops.time.compute, part), "{case}: {} compute", calls.time.compute);
+        assert!(close(calls.time.bubble, ops.time.bubble, part), "{case}: {} bubble", calls.time.bubble);
         // A joined op counts all that it exchanges for the first axis, of which a grid of tensor ranks has several.
         let of_tensor = [Axis::Tensor, Axis::TensorRow, Axis::TensorColumn, Axis::TensorDepth];
         let sums = |report: &RankReport| {
@@ -249,12 +250,12 @@ fn check_reports(plan: &Plan, ops: &Report, calls: &Report, part: f64) {
             })
         };
         let ([total, exposed], [calls_total, calls_exposed]) = (sums(ops), sums(calls));
-        assert!(near(calls_total, total, part), "{case}: tensor");
-        assert!(near(calls_exposed, exposed, 0.01), "{case}: exposed tensor");
+        assert!(close(calls_total, total, part), "{case}: tensor");
+        assert!(close(calls_exposed, exposed, 0.01), "{case}: exposed tensor");
         let times = ops.time.communication.iter().zip(&calls.time.communication);
         for (ops, calls) in times.filter(|(ops, _)| !of_tensor.contains(&ops.axis)) {
-            assert!(near(calls.total, ops.total, part), "{case}: {}", ops.axis.name());
-            assert!(near(calls.exposed, ops.exposed, 0.01), "{case}: exposed {}", ops.axis.name());
+            assert!(close(calls.total, ops.total, part), "{case}: {}", ops.axis.name());
+            assert!(close(calls.exposed, ops.exposed, 0.01), "{case}: exposed {}", ops.axis.name());
         }
         let ratio = calls.memory.peak / ops.memory.peak;
         assert!((0.7..=1.05).contains(&ratio), "{case}: peak memory off by {ratio}");
@@ -262,7 +263,7 @@ fn check_reports(plan: &Plan, ops: &Report, calls: &Report, part: f64) {
 }
 
 #[test]
-fn long_steps_are_extrapolated_to_what_the_whole_step_takes() {
+fn long_steps_are_extrapolated_to_the_time_of_the_simulated_step() {
     let mut extrapolated = 0;
     for draft in drafts() {
         let [_, pipeline, _] = draft.mesh;

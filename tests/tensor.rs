@@ -83,12 +83,12 @@ fn received(plan: &Plan, ops: &[Op]) -> [f64; 2] {
     received
 }
 
-fn assert_near(found: f64, expected: f64, case: &str) {
+fn assert_close(found: f64, expected: f64, case: &str) {
     assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{case}: {found} for {expected}");
 }
 
 #[test]
-fn what_a_product_moves_is_the_closed_form() {
+fn traffic_of_a_product_is_the_closed_form() {
     let roles = [
         Role::Column(Input::Region),
         Role::Column(Input::Shared),
@@ -110,8 +110,8 @@ fn what_a_product_moves_is_the_closed_form() {
                     let found = scheme.linear(&layout, &layer).volume(&plan.mesh);
                     let expected = scheme.volume(&layout, &layer);
                     let case = format!("{grid:?} {stack} {role:?}");
-                    assert_near(found.forward, expected.forward, &case);
-                    assert_near(found.backward, expected.backward, &case);
+                    assert_close(found.forward, expected.forward, &case);
+                    assert_close(found.backward, expected.backward, &case);
                 }
             }
         }
@@ -146,8 +146,8 @@ fn a_gpt_block_moves_what_the_papers_say() {
         let statistics = if scheme == "1d" { 0.0 } else { 2.0 * 8.0 * own_tokens * 2.0 * (q - 1.0) / q };
         for (pass, elements) in [(Pass::Forward, forward), (Pass::Backward, backward)] {
             let [norms, products] = received(&plan, &block_ops(&plan, pass));
-            assert_near(products, 2.0 * elements, &format!("{grid:?} {pass:?}"));
-            assert_near(norms, statistics, &format!("{grid:?} {pass:?}, norms"));
+            assert_close(products, 2.0 * elements, &format!("{grid:?} {pass:?}"));
+            assert_close(norms, statistics, &format!("{grid:?} {pass:?}, norms"));
         }
     }
 }
@@ -183,7 +183,7 @@ fn the_ends_move_the_table_s_blocks() {
         };
         let mut ends = segment("stage 0 forward");
         ends.retain(|op| op.layer.is_none());
-        assert_near(received(&plan, &ends)[1], 2.0 * elements + loss, &format!("{grid:?}"));
+        assert_close(received(&plan, &ends)[1], 2.0 * elements + loss, &format!("{grid:?}"));
 
         let sums: Vec<(Axis, f64)> = segment("rank 0 update")
             .iter()
@@ -233,7 +233,7 @@ fn a_gpt_block_is_shared_evenly() {
             .map(|op| if let Work::Compute(kernel) = op.work { kernel.flops() } else { Flops::ZERO })
             .sum();
         let (m, s, h) = (16.0 * 512.0, 512.0, 1024.0);
-        assert_near(flops.get(), (24.0 * m * h * h + 2.0 * m * s * h) / t as f64, &format!("{grid:?}"));
+        assert_close(flops.get(), (24.0 * m * h * h + 2.0 * m * s * h) / t as f64, &format!("{grid:?}"));
     }
 }
 
@@ -257,7 +257,7 @@ fn activations_are_the_closed_form_and_memory_is_its_peak() {
             let plan = Draft { blocks, ..draft(grid) }.plan();
             plan_memory(&plan)[0].activations
         };
-        assert_near((activations(2) - activations(1)).get(), block, &format!("{grid:?}"));
+        assert_close((activations(2) - activations(1)).get(), block, &format!("{grid:?}"));
 
         let single = [Piece::Norm, Piece::Activation, Piece::Mlp].map(|piece| Recompute::of(&[piece]));
         for recompute in Recompute::ALL.into_iter().chain(single) {
@@ -323,7 +323,7 @@ fn grids_share_a_cluster_with_pipelines_and_divided_state() {
 }
 
 #[test]
-fn pieces_move_the_same_beside_smaller_products() {
+fn tiles_move_the_same_during_smaller_products() {
     // Per block and pass over t ranks, along the sequence: two gathers or scatters become 2 (t − 1) messages of
     // M h e/t, overlapped by products of M/t rows. In a grid the same broadcasts are waited for one product later.
     let plan = |grid, stack| {
@@ -345,7 +345,7 @@ fn pieces_move_the_same_beside_smaller_products() {
     assert_eq!(rows(&ops), [16 * 512 / 4; 16]);
     for pass in [Pass::Forward, Pass::Backward] {
         let [found, expected] = [&tiled, &waited].map(|plan| received(plan, &block_ops(plan, pass))[1]);
-        assert_near(found, expected, "tiled");
+        assert_close(found, expected, "tiled");
     }
     for grid in [GRIDS[0], GRIDS[2], GRIDS[3]] {
         let [waited, overlapped] =
@@ -355,7 +355,7 @@ fn pieces_move_the_same_beside_smaller_products() {
 }
 
 #[test]
-fn what_no_grid_can_be_is_refused() {
+fn impossible_grids_are_refused() {
     let check = |draft: &Draft, message: &str| {
         let error = draft.try_plan().unwrap_err().to_string();
         assert!(error.contains(message), "{error}\nlacks {message}");

@@ -218,7 +218,7 @@ fn the_ends_of_a_pipeline_sum_the_tied_embeddings_gradient() {
 }
 
 #[test]
-fn sequence_parallel_ranks_sum_the_gradients_of_what_they_hold_whole() {
+fn sequence_parallel_ranks_sum_the_gradients_of_replicated_weights() {
     // Per block two norms of 2 h and two biases of h, in the gradients' 4 bytes; nothing without sequence parallelism.
     let check = |sequence_parallel, list: &[(CollectiveKind, u64, usize)]| {
         let draft = Draft { blocks: 6, sequence_parallel, ..Draft::of("gpt2-large", [2, 3, 1]) };

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in ["", "8..", "..8", "0", "-1", "1KB", "1.3", "2000T", "8G..8", "x", "1,,2", "nan"] {
             assert!(sizes(text).is_err(), "{text}");
         }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_no_number_is_said() {
+    fn missing_or_invalid_numbers_are_errors() {
         let error = |variables| rank_and_world(&known(variables)).unwrap_err().to_string();
         assert!(error(&[]).contains("RANK or OMPI_COMM_WORLD_RANK or PMI_RANK or SLURM_PROCID"));
         assert!(error(&[("PMI_RANK", "0")]).contains("who sets PMI_RANK sets PMI_SIZE too"));

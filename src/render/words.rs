@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_beside_the_usual_ones_are_named() {
+    fn unusual_axes_are_named() {
         let usual = Mesh::new(8, 4, 2);
         let check = |given: Mesh, expected: &str| assert_eq!(mesh(&given), expected);
         check(usual, "tensor 8 × pipeline 4 × data 2");
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_wrapped_beside_its_label() {
+    fn long_text_is_wrapped_next_to_its_label() {
         let text = "word ".repeat(30);
         let wrapped = pairs([("a", text.trim().to_string()), ("label", "short".into())]);
         let lines: Vec<&str> = wrapped.lines().collect();

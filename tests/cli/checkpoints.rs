@@ -31,7 +31,7 @@ fn check_error(ran: &Ran, code: i32, expected: &str) {
 }
 
 #[test]
-fn a_resumed_run_prints_what_the_whole_one_does() {
+fn a_resumed_run_prints_the_same_as_an_uninterrupted_one() {
     let folder = prepared();
     let run = |rest: &str| folder.run(&format!("run plan.toml --data text --learning-rate 0.01 {rest}"));
     let whole = run("--steps 6");

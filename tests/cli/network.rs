@@ -82,7 +82,7 @@ fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
         assert!((of("error") - error).abs() < 1e-12, "{row}");
         [of("time_s"), of("compared_s"), of("measured_s")].map(|time| 1e6 * time)
     };
-    let near = |[time, compared]: [f64; 2], added: f64| {
+    let check = |[time, compared]: [f64; 2], added: f64| {
         assert!((compared - time - added).abs() < 1e-6, "{time} and {added} µs are not {compared} µs");
     };
     // 106 µs of the host, NCCL 2.27.
@@ -90,7 +90,7 @@ fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
     let [newest, compared, _] = row(blocking, 1_048_576);
     let [stated, same, _] = row(&format!("{blocking} --nccl 2.27"), 1_048_576);
     assert!(compared == same && newest != stated, "{newest}, {stated}, {compared}, {same} µs");
-    near([stated, compared], 106.0);
+    check([stated, compared], 106.0);
     let page = folder.run(&format!("network {blocking} --bytes 1M")).stdout.replace("\n  ", " ");
     let counted = "; held against the forecast as NCCL 2.27 does it, with 106 µs of the host in each call\n";
     assert!(page.contains(counted), "{page}");
@@ -98,10 +98,10 @@ fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
     let gpu = trainwright_spec::cluster::Cluster::from_name("dgx-a100-40gb").unwrap().node.gpu;
     let start = 1e6 * gpu.achieved.collective_start.map_or(0.0, |start| start.value.get());
     let [time, compared, _] = row("--cluster dgx-a100-40gb --collective all_to_all", 1_048_576);
-    near([time, compared], 8.0 * 10.8 - start);
+    check([time, compared], 8.0 * 10.8 - start);
     // nccl-tests measures no more than the collective.
     let [time, compared, _] = row("--cluster dgx-a100:2 --collective all_reduce", 1 << 30);
-    near([time, compared], 0.0);
+    check([time, compared], 0.0);
     // Measurements of other sizes are listed with their sizes.
     for (node, others) in [("dgx-a100", "1,048,576 to 1,073,741,824"), ("dgx-b200", "40,160,460")] {
         let page = folder.run(&format!("network --cluster {node} --collective all_reduce --bytes 1K")).stdout;
@@ -275,7 +275,7 @@ fn plots_and_logs_are_written() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_in_one_line() {
+fn invalid_input_is_one_line() {
     let folder = Folder::new();
     folder.write("run.log", &log());
     folder.write("noise.log", "nothing\n");
@@ -398,7 +398,7 @@ fn what_makes_no_sense_is_said_in_one_line() {
 }
 
 #[test]
-fn what_nccl_would_choose_can_be_forced() {
+fn nccls_choice_can_be_forced() {
     let folder = Folder::new();
     let arguments =
         |kind: &str, forced: &str| format!("--cluster dgx-a100:2 --collective {kind} --bytes 1M {forced}");

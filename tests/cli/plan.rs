@@ -162,7 +162,7 @@ fn any_choice_can_be_pinned_or_forbidden() {
 }
 
 #[test]
-fn what_leaves_no_plan_is_an_answer_and_what_means_nothing_is_not() {
+fn choices_without_a_plan_are_an_answer_and_unknown_ones_an_error() {
     let folder = Folder::new();
     let check = |arguments: &str, code: i32, part: &str| {
         let ran = folder.run(&format!("{SMALL} {arguments}"));

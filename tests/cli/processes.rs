@@ -28,7 +28,7 @@ pub fn wait_for(folder: &Folder, name: &str) {
 }
 
 #[test]
-fn what_mpi_starts_are_ranks_unasked() {
+fn mpi_processes_are_ranks_by_default() {
     let folder = prepared();
     let expected = losses(&folder.run("run plan.toml --steps 2").stdout);
     assert_eq!(expected.len(), 2);

@@ -79,7 +79,7 @@ fn a_run_says_whether_another_has_the_same_bits() {
 }
 
 #[test]
-fn what_cannot_be_run_is_one_line() {
+fn impossible_runs_are_refused_in_one_line() {
     let folder = Folder::new();
     folder.write("plan.toml", &tiny_plan().to_toml());
     folder.write("text", "short");

@@ -31,7 +31,7 @@ fn a_plan_goes_to_megatron_and_comes_back() {
 }
 
 #[test]
-fn what_a_tool_reads_beside_its_file_is_written_beside_it() {
+fn further_files_of_a_tool_are_written_to_the_same_folder() {
     let folder = Folder::new();
     let plan = Plan { schedule: "zb-h1".into(), data_sharding: "none".into(), ..small_plan() };
     folder.write("plan.toml", &plan.to_toml());
@@ -197,7 +197,7 @@ fn standard_input_has_one_reader() {
 }
 
 #[test]
-fn a_measured_step_stands_beside_its_forecast() {
+fn a_measured_step_is_compared_with_its_forecast() {
     let folder = folder();
     folder.write(
         "trace.json",
@@ -225,7 +225,7 @@ fn a_measured_step_stands_beside_its_forecast() {
 
 /// PyTorch trained on two cores what the plan says, `tests/tools/make_kineto_trace.py`; the cores are the plan's cluster.
 #[test]
-fn a_trace_of_pytorch_stands_beside_the_forecast_of_the_same_training() {
+fn a_trace_of_pytorch_is_compared_with_the_forecast_of_the_same_training() {
     let folder = Folder::new();
     let root = env!("CARGO_MANIFEST_DIR");
     let ran = folder.run(&format!(

@@ -24,7 +24,7 @@ fn printed_error([forecast, measured]: [f64; 2]) -> String {
 }
 
 #[test]
-fn a_forecast_is_put_beside_what_was_measured() {
+fn a_forecast_is_compared_with_the_measurement() {
     let folder = Folder::new();
     folder.write("plan.toml", &tiny_plan().to_toml());
     let ran = folder.run("validate plan.toml --steps 5 --json --report page.html --markdown table.md");

@@ -97,7 +97,7 @@ fn questions_are_answered() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn invalid_input_is_refused_in_one_line() {
     let folder = Folder::new();
     let check = |arguments: &str, part: &str| {
         let ran = folder.run(arguments);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_has_its_own_price_and_others_the_middle_one_of_their_gpu() {
+    fn a_node_has_its_price_and_others_the_median_price_of_their_gpu() {
         let price = |name: &str| list_price(&Cluster::from_name(name).unwrap());
         // 98.32 dollars for 8 GPUs.
         assert_eq!(price("aws-p5:4").unwrap().per_gpu, DollarsPerHour::new(98.32 / 8.0));

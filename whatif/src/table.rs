@@ -65,8 +65,7 @@ pub fn csv(axes: &[String], answers: &[Answer]) -> String {
         true => format!("varied_{axis}"),
         false => axis.clone(),
     });
-    let write =
-        |record: Vec<String>| writer.write_record(record).expect("memory takes rows of equal length");
+    let write = |record: Vec<String>| writer.write_record(record).expect("memory takes rows of equal length");
     let rows = answers.iter().zip(front(answers, Cost::of(answers))).map(|(answer, on_front)| {
         let planned = answer.outcome.as_ref().ok();
         let row = Row {
