@@ -47,12 +47,12 @@ pub struct Arguments {
     /// No progress bar and no remarks: on standard error errors only
     #[arg(long, global = true, display_order = 1000)]
     pub quiet: bool,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Find the fastest plan that fits, and say why it is
@@ -71,13 +71,13 @@ pub enum Command {
     Validate(ValidateArguments),
     /// Ask what would be if an input were another: sweeps, costs, GPUs needed, what fits
     WhatIf(Box<WhatIfArguments>),
-    /// Forecast a collective by size, as nccl-tests prints it, beside measurements
+    /// Forecast a collective by size, as nccl-tests prints it, and compare with measurements
     Network(Box<NetworkArguments>),
     /// Write a plan as another tool reads it
     Export(ExportArguments),
     /// Read a plan out of what another tool reads
     Import(ImportArguments),
-    /// Put a measured step, a trace of PyTorch's profiler or Nsight Systems, beside its forecast
+    /// Compare a measured step, a trace of PyTorch's profiler or Nsight Systems, with its forecast
     Compare(CompareArguments),
     /// Make a profile of a GPU out of a trace: the times of its kernels by shape
     Profile(ProfileArguments),
@@ -98,7 +98,7 @@ pub enum Command {
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
-    /// What is to be planned.
+    /// The question.
     #[command(flatten)]
     pub question: QuestionArguments,
     /// Write the best plan to this TOML file; `-` is standard output, which then carries nothing else
@@ -110,7 +110,7 @@ pub struct PlanArguments {
     /// Write a page with timeline, memory and the comparison of plans; it opens in any browser, without a network
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<String>,
-    /// Stop the search after so many seconds with what has been found
+    /// Stop the search after this number of seconds with the best plans so far
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub time_limit: Option<f64>,
     /// How many plans to list, 5 at most
@@ -142,7 +142,7 @@ pub struct PictureArguments {
     pub png: Option<String>,
 }
 
-/// What is to be planned.
+/// The question to the planner.
 #[derive(Debug, Clone, Args)]
 pub struct QuestionArguments {
     /// A preset (see `show models`), or a Hugging Face config.json: a path with a `/` or ending in .json, or `-`
@@ -319,7 +319,7 @@ pub struct ShowArguments {
     pub name: Option<String>,
 }
 
-/// What can be listed.
+/// The lists of `show`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum List {
     /// Presets of models

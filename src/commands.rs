@@ -1,4 +1,4 @@
-//! One file per command: what it calls, in which order, and how it ends.
+//! One file per command: its calls, their order, and its exit code.
 
 pub mod calibrate;
 mod chakra;

@@ -20,7 +20,7 @@ use trainwright_whatif::stragglers::StragglerError;
 /// How the program ends; the number is its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// What was asked for has been printed or written.
+    /// The answer was printed or written.
     Done = 0,
     /// A file could not be written, or the program is wrong.
     Failure = 1,
@@ -41,9 +41,9 @@ pub enum CliError {
     Argument {
         /// As it is typed: `--tensor`.
         argument: String,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
     /// A file that cannot be read.
@@ -53,7 +53,7 @@ pub enum CliError {
         argument: Option<&'static str>,
         /// The file as it was given.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file that cannot be written.
@@ -63,7 +63,7 @@ pub enum CliError {
         argument: &'static str,
         /// The file as it was given.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The content of an argument or of the file that it names.
@@ -71,13 +71,13 @@ pub enum CliError {
     Content {
         /// Which argument, if it has a name.
         argument: Option<&'static str>,
-        /// What is wrong with it.
+        /// Its fault.
         source: SpecError,
     },
     /// An input or a value that cannot be varied so.
     #[error("--vary {reason}")]
     Vary {
-        /// Input, value, and what is wrong.
+        /// Input, value, and fault.
         reason: String,
     },
     /// A question that has no answer.
@@ -170,7 +170,12 @@ fn one_line(error: &clap::Error) -> String {
     words.join(" ").replace(" tip: ", "; ")
 }
 
-/// What the system said, without its error number.
+/// `Argument`.
+pub fn refuse(argument: &str, value: impl ToString, allowed: impl Into<String>) -> CliError {
+    CliError::Argument { argument: argument.into(), value: value.to_string(), allowed: allowed.into() }
+}
+
+/// The system's message, without its error number.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

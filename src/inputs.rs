@@ -1,4 +1,4 @@
-//! Arguments become a question for the planner or a plan. Whatever is wrong is said in terms of the arguments.
+//! From arguments to a question for the planner or a plan. Errors name the arguments.
 
 pub mod launched;
 pub mod network;
@@ -6,7 +6,7 @@ pub mod trace;
 pub mod what_if;
 
 use crate::arguments::{PinArguments, QuestionArguments, Space};
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,17 +39,17 @@ static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
 /// published runs have about a hundredth of it.
 const MOST_BLOCK_PASSES: usize = 1_000_000;
 
-/// What `plan` is asked.
+/// The question to `plan`.
 ///
 /// # Errors
-/// The first argument that makes no sense by itself or beside the others.
+/// The first argument that is invalid, alone or with the others.
 pub fn question(arguments: &QuestionArguments, pins: &PinArguments) -> Result<Question, CliError> {
     let question = unchecked(arguments, pins)?;
     check(&question)?;
     Ok(question)
 }
 
-/// The same where nothing is known yet of how the parts go together.
+/// As `question`, without checks of how the parts go together.
 fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Question, CliError> {
     let cluster = cluster(&arguments.cluster, &arguments.profile)?;
     let mut question = Question {
@@ -70,7 +70,7 @@ fn unchecked(arguments: &QuestionArguments, choices: &PinArguments) -> Result<Qu
     Ok(question)
 }
 
-/// A cluster, with the profiles that measured its network and its GPUs if there are such.
+/// A cluster, with the given profiles of its network and its GPUs.
 pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError> {
     let argument = Some("--cluster");
     let cluster = match reference {
@@ -81,10 +81,10 @@ pub fn cluster(reference: &str, profiles: &[String]) -> Result<Cluster, CliError
     profiles.iter().try_fold(cluster, |cluster, path| with_profile(cluster, path))
 }
 
-/// A cluster with the profile in a file instead of its own: of kernels if it ends in .csv, else of the network.
+/// A cluster with the profile in a file replacing its own: of kernels if the name ends in .csv, else of the network.
 fn with_profile(cluster: Cluster, path: &str) -> Result<Cluster, CliError> {
     let text = text(Some("--profile"), path)?;
-    // What comes through standard input has no ending.
+    // Standard input has no file ending.
     let is_table = path.ends_with(".csv") || (path == "-" && text.starts_with("gpu,"));
     let cluster = match is_table {
         true => cluster.with_device_profile(&text, path),
@@ -108,7 +108,7 @@ fn with_load(plan: &Plan, path: &str) -> Result<Load, CliError> {
 /// The plan in a file, checked, with the profiles of its cluster and the tokens of each expert if they are given; `-` is standard input.
 ///
 /// # Errors
-/// `Reading`, or what is wrong in the file with line or key.
+/// `Reading`, or the file's fault with line or key.
 pub fn plan(path: &str, profiles: &[String], expert_load: Option<&str>) -> Result<Plan, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let plan = Plan::from_toml(&text(None, path)?, origin);
@@ -134,7 +134,7 @@ pub fn plan(path: &str, profiles: &[String], expert_load: Option<&str>) -> Resul
 /// Gives a plan the schedule in a CSV as torch.distributed.pipelining writes it.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with it, or why the plan cannot have it.
+/// `Reading`, or its fault, or why the plan cannot have it.
 pub fn schedule_of(plan: &mut Plan, path: &str) -> Result<(), CliError> {
     let argument = Some("--schedule-csv");
     let text = text(argument, path)?;
@@ -154,7 +154,7 @@ pub fn schedule_of(plan: &mut Plan, path: &str) -> Result<(), CliError> {
 /// A calibration of the catalog, or one in a file: a path with a `/` or ending in .toml.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with it.
+/// `Reading`, or its fault.
 pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
     let argument = Some("--calibration");
     let calibration = match reference.contains('/') || reference.ends_with(".toml") {
@@ -167,12 +167,12 @@ pub fn calibration(reference: &str) -> Result<Calibration, CliError> {
 /// A table of runs; `-` is standard input.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with it as a whole.
+/// `Reading`, or a fault of the whole table.
 pub fn table(path: &str) -> Result<Table, CliError> {
     Ok(Table::read(text(None, path)?.as_bytes())?)
 }
 
-/// Whether a step of so many microbatches can be simulated op by op.
+/// Checks that a step with this number of microbatches can be simulated op by op.
 fn simulation_allowed(microbatches: usize, model: &Model) -> Result<(), String> {
     let blocks = model.layers();
     match microbatches.saturating_mul(blocks) > MOST_BLOCK_PASSES {
@@ -292,7 +292,7 @@ fn choices(path: &str) -> Result<Choices, CliError> {
     })
 }
 
-/// What can be said before any plan is tried. The planner would find no candidate and could only say so.
+/// Faults that need no search to find: the planner would find no candidate, and could not say why.
 fn check(question: &Question) -> Result<(), CliError> {
     let Question { model, cluster, job, pins, .. } = question;
     sequence_allowed(model, job.sequence).map_err(|allowed| refuse("--seq", job.sequence, allowed))?;
@@ -331,7 +331,7 @@ fn check(question: &Question) -> Result<(), CliError> {
     }
     if let (Some(name), Some(virtual_stages)) = (&pins.schedule, pins.virtual_stages) {
         let ranks = pins.pipeline.unwrap_or(2);
-        // As many microbatches as ranks suit every schedule that has so many stages.
+        // One microbatch for each rank suits every schedule with this number of stages.
         let shape = PipelineShape { ranks, virtual_stages, microbatches: ranks };
         let schedule = schedule(name).map_err(|error| CliError::of_input(Some("--schedule"), error))?;
         schedule.check(shape).map_err(|allowed| refuse("--schedule", name, allowed))?;
@@ -357,11 +357,7 @@ fn check(question: &Question) -> Result<(), CliError> {
         .map_err(|allowed| refuse("--global-batch", job.global_batch, allowed))
 }
 
-fn refuse(argument: &str, value: impl ToString, allowed: String) -> CliError {
-    CliError::Argument { argument: argument.into(), value: value.to_string(), allowed }
-}
-
-/// The whole text of a file.
+/// The text of a file.
 pub fn text(argument: Option<&'static str>, path: &str) -> Result<String, CliError> {
     let read = bytes(argument, path)?;
     String::from_utf8(read).map_err(|_| {
@@ -382,11 +378,8 @@ fn bytes_up_to(most: u64, argument: Option<&'static str>, path: &str) -> Result<
     let failed = |source| CliError::Reading { argument, path: path.into(), source };
     let input: Box<dyn Read> = match path {
         "-" if STDIN_IS_READ.swap(true, Ordering::Relaxed) => {
-            return Err(CliError::Argument {
-                argument: argument.unwrap_or("-").into(),
-                value: "-".into(),
-                allowed: "standard input is read already: name a file".into(),
-            });
+            let allowed = "standard input is read already: name a file";
+            return Err(refuse(argument.unwrap_or("-"), "-", allowed));
         }
         "-" => Box::new(io::stdin().lock()),
         path => Box::new(File::open(path).map_err(failed)?),

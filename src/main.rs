@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             output::end_if_interrupted();
-            // One line, whatever a file has in what is quoted of it.
+            // One line, even if the quoted part of a file has several.
             let line = error.to_string().replace(['\n', '\r'], " ");
             output::say(&format!("error: {line}"));
             error.outcome()

@@ -1,6 +1,6 @@
 //! Where answers go: standard output, and files that are either complete or as they were before.
 
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Columns of what is drawn where nobody says how wide the screen is.
+/// Columns of drawings without a terminal.
 const COLUMNS: usize = 100;
 
-/// What shells expect of a program that was interrupted: 128 and the number of the signal.
+/// The exit code of an interrupted program, as shells expect it: 128 and the number of the signal.
 const INTERRUPTED: i32 = 130;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -32,7 +32,7 @@ pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Removes unfinished files when the program is interrupted or told to end.
+/// Removes unfinished files when the program receives a signal to end.
 pub fn leave_nothing_when_interrupted() {
     let remove = || {
         IS_ENDING.store(true, Ordering::SeqCst);
@@ -48,7 +48,7 @@ pub fn leave_nothing_when_interrupted() {
     let _ = ctrlc::set_handler(remove);
 }
 
-/// Waits for the program's end if it was interrupted: what fails then, because unfinished files are gone, is nobody's concern.
+/// Waits for the program's end if it was interrupted: errors after that come from removed files and are not worth a message.
 pub fn end_if_interrupted() {
     while IS_ENDING.load(Ordering::SeqCst) {
         std::thread::park();
@@ -67,19 +67,16 @@ pub fn columns() -> usize {
 pub fn stdout_is_taken(files: &[(&str, &Option<String>)], json: bool) -> Result<bool, CliError> {
     let given = files.iter().filter_map(|(argument, path)| Some((*argument, path.as_deref()?)));
     let given: Vec<(&str, &str)> = given.collect();
-    let refuse = |argument: &str, path: &str, allowed: String| {
-        Err(CliError::Argument { argument: argument.into(), value: path.into(), allowed })
-    };
     let takers: Vec<&str> =
         given.iter().filter(|(_, path)| *path == "-").map(|(argument, _)| *argument).collect();
     if let [first, rest @ ..] = takers.as_slice()
         && let Some(other) = rest.first().copied().or(json.then_some("--json"))
     {
-        return refuse(first, "-", format!("with `{other}` standard output is taken: name a file"));
+        return Err(refuse(first, "-", format!("with `{other}` standard output is taken: name a file")));
     }
     for (index, (argument, path)) in given.iter().enumerate() {
         if let Some((earlier, _)) = given[..index].iter().find(|(_, other)| other == path) {
-            return refuse(argument, path, format!("`{earlier}` writes that file too: name another"));
+            return Err(refuse(argument, path, format!("`{earlier}` writes that file too: name another")));
         }
     }
     Ok(!takers.is_empty())
@@ -88,7 +85,7 @@ pub fn stdout_is_taken(files: &[(&str, &Option<String>)], json: bool) -> Result<
 /// Prints to standard output. A reader that has seen enough and closed it is no error.
 ///
 /// # Errors
-/// `Writing`, of what standard output is connected to.
+/// `Writing`.
 pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     finish("standard output", "-", out.write_all(text.as_bytes()).and_then(|()| out.flush()))
@@ -101,14 +98,14 @@ pub fn remark(text: &str) {
     }
 }
 
-/// Says something on standard error; if nobody listens, it is not worth another error.
+/// Prints a line on standard error; a failure of that is not worth another error.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes to the file that `argument` names, `-` for standard output.
 ///
-/// A file gets its name only when it is complete: `content` writes to a temporary one beside it. What is not a
+/// A file gets its name only when it is complete: `content` writes to a temporary one in the same folder. Anything but a
 /// plain file, such as a pipe or `/dev/null`, is written to directly.
 ///
 /// # Errors
@@ -123,6 +120,26 @@ pub fn write(
         path => write_file(Path::new(path), content),
     };
     finish(argument, path, written)
+}
+
+/// Writes text or bytes to the file that `argument` names, as `write` does.
+///
+/// # Errors
+/// `Writing`.
+pub fn save(argument: &'static str, path: &str, content: impl AsRef<[u8]>) -> Result<(), CliError> {
+    write(argument, path, |out| out.write_all(content.as_ref()))
+}
+
+/// The same if the argument was given; only then `content` is called.
+///
+/// # Errors
+/// `Writing`.
+pub fn save_given<C: AsRef<[u8]>>(
+    argument: &'static str,
+    path: &Option<String>,
+    content: impl FnOnce() -> C,
+) -> Result<(), CliError> {
+    path.as_ref().map_or(Ok(()), |path| save(argument, path, content()))
 }
 
 fn finish(argument: &'static str, path: &str, result: io::Result<()>) -> Result<(), CliError> {
@@ -142,7 +159,7 @@ fn write_file(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()
         let mut device = OpenOptions::new().write(true).open(path)?;
         return content(&mut device);
     }
-    // A link stays a link: what it points to is replaced.
+    // A link stays a link: its target is replaced.
     let target = if existing.is_some() { fs::canonicalize(path)? } else { path.to_path_buf() };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".trainwright-");
@@ -170,7 +187,7 @@ fn folder(path: &Path) -> PathBuf {
     }
 }
 
-/// What a new file gets, less the process's mask.
+/// The permissions of a new file, less the process's mask.
 #[cfg(unix)]
 fn default_permissions() -> Permissions {
     use std::os::unix::fs::PermissionsExt;

@@ -1,13 +1,13 @@
-//! How far the search is, on standard error and only for people.
+//! Progress bars, on standard error and only for people.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use trainwright_planner::Progress;
 
-/// How far a training run is, on standard error and only for people.
+/// Progress of a training run.
 pub struct TrainingBar(ProgressBar);
 
 impl TrainingBar {
-    /// A bar for steps up to that one, or none if it is not wanted.
+    /// A bar for steps up to `last`; invisible unless `wanted`.
     pub fn new(wanted: bool, last: usize) -> TrainingBar {
         let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(last as u64), target);
@@ -21,7 +21,7 @@ impl TrainingBar {
         self.0.suspend(say)
     }
 
-    /// Moves the bar; `message` is asked for only if somebody sees it.
+    /// Moves the bar; `message` is called only if the bar is visible.
     pub fn show(&self, step: usize, message: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_position(step as u64);
@@ -41,7 +41,7 @@ impl Drop for TrainingBar {
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar, or none if the program is to be quiet.
+    /// A bar; invisible if the program is quiet.
     pub fn new() -> Bar {
         let target = match crate::output::is_quiet() {
             true => ProgressDrawTarget::hidden(),

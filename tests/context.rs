@@ -1,4 +1,4 @@
-//! Sequences shared by the ranks of the context axis: what each scheme sends, holds and takes.
+//! Sequences shared by the ranks of the context axis: traffic, memory and time of each scheme.
 //!
 //! b sequences of s tokens, c ranks, u of them inner ones and r = c/u outer, t tensor ranks; h, k and v the widths of all
 //! query, key and value heads on a tensor rank, e = 2 bytes of an activation.
@@ -210,7 +210,7 @@ fn one_rank_speaks_for_all() {
         let (classes, all) = (lower(&plan), lower_every_rank(&plan));
         assert!(classes.ranks.len() < all.ranks.len(), "{case}");
         let time = |program| simulate(program, &costs, Detail::Ops).unwrap().duration;
-        // Each change of what runs beside an op rounds its end to a picosecond, and every rank of a meeting does so.
+        // Each change of the ops that overlap an op rounds its end to a picosecond, on every member of a collective.
         let (of_classes, of_all) = (time(&classes), time(&all));
         assert!(of_classes.0.abs_diff(of_all.0) <= 1000, "{case}: {of_classes} for {of_all}");
         assert_eq!(hardware_flops(&classes), hardware_flops(&all), "{case}");
@@ -222,7 +222,7 @@ fn one_rank_speaks_for_all() {
 
 #[test]
 fn activations_are_those_of_one_rank_divided_by_the_context() {
-    // What a token keeps it keeps on one rank only. With Ulysses also a second copy of the heads' outputs, e h a token.
+    // A token's activations are kept on one rank only. With Ulysses also a second copy of the heads' outputs, e h a token.
     // GPT-2 with 12 heads and without pipeline; scores, where they are stored, have s/c × s: divided too.
     for stack in ["megatron-core", "pytorch-eager"] {
         for scheme in CONTEXT_SCHEMES.iter().map(|scheme| scheme.name()) {
@@ -303,7 +303,7 @@ fn a_ring_hides_behind_long_parts_of_a_sequence_and_not_behind_short_ones() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused_with_key_value_and_what_is_allowed() {
+fn impossible_sharing_is_refused_with_key_value_and_allowed_values() {
     let draft = Draft {
         blocks: 2,
         sequence: 4096,

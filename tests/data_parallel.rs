@@ -1,4 +1,4 @@
-//! Data-parallel schemes: what they send, hold and hide, lowered and simulated, against their closed forms.
+//! Data-parallel schemes: their traffic, memory and overlap, lowered and simulated, against their closed forms.
 
 mod common;
 
@@ -18,7 +18,7 @@ use trainwright_timeline::timeline::{Activity, Timeline};
 
 const AXES: [Axis; 3] = [Axis::Data, Axis::Shard, Axis::Replica];
 
-/// What a rank's collectives on the data axis send by rings in a step, by kind; norms of 4 bytes set aside.
+/// Bytes that a rank's collectives on the data axis send by rings in a step, by kind; norms of 4 bytes set aside.
 fn sent(program: &Program, rank: &RankProgram) -> BTreeMap<&'static str, Bytes> {
     let mut sums = BTreeMap::new();
     for op in rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops) {
@@ -33,7 +33,7 @@ fn sent(program: &Program, rank: &RankProgram) -> BTreeMap<&'static str, Bytes> 
     sums
 }
 
-/// GPT-2 large without a head of its own on `data` ranks: 20 blocks of 12 h² + 13 h, (V + S + 2) h.
+/// GPT-2 large without an untied head on `data` ranks: 20 blocks of 12 h² + 13 h, (V + S + 2) h.
 fn gpt2(data: usize) -> Draft {
     Draft { blocks: 4, microbatches: 3, stack: "pytorch-eager", ..Draft::of("gpt2-large", [1, 1, data]) }
 }
@@ -43,7 +43,7 @@ fn parameters(draft: &Draft) -> u64 {
     draft.blocks as u64 * (12 * h * h + 13 * h) + (vocabulary + positions + 2) * h
 }
 
-fn near(found: Bytes, expected: Bytes, case: &str) {
+fn assert_close(found: Bytes, expected: Bytes, case: &str) {
     let error = (found - expected).get().abs();
     assert!(error <= 1e-9 * expected.get(), "{case}: {found}, not {expected}");
 }
@@ -82,7 +82,7 @@ fn timeline(plan: &Plan) -> Timeline {
 }
 
 #[test]
-fn what_is_sent_is_what_the_closed_forms_say() {
+fn traffic_follows_the_closed_forms() {
     let mut seen = BTreeMap::new();
     for data in [4, 8] {
         for draft in all(&gpt2(data)) {
@@ -91,10 +91,10 @@ fn what_is_sent_is_what_the_closed_forms_say() {
             let volume = plan.data_scheme().volume(&plan.step_sizes(parameters(&draft)));
             let sent = sent(&program, &program.ranks[0]);
             let by = |kind: CollectiveKind| sent.get(kind.name()).copied().unwrap_or(Bytes::ZERO);
-            near(by(CollectiveKind::AllGather), volume.gathered, &case(&plan));
-            near(by(CollectiveKind::ReduceScatter), volume.scattered, &case(&plan));
-            near(by(CollectiveKind::AllReduce), volume.reduced, &case(&plan));
-            near(by(CollectiveKind::AllToAll), volume.served, &case(&plan));
+            assert_close(by(CollectiveKind::AllGather), volume.gathered, &case(&plan));
+            assert_close(by(CollectiveKind::ReduceScatter), volume.scattered, &case(&plan));
+            assert_close(by(CollectiveKind::AllReduce), volume.reduced, &case(&plan));
+            assert_close(by(CollectiveKind::AllToAll), volume.served, &case(&plan));
             *seen.entry(draft.data_sharding).or_insert(0) += 1;
         }
     }
@@ -111,7 +111,7 @@ fn the_volumes_are_those_of_the_papers() {
         let program = lower(&draft.plan());
         let psi = Bytes::new(2.0 * parameters(&draft) as f64 * 0.75);
         let total: Bytes = sent(&program, &program.ranks[0]).into_values().sum();
-        near(total, times * psi, name);
+        assert_close(total, times * psi, name);
     };
     let (none, every, last) = (None, Some(Reduction::EveryMicrobatch), Some(Reduction::LastMicrobatch));
     let options = |reshard, reduce| DataOptions { reshard, reduce, ..DataOptions::default() };
@@ -199,7 +199,7 @@ fn the_closed_form_of_memory_is_the_simulated_peak() {
                 check("weights", peak(MemoryKind::Weights), least(weights, 1.0), weights);
                 // The report rounds to whole bytes.
                 let total = closed.total() + Bytes::new(MemoryKind::ALL.len() as f64);
-                // The largest temporary may be held at another moment than the rest.
+                // The largest temporary may be held at another time than the rest.
                 check("all", rank.memory.peak, least(closed.total(), 1.0 / 1.06), total);
                 exact += usize::from(certain);
             }
@@ -210,18 +210,18 @@ fn the_closed_form_of_memory_is_the_simulated_peak() {
 }
 
 #[test]
-fn what_is_taken_in_a_step_is_given_back() {
+fn allocations_of_a_step_are_freed() {
     for draft in all(&gpt2(4)).into_iter().chain(pipelines()) {
         let plan = draft.plan();
         let program = lower(&plan);
         let timeline = timeline(&plan);
         for (index, rank) in program.ranks.iter().enumerate() {
             for kind in [MemoryKind::Weights, MemoryKind::Gradients] {
-                let own = timeline
+                let changes = timeline
                     .memory
                     .iter()
                     .filter(|change| change.rank as usize == index && change.kind == kind);
-                let held: Bytes = own.map(|change| change.bytes).sum();
+                let held: Bytes = changes.map(|change| change.bytes).sum();
                 let resident: Bytes =
                     rank.resident.iter().filter(|held| held.kind == kind).map(|held| held.bytes).sum();
                 assert!((held - resident).get().abs() < 1.0, "{} {}", case(&plan), kind.name());
@@ -269,11 +269,11 @@ fn prefetch_hides_gathers_when_compute_is_long_enough() {
     let plans = [0, 1].map(|prefetch| draft(prefetch).plan());
     let gathers = |plan: &Plan| -> Vec<(Picoseconds, Picoseconds)> {
         let timeline = timeline(plan);
-        let own = timeline
+        let spans = timeline
             .spans
             .iter()
             .filter(|span| span.rank == 0 && span.stream == Stream::Data && span.activity != Activity::Wait);
-        let gathers = own.filter(|span| timeline.labels[span.label as usize].ends_with("gather weights"));
+        let gathers = spans.filter(|span| timeline.labels[span.label as usize].ends_with("gather weights"));
         gathers.map(|span| (span.start, span.end)).collect()
     };
     let [late, early] = plans.each_ref().map(gathers);
@@ -290,7 +290,7 @@ fn prefetch_hides_gathers_when_compute_is_long_enough() {
 }
 
 #[test]
-fn reductions_are_hidden_beside_backward_if_the_stack_overlaps_them() {
+fn reductions_are_hidden_behind_backward_if_the_stack_overlaps_them() {
     for name in ["none", "zero1", "zero2", "fsdp"] {
         let mut plan = Draft { data_sharding: name, micro_batch: 4, ..gpt2(8) }.plan();
         let with = exposed(&plan);
@@ -315,7 +315,7 @@ fn gradients_that_wait_for_the_last_microbatch_take_a_part_of_the_time() {
 #[test]
 fn buffers_of_horovod_are_filled_up_to_128_mib() {
     // GPT-2 large's blocks have 39.3 MB of 16-bit gradients: three fit, the fourth goes with the embedding if that fits
-    // (131 MB do not). Reductions of backward: head (none of its own but the norm) and three blocks, one, embedding.
+    // (131 MB do not). Reductions of backward: head (tied, so only the norm) and three blocks, one, embedding.
     let draft = Draft { data_sharding: "horovod", microbatches: 1, ..gpt2(4) };
     let program = lower(&draft.plan());
     let ops = program.ranks[0].calls.iter().flat_map(|call| &program.segments[call.segment].ops);

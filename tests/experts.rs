@@ -1,4 +1,4 @@
-//! Mixtures of experts: what dispatchers send, what ranks hold, and what uneven loads cost, against closed forms.
+//! Mixtures of experts: traffic of dispatchers, memory of ranks, and the cost of uneven loads, against closed forms.
 //!
 //! T tokens of a rank, k experts of each, h hidden width, e = 2 bytes, E expert ranks, F expert-tensor ranks.
 
@@ -92,8 +92,8 @@ fn an_all_to_all_carries_each_copy_of_a_token_there_and_back() {
     // both again. Ranks of an expert join their rows: F T k h e gathered, and scattered on the way back.
     let check = |mesh, spread: [usize; 2]| {
         let plan = mixtral(mesh, spread);
-        let own = 1024 / mesh[0] as u64;
-        let copies = own * 2 * 4096 * 2;
+        let tokens = 1024 / mesh[0] as u64;
+        let copies = tokens * 2 * 4096 * 2;
         let mut list = Vec::new();
         if spread[0] > 1 {
             list.push((Axis::Expert, AllToAll, copies, 2));
@@ -404,7 +404,7 @@ fn drawn_loads_have_the_shape_of_their_distribution() {
 }
 
 #[test]
-fn a_gate_that_decides_by_the_sentence_sends_whole_sentences() {
+fn a_gate_by_sentence_sends_complete_sentences() {
     let by_sentence =
         |plan: &Plan| rows(&routed(plan, Routing { gate: Gate::Sentence, ..Routing::default() }));
     // 8 ranks, one sentence of 1024 tokens each, k = 2: 16 visits to 8 ranks are two sentences each.
@@ -500,7 +500,7 @@ fn deepseek_v3_takes_days_not_weeks_of_its_cluster() {
 }
 
 #[test]
-fn what_experts_cannot_do_is_refused() {
+fn impossible_experts_are_refused() {
     let check = |change: &dyn Fn(&mut Plan), message: &str| {
         let mut plan = mixtral([2, 1, 4], [4, 2]);
         change(&mut plan);

@@ -15,7 +15,7 @@ use trainwright_timeline::report::Report;
 
 const DAY: Seconds = Seconds::new(86_400.0);
 
-fn near(value: f64, expected: f64, tolerance: f64, case: &str) {
+fn assert_close(value: f64, expected: f64, tolerance: f64, case: &str) {
     let error = value / expected - 1.0;
     assert!(error.abs() <= tolerance, "{case}: {value:.4e} is {:+.2} % off {expected:.4e}", 100.0 * error);
 }
@@ -30,7 +30,7 @@ fn gpt3_needs_2_8_terabytes_of_model_state_and_more_than_35_gpus_of_80_gb() {
     // 174.6e9 parameters of 2 + 2 + 4 + 4 + 4 bytes are 2.79 TB: 34.9 times 80 GB. The tenth of a GPU
     // that is left is not enough for the libraries of 35.
     let draft = Draft { stack: "megatron-lm-2021", ..Draft::of("gpt3-175b", [1, 1, 1]) };
-    near(model_state(&draft).get(), 2.8e12, 0.01, "16 bytes per parameter");
+    assert_close(model_state(&draft).get(), 2.8e12, 0.01, "16 bytes per parameter");
     let context = draft.plan().stack.context_memory.value;
     let of_35 = 35.0 * Bytes::new(80e9);
     assert!(model_state(&draft) > 34.0 * Bytes::new(80e9));
@@ -38,7 +38,7 @@ fn gpt3_needs_2_8_terabytes_of_model_state_and_more_than_35_gpus_of_80_gb() {
     // With fp32 gradients, as Megatron accumulates them since 2022, the state alone is more: 18 bytes.
     let draft = Draft { stack: "megatron-lm-2022", ..draft };
     assert!(model_state(&draft) > of_35);
-    near(model_state(&draft).get(), 18.0 * 174.6e9, 0.001, "18 bytes per parameter");
+    assert_close(model_state(&draft).get(), 18.0 * 174.6e9, 0.001, "18 bytes per parameter");
 }
 
 #[test]
@@ -91,13 +91,13 @@ fn a_gpt3_iteration_with_full_recompute_costs_4_5e18_flops() {
     let formula = 96.0 * batch * s * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h));
     let (_, program) = gpt3_iteration();
     let flops = hardware_flops(&program);
-    near(flops.get(), formula, 1e-9, "the lowered program against the formula");
-    near(flops.get(), 4.5e18, 0.01, "one iteration");
+    assert_close(flops.get(), formula, 1e-9, "the lowered program against the formula");
+    assert_close(flops.get(), 4.5e18, 0.01, "one iteration");
 
     let iterations = 95_000.0;
-    near((iterations * flops).get(), 430e21, 0.01, "a training run of 95,000 iterations");
+    assert_close((iterations * flops).get(), 430e21, 0.01, "a training run of 95,000 iterations");
     let a100 = FlopsPerSecond::new(312e12);
-    near(iterations * flops / a100 / DAY, 16_000.0, 0.01, "A100-days at peak");
+    assert_close(iterations * flops / a100 / DAY, 16_000.0, 0.01, "A100-days at peak");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn recompute_costs_what_it_runs_again() {
     let (none, s, h, blocks) = flops(Recompute::None);
     let check = |recompute, expected: f64| {
         let again = flops(recompute).0 - none;
-        near(again.get(), blocks * expected, 1e-9, recompute.name());
+        assert_close(again.get(), blocks * expected, 1e-9, recompute.name());
     };
     check(Recompute::Full, 24.0 * s * h * h + 4.0 * s * s * h);
     check(Recompute::Selective, 4.0 * s * s * h);
@@ -126,7 +126,7 @@ fn without_recompute_and_padding_the_hardware_does_the_model_flops() {
         let plan = Draft { stack: "pytorch-eager", ..Draft::of(model, [1, 1, 1]) }.plan();
         let model_flops: Flops =
             plan.job.global_batch as f64 * plan.model.training_flops(1024, AttentionCount::Full);
-        near(hardware_flops(&lower(&plan)).get(), model_flops.get(), 1e-9, model);
+        assert_close(hardware_flops(&lower(&plan)).get(), model_flops.get(), 1e-9, model);
     }
     // FlashAttention computes the visible scores, and the forward ones once more in backward: seven products in
     // place of six. LLaMA's vocabulary of 32,000 needs no padding.
@@ -135,7 +135,7 @@ fn without_recompute_and_padding_the_hardware_does_the_model_flops() {
     let again = plan.job.global_batch as f64 * l * s * s * h;
     let model_flops =
         plan.job.global_batch as f64 * plan.model.training_flops(1024, AttentionCount::CausalHalved);
-    near(hardware_flops(&lower(&plan)).get(), model_flops.get() + again, 1e-9, "flash");
+    assert_close(hardware_flops(&lower(&plan)).get(), model_flops.get() + again, 1e-9, "flash");
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn training_takes_8_t_p_over_n_x() {
     let (draft, program) = gpt3_iteration();
     let (tokens, gpus, rate) = (300e9, 1024.0, FlopsPerSecond::new(140e12));
     let rule = 8.0 * Flops::new(tokens * draft.model.parameters() as f64) / (gpus * rate);
-    near(rule / DAY, 34.0, 0.01, "the rule");
+    assert_close(rule / DAY, 34.0, 0.01, "the rule");
     let iterations = tokens / draft.plan().job.tokens() as f64;
     let counted = iterations * hardware_flops(&program) / (gpus * rate);
-    near(counted / DAY, rule / DAY, 0.05, "the program's FLOPs, attention and vocabulary included");
+    assert_close(counted / DAY, rule / DAY, 0.05, "the program's FLOPs, attention and vocabulary included");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_block_keeps_what_korthikanti_2022_says() {
         };
         let kept = StageCost::of_block(&plan, block, recompute).kept;
         let case = format!("{model} t = {tensor}, {}, {sequence_parallel}", recompute.name());
-        near(kept.get(), expected, 1e-12, &case);
+        assert_close(kept.get(), expected, 1e-12, &case);
     };
     for (model, degrees) in [
         ("gpt2", &[1, 2, 4][..]),
@@ -221,7 +221,7 @@ fn selective_recompute_with_sequence_parallelism_keeps_a_fifth() {
     for rank in 0..7 {
         let closed =
             plan_memory(&before)[rank].activations.get() / plan_memory(&after)[rank].activations.get();
-        near(closed, 5.4, 0.02, &format!("closed form on rank {rank}"));
+        assert_close(closed, 5.4, 0.02, &format!("closed form on rank {rank}"));
         // In backward the simulated peak also has the scores of the one block that is computed again.
         let peak = |report: &Report| report.ranks[rank].memory.kinds[MemoryKind::Activations as usize].peak;
         let ratio = peak(&simulated_before).get() / peak(&simulated_after).get();
@@ -238,7 +238,12 @@ fn zero_1_divides_the_optimizer_state() {
             let memory = plan_memory(&draft.plan())[0];
             let state = memory.weights + memory.gradients + memory.optimizer;
             let parameters = memory.weights.get() / 2.0;
-            near(state.get() / parameters, held + 12.0 / data as f64, 1e-12, &format!("{stack}, d = {data}"));
+            assert_close(
+                state.get() / parameters,
+                held + 12.0 / data as f64,
+                1e-12,
+                &format!("{stack}, d = {data}"),
+            );
         }
     };
     check("megatron-lm-2021", 4.0);

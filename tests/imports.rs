@@ -1,4 +1,4 @@
-//! Who imports whom: the table in ARCHITECTURE.md against the manifests and `use` lines, and no circles between the rooms of a crate.
+//! Imports between crates and rooms: the table in ARCHITECTURE.md against the manifests and `use` lines, and no circles between the rooms of a crate.
 //!
 //! A room is a file or folder directly under a crate's `src`, a file together with the folder of its name. What a file takes by
 //! `use` counts, from the file that defines it; what it hands on by `pub use` and names in paths does not, so that a folder's face
@@ -38,8 +38,8 @@ fn members() -> BTreeMap<String, String> {
     let manifest: toml::Table = read(&Path::new(ROOT).join("Cargo.toml")).parse().unwrap();
     let members = manifest["workspace"]["members"].as_array().unwrap();
     let name = |folder: &str| {
-        let own: toml::Table = read(&Path::new(ROOT).join(folder).join("Cargo.toml")).parse().unwrap();
-        own["package"]["name"].as_str().unwrap().to_string()
+        let manifest: toml::Table = read(&Path::new(ROOT).join(folder).join("Cargo.toml")).parse().unwrap();
+        manifest["package"]["name"].as_str().unwrap().to_string()
     };
     members
         .iter()
@@ -195,10 +195,10 @@ fn imports(source: &Path) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
         None
     };
     let of = |(module, path): (&Vec<String>, &PathBuf)| {
-        let own = used(&read(path), Items::Private, module, &modules);
-        let own = own.into_iter().filter_map(|path| home(&path));
+        let used_modules = used(&read(path), Items::Private, module, &modules);
+        let used_modules = used_modules.into_iter().filter_map(|path| home(&path));
         let is_face = |other: &Vec<String>| !other.is_empty() && module.starts_with(other);
-        (module.clone(), own.filter(|other| !is_face(other)).collect())
+        (module.clone(), used_modules.filter(|other| !is_face(other)).collect())
     };
     modules.iter().map(of).collect()
 }
@@ -220,10 +220,10 @@ fn circles(imports: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>) -> Vec<BTreeS
         imports.keys().map(|module| (module, reach(module))).collect();
     let mut found: Vec<BTreeSet<Vec<String>>> = Vec::new();
     for (module, reached) in &all {
-        let own: BTreeSet<Vec<String>> =
+        let circle: BTreeSet<Vec<String>> =
             reached.iter().filter(|other| all[other].contains(*module)).cloned().collect();
-        if own.len() > 1 && !found.contains(&own) {
-            found.push(own);
+        if circle.len() > 1 && !found.contains(&circle) {
+            found.push(circle);
         }
     }
     found

@@ -91,7 +91,7 @@ fn programs() -> impl Strategy<Value = Program> {
             resident: Vec::new(),
             calls: calls.collect(),
         };
-        // The other member does the same, so a collective is the rank's own affair.
+        // The other member does the same, so a collective does not wait for it.
         let group = |axis| Group { axis, ranks: vec![0, 1], members: vec![0] };
         Program {
             segments: segments.iter().map(segment).collect(),
@@ -118,7 +118,7 @@ fn joining_ops_changes_no_time_of_any_program() {
     tried.unwrap();
 }
 
-/// Three plans in which gradients are reduced, or weights gathered, beside joined ops: between nodes; inside a node, where
+/// Three plans in which gradients are reduced, or weights gathered, while joined ops run: between nodes; inside a node, where
 /// the tensor axis uses the same links; both, with messages.
 #[test]
 fn joined_ops_are_slowed_as_much_as_single_ones() {
@@ -151,7 +151,7 @@ fn joined_ops_are_slowed_as_much_as_single_ones() {
         let alone = simulate(&program, &Undisturbed(costs), Detail::Ops).unwrap().duration;
         let [slowed, apart] = [alone, by_call].map(|other| by_op.0 as f64 / other.0 as f64 - 1.0);
         println!(
-            "{by_op}: {:+.2} % for what runs beside, {:+.2} % from joined ops",
+            "{by_op}: {:+.2} % from overlapping ops, {:+.2} % from joined ops",
             100.0 * slowed,
             100.0 * apart
         );

@@ -114,7 +114,7 @@ fn the_closed_form_is_the_simulated_peak_or_a_little_more() {
 }
 
 #[test]
-fn what_is_taken_in_a_step_is_given_back() {
+fn allocations_of_a_step_are_freed() {
     for draft in grid() {
         let plan = draft.plan();
         let program = lower(&plan);

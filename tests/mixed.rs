@@ -13,7 +13,7 @@ use trainwright_spec::precision::Precision;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::units::{Bytes, Picoseconds};
 
-/// LLaMA-2 7B with stages of so many blocks, tensor 8, on `cluster`.
+/// LLaMA-2 7B with stages of these numbers of blocks, tensor 8, on `cluster`.
 fn plan(cluster: &str, stages: &[usize]) -> Plan {
     let cluster = Cluster::from_name(cluster).unwrap();
     let data = cluster.gpus() / 8 / stages.len();
@@ -84,7 +84,7 @@ fn fewer_layers_on_the_slow_half_make_the_step_shorter() {
 }
 
 #[test]
-fn memory_is_that_of_each_ranks_own_gpus() {
+fn memory_is_that_of_each_ranks_gpus() {
     let mut plan = plan("dgx-h100:2+dgx-a100:2", &[11, 5]);
     let fits = |plan: &Plan| forecast(plan, &ClusterCosts::new(&plan.cluster)).unwrap().0;
     let ample = fits(&plan);
@@ -107,7 +107,7 @@ fn peaks_are_those_of_all_gpus_together() {
 }
 
 #[test]
-fn what_cannot_stand_beside_each_other_is_refused() {
+fn incompatible_choices_are_refused() {
     let refused = |plan: &Plan| plan.check("plan.toml").unwrap_err().to_string();
     let straddling = plan("dgx-h100:1+dgx-a100:3", &[8, 8]);
     assert_eq!(

@@ -378,7 +378,7 @@ fn the_readme_says_what_is_held_here() {
     says(&format!("why {} other rows are not judged", ROWS.lines().count() - 1 - judged.len()));
 }
 
-/// What a method adds is known from one source alone, as the README says.
+/// The overhead of a measuring method is known from one source alone, as the README says.
 #[test]
 fn each_method_is_of_one_source() {
     let mut sources: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -392,7 +392,7 @@ fn each_method_is_of_one_source() {
 
 /// Rows that are left out: how many for which reason, and what the model makes of them.
 #[test]
-fn what_is_not_judged_says_why() {
+fn rows_without_a_judgement_say_why() {
     let lines = ROWS.lines().skip(1).count();
     assert_eq!(lines, 2647);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();

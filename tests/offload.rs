@@ -1,4 +1,4 @@
-//! What is offloaded: copy volumes, memory and times against what one can derive by hand, and the published claim.
+//! Offloading: copy volumes, memory and times against derivations by hand, and the published claim.
 
 mod common;
 #[path = "common/undisturbed.rs"]
@@ -263,7 +263,7 @@ fn one_rank_for_each_class_gives_the_time_of_all_and_joined_ops_that_of_single_o
     }
 }
 
-/// GPT-3 1.3B on one GPU, one microbatch, no clipping; what its copies reach in both directions in GB/s, and what its
+/// GPT-3 1.3B on one GPU, one microbatch, no clipping; the bandwidth of its copies in both directions in GB/s, and of its
 /// processors' updates reach. The head with the last block, 23 blocks and the embedding are a bucket each.
 fn one_gpu(offload: Offload, link: f64, update: f64) -> Plan {
     let draft = Draft { microbatches: 1, micro_batch: 8, ..Draft::of("gpt3-1.3b", [1, 1, 1]) };
@@ -285,7 +285,7 @@ fn seconds(plan: &Plan) -> f64 {
     Seconds::from(simulate(&lower(plan), &costs, Detail::Ops).unwrap().duration).get()
 }
 
-fn close(found: f64, expected: f64, case: &str) {
+fn assert_close(found: f64, expected: f64, case: &str) {
     assert!((found / expected - 1.0).abs() < 1e-8, "{case}: {found} for {expected}");
 }
 
@@ -326,9 +326,9 @@ fn a_step_takes_what_its_longest_chain_takes() {
     // parameter, each bucket takes longer than the copy of the one before: T = passes + tail + 28 N / U + 2 n_last / β.
     let (link, update) = (26e9, 100e9);
     let found = seconds(&one_gpu(optimizer(), 26.0, 100.0));
-    close(found, passes + tail(link) + 28.0 * all / update + 2.0 * last / link, "fast link");
+    assert_close(found, passes + tail(link) + 28.0 * all / update + 2.0 * last / link, "fast link");
     // The same with gradients on the host, whose buckets never wait.
-    close(seconds(&one_gpu(gradients(), 26.0, 100.0)), found, "gradients");
+    assert_close(seconds(&one_gpu(gradients(), 26.0, 100.0)), found, "gradients");
 
     // A slow link and a fast update: gradients leave one after the other from the first bucket on, and so come weights:
     // T = forward and backward to the first bucket + 2 N / β + 28 n_first / U + 2 N / β.
@@ -344,14 +344,14 @@ fn a_step_takes_what_its_longest_chain_takes() {
         Seconds::from(spans.map(|span| span.start).min().unwrap()).get()
     };
     let expected = first_ready + 2.0 * all / link + 28.0 * first / update + 2.0 * all / link;
-    close(seconds(&plan), expected, "slow link");
+    assert_close(seconds(&plan), expected, "slow link");
 
-    // Delayed, the update runs beside the passes: T = max(passes + tail, 28 N / U) + 2 N / β.
+    // Delayed, the update overlaps the passes: T = max(passes + tail, 28 N / U) + 2 N / β.
     let delayed = Offload { delayed_update: true, ..optimizer() };
     for update in [10.0, 1000.0] {
         let by_host = 28.0 * all / (update * 1e9);
         let expected = f64::max(passes + tail(26e9), by_host) + 2.0 * all / 26e9;
-        close(seconds(&one_gpu(delayed, 26.0, update)), expected, "delayed");
+        assert_close(seconds(&one_gpu(delayed, 26.0, update)), expected, "delayed");
     }
     // From drives, 12 bytes a parameter each way: the dearer of memory and drives.
     let mut plan = one_gpu(Offload { optimizer: Some(Place::Nvme), ..optimizer() }, 26.0, 100.0);
@@ -359,39 +359,39 @@ fn a_step_takes_what_its_longest_chain_takes() {
     drives.read.value = trainwright_spec::units::BytesPerSecond::new(6e9);
     drives.write.value = trainwright_spec::units::BytesPerSecond::new(3e9);
     let expected = passes + tail(26e9) + 2.0 * last / 26e9 + 12.0 * all * (1.0 / 6e9 + 1.0 / 3e9);
-    close(seconds(&plan), expected, "drives");
+    assert_close(seconds(&plan), expected, "drives");
 }
 
 #[test]
 fn copies_of_activations_hide_behind_longer_blocks_and_not_behind_shorter_ones() {
-    // n = 22 of 24 blocks; F and B the time of a block, c that of a copy of what it keeps. Where c is less than F and B
+    // n = 22 of 24 blocks; F and B the time of a block, c that of a copy of its activations. Where c is less than F and B
     // all copies hide. Where it is more, block k + 2 of forward starts with the end of copy k and block k of backward
     // with the end of its own: T = E + F + n c + F + H + B + n c + B (E the embedding's time, H the head's), which is
     // n (2 c − F − B) more than without copies.
     let n = 22.0;
     let offload = activations(Some(22));
     let plain = one_gpu(Offload::default(), 1.0, 1.0);
-    let block = |name: &str| kernels(&plain, |own, op| own == name && op.layer == Some(5));
+    let block = |name: &str| kernels(&plain, |module, op| module == name && op.layer == Some(5));
     let (forward, backward) = (block("stage 0 forward"), block("stage 0 backward"));
     let volumes = copied(&lower(&one_gpu(offload, 1.0, 1.0)), 0);
     let kept = volumes[&(CopyDirection::ToHost, "activations out")] / n;
     let link_of = |time: f64| kept / time / 1e9;
 
     let hidden = seconds(&one_gpu(offload, link_of(0.99 * forward.min(backward)), 1.0));
-    close(hidden, seconds(&plain), "hidden");
+    assert_close(hidden, seconds(&plain), "hidden");
     for factor in [1.01, 2.0, 10.0] {
         let copy = factor * forward.max(backward);
         let expected = seconds(&plain) + n * (2.0 * copy - forward - backward);
-        close(seconds(&one_gpu(offload, link_of(copy), 1.0)), expected, "exposed");
+        assert_close(seconds(&one_gpu(offload, link_of(copy), 1.0)), expected, "exposed");
     }
-    // Exposed copies are told apart from kernels and idle time.
+    // Exposed copies are counted apart from kernels and idle time.
     let slow = one_gpu(offload, link_of(2.0 * backward), 1.0);
     let (forecast, _) = forecast(&slow, &Undisturbed(ClusterCosts::new(&slow.cluster))).unwrap();
     let time = forecast.report.ranks[0].time;
     let exposed: Picoseconds = time.offload.iter().map(|stream| stream.exposed).sum();
     assert_eq!(time.exposed, exposed);
     assert_eq!(time.compute + time.exposed + time.bubble, forecast.report.step_time);
-    close(Seconds::from(exposed).get(), seconds(&slow) - seconds(&plain), "report");
+    assert_close(Seconds::from(exposed).get(), seconds(&slow) - seconds(&plain), "report");
 }
 
 /// A GPT of `billions` on one V100 of a DGX-2, everything computed again, as in ZeRO-Offload's evaluation: h = 4096 and
@@ -459,7 +459,7 @@ fn a_nodes_memory_is_the_sum_of_its_ranks() {
 }
 
 #[test]
-fn what_is_not_possible_is_refused() {
+fn impossible_offloads_are_refused() {
     let check = |change: &dyn Fn(&mut Plan), expected: &str| {
         let mut plan = Draft::of("gpt2", [1, 1, 2]).plan();
         change(&mut plan);

@@ -1,4 +1,4 @@
-//! What formats below 16 bits and the fusion of kernels add to and take from a block, by hand.
+//! The cost and gain of formats below 16 bits and of fused kernels in a block, by hand.
 
 mod common;
 
@@ -71,8 +71,8 @@ fn operands_are_quantised_once_for_each_dim_they_are_summed_along() {
         let maxima = streams(&cost.forward.ops, "find maximum");
         let expected = [1.0, 1.0, 1.0, 4.0].map(|n| (2.0 * n * sh, 0.0));
         assert_eq!(maxima, if precision == Precision::NvFp4 { expected.to_vec() } else { Vec::new() });
-        assert!(products(&cost.forward.ops).iter().all(|own| *own == precision));
-        assert!(products(&cost.backward.ops).iter().all(|own| *own == precision));
+        assert!(products(&cost.forward.ops).iter().all(|format| *format == precision));
+        assert!(products(&cost.backward.ops).iter().all(|format| *format == precision));
     }
 }
 
@@ -88,7 +88,7 @@ fn attention_and_the_ends_stay_in_16_bits() {
     // The first and the last block too where the stack says so: 4 products in each of 12 blocks, and the head's.
     let count = |plan: &Plan| {
         let all = products(&lower(plan).segments[0].ops);
-        all.iter().filter(|own| **own == Precision::Fp8).count()
+        all.iter().filter(|format| **format == Precision::Fp8).count()
     };
     assert_eq!(count(&plan), 48);
     let mut wide = plan.clone();
@@ -108,8 +108,8 @@ fn integers_go_forward_and_16_bits_back() {
     assert_eq!(streams(&cost.backward.ops, "quantise"), []);
     let back = [4.0, 1.0, 1.0, 1.0].map(|n| (n * sh, 2.0 * n * sh));
     assert_eq!(streams(&cost.backward.ops, "restore"), back);
-    assert!(products(&cost.forward.ops).iter().all(|own| *own == Precision::Int8));
-    assert!(products(&cost.backward.ops).iter().all(|own| *own == Precision::Fp16));
+    assert!(products(&cost.forward.ops).iter().all(|format| *format == Precision::Int8));
+    assert!(products(&cost.backward.ops).iter().all(|format| *format == Precision::Fp16));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is true of every plan's timeline, on random small plans.
+//! Invariants of every plan's timeline, on random small plans.
 
 mod common;
 
@@ -127,9 +127,10 @@ fn memory_returns_to_what_is_resident(timeline: &Timeline, program: &Program) {
     for (index, rank) in program.ranks.iter().enumerate() {
         for kind in MemoryKind::ALL {
             let changes = timeline.memory.iter();
-            let own = changes.filter(|change| change.rank as usize == index && change.kind == kind);
+            let changes_of_kind =
+                changes.filter(|change| change.rank as usize == index && change.kind == kind);
             let mut held = Bytes::ZERO;
-            for change in own {
+            for change in changes_of_kind {
                 held += change.bytes;
                 // Overhead is a fraction of other sizes: sums leave less than a thousandth of a byte.
                 assert!(held.get() > -1e-3, "{} of rank {index} falls to {held}", kind.name());
@@ -179,7 +180,7 @@ fn messages_arrive(program: &Program) {
     assert_eq!(sent, received);
 }
 
-/// A kernel waits for the collectives of the tensor axis before it; only the very next one may run beside them.
+/// A kernel waits for the collectives of the tensor axis before it; only the very next one may overlap them.
 fn kernels_wait_for_collectives(program: &Program) {
     for segment in &program.segments {
         // Whether op j must have ended before op i starts, by its dependencies or by its stream's order.
@@ -189,23 +190,30 @@ fn kernels_wait_for_collectives(program: &Program) {
         let mut collectives: Vec<(usize, usize)> = Vec::new();
         for (index, op) in segment.ops.iter().enumerate() {
             let same_stream = (0..index).rev().find(|other| segment.ops[*other].stream == op.stream);
-            let mut own = vec![false; segment.ops.len()];
+            let mut precedes = vec![false; segment.ops.len()];
             for &direct in op.after.iter().chain(&same_stream) {
-                own[direct] = true;
-                own.iter_mut().zip(&earlier[direct]).for_each(|(own, earlier)| *own |= earlier);
+                precedes[direct] = true;
+                precedes
+                    .iter_mut()
+                    .zip(&earlier[direct])
+                    .for_each(|(precedes, earlier)| *precedes |= earlier);
             }
             match op.stream {
                 Stream::Compute => {
                     let due = collectives.iter().filter(|(_, before)| kernels > *before);
                     for (collective, _) in due {
-                        assert!(own[*collective], "{}: op {index} ignores op {collective}", segment.name);
+                        assert!(
+                            precedes[*collective],
+                            "{}: op {index} ignores op {collective}",
+                            segment.name
+                        );
                     }
                     kernels += 1;
                 }
                 Stream::Layer => collectives.push((index, kernels)),
                 _ => {}
             }
-            earlier.push(own);
+            earlier.push(precedes);
         }
     }
 }
@@ -258,12 +266,12 @@ fn weights_arrive_before_they_are_used_and_gradients_leave_when_they_are_complet
     };
     // Kernels of a block in one pass, in the order of their start.
     let kernels = |block: usize, kind, microbatch| -> Vec<&Span> {
-        let own = |span: &&Span| {
+        let of_stream = |span: &&Span| {
             timeline.calls[span.call as usize].action == Some(Action { stage: 0, kind, microbatch })
                 && span.stream == Stream::Compute
                 && label(span).starts_with(&format!("block {block} "))
         };
-        spans_of(&timeline, 0).filter(own).collect()
+        spans_of(&timeline, 0).filter(of_stream).collect()
     };
     let (gathers, reductions) = (exchanges("gather weights"), exchanges("reduce gradients"));
     assert_eq!((gathers.len(), reductions.len()), (6, 6));

@@ -1,4 +1,4 @@
-//! What computing again in backward saves and costs, piece by piece.
+//! The memory and time of recomputation, module by module.
 //!
 //! s sequence, b microbatch, h hidden width, a heads, t tensor ranks; 16 bits, dropout, unfused attention.
 
@@ -178,7 +178,7 @@ fn the_feed_forward_part_again_communicates_again() {
 }
 
 #[test]
-fn pieces_take_and_give_back_the_same_memory() {
+fn recomputed_modules_free_all_memory_that_they_allocate() {
     use Piece::{Activation, Core, Experts, Mlp, Norm, UpProjection};
     let dense =
         [&[Norm][..], &[Mlp], &[Core, Norm, Activation], &[Norm, Mlp, Activation], &[Core, Norm, Mlp]];
@@ -208,7 +208,7 @@ fn pieces_take_and_give_back_the_same_memory() {
                 .collect();
             for rank in 0..2 {
                 let held =
-                    activations.iter().filter(|(own, _)| *own == rank).scan(0.0, |held, (_, bytes)| {
+                    activations.iter().filter(|(holder, _)| *holder == rank).scan(0.0, |held, (_, bytes)| {
                         *held += bytes;
                         Some(*held)
                     });
@@ -216,7 +216,7 @@ fn pieces_take_and_give_back_the_same_memory() {
                 assert!(held.iter().all(|held| *held >= 0.0), "{case}");
                 assert_eq!(held.last(), Some(&0.0), "{case}");
             }
-            // What a block makes again is not all there at once, as the closed form takes it.
+            // A block's recomputed activations are not all live at once, as the closed form assumes.
             for rank in Report::new(&timeline).ranks {
                 let (closed, peak) = (plan_memory(&plan)[rank.pipeline_rank].total(), rank.memory.peak);
                 assert!(
@@ -228,10 +228,10 @@ fn pieces_take_and_give_back_the_same_memory() {
     }
 }
 
-/// How long a segment takes on a rank of its own.
+/// The time of a segment on a single rank.
 fn segment_time(plan: &Plan, segment: Segment) -> Seconds {
     let mut groups = Vec::new();
-    let own = Axis::ALL.map(|axis| {
+    let group_of_axis = Axis::ALL.map(|axis| {
         let ranks = plan.mesh.group(0, axis);
         (ranks.len() > 1).then(|| {
             groups.push(Group { axis, ranks, members: vec![0] });
@@ -243,7 +243,7 @@ fn segment_time(plan: &Plan, segment: Segment) -> Seconds {
         stands_for: plan.mesh.ranks(),
         pipeline_rank: 0,
         pipeline: vec![0],
-        groups: own,
+        groups: group_of_axis,
         resident: Vec::new(),
         calls: vec![Call { segment: 0, action: None }],
     };

@@ -32,7 +32,7 @@ use trainwright_timeline::timeline::Timeline;
 /// Joined ops take at most this part of a step more or less than single ones.
 const JOINED: f64 = 0.01;
 
-/// What kind of hardware a plan runs on.
+/// The kind of hardware that a plan runs on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Hardware {
     /// Nodes of one kind.
@@ -83,7 +83,7 @@ impl Hardware {
     }
 }
 
-/// Two cores on which ops are unsteady, crowd each other and have work beside their exchanges.
+/// Two cores on which op times vary, ranks slow each other, and exchanges take processor time.
 fn cores(emulated: bool, turns: bool) -> Cores {
     let one = |value| Sourced { value, source: "a test".into() };
     let row = |bytes, us: f64| MeasuredTime { bytes: Bytes::new(bytes), time: Seconds::new(1e-6 * us) };
@@ -294,5 +294,5 @@ fn memory_of_schedules_that_hold_all_microbatches_grows_with_them() {
             "{microbatches} microbatches: {found}, not {expected}"
         );
     }
-    assert_eq!(peak("1f1b", 24), peak("1f1b", 96), "1F1B holds as many as there are ranks");
+    assert_eq!(peak("1f1b", 24), peak("1f1b", 96), "1F1B holds one for each rank");
 }

@@ -49,9 +49,9 @@ fn reduced(program: &Program, rank: usize, wanted: Axis) -> Bytes {
 
 #[test]
 fn plans_with_every_schedule_run_and_read_back_equal() {
-    for own in SCHEDULES {
-        let plan = plan_of(*own);
-        let name = own.name();
+    for known in SCHEDULES {
+        let plan = plan_of(*known);
+        let name = known.name();
         assert_eq!(Plan::from_toml(&plan.to_toml(), name).unwrap(), plan, "{name}");
         let (forecast, timeline) = forecast(&plan, &costs(&plan)).unwrap();
         assert_eq!(
@@ -72,7 +72,7 @@ fn plans_with_every_schedule_run_and_read_back_equal() {
             let found = reduced(&program, index, Axis::Data);
             assert!((found.get() - gradients.get()).abs() < 1.0, "{name}: {found} for {gradients}");
             let mirrored = reduced(&program, index, Axis::Mirror);
-            let copies = if own.copies() > 1 { gradients } else { Bytes::ZERO };
+            let copies = if known.copies() > 1 { gradients } else { Bytes::ZERO };
             assert!((mirrored.get() - copies.get()).abs() < 1.0, "{name}: {mirrored} for {copies}");
         }
         assert!(timeline.duration > Picoseconds::ZERO, "{name}");
@@ -87,15 +87,15 @@ fn forecast_flops(plan: &Plan) -> f64 {
 fn own_actions_run_as_the_schedule_they_were_taken_from() {
     for name in ["1f1b", "zb-h1", "zb-v", "chimera"] {
         let named = plan_of(schedule(name).unwrap());
-        let mut own = named.clone();
+        let mut with_list = named.clone();
         let custom = Custom::new(named.schedule().lists(named.pipeline_shape())).unwrap();
-        own.schedule = ScheduleChoice::Actions(Box::new(custom));
-        let read = Plan::from_toml(&own.to_toml(), name).unwrap();
-        assert_eq!(read, own, "{name}");
+        with_list.schedule = ScheduleChoice::Actions(Box::new(custom));
+        let read = Plan::from_toml(&with_list.to_toml(), name).unwrap();
+        assert_eq!(read, with_list, "{name}");
         assert_eq!(time(&read), time(&named), "{name}");
         assert_eq!(plan_memory(&read), plan_memory(&named), "{name}");
-        own.job.global_batch *= 2;
-        let refused = own.check("plan").unwrap_err().to_string();
+        with_list.job.global_batch *= 2;
+        let refused = with_list.check("plan").unwrap_err().to_string();
         assert!(refused.contains("the actions are for 4 ranks"), "{refused}");
     }
 }
@@ -120,16 +120,16 @@ fn pipedream_2bw_takes_a_ranks_work_for_a_step_and_two_versions_of_weights() {
         plan.schedule = "1f1b".into();
         plan
     };
-    let steady = step_time_for_ranking(&plan, &costs(&plan)).unwrap();
-    assert!(steady < time(&flushing));
+    let pipelined = step_time_for_ranking(&plan, &costs(&plan)).unwrap();
+    assert!(pipelined < time(&flushing));
     // Once the pipeline is full each more step takes as long.
     let after = |steps| step_time(&lower_steps(&plan, steps), &costs(&plan)).unwrap();
     let (third, fourth) = (after(3) - after(2), after(4) - after(3));
-    assert_eq!(steady, third);
+    assert_eq!(pipelined, third);
     assert!((fourth.0 as f64 / third.0 as f64 - 1.0).abs() < 0.01, "{third} and {fourth}");
-    for (own, other) in plan_memory(&plan).iter().zip(plan_memory(&flushing)) {
-        assert_eq!(own.weights, 2.0 * other.weights);
-        assert_eq!(own.activations, other.activations);
+    for (held, other) in plan_memory(&plan).iter().zip(plan_memory(&flushing)) {
+        assert_eq!(held.weights, 2.0 * other.weights);
+        assert_eq!(held.activations, other.activations);
     }
     let mut clipped = plan;
     clipped.job.gradient_clipping = true;

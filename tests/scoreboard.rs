@@ -1,4 +1,4 @@
-//! The scoreboard is of this program: its forecasts are made again for every so many rows, its page has their figures,
+//! The scoreboard is of this program: some of its forecasts are made again, its page has their figures,
 //! and errors do not grow.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::process::Command;
 use trainwright_evidence::runs::{Outcome, Run, Table};
 use trainwright_evidence::statistics::{mean, median};
 
-/// Every such row is forecast again.
+/// One of this number of rows is forecast again.
 const EVERY: usize = 16;
 
 /// The errors of quality A that we have today, in percent, with a margin.
@@ -112,9 +112,9 @@ fn the_page_has_the_figures_of_its_forecasts_and_errors_do_not_grow() {
         .filter_map(|run| Some(100.0 * (forecast(run)?.memory? / run.measured_peak_memory_gb? - 1.0).abs()))
         .collect();
     assert!(mean(&memory) <= MEMORY, "memory {:.1} %", mean(&memory));
-    let told = |run: &&Run| forecast(run).is_some_and(|forecast| forecast.step.is_some());
+    let forecast_ran = |run: &&Run| forecast(run).is_some_and(|forecast| forecast.step.is_some());
     let judged: Vec<(Outcome, &Run)> =
-        a.iter().filter(told).filter_map(|run| Some((run.outcome()?, run))).collect();
+        a.iter().filter(forecast_ran).filter_map(|run| Some((run.outcome()?, run))).collect();
     let wrong =
         judged.iter().filter(|(outcome, run)| forecast(run).unwrap().outcome != outcome.name()).count();
     let wrong = 100.0 * wrong as f64 / judged.len() as f64;

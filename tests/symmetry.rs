@@ -65,7 +65,7 @@ fn drafts() -> Vec<Draft> {
         of_4_gpus(gpt2([6, 2, 1])),
         // The same, with places that repeat after 12 ranks.
         of_4_gpus(Draft { data_sharding: zero1, ..gpt2([3, 2, 8]) }),
-        // Pipelines numbered before data: whole in a node, each stage in nodes of its own, some stages of both.
+        // Pipelines numbered before data: complete in a node, each stage in separate nodes, some stages of both.
         of_4_gpus(data_last(gpt2([1, 4, 3]))),
         of_4_gpus(data_last(gpt2([4, 2, 2]))),
         of_4_gpus(data_last(gpt2([2, 3, 4]))),
@@ -116,29 +116,30 @@ fn case(plan: &Plan) -> String {
     )
 }
 
-/// What a rank of a timeline does, without what only says where it stands.
+/// The spans of a rank without the fields that depend on its place in the mesh.
 fn spans_of(timeline: &Timeline, rank: usize) -> Vec<(&str, Span)> {
-    let own = timeline.spans.iter().filter(|span| span.rank as usize == rank);
-    own.map(|span| {
-        (timeline.labels[span.label as usize].as_str(), Span { rank: 0, call: 0, label: 0, ..*span })
-    })
-    .collect()
+    let of_rank = timeline.spans.iter().filter(|span| span.rank as usize == rank);
+    of_rank
+        .map(|span| {
+            (timeline.labels[span.label as usize].as_str(), Span { rank: 0, call: 0, label: 0, ..*span })
+        })
+        .collect()
 }
 
 fn memory_of(timeline: &Timeline, rank: usize) -> Vec<(Picoseconds, Bytes)> {
-    let own = timeline.memory.iter().filter(|change| change.rank as usize == rank);
-    own.map(|change| (change.time, change.bytes)).collect()
+    let of_rank = timeline.memory.iter().filter(|change| change.rank as usize == rank);
+    of_rank.map(|change| (change.time, change.bytes)).collect()
 }
 
 /// The index of the rank that speaks for `rank`: the classes repeat along the tensor and the data axis.
 fn speaker(classes: &Timeline, plan: &Plan, rank: usize) -> usize {
     let places = || classes.ranks.iter().map(|track| plan.mesh.coordinates(track.rank));
     let period = |coordinate: fn(Coordinates) -> usize| places().map(coordinate).max().unwrap() + 1;
-    let own = plan.mesh.coordinates(rank);
-    let tensor = own.tensor % period(|at| at.tensor);
-    let data = own.data % period(|at| at.data);
-    let context = own.context % period(|at| at.context);
-    places().position(|at| at == Coordinates { tensor, context, data, ..own }).unwrap()
+    let place = plan.mesh.coordinates(rank);
+    let tensor = place.tensor % period(|at| at.tensor);
+    let data = place.data % period(|at| at.data);
+    let context = place.context % period(|at| at.context);
+    places().position(|at| at == Coordinates { tensor, context, data, ..place }).unwrap()
 }
 
 #[test]
@@ -151,22 +152,22 @@ fn every_rank_does_what_its_class_does() {
         assert_eq!(all.ranks.len(), plan.mesh.ranks(), "{case}");
         assert_eq!(classes.ranks.iter().map(|track| track.stands_for).sum::<usize>(), plan.mesh.ranks());
         assert_eq!(hardware_flops(&lower(&plan)), hardware_flops(&lower_every_rank(&plan)), "{case}");
-        let beside = plan.stack.overlap_tensor_backward || plan.stack.overlap_gradient_reduction;
-        let grid = plan.mesh.tensor_rows > 1 && beside;
+        let overlaps = plan.stack.overlap_tensor_backward || plan.stack.overlap_gradient_reduction;
+        let grid = plan.mesh.tensor_rows > 1 && overlaps;
         if plan.stack.overlap_tensor_pieces || grid {
-            // What starts at one moment on several ranks of a group changes their speeds one after the other, each
-            // change rounded to a picosecond. With much beside the kernels the step is the same to a nanosecond.
+            // Ops that start at one time on several ranks of a group change their speeds one after the other, each
+            // change rounded to a picosecond. With much overlap the step is the same to a nanosecond.
             assert!(classes.duration.0.abs_diff(all.duration.0) <= 1000, "{case}");
             continue;
         }
         assert_eq!(classes.duration, all.duration, "{case}");
-        // With less beside them each time is the same but for that rounding; without anything it is just the same.
-        let rounding = if beside { 10 } else { 0 };
-        let near = |found: Picoseconds, expected: Picoseconds| found.0.abs_diff(expected.0) <= rounding;
+        // With less overlap each time is the same but for that rounding; without any it is exactly the same.
+        let rounding = if overlaps { 10 } else { 0 };
+        let close = |found: Picoseconds, expected: Picoseconds| found.0.abs_diff(expected.0) <= rounding;
         let [of_classes, of_all] = [&classes, &all].map(|timeline| Report::new(timeline).mean);
-        assert!(beside || of_classes == of_all, "{case}");
+        assert!(overlaps || of_classes == of_all, "{case}");
         let shares = |mean: TimeShares| [mean.compute, mean.exposed, mean.bubble];
-        assert!(shares(of_classes).into_iter().zip(shares(of_all)).all(|(a, b)| near(a, b)), "{case}");
+        assert!(shares(of_classes).into_iter().zip(shares(of_all)).all(|(a, b)| close(a, b)), "{case}");
         for (index, track) in all.ranks.iter().enumerate() {
             let class = speaker(&classes, &plan, track.rank);
             let (expected, found) = (spans_of(&classes, class), spans_of(&all, index));
@@ -174,11 +175,12 @@ fn every_rank_does_what_its_class_does() {
             for ((found_label, found), (label, expected)) in found.iter().zip(&expected) {
                 let same = Span { start: expected.start, end: expected.end, ..*found };
                 assert_eq!((found_label, same), (label, *expected), "{case}: rank {}", track.rank);
-                let at_once = near(found.start, expected.start) && near(found.end, expected.end);
+                let at_once = close(found.start, expected.start) && close(found.end, expected.end);
                 assert!(at_once, "{case}: rank {}: {found:?} for {expected:?}", track.rank);
             }
             let (found, expected) = (memory_of(&all, index), memory_of(&classes, class));
-            let alike = |(a, b): (&(Picoseconds, Bytes), &(Picoseconds, Bytes))| near(a.0, b.0) && a.1 == b.1;
+            let alike =
+                |(a, b): (&(Picoseconds, Bytes), &(Picoseconds, Bytes))| close(a.0, b.0) && a.1 == b.1;
             assert_eq!(found.len(), expected.len(), "{case}: rank {}", track.rank);
             assert!(found.iter().zip(&expected).all(alike), "{case}: rank {}", track.rank);
         }
@@ -194,7 +196,7 @@ fn joined_ops_take_the_same_time() {
             let by_op = simulate(&program, &alone, Detail::Ops).unwrap().duration;
             assert_eq!(simulate(&program, &alone, Detail::Calls).unwrap().duration, by_op, "{}", case(&plan));
             assert_eq!(step_time(&program, &alone).unwrap(), by_op, "{}", case(&plan));
-            // What slows a joined op slows all of it alike, single ones as each needs what is taken.
+            // A slowdown affects all of a joined op alike, but single ops by what each needs of the shared resource.
             let by_op = simulate(&program, &costs, Detail::Ops).unwrap().duration;
             let by_call = step_time(&program, &costs).unwrap();
             assert!(by_call.0.abs_diff(by_op.0) as f64 <= 0.01 * by_op.0 as f64, "{}", case(&plan));
@@ -203,7 +205,7 @@ fn joined_ops_take_the_same_time() {
 }
 
 #[test]
-fn joining_leaves_few_ops_beside_a_gradient_reduction() {
+fn joining_leaves_few_ops_during_a_gradient_reduction() {
     for data_sharding in ["none", "zero1", "zero2"] {
         let draft = Draft { blocks: 12, data_sharding, ..Draft::of("gpt2", [1, 2, 2]) };
         let plan = Draft { stack: "megatron-core", ..draft }.plan();
@@ -217,8 +219,8 @@ fn joining_leaves_few_ops_beside_a_gradient_reduction() {
 
 #[test]
 fn joined_ops_are_reported_as_single_ones() {
-    // Alone: compute and bubble to the picosecond. With what runs beside: within a hundredth of the step. Peak memory
-    // without temporaries. What is hidden of the data axis and of messages depends on the order inside a joined op,
+    // Alone: compute and bubble to the picosecond. With overlapping ops: within a hundredth of the step. Peak memory
+    // without temporaries. The hidden part of the data axis and of messages depends on the order inside a joined op,
     // which is not kept: within a hundredth of the step.
     for plan in plans() {
         let costs = ClusterCosts::new(&plan.cluster);
@@ -233,27 +235,27 @@ fn joined_ops_are_reported_as_single_ones() {
 /// Holds a report of joined ops against one of single ones, their times within a part of the step.
 fn check_reports(plan: &Plan, ops: &Report, calls: &Report, part: f64) {
     let step = ops.step_time.0 as f64;
-    let near =
+    let close =
         |one: Picoseconds, other: Picoseconds, part: f64| one.0.abs_diff(other.0) as f64 <= part * step;
     for (ops, calls) in ops.ranks.iter().zip(&calls.ranks) {
         let case = format!("{} rank {}", case(plan), ops.rank);
-        assert!(near(calls.time.compute, ops.time.compute, part), "{case}: {} compute", calls.time.compute);
-        assert!(near(calls.time.bubble, ops.time.bubble, part), "{case}: {} bubble", calls.time.bubble);
+        assert!(close(calls.time.compute, ops.time.compute, part), "{case}: {} compute", calls.time.compute);
+        assert!(close(calls.time.bubble, ops.time.bubble, part), "{case}: {} bubble", calls.time.bubble);
         // A joined op counts all that it exchanges for the first axis, of which a grid of tensor ranks has several.
         let of_tensor = [Axis::Tensor, Axis::TensorRow, Axis::TensorColumn, Axis::TensorDepth];
         let sums = |report: &RankReport| {
-            let own = report.time.communication.iter().filter(|time| of_tensor.contains(&time.axis));
-            own.fold([Picoseconds::ZERO; 2], |[total, exposed], time| {
+            let on_tensor = report.time.communication.iter().filter(|time| of_tensor.contains(&time.axis));
+            on_tensor.fold([Picoseconds::ZERO; 2], |[total, exposed], time| {
                 [total + time.total, exposed + time.exposed]
             })
         };
         let ([total, exposed], [calls_total, calls_exposed]) = (sums(ops), sums(calls));
-        assert!(near(calls_total, total, part), "{case}: tensor");
-        assert!(near(calls_exposed, exposed, 0.01), "{case}: exposed tensor");
+        assert!(close(calls_total, total, part), "{case}: tensor");
+        assert!(close(calls_exposed, exposed, 0.01), "{case}: exposed tensor");
         let times = ops.time.communication.iter().zip(&calls.time.communication);
         for (ops, calls) in times.filter(|(ops, _)| !of_tensor.contains(&ops.axis)) {
-            assert!(near(calls.total, ops.total, part), "{case}: {}", ops.axis.name());
-            assert!(near(calls.exposed, ops.exposed, 0.01), "{case}: exposed {}", ops.axis.name());
+            assert!(close(calls.total, ops.total, part), "{case}: {}", ops.axis.name());
+            assert!(close(calls.exposed, ops.exposed, 0.01), "{case}: exposed {}", ops.axis.name());
         }
         let ratio = calls.memory.peak / ops.memory.peak;
         assert!((0.7..=1.05).contains(&ratio), "{case}: peak memory off by {ratio}");
@@ -261,7 +263,7 @@ fn check_reports(plan: &Plan, ops: &Report, calls: &Report, part: f64) {
 }
 
 #[test]
-fn long_steps_are_extrapolated_to_what_the_whole_step_takes() {
+fn long_steps_are_extrapolated_to_the_time_of_the_simulated_step() {
     let mut extrapolated = 0;
     for draft in drafts() {
         let [_, pipeline, _] = draft.mesh;

@@ -1,4 +1,4 @@
-//! Every way to share a layer among the tensor ranks: what moves, what lies where, how long it takes.
+//! Every way to share a layer among the tensor ranks: traffic, memory and time.
 //!
 //! M tokens of a microbatch, h hidden width, t tensor ranks, in a grid of q × q × d; e = 2 bytes of an activation or
 //! weight. A GPT block is four products: h → 3 h, h → h, h → 4 h, 4 h → h.
@@ -83,12 +83,12 @@ fn received(plan: &Plan, ops: &[Op]) -> [f64; 2] {
     received
 }
 
-fn assert_near(found: f64, expected: f64, case: &str) {
+fn assert_close(found: f64, expected: f64, case: &str) {
     assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{case}: {found} for {expected}");
 }
 
 #[test]
-fn what_a_product_moves_is_the_closed_form() {
+fn traffic_of_a_product_is_the_closed_form() {
     let roles = [
         Role::Column(Input::Region),
         Role::Column(Input::Shared),
@@ -110,8 +110,8 @@ fn what_a_product_moves_is_the_closed_form() {
                     let found = scheme.linear(&layout, &layer).volume(&plan.mesh);
                     let expected = scheme.volume(&layout, &layer);
                     let case = format!("{grid:?} {stack} {role:?}");
-                    assert_near(found.forward, expected.forward, &case);
-                    assert_near(found.backward, expected.backward, &case);
+                    assert_close(found.forward, expected.forward, &case);
+                    assert_close(found.backward, expected.backward, &case);
                 }
             }
         }
@@ -146,15 +146,15 @@ fn a_gpt_block_moves_what_the_papers_say() {
         let statistics = if scheme == "1d" { 0.0 } else { 2.0 * 8.0 * own_tokens * 2.0 * (q - 1.0) / q };
         for (pass, elements) in [(Pass::Forward, forward), (Pass::Backward, backward)] {
             let [norms, products] = received(&plan, &block_ops(&plan, pass));
-            assert_near(products, 2.0 * elements, &format!("{grid:?} {pass:?}"));
-            assert_near(norms, statistics, &format!("{grid:?} {pass:?}, norms"));
+            assert_close(products, 2.0 * elements, &format!("{grid:?} {pass:?}"));
+            assert_close(norms, statistics, &format!("{grid:?} {pass:?}, norms"));
         }
     }
 }
 
 #[test]
 fn the_ends_move_the_table_s_blocks() {
-    // Forward, V the padded vocabulary. Blocks: what the columns find, (q − 1)/q M/d h/q; the head E X, (q − 1)/q²
+    // Forward, V the padded vocabulary. Blocks: the sums that the columns compute, (q − 1)/q M/d h/q; the head E X, (q − 1)/q²
     // (h V + M V/d), as Y = X Eᵀ moves its output. Cube: the table and what it finds, (q − 1)/q³ (V h + M h); the
     // head (q − 1)/q³ (M h + h V + M V). The loss sums three fp32 numbers of each token on the rank over q ranks.
     // Once a step gains, biases and positions are summed, 4 bytes each: two blocks of 13 h, 512 positions and the last
@@ -183,7 +183,7 @@ fn the_ends_move_the_table_s_blocks() {
         };
         let mut ends = segment("stage 0 forward");
         ends.retain(|op| op.layer.is_none());
-        assert_near(received(&plan, &ends)[1], 2.0 * elements + loss, &format!("{grid:?}"));
+        assert_close(received(&plan, &ends)[1], 2.0 * elements + loss, &format!("{grid:?}"));
 
         let sums: Vec<(Axis, f64)> = segment("rank 0 update")
             .iter()
@@ -233,7 +233,7 @@ fn a_gpt_block_is_shared_evenly() {
             .map(|op| if let Work::Compute(kernel) = op.work { kernel.flops() } else { Flops::ZERO })
             .sum();
         let (m, s, h) = (16.0 * 512.0, 512.0, 1024.0);
-        assert_near(flops.get(), (24.0 * m * h * h + 2.0 * m * s * h) / t as f64, &format!("{grid:?}"));
+        assert_close(flops.get(), (24.0 * m * h * h + 2.0 * m * s * h) / t as f64, &format!("{grid:?}"));
     }
 }
 
@@ -257,10 +257,10 @@ fn activations_are_the_closed_form_and_memory_is_its_peak() {
             let plan = Draft { blocks, ..draft(grid) }.plan();
             plan_memory(&plan)[0].activations
         };
-        assert_near((activations(2) - activations(1)).get(), block, &format!("{grid:?}"));
+        assert_close((activations(2) - activations(1)).get(), block, &format!("{grid:?}"));
 
-        let pieces = [Piece::Norm, Piece::Activation, Piece::Mlp].map(|piece| Recompute::of(&[piece]));
-        for recompute in Recompute::ALL.into_iter().chain(pieces) {
+        let single = [Piece::Norm, Piece::Activation, Piece::Mlp].map(|piece| Recompute::of(&[piece]));
+        for recompute in Recompute::ALL.into_iter().chain(single) {
             for stack in ["pytorch-eager", "megatron-core-tp-overlap"] {
                 let plan = Draft { recompute, stack, ..draft(grid) }.plan();
                 let timeline =
@@ -323,16 +323,16 @@ fn grids_share_a_cluster_with_pipelines_and_divided_state() {
 }
 
 #[test]
-fn pieces_move_the_same_beside_smaller_products() {
+fn tiles_move_the_same_during_smaller_products() {
     // Per block and pass over t ranks, along the sequence: two gathers or scatters become 2 (t − 1) messages of
-    // M h e/t, beside products of M/t rows. In a grid the same broadcasts are waited for one product later.
+    // M h e/t, overlapped by products of M/t rows. In a grid the same broadcasts are waited for one product later.
     let plan = |grid, stack| {
         let sequence_parallel = draft(grid).tensor_scheme == "1d";
         Draft { model: gpt(4096, 32, 2), stack, sequence_parallel, ..draft(grid) }.plan()
     };
     let time = |plan: &Plan| step_time(&lower(plan), &ClusterCosts::new(&plan.cluster)).unwrap();
-    let [whole, pieces] = ["megatron-core", "megatron-core-tp-overlap"].map(|stack| plan(GRIDS[0], stack));
-    let ops = block_ops(&pieces, Pass::Forward);
+    let [waited, tiled] = ["megatron-core", "megatron-core-tp-overlap"].map(|stack| plan(GRIDS[0], stack));
+    let ops = block_ops(&tiled, Pass::Forward);
     let messages = ops.iter().filter(|op| matches!(op.work, Work::Collective { axis: Axis::Tensor, .. }));
     assert_eq!(messages.count(), 2 * 2 * (4 - 1));
     let rows = |ops: &[Op]| -> Vec<usize> {
@@ -344,18 +344,18 @@ fn pieces_move_the_same_beside_smaller_products() {
     };
     assert_eq!(rows(&ops), [16 * 512 / 4; 16]);
     for pass in [Pass::Forward, Pass::Backward] {
-        let [found, expected] = [&pieces, &whole].map(|plan| received(plan, &block_ops(plan, pass))[1]);
-        assert_near(found, expected, "pieces");
+        let [found, expected] = [&tiled, &waited].map(|plan| received(plan, &block_ops(plan, pass))[1]);
+        assert_close(found, expected, "tiled");
     }
     for grid in [GRIDS[0], GRIDS[2], GRIDS[3]] {
-        let [waited, beside] =
+        let [waited, overlapped] =
             ["megatron-core", "megatron-core-tp-overlap"].map(|stack| time(&plan(grid, stack)));
-        assert!(beside < waited, "{grid:?}: {beside} beside, {waited} waited for");
+        assert!(overlapped < waited, "{grid:?}: {overlapped} overlapped, {waited} waited for");
     }
 }
 
 #[test]
-fn what_no_grid_can_be_is_refused() {
+fn impossible_grids_are_refused() {
     let check = |draft: &Draft, message: &str| {
         let error = draft.try_plan().unwrap_err().to_string();
         assert!(error.contains(message), "{error}\nlacks {message}");
@@ -388,13 +388,13 @@ fn what_no_grid_can_be_is_refused() {
         &Draft { context: [2, 1], ..square.clone() },
         "`mesh.context` is 2; tensor scheme `2d` leaves sequences whole: it must be 1",
     );
-    let pieces = Draft { stack: "megatron-core-tp-overlap", sequence_parallel: true, ..of("1d", 4, 1) };
+    let tiled = Draft { stack: "megatron-core-tp-overlap", sequence_parallel: true, ..of("1d", 4, 1) };
     check(
-        &Draft { precision: Precision::Int8, ..pieces.clone() },
+        &Draft { precision: Precision::Int8, ..tiled.clone() },
         "stack.overlap_tensor_pieces computes in 16 bits or more",
     );
     check(
-        &Draft { mesh: [4, 2, 1], schedule: "zb-h1", ..pieces },
+        &Draft { mesh: [4, 2, 1], schedule: "zb-h1", ..tiled },
         "stack.overlap_tensor_pieces needs a schedule that runs backward as a whole",
     );
     let mut few_keys = of_model("llama-2-7b");

@@ -1,4 +1,4 @@
-//! What each axis of the mesh sends, counted in lowered programs and held against the published volumes.
+//! The traffic of each axis of the mesh, counted in lowered programs, against the published volumes.
 //!
 //! s sequence, b microbatch, h hidden width, V padded vocabulary, t tensor ranks, e = 2 bytes of an activation or
 //! weight, g bytes of a gradient. A collective counts with its whole tensor.
@@ -12,15 +12,15 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Recompute;
 use trainwright_spec::program::{Axis, Channel, Op, Pass, Program, RankProgram, Work};
 
-/// Counts and bytes of what a list of ops sends: how many of which size.
+/// Counts and bytes of the transfers in a list of ops.
 type Volumes = BTreeMap<(&'static str, u64), usize>;
 
 /// The collectives over `axis` among `ops`.
 fn collectives<'a>(ops: impl Iterator<Item = &'a Op>, axis: Axis) -> Volumes {
     let mut volumes = Volumes::new();
     for op in ops {
-        if let Work::Collective { kind, axis: own, bytes } = op.work
-            && own == axis
+        if let Work::Collective { kind, axis: of_axis, bytes } = op.work
+            && of_axis == axis
         {
             assert_eq!(bytes.get().fract(), 0.0, "whole bytes");
             *volumes.entry((kind.name(), bytes.get() as u64)).or_default() += 1;
@@ -34,7 +34,7 @@ fn step<'a>(program: &'a Program, rank: &'a RankProgram) -> impl Iterator<Item =
     rank.calls.iter().flat_map(|call| &program.segments[call.segment].ops)
 }
 
-/// What is expected, written as (kind, bytes, count).
+/// The expectation, written as (kind, bytes, count).
 fn expected(list: &[(CollectiveKind, u64, usize)]) -> Volumes {
     list.iter().filter(|(.., count)| *count > 0).map(|(kind, bytes, n)| ((kind.name(), *bytes), *n)).collect()
 }
@@ -142,9 +142,9 @@ fn the_ends_reduce_the_embedding_and_the_loss() {
 /// parts, 3 h + 4 h, over t; two norms of 2 h and the biases of the row parts whole; embeddings (V/t + S) h at the
 /// first end, the final norm and a copy of the tied embedding at the last.
 fn gpt_parameters(blocks: u64, h: u64, vocabulary: u64, positions: u64, t: u64) -> [u64; 3] {
-    let own = blocks * ((12 * h * h + 7 * h) / t + 6 * h);
+    let blocks_share = blocks * ((12 * h * h + 7 * h) / t + 6 * h);
     let token = vocabulary / t * h;
-    [own + token + positions * h, own, own + token + 2 * h]
+    [blocks_share + token + positions * h, blocks_share, blocks_share + token + 2 * h]
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn the_ends_of_a_pipeline_sum_the_tied_embeddings_gradient() {
 }
 
 #[test]
-fn sequence_parallel_ranks_sum_the_gradients_of_what_they_hold_whole() {
+fn sequence_parallel_ranks_sum_the_gradients_of_replicated_weights() {
     // Per block two norms of 2 h and two biases of h, in the gradients' 4 bytes; nothing without sequence parallelism.
     let check = |sequence_parallel, list: &[(CollectiveKind, u64, usize)]| {
         let draft = Draft { blocks: 6, sequence_parallel, ..Draft::of("gpt2-large", [2, 3, 1]) };

@@ -61,7 +61,7 @@ pub struct ValidateArguments {
     /// Make attention's gradients as `run --deterministic` does
     #[arg(long)]
     pub deterministic: bool,
-    /// Measure the machine and run the plan so many times in turn, for machines that others use
+    /// Measure the machine and run the plan this number of times in turn, for machines that others use
     #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_negative_numbers = true)]
     pub rounds: usize,
     /// Write a page with tables, pictures and both timelines of one plan

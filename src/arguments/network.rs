@@ -48,25 +48,25 @@ pub struct NetworkArguments {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
-    /// Who takes part.
+    /// The group.
     #[command(flatten)]
     pub group: GroupArguments,
-    /// What is not left to NCCL.
+    /// Choices taken from NCCL.
     #[command(flatten)]
     pub forced: ForcedArguments,
 }
 
-/// Who takes part in a collective.
+/// The ranks of a collective.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The group [default: that of the log, all GPUs without one]")]
 pub struct GroupArguments {
-    /// So many GPUs, node by node
+    /// Number of GPUs, node by node
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub gpus: Option<usize>,
-    /// So many nodes
+    /// Number of nodes
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub nodes: Option<usize>,
-    /// So many GPUs of each node [default: all]
+    /// Number of GPUs of each node [default: all]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub ranks_per_node: Option<usize>,
     /// These GPUs, counted through all nodes: `0,8,16`
@@ -75,13 +75,13 @@ pub struct GroupArguments {
 }
 
 impl GroupArguments {
-    /// Whether nothing is said.
+    /// Whether no argument was given.
     pub fn is_empty(&self) -> bool {
         self.gpus.is_none() && self.nodes.is_none() && self.ranks_per_node.is_none() && self.ranks.is_none()
     }
 }
 
-/// What NCCL is forced to.
+/// Choices that NCCL is forced to.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Instead of what NCCL would choose")]
 pub struct ForcedArguments {
@@ -91,13 +91,13 @@ pub struct ForcedArguments {
     /// The algorithm step by step even where NCCL has one of that name
     #[arg(long, requires = "algorithm", conflicts_with_all = ["protocol", "channels"])]
     pub by_steps: bool,
-    /// By steps, with as many such groups at once as fill the cluster
+    /// By steps, with groups of this shape on the whole cluster at once
     #[arg(long, requires = "algorithm", conflicts_with_all = ["protocol", "channels", "ranks"])]
     pub side_by_side: bool,
     /// This protocol
     #[arg(long, value_parser = one_of(&Protocol::ALL, Protocol::name), conflicts_with = "profile")]
     pub protocol: Option<Protocol>,
-    /// So many channels
+    /// Number of channels
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, conflicts_with = "profile")]
     pub channels: Option<usize>,
     /// This version of NCCL, whose constants make its choice [default: that of the cluster, or the newest]
@@ -106,7 +106,7 @@ pub struct ForcedArguments {
 }
 
 impl ForcedArguments {
-    /// What of NCCL's choice is made.
+    /// The forced choices.
     pub fn choice(&self) -> Forced {
         Forced { algorithm: self.algorithm, protocol: self.protocol, channels: self.channels }
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in ["", "8..", "..8", "0", "-1", "1KB", "1.3", "2000T", "8G..8", "x", "1,,2", "nan"] {
             assert!(sizes(text).is_err(), "{text}");
         }

@@ -20,7 +20,7 @@ pub struct TraceArguments {
     /// The GPU, as CUDA numbers them, where an export of Nsight Systems has several
     #[arg(long, value_name = "N")]
     pub device: Option<u32>,
-    /// Number format of the products, which Nsight Systems does not tell
+    /// Number format of the products, which Nsight Systems does not record
     #[arg(long, value_parser = one_of(&Precision::ALL, Precision::name))]
     pub precision: Option<Precision>,
 }
@@ -28,7 +28,7 @@ pub struct TraceArguments {
 /// Arguments of `profile`.
 #[derive(Debug, Args)]
 pub struct ProfileArguments {
-    /// What was measured.
+    /// The measured step.
     #[command(flatten)]
     pub measured: TraceArguments,
     /// The name of the GPU that was traced, as in the cluster that it is for (see `show gpus`)
@@ -51,7 +51,7 @@ pub struct ReplayArguments {
     /// A plan on whose cluster they run
     #[arg(long, value_name = "FILE")]
     pub plan: Option<String>,
-    /// The ranks of each group, JSON: {"0": [0, 1], …} [default: groups.json beside the traces]
+    /// The ranks of each group, JSON: {"0": [0, 1], …} [default: groups.json in the traces' folder]
     #[arg(long, value_name = "FILE")]
     pub groups: Option<String>,
     /// Measured times: of the network, as `network --write-profile` writes them; may be repeated
@@ -76,7 +76,7 @@ pub struct StragglersArguments {
     /// Jitter of collectives and messages
     #[arg(long, value_name = "SIGMA", default_value = "0", value_parser = sigma)]
     pub network_jitter: f64,
-    /// Jitter of whole GPUs, in each step anew
+    /// Jitter of GPUs, drawn for each step
     #[arg(long, value_name = "SIGMA", default_value = "0", value_parser = sigma)]
     pub gpu_jitter: f64,
     /// A part of all GPUs that takes longer, others in each step: 0.005x1.1 makes one in 200 10 % slower

@@ -11,7 +11,7 @@ use trainwright_whatif::input::amount;
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct CompareArguments {
-    /// What was measured.
+    /// The measured step.
     #[command(flatten)]
     pub measured: TraceArguments,
     /// The plan that ran, as TOML

@@ -14,7 +14,7 @@ pub struct ExportArguments {
     /// The tool that reads it (see `show exporters`)
     #[arg(long, value_parser = exporters())]
     pub to: String,
-    /// Write it to this file, and what else belongs to it beside it; `-` is standard output
+    /// Write it to this file, and further files of the tool to the same folder; `-` is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     pub out: String,
 }

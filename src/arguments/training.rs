@@ -50,8 +50,8 @@ pub struct RunArguments {
     /// very slow and shows whether a plan does on GPUs what it does on cores
     #[arg(long, default_value = "cpu", value_parser = one_of(&DEVICES, |kind| kind.name))]
     pub device: DeviceKind,
-    /// Whether GPUs are told steps that repeat by one call, as a CUDA graph, where that can be: with a GPU for each rank and
-    /// nothing in a step that goes through the host
+    /// Whether GPUs run repeatable steps as one CUDA graph, where possible: with a GPU for each rank and nothing in a step
+    /// that goes through the host
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub graph: Switch,
     /// Whose kernels do attention on GPUs: ours, or cuDNN's fused ones for what they can do of a plan in bf16 [default: cuDNN's

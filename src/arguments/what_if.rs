@@ -13,10 +13,10 @@ use trainwright_whatif::input::{INPUTS, amount};
 #[command(mut_arg("seq", |arg| arg.required(false).required_unless_present("plan")))]
 #[command(mut_arg("global_batch", |arg| arg.required(false).required_unless_present("plan")))]
 pub struct WhatIfArguments {
-    /// What is asked
+    /// The question
     #[arg(value_enum, default_value = "sweep", value_name = "QUESTION")]
     pub asked: Asked,
-    /// What is planned at each point.
+    /// The question at each point.
     #[command(flatten)]
     pub question: Option<QuestionArguments>,
     /// Simulate this plan at each point, with the choices that it has, instead of planning anew
@@ -72,7 +72,7 @@ pub struct WhatIfArguments {
     pub pins: PinArguments,
 }
 
-/// What is asked.
+/// The questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Asked {
     /// All combinations of what is varied

@@ -1,7 +1,7 @@
 //! `calibrate`: measures this machine.
 
 use crate::arguments::CalibrateArguments;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::progress::Bar;
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
@@ -21,10 +21,10 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     let plans = arguments.plan.iter().map(|path| inputs::plan(path, &[], None));
     let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
     let folder = Path::new(&arguments.out);
-    // Nobody wants to hear after a minute that there is no room for the answer.
+    // Before the measurement, which takes a minute: is there room for the answer?
     if folder.exists() && !folder.is_dir() {
-        let allowed = "a folder, or the name of a new one".into();
-        return Err(CliError::Argument { argument: "--out".into(), value: arguments.out.clone(), allowed });
+        let allowed = "a folder, or the name of a new one";
+        return Err(refuse("--out", &arguments.out, allowed));
     }
     if arguments.device != DEVICES[0] {
         return super::on_device::calibrate(&plans, arguments);
@@ -33,15 +33,15 @@ pub fn run(arguments: &CalibrateArguments) -> Result<Outcome, CliError> {
     let mut all = Vec::new();
     for ranks in numbers_of_ranks() {
         let suits = |plan: &&Plan| threads(plan.mesh.ranks()) == threads(ranks);
-        let own: Vec<Plan> = plans.iter().filter(suits).cloned().collect();
-        let measuring = Measuring { ranks, over: Over::Threads, grid: Grid::Machine, plans: &own };
+        let suitable: Vec<Plan> = plans.iter().filter(suits).cloned().collect();
+        let measuring = Measuring { ranks, over: Over::Threads, grid: Grid::Machine, plans: &suitable };
         all.push(calibrate(measuring, &mut |done, of| bar.runs(done, of))?);
         let last = all.last().expect("it was just added");
-        bar.above(|| output::print(&said(last)))?;
+        bar.above(|| output::print(&summary(last)))?;
     }
     drop(bar);
     remark_refused(all.iter().flat_map(|one| &one.refused));
-    // Everything at the end: whoever interrupts this before leaves nothing behind.
+    // All files at the end: an interrupted calibration leaves none.
     make(folder, arguments)?;
     let mut table = String::new();
     for measured in &all {
@@ -73,12 +73,12 @@ pub fn make(folder: &Path, arguments: &CalibrateArguments) -> Result<(), CliErro
     })
 }
 
-/// The cluster of ranks of so many threads in a profile's folder.
+/// The cluster file in a profile's folder, for ranks of `threads` threads.
 pub fn cluster_file(threads: usize) -> String {
     format!("threads-{threads}.toml")
 }
 
-/// The threads that each of so many ranks has on this machine.
+/// The threads of each of `ranks` ranks on this machine.
 pub fn threads(ranks: usize) -> usize {
     (cores() / ranks).max(1)
 }
@@ -110,7 +110,7 @@ fn without_ops(measured: &Calibrated) -> String {
     cluster.write()
 }
 
-fn said(measured: &Calibrated) -> String {
+fn summary(measured: &Calibrated) -> String {
     let node = &measured.cluster.node;
     let steps = node.cores.as_ref().map(|cores| &cores.steps).expect("a calibrated node has cores");
     let latency = steps.copies[0].time;
@@ -126,5 +126,5 @@ fn said(measured: &Calibrated) -> String {
 
 pub fn write(folder: &Path, name: &str, text: &str) -> Result<(), CliError> {
     let path = folder.join(name).display().to_string();
-    output::write("--out", &path, |out| out.write_all(text.as_bytes()))
+    output::save("--out", &path, text)
 }

@@ -10,7 +10,7 @@ use trainwright_sim::replay::traced_cost;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Op, RankProgram};
 
-/// Up to so many ranks each has a file of its own: a replay needs all of them.
+/// Up to this number every rank has its own file: a replay needs all of them.
 const MOST_FILES: usize = 256;
 
 /// Writes `trainwright.RANK.et` for each rank and `groups.json`, the ranks of each group that collectives name.
@@ -30,5 +30,5 @@ pub fn write(folder: &str, plan: &Plan) -> Result<(), CliError> {
             std::io::Write::flush(&mut out)
         })?;
     }
-    output::write("--chakra", &path("groups.json".into()), |out| out.write_all(groups(&program).as_bytes()))
+    output::save("--chakra", &path("groups.json".into()), groups(&program))
 }

@@ -1,7 +1,7 @@
-//! `compare`: a measured step beside its forecast, by kind of op.
+//! `compare`: a measured step and its forecast, by kind of op.
 
 use crate::arguments::CompareArguments;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::render::compare::{Comparison, page};
 use crate::render::report;
 use crate::{inputs, output};
@@ -16,20 +16,12 @@ use trainwright_sim::{forecast, time_by_kind};
 pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--report", &arguments.report)], false)?;
     if arguments.measured.trace == "-" && arguments.plan == "-" {
-        return Err(CliError::Argument {
-            argument: "--plan".into(),
-            value: "-".into(),
-            allowed: "standard input is the trace: name a file".into(),
-        });
+        return Err(refuse("--plan", "-", "standard input is the trace: name a file"));
     }
     let plan = inputs::plan(&arguments.plan, &[], None)?;
     let ranks = plan.mesh.ranks();
     if arguments.rank >= ranks {
-        return Err(CliError::Argument {
-            argument: "--rank".into(),
-            value: arguments.rank.to_string(),
-            allowed: format!("the plan has ranks 0 to {}", ranks - 1),
-        });
+        return Err(refuse("--rank", arguments.rank, format!("the plan has ranks 0 to {}", ranks - 1)));
     }
     let measured = inputs::trace::measured(&arguments.measured)?;
     let costs = ClusterCosts::new(&plan.cluster);
@@ -38,7 +30,7 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
     let pipeline_rank = plan.mesh.coordinates(arguments.rank).pipeline;
     // All ranks of a stage do the same.
     let like = program.ranks.iter().position(|rank| rank.pipeline_rank == pipeline_rank);
-    let like = like.expect("every stage has a rank that speaks for it");
+    let like = like.expect("every stage has a simulated rank");
     let comparison = Comparison {
         plan: &plan,
         rank: arguments.rank,
@@ -47,9 +39,8 @@ pub fn run(arguments: &CompareArguments) -> Result<Outcome, CliError> {
         forecast: time_by_kind(&program, like, &costs),
     };
     // The file first, so that a reader who closes standard output early does not lose it.
-    let written = arguments.report.as_deref().map_or(Ok(()), |path| {
-        let text = report::compared(&comparison, &forecast, &timeline);
-        output::write("--report", path, |out| out.write_all(text.as_bytes()))
+    let written = output::save_given("--report", &arguments.report, || {
+        report::compared(&comparison, &forecast, &timeline)
     });
     if !alone {
         output::print(&page(&comparison))?;

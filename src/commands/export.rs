@@ -15,7 +15,7 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
     let exporter = exporter(&arguments.to).map_err(|error| CliError::of_input(Some("--to"), error))?;
     let exported = export(&plan, exporter);
     for unsaid in &exported.unsaid {
-        output::remark(&format!("not said: {unsaid}"));
+        output::remark(&format!("not expressible: {unsaid}"));
     }
     for (index, file) in exported.files.iter().enumerate() {
         match (index, arguments.out.as_str()) {
@@ -25,9 +25,9 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
                 output::remark(&format!("not written: {}, which needs `--out` with a file", file.name))
             }
             (_, path) => {
-                let beside = Path::new(path).with_file_name(&file.name);
-                write(&beside.to_string_lossy(), file)?;
-                output::remark(&format!("written beside it: {}", beside.display()));
+                let sibling = Path::new(path).with_file_name(&file.name);
+                write(&sibling.to_string_lossy(), file)?;
+                output::remark(&format!("also written: {}", sibling.display()));
             }
         }
     }
@@ -35,5 +35,5 @@ pub fn run(arguments: &ExportArguments) -> Result<Outcome, CliError> {
 }
 
 fn write(path: &str, file: &ExportedFile) -> Result<(), CliError> {
-    output::write("--out", path, |out| out.write_all(file.text.as_bytes()))
+    output::save("--out", path, &file.text)
 }

@@ -1,7 +1,7 @@
 //! `fit`: a calibration from measured runs, and how it does on sources that it has not seen.
 
 use crate::arguments::FitArguments;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::render::fit as page;
 use crate::{inputs, output};
 use rayon::prelude::*;
@@ -21,16 +21,11 @@ pub fn run(arguments: &FitArguments) -> Result<Outcome, CliError> {
     let runs: Vec<Run> = table.runs().flatten().filter(wanted).collect();
     let cases: Vec<Case> = runs.par_iter().filter_map(Case::of).collect();
     if cases.is_empty() {
-        return Err(CliError::Argument {
-            argument: "measurements".into(),
-            value: arguments.measurements.clone(),
-            allowed: format!("it has no run of quality {} with a step time and a plan", arguments.quality),
-        });
+        let allowed = format!("it has no run of quality {} with a step time and a plan", arguments.quality);
+        return Err(refuse("measurements", &arguments.measurements, allowed));
     }
     let fit = fit(&cases, format!("fit of {} runs of {}", cases.len(), arguments.measurements));
-    if let Some(path) = &arguments.out {
-        output::write("--out", path, |out| out.write_all(fit.calibration.to_toml().as_bytes()))?;
-    }
+    output::save_given("--out", &arguments.out, || fit.calibration.to_toml())?;
     if !alone {
         output::print(&page::page(&fit))?;
     }

@@ -1,4 +1,4 @@
-//! `goodput`: what failures and checkpoints leave of a plan's speed.
+//! `goodput`: a plan's speed with failures and checkpoints.
 
 use crate::arguments::GoodputArguments;
 use crate::error::{CliError, Outcome};

@@ -1,4 +1,4 @@
-//! `import`: a plan out of what another tool reads.
+//! `import`: a plan from another tool's configuration.
 
 use crate::arguments::ImportArguments;
 use crate::error::{CliError, Outcome};
@@ -28,6 +28,6 @@ pub fn run(arguments: &ImportArguments) -> Result<Outcome, CliError> {
         output::remark(&format!("not read: {}", imported.unread.join(", ")));
     }
     let text = imported.plan.to_toml();
-    output::write("--out", &arguments.out, |out| out.write_all(text.as_bytes()))?;
+    output::save("--out", &arguments.out, text)?;
     Ok(Outcome::Done)
 }

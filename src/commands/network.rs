@@ -3,7 +3,7 @@
 mod by_steps;
 
 use crate::arguments::NetworkArguments;
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::inputs::network::{self as inputs, Measured, Question, Sweep};
 use crate::output;
 use crate::render::{json, network as page};
@@ -48,7 +48,7 @@ pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
     {
         let groups: Vec<String> = tables.iter().map(Table::title).collect();
         let allowed = format!("the log has several sweeps ({}): choose one", groups.join("; "));
-        return Err(CliError::Argument { argument: (*argument).into(), value: path.clone(), allowed });
+        return Err(refuse(argument, path, allowed));
     }
     // The files first, so that a reader who closes standard output early does not lose them.
     let written = write_files(arguments, &tables, profile.as_ref());
@@ -65,7 +65,7 @@ pub fn run(arguments: &NetworkArguments) -> Result<Outcome, CliError> {
     Ok(Outcome::Done)
 }
 
-/// The forecast of a sweep beside what was measured.
+/// The forecast of a sweep and its measurements.
 fn table<'a>(
     cluster: &'a Cluster,
     sweep: &'a Sweep,
@@ -92,8 +92,8 @@ fn table<'a>(
     Ok(Table { cluster, sweep, rows, by_steps: None })
 }
 
-/// The median of what was measured of a size, and the forecast of just that: by the NCCL that is stated, if that can do
-/// what is asked, with what the method of measuring adds.
+/// The median measurement of a size, and its forecast: with the stated version of NCCL, plus the overhead of the measuring
+/// method. `None` if nothing was measured, or if that NCCL cannot do the forced choice.
 fn compared(
     sweep: &Sweep,
     placement: &Placement,
@@ -108,7 +108,7 @@ fn compared(
     Some(Comparison { measured: time, forecast: forecast(&placement)? + measured.method.adds(&call) })
 }
 
-/// What was asked for cannot be done; this can.
+/// The forced choice is impossible: lists the possible ones.
 fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placement) -> CliError {
     let does = |algorithm, protocol: &Protocol| {
         let only = Forced { algorithm: Some(algorithm), protocol: Some(*protocol), channels: None };
@@ -138,10 +138,10 @@ fn cannot(forced: &Forced, sweep: &Sweep, cluster: &Cluster, placement: &Placeme
             ("--protocol", protocol.map_or_else(String::new, |protocol| protocol.to_string()))
         }
     };
-    CliError::Argument { argument: argument.into(), value, allowed }
+    refuse(argument, value, allowed)
 }
 
-/// Which version of NCCL is the first to know an algorithm that the cluster's does not; none if its own does.
+/// The first version of NCCL with the algorithm. `None` if the cluster's version has it.
 fn newer(algorithm: &str, cluster: &Cluster) -> Option<String> {
     let algorithm = ALGORITHMS.iter().find(|known| known.name() == algorithm)?;
     if algorithm.is_in(cluster.nccl.constants()) {
@@ -158,19 +158,12 @@ fn write_files(
     profile: Option<&NetworkProfile>,
 ) -> Result<(), CliError> {
     if let (Some(path), Some(profile)) = (&arguments.write_profile, profile) {
-        output::write("--write-profile", path, |out| out.write_all(profile.to_toml().as_bytes()))?;
+        output::save("--write-profile", path, profile.to_toml())?;
     }
     let [table] = tables else { return Ok(()) };
-    if let Some(path) = &arguments.svg {
-        output::write("--svg", path, |out| out.write_all(svg(&plot(table)).as_bytes()))?;
-    }
-    if let Some(path) = &arguments.png {
-        output::write("--png", path, |out| out.write_all(&png(&plot(table))))?;
-    }
-    if let Some(path) = &arguments.write_log {
-        output::write("--write-log", path, |out| out.write_all(log(table).as_bytes()))?;
-    }
-    Ok(())
+    output::save_given("--svg", &arguments.svg, || svg(&plot(table)))?;
+    output::save_given("--png", &arguments.png, || png(&plot(table)))?;
+    output::save_given("--write-log", &arguments.write_log, || log(table))
 }
 
 fn plot(table: &Table) -> SweepPlot {
@@ -203,7 +196,7 @@ fn log(table: &Table) -> String {
     })
 }
 
-/// What the log measured, for `--profile`.
+/// The log's measurements as a profile, for `--profile`.
 fn profile(question: &Question, arguments: &NetworkArguments) -> Result<NetworkProfile, CliError> {
     let first = question.sweeps.iter().find_map(|sweep| sweep.measured.first());
     let sweeps = question.sweeps.iter().filter_map(|sweep| {
@@ -226,7 +219,7 @@ fn profile(question: &Question, arguments: &NetworkArguments) -> Result<NetworkP
         source: first.map_or_else(String::new, |measured| measured.source.clone()),
         sweeps: sweeps.collect(),
     };
-    // What is written can be read: a log may have times that no profile may have.
+    // A written profile must be readable: a log may have times that no profile may have.
     let origin = arguments.log.as_deref().unwrap_or_default();
     match question.cluster.clone().with_profile(profile.clone(), origin) {
         Ok(_) => Ok(profile),

@@ -1,5 +1,5 @@
-//! `calibrate` and `validate` where ranks do not compute on the cores: the plan's cluster says what the device is, runs say
-//! what its ops take.
+//! `calibrate` and `validate` for ranks that do not compute on the cores: the plan's cluster names the device, runs measure its
+//! ops.
 
 use super::calibrate::{TABLE, make, remark_refused, write};
 use crate::arguments::{CalibrateArguments, ValidateArguments};
@@ -50,7 +50,7 @@ pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outco
     }
     drop(bar);
     remark_refused(refused.iter());
-    // Everything at the end: what ends before this leaves nothing behind.
+    // All files at the end: a run that ends early leaves none.
     let folder = Path::new(&arguments.out);
     make(folder, arguments)?;
     write(folder, TABLE, &table)?;
@@ -64,13 +64,13 @@ pub fn calibrate(plans: &[Plan], arguments: &CalibrateArguments) -> Result<Outco
         "{}: {} kernels and {rows} ops on {gpu}\n{}",
         folder.display(),
         machine.kernels.kernels.len(),
-        said(&machine)
+        summary(&machine)
     ))?;
     Ok(Outcome::Done)
 }
 
-/// What people look at first.
-fn said(machine: &MeasuredGpus) -> String {
+/// The most important figures.
+fn summary(machine: &MeasuredGpus) -> String {
     let mut text = String::new();
     for kind in LinkKind::ALL {
         let of_kind = machine.links.iter().filter(|link| link.kind == kind);
@@ -107,7 +107,7 @@ fn links(links: &[Link], gpu: &str, [date, versions]: [&str; 2]) -> String {
     String::from_utf8(writer.into_inner().expect("a vector takes every row")).expect("cells are text")
 }
 
-/// A plan's forecast with the device's times beside what the plan does on it.
+/// A plan's forecast with the device's times, and its measured steps on the device.
 ///
 /// # Errors
 /// A device that cannot be used, a plan that it does not run, a rank that stops, and a table that cannot be read.
@@ -134,7 +134,7 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
     let measured = ran.timeline;
     let times: Vec<Seconds> = times.collect();
     let mut compared = Comparison::new(&expected, std::slice::from_ref(&measured), &times);
-    // What ranks keep count of has not what goes beside tensors.
+    // The ranks' own counts lack memory outside tensors.
     let memory = ran.device_memory.into_iter().max_by_key(|memory| memory.peak);
     if let Some(memory) = memory {
         compared.peak_memory.measured = Bytes::new(memory.peak as f64);
@@ -143,14 +143,14 @@ pub fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Validated,
     Ok(Validated { name: String::new(), plan, compared, expected, measured, on_device })
 }
 
-/// Steps before those that are measured: after as many the GPU is told them by a graph, or by none at all.
+/// Warm-up steps: after these a graph is captured, or never.
 const WARM_UP: usize = 5;
 
-/// The plan as it trains: no step waits for times of its ops but the last one, which comes behind those that are measured.
+/// The plan as it trains: only the last step, after the measured ones, waits for the times of its ops.
 fn run(arguments: &ValidateArguments, plan: &Plan) -> Result<Ran, CliError> {
     let settings = Settings {
         steps: WARM_UP + arguments.steps + 1,
-        // What is learned does not matter here, and so cannot end in numbers that are none.
+        // What the weights become does not matter; at a rate of zero they cannot grow to NaN.
         learning_rate: LearningRate { peak: 0.0, warmup: 0 },
         threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         records: Records::LastStep,

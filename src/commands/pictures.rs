@@ -8,7 +8,7 @@ use trainwright_pictures::picture::{png, svg};
 use trainwright_spec::plan::Plan;
 use trainwright_timeline::timeline::Timeline;
 
-/// The files that are asked for, by argument.
+/// The requested files, by argument.
 pub fn files(arguments: &PictureArguments) -> [(&'static str, &Option<String>); 3] {
     [("--picture", &arguments.picture), ("--svg", &arguments.svg), ("--png", &arguments.png)]
 }
@@ -31,7 +31,7 @@ pub fn write(arguments: &PictureArguments, plan: &Plan, timeline: &Timeline) -> 
             _ => argument == "--png",
         };
         let picture = if bitmap { png(timeline, &title) } else { svg(timeline, &title).into_bytes() };
-        output::write(argument, path, |out| out.write_all(&picture))?;
+        output::save(argument, path, picture)?;
     }
     Ok(())
 }

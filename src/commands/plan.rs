@@ -29,10 +29,7 @@ pub fn run(arguments: &PlanArguments) -> Result<Outcome, CliError> {
         Verdict::Found(mut found) => {
             found.ranked.truncate(arguments.top);
             // The file first, so that a reader who closes standard output early does not lose it.
-            let written = arguments.out.as_deref().map_or(Ok(()), |path| {
-                let text = found.ranked[0].plan.to_toml();
-                output::write("--out", path, |out| out.write_all(text.as_bytes()))
-            });
+            let written = output::save_given("--out", &arguments.out, || found.ranked[0].plan.to_toml());
             let written = written.and_then(|()| write_pictures(arguments, &question, &found));
             if !alone {
                 output::print(&answer(&question, &found, arguments)?)?;
@@ -79,9 +76,7 @@ fn write_pictures(arguments: &PlanArguments, question: &Question, found: &Found)
     let best = &found.ranked[0].plan;
     let (_, timeline) = forecast(best, &ClusterCosts::new(&best.cluster))?;
     pictures::write(&arguments.pictures, best, &timeline)?;
-    let Some(path) = &arguments.report else { return Ok(()) };
-    let page = report::planned(question, found, &timeline);
-    output::write("--report", path, |out| out.write_all(page.as_bytes()))
+    output::save_given("--report", &arguments.report, || report::planned(question, found, &timeline))
 }
 
 fn answer(question: &Question, found: &Found, arguments: &PlanArguments) -> Result<String, CliError> {

@@ -2,7 +2,7 @@
 
 use crate::arguments::PredictArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::{run_errors as page, scoreboard};
+use crate::render::{json, run_errors as page, scoreboard};
 use crate::{inputs, output};
 use trainwright_evidence::forecasts::forecasts;
 use trainwright_evidence::runs::{NoPlan, Run};
@@ -12,7 +12,7 @@ use trainwright_spec::calibration::Calibration;
 /// Runs the command.
 ///
 /// # Errors
-/// A table that cannot be read or written. What is wrong with a row is said in that row.
+/// A table that cannot be read or written. The fault of a row is in that row of the output.
 pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
     let alone = output::stdout_is_taken(&[("--out", &arguments.out)], arguments.json)?;
     let table = inputs::table(&arguments.cases)?;
@@ -28,7 +28,7 @@ pub fn run(arguments: &PredictArguments) -> Result<Outcome, CliError> {
         write_scoreboard(folder, &rows, &summary, &calibration)?;
     }
     if arguments.json {
-        output::print(&page::json(&summary))?;
+        output::print(&json::print(&summary))?;
     } else if !alone {
         output::print(&page::summary(&summary))?;
     }
@@ -50,8 +50,8 @@ fn write_scoreboard(
     let page = ("page.md", scoreboard::page(rows, summary, calibration));
     for (name, content) in std::iter::once(page).chain(scoreboard::pictures(rows)) {
         let path = format!("{}/{name}", folder.trim_end_matches('/'));
-        output::write("--scoreboard", &path, |out| out.write_all(content.as_bytes()))?;
+        output::save("--scoreboard", &path, content)?;
     }
     let path = format!("{}/forecasts.csv", folder.trim_end_matches('/'));
-    output::write("--scoreboard", &path, |out| out.write_all(scoreboard::forecasts(rows).as_bytes()))
+    output::save("--scoreboard", &path, scoreboard::forecasts(rows))
 }

@@ -1,8 +1,9 @@
-//! `replay`: what Chakra execution traces say, on a cluster.
+//! `replay`: Chakra execution traces on a cluster.
 
 use crate::arguments::ReplayArguments;
 use crate::error::{CliError, Outcome};
-use crate::render::replay::{json, page};
+use crate::render::json;
+use crate::render::replay::page;
 use crate::{inputs, output};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,14 +37,14 @@ pub fn run(arguments: &ReplayArguments) -> Result<Outcome, CliError> {
     }
     let report = Report::new(&timeline);
     if arguments.json {
-        output::print(&json(&report))?;
+        output::print(&json::print(&report))?;
     } else if !alone {
         output::print(&page(&workload, &report, &cluster.name))?;
     }
     Ok(Outcome::Done)
 }
 
-/// The files that are named, and those of the folders that are: what ends in .et.
+/// The named files, and every .et file of the named folders.
 fn files(named: &[String]) -> Result<Vec<String>, CliError> {
     let mut files = Vec::new();
     for path in named {
@@ -52,26 +53,26 @@ fn files(named: &[String]) -> Result<Vec<String>, CliError> {
             continue;
         }
         let failed = |source| CliError::Reading { argument: None, path: path.clone(), source };
-        let mut own = Vec::new();
+        let mut traces = Vec::new();
         for entry in std::fs::read_dir(path).map_err(failed)? {
             let file = entry.map_err(failed)?.path();
             if file.extension().is_some_and(|ending| ending == "et") {
-                own.push(file.to_string_lossy().into_owned());
+                traces.push(file.to_string_lossy().into_owned());
             }
         }
-        if own.is_empty() {
+        if traces.is_empty() {
             let reason = format!("{path}: the folder has no execution traces, files ending in .et");
             return Err(CliError::NoAnswer { reason });
         }
-        own.sort();
-        files.extend(own);
+        traces.sort();
+        files.extend(traces);
     }
     Ok(files)
 }
 
 fn groups(arguments: &ReplayArguments, files: &[String]) -> Result<BTreeMap<String, Vec<usize>>, CliError> {
-    let beside = files.first().map(|file| Path::new(file).with_file_name("groups.json"));
-    let path = match (&arguments.groups, beside) {
+    let default = files.first().map(|file| Path::new(file).with_file_name("groups.json"));
+    let path = match (&arguments.groups, default) {
         (Some(path), _) => path.clone(),
         (None, Some(path)) if path.exists() => path.to_string_lossy().into_owned(),
         _ => return Ok(BTreeMap::new()),

@@ -1,7 +1,7 @@
-//! `completions` and `man`: what a shell and its users want to know of the program.
+//! `completions` and `man`: a shell's completions and the manual page.
 
 use crate::arguments::{Arguments, CompletionsArguments, ManArguments};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
 use crate::output;
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -26,12 +26,9 @@ pub fn man(arguments: &ManArguments) -> Result<Outcome, CliError> {
     command.build();
     if let Some(name) = &arguments.command {
         let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-        let refused = || CliError::Argument {
-            argument: "COMMAND".into(),
-            value: name.clone(),
-            allowed: format!("known are {}", names.join(", ")),
-        };
-        let found = command.get_subcommands().find(|own| own.get_name() == name).ok_or_else(refused)?;
+        let refused = || refuse("COMMAND", name, format!("known are {}", names.join(", ")));
+        let found =
+            command.get_subcommands().find(|command| command.get_name() == name).ok_or_else(refused)?;
         command = found.clone().version(env!("CARGO_PKG_VERSION"));
     }
     let mut page = Vec::new();

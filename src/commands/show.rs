@@ -1,17 +1,14 @@
-//! `show`: what the catalog and the registries have.
+//! `show`: entries of the catalog and of the registries.
 
 use crate::arguments::{List, ShowArguments};
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::render::catalog::{
-    self as lists, choices, context, data, dispatchers, network, optimizers, schedules, tensor, tools,
-};
+use crate::render::catalog::{self as files, Shown, network, registries};
 use trainwright_formats::export::exporter;
 use trainwright_formats::import::importer;
 use trainwright_spec::catalog;
 use trainwright_spec::context::context_scheme;
 use trainwright_spec::data::data_scheme;
-use trainwright_spec::error::SpecError;
 use trainwright_spec::experts::dispatcher;
 use trainwright_spec::optimizer::optimizer;
 use trainwright_spec::schedule::schedule;
@@ -22,63 +19,52 @@ use trainwright_spec::tensor::tensor_scheme;
 /// # Errors
 /// A name that does not exist.
 pub fn run(arguments: &ShowArguments) -> Result<Outcome, CliError> {
+    let (list, entry) = renderers(arguments.list);
     let text = match &arguments.name {
-        None => list(arguments.list),
-        Some(name) => entry(arguments.list, &name.to_lowercase()),
+        None => list(),
+        Some(name) => entry(&name.to_lowercase()),
     };
     output::print(&text.map_err(|error| CliError::of_input(None, error))?)?;
     Ok(Outcome::Done)
 }
 
-fn list(list: List) -> Result<String, SpecError> {
+type ShowList = fn() -> Shown;
+
+/// Shows the entry of a name.
+type ShowEntry = fn(&str) -> Shown;
+
+fn renderers(list: List) -> (ShowList, ShowEntry) {
     match list {
-        List::Models => lists::models(),
-        List::Gpus => lists::gpus(),
-        List::Clusters => lists::clusters(),
-        List::Nodes => lists::nodes(),
-        List::Stacks => lists::stacks(),
-        List::Choices => Ok(choices::list()),
-        List::Schedules => Ok(schedules::list()),
-        List::ContextSchemes => Ok(context::list()),
-        List::DataSchemes => Ok(data::list()),
-        List::TensorSchemes => Ok(tensor::list()),
-        List::Optimizers => Ok(optimizers::list()),
-        List::Dispatchers => Ok(dispatchers::list()),
-        List::Interconnects => network::interconnects(),
-        List::Nics => network::nics(),
-        List::Fabrics => network::fabrics(),
-        List::Collectives => network::collectives(),
-        List::Algorithms => network::algorithms(),
-        List::Nccl => network::nccl(),
-        List::Exporters => Ok(tools::exporters()),
-        List::Importers => Ok(tools::importers()),
-        List::Reliabilities => tools::reliabilities(),
+        List::Models => (files::models, |name| file("model", name)),
+        List::Gpus => (files::gpus, |name| file("gpu", name)),
+        List::Clusters => (files::clusters, |name| file("cluster", name)),
+        List::Nodes => (files::nodes, |name| file("node", name)),
+        List::Stacks => (files::stacks, |name| file("stack", name)),
+        List::Choices => (registries::choices, registries::choice),
+        List::Schedules => (registries::schedules, |name| schedule(name).map(registries::schedule)),
+        List::ContextSchemes => {
+            (registries::context_schemes, |name| context_scheme(name).map(registries::context_scheme))
+        }
+        List::DataSchemes => {
+            (registries::data_schemes, |name| data_scheme(name).map(registries::data_scheme))
+        }
+        List::TensorSchemes => {
+            (registries::tensor_schemes, |name| tensor_scheme(name).map(registries::tensor_scheme))
+        }
+        List::Optimizers => (registries::optimizers, |name| optimizer(name).map(registries::optimizer)),
+        List::Dispatchers => (registries::dispatchers, |name| dispatcher(name).map(registries::dispatcher)),
+        List::Interconnects => (network::interconnects, |name| file("interconnect", name)),
+        List::Nics => (network::nics, |name| file("nic", name)),
+        List::Fabrics => (network::fabrics, network::fabric),
+        List::Collectives => (network::collectives, network::collective),
+        List::Algorithms => (network::algorithms, network::algorithm),
+        List::Nccl => (network::nccl, |name| file("nccl", name)),
+        List::Exporters => (registries::exporters, |name| exporter(name).map(registries::exporter)),
+        List::Importers => (registries::importers, |name| importer(name).map(registries::importer)),
+        List::Reliabilities => (files::reliabilities, |name| file("reliabilities", name)),
     }
 }
 
-fn entry(list: List, name: &str) -> Result<String, SpecError> {
-    let file = |kind| catalog::text(kind, name).map(str::to_string);
-    match list {
-        List::Models => file("model"),
-        List::Gpus => file("gpu"),
-        List::Clusters => file("cluster"),
-        List::Nodes => file("node"),
-        List::Stacks => file("stack"),
-        List::Choices => choices::entry(name),
-        List::Schedules => schedule(name).map(schedules::entry),
-        List::ContextSchemes => context_scheme(name).map(context::entry),
-        List::DataSchemes => data_scheme(name).map(data::entry),
-        List::TensorSchemes => tensor_scheme(name).map(tensor::entry),
-        List::Optimizers => optimizer(name).map(optimizers::entry),
-        List::Dispatchers => dispatcher(name).map(dispatchers::entry),
-        List::Interconnects => file("interconnect"),
-        List::Nics => file("nic"),
-        List::Fabrics => network::fabric_entry(name),
-        List::Collectives => network::collective_entry(name),
-        List::Algorithms => network::algorithm_entry(name),
-        List::Nccl => file("nccl"),
-        List::Exporters => exporter(name).map(tools::exporter_entry),
-        List::Reliabilities => file("reliabilities"),
-        List::Importers => importer(name).map(tools::importer_entry),
-    }
+fn file(kind: &'static str, name: &str) -> Shown {
+    catalog::text(kind, name).map(str::to_string)
 }

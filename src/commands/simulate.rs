@@ -32,12 +32,8 @@ pub fn run(arguments: &SimulateArguments) -> Result<Outcome, CliError> {
     inputs::calibration(&arguments.calibration)?.apply(&mut plan.cluster, &mut plan.stack);
     let (forecast, timeline) = forecast(&plan, &ClusterCosts::new(&plan.cluster))?;
     // The files first, so that a reader who closes standard output early does not lose them.
-    let written = write_files(arguments, &plan, &timeline).and_then(|()| match &arguments.report {
-        Some(path) => {
-            let page = report::simulated(&plan, &forecast, &timeline);
-            output::write("--report", path, |out| out.write_all(page.as_bytes()))
-        }
-        None => Ok(()),
+    let written = write_files(arguments, &plan, &timeline).and_then(|()| {
+        output::save_given("--report", &arguments.report, || report::simulated(&plan, &forecast, &timeline))
     });
     let columns = arguments.width.unwrap_or_else(output::columns);
     if arguments.json {

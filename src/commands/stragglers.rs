@@ -1,4 +1,4 @@
-//! `stragglers`: what slow GPUs and jitter make of a step.
+//! `stragglers`: a step with slow GPUs and jitter.
 
 use crate::arguments::StragglersArguments;
 use crate::error::{CliError, Outcome};
@@ -33,9 +33,7 @@ pub fn run(arguments: &StragglersArguments) -> Result<Outcome, CliError> {
         let watch = |done, total| bar.samples(done, total);
         stragglers(&plan, &noise, sampling, &watch)?
     };
-    if let Some(path) = &arguments.csv {
-        output::write("--csv", path, |out| out.write_all(csv(&found).as_bytes()))?;
-    }
+    output::save_given("--csv", &arguments.csv, || csv(&found))?;
     let answer = Answer { plan: &plan, found: &found, seed: arguments.seed };
     if arguments.json {
         output::print(&json(&answer))?;

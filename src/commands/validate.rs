@@ -1,8 +1,9 @@
-//! `validate`: a plan's forecast for this machine beside what it does.
+//! `validate`: a plan's forecast for this machine and its measured steps.
 
 use super::calibrate::{TABLE, cluster_file, remark_refused, threads};
 use crate::arguments::{TransportChoice, ValidateArguments};
-use crate::error::{CliError, Outcome};
+use crate::error::{CliError, Outcome, refuse};
+use crate::render::json;
 use crate::render::validate::{Validated, line, markdown, page, report, summary};
 use crate::{inputs, output};
 use std::num::NonZeroUsize;
@@ -30,8 +31,8 @@ pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
     let files = [("--report", &arguments.report), ("--markdown", &arguments.markdown)];
     let alone = output::stdout_is_taken(&files, arguments.json)?;
     if let (Some(path), [_, _, ..]) = (&arguments.report, &arguments.plan[..]) {
-        let allowed = "it is of one plan: leave it out, or the other plans".into();
-        return Err(CliError::Argument { argument: "--report".into(), value: path.clone(), allowed });
+        let allowed = "it is of one plan: leave it out, or the other plans";
+        return Err(refuse("--report", path, allowed));
     }
     let plans = arguments.plan.iter().map(|path| {
         let plan = inputs::plan(path, &[], None)?;
@@ -53,20 +54,15 @@ pub fn run(arguments: &ValidateArguments) -> Result<Outcome, CliError> {
         return Ok(Outcome::Done);
     }
     if let (Some(path), [only]) = (&arguments.report, &found[..]) {
-        let page = report(only);
-        output::write("--report", path, |out| out.write_all(page.as_bytes()))?;
+        output::save("--report", path, report(only))?;
     }
-    if let Some(path) = &arguments.markdown {
-        let text = markdown(&found);
-        output::write("--markdown", path, |out| out.write_all(text.as_bytes()))?;
-    }
+    output::save_given("--markdown", &arguments.markdown, || markdown(&found))?;
     if arguments.json {
         let all: Vec<&Comparison> = found.iter().map(|one| &one.compared).collect();
-        let text = match &all[..] {
-            [only] => serde_json::to_string_pretty(only),
-            all => serde_json::to_string_pretty(all),
-        };
-        output::print(&format!("{}\n", text.expect("figures are numbers and text")))?;
+        output::print(&match &all[..] {
+            [only] => json::print(only),
+            all => json::print(&all),
+        })?;
     } else if !alone {
         output::print(&match &found[..] {
             [only] => page(only),
@@ -81,8 +77,8 @@ fn name(path: &str) -> String {
     Path::new(path).file_stem().map_or_else(|| path.into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Measures the machine and the plan in turn, some rounds, and puts the forecast from the medians of the first beside the
-/// second, so that both see what others do on the machine meanwhile. `None` in a process that only takes part.
+/// Measures the machine and the plan in turn, some rounds, so that other load on the machine affects both alike, and compares
+/// the forecast from the medians of the former with the latter. `None` except in the process of rank 0.
 fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validated>, CliError> {
     if arguments.device != DEVICES[0] {
         return super::on_device::validate(arguments, plan).map(Some);
@@ -100,9 +96,9 @@ fn validate(arguments: &ValidateArguments, plan: &Plan) -> Result<Option<Validat
             let of_node = plan.mesh.ranks().div_ceil(plan.cluster.nodes);
             networks.extend(network_work(place, of_node, arguments.emulated)?);
         }
-        if let Some((own_steps, own_times)) = measure(arguments, plan, place.as_ref())? {
-            steps.extend(own_steps);
-            times.extend(own_times);
+        if let Some((round_steps, round_times)) = measure(arguments, plan, place.as_ref())? {
+            steps.extend(round_steps);
+            times.extend(round_times);
         }
     }
     if !leads {
@@ -148,12 +144,12 @@ fn profile(folder: &str, plan: &Plan) -> Result<Cluster, CliError> {
 }
 
 /// Hosts like this machine, joined as the plan's are.
-fn joined(arguments: &ValidateArguments, plan: &Plan, own: Cluster) -> Cluster {
+fn joined(arguments: &ValidateArguments, plan: &Plan, machine: Cluster) -> Cluster {
     if arguments.transport == TransportChoice::Threads {
-        return own;
+        return machine;
     }
     let Cluster { nodes, fabric, .. } = plan.cluster.clone();
-    let mut joined = Cluster { nodes, fabric, ..own };
+    let mut joined = Cluster { nodes, fabric, ..machine };
     joined.node.gpus = plan.cluster.node.gpus.clone();
     joined.node.nics = plan.cluster.node.nics.clone();
     if let Some(cores) = &mut joined.node.cores {
@@ -173,7 +169,7 @@ fn measure(
 ) -> Result<Option<Steps>, CliError> {
     let settings = Settings {
         steps: arguments.steps + WARM_UP,
-        // What is learned does not matter here, and so cannot end in numbers that are none.
+        // What the weights become does not matter; at a rate of zero they cannot grow to NaN.
         learning_rate: LearningRate { peak: 0.0, warmup: 0 },
         threads: match place {
             Some(place) => inputs::launched::threads(place.world)?,

@@ -32,13 +32,13 @@ pub fn run(arguments: &WhatIfArguments) -> Result<Outcome, CliError> {
         ("--report", &arguments.report),
     ];
     let alone = output::stdout_is_taken(&files, false)?;
-    let asked = inputs::sweep(arguments)?;
+    let question = inputs::sweep(arguments)?;
     let page = {
         let bar = Bar::new();
-        answered(arguments, &asked, &|done, total| bar.points(done, total))?
+        answered(arguments, &question, &|done, total| bar.points(done, total))?
     };
     // The files first, so that a reader who closes standard output early does not lose them.
-    let written = write_files(arguments, &asked, &page);
+    let written = write_files(arguments, &question, &page);
     if !alone {
         output::print(&page::page(&page))?;
     }
@@ -49,10 +49,10 @@ pub fn run(arguments: &WhatIfArguments) -> Result<Outcome, CliError> {
 
 fn answered(
     arguments: &WhatIfArguments,
-    asked: &Sweep,
+    question: &Sweep,
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Page, CliError> {
-    let base = &asked.base;
+    let base = &question.base;
     let refuse = |reason: String| CliError::NoAnswer { reason };
     let of = |names: &[&str], answers: Vec<Answer>, headline: Vec<String>| {
         let axes = names.iter().enumerate().map(|(index, name)| axis(name, index, &answers)).collect();
@@ -60,15 +60,15 @@ fn answered(
     };
     Ok(match arguments.asked {
         Asked::Sweep | Asked::Rent => {
-            let answers = sweep(base, &asked.axes, watch).map_err(|reason| CliError::Vary { reason })?;
+            let answers = sweep(base, &question.axes, watch).map_err(|reason| CliError::Vary { reason })?;
             let headline = match arguments.asked {
-                Asked::Rent => page::cheapest(&answers, asked.limit),
+                Asked::Rent => page::cheapest(&answers, question.limit),
                 _ => Vec::new(),
             };
-            Page { base: base.clone(), axes: asked.axes.clone(), answers, headline }
+            Page { base: base.clone(), axes: question.axes.clone(), answers, headline }
         }
         Asked::GpusNeeded => {
-            let limit = asked.limit.ok_or_else(|| refuse("a time is missing".into()))?;
+            let limit = question.limit.ok_or_else(|| refuse("a time is missing".into()))?;
             let found = gpus_needed(base, limit, arguments.up_to, watch);
             let headline = page::fewest(&found, limit);
             of(&["nodes"], found.answers, headline)
@@ -97,7 +97,7 @@ fn answered(
         Asked::ComputeOptimal => {
             let law = ScalingLaw::from_name(&arguments.law)
                 .map_err(|error| CliError::of_input(Some("--law"), error))?;
-            let budget = match (arguments.flops, asked.limit) {
+            let budget = match (arguments.flops, question.limit) {
                 (Some(flops), _) => Budget::Flops(Flops::new(flops)),
                 (None, Some(limit)) => Budget::Time(limit),
                 (None, None) => return Err(refuse("a budget is missing".into())),
@@ -121,24 +121,19 @@ fn axis(name: &str, index: usize, answers: &[Answer]) -> Axis {
     Axis { input: name.into(), values }
 }
 
-fn write_files(arguments: &WhatIfArguments, asked: &Sweep, page: &Page) -> Result<(), CliError> {
-    if let Some(path) = &arguments.csv {
+fn write_files(arguments: &WhatIfArguments, question: &Sweep, page: &Page) -> Result<(), CliError> {
+    output::save_given("--csv", &arguments.csv, || {
         let names: Vec<String> = page.axes.iter().map(|axis| axis.input.clone()).collect();
-        let text = csv(&names, &page.answers);
-        output::write("--csv", path, |out| out.write_all(text.as_bytes()))?;
-    }
+        csv(&names, &page.answers)
+    })?;
     let drawn = || {
         // A question draws along the GPUs where the axes that it chose itself are not independent.
-        let across = if asked.axes.is_empty() { None } else { asked.across };
-        let axes = if asked.axes.is_empty() { &[] } else { page.axes.as_slice() };
+        let across = if question.axes.is_empty() { None } else { question.across };
+        let axes = if question.axes.is_empty() { &[] } else { page.axes.as_slice() };
         chart(&page.title(), axes, across, &page.answers)
     };
-    if let Some(path) = &arguments.svg {
-        output::write("--svg", path, |out| out.write_all(chart_svg(&drawn()).as_bytes()))?;
-    }
-    if let Some(path) = &arguments.png {
-        output::write("--png", path, |out| out.write_all(&chart_png(&drawn())))?;
-    }
+    output::save_given("--svg", &arguments.svg, || chart_svg(&drawn()))?;
+    output::save_given("--png", &arguments.png, || chart_png(&drawn()))?;
     if let Some(path) = &arguments.report {
         let fastest = fastest(&page.answers);
         let timeline = match fastest {
@@ -150,7 +145,7 @@ fn write_files(arguments: &WhatIfArguments, asked: &Sweep, page: &Page) -> Resul
         };
         let fastest = fastest.map(|(answer, _)| answer).zip(timeline.as_ref());
         let text = report::swept(page, &drawn(), fastest);
-        output::write("--report", path, |out| out.write_all(text.as_bytes()))?;
+        output::save("--report", path, text)?;
     }
     Ok(())
 }

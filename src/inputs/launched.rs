@@ -1,4 +1,4 @@
-//! What a launcher says in the environment: which process this is, and where the others are.
+//! A launcher's environment variables: the number of this process, and the address of the others.
 
 use crate::arguments::TransportChoice;
 use crate::error::CliError;
@@ -10,10 +10,10 @@ use trainwright_executor::{Rendezvous, RendezvousVia};
 /// How long processes wait for each other at the start.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// torchrun's port where nothing else is said.
+/// torchrun's default port.
 const PORT: &str = "29500";
 
-/// Who starts processes, and the variables in which it says of each its rank, how many there are, and on its host which one
+/// A program that starts processes, and its variables for a process's rank, their number, and on its host which one
 /// it is of how many.
 struct Launcher {
     rank: &'static str,
@@ -25,7 +25,7 @@ struct Launcher {
     starts_together: bool,
 }
 
-/// How a launcher tells the number of processes on a host.
+/// How a launcher gives the number of processes on a host.
 enum Local {
     /// As a number.
     Count(&'static str),
@@ -33,7 +33,7 @@ enum Local {
     ByNode { counts: &'static str, node: &'static str },
 }
 
-/// The first one that has said a rank counts: torchrun or people, Open MPI, MPICH and those made from it, Slurm.
+/// The first one that set a rank counts: torchrun or people, Open MPI, MPICH and those made from it, Slurm.
 const LAUNCHERS: [Launcher; 4] = [
     Launcher {
         rank: "RANK",
@@ -72,9 +72,9 @@ fn environment(name: &str) -> Option<String> {
     env::var(name).ok()
 }
 
-/// How ranks reach each other where nobody says it: processes that an MPI launcher has started are ranks.
-pub fn transport(asked: Option<TransportChoice>) -> TransportChoice {
-    asked.unwrap_or_else(|| usual(&environment))
+/// How ranks reach each other by default: processes that an MPI launcher has started are ranks.
+pub fn transport(choice: Option<TransportChoice>) -> TransportChoice {
+    choice.unwrap_or_else(|| usual(&environment))
 }
 
 fn usual(known: Known) -> TransportChoice {
@@ -89,21 +89,23 @@ fn usual(known: Known) -> TransportChoice {
     }
 }
 
-/// This process's place among the launched ones; none where ranks are threads.
+/// This process's place among the launched ones; `None` if ranks are threads.
 ///
 /// # Errors
-/// `Argument` if the environment does not say it.
+/// `Argument` if the environment does not have it.
 pub fn place(transport: TransportChoice) -> Result<Option<Rendezvous>, CliError> {
     if transport == TransportChoice::Threads {
         return Ok(None);
     }
     let (rank, world) = rank_and_world(&environment)?;
-    let said = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.into());
+    let variable = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.into());
     let via = match transport {
         TransportChoice::Mpi => RendezvousVia::Mpi,
-        _ => {
-            RendezvousVia::Tcp(format!("{}:{}", said("MASTER_ADDR", "127.0.0.1"), said("MASTER_PORT", PORT)))
-        }
+        _ => RendezvousVia::Tcp(format!(
+            "{}:{}",
+            variable("MASTER_ADDR", "127.0.0.1"),
+            variable("MASTER_PORT", PORT)
+        )),
     };
     let local_rank = local_rank(&environment)?;
     Ok(Some(Rendezvous { rank, world, local_rank, via, patience: PATIENCE }))
@@ -125,24 +127,25 @@ fn rank_and_world(known: Known) -> Result<(usize, usize), CliError> {
     Ok((needed(launcher.rank)?, needed(launcher.world)?))
 }
 
-/// This process's number among those of its host, as far as that is said. `LOCAL_RANK` says it whoever the launcher is.
+/// This process's number among those of its host, if known. Every launcher may set `LOCAL_RANK`.
 fn local_rank(known: Known) -> Result<Option<usize>, CliError> {
-    let names = [Some(&LAUNCHERS[0]), launcher(known)].into_iter().flatten().map(|own| own.local_rank);
-    let said = names.filter_map(|name| Some((name, known(name)?))).next();
-    said.map(|(name, text)| number(name, &text)).transpose()
+    let names =
+        [Some(&LAUNCHERS[0]), launcher(known)].into_iter().flatten().map(|launcher| launcher.local_rank);
+    let found = names.filter_map(|name| Some((name, known(name)?))).next();
+    found.map(|(name, text)| number(name, &text)).transpose()
 }
 
 /// Threads for all ranks together, as if they were all on this host: those of them that are share its cores.
 ///
 /// # Errors
-/// `Argument` if the environment says nonsense.
+/// `Argument` if the environment has an invalid value.
 pub fn threads(world: usize) -> Result<NonZeroUsize, CliError> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let local = local(&environment)?.unwrap_or(world).max(1);
     Ok(NonZeroUsize::new((cores / local).max(1) * world).unwrap_or(NonZeroUsize::MIN))
 }
 
-/// Processes on this host, as far as that is said. `LOCAL_WORLD_SIZE` counts whoever the launcher is.
+/// Processes on this host, if known. Every launcher may set `LOCAL_WORLD_SIZE`.
 fn local(known: Known) -> Result<Option<usize>, CliError> {
     let by_hand = &LAUNCHERS[0].local;
     for local in [Some(by_hand), launcher(known).map(|launcher| &launcher.local)].into_iter().flatten() {
@@ -154,9 +157,9 @@ fn local(known: Known) -> Result<Option<usize>, CliError> {
             }
             Local::ByNode { counts, node } => {
                 let (Some(text), Some(node)) = (known(counts), known(node)) else { continue };
-                let own = node.parse().ok().and_then(|node| of_node(&text, node));
+                let count = node.parse().ok().and_then(|node| of_node(&text, node));
                 let allowed = || format!("{counts} counts the tasks of each node, as 4(x2),3");
-                return own.map(Some).ok_or_else(|| refuse(&text, allowed()));
+                return count.map(Some).ok_or_else(|| refuse(&text, allowed()));
             }
         }
     }
@@ -183,7 +186,7 @@ fn number(name: &str, text: &str) -> Result<usize, CliError> {
 }
 
 fn refuse(value: &str, allowed: String) -> CliError {
-    CliError::Argument { argument: "--transport".into(), value: value.into(), allowed }
+    crate::error::refuse("--transport", value, allowed)
 }
 
 #[cfg(test)]
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
 
     fn known(variables: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
-        |name| variables.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).into())
+        |name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
     }
 
     #[test]
@@ -233,17 +236,17 @@ mod tests {
         let check = |variables, expected| assert_eq!(local_rank(&known(variables)).unwrap(), expected);
         check(&[("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")], Some(1));
         check(&[("SLURM_PROCID", "9"), ("SLURM_LOCALID", "3")], Some(3));
-        // Set by hand beside another launcher.
+        // Set by hand together with another launcher's.
         check(&[("SLURM_PROCID", "9"), ("SLURM_LOCALID", "3"), ("LOCAL_RANK", "0")], Some(0));
         check(&[("PMI_RANK", "3")], None);
     }
 
     #[test]
-    fn what_is_missing_or_no_number_is_said() {
-        let said = |variables| rank_and_world(&known(variables)).unwrap_err().to_string();
-        assert!(said(&[]).contains("RANK or OMPI_COMM_WORLD_RANK or PMI_RANK or SLURM_PROCID"));
-        assert!(said(&[("PMI_RANK", "0")]).contains("who sets PMI_RANK sets PMI_SIZE too"));
-        assert!(said(&[("RANK", "one"), ("WORLD_SIZE", "2")]).contains("RANK is a whole number"));
+    fn missing_or_invalid_numbers_are_errors() {
+        let error = |variables| rank_and_world(&known(variables)).unwrap_err().to_string();
+        assert!(error(&[]).contains("RANK or OMPI_COMM_WORLD_RANK or PMI_RANK or SLURM_PROCID"));
+        assert!(error(&[("PMI_RANK", "0")]).contains("who sets PMI_RANK sets PMI_SIZE too"));
+        assert!(error(&[("RANK", "one"), ("WORLD_SIZE", "2")]).contains("RANK is a whole number"));
         assert_eq!([of_node("4(x2),3", 3), of_node("4(2", 0), of_node("2", 0)], [None, None, Some(2)]);
     }
 

@@ -5,9 +5,9 @@ mod group;
 
 pub use by_steps::ByStepsQuestion;
 
-use super::{cluster, refuse, text};
+use super::{cluster, text};
 use crate::arguments::{ForcedArguments, NetworkArguments, Sizes};
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use group::{group, ranks_of, shape};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::nccl::Nccl;
 use trainwright_spec::units::{Bytes, Seconds};
 
-/// What `network` is asked.
+/// The question to `network`.
 #[derive(Debug)]
 pub struct Question {
     /// The hardware.
     pub cluster: Cluster,
-    /// Collectives over groups: one, or as many as the log has.
+    /// Collectives over groups: one, or all that the log has.
     pub sweeps: Vec<Sweep>,
     /// The algorithm whose steps are timed; none: as NCCL does it.
     pub by_steps: Option<ByStepsQuestion>,
@@ -36,30 +36,30 @@ pub struct Sweep {
     pub collective: CollectiveKind,
     /// Global ranks of the group.
     pub ranks: Vec<usize>,
-    /// How the group lies on its nodes; none if it has more ranks on one than on another.
+    /// How the group lies on its nodes; `None` if nodes have different numbers of its ranks.
     pub shape: Option<LoggedGroup>,
     /// The sizes, ascending.
     pub sizes: Vec<Bytes>,
-    /// What was measured of this collective over such a group.
+    /// Measurements of this collective over a group of this shape.
     pub measured: Vec<Measured>,
 }
 
 /// A measured sweep.
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Where it is from.
     pub source: String,
     /// The software, as far as known.
     pub software: Option<String>,
-    /// What the log calls the GPUs.
+    /// The log's name of the GPUs.
     pub gpu: Option<String>,
     /// The day, as far as known.
     pub date: Option<String>,
     /// The version of NCCL that its forecast is made with, where that is not the cluster's.
     pub nccl: Option<Nccl>,
-    /// What measuring it so adds, as far as known.
+    /// The overhead of the measuring method, as far as known.
     #[serde(flatten)]
     pub method: Method,
     /// Whether the group left GPUs of its nodes idle that the forecast has at work.
@@ -69,7 +69,7 @@ pub struct Measured {
 }
 
 impl Sweep {
-    /// The median of what was measured of exactly this size, and in which sweep; the lower one of two.
+    /// The median measurement of exactly this size, and its sweep; the lower one of two.
     pub fn median(&self, bytes: Bytes) -> Option<(Seconds, &Measured)> {
         let times = self.measured.iter().filter_map(|measured| Some((measured.time(bytes)?, measured)));
         let mut times: Vec<(Seconds, &Measured)> = times.collect();
@@ -85,10 +85,10 @@ impl Measured {
     }
 }
 
-/// What `network` is asked.
+/// The question to `network`.
 ///
 /// # Errors
-/// The first argument that makes no sense by itself or beside the others, or a log that cannot be used.
+/// The first argument that is invalid, alone or with the others, or a log that cannot be used.
 pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
     let mut cluster = cluster(&arguments.cluster, arguments.profile.as_slice())?;
     cluster.nccl = arguments.forced.nccl.unwrap_or(cluster.nccl);
@@ -97,7 +97,7 @@ pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
         return Err(refuse("--channels", channels, format!("NCCL {} has at most {most}", cluster.nccl)));
     }
     if arguments.collective == Some(CollectiveKind::Barrier) {
-        let allowed = "it moves no data, so that there are no sizes to go through".into();
+        let allowed = "it moves no data, so that there are no sizes to go through";
         return Err(refuse("--collective", CollectiveKind::Barrier, allowed));
     }
     let by_steps = by_steps::question(&arguments.forced)?;
@@ -110,7 +110,7 @@ pub fn question(arguments: &NetworkArguments) -> Result<Question, CliError> {
 
 fn of_arguments(arguments: &NetworkArguments, cluster: &Cluster) -> Result<Sweep, CliError> {
     let Some(collective) = arguments.collective else {
-        let allowed = "without `--log` it has to be named, for example all_reduce".into();
+        let allowed = "without `--log` it has to be named, for example all_reduce";
         return Err(refuse("--collective", "missing", allowed));
     };
     let ranks = group(&arguments.group, cluster)?;
@@ -126,7 +126,7 @@ fn of_arguments(arguments: &NetworkArguments, cluster: &Cluster) -> Result<Sweep
 fn of_log(arguments: &NetworkArguments, cluster: &Cluster, path: &str) -> Result<Vec<Sweep>, CliError> {
     let origin = if path == "-" { "standard input" } else { path };
     let logged = nccl_tests::read(&text(Some("--log"), path)?, origin)?;
-    let asked = match arguments.group.is_empty() {
+    let given = match arguments.group.is_empty() {
         true => None,
         false => shape(&group(&arguments.group, cluster)?, cluster.node.gpus.value),
     };
@@ -137,14 +137,14 @@ fn of_log(arguments: &NetworkArguments, cluster: &Cluster, path: &str) -> Result
             let allowed = format!("{at} does not say which collective it is of: name it");
             return Err(refuse("--collective", "missing", allowed));
         };
-        let Some(found) = sweep.group.or(asked) else {
+        let Some(found) = sweep.group.or(given) else {
             let allowed =
                 format!("{at} does not list all ranks: give the group by `--nodes` and `--ranks-per-node`");
             return Err(refuse("--log", origin, allowed));
         };
-        let wanted = arguments.collective.is_none_or(|asked| asked == collective)
-            && asked.is_none_or(|asked| {
-                (asked.nodes, asked.ranks_per_node) == (found.nodes, found.ranks_per_node)
+        let wanted = arguments.collective.is_none_or(|given| given == collective)
+            && given.is_none_or(|given| {
+                (given.nodes, given.ranks_per_node) == (found.nodes, found.ranks_per_node)
             });
         if wanted {
             let key = (collective, [found.nodes, found.ranks_per_node, found.groups]);
@@ -152,7 +152,7 @@ fn of_log(arguments: &NetworkArguments, cluster: &Cluster, path: &str) -> Result
         }
     }
     if joined.is_empty() {
-        let has: Vec<String> = logged.iter().map(said).collect();
+        let has: Vec<String> = logged.iter().map(in_words).collect();
         let allowed = format!("it has {}, which is not what the other arguments ask for", has.join(", "));
         return Err(refuse("--log", origin, allowed));
     }
@@ -162,15 +162,15 @@ fn of_log(arguments: &NetworkArguments, cluster: &Cluster, path: &str) -> Result
         let siblings = nodes > 1 && ranks_per_node < cluster.node.gpus.value;
         let alone = siblings && ranks_per_node * groups < cluster.node.gpus.value;
         let measured = measured(origin, &sweeps, alone);
-        let own = || measured.times.iter().map(|(bytes, _)| *bytes).collect();
-        let sizes = arguments.bytes.as_ref().map_or_else(own, |sizes| sizes.all(arguments.factor));
+        let measured_sizes = || measured.times.iter().map(|(bytes, _)| *bytes).collect();
+        let sizes = arguments.bytes.as_ref().map_or_else(measured_sizes, |sizes| sizes.all(arguments.factor));
         Ok(Sweep { collective, ranks, shape: Some(shape), sizes, measured: vec![measured] })
     });
     joined.collect()
 }
 
-/// A logged sweep in words, as far as it is known.
-fn said(sweep: &LoggedSweep) -> String {
+/// A logged sweep in words, as far as known.
+fn in_words(sweep: &LoggedSweep) -> String {
     let collective = sweep.collective.map_or("some collective", CollectiveKind::name);
     let group =
         sweep.group.map_or("some".into(), |group| format!("{} x {}", group.nodes, group.ranks_per_node));
@@ -201,7 +201,7 @@ fn medians(mut times: Vec<(Bytes, Seconds)>) -> Vec<(Bytes, Seconds)> {
     times.chunk_by(|a, b| a.0 == b.0).map(|of_size| of_size[of_size.len() / 2]).collect()
 }
 
-/// What was published of such a group on such nodes. Where a group of several nodes has only some GPUs of each, its
+/// Published measurements of a group of this shape on these nodes. Where a group of several nodes has only some GPUs of each, its
 /// siblings must have worked at the same time, as in the forecast.
 fn published_sweeps(
     collective: CollectiveKind,

@@ -12,13 +12,13 @@ use trainwright_formats::{kineto, nsight};
 /// Larger than any trace of a few steps.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// The first bytes of what gzip writes.
+/// The first bytes of a gzip file.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// The measured step in a file.
 ///
 /// # Errors
-/// `Reading`, or what is wrong with the trace.
+/// `Reading`, or the trace's fault.
 pub fn measured(arguments: &TraceArguments) -> Result<MeasuredStep, CliError> {
     let path = arguments.trace.as_str();
     let bytes = unzipped(bytes_up_to(MOST_BYTES, None, path)?, path)?;

@@ -1,8 +1,8 @@
-//! Arguments of `what-if` become a scenario and what is varied of it.
+//! From the arguments of `what-if` to a scenario and its varied inputs.
 
 use super::{check, plan, unchecked};
 use crate::arguments::{Asked, WhatIfArguments};
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use trainwright_spec::units::{DollarsPerHour, Seconds};
 use trainwright_whatif::date::days_between;
 use trainwright_whatif::price::Price;
@@ -10,11 +10,11 @@ use trainwright_whatif::run::default_pue;
 use trainwright_whatif::scenario::{Base, Rates, Scenario};
 use trainwright_whatif::sweep::{Axis, points};
 
-/// What is asked of what.
+/// A question and the scenario that it is about.
 pub struct Sweep {
     /// As it is without variations.
     pub base: Scenario,
-    /// What is varied.
+    /// The varied inputs.
     pub axes: Vec<Axis>,
     /// Index of the axis along which speed is drawn; none: along the GPUs.
     pub across: Option<usize>,
@@ -22,16 +22,16 @@ pub struct Sweep {
     pub limit: Option<Seconds>,
 }
 
-/// What `what-if` is asked.
+/// The question to `what-if`.
 ///
 /// # Errors
-/// The first argument that makes no sense by itself or beside the others.
+/// The first argument that is invalid, alone or with the others.
 pub fn sweep(arguments: &WhatIfArguments) -> Result<Sweep, CliError> {
     let pue = arguments.pue.unwrap_or(default_pue().value);
     if !(pue >= 1.0 && pue.is_finite()) {
         return Err(refuse(
             "--pue",
-            &pue.to_string(),
+            pue.to_string(),
             "a facility draws at least what its GPUs draw: 1 or more",
         ));
     }
@@ -62,7 +62,7 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
         ));
     };
     let question = unchecked(given, &arguments.pins)?;
-    // What is varied may be what does not suit the rest: then the points say so.
+    // An input that does not suit the rest may be a varied one: then the points say so.
     if arguments.vary.is_empty() && arguments.asked == Asked::Sweep {
         check(&question)?;
     }
@@ -72,9 +72,9 @@ fn base(arguments: &WhatIfArguments) -> Result<Base, CliError> {
 fn axes(arguments: &WhatIfArguments) -> Result<Vec<Axis>, CliError> {
     let mut axes: Vec<Axis> = Vec::new();
     for text in &arguments.vary {
-        let axis = Axis::parse(text).map_err(|allowed| refuse("--vary", text, &allowed))?;
+        let axis = Axis::parse(text).map_err(|allowed| refuse("--vary", text, allowed))?;
         if axes.iter().any(|other| other.input == axis.input) {
-            return Err(refuse("--vary", text, &format!("`{}` is varied already", axis.input)));
+            return Err(refuse("--vary", text, format!("`{}` is varied already", axis.input)));
         }
         axes.push(axis);
     }
@@ -94,14 +94,14 @@ fn across(input: &str, axes: &[Axis]) -> Result<usize, CliError> {
 fn limit(arguments: &WhatIfArguments) -> Result<Option<Seconds>, CliError> {
     let days = match (&arguments.start, &arguments.by) {
         (Some(start), Some(by)) => {
-            Some(days_between(start, by).map_err(|allowed| refuse("--by", by, &allowed))?)
+            Some(days_between(start, by).map_err(|allowed| refuse("--by", by, allowed))?)
         }
         _ => arguments.days,
     };
     Ok(days.map(Seconds::of_days))
 }
 
-/// What a question cannot do without, and what it has no use for.
+/// Checks that a question has the arguments that it needs, and none that it cannot use.
 fn needs(arguments: &WhatIfArguments, axes: &[Axis], limit: Option<Seconds>) -> Result<(), CliError> {
     let asked = arguments.asked;
     let missing = |argument: &str, why: &str| Err(refuse(argument, "missing", why));
@@ -139,8 +139,4 @@ fn needs(arguments: &WhatIfArguments, axes: &[Axis], limit: Option<Seconds>) -> 
         }
         _ => Ok(()),
     }
-}
-
-fn refuse(argument: &str, value: &str, allowed: &str) -> CliError {
-    CliError::Argument { argument: argument.into(), value: value.into(), allowed: allowed.into() }
 }

@@ -1,208 +1,147 @@
-//! What the catalog and the registries have, as tables, and single entries of the registries as TOML.
+//! Tables of the catalog's files, and entries as TOML. Every error is one of the catalog's files, which its tests exclude, or
+//! `UnknownName` with the nearest names.
 
-pub mod choices;
-pub mod context;
-pub mod data;
-pub mod dispatchers;
 pub mod network;
-pub mod optimizers;
-pub mod schedules;
-pub mod tensor;
-pub mod tools;
+pub mod registries;
 
-use super::table::{Column, cut_table, wrapped_table};
-use super::words::billions;
-use Column::{Left, Right};
-use serde::Serialize;
+use super::table::Table;
+use super::words::{billions, dash};
+use serde_json::Value;
 use trainwright_spec::catalog;
-use trainwright_spec::cluster::{Cluster, Gpu, Node};
+use trainwright_spec::cluster::{Cluster, Fabric, Gpu, Nics, Node};
 use trainwright_spec::error::SpecError;
 use trainwright_spec::model::preset::{preset, presets};
-use trainwright_spec::model::{Mlp, Model};
+use trainwright_spec::model::{Block, Mlp, Model};
 use trainwright_spec::precision::Precision;
+use trainwright_spec::reliability::Reliability;
 use trainwright_spec::stack::Stack;
 use trainwright_spec::toml_text::TomlText;
-use trainwright_spec::units::Bytes;
+use trainwright_spec::units::{BytesPerSecond, Seconds};
+
+/// The text that `show` prints.
+pub type Shown = Result<String, SpecError>;
 
 /// Every preset.
-///
-/// # Errors
-/// Those of the catalog's files, which its tests exclude.
-pub fn models() -> Result<String, SpecError> {
-    let columns = [
-        Left("model"),
-        Right("parameters"),
-        Right("blocks"),
-        Right("hidden"),
-        Right("heads"),
-        Right("kv"),
-        Right("ffn"),
-        Right("vocab"),
-        Left("source"),
-    ];
-    list(&columns, presets().map(|(name, file)| Ok(model_row(name, &preset(name)?, file.source))))
-}
-
-fn model_row(name: &str, model: &Model, source: String) -> Vec<String> {
+pub fn models() -> Shown {
+    let models = presets().map(|(name, file)| Ok((name, preset(name)?, file.source)));
+    let models: Vec<(&str, Model, String)> = models.collect::<Result<_, SpecError>>()?;
     // Of the run with most blocks: DeepSeek's first few are dense.
-    let block = model.blocks.iter().max_by_key(|run| run.count).map(|run| &run.block);
-    let of_block =
-        |value: &dyn Fn(&trainwright_spec::model::Block) -> String| block.map_or_else(|| "-".into(), value);
-    vec![
-        name.into(),
-        billions(model.parameters()),
-        model.layers().to_string(),
-        model.hidden.to_string(),
-        of_block(&|block| block.attention.heads.to_string()),
-        of_block(&|block| block.attention.kv_heads.to_string()),
-        of_block(&|block| match &block.mlp {
-            Mlp::Dense(mlp) => mlp.width.to_string(),
-            Mlp::Experts(experts) => format!("{}×{}", experts.count, experts.expert.width),
-        }),
-        model.vocab.to_string(),
-        source,
-    ]
+    let cell = |model: &Model, cell: fn(&Block) -> String| {
+        let longest = model.blocks.iter().max_by_key(|run| run.count);
+        longest.map_or_else(dash, |run| cell(&run.block))
+    };
+    let ffn = |block: &Block| match &block.mlp {
+        Mlp::Dense(mlp) => mlp.width.to_string(),
+        Mlp::Experts(experts) => format!("{}×{}", experts.count, experts.expert.width),
+    };
+    Ok(Table::of(&models)
+        .left("model", |(name, ..)| name)
+        .right("parameters", |(_, model, _)| billions(model.parameters()))
+        .right("blocks", |(_, model, _)| model.layers())
+        .right("hidden", |(_, model, _)| model.hidden)
+        .right("heads", |(_, model, _)| cell(model, |block| block.attention.heads.to_string()))
+        .right("kv", |(_, model, _)| cell(model, |block| block.attention.kv_heads.to_string()))
+        .right("ffn", |(_, model, _)| cell(model, ffn))
+        .right("vocab", |(_, model, _)| model.vocab)
+        .left("source", |(_, _, source)| source)
+        .cut())
 }
 
 /// Every GPU.
-///
-/// # Errors
-/// Those of the catalog's files, which its tests exclude.
-pub fn gpus() -> Result<String, SpecError> {
-    let columns = [
-        Left("GPU"),
-        Right("GiB"),
-        Right("GB/s"),
-        Right("fp32"),
-        Right("tf32"),
-        Right("fp16"),
-        Right("bf16"),
-        Right("fp8"),
-        Right("fp8-block"),
-        Right("mxfp8"),
-        Right("nvfp4"),
-        Right("int8"),
-        Left("source"),
-    ];
-    let rows = catalog::names("gpus").into_iter().map(|name| {
-        let gpu = gpu(name)?;
-        let mut row = vec![
-            name.to_string(),
-            format!("{:.1}", gpu.memory.value / Bytes::GIB),
-            format!("{:.0}", gpu.memory_bandwidth.value.get() / 1e9),
-        ];
-        row.extend(Precision::ALL.map(|precision| match gpu.peak.get(&precision) {
-            Some(peak) => format!("{:.0}", peak.value.get() / 1e12),
-            None => "-".into(),
-        }));
-        row.push(gpu.memory.source);
-        Ok(row)
-    });
-    Ok(list(&columns, rows)? + "fp32 to int8: published dense peak in TFLOP/s; GB/s: of the memory\n")
-}
-
-fn gpu(name: &str) -> Result<Gpu, SpecError> {
-    Gpu::read(catalog::text("gpu", name)?)
-        .map_err(|error| SpecError::Syntax { origin: name.into(), message: error.message().into() })
+pub fn gpus() -> Shown {
+    let gpus = read("gpus", |name| {
+        Gpu::read(catalog::text("gpu", name)?)
+            .map_err(|error| SpecError::Syntax { origin: name.into(), message: error.message().into() })
+    })?;
+    let mut table = Table::of(&gpus)
+        .left("GPU", |(name, _)| name)
+        .right("GiB", |(_, gpu)| format!("{:.1}", gpu.memory.value.as_gib()))
+        .right("GB/s", |(_, gpu)| format!("{:.0}", gpu.memory_bandwidth.value.get() / 1e9));
+    for precision in Precision::ALL {
+        table = table.right(precision.name(), |(_, gpu)| {
+            gpu.peak.get(&precision).map_or_else(dash, |peak| format!("{:.0}", peak.value.get() / 1e12))
+        });
+    }
+    Ok(table.left("source", |(_, gpu)| &gpu.memory.source).cut()
+        + "fp32 to int8: published dense peak in TFLOP/s; GB/s: of the memory\n")
 }
 
 /// Every node.
-///
-/// # Errors
-/// Those of the catalog's files, which its tests exclude.
-pub fn nodes() -> Result<String, SpecError> {
-    let columns = [
-        Left("node"),
-        Right("GPUs"),
-        Left("GPU"),
-        Left("interconnect"),
-        Right("GB/s"),
-        Left("NICs"),
-        Right("GB/s"),
-        Left("source"),
-    ];
-    let rows = catalog::names("nodes").into_iter().map(|name| {
-        let node = Node::from_name(name)?;
-        let (nics, nic) = nics(&node);
-        Ok(vec![
-            name.to_string(),
-            node.gpus.value.to_string(),
-            node.gpu.name,
-            node.interconnect.kind,
-            format!("{:.0}", node.interconnect.bandwidth.value.get() / 1e9),
-            nics,
-            nic,
-            node.gpus.source,
-        ])
-    });
-    Ok(list(&columns, rows)?
+pub fn nodes() -> Shown {
+    let nodes = read("nodes", Node::from_name)?;
+    let nics = |node: &Node, cell: fn(&Nics) -> String| node.nics.as_ref().map_or_else(dash, cell);
+    Ok(Table::of(&nodes)
+        .left("node", |(name, _)| name)
+        .right("GPUs", |(_, node)| node.gpus.value)
+        .left("GPU", |(_, node)| &node.gpu.name)
+        .left("interconnect", |(_, node)| &node.interconnect.kind)
+        .right("GB/s", |(_, node)| format!("{:.0}", node.interconnect.bandwidth.value.get() / 1e9))
+        .left("NICs", |(_, node)| nics(node, |nics| format!("{} {}", nics.count.value, nics.kind)))
+        .right("GB/s", |(_, node)| nics(node, |nics| gigabytes(nics.bandwidth.value)))
+        .left("source", |(_, node)| &node.gpus.source)
+        .cut()
         + "GB/s: published, in one direction, of one GPU on the interconnect and of one NIC\n")
 }
 
-fn nics(node: &Node) -> (String, String) {
-    match &node.nics {
-        Some(nics) => (
-            format!("{} {}", nics.count.value, nics.kind),
-            format!("{:.1}", nics.bandwidth.value.get() / 1e9),
-        ),
-        None => ("-".into(), "-".into()),
-    }
-}
-
 /// Every cluster.
-///
-/// # Errors
-/// Those of the catalog's files, which its tests exclude.
-pub fn clusters() -> Result<String, SpecError> {
-    let columns = [
-        Left("cluster"),
-        Right("nodes"),
-        Right("GPUs"),
-        Left("GPU"),
-        Left("node"),
-        Left("fabric"),
-        Right("oversubscription"),
-        Left("source"),
-    ];
-    let rows = catalog::names("clusters").into_iter().map(|name| {
-        let cluster = Cluster::from_name(name)?;
-        let (oversubscription, source) = match cluster.fabric.tapers().pop() {
-            Some(taper) => (taper.oversubscription.value.to_string(), taper.oversubscription.source),
-            None => ("-".into(), String::new()),
-        };
-        Ok(vec![
-            name.to_string(),
-            cluster.nodes.to_string(),
-            cluster.gpus().to_string(),
-            cluster.node.gpu.name,
-            cluster.node.name,
-            cluster.fabric.kind().to_string(),
-            oversubscription,
-            source,
-        ])
-    });
-    Ok(list(&columns, rows)? + "any node of `trainwright show nodes` makes a cluster too: dgx-h100:16\n")
+pub fn clusters() -> Shown {
+    let clusters = read("clusters", Cluster::from_name)?;
+    let last_taper = |fabric: &Fabric| fabric.tapers().pop().map(|taper| taper.oversubscription);
+    Ok(Table::of(&clusters)
+        .left("cluster", |(name, _)| name)
+        .right("nodes", |(_, cluster)| cluster.nodes)
+        .right("GPUs", |(_, cluster)| cluster.gpus())
+        .left("GPU", |(_, cluster)| &cluster.node.gpu.name)
+        .left("node", |(_, cluster)| &cluster.node.name)
+        .left("fabric", |(_, cluster)| cluster.fabric.kind())
+        .right("oversubscription", |(_, cluster)| {
+            last_taper(&cluster.fabric).map_or_else(dash, |factor| factor.value.to_string())
+        })
+        .left("source", |(_, cluster)| {
+            last_taper(&cluster.fabric).map_or_else(String::new, |factor| factor.source)
+        })
+        .cut()
+        + "any node of `trainwright show nodes` makes a cluster too: dgx-h100:16\n")
 }
 
 /// Every stack.
-///
-/// # Errors
-/// Those of the catalog's files, which its tests exclude.
-pub fn stacks() -> Result<String, SpecError> {
-    let rows = catalog::names("stacks").into_iter().map(|name| {
-        let stack = Stack::from_name(name)?;
-        Ok(vec![name.to_string(), stack.summary, stack.source])
-    });
-    Ok(wrapped_table(&[Left("stack"), Left("summary"), Left("source")], rows.collect::<Result<_, _>>()?))
+pub fn stacks() -> Shown {
+    Ok(Table::of(&read("stacks", Stack::from_name)?)
+        .left("stack", |(name, _)| name)
+        .left("summary", |(_, stack)| &stack.summary)
+        .left("source", |(_, stack)| &stack.source)
+        .wrapped())
 }
 
-fn list(
-    columns: &[Column],
-    rows: impl Iterator<Item = Result<Vec<String>, SpecError>>,
-) -> Result<String, SpecError> {
-    Ok(cut_table(columns, rows.collect::<Result<_, _>>()?))
+/// How often GPUs and nodes were seen to fail.
+pub fn reliabilities() -> Shown {
+    let days = |time: Seconds| format!("{:.0} d", time.as_days());
+    Ok(Table::of(&read("reliabilities", Reliability::from_name)?)
+        .left("reliability", |(name, _)| name)
+        .right("of a GPU", |(_, failing)| {
+            failing.gpu_failures.as_ref().map_or("with its node".into(), |between| days(between.value))
+        })
+        .right("of a node", |(_, failing)| days(failing.node_failures.value))
+        .left("summary", |(_, failing)| &failing.summary)
+        .wrapped())
 }
 
-fn print(entry: &impl Serialize) -> String {
-    toml::to_string(entry).expect("entries have only tables, text and numbers")
+/// The entries of a folder of the catalog, with their names.
+fn read<E>(
+    folder: &str,
+    read: impl Fn(&str) -> Result<E, SpecError>,
+) -> Result<Vec<(&'static str, E)>, SpecError> {
+    catalog::names(folder).into_iter().map(|name| Ok((name, read(name)?))).collect()
+}
+
+fn gigabytes(bandwidth: BytesPerSecond) -> String {
+    format!("{:.1}", bandwidth.get() / 1e9)
+}
+
+/// An entry as TOML, in the order of its keys; keys without a value are left out.
+fn print(mut entry: Value) -> String {
+    if let Value::Object(keys) = &mut entry {
+        keys.retain(|_, value| !value.is_null());
+    }
+    toml::to_string(&entry).expect("entries have only tables, text and numbers")
 }

@@ -1,43 +1,39 @@
-//! A measured step beside its forecast.
+//! A measured step and its forecast.
 
-use super::table::{Column, table};
-use Column::{Left, Right};
+use super::table::Table;
+use super::words::dash;
 use std::collections::BTreeSet;
 use trainwright_formats::measured::{Device, MeasuredStep};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
 use trainwright_timeline::kinds::{KindTimes, OpKind};
 
-/// What is compared.
+/// A measured step and its forecast.
 pub struct Comparison<'a> {
     /// The plan that ran.
     pub plan: &'a Plan,
     /// The rank that was traced.
     pub rank: usize,
-    /// What it did.
+    /// The measured step.
     pub measured: &'a MeasuredStep,
     /// How long a step should have taken.
     pub step_time: Seconds,
-    /// What its ops should have taken.
+    /// Forecast times of its ops.
     pub forecast: KindTimes,
 }
 
-/// The columns of the comparison.
-pub const HEADINGS: [&str; 6] = ["kind", "ops", "measured ms", "ops", "forecast ms", "error"];
-
-/// What stands below it.
+/// The note below the table.
 const NOTE: &str =
     "Times are sums over a rank's ops, each alone in the forecast; those of several streams may run at once.";
 
 /// The page of `compare`.
 pub fn page(comparison: &Comparison) -> String {
-    let column = |heading: &'static str| if heading == "kind" { Left(heading) } else { Right(heading) };
-    let table = table(&HEADINGS.map(column), rows(comparison));
+    let table = table(&rows(comparison)).text();
     let notes: String = notes(comparison).iter().map(|note| format!("{note}\n")).collect();
     format!("{}\n\n{table}{notes}", headline(comparison))
 }
 
-/// What is compared.
+/// The measured rank, plan and steps.
 pub fn headline(comparison: &Comparison) -> String {
     let Comparison { plan, rank, measured, .. } = comparison;
     let of = match measured.device {
@@ -49,7 +45,7 @@ pub fn headline(comparison: &Comparison) -> String {
     format!("Rank {rank} of {} on {}: {steps}, {of}.", plan.model.name, plan.cluster.name)
 }
 
-/// What one has to know to read it.
+/// Notes on how to read the table.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = vec![NOTE.to_string()];
     let others = &comparison.measured.others;
@@ -69,29 +65,41 @@ pub fn kinds(comparison: &Comparison) -> Vec<(OpKind, [Option<Seconds>; 2])> {
     all.into_iter().map(|kind| (kind, [time(measured, kind), time(forecast, kind)])).collect()
 }
 
+/// A kind of op, or the step: a name, and for measurement and forecast the number of ops and their time.
+pub struct CompareRow {
+    name: String,
+    ops: [String; 2],
+    times: [Option<Seconds>; 2],
+}
+
 /// A row for each kind, and one for the step.
-pub fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
-    let count = |times: &KindTimes, kind: &OpKind| {
-        times.0.get(kind).map_or_else(|| "-".into(), |(count, _)| count.to_string())
+pub fn rows(comparison: &Comparison) -> Vec<CompareRow> {
+    let ops = |times: &KindTimes, kind: OpKind| {
+        times.0.get(&kind).map_or_else(dash, |(count, _)| count.to_string())
     };
-    let cell = |time: Option<Seconds>| time.map_or_else(|| "-".into(), milliseconds);
-    let row = |(kind, [measured, forecast]): (OpKind, [Option<Seconds>; 2])| {
-        vec![
-            kind.to_string(),
-            count(&comparison.measured.kinds, &kind),
-            cell(measured),
-            count(&comparison.forecast, &kind),
-            cell(forecast),
-            over(forecast, measured),
-        ]
+    let row = |(kind, times): (OpKind, [Option<Seconds>; 2])| CompareRow {
+        name: kind.to_string(),
+        ops: [ops(&comparison.measured.kinds, kind), ops(&comparison.forecast, kind)],
+        times,
     };
-    let mut rows: Vec<Vec<String>> = kinds(comparison).into_iter().map(row).collect();
-    let (measured, forecast) = (comparison.measured.step_time, comparison.step_time);
-    let error = over(Some(forecast), Some(measured));
-    let times = [milliseconds(measured), milliseconds(forecast)];
-    let [measured, forecast] = times;
-    rows.push(vec!["step".into(), String::new(), measured, String::new(), forecast, error]);
-    rows
+    let step = CompareRow {
+        name: "step".into(),
+        ops: Default::default(),
+        times: [Some(comparison.measured.step_time), Some(comparison.step_time)],
+    };
+    kinds(comparison).into_iter().map(row).chain([step]).collect()
+}
+
+/// The comparison.
+pub fn table(rows: &[CompareRow]) -> Table<'_, CompareRow> {
+    let cell = |time: Option<Seconds>| time.map_or_else(dash, milliseconds);
+    Table::of(rows)
+        .left("kind", |row| &row.name)
+        .right("ops", |row| &row.ops[0])
+        .right("measured ms", |row| cell(row.times[0]))
+        .right("ops", |row| &row.ops[1])
+        .right("forecast ms", |row| cell(row.times[1]))
+        .right("error", |row| error(row.times))
 }
 
 fn milliseconds(time: Seconds) -> String {
@@ -99,7 +107,7 @@ fn milliseconds(time: Seconds) -> String {
 }
 
 /// The forecast over the measurement, less one.
-fn over(forecast: Option<Seconds>, measured: Option<Seconds>) -> String {
+fn error([measured, forecast]: [Option<Seconds>; 2]) -> String {
     match forecast.zip(measured) {
         Some((forecast, measured)) if measured > Seconds::ZERO => {
             format!("{:+.0} %", 100.0 * (forecast / measured - 1.0))

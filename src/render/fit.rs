@@ -1,6 +1,6 @@
 //! A fit as a page: the factors, and errors of each source before, unseen and seen.
 
-use super::table::{Column, table};
+use super::table::Table;
 use super::words::heading;
 use trainwright_evidence::fit::Fit;
 use trainwright_spec::calibration::{Figures, Parameter};
@@ -15,32 +15,27 @@ pub fn page(fit: &Fit) -> String {
         ));
     }
     page.push_str(&heading("Factors"));
-    let factors = fit.calibration.factors.iter().map(|factor| {
-        let known = Parameter::from_name(&factor.parameter).ok();
-        let range =
-            known.as_ref().map_or_else(String::new, |known| format!("{} to {}", known.low, known.high));
-        vec![factor.parameter.clone(), factor.of.clone(), format!("{:.3}", factor.factor), range]
-    });
-    let columns =
-        [Column::Left("parameter"), Column::Left("of"), Column::Right("factor"), Column::Left("range")];
-    page.push_str(&table(&columns, factors.collect()));
+    let range = |parameter: &str| match Parameter::from_name(parameter) {
+        Ok(known) => format!("{} to {}", known.low, known.high),
+        Err(_) => String::new(),
+    };
+    let factors = Table::of(&fit.calibration.factors)
+        .left("parameter", |factor| &factor.parameter)
+        .left("of", |factor| &factor.of)
+        .right("factor", |factor| format!("{:.3}", factor.factor))
+        .left("range", |factor| range(&factor.parameter));
+    page.push_str(&factors.text());
     page.push_str(&heading(
         "Errors of step times in %: median, mean and 90th percentile of their sizes; mean with sign",
     ));
-    let columns = [
-        Column::Left("source"),
-        Column::Right("n"),
-        Column::Right("catalog"),
-        Column::Right("left out"),
-        Column::Right("in sample"),
-    ];
     let cell = |Figures { median, mean, signed, p90 }: &Figures| {
         format!("{median:5.1} {mean:5.1} {p90:5.1} {signed:+6.1}")
     };
-    let rows = fit.calibration.sources.iter().map(|source| {
-        let figures = [&source.catalog, &source.left_out, &source.in_sample].map(cell);
-        [source.name.clone(), source.rows.to_string()].into_iter().chain(figures).collect()
-    });
-    page.push_str(&table(&columns, rows.collect()));
-    page
+    let sources = Table::of(&fit.calibration.sources)
+        .left("source", |source| &source.name)
+        .right("n", |source| source.rows)
+        .right("catalog", |source| cell(&source.catalog))
+        .right("left out", |source| cell(&source.left_out))
+        .right("in sample", |source| cell(&source.in_sample));
+    page + &sources.text()
 }

@@ -1,27 +1,27 @@
 //! The forecast of one plan.
 
 use super::stages::{by_pipeline_rank, simulated_memory, stages};
-use super::table::{Column, merge_ranks, table};
+use super::table::Table;
 use super::words::{
-    beside, choices, fit, grouped, heading, memory_of_gpus, pairs, percent, question as asked, share, wrap,
+    choices, fit, grouped, heading, job_in_words, memory_of_gpus, offloaded, pairs, percent, share, wrap,
 };
-use Column::Right;
 use trainwright_sim::{Detail, Forecast};
 use trainwright_spec::plan::Plan;
 use trainwright_spec::program::{Axis, Stream};
 use trainwright_spec::units::{Picoseconds, Seconds};
 use trainwright_timeline::draw::{Style, draw};
+use trainwright_timeline::report::RankReport;
 use trainwright_timeline::timeline::Timeline;
 
 /// Everything that a person wants to know of a plan; the drawing fills `columns`.
 pub fn page(plan: &Plan, forecast: &Forecast, timeline: &Timeline, columns: usize) -> String {
     let Plan { model, cluster, job, stack, .. } = plan;
-    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
+    let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&wrap(&choices(plan), 0));
     page.push_str(&heading("Forecast of a step"));
     page.push_str(&figures(plan, forecast));
     if forecast.detail == Detail::Calls {
-        let note = "The step has millions of ops and was simulated call by call: what communication hides is told within \
+        let note = "The step has millions of ops and was simulated call by call: hidden communication is exact to \
                     a hundredth of the step, and simulated memory is without temporaries.";
         page.push_str(&wrap(note, 0));
     }
@@ -62,9 +62,14 @@ pub fn mfu(forecast: &Forecast) -> String {
     )
 }
 
-/// What the GPUs execute.
+/// The FLOPs that the GPUs execute.
 pub fn hfu(forecast: &Forecast) -> String {
     format!("{} % (executed, recomputation included)", percent(forecast.hfu))
+}
+
+/// Exposed communication in % of the step, in the mean over ranks.
+pub fn exposed(forecast: &Forecast) -> String {
+    percent(share(forecast.report.mean.exposed, forecast.report.step_time))
 }
 
 fn figures(plan: &Plan, forecast: &Forecast) -> String {
@@ -90,54 +95,45 @@ fn figures(plan: &Plan, forecast: &Forecast) -> String {
         ("hardware FLOPs", format!("{} (executed, recomputation included)", forecast.hardware_flops)),
         ("memory", fit(plan, forecast)),
     ];
-    figures.extend(forecast.node_memory.map(|node| ("host memory", beside(&node))));
+    figures.extend(forecast.node_memory.map(|node| ("host memory", offloaded(&node))));
     pairs(figures)
 }
 
-/// What a rank does all step long. Compute, exposed communication and bubble add up to the step.
+/// Where the time of a rank's step goes. Compute, exposed communication and bubble add up to the step.
 fn times(forecast: &Forecast) -> String {
-    let columns = [
-        Right("rank"),
-        Right("compute"),
-        Right("bubble"),
-        Right("bubble %"),
-        Right("exposed"),
-        Right("exposed %"),
-    ];
-    let reports = || by_pipeline_rank(forecast).map(|report| &report.time);
-    let moves = |axis: &Axis| reports().any(|time| !time.communication[*axis as usize].is_zero());
-    let axes: Vec<Axis> = Axis::ALL.into_iter().filter(moves).collect();
-    let works = |stream: &usize| reports().any(|time| time.offload[*stream].total > Picoseconds::ZERO);
-    let streams: Vec<usize> = (0..Stream::OFFLOAD.len()).filter(works).collect();
-    let axis_columns = axes.iter().map(|axis| Right(axis.name()));
-    let stream_columns = streams.iter().map(|stream| Right(Stream::OFFLOAD[*stream].name()));
-    let columns: Vec<_> =
-        columns.into_iter().chain(axis_columns).chain(stream_columns).chain([Right("overlapped")]).collect();
+    let reports: Vec<&RankReport> = by_pipeline_rank(forecast).collect();
     let unit = Unit::of(forecast);
     let step = forecast.report.step_time;
-    let rows = by_pipeline_rank(forecast).map(|report| {
-        let time = &report.time;
-        let on_axes = time.communication.iter().map(|axis| axis.overlapped);
-        let on_streams = time.offload.iter().map(|stream| stream.overlapped);
-        let overlapped = on_axes.chain(on_streams).sum::<Picoseconds>();
-        let mut cells = vec![
-            unit.print(time.compute),
-            unit.print(time.bubble),
-            percent(time.bubble_share),
-            unit.print(time.exposed),
-            percent(share(time.exposed, step)),
-        ];
-        cells.extend(axes.iter().map(|axis| unit.print(time.communication[*axis as usize].exposed)));
-        cells.extend(streams.iter().map(|stream| unit.print(time.offload[*stream].exposed)));
-        cells.push(unit.print(overlapped));
-        (report.pipeline_rank, cells)
-    });
+    let mut table = Table::of(&reports)
+        .right("compute", |report| unit.print(report.time.compute))
+        .right("bubble", |report| unit.print(report.time.bubble))
+        .right("bubble %", |report| percent(report.time.bubble_share))
+        .right("exposed", |report| unit.print(report.time.exposed))
+        .right("exposed %", |report| percent(share(report.time.exposed, step)));
+    for axis in Axis::ALL {
+        if reports.iter().any(|report| !report.time.communication[axis as usize].is_zero()) {
+            table = table
+                .right(axis.name(), |report| unit.print(report.time.communication[axis as usize].exposed));
+        }
+    }
+    let mut offloads = false;
+    for (index, stream) in Stream::OFFLOAD.iter().enumerate() {
+        if reports.iter().any(|report| report.time.offload[index].total > Picoseconds::ZERO) {
+            table = table.right(stream.name(), |report| unit.print(report.time.offload[index].exposed));
+            offloads = true;
+        }
+    }
+    let overlapped = |report: &RankReport| {
+        let axes = report.time.communication.iter().map(|axis| axis.overlapped);
+        axes.chain(report.time.offload.iter().map(|stream| stream.overlapped)).sum::<Picoseconds>()
+    };
+    let table = table.right("overlapped", |report| unit.print(overlapped(report)));
     let legend = "exposed: communication while no kernel runs, then by axis; overlapped: communication beside kernels, \
                   all axes";
     let offload = "; to-host, from-host, host: copies out of and into the GPU and work of the processors, of which no \
                    earlier column takes the time";
-    let legend = if streams.is_empty() { legend.to_string() } else { format!("{legend}{offload}") };
-    table(&columns, merge_ranks(rows)) + &wrap(&legend, 0)
+    let legend = if offloads { format!("{legend}{offload}") } else { legend.to_string() };
+    table.text_by_rank(|report| report.pipeline_rank) + &wrap(&legend, 0)
 }
 
 /// One unit for all times of a table.

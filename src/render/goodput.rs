@@ -1,5 +1,6 @@
-//! What failures leave of a plan, as text and as JSON.
+//! A plan's speed with failures, as text and as JSON.
 
+use super::json::print;
 use super::words;
 use serde_json::json;
 use trainwright_sim::goodput::Goodput;
@@ -7,7 +8,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::reliability::Reliability;
 use trainwright_spec::units::Seconds;
 
-/// What is said.
+/// The answer of `goodput`.
 pub struct Answer<'a> {
     /// The plan.
     pub plan: &'a Plan,
@@ -15,9 +16,9 @@ pub struct Answer<'a> {
     pub step_time: Seconds,
     /// Tokens of all GPUs, without failures.
     pub tokens_per_s: f64,
-    /// What failures leave.
+    /// The share of the speed that remains.
     pub goodput: Goodput,
-    /// Of what is taken to fail how often.
+    /// The assumed rates of failures.
     pub reliability: &'a Reliability,
     /// Tokens to train.
     pub tokens: Option<f64>,
@@ -76,7 +77,7 @@ pub fn page(answer: &Answer) -> String {
 /// The same as JSON.
 pub fn json(answer: &Answer) -> String {
     let days = answer.days();
-    let value = json!({
+    print(&json!({
         "reliability": answer.reliability.name,
         "goodput": answer.goodput,
         "steps_between_checkpoints": answer.steps(),
@@ -85,8 +86,7 @@ pub fn json(answer: &Answer) -> String {
         "tokens_per_s_with_failures": answer.tokens_per_s * answer.goodput.goodput,
         "days": days.map(|days| days[0]),
         "days_with_failures": days.map(|days| days[1]),
-    });
-    serde_json::to_string_pretty(&value).expect("answers have only text keys") + "\n"
+    }))
 }
 
 fn duration(time: Seconds) -> String {

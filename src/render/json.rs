@@ -33,207 +33,116 @@
 //! ```
 //!
 //! `algorithm`, `protocol` and `channels` are null where the time is a profile's, the latter two where it is of a list
-//! of steps, which alone has `pieces`; `groups` work at once, as far as they are simulated; `measured_s` is the median of what
-//! was measured of the size, `compared_s` the forecast of just that, by the `nccl` of the measured sweep and with what its method
-//! adds (`traces::published::Method`), and `error` this over it, less one; they are null without any.
+//! of steps, which alone has `pieces`; `groups` work at once, as far as they are simulated; `measured_s` is the median
+//! measurement of the size, `compared_s` its forecast, by the `nccl` of the measured sweep and with the overhead of its method (`traces::published::Method`), and `error` this over it, less one; they are null without any.
 //!
 //! A `forecast` has the fields of `trainwright_sim::Forecast`, a `plan` the keys of the plan's TOML file, in which
 //! quantities of the hardware are text with a unit.
 
 use super::network::{How, Row, Table};
-use crate::inputs::network::Measured;
 use serde::Serialize;
-use trainwright_planner::{
-    Alternative, BrokenLimit, Found, FrontPoint, Infeasible, Question, Search, Sensitivity,
-};
+use serde_json::{Value, json};
+use trainwright_planner::{Found, Infeasible, Question, Ranked, Search, Sensitivity};
 use trainwright_sim::Forecast;
-use trainwright_spec::collective::CollectiveKind;
 use trainwright_spec::plan::Plan;
-use trainwright_spec::units::{BytesPerSecond, Seconds};
 
 /// Plans that fit.
 pub fn found(question: &Question, found: &Found, sensitivity: &[Sensitivity]) -> String {
-    let plans = found.ranked.iter().enumerate().map(|(index, ranked)| RankedPlan {
-        rank: index + 1,
-        limited_by: &ranked.limited_by,
-        estimate: ranked.estimate,
-        forecast: &ranked.forecast,
-        plan: &ranked.plan,
-    });
-    print(&FoundAnswer {
-        verdict: "found",
-        question: asked(question),
-        plans: plans.collect(),
-        alternatives: &found.alternatives,
-        front: &found.front,
-        sensitivity,
-        search: &found.search,
-    })
+    let plan = |(rank, ranked): (usize, &Ranked)| {
+        json!({
+            "rank": rank,
+            "limited_by": ranked.limited_by,
+            "estimate_s": ranked.estimate,
+            "forecast": ranked.forecast,
+            "plan": ranked.plan,
+        })
+    };
+    print(&json!({
+        "verdict": "found",
+        "question": question_json(question),
+        "plans": (1..).zip(&found.ranked).map(plan).collect::<Vec<_>>(),
+        "alternatives": found.alternatives,
+        "front": found.front,
+        "sensitivity": sensitivity,
+        "search": found.search,
+    }))
 }
 
 /// Why nothing fits.
 pub fn infeasible(question: &Question, infeasible: &Infeasible) -> String {
-    print(&InfeasibleAnswer {
-        verdict: "infeasible",
-        question: asked(question),
-        broken: &infeasible.broken,
-        remedies: &infeasible.remedies,
-        search: &infeasible.search,
-    })
+    print(&json!({
+        "verdict": "infeasible",
+        "question": question_json(question),
+        "broken": infeasible.broken,
+        "remedies": infeasible.remedies,
+        "search": infeasible.search,
+    }))
 }
 
 /// The time was too short.
 pub fn out_of_time(question: &Question, search: &Search) -> String {
-    print(&OutOfTimeAnswer { verdict: "out of time", question: asked(question), search })
+    print(&json!({ "verdict": "out of time", "question": question_json(question), "search": search }))
 }
 
 /// Collectives by size.
 pub fn network(tables: &[Table]) -> String {
-    let row = |table: &Table, row: &Row| SweepRow {
-        bytes: row.bytes.get() as u64,
-        time: row.time,
-        algorithm_bandwidth: row.algorithm_bandwidth(),
-        bus_bandwidth: row.algorithm_bandwidth() * table.bus_factor(),
-        algorithm: row.how.algorithm(),
-        protocol: row.how.choice().map(|choice| choice.protocol.name()),
-        channels: row.how.choice().map(|choice| choice.channels),
-        pieces: match row.how {
-            How::Steps { pieces, .. } => Some(pieces),
-            _ => None,
-        },
-        measured: row.measured(),
-        compared: row.compared.as_ref().map(|compared| compared.forecast),
-        error: row.error(),
+    let row = |table: &Table, row: &Row| {
+        json!({
+            "bytes": row.bytes.get() as u64,
+            "time_s": row.time,
+            "algorithm_bandwidth_bytes_per_s": row.algorithm_bandwidth(),
+            "bus_bandwidth_bytes_per_s": row.algorithm_bandwidth() * table.bus_factor(),
+            "algorithm": row.how.algorithm(),
+            "protocol": row.how.choice().map(|choice| choice.protocol.name()),
+            "channels": row.how.choice().map(|choice| choice.channels),
+            "pieces": match row.how {
+                How::Steps { pieces, .. } => Some(pieces),
+                _ => None,
+            },
+            "measured_s": row.measured(),
+            "compared_s": row.compared.as_ref().map(|compared| compared.forecast),
+            "error": row.error(),
+        })
     };
-    let sweeps = tables.iter().map(|table| SweepAnswer {
-        collective: table.sweep.collective,
-        ranks: &table.sweep.ranks,
-        nodes: table.nodes(),
-        groups: table.groups(),
-        bus_factor: table.bus_factor(),
-        nccl: table.cluster.nccl.name(),
-        rows: table.rows.iter().map(|of| row(table, of)).collect(),
-        measured: &table.sweep.measured,
-    });
-    print(&NetworkAnswer { cluster: &tables[0].cluster.name, sweeps: sweeps.collect() })
+    let sweep = |table: &Table| {
+        json!({
+            "collective": table.sweep.collective,
+            "ranks": table.sweep.ranks,
+            "nodes": table.nodes(),
+            "groups": table.groups(),
+            "bus_factor": table.bus_factor(),
+            "nccl": table.cluster.nccl.name(),
+            "rows": table.rows.iter().map(|of| row(table, of)).collect::<Vec<_>>(),
+            "measured": table.sweep.measured,
+        })
+    };
+    print(&json!({
+        "cluster": tables[0].cluster.name,
+        "sweeps": tables.iter().map(sweep).collect::<Vec<_>>(),
+    }))
 }
 
 /// The forecast of a plan.
 pub fn forecast(plan: &Plan, forecast: &Forecast) -> String {
-    print(&ForecastAnswer { forecast, plan })
+    print(&json!({ "forecast": forecast, "plan": plan }))
 }
 
-#[derive(Serialize)]
-struct FoundAnswer<'a> {
-    verdict: &'static str,
-    question: Asked<'a>,
-    plans: Vec<RankedPlan<'a>>,
-    alternatives: &'a [Alternative],
-    front: &'a [FrontPoint],
-    sensitivity: &'a [Sensitivity],
-    search: &'a Search,
+fn question_json(Question { model, cluster, job, stack, .. }: &Question) -> Value {
+    json!({
+        "model": model.name,
+        "parameters": model.parameters(),
+        "active_parameters": model.active_parameters(),
+        "cluster": cluster.name,
+        "gpus": cluster.gpus(),
+        "sequence_tokens": job.sequence,
+        "global_batch_sequences": job.global_batch,
+        "precision": job.precision.name(),
+        "optimizer": job.optimizer,
+        "stack": stack.name,
+    })
 }
 
-#[derive(Serialize)]
-struct InfeasibleAnswer<'a> {
-    verdict: &'static str,
-    question: Asked<'a>,
-    broken: &'a [BrokenLimit],
-    remedies: &'a [String],
-    search: &'a Search,
-}
-
-#[derive(Serialize)]
-struct OutOfTimeAnswer<'a> {
-    verdict: &'static str,
-    question: Asked<'a>,
-    search: &'a Search,
-}
-
-#[derive(Serialize)]
-struct ForecastAnswer<'a> {
-    forecast: &'a Forecast,
-    plan: &'a Plan,
-}
-
-#[derive(Serialize)]
-struct NetworkAnswer<'a> {
-    cluster: &'a str,
-    sweeps: Vec<SweepAnswer<'a>>,
-}
-
-#[derive(Serialize)]
-struct SweepAnswer<'a> {
-    collective: CollectiveKind,
-    ranks: &'a [usize],
-    nodes: usize,
-    groups: usize,
-    bus_factor: f64,
-    nccl: &'static str,
-    rows: Vec<SweepRow>,
-    measured: &'a [Measured],
-}
-
-#[derive(Serialize)]
-struct SweepRow {
-    bytes: u64,
-    #[serde(rename = "time_s")]
-    time: Seconds,
-    #[serde(rename = "algorithm_bandwidth_bytes_per_s")]
-    algorithm_bandwidth: BytesPerSecond,
-    #[serde(rename = "bus_bandwidth_bytes_per_s")]
-    bus_bandwidth: BytesPerSecond,
-    algorithm: Option<&'static str>,
-    protocol: Option<&'static str>,
-    channels: Option<usize>,
-    pieces: Option<usize>,
-    #[serde(rename = "measured_s")]
-    measured: Option<Seconds>,
-    #[serde(rename = "compared_s")]
-    compared: Option<Seconds>,
-    error: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct RankedPlan<'a> {
-    rank: usize,
-    limited_by: &'a str,
-    #[serde(rename = "estimate_s")]
-    estimate: Seconds,
-    forecast: &'a Forecast,
-    plan: &'a Plan,
-}
-
-#[derive(Serialize)]
-struct Asked<'a> {
-    model: &'a str,
-    parameters: u64,
-    active_parameters: u64,
-    cluster: &'a str,
-    gpus: usize,
-    sequence_tokens: usize,
-    global_batch_sequences: usize,
-    precision: &'static str,
-    optimizer: &'a str,
-    stack: &'a str,
-}
-
-fn asked(question: &Question) -> Asked<'_> {
-    let Question { model, cluster, job, stack, .. } = question;
-    Asked {
-        model: &model.name,
-        parameters: model.parameters(),
-        active_parameters: model.active_parameters(),
-        cluster: &cluster.name,
-        gpus: cluster.gpus(),
-        sequence_tokens: job.sequence,
-        global_batch_sequences: job.global_batch,
-        precision: job.precision.name(),
-        optimizer: &job.optimizer,
-        stack: &stack.name,
-    }
-}
-
-fn print(answer: &impl Serialize) -> String {
+/// An answer as indented JSON.
+pub fn print(answer: &impl Serialize) -> String {
     serde_json::to_string_pretty(answer).expect("answers have only text keys") + "\n"
 }

@@ -1,9 +1,7 @@
-//! Collectives by size, as nccl-tests prints them, beside measurements.
+//! Collectives by size, as nccl-tests prints them, with measurements.
 
-use super::table::Column;
-use super::words::{count, grouped, wrap};
+use super::words::{count, dash, grouped, wrap};
 use crate::inputs::network::{Measured, Sweep};
-use Column::{Left, Right};
 use std::fmt::Write;
 use trainwright_sim::network::Choice;
 use trainwright_spec::cluster::Cluster;
@@ -13,15 +11,15 @@ use trainwright_spec::units::{Bytes, BytesPerSecond, Seconds};
 pub struct Table<'a> {
     /// The hardware.
     pub cluster: &'a Cluster,
-    /// What was asked, and measured.
+    /// The question, and the measurements.
     pub sweep: &'a Sweep,
     /// Each size.
     pub rows: Vec<Row>,
-    /// What was timed step by step; none: as NCCL does it.
+    /// Set if timed step by step; `None` if as NCCL does it.
     pub by_steps: Option<BySteps>,
 }
 
-/// What was timed step by step.
+/// A simulation step by step.
 pub struct BySteps {
     /// How many groups work at once.
     pub groups: usize,
@@ -37,15 +35,15 @@ pub struct Row {
     pub time: Seconds,
     /// How it is done in the forecast.
     pub how: How,
-    /// What was measured of this size.
+    /// The measurement of this size.
     pub compared: Option<Comparison>,
 }
 
-/// A measured time and what it is held against.
+/// A measured time and its forecast.
 pub struct Comparison {
-    /// The median of what was measured.
+    /// The median of the measurements.
     pub measured: Seconds,
-    /// The forecast of what was measured: as the NCCL that is stated does it, with what the method of measuring adds.
+    /// The forecast with the stated version of NCCL, plus the overhead of the measuring method.
     pub forecast: Seconds,
 }
 
@@ -59,13 +57,13 @@ pub enum How {
     Steps {
         /// Whose.
         algorithm: &'static str,
-        /// Into how many pieces the tensor is cut.
+        /// Chunks of the pipelined tensor.
         pieces: usize,
     },
 }
 
 impl How {
-    /// What NCCL does.
+    /// NCCL's choice.
     pub fn choice(&self) -> Option<&Choice> {
         match self {
             How::Nccl(choice) => Some(choice),
@@ -89,12 +87,12 @@ impl Row {
         self.bytes / self.time
     }
 
-    /// The median of what was measured.
+    /// The median of the measurements.
     pub fn measured(&self) -> Option<Seconds> {
         self.compared.as_ref().map(|compared| compared.measured)
     }
 
-    /// Forecast of what was measured over the measurement, less one.
+    /// The forecast of the measurement over the measurement, less one.
     pub fn error(&self) -> Option<f64> {
         self.compared.as_ref().map(|compared| compared.forecast / compared.measured - 1.0)
     }
@@ -149,46 +147,27 @@ pub fn page(tables: &[Table]) -> String {
     texts.join("\n")
 }
 
-/// What to do with a profile.
+/// How to use a written profile.
 pub fn next_step(path: &str) -> String {
     format!("\nThe times are in {path}; `plan`, `simulate` and `network` use them with `--profile {path}`.\n")
 }
 
 fn one(table: &Table) -> String {
-    let is_measured = table.rows.iter().any(|row| row.compared.is_some());
-    let mut columns = vec![
-        Right("size (B)"),
-        Right("time (µs)"),
-        Right("algbw (GB/s)"),
-        Right("busbw (GB/s)"),
-        Left("algorithm"),
-        Left("protocol"),
-        Right("channels"),
-    ];
-    if is_measured {
-        columns.extend([Right("measured (µs)"), Right("error (%)")]);
+    let choice = |row: &Row, cell: fn(&Choice) -> String| row.how.choice().map_or_else(dash, cell);
+    let mut columns = super::table::Table::of(&table.rows)
+        .right("size (B)", |row| grouped(row.bytes.get()))
+        .right("time (µs)", |row| microseconds(row.time))
+        .right("algbw (GB/s)", |row| gigabytes(row.algorithm_bandwidth()))
+        .right("busbw (GB/s)", |row| gigabytes(row.algorithm_bandwidth() * table.bus_factor()))
+        .left("algorithm", |row| row.how.algorithm().unwrap_or("profile"))
+        .left("protocol", |row| choice(row, |choice| choice.protocol.to_string()))
+        .right("channels", |row| choice(row, |choice| choice.channels.to_string()));
+    if table.rows.iter().any(|row| row.compared.is_some()) {
+        columns = columns
+            .right("measured (µs)", |row| row.measured().map_or_else(dash, microseconds))
+            .right("error (%)", |row| row.error().map_or_else(dash, signed_percent));
     }
-    let rows = table.rows.iter().map(|row| {
-        let algorithm = row.algorithm_bandwidth();
-        let mut cells = vec![
-            grouped(row.bytes.get()),
-            microseconds(row.time),
-            gigabytes(algorithm),
-            gigabytes(algorithm * table.bus_factor()),
-        ];
-        cells.extend(match row.how.choice() {
-            Some(choice) => {
-                [choice.algorithm.into(), choice.protocol.to_string(), choice.channels.to_string()]
-            }
-            None => [row.how.algorithm().unwrap_or("profile").into(), "-".into(), "-".into()],
-        });
-        if is_measured {
-            cells.push(row.measured().map_or_else(|| "-".into(), microseconds));
-            cells.push(row.error().map_or_else(|| "-".into(), signed_percent));
-        }
-        cells
-    });
-    let mut page = table.title() + "\n\n" + &super::table::table(&columns, rows.collect());
+    let mut page = table.title() + "\n\n" + &columns.text();
     page.push_str(&wrap(
         &format!(
             "algbw: size / time; busbw: algbw × {}, what each GPU's link carries",
@@ -275,7 +254,7 @@ fn sources(table: &Table, page: &mut String) {
     }
 }
 
-/// What is in the forecast that a measurement is held against, and not in the table's.
+/// Parts of a measurement's forecast that the table's forecast lacks.
 fn counted(measured: &Measured, table: &Table) -> Vec<String> {
     let mut counted = Vec::new();
     let by_nccl = table.rows.iter().any(|row| row.how.choice().is_some());
@@ -304,7 +283,7 @@ fn gigabytes(bandwidth: BytesPerSecond) -> String {
     decimals(bandwidth.get() / 1e9, 2)
 }
 
-/// Percent with a sign and one decimal; what rounds to zero is `+0.0`.
+/// Percent with a sign and one decimal; zero after rounding is `+0.0`.
 fn signed_percent(part: f64) -> String {
     let tenths = (1000.0 * part).round();
     format!("{:+.1}", if tenths == 0.0 { 0.0 } else { tenths / 10.0 })

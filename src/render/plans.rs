@@ -1,14 +1,14 @@
-//! The planner's answer: the best plans, what limits them and why others lost.
+//! The planner's answer: the best plans, their limits, and why others lost.
 
-use super::forecast::{drawing, hfu, mfu};
+use super::forecast::{drawing, exposed, hfu, mfu};
 use super::stages::stages;
-use super::table::{Column, table};
+use super::table::Table;
 use super::words::{
-    choices, count, gib, grouped, heading, memory_of_gpus, pairs, percent, question as asked, recompute_cell,
-    share, wrap,
+    choices, count, gib, grouped, heading, job_in_words, memory_of_gpus, pairs, percent, recompute_cell,
+    wrap, yes_no,
 };
-use Column::{Left, Right};
 use trainwright_planner::{Found, Question, Ranked, Search, Sensitivity};
+use trainwright_spec::plan::Plan;
 use trainwright_timeline::timeline::Timeline;
 
 /// Everything that a person wants to know; `timeline` is the best plan's. `found` has at least one plan.
@@ -21,7 +21,7 @@ pub fn page(
 ) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
-    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
+    let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Best plan"));
     page.push_str(&headline(best));
     page.push_str(&heading(&format!(
@@ -96,7 +96,7 @@ pub fn search(search: &Search) -> String {
     )
 }
 
-/// What is proved about the best plan.
+/// The proof about the best plan.
 fn proof(best: &Ranked, search: &Search) -> String {
     let time = best.forecast.step_time;
     let (Some(bound), Some(gap)) = (search.bound, search.gap(time)) else { return String::new() };
@@ -140,52 +140,29 @@ fn headline(best: &Ranked) -> String {
 }
 
 fn ranking(ranked: &[Ranked]) -> String {
-    let columns = [
-        Right("#"),
-        Right("TP"),
-        Right("PP"),
-        Right("DP"),
-        Right("v"),
-        Right("µb"),
-        Left("schedule"),
-        Left("SP"),
-        Left("shard"),
-        Left("recompute"),
-        Right("step"),
-        Right("MFU"),
-        Right("causal"),
-        Right("HFU"),
-        Right("memory"),
-        Right("bubble"),
-        Right("exposed"),
-    ];
-    let rows = ranked.iter().enumerate().map(|(index, Ranked { plan, forecast, .. })| {
-        let mean = &forecast.report.mean;
-        vec![
-            (index + 1).to_string(),
-            plan.mesh.tensor.to_string(),
-            plan.mesh.pipeline.to_string(),
-            plan.mesh.data.to_string(),
-            plan.virtual_stages.to_string(),
-            plan.micro_batch.to_string(),
-            plan.schedule.to_string(),
-            if plan.sequence_parallel { "yes" } else { "no" }.into(),
-            match plan.data_sharding.as_str() {
-                "none" => "-".into(),
-                scheme => scheme.into(),
-            },
-            recompute_cell(plan.stages.iter()),
-            forecast.step_time.to_string(),
-            percent(forecast.mfu_full_attention),
-            percent(forecast.mfu_causal_attention),
-            percent(forecast.hfu),
-            gib(forecast.peak_memory),
-            percent(mean.bubble_share),
-            percent(share(mean.exposed, forecast.report.step_time)),
-        ]
-    });
+    let ranked: Vec<(usize, &Ranked)> = (1..).zip(ranked).collect();
+    let sharding =
+        |plan: &Plan| if plan.data_sharding == "none" { "-".into() } else { plan.data_sharding.clone() };
+    let table = Table::of(&ranked)
+        .right("#", |(place, _)| place)
+        .right("TP", |(_, ranked)| ranked.plan.mesh.tensor)
+        .right("PP", |(_, ranked)| ranked.plan.mesh.pipeline)
+        .right("DP", |(_, ranked)| ranked.plan.mesh.data)
+        .right("v", |(_, ranked)| ranked.plan.virtual_stages)
+        .right("µb", |(_, ranked)| ranked.plan.micro_batch)
+        .left("schedule", |(_, ranked)| &ranked.plan.schedule)
+        .left("SP", |(_, ranked)| yes_no(ranked.plan.sequence_parallel))
+        .left("shard", |(_, ranked)| sharding(&ranked.plan))
+        .left("recompute", |(_, ranked)| recompute_cell(ranked.plan.stages.iter()))
+        .right("step", |(_, ranked)| ranked.forecast.step_time)
+        .right("MFU", |(_, ranked)| percent(ranked.forecast.mfu_full_attention))
+        .right("causal", |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
+        .right("HFU", |(_, ranked)| percent(ranked.forecast.hfu))
+        .right("memory", |(_, ranked)| gib(ranked.forecast.peak_memory))
+        .right("bubble", |(_, ranked)| percent(ranked.forecast.report.mean.bubble_share))
+        .right("exposed", |(_, ranked)| exposed(&ranked.forecast));
     let legend = "TP, PP, DP: ranks of the tensor, pipeline and data axis; v: stages per pipeline rank; µb: sequences in a \
                   microbatch; SP: sequence parallel; shard: what data ranks split; MFU: % of the peak, all attention \
                   scores counted; causal: only those that the mask lets through; HFU: % of the peak executed, recomputation included; sel: selective";
-    table(&columns, rows.collect()) + &wrap(legend, 0)
+    table.text() + &wrap(legend, 0)
 }

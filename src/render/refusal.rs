@@ -1,29 +1,24 @@
-//! The planner's answer when nothing fits: which limits are broken by how much, and what would mend it.
+//! The planner's answer when nothing fits: which limits are broken by how much, and which changes would help.
 
 use super::plans::search;
-use super::table::{Column, wrapped_table};
-use super::words::{heading, question as asked, wrap};
-use Column::{Left, Right};
+use super::table::Table;
+use super::words::{heading, job_in_words, wrap};
 use trainwright_planner::{Infeasible, Question, Search};
 
 /// Everything that a person wants to know.
 pub fn page(question: &Question, infeasible: &Infeasible) -> String {
     let Question { model, cluster, job, stack, .. } = question;
-    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
+    let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("Nothing fits"));
-    let columns = [Left("plans"), Left("limit"), Right("needs"), Right("has"), Right("lacks")];
-    let rows = infeasible.broken.iter().map(|broken| {
-        vec![
-            broken.plans.clone(),
-            broken.limit.clone(),
-            broken.needs.to_string(),
-            broken.has.to_string(),
-            (broken.needs - broken.has).to_string(),
-        ]
-    });
-    page.push_str(&wrapped_table(&columns, rows.collect()));
+    let table = Table::of(&infeasible.broken)
+        .left("plans", |broken| &broken.plans)
+        .left("limit", |broken| &broken.limit)
+        .right("needs", |broken| broken.needs)
+        .right("has", |broken| broken.has)
+        .right("lacks", |broken| broken.needs - broken.has);
+    page.push_str(&table.wrapped());
     if !infeasible.remedies.is_empty() {
-        page.push_str(&heading("What would mend it"));
+        page.push_str(&heading("What would help"));
         page.extend(infeasible.remedies.iter().map(|remedy| wrap(&format!("- {remedy}"), 2)));
     }
     page.push_str(&heading("Search"));
@@ -34,7 +29,7 @@ pub fn page(question: &Question, infeasible: &Infeasible) -> String {
 /// The time was up before a plan that fits was found.
 pub fn out_of_time(question: &Question, so_far: &Search) -> String {
     let Question { model, cluster, job, stack, .. } = question;
-    let mut page = wrap(&asked(model, cluster, job, &stack.name), 0);
+    let mut page = wrap(&job_in_words(model, cluster, job, &stack.name), 0);
     page.push_str(&heading("No plan was found in time"));
     page.push_str(&wrap("Allow more time, or pin some choices.", 0));
     page.push_str(&heading("Search"));

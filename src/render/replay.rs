@@ -1,12 +1,11 @@
-//! What execution traces do on a cluster.
+//! A replay of execution traces on a cluster.
 
-use super::table::{Column, table};
+use super::table::Table;
 use super::words;
-use Column::Right;
-use trainwright_timeline::report::{RankReport, Report};
+use trainwright_timeline::report::Report;
 use trainwright_timeline::workload::Workload;
 
-/// So many ranks are listed.
+/// Ranks listed.
 const LISTED: usize = 16;
 
 /// The page of `replay`.
@@ -20,21 +19,16 @@ pub fn page(workload: &Workload, report: &Report, cluster: &str) -> String {
         ("exposed", format!("{} of communication and copies in the mean", report.mean.exposed)),
         ("waiting", format!("{} in the mean, {:.1} %", report.mean.bubble, 100.0 * report.mean.bubble_share)),
     ];
-    let row = |rank: &RankReport| {
-        let time = &rank.time;
-        [rank.rank.to_string(), time.compute.to_string(), time.exposed.to_string(), time.bubble.to_string()]
-            .to_vec()
-    };
-    let rows = report.ranks.iter().take(LISTED).map(row).collect();
+    let listed = &report.ranks[..report.ranks.len().min(LISTED)];
     let mut text = words::heading(&title) + &words::pairs(pairs) + "\n";
-    text += &table(&[Right("rank"), Right("compute"), Right("exposed"), Right("waiting")], rows);
+    text += &Table::of(listed)
+        .right("rank", |rank| rank.rank)
+        .right("compute", |rank| rank.time.compute)
+        .right("exposed", |rank| rank.time.exposed)
+        .right("waiting", |rank| rank.time.bubble)
+        .text();
     if let Some(more) = report.ranks.len().checked_sub(LISTED).filter(|more| *more > 0) {
         text += &format!("and {more} more\n");
     }
     text
-}
-
-/// The same as JSON.
-pub fn json(report: &Report) -> String {
-    serde_json::to_string_pretty(report).expect("reports have only text keys") + "\n"
 }

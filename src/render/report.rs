@@ -1,21 +1,23 @@
 //! The answer of a command as one page for any browser.
 
 use super::compare::{self, Comparison};
-use super::forecast::{hfu, mfu};
-use super::what_if::{Page, cells};
-use super::words::{choices, fit, gib, grouped, percent, question as asked, recompute_cell, share};
+use super::forecast::{exposed, hfu, mfu};
+use super::table::Table;
+use super::what_if::{self, Page};
+use super::words::{choices, fit, gib, grouped, job_in_words, percent, recompute_cell};
 use trainwright_lower::memory::RankMemory;
 use trainwright_pictures::html::{Bar, BarScale, Part, Section, TimelineData, page};
 use trainwright_pictures::plot::{Chart, chart_svg};
 use trainwright_planner::{Found, Question, Ranked};
 use trainwright_sim::Forecast;
+use trainwright_spec::mesh::Mesh;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
 use trainwright_timeline::kinds::OpKind;
 use trainwright_timeline::timeline::Timeline;
 use trainwright_whatif::answer::Answer;
 
-/// What `simulate` found.
+/// The page of `simulate`.
 pub fn simulated(plan: &Plan, forecast: &Forecast, timeline: &Timeline) -> String {
     let mut sections =
         vec![Section::Text(about(plan)), Section::Text(choices(plan)), figures(plan, forecast)];
@@ -23,12 +25,12 @@ pub fn simulated(plan: &Plan, forecast: &Forecast, timeline: &Timeline) -> Strin
     page(&title(plan), &sections)
 }
 
-/// What `plan` found; `timeline` is the best plan's.
+/// The page of `plan`; `timeline` is the best plan's.
 pub fn planned(question: &Question, found: &Found, timeline: &Timeline) -> String {
     let Question { model, cluster, job, stack, .. } = question;
     let best = &found.ranked[0];
     let mut sections = vec![
-        Section::Text(asked(model, cluster, job, &stack.name)),
+        Section::Text(job_in_words(model, cluster, job, &stack.name)),
         Section::Heading("Best plan".into()),
         Section::Text(choices(&best.plan)),
         figures(&best.plan, &best.forecast),
@@ -40,30 +42,28 @@ pub fn planned(question: &Question, found: &Found, timeline: &Timeline) -> Strin
         Bar::of(format!("{}: {}", index + 1, short(&ranked.plan)), &ranked.forecast.report.mean)
     };
     sections.push(Section::Bars(found.ranked.iter().enumerate().map(bar).collect(), BarScale::Common));
-    let reasons = found.alternatives.iter().map(|other| vec![other.choice.clone(), other.reason.clone()]);
-    let headings = ["choice", "what became of it"].map(str::to_string).to_vec();
+    let reasons = Table::of(&found.alternatives)
+        .left("choice", |other| &other.choice)
+        .left("what became of it", |other| &other.reason);
     sections.push(Section::Heading("Why not something else".into()));
-    sections.push(Section::Table { headings, rows: reasons.collect() });
+    sections.push(reasons.section());
     sections.extend(step(&best.forecast, timeline));
     page(&title(&best.plan), &sections)
 }
 
-/// What `what-if` found; the fastest answer's plan, if there is one, with its timeline.
+/// The page of `what-if`; the fastest answer's plan, if there is one, with its timeline.
 pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) -> String {
     let mut sections: Vec<Section> = of.headline.iter().cloned().map(Section::Text).collect();
     sections.push(Section::Heading(format!("{} points", of.answers.len())));
     sections.push(Section::Picture(chart_svg(chart)));
-    let (headings, rows) = cells(of);
-    sections.push(Section::Table { headings, rows });
-    let refused: Vec<Vec<String>> = of
-        .answers
-        .iter()
-        .filter_map(|answer| Some(vec![answer.point.join(" "), answer.outcome.as_ref().err()?.clone()]))
-        .collect();
+    sections.push(what_if::points(of, &what_if::planned(of)).section());
+    let refused = what_if::refused(of);
     if !refused.is_empty() {
-        let headings = ["point", "why there is no plan"].map(str::to_string).to_vec();
+        let table = Table::of(&refused)
+            .left("point", |(point, _)| point)
+            .left("why there is no plan", |(_, why)| why);
         sections.push(Section::Heading("Points without a plan".into()));
-        sections.push(Section::Table { headings, rows: refused });
+        sections.push(table.section());
     }
     sections.push(Section::Heading("Where a step goes".into()));
     let bars = of.answers.iter().filter_map(|answer| {
@@ -85,14 +85,13 @@ pub fn swept(of: &Page, chart: &Chart, fastest: Option<(&Answer, &Timeline)>) ->
     page(&of.title(), &sections)
 }
 
-/// What `compare` found; the timeline is the forecast's.
+/// The page of `compare`; the timeline is the forecast's.
 pub fn compared(of: &Comparison, forecast: &Forecast, timeline: &Timeline) -> String {
-    let headings = compare::HEADINGS.map(str::to_string).to_vec();
     let mut sections = vec![
         Section::Text(about(of.plan)),
         Section::Text(choices(of.plan)),
         Section::Text(compare::headline(of)),
-        Section::Table { headings, rows: compare::rows(of) },
+        compare::table(&compare::rows(of)).section(),
     ];
     sections.extend(compare::notes(of).into_iter().map(Section::Text));
     let bar = |name: &str, index: usize| {
@@ -123,7 +122,7 @@ fn short(plan: &Plan) -> String {
 }
 
 fn about(plan: &Plan) -> String {
-    asked(&plan.model, &plan.cluster, &plan.job, &plan.stack.name)
+    job_in_words(&plan.model, &plan.cluster, &plan.job, &plan.stack.name)
 }
 
 fn figures(plan: &Plan, forecast: &Forecast) -> Section {
@@ -141,46 +140,27 @@ fn figures(plan: &Plan, forecast: &Forecast) -> Section {
         ("HFU", hfu(forecast)),
         ("memory", fit(plan, forecast)),
     ];
-    let rows = rows.into_iter().map(|(name, text)| vec![name.to_string(), text]).collect();
-    Section::Table { headings: vec!["of a step".into(), String::new()], rows }
+    Table::of(&rows).left("of a step", |(name, _)| name).left("", |(_, text)| text).section()
 }
 
 fn comparison(ranked: &[Ranked]) -> Section {
-    let headings = [
-        "#",
-        "TP×PP×DP",
-        "schedule",
-        "stages per rank",
-        "microbatch",
-        "shard",
-        "recompute",
-        "step",
-        "MFU %",
-        "memory GiB",
-        "bubble %",
-        "exposed %",
-        "what limits it",
-    ];
-    let rows = ranked.iter().enumerate().map(|(index, ranked)| {
-        let (plan, forecast) = (&ranked.plan, &ranked.forecast);
-        let mean = &forecast.report.mean;
-        vec![
-            (index + 1).to_string(),
-            format!("{}×{}×{}", plan.mesh.tensor, plan.mesh.pipeline, plan.mesh.data),
-            plan.schedule.to_string(),
-            plan.virtual_stages.to_string(),
-            plan.micro_batch.to_string(),
-            plan.data_sharding.clone(),
-            recompute_cell(plan.stages.iter()),
-            forecast.step_time.to_string(),
-            percent(forecast.mfu_causal_attention),
-            gib(forecast.peak_memory),
-            percent(mean.bubble_share),
-            percent(share(mean.exposed, forecast.report.step_time)),
-            ranked.limited_by.clone(),
-        ]
-    });
-    Section::Table { headings: headings.map(str::to_string).to_vec(), rows: rows.collect() }
+    let ranked: Vec<(usize, &Ranked)> = (1..).zip(ranked).collect();
+    let axes = |mesh: &Mesh| format!("{}×{}×{}", mesh.tensor, mesh.pipeline, mesh.data);
+    Table::of(&ranked)
+        .right("#", |(place, _)| place)
+        .right("TP×PP×DP", |(_, ranked)| axes(&ranked.plan.mesh))
+        .left("schedule", |(_, ranked)| &ranked.plan.schedule)
+        .right("stages per rank", |(_, ranked)| ranked.plan.virtual_stages)
+        .right("microbatch", |(_, ranked)| ranked.plan.micro_batch)
+        .left("shard", |(_, ranked)| &ranked.plan.data_sharding)
+        .left("recompute", |(_, ranked)| recompute_cell(ranked.plan.stages.iter()))
+        .right("step", |(_, ranked)| ranked.forecast.step_time)
+        .right("MFU %", |(_, ranked)| percent(ranked.forecast.mfu_causal_attention))
+        .right("memory GiB", |(_, ranked)| gib(ranked.forecast.peak_memory))
+        .right("bubble %", |(_, ranked)| percent(ranked.forecast.report.mean.bubble_share))
+        .right("exposed %", |(_, ranked)| exposed(&ranked.forecast))
+        .left("what limits it", |(_, ranked)| &ranked.limited_by)
+        .section()
 }
 
 /// Timeline, memory and the breakdown of each pipeline rank.
@@ -196,25 +176,16 @@ fn step(forecast: &Forecast, timeline: &Timeline) -> Vec<Section> {
 }
 
 fn memory(ranks: &[RankMemory], limit: Bytes) -> Section {
-    let headings = [
-        "pipeline rank",
-        "weights",
-        "gradients",
-        "optimizer",
-        "activations",
-        "temporary",
-        "overhead",
-        "total",
-        "free",
-    ];
-    let rows = ranks.iter().enumerate().map(|(rank, held)| {
-        let mut cells = vec![rank.to_string()];
-        let kinds =
-            [held.weights, held.gradients, held.optimizer, held.activations, held.temporaries, held.overhead];
-        cells.extend(kinds.map(gib));
-        cells.push(gib(held.total()));
-        cells.push(gib(limit - held.total()));
-        cells
-    });
-    Section::Table { headings: headings.map(str::to_string).to_vec(), rows: rows.collect() }
+    let ranks: Vec<(usize, &RankMemory)> = ranks.iter().enumerate().collect();
+    Table::of(&ranks)
+        .right("pipeline rank", |(rank, _)| rank)
+        .right("weights", |(_, held)| gib(held.weights))
+        .right("gradients", |(_, held)| gib(held.gradients))
+        .right("optimizer", |(_, held)| gib(held.optimizer))
+        .right("activations", |(_, held)| gib(held.activations))
+        .right("temporary", |(_, held)| gib(held.temporaries))
+        .right("overhead", |(_, held)| gib(held.overhead))
+        .right("total", |(_, held)| gib(held.total()))
+        .right("free", |(_, held)| gib(limit - held.total()))
+        .section()
 }

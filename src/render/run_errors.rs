@@ -1,8 +1,8 @@
 //! Errors of forecasts as a page and as JSON.
 
-use super::table::{Column, table};
+use super::table::Table;
 use super::words::heading;
-use trainwright_evidence::summary::{Group, Outcomes, Summary, TimeErrors};
+use trainwright_evidence::summary::{Group, MemoryErrors, Summary, TimeErrors};
 
 /// The page.
 pub fn summary(summary: &Summary) -> String {
@@ -25,57 +25,34 @@ pub fn summary(summary: &Summary) -> String {
     page
 }
 
-/// The same as data.
-pub fn json(summary: &Summary) -> String {
-    let mut text = serde_json::to_string_pretty(summary).expect("a summary has only text and numbers");
-    text.push('\n');
-    text
-}
-
 fn groups_table(groups: &[&Group]) -> String {
-    let columns = [
-        Column::Left(""),
-        Column::Right("n"),
-        Column::Right("median %"),
-        Column::Right("mean %"),
-        Column::Right("signed %"),
-        Column::Right("p90 %"),
-        Column::Right("τ"),
-        Column::Right("null %"),
-        Column::Right("memory n"),
-        Column::Right("mean %"),
-        Column::Right("signed %"),
-        Column::Right("fits ✓/✗"),
-        Column::Right("oom ✓/✗"),
-    ];
-    table(&columns, groups.iter().map(|group| cells(group)).collect())
-}
-
-fn cells(group: &Group) -> Vec<String> {
-    let blank = String::new;
     let percent = |part: f64| format!("{:.1}", 100.0 * part);
     let signed = |part: f64| format!("{:+.1}", 100.0 * part);
-    let time = group.time.as_ref();
-    let of_time = |of: &dyn Fn(&TimeErrors) -> String| time.map_or_else(blank, of);
-    let memory = group.memory.as_ref();
-    let Outcomes { fits, false_alarms, missed, out_of_memory } = group.outcomes;
+    let time = |group: &Group, cell: &dyn Fn(&TimeErrors) -> String| {
+        group.time.as_ref().map(cell).unwrap_or_default()
+    };
+    let memory = |group: &Group, cell: &dyn Fn(&MemoryErrors) -> String| {
+        group.memory.as_ref().map(cell).unwrap_or_default()
+    };
     let pair = |right: usize, wrong: usize| match right + wrong {
-        0 => blank(),
+        0 => String::new(),
         _ => format!("{right}/{wrong}"),
     };
-    vec![
-        if group.name.is_empty() { "(blank)".into() } else { group.name.clone() },
-        of_time(&|time| time.rows.to_string()),
-        of_time(&|time| percent(time.median)),
-        of_time(&|time| percent(time.mean)),
-        of_time(&|time| signed(time.signed)),
-        of_time(&|time| percent(time.p90)),
-        of_time(&|time| time.order.map_or_else(blank, |order| format!("{order:.2}"))),
-        group.null.map_or_else(blank, |null| percent(null.median)),
-        memory.map_or_else(blank, |memory| memory.rows.to_string()),
-        memory.map_or_else(blank, |memory| percent(memory.mean)),
-        memory.map_or_else(blank, |memory| signed(memory.signed)),
-        pair(fits, false_alarms),
-        pair(out_of_memory, missed),
-    ]
+    Table::of(groups)
+        .left("", |group| if group.name.is_empty() { "(blank)" } else { &group.name })
+        .right("n", |group| time(group, &|time| time.rows.to_string()))
+        .right("median %", |group| time(group, &|time| percent(time.median)))
+        .right("mean %", |group| time(group, &|time| percent(time.mean)))
+        .right("signed %", |group| time(group, &|time| signed(time.signed)))
+        .right("p90 %", |group| time(group, &|time| percent(time.p90)))
+        .right("τ", |group| {
+            time(group, &|time| time.order.map(|order| format!("{order:.2}")).unwrap_or_default())
+        })
+        .right("null %", |group| group.null.as_ref().map(|null| percent(null.median)).unwrap_or_default())
+        .right("memory n", |group| memory(group, &|memory| memory.rows.to_string()))
+        .right("mean %", |group| memory(group, &|memory| percent(memory.mean)))
+        .right("signed %", |group| memory(group, &|memory| signed(memory.signed)))
+        .right("fits ✓/✗", |group| pair(group.outcomes.fits, group.outcomes.false_alarms))
+        .right("oom ✓/✗", |group| pair(group.outcomes.out_of_memory, group.outcomes.missed))
+        .text()
 }

@@ -1,5 +1,7 @@
 //! The scoreboard: a page on how forecasts compare with measurements, with its pictures and the forecasts behind it.
 
+use super::table::Table;
+use super::words::dash;
 use std::collections::BTreeMap;
 use trainwright_evidence::runs::{NoPlan, Prediction, Run};
 use trainwright_evidence::summary::{Group, Outcomes, SWEEP, Summary, TimeErrors};
@@ -9,7 +11,7 @@ use trainwright_spec::calibration::{Calibration, Figures};
 /// Runs and their forecasts.
 pub type Rows<'a> = &'a [(&'a Result<Run, NoPlan>, &'a Result<Prediction, NoPlan>)];
 
-/// What the page aims at, and what it reaches.
+/// An aim of the page, and today's value.
 struct Aim {
     what: &'static str,
     at: String,
@@ -31,14 +33,8 @@ pub fn page(rows: Rows, summary: &Summary, calibration: &Calibration) -> String 
         "{} rows: {} forecast, {} that cannot be expressed, {} that contradict themselves. Calibration: {}.\n\n",
         summary.rows, summary.forecast, summary.unsupported, summary.invalid, calibration.source
     ));
-    page.push_str("## Aims\n\n| aim | at | reached | |\n| --- | ---: | ---: | --- |\n");
-    for Aim { what, at, reached, holds } in aims(summary, rows, calibration) {
-        let (number, verdict) = match reached {
-            None => ("-".into(), "no row"),
-            Some(value) => (format!("{value:.1}"), if holds { "met" } else { "missed" }),
-        };
-        page.push_str(&format!("| {what} | {at} | {number} | {verdict} |\n"));
-    }
+    page.push_str("## Aims\n\n");
+    page.push_str(&aims_table(&aims(summary, rows, calibration)));
     page.push_str("\n![step times](step-times.svg)\n\n![memory](memory.svg)\n\n");
     page.push_str(&fitted(calibration));
     for (by, title) in [
@@ -110,11 +106,11 @@ fn aims(summary: &Summary, rows: Rows, calibration: &Calibration) -> Vec<Aim> {
             holds: true,
         },
         Aim::at_most(8.0, "memory, all rows, mean error, %", memory.map(|memory| 100.0 * memory.mean)),
-        Aim::at_least(95.0, "out of memory told right, quality A, %", share(Outcomes::right)),
+        Aim::at_least(95.0, "out of memory predicted right, quality A, %", share(Outcomes::right)),
         Aim::at_most(
             2.0,
             "runs that fitted called out of memory, quality A, %",
-            share(|told| told.false_alarms as f64 / (told.fits + told.false_alarms).max(1) as f64),
+            share(|runs| runs.false_alarms as f64 / (runs.fits + runs.false_alarms).max(1) as f64),
         ),
         Aim {
             what: "steps of quality A within the band, %",
@@ -142,29 +138,42 @@ fn biased(calibration: &Calibration) -> usize {
     many.filter(|source| source.in_sample.signed.abs() > 10.0).count()
 }
 
+fn aims_table(aims: &[Aim]) -> String {
+    let verdict = |aim: &Aim| match (aim.reached, aim.holds) {
+        (None, _) => "no row",
+        (_, true) => "met",
+        (_, false) => "missed",
+    };
+    Table::of(aims)
+        .left("aim", |aim| aim.what)
+        .right("at", |aim| &aim.at)
+        .right("reached", |aim| aim.reached.map_or_else(dash, |value| format!("{value:.1}")))
+        .left("", verdict)
+        .markdown()
+}
+
 fn fitted(calibration: &Calibration) -> String {
     if calibration.sources.is_empty() {
         return String::new();
     }
-    let mut text = String::from(
-        "## Fit\n\nErrors of step times of quality A in %: median / mean / 90th percentile of their sizes / mean with sign.\n\n\
-         | source | n | catalog | left out of the fit | in the fit |\n| --- | ---: | ---: | ---: | ---: |\n",
-    );
     let cell =
         |Figures { median, mean, signed, p90 }: &Figures| format!("{median} / {mean} / {p90} / {signed:+}");
-    for source in &calibration.sources {
-        let [catalog, left_out, in_sample] = [&source.catalog, &source.left_out, &source.in_sample].map(cell);
-        text.push_str(&format!(
-            "| {} | {} | {catalog} | {left_out} | {in_sample} |\n",
-            source.name, source.rows
-        ));
-    }
-    text.push_str("\n| factor | of | value |\n| --- | --- | ---: |\n");
-    for factor in &calibration.factors {
-        text.push_str(&format!("| {} | {} | {} |\n", factor.parameter, factor.of, factor.factor));
-    }
-    text.push('\n');
-    text
+    let sources = Table::of(&calibration.sources)
+        .left("source", |source| &source.name)
+        .right("n", |source| source.rows)
+        .right("catalog", |source| cell(&source.catalog))
+        .right("left out of the fit", |source| cell(&source.left_out))
+        .right("in the fit", |source| cell(&source.in_sample));
+    let factors = Table::of(&calibration.factors)
+        .left("factor", |factor| &factor.parameter)
+        .left("of", |factor| &factor.of)
+        .right("value", |factor| factor.factor);
+    format!(
+        "## Fit\n\nErrors of step times of quality A in %: median / mean / 90th percentile of their sizes / mean with sign.\n\n\
+         {}\n{}\n",
+        sources.markdown(),
+        factors.markdown(),
+    )
 }
 
 fn groups<'a>(groups: impl Iterator<Item = &'a Group>) -> String {
@@ -201,20 +210,16 @@ fn groups<'a>(groups: impl Iterator<Item = &'a Group>) -> String {
 }
 
 fn outcomes(summary: &Summary) -> String {
-    let mut text = String::from(
-        "## Out of memory\n\n| | fits, forecast so | fits, forecast not | does not, forecast does | does not, forecast so |\n\
-         | --- | ---: | ---: | ---: | ---: |\n",
-    );
-    let judged = summary.groups.iter().filter(|group| matches!(group.by, "all" | "quality" | "source"));
-    for group in judged.filter(|group| group.outcomes.missed + group.outcomes.out_of_memory > 0) {
-        let counts = group.outcomes;
-        text.push_str(&format!(
-            "| {} | {} | {} | {} | {} |\n",
-            group.name, counts.fits, counts.false_alarms, counts.missed, counts.out_of_memory
-        ));
-    }
-    text.push('\n');
-    text
+    let mut judged: Vec<&Group> = summary.groups.iter().collect();
+    judged.retain(|group| matches!(group.by, "all" | "quality" | "source"));
+    judged.retain(|group| group.outcomes.missed + group.outcomes.out_of_memory > 0);
+    let table = Table::of(&judged)
+        .left("", |group| &group.name)
+        .right("fits, forecast so", |group| group.outcomes.fits)
+        .right("fits, forecast not", |group| group.outcomes.false_alarms)
+        .right("does not, forecast does", |group| group.outcomes.missed)
+        .right("does not, forecast so", |group| group.outcomes.out_of_memory);
+    format!("## Out of memory\n\n{}\n", table.markdown())
 }
 
 fn worst(rows: Rows) -> String {
@@ -228,21 +233,13 @@ fn worst(rows: Rows) -> String {
         let size = |error: f64| (1.0 + error).ln().abs();
         size(other.2).total_cmp(&size(one.2)).then_with(|| one.0.id.cmp(&other.0.id))
     });
-    let mut text = format!(
-        "## The {WORST} rows of quality A that are farthest off\n\n| row | measured s | forecast s | error % |\n\
-         | --- | ---: | ---: | ---: |\n"
-    );
-    for (run, prediction, error) in judged.into_iter().take(WORST) {
-        let measured = run.step_seconds().unwrap_or_default();
-        text.push_str(&format!(
-            "| {} | {measured:.3} | {:.3} | {:+.1} |\n",
-            run.id,
-            prediction.step_seconds,
-            100.0 * error
-        ));
-    }
-    text.push('\n');
-    text
+    judged.truncate(WORST);
+    let table = Table::of(&judged)
+        .left("row", |(run, ..)| &run.id)
+        .right("measured s", |(run, ..)| format!("{:.3}", run.step_seconds().unwrap_or_default()))
+        .right("forecast s", |(_, prediction, _)| format!("{:.3}", prediction.step_seconds))
+        .right("error %", |(.., error)| format!("{:+.1}", 100.0 * error));
+    format!("## The {WORST} rows of quality A that are farthest off\n\n{}\n", table.markdown())
 }
 
 /// The forecasts by `id`, for the test that makes them again.

@@ -1,8 +1,7 @@
-//! What each pipeline rank holds.
+//! Memory of each pipeline rank.
 
-use super::table::{Column, merge_ranks, table};
-use super::words::{gib, recompute_cell};
-use Column::{Left, Right};
+use super::table::Table;
+use super::words::{dash, gib, recompute_cell};
 use trainwright_lower::memory::RankMemory;
 use trainwright_sim::Forecast;
 use trainwright_spec::plan::{Plan, StageBlocks};
@@ -12,70 +11,55 @@ use trainwright_timeline::report::RankReport;
 
 /// The blocks of each pipeline rank and its memory in closed form, in GiB.
 pub fn stages(plan: &Plan, forecast: &Forecast) -> String {
-    let mut columns = vec![
-        Right("rank"),
-        Left("blocks"),
-        Left("recompute"),
-        Right("weights"),
-        Right("gradients"),
-        Right("optimizer"),
-        Right("activations"),
-        Right("temporary"),
-        Right("overhead"),
-        Right("total"),
-        Right("free"),
-    ];
-    type Column = (&'static str, fn(&RankMemory) -> Bytes);
-    let mut beside: Vec<Column> = vec![("host", |rank| rank.host), ("nvme", |rank| rank.nvme)];
-    beside.retain(|(_, of)| forecast.memory.iter().any(|rank| of(rank) > Bytes::ZERO));
-    columns.extend(beside.iter().map(|(name, _)| Right(name)));
-    let rows = forecast.memory.iter().enumerate().map(|(rank, memory)| {
-        let kinds = [
-            memory.weights + memory.gathered,
-            memory.gradients + memory.unreduced,
-            memory.optimizer,
-            memory.activations,
-            memory.temporaries,
-            memory.overhead,
-            memory.total(),
-            plan.node(rank).gpu.memory.value - memory.total(),
-        ];
-        let own = own_stages(plan, rank);
-        let cells = [blocks(&own), recompute_cell(own.iter().copied())];
-        let beside = beside.iter().map(|(_, of)| gib(of(memory)));
-        (rank, cells.into_iter().chain(kinds.map(gib)).chain(beside).collect())
-    });
-    table(&columns, merge_ranks(rows))
+    let ranks: Vec<(usize, Vec<&StageBlocks>, &RankMemory)> = forecast
+        .memory
+        .iter()
+        .enumerate()
+        .map(|(rank, memory)| (rank, stages_on(plan, rank), memory))
+        .collect();
+    let mut table = Table::of(&ranks)
+        .left("blocks", |(_, stages, _)| blocks(stages))
+        .left("recompute", |(_, stages, _)| recompute_cell(stages.iter().copied()))
+        .right("weights", |(.., memory)| gib(memory.weights + memory.gathered))
+        .right("gradients", |(.., memory)| gib(memory.gradients + memory.unreduced))
+        .right("optimizer", |(.., memory)| gib(memory.optimizer))
+        .right("activations", |(.., memory)| gib(memory.activations))
+        .right("temporary", |(.., memory)| gib(memory.temporaries))
+        .right("overhead", |(.., memory)| gib(memory.overhead))
+        .right("total", |(.., memory)| gib(memory.total()))
+        .right("free", |(rank, _, memory)| gib(plan.node(*rank).gpu.memory.value - memory.total()));
+    type Offloaded = (&'static str, fn(&RankMemory) -> Bytes);
+    let offloaded: [Offloaded; 2] = [("host", |rank| rank.host), ("nvme", |rank| rank.nvme)];
+    for (name, bytes) in offloaded {
+        if forecast.memory.iter().any(|rank| bytes(rank) > Bytes::ZERO) {
+            table = table.right(name, |(.., memory)| gib(bytes(memory)));
+        }
+    }
+    table.text_by_rank(|(rank, ..)| *rank)
 }
 
-/// Where closed form and simulation can differ: what each pipeline rank holds at its peak, in GiB.
+/// Memory of each pipeline rank at its simulated peak, in GiB, where it can differ from the closed form.
 pub fn simulated_memory(plan: &Plan, forecast: &Forecast) -> String {
-    let columns = [
-        Right("rank"),
-        Right("weights"),
-        Right("gradients"),
-        Right("optimizer"),
-        Right("activations"),
-        Right("buffers"),
-        Right("peak"),
-        Right("closed form"),
-        Right("free"),
-        Left("at"),
-    ];
-    let rows = by_pipeline_rank(forecast).map(|report| {
-        let held = |kind: MemoryKind| {
-            let kinds = report.memory.kinds.iter();
-            kinds.filter(|held| held.kind == kind).map(|held| held.at_peak).sum::<Bytes>()
-        };
-        let closed = forecast.memory.get(report.pipeline_rank).map(|memory| memory.total());
-        let mut cells: Vec<String> = MemoryKind::ALL.map(|kind| gib(held(kind))).into();
-        cells.push(gib(report.memory.peak));
-        cells.push(closed.map_or_else(|| "-".into(), gib));
-        cells.push(gib(plan.node(report.pipeline_rank).gpu.memory.value - report.memory.peak));
-        cells.push(report.memory.peak_action.map_or_else(|| "-".into(), |action| action.to_string()));
-        (report.pipeline_rank, cells)
-    });
-    table(&columns, merge_ranks(rows))
+    let reports: Vec<&RankReport> = by_pipeline_rank(forecast).collect();
+    let held = |report: &RankReport, kind: MemoryKind| {
+        let kinds = report.memory.kinds.iter();
+        kinds.filter(|held| held.kind == kind).map(|held| held.at_peak).sum::<Bytes>()
+    };
+    let mut table = Table::of(&reports);
+    for (kind, name) in
+        MemoryKind::ALL.into_iter().zip(["weights", "gradients", "optimizer", "activations", "buffers"])
+    {
+        table = table.right(name, |report| gib(held(report, kind)));
+    }
+    table
+        .right("peak", |report| gib(report.memory.peak))
+        .right("closed form", |report| {
+            let closed = forecast.memory.get(report.pipeline_rank);
+            closed.map_or_else(dash, |memory| gib(memory.total()))
+        })
+        .right("free", |report| gib(plan.node(report.pipeline_rank).gpu.memory.value - report.memory.peak))
+        .left("at", |report| report.memory.peak_action.map_or_else(dash, |action| action.to_string()))
+        .text_by_rank(|report| report.pipeline_rank)
 }
 
 /// The simulated rank that stands for each pipeline rank, in their order.
@@ -86,10 +70,10 @@ pub fn by_pipeline_rank(forecast: &Forecast) -> impl Iterator<Item = &RankReport
 }
 
 /// The stages that a pipeline rank holds, those of both directions where there are two.
-fn own_stages(plan: &Plan, rank: usize) -> Vec<&StageBlocks> {
+fn stages_on(plan: &Plan, rank: usize) -> Vec<&StageBlocks> {
     let (schedule, shape) = (plan.schedule(), plan.pipeline_shape());
     let copies = plan.stages.iter().cycle().take(schedule.copies() * plan.stages.len()).enumerate();
-    copies.filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank).map(|(_, own)| own).collect()
+    copies.filter(|(stage, _)| schedule.rank_of(*stage, shape) == rank).map(|(_, blocks)| blocks).collect()
 }
 
 /// How many blocks the stages have: `20`, or `4×5` for four stages of five, or `3×5+4`.

@@ -1,27 +1,27 @@
-//! What slow GPUs and jitter make of a step.
+//! A step with slow GPUs and jitter.
 
-use super::table::{Column, table};
+use super::json::print;
+use super::table::Table;
 use super::words;
-use Column::{Left, Right};
 use serde_json::json;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::Seconds;
-use trainwright_whatif::stragglers::{PairWaits, RankWaits, Stragglers};
+use trainwright_whatif::stragglers::{PairWaits, Stragglers};
 
-/// What is said.
+/// The answer of `stragglers`.
 pub struct Answer<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// What its steps take.
+    /// Times of its steps.
     pub found: &'a Stragglers,
-    /// What decided the samples.
+    /// The seed of the samples.
     pub seed: u64,
 }
 
-/// The quantiles that are told.
+/// The printed quantiles.
 const QUANTILES: [(&str, f64); 4] = [("P5", 0.05), ("P50", 0.5), ("P95", 0.95), ("P99", 0.99)];
 
-/// So many ranks and pairs are listed.
+/// Ranks and pairs listed.
 const LISTED: usize = 8;
 
 /// The page of `stragglers`.
@@ -48,25 +48,14 @@ pub fn page(answer: &Answer) -> String {
 }
 
 fn ranks(found: &Stragglers) -> String {
-    let row = |rank: &RankWaits| {
-        vec![
-            rank.rank.to_string(),
-            rank.pipeline.to_string(),
-            rank.data.to_string(),
-            rank.waited_for.to_string(),
-            rank.waited_for_undisturbed.to_string(),
-            rank.waits.to_string(),
-        ]
-    };
-    let columns = [
-        Right("rank"),
-        Right("pipeline"),
-        Right("data"),
-        Right("others wait for it"),
-        Right("undisturbed"),
-        Right("it waits"),
-    ];
-    table(&columns, found.ranks.iter().take(LISTED).map(row).collect())
+    Table::of(&found.ranks[..found.ranks.len().min(LISTED)])
+        .right("rank", |rank| rank.rank)
+        .right("pipeline", |rank| rank.pipeline)
+        .right("data", |rank| rank.data)
+        .right("others wait for it", |rank| rank.waited_for)
+        .right("undisturbed", |rank| rank.waited_for_undisturbed)
+        .right("it waits", |rank| rank.waits)
+        .text()
 }
 
 fn waiting(found: &Stragglers, plan: &Plan) -> String {
@@ -74,17 +63,13 @@ fn waiting(found: &Stragglers, plan: &Plan) -> String {
         let [one, other] = [pair.waiting, pair.waited_for].map(|rank| plan.mesh.coordinates(rank));
         if one.pipeline == other.pipeline { "its stage" } else { "its pipeline" }
     };
-    let row = |pair: &PairWaits| {
-        vec![
-            pair.waiting.to_string(),
-            pair.waited_for.to_string(),
-            along(pair).to_string(),
-            pair.waits.to_string(),
-            pair.undisturbed.to_string(),
-        ]
-    };
-    let columns = [Right("rank"), Right("waits for"), Left("in"), Right("for"), Right("undisturbed")];
-    table(&columns, found.pairs.iter().take(LISTED).map(row).collect())
+    Table::of(&found.pairs[..found.pairs.len().min(LISTED)])
+        .right("rank", |pair| pair.waiting)
+        .right("waits for", |pair| pair.waited_for)
+        .left("in", along)
+        .right("for", |pair| pair.waits)
+        .right("undisturbed", |pair| pair.undisturbed)
+        .text()
 }
 
 /// The step time of every sample.
@@ -99,11 +84,10 @@ pub fn json(answer: &Answer) -> String {
     let found = answer.found;
     let quantiles: serde_json::Map<String, serde_json::Value> =
         QUANTILES.iter().map(|(name, q)| (name.to_lowercase() + "_s", json!(found.quantile(*q)))).collect();
-    let value = json!({
+    print(&json!({
         "mean_s": found.mean(),
         "quantiles": quantiles,
         "seed": answer.seed,
         "stragglers": found,
-    });
-    serde_json::to_string_pretty(&value).expect("answers have only text keys") + "\n"
+    }))
 }

@@ -1,90 +1,139 @@
-//! Tables: columns that are two spaces apart under one line.
+//! Tables: each column is a heading and the cell that it has for an entry; printed as text, as part of a page, or in Markdown.
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
+use std::iter::once;
+use trainwright_pictures::html::Section;
 
 /// No table is wider, whatever the terminal: the same arguments give the same bytes.
-pub const MOST_COLUMNS: usize = 120;
-
-/// A column's heading and alignment.
-pub enum Column<'a> {
-    /// Text.
-    Left(&'a str),
-    /// Numbers.
-    Right(&'a str),
-}
-
-impl<'a> Column<'a> {
-    fn heading(&self) -> &'a str {
-        match self {
-            Column::Left(heading) | Column::Right(heading) => heading,
-        }
-    }
-}
+const MOST_COLUMNS: usize = 120;
 
 /// Spaces between columns.
 const GAP: usize = 2;
 
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// Draws rows under their headings, in lines that end with a newline.
-pub fn table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
-    draw(columns, rows, ContentArrangement::Disabled)
+/// A row for each entry; columns are added from left to right.
+///
+/// ```ignore
+/// Table::of(&models).left("model", |model| &model.name).right("blocks", |model| model.layers()).text()
+/// ```
+pub struct Table<'a, E> {
+    entries: &'a [E],
+    columns: Vec<(String, CellAlignment)>,
+    rows: Vec<Vec<String>>,
 }
 
-/// Draws rows as `table` does; where they would be too wide, cells are broken into lines.
-pub fn wrapped_table(columns: &[Column], rows: Vec<Vec<String>>) -> String {
-    draw(columns, rows, ContentArrangement::Dynamic)
-}
-
-/// Draws rows as `table` does; where they would be too wide, the last column is cut.
-pub fn cut_table(columns: &[Column], mut rows: Vec<Vec<String>>) -> String {
-    let width = |text: &str| text.chars().count();
-    let widest = |index: usize, heading: &str| {
-        rows.iter().map(|row| width(&row[index])).fold(width(heading), usize::max) + GAP
-    };
-    let before = columns.split_last().map_or(&[][..], |(_, before)| before);
-    let before: usize =
-        before.iter().enumerate().map(|(index, column)| widest(index, column.heading())).sum();
-    let room = MOST_COLUMNS.saturating_sub(before);
-    for last in rows.iter_mut().filter_map(|row| row.last_mut()).filter(|text| width(text) > room) {
-        *last = last.chars().take(room.saturating_sub(1)).collect::<String>().trim_end().to_string() + "…";
+impl<'a, E> Table<'a, E> {
+    /// Without columns.
+    pub fn of(entries: &'a [E]) -> Self {
+        Self { entries, columns: Vec::new(), rows: vec![Vec::new(); entries.len()] }
     }
-    table(columns, rows)
-}
 
-fn draw(columns: &[Column], rows: Vec<Vec<String>>, arrangement: ContentArrangement) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(STYLE).set_content_arrangement(arrangement).set_width(MOST_COLUMNS as u16);
-    table.set_header(columns.iter().map(Column::heading));
-    table.add_rows(rows);
-    for (index, (column, drawn)) in columns.iter().zip(table.column_iter_mut()).enumerate() {
-        // The style puts one space between columns.
-        drawn.set_padding((if index == 0 { 0 } else { GAP as u16 - 1 }, 0));
-        drawn.set_cell_alignment(match column {
-            Column::Left(_) => CellAlignment::Left,
-            Column::Right(_) => CellAlignment::Right,
-        });
+    /// Adds a column of text.
+    pub fn left<S: ToString>(self, heading: &str, cell: impl Fn(&'a E) -> S) -> Self {
+        self.column(heading, CellAlignment::Left, cell)
     }
-    table.lines().map(|line| line.trim_end().to_string() + "\n").collect()
-}
 
-/// Rows of successive ranks, where those that look the same become one: `1-14`.
-pub fn merge_ranks(rows: impl IntoIterator<Item = (usize, Vec<String>)>) -> Vec<Vec<String>> {
-    let mut merged: Vec<(usize, usize, Vec<String>)> = Vec::new();
-    for (rank, cells) in rows {
-        match merged.last_mut() {
-            Some((_, last, same)) if *same == cells && *last + 1 == rank => *last = rank,
-            _ => merged.push((rank, rank, cells)),
+    /// Adds a column of numbers.
+    pub fn right<S: ToString>(self, heading: &str, cell: impl Fn(&'a E) -> S) -> Self {
+        self.column(heading, CellAlignment::Right, cell)
+    }
+
+    fn column<S: ToString>(mut self, heading: &str, align: CellAlignment, cell: impl Fn(&'a E) -> S) -> Self {
+        self.columns.push((heading.into(), align));
+        for (row, entry) in self.rows.iter_mut().zip(self.entries) {
+            row.push(cell(entry).to_string());
+        }
+        self
+    }
+
+    /// As `text`, with the rank of each entry first. Successive ranks whose other cells are equal become one row: `1-14`.
+    pub fn text_by_rank(mut self, rank: impl Fn(&E) -> usize) -> String {
+        let mut merged: Vec<(usize, usize, Vec<String>)> = Vec::new();
+        for (rank, cells) in self.entries.iter().map(rank).zip(self.rows) {
+            match merged.last_mut() {
+                Some((_, last, previous)) if *previous == cells && *last + 1 == rank => *last = rank,
+                _ => merged.push((rank, rank, cells)),
+            }
+        }
+        let label = |first: usize, last: usize| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        let merged = merged.into_iter();
+        self.rows =
+            merged.map(|(first, last, cells)| once(label(first, last)).chain(cells).collect()).collect();
+        self.columns.insert(0, ("rank".into(), CellAlignment::Right));
+        self.text()
+    }
+
+    /// Lines that end with a newline, the columns two spaces apart.
+    pub fn text(self) -> String {
+        self.draw(ContentArrangement::Disabled)
+    }
+
+    /// As `text`; where a table would be too wide, cells are broken into lines.
+    pub fn wrapped(self) -> String {
+        self.draw(ContentArrangement::Dynamic)
+    }
+
+    /// As `text`; where a table would be too wide, the last column is cut.
+    pub fn cut(mut self) -> String {
+        let width = |text: &str| text.chars().count();
+        let widest = |(index, (heading, _)): (usize, &(String, CellAlignment))| {
+            self.rows.iter().map(|row| width(&row[index])).fold(width(heading), usize::max) + GAP
+        };
+        let before: usize =
+            self.columns.iter().enumerate().take(self.columns.len().saturating_sub(1)).map(widest).sum();
+        let room = MOST_COLUMNS.saturating_sub(before);
+        for last in self.rows.iter_mut().filter_map(|row| row.last_mut()).filter(|text| width(text) > room) {
+            let kept: String = last.chars().take(room.saturating_sub(1)).collect();
+            *last = kept.trim_end().to_string() + "…";
+        }
+        self.text()
+    }
+
+    fn draw(self, arrangement: ContentArrangement) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(STYLE).set_content_arrangement(arrangement).set_width(MOST_COLUMNS as u16);
+        table.set_header(self.columns.iter().map(|(heading, _)| heading));
+        table.add_rows(self.rows);
+        for (index, ((_, align), drawn)) in self.columns.iter().zip(table.column_iter_mut()).enumerate() {
+            // The style puts one space between columns.
+            drawn.set_padding((if index == 0 { 0 } else { GAP as u16 - 1 }, 0));
+            drawn.set_cell_alignment(*align);
+        }
+        table.lines().map(|line| line.trim_end().to_string() + "\n").collect()
+    }
+
+    /// As part of a page for a browser.
+    pub fn section(self) -> Section {
+        Section::Table {
+            headings: self.columns.into_iter().map(|(heading, _)| heading).collect(),
+            rows: self.rows,
         }
     }
-    let label = |first: usize, last: usize| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    merged
-        .into_iter()
-        .map(|(first, last, cells)| std::iter::once(label(first, last)).chain(cells).collect())
-        .collect()
+
+    /// The same columns, all of them aligned to the left.
+    pub fn all_left(mut self) -> Self {
+        self.columns.iter_mut().for_each(|(_, align)| *align = CellAlignment::Left);
+        self
+    }
+
+    /// In Markdown.
+    pub fn markdown(self) -> String {
+        let line = |cells: &[String]| {
+            let cells =
+                cells.iter().map(|cell| if cell.is_empty() { " |".into() } else { format!(" {cell} |") });
+            format!("|{}\n", cells.collect::<String>())
+        };
+        let (headings, aligns): (Vec<_>, Vec<_>) = self.columns.into_iter().unzip();
+        let rule =
+            aligns.iter().map(|align| if *align == CellAlignment::Left { " --- |" } else { " ---: |" });
+        let rule: String = rule.collect();
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        format!("{}|{rule}\n{rows}", line(&headings))
+    }
 }
 
 #[cfg(test)]
@@ -93,29 +142,27 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_under_a_line() {
-        let rows = vec![vec!["a".to_string(), "1".to_string()], vec!["bcd".to_string(), "234".to_string()]];
-        let drawn = table(&[Column::Left("x"), Column::Right("n")], rows);
-        assert_eq!(drawn, "x      n\n────────\na      1\nbcd  234\n");
+        let table = || Table::of(&[("a", 1), ("bcd", 234)]).left("x", |row| row.0).right("n", |row| row.1);
+        assert_eq!(table().text(), "x      n\n────────\na      1\nbcd  234\n");
+        assert_eq!(table().markdown(), "| x | n |\n| --- | ---: |\n| a | 1 |\n| bcd | 234 |\n");
     }
 
     #[test]
     fn long_cells_are_cut_or_broken_at_the_last_column() {
-        let rows = || vec![vec!["name".to_string(), "word ".repeat(40)]];
+        let table = || Table::of(&["name"]).left("a", |name| *name).left("b", |_| "word ".repeat(40));
         let check = |drawn: String, lines: usize| {
             assert_eq!(drawn.lines().count(), lines, "{drawn}");
             assert!(drawn.lines().all(|line| line.chars().count() <= MOST_COLUMNS), "{drawn}");
         };
-        let columns = [Column::Left("a"), Column::Left("b")];
-        check(cut_table(&columns, rows()), 3);
-        check(wrapped_table(&columns, rows()), 4);
-        assert!(cut_table(&columns, rows()).ends_with("…\n"));
+        check(table().cut(), 3);
+        check(table().wrapped(), 4);
+        assert!(table().cut().ends_with("…\n"));
     }
 
     #[test]
-    fn ranks_that_look_the_same_are_one_row() {
-        let row = |rank, cell: &str| (rank, vec![cell.to_string()]);
-        let rows = [row(0, "a"), row(1, "b"), row(2, "b"), row(3, "b"), row(4, "a")];
-        let merged = merge_ranks(rows).iter().map(|row| row.join(" ")).collect::<Vec<_>>();
-        assert_eq!(merged, ["0 a", "1-3 b", "4 a"]);
+    fn successive_ranks_with_equal_cells_are_one_row() {
+        let entries = [(0, "a"), (1, "b"), (2, "b"), (3, "b"), (4, "a")];
+        let drawn = Table::of(&entries).left("cell", |entry| entry.1).text_by_rank(|entry| entry.0);
+        assert_eq!(drawn, "rank  cell\n──────────\n   0  a\n 1-3  b\n   4  a\n");
     }
 }

@@ -1,4 +1,4 @@
-//! What a training run says while it goes on.
+//! The lines of a training run.
 
 use super::words;
 use serde_json::json;
@@ -9,7 +9,7 @@ use trainwright_spec::plan::Plan;
 use trainwright_spec::program::Axis;
 use trainwright_spec::units::Bytes;
 
-/// What is trained, with what.
+/// The model, its mesh and the data.
 pub fn title(plan: &Plan, tokens: &Tokens) -> String {
     format!(
         "{} ({}), {}, {} sequences of {} tokens a step, {} tokens of data\n",
@@ -50,23 +50,23 @@ pub fn end(plan: &Plan, steps: &[StepReport]) -> String {
     format!("{rate} tokens/s, {:.1} GFLOP/s of the model's own work\n", flops / 1e9)
 }
 
-/// `between ranks: tensor on the GPU, data by NCCL`; nothing of ranks on processors.
+/// `between ranks: tensor on the GPU, data by NCCL`; empty for ranks on processors.
 pub fn routes(routes: &BTreeMap<Axis, Route>) -> String {
     let each: Vec<String> = routes.iter().map(|(axis, route)| format!("{} {route}", axis.name())).collect();
     if each.is_empty() { String::new() } else { format!("between ranks: {}\n", each.join(", ")) }
 }
 
-/// `graph: from step 5`, or why not; nothing of ranks on processors.
+/// `graph: from step 5`, or why not; empty for ranks on processors.
 pub fn graph(graph: Option<&GraphUse>) -> String {
     graph.map(|graph| format!("graph: {graph}\n")).unwrap_or_default()
 }
 
-/// `attention: cuDNN 9.10.2`, or why not; nothing of ranks on processors.
+/// `attention: cuDNN 9.10.2`, or why not; empty for ranks on processors.
 pub fn attention(by: Option<&str>) -> String {
     by.map(|by| format!("attention: {by}\n")).unwrap_or_default()
 }
 
-/// Whether another run would give the same bits; nothing of ranks on processors, where it does.
+/// Whether another run would give the same bits; empty for ranks on processors, where it does.
 pub fn deterministic(is_deterministic: Option<bool>) -> String {
     match is_deterministic {
         Some(true) => "deterministic: yes\n".into(),
@@ -78,14 +78,14 @@ pub fn deterministic(is_deterministic: Option<bool>) -> String {
 }
 
 /// `memory of rank 0's GPU: 2.31 GiB at most, 2.50 GiB reserved for that; 3.02 GiB of the GPU in use`, the latter where its
-/// driver counts; nothing of ranks on processors.
+/// driver counts; empty for ranks on processors.
 pub fn device_memory(memory: Option<&DeviceMemory>) -> String {
     let Some(DeviceMemory { peak, in_use }) = memory else { return String::new() };
     let bytes = |count: usize| Bytes::new(count as f64);
-    let said = |used: InUse| {
+    let reserved = |used: InUse| {
         format!(", {} reserved for that; {} of the GPU in use", bytes(used.reserved), bytes(used.on_gpu))
     };
-    format!("memory of rank 0's GPU: {} at most{}\n", bytes(*peak), in_use.map(said).unwrap_or_default())
+    format!("memory of rank 0's GPU: {} at most{}\n", bytes(*peak), in_use.map(reserved).unwrap_or_default())
 }
 
 /// All steps as data.

@@ -1,21 +1,20 @@
-//! A plan's forecast beside what it did on this machine.
+//! A plan's forecast and its measured steps on this machine.
 
-use super::table::{Column, table};
-use super::words;
-use Column::{Left, Right};
+use super::table::Table;
+use super::words::{self, dash};
 use trainwright_executor::{DeviceMemory, GraphUse, InUse, recording_cost};
 use trainwright_pictures::html::page as html_page;
 use trainwright_pictures::html::{Bar, BarScale, Section};
 use trainwright_pictures::picture::svg;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Bytes, Seconds};
-use trainwright_timeline::comparison::{Comparison, Pair};
+use trainwright_timeline::comparison::{Comparison, KindPair, Pair};
 use trainwright_timeline::report::Report;
 use trainwright_timeline::timeline::Timeline;
 
-/// A plan's forecast and what it did.
+/// A plan's forecast and its measured steps.
 pub struct Validated {
-    /// What people call the plan.
+    /// The plan's name for people.
     pub name: String,
     /// The plan, on this machine.
     pub plan: Plan,
@@ -25,13 +24,13 @@ pub struct Validated {
     pub expected: Timeline,
     /// A measured one: of median length, on a device with streams the last one.
     pub measured: Timeline,
-    /// What is told of a device with streams; none of the cores.
+    /// A run on GPUs; `None` for ranks on the cores.
     pub on_device: Option<OnDevice>,
 }
 
 /// A run on GPUs.
 pub struct OnDevice {
-    /// Whether the measured steps were told by a graph.
+    /// Whether the measured steps ran as a CUDA graph.
     pub graph: Option<GraphUse>,
     /// Of the rank that needed the most.
     pub memory: Option<DeviceMemory>,
@@ -40,19 +39,17 @@ pub struct OnDevice {
 /// The page in a terminal.
 pub fn page(of: &Validated) -> String {
     let Validated { plan, compared, .. } = of;
-    let columns = [Left("figure"), Right("forecast"), Right("measured"), Right("error")];
-    let kinds = [Left("ops"), Right("count"), Right("forecast ms"), Right("measured ms"), Right("error")];
     format!(
         "{}\n\n{}\n{}{}\n{}",
         title(plan),
-        table(&columns, figures(compared)),
-        table(&kinds, ops(compared)),
+        figures(&figure_rows(compared)).text(),
+        ops(compared).text(),
         how_measured(of),
         shared_cores(plan),
     )
 }
 
-/// What the measured figures are of.
+/// How the measured figures were obtained.
 fn how_measured(of: &Validated) -> String {
     let Comparison { steps, spread, .. } = of.compared;
     let Some(OnDevice { graph, memory }) = &of.on_device else {
@@ -65,28 +62,28 @@ fn how_measured(of: &Validated) -> String {
     };
     let mut text = format!(
         "The measured step time is the median of {steps} steps as they are trained, which differ by {:.0} %; all other \
-         times are those of one more step, told op by op with the device's times, in the mean over ranks.",
+         times are those of one more step, enqueued op by op with the device's times, in the mean over ranks.",
         100.0 * spread,
     );
     text += &graph.as_ref().map(|graph| format!("\ngraph: {graph}")).unwrap_or_default();
     if let Some(DeviceMemory { in_use, .. }) = memory {
         text += "\nThe measured peak memory is what the rank that needed the most asked its GPU for: tensors, state, workspaces \
                  and what was kept for sizes that come again; by kind it is what ranks held.";
-        let said = |used: &InUse| {
+        let in_words = |used: &InUse| {
             let [reserved, on_gpu] = [used.reserved, used.on_gpu].map(|count| Bytes::new(count as f64));
             format!(" {reserved} were reserved for it, and {on_gpu} of the GPU were in use at the end.")
         };
-        text += &in_use.as_ref().map(said).unwrap_or_default();
+        text += &in_use.as_ref().map(in_words).unwrap_or_default();
     }
     text
 }
 
-/// What was found of the cores that ranks share with each other and with the network; nothing where they share nothing.
+/// The measured effect of cores that ranks share with each other and with the network; empty if there is none.
 fn shared_cores(plan: &Plan) -> String {
     let Some(cores) = &plan.cluster.node.cores else { return String::new() };
     let mut text = String::new();
     if cores.crowding != 0.0 {
-        text += &format!("Beside another rank on its core an op takes {:+.1} %. ", 100.0 * cores.crowding);
+        text += &format!("With another rank on its core an op takes {:+.1} %. ", 100.0 * cores.crowding);
     }
     if let Some(network) = &cores.network {
         let [sent, received] = network.of(Bytes::new(1.0)).map(|time| 1e9 * time.get());
@@ -106,7 +103,6 @@ fn recording(compared: &Comparison) -> f64 {
 /// The page for a browser.
 pub fn report(of: &Validated) -> String {
     let Validated { plan, compared, expected, measured, .. } = of;
-    let headings = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     let bars = [("forecast", expected), ("measured", measured)].into_iter().flat_map(|(name, timeline)| {
         let bars = Bar::of_ranks(&Report::new(timeline));
         bars.into_iter().map(move |bar| Bar { name: format!("{name}, {}", bar.name), ..bar })
@@ -117,10 +113,7 @@ pub fn report(of: &Validated) -> String {
     bars = (0..stages).flat_map(|stage| [bars[stage].clone(), bars[stages + stage].clone()]).collect();
     let sections = [
         Section::Text(title(plan)),
-        Section::Table {
-            headings: headings(&["figure", "forecast", "measured", "error"]),
-            rows: figures(compared),
-        },
+        figures(&figure_rows(compared)).section(),
         Section::Heading("Where the time of each pipeline rank goes".into()),
         Section::Bars(bars, BarScale::Common),
         Section::Heading("Forecast step".into()),
@@ -128,10 +121,7 @@ pub fn report(of: &Validated) -> String {
         Section::Heading(measured_step(of).into()),
         Section::Picture(svg(measured, "measured")),
         Section::Heading("Ops by module and pass, in the mean over ranks".into()),
-        Section::Table {
-            headings: headings(&["ops", "count", "forecast ms", "measured ms", "error"]),
-            rows: ops(compared),
-        },
+        ops(compared).section(),
     ];
     html_page(&format!("Forecast and measurement: {}", plan.model.name), &sections)
 }
@@ -142,27 +132,22 @@ fn measured_step(of: &Validated) -> &'static str {
 
 /// One line of several plans, while they run.
 pub fn line(of: &Validated) -> String {
-    let cells = row(of);
-    format!("{:<28} forecast {:>9}  measured {:>9}  {}\n", cells[0], cells[2], cells[3], cells[4])
+    let step = &of.compared.step_time;
+    let [forecast, measured] = [step.forecast, step.measured].map(|time| time.to_string());
+    format!("{:<28} forecast {forecast:>9}  measured {measured:>9}  {}\n", of.name, percent(step.error()))
 }
 
-const HEADINGS: [&str; 9] =
-    ["plan", "ranks", "forecast", "measured", "error", "bubble", "largest of a rank", "memory", "spread"];
-
-fn row(of: &Validated) -> Vec<String> {
-    let Validated { name, plan, compared, .. } = of;
-    let [bubble, worst] = bubbles(compared);
-    vec![
-        name.clone(),
-        words::mesh(&plan.mesh),
-        compared.step_time.forecast.to_string(),
-        compared.step_time.measured.to_string(),
-        percent(compared.step_time.error()),
-        format!("{:+.1}", 100.0 * bubble),
-        format!("{:+.1}", 100.0 * worst),
-        percent(compared.peak_memory.error()),
-        format!("{:.0} %", 100.0 * compared.spread),
-    ]
+fn plans(all: &[Validated]) -> Table<'_, Validated> {
+    Table::of(all)
+        .left("plan", |of| &of.name)
+        .right("ranks", |of| words::mesh(&of.plan.mesh))
+        .right("forecast", |of| of.compared.step_time.forecast)
+        .right("measured", |of| of.compared.step_time.measured)
+        .right("error", |of| percent(of.compared.step_time.error()))
+        .right("bubble", |of| format!("{:+.1}", 100.0 * bubbles(&of.compared)[0]))
+        .right("largest of a rank", |of| format!("{:+.1}", 100.0 * bubbles(&of.compared)[1]))
+        .right("memory", |of| percent(of.compared.peak_memory.error()))
+        .right("spread", |of| format!("{:.0} %", 100.0 * of.compared.spread))
 }
 
 /// By how much the forecast bubble is larger, in the mean over ranks and on the pipeline rank where it differs most.
@@ -175,8 +160,7 @@ fn bubbles(compared: &Comparison) -> [f64; 2] {
 
 /// All plans in a table, and how far off they are in the mean.
 pub fn summary(all: &[Validated]) -> String {
-    let columns = HEADINGS.map(|heading| if heading == "plan" { Left(heading) } else { Right(heading) });
-    format!("\n{}{}", table(&columns, all.iter().map(row).collect()), means(all))
+    format!("\n{}{}", plans(all).text(), means(all))
 }
 
 fn means(all: &[Validated]) -> String {
@@ -203,9 +187,6 @@ pub fn markdown(all: &[Validated]) -> String {
     let machine = all.first().map_or("", |one| {
         one.plan.cluster.node.cores.as_ref().map_or("", |cores| cores.steps.source.as_str())
     });
-    let cells = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let rows: String = all.iter().map(|one| cells(&row(one))).collect();
-    let headings = HEADINGS.map(str::to_string);
     format!(
         "# Forecasts and measurements on one machine\n\n\
          Written by `trainwright validate PLANS --markdown FILE`; the plans are in examples/validation. Measured by {machine}.\n\n\
@@ -213,9 +194,8 @@ pub fn markdown(all: &[Validated]) -> String {
          follows from these and the plan. Forecast and measured are times of a step, measured the median of its steps; spread is the \
          difference of the longest and the shortest step, as a part of that. Bubbles are in points of the step: forecast less \
          measured, in the mean over ranks and of the pipeline rank where they differ most.\n\n\
-         {}|{}\n{rows}\n{}",
-        cells(&headings),
-        " --- |".repeat(headings.len()),
+         {}\n{}",
+        plans(all).all_left().markdown(),
         means(all),
     )
 }
@@ -224,21 +204,26 @@ fn title(plan: &Plan) -> String {
     format!("{}, {} on {}", plan.model.name, words::choices(plan), plan.cluster.node.name)
 }
 
-fn figures(compared: &Comparison) -> Vec<Vec<String>> {
+fn figures(rows: &[[String; 4]]) -> Table<'_, [String; 4]> {
+    Table::of(rows)
+        .left("figure", |row| &row[0])
+        .right("forecast", |row| &row[1])
+        .right("measured", |row| &row[2])
+        .right("error", |row| &row[3])
+}
+
+fn figure_rows(compared: &Comparison) -> Vec<[String; 4]> {
     let time = |name: &str, pair: Pair<Seconds>| {
-        vec![name.into(), pair.forecast.to_string(), pair.measured.to_string(), percent(pair.error())]
+        [name.into(), pair.forecast.to_string(), pair.measured.to_string(), percent(pair.error())]
     };
     let bytes = |name: &str, pair: Pair<Bytes>| {
-        vec![name.into(), pair.forecast.to_string(), pair.measured.to_string(), percent(pair.error())]
+        [name.into(), pair.forecast.to_string(), pair.measured.to_string(), percent(pair.error())]
     };
     let share = |name: String, pair: &Pair<f64>| {
         let points = format!("{:+.1} points", 100.0 * (pair.forecast - pair.measured));
-        vec![
-            name,
-            format!("{:.1} %", 100.0 * pair.forecast),
-            format!("{:.1} %", 100.0 * pair.measured),
-            points,
-        ]
+        let [forecast, measured] =
+            [pair.forecast, pair.measured].map(|part| format!("{:.1} %", 100.0 * part));
+        [name, forecast, measured, points]
     };
     let mut rows = vec![time("step time", compared.step_time), share("bubble".into(), &compared.bubble)];
     if compared.bubble_by_pipeline_rank.len() > 1 {
@@ -252,22 +237,16 @@ fn figures(compared: &Comparison) -> Vec<Vec<String>> {
     rows
 }
 
-fn ops(compared: &Comparison) -> Vec<Vec<String>> {
-    let row = |kind: &trainwright_timeline::comparison::KindPair| {
-        let milliseconds = |time: Seconds| format!("{:.3}", time.get() * 1e3);
-        let error = percent(kind.time.error());
-        let count = format!("{:.0}", kind.count);
-        vec![
-            kind.kind.clone(),
-            count,
-            milliseconds(kind.time.forecast),
-            milliseconds(kind.time.measured),
-            error,
-        ]
-    };
-    compared.kinds.iter().map(row).collect()
+fn ops(compared: &Comparison) -> Table<'_, KindPair> {
+    let milliseconds = |time: Seconds| format!("{:.3}", time.get() * 1e3);
+    Table::of(&compared.kinds)
+        .left("ops", |kind| &kind.kind)
+        .right("count", |kind| format!("{:.0}", kind.count))
+        .right("forecast ms", |kind| milliseconds(kind.time.forecast))
+        .right("measured ms", |kind| milliseconds(kind.time.measured))
+        .right("error", |kind| percent(kind.time.error()))
 }
 
 fn percent(error: Option<f64>) -> String {
-    error.map_or_else(|| "-".into(), |error| format!("{:+.1} %", 100.0 * error))
+    error.map_or_else(dash, |error| format!("{:+.1} %", 100.0 * error))
 }

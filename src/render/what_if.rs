@@ -1,8 +1,8 @@
 //! The answers of a sweep: a headline where a question was asked, and a table.
 
-use super::table::{Column, table, wrapped_table};
-use super::words::{billions, count, gib, grouped, heading, percent, question as asked, wrap};
-use Column::{Left, Right};
+use super::table::Table;
+use super::words::{billions, count, dash, gib, grouped, heading, job_in_words, percent, wrap};
+use trainwright_sim::Forecast;
 use trainwright_spec::plan::Plan;
 use trainwright_spec::units::{Dollars, Seconds};
 use trainwright_whatif::answer::{Answer, BILLION};
@@ -13,11 +13,11 @@ use trainwright_whatif::run::Run;
 use trainwright_whatif::scenario::{Base, Scenario};
 use trainwright_whatif::sweep::Axis;
 
-/// All that is known of what was asked.
+/// The answers to a question.
 pub struct Page {
     /// Without variations.
     pub base: Scenario,
-    /// What was varied.
+    /// The varied inputs.
     pub axes: Vec<Axis>,
     /// A row for each.
     pub answers: Vec<Answer>,
@@ -26,7 +26,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// What the sweep is of.
+    /// Model, cluster and varied inputs.
     pub fn title(&self) -> String {
         let varied: Vec<&str> = self.axes.iter().map(|axis| axis.input.as_str()).collect();
         let (model, cluster) = (&self.base.model().name, &self.base.cluster().name);
@@ -44,60 +44,73 @@ pub fn page(page: &Page) -> String {
         Base::Question(question) => &question.stack.name,
         Base::Plan(plan) => &plan.stack.name,
     };
-    let mut text = wrap(&asked(base.model(), base.cluster(), base.job(), stack), 0);
+    let mut text = wrap(&job_in_words(base.model(), base.cluster(), base.job(), stack), 0);
     if !headline.is_empty() {
         text.push_str(&heading("Answer"));
         text.extend(headline.iter().map(|line| wrap(line, 0)));
     }
     text.push_str(&heading(&format!("{} ({})", page.title(), count(answers.len(), "point"))));
-    text.push_str(&rows(page));
-    let refused: Vec<Vec<String>> = answers
-        .iter()
-        .filter_map(|answer| Some(vec![answer.point.join(" "), answer.outcome.as_ref().err()?.clone()]))
-        .collect();
+    text.push_str(&points(page, &planned(page)).text());
+    let refused = refused(page);
     if !refused.is_empty() {
         text.push_str(&heading("Points without a plan"));
-        text.push_str(&wrapped_table(&[Left("point"), Left("why")], refused));
+        let table = Table::of(&refused).left("point", |(point, _)| point).left("why", |(_, why)| why);
+        text.push_str(&table.wrapped());
     }
     text.push_str(&wrap(&notes(page), 0));
     text
 }
 
-/// The cells of every answer with a plan, below their headings.
-pub fn cells(page: &Page) -> (Vec<String>, Vec<Vec<String>>) {
-    let answers = &page.answers;
-    let front = front(answers, Cost::of(answers));
-    let run = run_words(page);
-    let fixed = ["GPUs", "step", "tokens/s", "per GPU", "MFU", "memory", "T×P×D", "v", "µb"];
-    let mut headings: Vec<String> = page.axes.iter().map(|axis| axis.input.clone()).collect();
-    headings.extend(fixed.map(str::to_string));
-    headings.extend([format!("days {run}"), format!("USD {run}"), format!("MWh {run}"), "front".into()]);
-    let rows = answers.iter().zip(front).filter_map(|(answer, on_front)| {
-        let planned = answer.outcome.as_ref().ok()?;
-        let (forecast, taken) = (&planned.forecast, answer.wanted_run()?);
-        let mut cells = answer.point.clone();
-        cells.extend([
-            grouped(planned.plan.mesh.ranks() as f64),
-            forecast.step_time.to_string(),
-            grouped(forecast.tokens_per_s),
-            grouped(forecast.tokens_per_s_per_gpu),
-            percent(forecast.mfu_causal_attention),
-            gib(forecast.peak_memory),
-            mesh(&planned.plan),
-            planned.plan.virtual_stages.to_string(),
-            planned.plan.micro_batch.to_string(),
-        ]);
-        cells.extend(run_cells(&taken));
-        cells.push(if on_front { "*" } else { "" }.into());
-        Some(cells)
-    });
-    (headings, rows.collect())
+/// The points without a plan, each with the reason.
+pub fn refused(page: &Page) -> Vec<(String, &str)> {
+    let refused = page.answers.iter();
+    refused
+        .filter_map(|answer| Some((answer.point.join(" "), answer.outcome.as_ref().err()?.as_str())))
+        .collect()
 }
 
-fn rows(page: &Page) -> String {
-    let (headings, rows) = cells(page);
-    let columns: Vec<Column> = headings.iter().map(|heading| Right(heading)).collect();
-    table(&columns, rows)
+/// A point with a plan.
+pub struct Point<'a> {
+    answer: &'a Answer,
+    plan: &'a Plan,
+    forecast: &'a Forecast,
+    run: Run,
+    on_front: bool,
+}
+
+/// The points with a plan.
+pub fn planned(page: &Page) -> Vec<Point<'_>> {
+    let front = front(&page.answers, Cost::of(&page.answers));
+    let points = page.answers.iter().zip(front).filter_map(|(answer, on_front)| {
+        let planned = answer.outcome.as_ref().ok()?;
+        let run = answer.wanted_run()?;
+        Some(Point { answer, plan: &planned.plan, forecast: &planned.forecast, run, on_front })
+    });
+    points.collect()
+}
+
+/// The table of the points with a plan.
+pub fn points<'a>(page: &Page, points: &'a [Point<'a>]) -> Table<'a, Point<'a>> {
+    let run = run_words(page);
+    let known = |value: Option<f64>| value.map_or_else(dash, digits);
+    let mut table = Table::of(points);
+    for (index, axis) in page.axes.iter().enumerate() {
+        table = table.right(&axis.input, |point| &point.answer.point[index]);
+    }
+    table
+        .right("GPUs", |point| grouped(point.plan.mesh.ranks() as f64))
+        .right("step", |point| point.forecast.step_time)
+        .right("tokens/s", |point| grouped(point.forecast.tokens_per_s))
+        .right("per GPU", |point| grouped(point.forecast.tokens_per_s_per_gpu))
+        .right("MFU", |point| percent(point.forecast.mfu_causal_attention))
+        .right("memory", |point| gib(point.forecast.peak_memory))
+        .right("T×P×D", |point| mesh(point.plan))
+        .right("v", |point| point.plan.virtual_stages)
+        .right("µb", |point| point.plan.micro_batch)
+        .right(&format!("days {run}"), |point| digits(point.run.time.as_days()))
+        .right(&format!("USD {run}"), |point| known(point.run.cost.map(|cost| cost.get())))
+        .right(&format!("MWh {run}"), |point| known(point.run.energy.map(|energy| energy.as_mwh())))
+        .right("front", |point| if point.on_front { "*" } else { "" })
 }
 
 /// Of how many tokens the run is, for narrow columns.
@@ -106,15 +119,6 @@ fn run_words(page: &Page) -> String {
         true => "/ run".into(),
         false => format!("/ {}", amount(page.base.rates.tokens.unwrap_or(BILLION))),
     }
-}
-
-fn run_cells(run: &Run) -> [String; 3] {
-    let known = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-    [
-        digits(run.time.as_days()),
-        known(run.cost.map(|cost| digits(cost.get()))),
-        known(run.energy.map(|energy| digits(energy.as_mwh()))),
-    ]
 }
 
 /// Three digits at least.
@@ -245,7 +249,7 @@ fn size(answer: &Answer, what: &str) -> String {
     }
 }
 
-/// What each change brings over the first answer.
+/// The gain of each change over the first answer.
 pub fn gains(answers: &[Answer]) -> Vec<String> {
     let speed = |answer: &Answer| answer.outcome.as_ref().ok().map(|planned| planned.forecast.tokens_per_s);
     let Some(base) = answers.first().and_then(speed) else {

@@ -31,8 +31,8 @@ pub fn mesh(mesh: &Mesh) -> String {
     format!("tensor {tensor} × pipeline {pipeline}{context} × data {data}{experts}")
 }
 
-/// What is trained, on what, how much and with what.
-pub fn question(model: &Model, cluster: &Cluster, job: &Job, stack: &str) -> String {
+/// Model, cluster, batch, precision, optimizer and stack.
+pub fn job_in_words(model: &Model, cluster: &Cluster, job: &Job, stack: &str) -> String {
     format!(
         "{} ({}) on {} ({}), {} sequences of {} tokens a step, {}, {}, {stack}",
         model.name,
@@ -106,7 +106,7 @@ pub fn choices(plan: &Plan) -> String {
     parts.join(", ")
 }
 
-/// The schemes of the axes that a plan has, as far as they are not the usual ones: `2.5d in 4 × 4 × 2`,
+/// A plan's schemes, except for the default ones: `2.5d in 4 × 4 × 2`,
 /// `context by hybrid over 2 × 8`, `experts by all-to-all`, `hsdp in groups of 8`.
 fn schemes(plan: &Plan) -> Vec<String> {
     let Mesh { tensor, tensor_rows: rows, context, context_inner: inner, expert, shard, .. } = plan.mesh;
@@ -131,7 +131,7 @@ fn schemes(plan: &Plan) -> Vec<String> {
     parts
 }
 
-/// What the blocks of a plan compute again: `none`, or `12 full 68 none`.
+/// How many blocks of a plan recompute what: `none`, or `12 full 68 none`.
 fn recompute(plan: &Plan) -> String {
     recompute_of(plan.stages.iter())
 }
@@ -170,9 +170,9 @@ pub fn memory_of_gpus(cluster: &Cluster) -> String {
 pub fn fit(plan: &Plan, forecast: &Forecast) -> String {
     let rank = fullest(plan, &forecast.memory);
     let (gpu, peak, limit) = (&plan.node(rank).gpu.name, forecast.peak_memory, forecast.gpu_memory);
-    let beside = forecast.node_memory.and_then(|beside| lacking(&beside));
+    let lacking = forecast.node_memory.and_then(|node| lacking(&node));
     match peak <= limit {
-        true if beside.is_some() => format!("does not fit: {}", beside.unwrap_or_default()),
+        true if lacking.is_some() => format!("does not fit: {}", lacking.unwrap_or_default()),
         true => format!("fits: pipeline rank {rank} holds {peak} of {limit}, {} are free", limit - peak),
         false => format!(
             "does not fit: pipeline rank {rank} needs {peak}, {gpu} has {limit}, {} are lacking",
@@ -181,22 +181,22 @@ pub fn fit(plan: &Plan, forecast: &Forecast) -> String {
     }
 }
 
-/// What a node has too little of for what its ranks offload; none if it has enough.
-fn lacking(beside: &NodeMemory) -> Option<String> {
+/// The lack of host memory or drives for a node's offloaded state; `None` if it has enough.
+fn lacking(node: &NodeMemory) -> Option<String> {
     let lacks = |what: &str, needs: Bytes, has: Bytes| {
         (needs > has).then(|| {
             format!("a node's ranks need {needs} of {what}, it has {has}, {} are lacking", needs - has)
         })
     };
-    lacks("host memory", beside.host, beside.host_capacity)
-        .or_else(|| lacks("its drives", beside.nvme, beside.nvme_capacity))
+    lacks("host memory", node.host, node.host_capacity)
+        .or_else(|| lacks("its drives", node.nvme, node.nvme_capacity))
 }
 
-/// What the fullest node keeps beside its GPUs, and of how much.
-pub fn beside(beside: &NodeMemory) -> String {
-    let host = format!("{} of a node's {}", beside.host, beside.host_capacity);
-    match beside.nvme > Bytes::ZERO {
-        true => format!("{host}, {} on drives of {}", beside.nvme, beside.nvme_capacity),
+/// Offloaded state of the fullest node, and its capacity.
+pub fn offloaded(node: &NodeMemory) -> String {
+    let host = format!("{} of a node's {}", node.host, node.host_capacity);
+    match node.nvme > Bytes::ZERO {
+        true => format!("{host}, {} on drives of {}", node.nvme, node.nvme_capacity),
         false => host,
     }
 }
@@ -222,6 +222,16 @@ pub fn count(number: usize, noun: &str) -> String {
         _ => "s",
     };
     format!("{} {noun}{plural}", grouped(number as f64))
+}
+
+/// The cell of a value that there is not.
+pub fn dash() -> String {
+    "-".into()
+}
+
+/// A truth in a table.
+pub fn yes_no(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
 }
 
 /// GiB with one decimal, for tables whose heading has the unit.
@@ -259,7 +269,7 @@ pub fn wrap(text: &str, indent: usize) -> String {
     lines + "\n"
 }
 
-/// Lines of `label  text`, the labels as wide as the widest, long texts wrapped beside them.
+/// Lines of `label  text`, the labels as wide as the widest, long texts wrapped next to them.
 pub fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let pairs: Vec<(&str, String)> = pairs.into_iter().collect();
     let width = pairs.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
@@ -284,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_beside_the_usual_ones_are_named() {
+    fn unusual_axes_are_named() {
         let usual = Mesh::new(8, 4, 2);
         let check = |given: Mesh, expected: &str| assert_eq!(mesh(&given), expected);
         check(usual, "tensor 8 × pipeline 4 × data 2");
@@ -307,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_wrapped_beside_its_label() {
+    fn long_text_is_wrapped_next_to_its_label() {
         let text = "word ".repeat(30);
         let wrapped = pairs([("a", text.trim().to_string()), ("label", "short".into())]);
         let lines: Vec<&str> = wrapped.lines().collect();

@@ -60,7 +60,7 @@ fn arguments_by_themselves() {
 }
 
 #[test]
-fn arguments_beside_each_other() {
+fn incompatible_arguments() {
     let folder = Folder::new();
     let check = |arguments: &str, message: &str| {
         let plan = "plan --model gpt2 --cluster dgx-a100 --seq 1024 --global-batch 8";

@@ -6,7 +6,7 @@ use std::process::Command;
 
 const NAMES: [&str; 2] = ["chromium", "chromium-browser"];
 
-/// Runs Chromium on a file of the folder, and its script for up to 10 s of the page's own time however busy the machine is; none
+/// Runs Chromium on a file of the folder, and its script for up to 10 s of the page's time however busy the machine is; `None`
 /// if it is not there.
 fn chromium(folder: &Folder, arguments: &[&str], file: &str) -> Option<String> {
     let url = format!("file://{}", folder.path(file).display());

@@ -55,9 +55,9 @@ fn groups_of_a_shape_fill_the_cluster_side_by_side() {
     // Each rank sends 3/4 of 8 GiB, at 24.2 GB/s of its NIC. Half of the 8 GiB leaves the pod: from 2 ranks over 4 NICs'
     // worth when alone; from 16 over the same when all are at work, which is what they then wait for.
     let (nic, bytes) = (25e9 * 0.968, 8.0 * 1_073_741_824.0);
-    let near = |time: f64, expected: f64| (time / expected - 1.0).abs() < 0.01;
-    assert!(near(alone.1, 0.75 * bytes / nic), "{alone:?}");
-    assert!(near(together.1, 16.0 * 0.5 * bytes / (4.0 * nic)), "{together:?}");
+    let close = |time: f64, expected: f64| (time / expected - 1.0).abs() < 0.01;
+    assert!(close(alone.1, 0.75 * bytes / nic), "{alone:?}");
+    assert!(close(together.1, 16.0 * 0.5 * bytes / (4.0 * nic)), "{together:?}");
     // Groups in the pods: 2 of them, with whole nodes.
     assert_eq!(of("--collective all_reduce --nodes 2 --algorithm two-level --side-by-side").0, 2);
     let page = folder.run(&format!("network --cluster pods.toml --bytes 8G {rails} --side-by-side")).stdout;
@@ -65,7 +65,7 @@ fn groups_of_a_shape_fill_the_cluster_side_by_side() {
 }
 
 #[test]
-fn what_cannot_be_done_step_by_step_is_refused_with_what_can() {
+fn impossible_steps_are_refused_with_the_possible_algorithms() {
     let folder = Folder::new();
     let check = |arguments: &str, message: &str| {
         let Ran { code, stdout, stderr } = folder.run(&format!("network {arguments}"));

@@ -1,4 +1,4 @@
-//! `run` with checkpoints: stopped and killed at any moment, on a full disk, with what does not suit.
+//! `run` with checkpoints: stopped and killed at any time, on a full disk, with unsuitable checkpoints.
 
 use crate::long::cases;
 use crate::run::{losses, tiny_plan};
@@ -16,7 +16,7 @@ fn prepared() -> Folder {
     folder
 }
 
-/// What a folder holds, hidden files too.
+/// The files of a folder, hidden ones too.
 fn names(folder: &Folder, of: &str) -> Vec<String> {
     let entries = std::fs::read_dir(folder.path(of)).unwrap();
     let mut names: Vec<String> =
@@ -31,7 +31,7 @@ fn check_error(ran: &Ran, code: i32, expected: &str) {
 }
 
 #[test]
-fn a_resumed_run_prints_what_the_whole_one_does() {
+fn a_resumed_run_prints_the_same_as_an_uninterrupted_one() {
     let folder = prepared();
     let run = |rest: &str| folder.run(&format!("run plan.toml --data text --learning-rate 0.01 {rest}"));
     let whole = run("--steps 6");
@@ -42,7 +42,7 @@ fn a_resumed_run_prints_what_the_whole_one_does() {
     assert_eq!(names(&folder, "ck/step-00000004"), files);
     let rest = run("--steps 6 --resume ck");
     assert_eq!(losses(&rest.stdout), losses(&whole.stdout)[4..], "{}", rest.stderr);
-    // A folder of Hugging Face's begins a run of its own.
+    // A folder of Hugging Face's begins a new run.
     let begun = run("--steps 1 --from ck/step-00000004 --json");
     let steps: serde_json::Value = serde_json::from_str(&begun.stdout).unwrap();
     assert_eq!(steps["steps"][0]["step"], 1);
@@ -91,7 +91,7 @@ fn a_full_disk_is_one_line_and_leaves_nothing_half_written() {
     let folder = prepared();
     let run = "run plan.toml --data text --save ck --steps";
     assert_eq!(folder.run(&format!("{run} 1")).code, 0);
-    // What the system says of a file that must not grow stands for a disk that is full.
+    // The system's error for a file that must not grow stands for that of a full disk.
     let limited =
         format!("trap '' XFSZ; ulimit -f 16; exec {} {run} 3 --resume ck", env!("CARGO_BIN_EXE_trainwright"));
     let ran = Command::new("sh").args(["-c", &limited]).current_dir(folder.path(".")).output().unwrap();
@@ -145,7 +145,7 @@ fn after_a_kill_the_last_complete_checkpoint_is_there() {
         std::thread::sleep(Duration::from_millis(150 + 97 * number % 400));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What was half written has another name, so the last name is that of a complete one.
+        // An incomplete checkpoint has another name, so the last name is that of a complete one.
         let done = last();
         let rest = folder.run(&format!("{run} {} --resume ck", done + 1));
         assert_eq!((rest.code, rest.stderr.as_str()), (0, ""));

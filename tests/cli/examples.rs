@@ -1,4 +1,4 @@
-//! What `docs/parallelism.md`, `docs/gpu.md` and the README say of the plans in `examples/plans` is what the program says.
+//! `docs/parallelism.md`, `docs/gpu.md` and the README say of the plans in `examples/plans` the same as the program.
 //!
 //! A table of a page whose first column is `change` belongs to the plan named above it. A row's changes are lines of
 //! the plan's file; its `step time` and `GiB`, or its `refused`, are what `simulate` answers to the plan with these lines.
@@ -36,7 +36,7 @@ impl Row {
         changes.fold(file, |text, change| changed(&text, change))
     }
 
-    /// What the program says in the row's columns.
+    /// The program's figures for the row's columns.
     fn said(&self) -> Vec<(&'static str, String)> {
         let ran = Folder::new().run_with_input("simulate - --json", &self.text());
         let all = match self.cell("refused") {
@@ -50,7 +50,7 @@ impl Row {
         all.into_iter().filter(|(column, _)| self.cell(column).is_some()).collect()
     }
 
-    /// What of the row is not so.
+    /// The wrong cells of the row.
     fn wrong(&self) -> Option<String> {
         let wrong = self.said().into_iter().find(|(column, said)| self.cell(column) != Some(said))?;
         let (column, said) = wrong;
@@ -68,13 +68,13 @@ impl Row {
     fn blessed(&self) -> [String; 2] {
         let said = self.said();
         let of = |column: &str| said.iter().find(|(name, _)| *name == column).map(|(_, said)| said.as_str());
-        let own = self.cells.iter().map(|(_, cell)| cell.as_str());
+        let written = self.cells.iter().map(|(_, cell)| cell.as_str());
         let right = self.cells.iter().map(|(column, cell)| of(column).unwrap_or(cell));
-        [Self::line(own), Self::line(right)]
+        [Self::line(written), Self::line(right)]
     }
 }
 
-/// What the columns of a table say of a forecast.
+/// The cells of a forecast by the columns of a table.
 fn figures(forecast: &Value, fits: &str) -> Vec<(&'static str, String)> {
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     let gib = |value: &Value| format!("{:.1}", number(value) / 1_073_741_824.0);
@@ -113,8 +113,8 @@ fn thousands(number: f64) -> String {
 /// The text with the line of this key replaced, or with a new line.
 fn changed(text: &str, change: &str) -> String {
     let key = |line: &str| line.split_once('=').map(|(key, _)| key.trim().to_string());
-    let own = key(change);
-    let others = text.lines().filter(|line| key(line) != own);
+    let changed = key(change);
+    let others = text.lines().filter(|line| key(line) != changed);
     std::iter::once(change).chain(others).collect::<Vec<_>>().join("\n")
 }
 
@@ -150,7 +150,7 @@ fn commands(page: &str) -> Vec<(String, String)> {
     pairs.map(|pair| (inside(pair[0]).trim().to_string(), inside(pair[1]))).collect()
 }
 
-/// Runs `check` on all of `items` on every core; what it finds.
+/// The results of `check` for all of `items`, on every core.
 fn each<T: Sync>(items: &[T], check: impl Fn(&T) -> Option<String> + Sync) -> Vec<String> {
     let (next, found) = (Mutex::new(items.iter()), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
@@ -169,7 +169,7 @@ fn each<T: Sync>(items: &[T], check: impl Fn(&T) -> Option<String> + Sync) -> Ve
     found
 }
 
-/// What a command prints, run where the pages' commands are.
+/// The output of a command, run in the folder of the pages' commands.
 fn printed(command: &str) -> String {
     let arguments = command.split_whitespace().skip(1);
     let ran = Command::new(env!("CARGO_BIN_EXE_trainwright")).args(arguments).current_dir(ROOT).output();
@@ -179,8 +179,8 @@ fn printed(command: &str) -> String {
 /// The page with today's figures.
 fn blessed(page: &str) -> String {
     let with_rows = rows(page).iter().fold(page.to_string(), |page, row| {
-        let [own, right] = row.blessed();
-        page.replacen(&own, &right, 1)
+        let [old, right] = row.blessed();
+        page.replacen(&old, &right, 1)
     });
     let commands =
         commands(page).into_iter().filter(|(command, _)| command.starts_with("trainwright simulate"));

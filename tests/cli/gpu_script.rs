@@ -17,7 +17,7 @@ fn write_program(folder: &Folder, name: &str, text: &str) {
     std::fs::set_permissions(folder.path(name), PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-/// The script for a folder, with a program that checks kernels as `check` says; `about` is its exit code if asked for the GPU.
+/// The script for a folder, with a program that checks kernels as `check` says; `about` is its exit code for the query of the GPU.
 fn script(folder: &Folder, about: usize, check: &str, parts: &str) -> Command {
     write_program(
         folder,
@@ -47,7 +47,7 @@ fn archived(folder: &Folder) -> Vec<String> {
     names.lines().map(|name| name.trim_start_matches("gpu-results/").into()).collect()
 }
 
-/// What is in the folder of results, hidden files too.
+/// The files in the folder of results, hidden ones too.
 fn left(folder: &Folder) -> Vec<String> {
     let entries = std::fs::read_dir(folder.path("results")).unwrap();
     let mut names: Vec<String> =
@@ -123,7 +123,7 @@ fn without_python_the_kernels_are_checked_and_training_is_left_out() {
     assert!(archived(&folder).contains(&"gpu.txt".to_string()));
 }
 
-/// A script that runs in a group of its own, and is killed with it.
+/// A script that runs in a new process group, and is killed with it.
 struct Killed(Child);
 
 impl Killed {

@@ -1,4 +1,4 @@
-//! Ctrl-C and being told to end: the program ends at once and leaves nothing half written.
+//! Ctrl-C and SIGTERM: the program ends at once and leaves no incomplete file.
 
 use crate::processes::{signal, wait_for};
 use crate::run::{ended, launched, tiny_plan};
@@ -6,7 +6,7 @@ use crate::{Folder, Ran, program};
 use std::process::Child;
 use std::time::Duration;
 
-/// The names of all that a folder holds, hidden ones too; none where there is no folder.
+/// The names of a folder's files, hidden ones too; empty if there is no folder.
 fn names(folder: &Folder, of: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder.path(of)) else { return Vec::new() };
     let mut names: Vec<String> =
@@ -15,7 +15,7 @@ fn names(folder: &Folder, of: &str) -> Vec<String> {
     names
 }
 
-/// Until a process handles a signal itself, as far as the system tells.
+/// Waits until a process handles a signal itself, as far as the system shows that.
 fn wait_for_handler(child: &Child, name: &str) {
     let bit = if name == "-INT" { 1u64 << 1 } else { 1 << 14 };
     let status = format!("/proc/{}/status", child.id());
@@ -32,7 +32,7 @@ fn wait_for_handler(child: &Child, name: &str) {
     }
 }
 
-/// What a program says that is sent a signal some time after it has begun.
+/// The output of a program that gets a signal some time after its start.
 fn interrupted(folder: &Folder, arguments: &str, name: &str, begun: impl Fn()) -> Ran {
     let child = program(&folder.path("."), arguments).spawn().unwrap();
     wait_for_handler(&child, name);

@@ -78,7 +78,7 @@ fn program(folder: &Path, arguments: &str) -> Command {
     command
 }
 
-/// What a run left behind.
+/// The exit code and output of a run.
 #[derive(Debug)]
 struct Ran {
     code: i32,

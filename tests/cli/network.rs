@@ -82,7 +82,7 @@ fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
         assert!((of("error") - error).abs() < 1e-12, "{row}");
         [of("time_s"), of("compared_s"), of("measured_s")].map(|time| 1e6 * time)
     };
-    let near = |[time, compared]: [f64; 2], added: f64| {
+    let check = |[time, compared]: [f64; 2], added: f64| {
         assert!((compared - time - added).abs() < 1e-6, "{time} and {added} µs are not {compared} µs");
     };
     // 106 µs of the host, NCCL 2.27.
@@ -90,7 +90,7 @@ fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
     let [newest, compared, _] = row(blocking, 1_048_576);
     let [stated, same, _] = row(&format!("{blocking} --nccl 2.27"), 1_048_576);
     assert!(compared == same && newest != stated, "{newest}, {stated}, {compared}, {same} µs");
-    near([stated, compared], 106.0);
+    check([stated, compared], 106.0);
     let page = folder.run(&format!("network {blocking} --bytes 1M")).stdout.replace("\n  ", " ");
     let counted = "; held against the forecast as NCCL 2.27 does it, with 106 µs of the host in each call\n";
     assert!(page.contains(counted), "{page}");
@@ -98,11 +98,11 @@ fn measurements_are_held_against_the_forecast_of_how_they_were_made() {
     let gpu = trainwright_spec::cluster::Cluster::from_name("dgx-a100-40gb").unwrap().node.gpu;
     let start = 1e6 * gpu.achieved.collective_start.map_or(0.0, |start| start.value.get());
     let [time, compared, _] = row("--cluster dgx-a100-40gb --collective all_to_all", 1_048_576);
-    near([time, compared], 8.0 * 10.8 - start);
+    check([time, compared], 8.0 * 10.8 - start);
     // nccl-tests measures no more than the collective.
     let [time, compared, _] = row("--cluster dgx-a100:2 --collective all_reduce", 1 << 30);
-    near([time, compared], 0.0);
-    // What was measured of other sizes says of which.
+    check([time, compared], 0.0);
+    // Measurements of other sizes are listed with their sizes.
     for (node, others) in [("dgx-a100", "1,048,576 to 1,073,741,824"), ("dgx-b200", "40,160,460")] {
         let page = folder.run(&format!("network --cluster {node} --collective all_reduce --bytes 1K")).stdout;
         let others = format!("; of none of these sizes, but of {others} B\n");
@@ -146,7 +146,7 @@ fn a_log_is_compared_and_becomes_a_profile_that_everything_uses() {
         (0..2).map(|row| compared["sweeps"][0]["rows"][row]["measured_s"].as_f64().unwrap()).collect();
     assert_eq!(measured, [100e-6, 1000e-6]);
 
-    // On a larger cluster of such nodes, the group of two nodes is the one that was measured.
+    // On a larger cluster of these nodes, the group of two nodes is the measured one.
     let of = |group: &str| {
         format!("--cluster dgx-a100:4 --collective allreduce --bytes 1K..1M --factor 32 {group}")
     };
@@ -203,7 +203,7 @@ fn plans_are_simulated_with_the_profile() {
     assert!(step("planned.toml") > 100.0, "a plan carries the profile that it was made with");
 }
 
-/// One GPU of each of two nodes: alone with all NICs, or beside groups of the other GPUs.
+/// One GPU of each of two nodes: alone with all NICs, or together with groups of the other GPUs.
 #[test]
 fn a_group_that_had_its_nodes_for_itself_is_none_of_training() {
     let folder = Folder::new();
@@ -275,7 +275,7 @@ fn plots_and_logs_are_written() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_in_one_line() {
+fn invalid_input_is_one_line() {
     let folder = Folder::new();
     folder.write("run.log", &log());
     folder.write("noise.log", "nothing\n");
@@ -398,7 +398,7 @@ fn what_makes_no_sense_is_said_in_one_line() {
 }
 
 #[test]
-fn what_nccl_would_choose_can_be_forced() {
+fn nccls_choice_can_be_forced() {
     let folder = Folder::new();
     let arguments =
         |kind: &str, forced: &str| format!("--cluster dgx-a100:2 --collective {kind} --bytes 1M {forced}");
@@ -415,7 +415,7 @@ fn what_nccl_would_choose_can_be_forced() {
     assert_eq!(json(&folder, &arguments("all_reduce", "--nccl 2.12"))["sweeps"][0]["nccl"], "2.12");
     assert_ne!(free["sweeps"][0]["nccl"], "2.12");
 
-    // A device that runs another library is told as what it is.
+    // A device with another library is named as that.
     let of = |node: &str| {
         folder.run(&format!("network --cluster {node} --collective all_reduce --bytes 1M --nccl 2.30")).stdout
     };
@@ -461,18 +461,18 @@ fn a_network_that_cannot_be_is_refused_with_its_line() {
             "[[fabric.links]]\nbetween = [\"node{node}\", \"leaf\"]\nbandwidth = {bandwidth}\nlatency = {latency}\n"
         )
     };
-    let own = |cables: [String; 2]| format!("nodes = 3\nnode = \"dgx-a100\"\n{}", cables.concat());
+    let with_cables = |cables: [String; 2]| format!("nodes = 3\nnode = \"dgx-a100\"\n{}", cables.concat());
     let good = || cable(0, "\"50 GB/s\"", "\"1 us\"");
     check(
-        &own([good(), cable(1, "\"50 GB/s\"", "\"1 us\"")]),
+        &with_cables([good(), cable(1, "\"50 GB/s\"", "\"1 us\"")]),
         "3: `fabric.links` is not joining node2.nic0 to node0.nic0; every NIC must be joined to every other",
     );
     check(
-        &own([good(), cable(1, "\"0 GB/s\"", "\"1 us\"")]),
+        &with_cables([good(), cable(1, "\"0 GB/s\"", "\"1 us\"")]),
         "9: `fabric.links.1.bandwidth` is 0 GB/s; at least 0.001 GB/s",
     );
     check(
-        &own([good(), cable(1, "\"50 GB/s\"", "\"-1 us\"")]),
+        &with_cables([good(), cable(1, "\"50 GB/s\"", "\"-1 us\"")]),
         "10: `fabric.links.1.latency`: `-1 us` is out of range: neither negative nor endless is allowed",
     );
     let node = |interconnect: &str, nics: &str| {

@@ -1,4 +1,4 @@
-//! What `docs/tools.md` shows is what the program prints.
+//! `docs/tools.md` shows the program's output.
 //!
 //! A block marked `console` is a session in a folder that has the repository's `examples` and `traces`: a line after `$ ` is a
 //! command for the shell, what follows is all that it prints. One block finds the files of those above it. With
@@ -27,7 +27,7 @@ impl Session {
         Session { folder }
     }
 
-    /// What a command prints on standard output and standard error.
+    /// The standard output and standard error of a command.
     fn run(&self, command: &str) -> String {
         let program = Path::new(env!("CARGO_BIN_EXE_trainwright")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());

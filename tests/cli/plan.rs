@@ -109,7 +109,7 @@ fn when_nothing_fits_the_broken_limits_and_remedies_are_named() {
     let page = folder.run(question);
     assert_eq!((page.code, page.stderr.as_str()), (3, ""));
     assert!(page.stdout.lines().all(|line| line.chars().count() <= 120), "{}", page.stdout);
-    assert!(page.stdout.contains("\nNothing fits\n") && page.stdout.contains("\nWhat would mend it\n- "));
+    assert!(page.stdout.contains("\nNothing fits\n") && page.stdout.contains("\nWhat would help\n- "));
 
     let ran = folder.run(&format!("{question} --json --out best.toml"));
     let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -162,7 +162,7 @@ fn any_choice_can_be_pinned_or_forbidden() {
 }
 
 #[test]
-fn what_leaves_no_plan_is_an_answer_and_what_means_nothing_is_not() {
+fn choices_without_a_plan_are_an_answer_and_unknown_ones_an_error() {
     let folder = Folder::new();
     let check = |arguments: &str, code: i32, part: &str| {
         let ran = folder.run(&format!("{SMALL} {arguments}"));
@@ -191,8 +191,8 @@ fn a_cluster_that_no_mesh_fills_is_answered_with_one_that_has_a_mesh() {
     };
     let refused = folder.run(&question(250));
     assert_eq!(refused.code, 3, "{}", refused.stderr);
-    let told = refused.stderr + &refused.stdout;
-    assert!(told.contains("no tensor x pipeline x data of 2000 GPUs"), "{told}");
-    assert!(told.contains("; 248 nodes (1984 GPUs) are the most below 250 that have one"), "{told}");
+    let printed = refused.stderr + &refused.stdout;
+    assert!(printed.contains("no tensor x pipeline x data of 2000 GPUs"), "{printed}");
+    assert!(printed.contains("; 248 nodes (1984 GPUs) are the most below 250 that have one"), "{printed}");
     assert_eq!(folder.run(&format!("{} --tensor 8 --pipeline 31", question(248))).code, 0);
 }

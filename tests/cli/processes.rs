@@ -28,7 +28,7 @@ pub fn wait_for(folder: &Folder, name: &str) {
 }
 
 #[test]
-fn what_mpi_starts_are_ranks_unasked() {
+fn mpi_processes_are_ranks_by_default() {
     let folder = prepared();
     let expected = losses(&folder.run("run plan.toml --steps 2").stdout);
     assert_eq!(expected.len(), 2);
@@ -38,8 +38,8 @@ fn what_mpi_starts_are_ranks_unasked() {
         drop(listener);
         let start = |rank: usize| {
             let mut command = program(&folder.path(""), &format!("run plan.toml --steps 2 {rest}"));
-            let [own, world, local] = names;
-            let numbers = [(own, rank.to_string()), (world, "4".into()), (local, "4".into())];
+            let [rank_variable, world, local] = names;
+            let numbers = [(rank_variable, rank.to_string()), (world, "4".into()), (local, "4".into())];
             command.envs(numbers).env("MASTER_PORT", &port).spawn().unwrap()
         };
         let ran: Vec<Ran> = (0..4).map(start).collect::<Vec<_>>().into_iter().map(ended).collect();
@@ -64,7 +64,7 @@ fn after_a_kill_the_others_end_soon_and_the_run_can_be_resumed() {
         let run = format!("run plan.toml --save ck --save-every 1 {resume}");
         let mut processes = launched(&folder, &format!("{run} --transport tcp --steps 1000000"), 4);
         wait_for(&folder, "ck");
-        // Anything that spreads well over ranks and moments will do.
+        // Any number that spreads well over ranks and times will do.
         let random = u64::wrapping_mul(number + 1, 0x9E37_79B9_7F4A_7C15) >> 20;
         std::thread::sleep(Duration::from_millis(300 + random / 4 % 400));
         let mut killed = processes.remove((random % 4) as usize);

@@ -64,17 +64,22 @@ fn a_run_says_whether_another_has_the_same_bits() {
         return println!("skipped: {}", ran.stderr);
     }
     assert!(ran.stdout.contains("\ndeterministic: no, "), "{}{}", ran.stdout, ran.stderr);
-    let asked = run("--device emulated --attention cudnn --deterministic");
-    assert!(asked.stdout.contains("\ndeterministic: yes\n"), "{}{}", asked.stdout, asked.stderr);
-    let own = run("--device emulated --json");
-    let own: serde_json::Value = serde_json::from_str(&own.stdout).unwrap();
-    assert_eq!(own["deterministic"], true);
+    let deterministic = run("--device emulated --attention cudnn --deterministic");
+    assert!(
+        deterministic.stdout.contains("\ndeterministic: yes\n"),
+        "{}{}",
+        deterministic.stdout,
+        deterministic.stderr
+    );
+    let ours = run("--device emulated --json");
+    let ours: serde_json::Value = serde_json::from_str(&ours.stdout).unwrap();
+    assert_eq!(ours["deterministic"], true);
     let on_cpu = run("--deterministic");
     assert_eq!((on_cpu.code, on_cpu.stdout.contains("deterministic")), (0, false), "{}", on_cpu.stdout);
 }
 
 #[test]
-fn what_cannot_be_run_is_one_line() {
+fn impossible_runs_are_refused_in_one_line() {
     let folder = Folder::new();
     folder.write("plan.toml", &tiny_plan().to_toml());
     folder.write("text", "short");

@@ -43,7 +43,7 @@ fn every_entry_is_listed_and_printed_with_a_source() {
     check("fabrics", Fabric::KINDS.map(|(kind, _)| kind).to_vec());
 }
 
-/// Who does what: the tables of both say the same, and an algorithm is printed with its steps.
+/// The tables of algorithms and collectives agree, and an algorithm is printed with its steps.
 #[test]
 fn algorithms_and_collectives_are_listed_with_each_other() {
     let folder = Folder::new();

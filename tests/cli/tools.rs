@@ -16,9 +16,9 @@ fn a_plan_goes_to_megatron_and_comes_back() {
     assert_eq!(code, 0);
     assert!(stdout.contains("\n--tensor-model-parallel-size 2\n"), "{stdout}");
     let lines: Vec<&str> = stderr.lines().collect();
-    assert!(lines[0].starts_with("not said: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
+    assert!(lines[0].starts_with("not expressible: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
     // The first blocks of one stage alone cannot be said: as many of the other one are computed again.
-    assert!(lines[1].starts_with("not said: stages.recompute"), "{stderr}");
+    assert!(lines[1].starts_with("not expressible: stages.recompute"), "{stderr}");
     assert!(lines[1].ends_with("; the first 2 of each stage in full"), "{stderr}");
     let quiet = folder.run("export plan.toml --to megatron-lm --quiet");
     assert_eq!((quiet.code, quiet.stdout == stdout, quiet.stderr.as_str()), (0, true, ""));
@@ -31,13 +31,13 @@ fn a_plan_goes_to_megatron_and_comes_back() {
 }
 
 #[test]
-fn what_a_tool_reads_beside_its_file_is_written_beside_it() {
+fn further_files_of_a_tool_are_written_to_the_same_folder() {
     let folder = Folder::new();
     let plan = Plan { schedule: "zb-h1".into(), data_sharding: "none".into(), ..small_plan() };
     folder.write("plan.toml", &plan.to_toml());
     let ran = folder.run("export plan.toml --to torchtitan --out train.toml");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
-    assert!(ran.stderr.ends_with("written beside it: schedule.csv\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("also written: schedule.csv\n"), "{}", ran.stderr);
     assert!(folder.read("train.toml").contains("pipeline_parallel_schedule_csv = \"schedule.csv\""));
     assert!(folder.read("schedule.csv").starts_with("0F0,0F1,"));
 }
@@ -90,15 +90,15 @@ fn schedules_go_to_pytorch_and_come_from_it() {
     folder.write("plan.toml", &plan.to_toml());
     let ran = folder.run("export plan.toml --to torch-pipelining --quiet --out schedule.csv");
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    let own = folder.run("simulate plan.toml --json");
+    let simulated = folder.run("simulate plan.toml --json");
     folder.write("other.toml", &Plan { schedule: "gpipe".into(), ..plan }.to_toml());
     let given = folder.run("simulate other.toml --json --schedule-csv schedule.csv");
     let step = |ran: &Ran| {
         let answer: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         answer["forecast"]["step_time_s"].as_f64().unwrap()
     };
-    assert_eq!(step(&given), step(&own));
-    assert_ne!(step(&folder.run("simulate other.toml --json")), step(&own));
+    assert_eq!(step(&given), step(&simulated));
+    assert_ne!(step(&folder.run("simulate other.toml --json")), step(&simulated));
     folder.write("wrong.csv", "0F0,0B0\n1F0\n");
     let refused = folder.run("simulate other.toml --schedule-csv wrong.csv");
     assert_eq!(refused.code, 2, "{}", refused.stderr);
@@ -197,7 +197,7 @@ fn standard_input_has_one_reader() {
 }
 
 #[test]
-fn a_measured_step_stands_beside_its_forecast() {
+fn a_measured_step_is_compared_with_its_forecast() {
     let folder = folder();
     folder.write(
         "trace.json",
@@ -225,7 +225,7 @@ fn a_measured_step_stands_beside_its_forecast() {
 
 /// PyTorch trained on two cores what the plan says, `tests/tools/make_kineto_trace.py`; the cores are the plan's cluster.
 #[test]
-fn a_trace_of_pytorch_stands_beside_the_forecast_of_the_same_training() {
+fn a_trace_of_pytorch_is_compared_with_the_forecast_of_the_same_training() {
     let folder = Folder::new();
     let root = env!("CARGO_MANIFEST_DIR");
     let ran = folder.run(&format!(

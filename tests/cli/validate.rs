@@ -24,7 +24,7 @@ fn printed_error([forecast, measured]: [f64; 2]) -> String {
 }
 
 #[test]
-fn a_forecast_is_put_beside_what_was_measured() {
+fn a_forecast_is_compared_with_the_measurement() {
     let folder = Folder::new();
     folder.write("plan.toml", &tiny_plan().to_toml());
     let ran = folder.run("validate plan.toml --steps 5 --json --report page.html --markdown table.md");
@@ -46,7 +46,9 @@ fn a_forecast_is_put_beside_what_was_measured() {
     assert_eq!(compared["steps"], 5);
     assert_eq!(compared["bubble_by_pipeline_rank"].as_array().unwrap().len(), 2);
     let kinds = compared["kinds"].as_array().unwrap();
-    let of = |kind: &str| kinds.iter().find(|own| own["kind"] == kind).unwrap_or_else(|| panic!("{kind}"));
+    let of = |kind: &str| {
+        kinds.iter().find(|kind_row| kind_row["kind"] == kind).unwrap_or_else(|| panic!("{kind}"))
+    };
     // A block on each of two ranks, in each of 4 microbatches.
     assert_eq!(of("attention backward")["count"], 4.0);
     for kind in ["qkv forward", "activation backward", "optimizer update"] {
@@ -59,7 +61,7 @@ fn a_forecast_is_put_beside_what_was_measured() {
     assert!(["Forecast step", "Measured step", "attention backward"].iter().all(|text| page.contains(text)));
 }
 
-/// On the emulator: what comes out is what forecasts read, whatever the figures.
+/// On the emulator: forecasts can read the output, whatever the figures.
 #[test]
 fn gpus_are_measured_without_a_plan() {
     let folder = Folder::new();
@@ -70,7 +72,7 @@ fn gpus_are_measured_without_a_plan() {
     }
     assert_done(&ran);
     assert!(ran.stdout.contains("launch in a graph: "), "{}", ran.stdout);
-    // What does not come to its end leaves nothing.
+    // A failed calibration leaves no file.
     folder.write("other.toml", "model = 1");
     let refused = folder.run("calibrate --device emulated-gpus --plan other.toml --out other");
     assert!(refused.code == 2 && !folder.path("other").exists(), "{}", refused.stderr);
@@ -131,8 +133,8 @@ fn ranks_that_share_a_gpu_are_forecast_so() {
         let compared: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert!(step(&compared).iter().all(|time| *time > 0.0), "{compared}");
         let kinds = compared["kinds"].as_array().unwrap();
-        let own = kinds.iter().find(|own| own["kind"] == "attention backward").unwrap();
-        (own["count"].as_f64().unwrap(), own["time_s"]["forecast"].as_f64().unwrap())
+        let row = kinds.iter().find(|row| row["kind"] == "attention backward").unwrap();
+        (row["count"].as_f64().unwrap(), row["time_s"]["forecast"].as_f64().unwrap())
     };
     let (one, two) = (forecast("one.toml"), forecast("two.toml"));
     assert_eq!(one.0, two.0, "each rank has as many microbatches as one that is alone");
@@ -156,7 +158,7 @@ fn several_plans_make_a_table() {
     assert!(both.stderr.contains("it is of one plan"), "{}", both.stderr);
 }
 
-/// A graph tells the steps that are timed, and one more is told op by op.
+/// The timed steps run as a graph, and one more op by op.
 #[test]
 fn on_a_gpu_the_steps_are_timed_that_one_would_train() {
     let folder = Folder::new();
@@ -179,9 +181,9 @@ fn on_a_gpu_the_steps_are_timed_that_one_would_train() {
     assert_eq!(compared["steps"], 3);
     let kinds = compared["kinds"].as_array().unwrap();
     // Two blocks in each of 4 microbatches, in one step.
-    let attention = kinds.iter().find(|own| own["kind"] == "attention backward").unwrap();
+    let attention = kinds.iter().find(|row| row["kind"] == "attention backward").unwrap();
     assert_eq!(attention["count"], 8.0);
-    // What a GPU is asked for is more than what ranks hold at a time.
+    // A GPU's allocations are more than the ranks hold at a time.
     let held = compared["peak_bytes_by_kind"].as_array().unwrap().iter();
     let held: f64 = held.map(|kind| kind[1]["measured"].as_f64().unwrap()).sum();
     let peak = compared["peak_memory_bytes"]["measured"].as_f64().unwrap();

@@ -71,10 +71,10 @@ fn any_field_of_a_plan_can_be_varied() {
 fn questions_are_answered() {
     let folder = Folder::new();
     let check = |arguments: &str, parts: &[&str]| {
-        // Few choices are left to the planner: what is asked is not how it plans.
-        let asked = SMALL.replace("what-if", &format!("what-if {}", parts[0]));
+        // Few choices are left to the planner: this test is not about its plans.
+        let command = SMALL.replace("what-if", &format!("what-if {}", parts[0]));
         let ran = folder.run(&format!(
-            "{asked} --pipeline 1 --micro-batch 1 --recompute none --data-sharding zero1 {arguments}"
+            "{command} --pipeline 1 --micro-batch 1 --recompute none --data-sharding zero1 {arguments}"
         ));
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments}");
         for part in &parts[1..] {
@@ -97,7 +97,7 @@ fn questions_are_answered() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn invalid_input_is_refused_in_one_line() {
     let folder = Folder::new();
     let check = |arguments: &str, part: &str| {
         let ran = folder.run(arguments);

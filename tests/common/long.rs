@@ -1,6 +1,6 @@
 //! How much of a long test runs.
 
-/// What `variable` says, where it is set; else `long` with `TRAINWRIGHT_LONG=1`, and `ordinary` without.
+/// The value of `variable`, if set; else `long` with `TRAINWRIGHT_LONG=1`, and `ordinary` without.
 ///
 /// # Panics
 /// If one of them is set to something else than a number.

@@ -74,7 +74,7 @@ impl Draft {
         }
     }
 
-    /// The plan, if there is such a one.
+    /// The plan, if it exists.
     pub fn try_plan(&self) -> Result<Plan, SpecError> {
         let [tensor, pipeline, data] = self.mesh;
         let [context, context_inner] = self.context;
@@ -89,7 +89,7 @@ impl Draft {
             run.count = run.count.min(left);
             left -= run.count;
         }
-        // What does not divide evenly goes to the first stages.
+        // The remainder goes to the first stages.
         let share = |stage| self.blocks / stages + usize::from(stage < self.blocks % stages);
         let stage = |stage| {
             let full = self.full_blocks.min(share(stage));
@@ -138,7 +138,7 @@ impl Draft {
     }
 }
 
-/// The stack with every feature that a plan can ask for: what these tests look at does not depend on who has it, nor on
+/// The stack with every feature that a plan can use: the results of these tests do not depend on it, nor on
 /// the generation of attention, of which A100 has no third.
 fn able(stack: Stack) -> Stack {
     let data_schemes = DATA_SCHEMES.iter().map(|scheme| scheme.name().into()).collect();

@@ -1,4 +1,4 @@
-//! Costs of ops that do not mind what runs beside them.
+//! Costs of ops that other ops do not slow.
 
 use trainwright_sim::costs::{ClusterCosts, Conditions, Cost, Costs, Query};
 

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Mutations of each file.
 const COUNT: u64 = 24;
 
-/// What a command may take: KiB of addresses, and seconds of a processor. The largest answer to these small files needs a
+/// Limits of a command: KiB of addresses, and seconds of a processor. The largest answer to these small files needs a
 /// hundredth of either.
 #[cfg(unix)]
 const LIMITS: [(&str, u64); 2] = [("-v", 8 << 20), ("-t", 60)];
 
-/// A command, the file in it that is damaged, and what stands beside that.
+/// A command, its damaged file, and the other files of the folder.
 struct Case {
     /// With the damaged file's name.
     command: String,
@@ -138,7 +138,7 @@ fn no_file_makes_a_command_panic_or_ask_for_more_than_there_is() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// What is wrong with how the command takes the file, whole and damaged.
+/// The fault in how the command reads the file, intact and damaged.
 fn check(folder: &Path, Case { command, damaged: (name, content) }: &Case) -> Vec<String> {
     let mut wrong = Vec::new();
     let path = folder.join(name);

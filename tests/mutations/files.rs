@@ -152,12 +152,12 @@ pub const CHOICES: &str = "[pin]\nmicro-batch = [1, 2]\nschedule = \"1f1b\"\n\n[
 /// A schedule as torch writes it: two ranks, four microbatches.
 pub const SCHEDULE: &str = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n";
 
-/// A cluster of one's own.
+/// A user's cluster.
 pub fn cluster() -> String {
     toml::to_string(&Cluster::from_name("dgx-a100:1").unwrap()).unwrap()
 }
 
-/// A file beside the tests of the readers.
+/// A file of the readers' tests.
 pub fn fixture(name: &str) -> Content {
     let path = format!("{}/traces/formats/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
     Content::Bytes(std::fs::read(path).unwrap())

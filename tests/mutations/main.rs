@@ -1,4 +1,4 @@
-//! Files from outside, damaged in every way: what reads them answers or refuses in one line, and never panics, hangs or
+//! Files from outside, damaged in every way: readers answer or refuse in one line, and never panics, hangs or
 //! asks for memory without bound.
 //!
 //! ```text
@@ -44,7 +44,7 @@ impl Content {
     }
 }
 
-/// Seeds of `count` mutations of something, and of more if that is asked for.
+/// Seeds of `count` mutations of a file, or of more if the environment says so.
 fn seeds(name: &str, count: u64) -> impl Iterator<Item = u64> {
     let times = cases("TRAINWRIGHT_MUTATIONS", 1, 2) as u64;
     // FNV-1a, so that two formats are not damaged alike.

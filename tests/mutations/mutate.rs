@@ -1,6 +1,6 @@
 //! Damage to text and bytes, as the same seed does it every time.
 
-/// What numbers become.
+/// Replacements of numbers.
 const NUMBERS: [&str; 24] = [
     "0",
     "-1",
@@ -28,7 +28,7 @@ const NUMBERS: [&str; 24] = [
     "many",
 ];
 
-/// What values become.
+/// Replacements of values.
 const VALUES: [&str; 10] =
     ["null", "true", "{}", "[]", "\"\"", "[[[]]]", "\"\\u0000\"", "1.5", "{\"a\": 1}", "-"];
 

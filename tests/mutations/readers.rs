@@ -48,7 +48,7 @@ fn text(name: &str, whole: &str, read: impl Fn(&str) -> Result<(), String>) {
     });
 }
 
-/// What became of it, without the answer.
+/// The kind of outcome, without the answer.
 fn fate<T>(read: Result<T, impl ToString>) -> Result<(), String> {
     read.map(|_| ()).map_err(|error| error.to_string())
 }

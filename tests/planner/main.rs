@@ -1,4 +1,4 @@
-//! What the planner's plans are worth beside plans that people published.
+//! The planner's plans against published plans.
 
 mod published;
 #[path = "../../examples/rivals/table.rs"]
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use trainwright_evidence::runs::{Run, Table};
 
-/// Every so many published runs are planned again, unless the variable says otherwise.
+/// One of this number of published runs is planned again, unless the variable says otherwise.
 const EVERY: usize = 97;
 
 /// Names another number of runs than that; 1 compares all, and with `--nocapture` the mean gain is printed.

@@ -1,5 +1,5 @@
 //! Plans that people published against the planner's under the same model, cluster, batch and software, and whatever
-//! choices the published plan makes beside the core of the space.
+//! choices of the published plan outside the core of the space.
 
 use rayon::prelude::*;
 use trainwright_evidence::runs::{Outcome, Run};
@@ -15,9 +15,9 @@ use trainwright_spec::units::{Bytes, Seconds};
 pub struct Compared {
     /// Its name.
     pub id: String,
-    /// Forecast of its own plan.
+    /// Forecast of the published plan.
     pub published: Seconds,
-    /// Forecast of the planner's; none if it found nothing.
+    /// Forecast of the planner's; `None` if it found no plan.
     pub planned: Option<Seconds>,
 }
 
@@ -28,14 +28,14 @@ impl Compared {
     }
 }
 
-/// What is asked where that plan was the answer.
+/// The question that the published plan answers.
 fn question(plan: &Plan) -> Option<Question> {
     let ScheduleChoice::Named(schedule) = &plan.schedule else { return None };
     let mut only: Vec<(String, String)> = Vec::new();
-    let mut among = |key: &str, usual: &[&str], own: String| {
+    let mut among = |key: &str, usual: &[&str], published: String| {
         let mut values: Vec<String> = usual.iter().map(ToString::to_string).collect();
-        if !values.contains(&own) {
-            values.push(own);
+        if !values.contains(&published) {
+            values.push(published);
         }
         only.extend(values.into_iter().map(|value| (key.to_string(), value)));
     };
@@ -51,12 +51,12 @@ fn question(plan: &Plan) -> Option<Question> {
     if !plan.offload.is_none() {
         among("offload", &["none"], "optimizer".into());
     }
-    let own = plan.stages.iter().flat_map(|stage| &stage.0);
+    let recompute_choices = plan.stages.iter().flat_map(|stage| &stage.0);
     let mut choices = vec![Recompute::None, Recompute::Full];
     if plan.stack.selective_recompute {
         choices.push(Recompute::Selective);
     }
-    for choice in own {
+    for choice in recompute_choices {
         if !choices.contains(choice) {
             choices.push(*choice);
         }
@@ -71,7 +71,7 @@ fn question(plan: &Plan) -> Option<Question> {
     })
 }
 
-/// Every so many of the runs of quality A that ran, with those whose plan does not fit by its forecast left out.
+/// One of `every` runs of quality A that ran, with those whose plan does not fit by its forecast left out.
 pub fn compared(runs: &[Run], every: usize) -> Vec<Compared> {
     let counts = |run: &&Run| run.quality == "A" && run.outcome() == Some(Outcome::Fits);
     let plans = runs.iter().filter(counts).step_by(every).filter_map(|run| Some((run, run.plan().ok()?)));
@@ -83,18 +83,18 @@ pub fn compared(runs: &[Run], every: usize) -> Vec<Compared> {
     // Many runs are answers to the same question.
     let mut questions: Vec<(Question, Vec<usize>)> = Vec::new();
     for (index, (_, plan)) in plans.iter().enumerate() {
-        let Some(asked) = question(plan) else { continue };
-        match questions.iter_mut().find(|(known, _)| *known == asked) {
+        let Some(question) = question(plan) else { continue };
+        match questions.iter_mut().find(|(known, _)| *known == question) {
             Some((_, answers)) => answers.push(index),
-            None => questions.push((asked, vec![index])),
+            None => questions.push((question, vec![index])),
         }
     }
     let time = |plan: &Plan| {
         let costs = ClusterCosts::new(&plan.cluster);
         step_time_for_ranking(plan, &costs).ok().map(Seconds::from)
     };
-    let answer = |(asked, answers): &(Question, Vec<usize>)| -> Vec<(usize, Compared)> {
-        let planned = match plan(asked, &|_| {}) {
+    let answer = |(question, answers): &(Question, Vec<usize>)| -> Vec<(usize, Compared)> {
+        let planned = match plan(question, &|_| {}) {
             Ok(Verdict::Found(found)) => {
                 found.ranked.iter().filter_map(|ranked| time(&ranked.plan)).reduce(Seconds::min)
             }

@@ -1,4 +1,4 @@
-//! Published sweeps of one model over many layouts: what the forecasts would have picked among the measured ones.
+//! Published sweeps of one model over many layouts: the measured layout that the forecasts would have picked.
 
 use std::collections::BTreeMap;
 use trainwright_evidence::runs::Run;

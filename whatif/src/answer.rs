@@ -1,4 +1,4 @@
-//! What becomes of one scenario: its best plan with a forecast, or why there is none.
+//! The answer for one scenario: its best plan with a forecast, or why there is none.
 
 use crate::input::words;
 use crate::run::{Pace, Run, Steps};
@@ -19,7 +19,7 @@ pub struct Planned {
     pub plan: Plan,
     /// Its simulated step.
     pub forecast: Forecast,
-    /// What its time goes to beyond ideal compute; empty where no planner looked at it.
+    /// The limits of its speed; empty if no planner looked at it.
     pub limited_by: String,
 }
 
@@ -28,17 +28,17 @@ pub struct Planned {
 pub struct Answer {
     /// The values that were varied, in the order of the axes.
     pub point: Vec<String>,
-    /// The scenario; none if these values cannot go together.
+    /// The scenario; `None` if these values cannot go together.
     pub scenario: Option<Scenario>,
-    /// What becomes of it.
+    /// Its plan, or why there is none.
     pub outcome: Outcome,
 }
 
-/// The tokens by which runs are compared where nobody says how many there are.
+/// The default number of tokens for comparing runs.
 pub const BILLION: f64 = 1e9;
 
 impl Answer {
-    /// What a billion tokens take, if the scenario has a plan.
+    /// Time, cost and energy of a billion tokens, if the scenario has a plan.
     pub fn billion(&self) -> Option<Run> {
         self.run_of(BILLION, Steps::Fraction)
     }
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// What becomes of a question or a plan. This alone calls the planner.
+/// The plan of a question, or the forecast of a plan. This alone calls the planner.
 pub(crate) fn outcome(base: &Base) -> Outcome {
     match base {
         Base::Question(question) => best(question),
@@ -143,7 +143,7 @@ mod tests {
     use trainwright_spec::precision::Precision;
     use trainwright_spec::stack::Stack;
 
-    /// Nobody asks what became of the alternatives, which takes most of the planner's time; the plan is the same.
+    /// Without the reasons for rejected alternatives, which take most of the planner's time; the plan is the same.
     #[test]
     fn a_point_has_the_plan_that_the_planner_ranks_first() {
         for (model, cluster, global_batch) in

@@ -1,4 +1,4 @@
-//! What can be varied: names for the inputs that people ask about, and the path of every other one.
+//! The inputs of a sweep: names for the common ones, and a path for every other one.
 //!
 //! ```text
 //! nodes=8,16,..2048      nic-bandwidth=x1,x2      gpu=h100-80gb-sxm,h200-sxm
@@ -26,11 +26,11 @@ use trainwright_spec::stack::Stack;
 use trainwright_spec::toml_text::TomlText;
 use trainwright_spec::units::DollarsPerHour;
 
-/// An input with a name of its own.
+/// An input with a name.
 pub struct Input {
     /// As it stands after `--vary`.
     pub name: &'static str,
-    /// What it is, and what its values look like.
+    /// Its meaning, and the form of its values.
     pub summary: &'static str,
     how: How,
 }
@@ -109,7 +109,7 @@ pub const INPUTS: &[Input] = &[
 /// Sets the input `name` to `value`: one of `INPUTS`, or the path of a key of the question or the plan.
 ///
 /// # Errors
-/// What is wrong with the name or the value, or why the scenario cannot have it.
+/// The fault of the name or the value, or why the scenario cannot have it.
 pub fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<(), String> {
     match INPUTS.iter().find(|input| input.name == name) {
         Some(Input { how: Path(path), .. }) => path::set(scenario, path, &Change::parse(value)?),
@@ -135,7 +135,7 @@ fn unknown(name: &str) -> String {
 /// A count as people write it: `512`, `15T`, `70B`, `1.5e12`.
 ///
 /// # Errors
-/// What is no number above zero.
+/// Text that is no number above zero.
 pub fn amount(text: &str) -> Result<f64, String> {
     let scales = [('K', 1e3), ('M', 1e6), ('B', 1e9), ('G', 1e9), ('T', 1e12)];
     let upper = text.trim().to_uppercase();
@@ -149,7 +149,7 @@ pub fn amount(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` is not a number above zero, such as 512, 15T or 1.5e12"))
 }
 
-fn whole(text: &str) -> Result<usize, String> {
+fn positive(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
         .filter(|number| *number > 0)
@@ -157,7 +157,7 @@ fn whole(text: &str) -> Result<usize, String> {
 }
 
 fn gpus(scenario: &mut Scenario, value: &str) -> Result<(), String> {
-    let gpus = whole(value)?;
+    let gpus = positive(value)?;
     let cluster = scenario.cluster();
     let of_node = cluster.node.gpus.value;
     if gpus.is_multiple_of(of_node) {
@@ -200,7 +200,7 @@ fn gpu(scenario: &mut Scenario, value: &str) -> Result<(), String> {
     path::check_cluster(scenario)
 }
 
-/// Multiplies the peaks: what kernels reach of them, and what they need beside them, stays.
+/// Multiplies the peaks; the kernels' efficiencies and overheads stay.
 fn peak(scenario: &mut Scenario, value: &str) -> Result<(), String> {
     let Change::Times(factor) = Change::parse(value)? else {
         return Err(format!("`{value}` is not a factor such as x2: every precision has a peak of its own"));
@@ -256,7 +256,7 @@ fn model(scenario: &mut Scenario, value: &str) -> Result<(), String> {
 }
 
 fn layers(scenario: &mut Scenario, value: &str) -> Result<(), String> {
-    let count = whole(value)?;
+    let count = positive(value)?;
     let model = scenario.model_mut();
     let [run] = model.blocks.as_mut_slice() else {
         let runs = model.blocks.len();
@@ -292,11 +292,11 @@ macro_rules! pinned {
 }
 
 pinned! {
-    tensor, "mesh.tensor", whole;
-    pipeline, "mesh.pipeline", whole;
-    data, "mesh.data", whole;
-    virtual_stages, "virtual_stages", whole;
-    micro_batch, "micro_batch", whole;
+    tensor, "mesh.tensor", positive;
+    pipeline, "mesh.pipeline", positive;
+    data, "mesh.data", positive;
+    virtual_stages, "virtual_stages", positive;
+    micro_batch, "micro_batch", positive;
     schedule, "schedule", |text| {
         trainwright_spec::schedule::schedule(text).map(|known| known.name().to_string()).map_err(|e| e.to_string())
     };

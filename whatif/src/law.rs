@@ -36,7 +36,7 @@ pub struct Optimum {
     pub parameters: f64,
     /// Tokens it is trained on.
     pub tokens: f64,
-    /// Loss that the law expects, in nats per token of its own data.
+    /// Loss that the law expects, in nats per token of its data.
     pub loss: f64,
 }
 

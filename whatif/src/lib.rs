@@ -6,7 +6,7 @@
 //!   price, PUE, tokens)     in the order they were given)                 └─► pareto
 //! ```
 //!
-//! `questions` asks what people ask most as such sweeps: how many GPUs by a date, the longest sequence that fits, what a
+//! `questions` has the most common questions as sweeps: how many GPUs by a date, the longest sequence that fits, what a
 //! faster network would bring. Nothing here touches a terminal, a file or a clock.
 //!
 //! ```

@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 
-/// What the front is a front of, beside time.
+/// The second objective of the front; the first is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
     /// Dollars: every point with a plan has a price.
@@ -18,7 +18,7 @@ impl Cost {
         if priced { Cost::Dollars } else { Cost::GpuHours }
     }
 
-    /// What an answer's run costs; none without a plan.
+    /// The cost of an answer's run; `None` without a plan.
     pub fn value(self, answer: &Answer) -> Option<f64> {
         let run = answer.wanted_run()?;
         match self {

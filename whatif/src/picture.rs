@@ -5,7 +5,7 @@ use crate::pareto::{Cost, front};
 use crate::sweep::Axis;
 use trainwright_pictures::plot::{Chart, ChartCurve, ChartPanel, Mark};
 
-/// What is drawn of a sweep.
+/// The chart of a sweep.
 ///
 /// Left, tokens per second over the axis `across`, or over the GPUs if there is none; right, what the run, or a billion
 /// tokens, costs over the time it takes. A curve for each combination of the other axes' values, and one for the front
@@ -42,8 +42,9 @@ pub fn chart(title: &str, axes: &[Axis], across: Option<usize>, answers: &[Answe
     let mut curves: Vec<ChartCurve> = names
         .into_iter()
         .map(|name| {
-            let own = || answers.iter().filter(|answer| varied(answer) == name);
-            let mut points = [own().filter_map(speed).collect(), own().filter_map(place).collect::<Vec<_>>()];
+            let series = || answers.iter().filter(|answer| varied(answer) == name);
+            let mut points =
+                [series().filter_map(speed).collect(), series().filter_map(place).collect::<Vec<_>>()];
             points[0].sort_by(|a: &(f64, f64), b| a.0.total_cmp(&b.0));
             let mark = if points[0].len() > 1 { Mark::Line } else { Mark::Points };
             let name = if name.is_empty() { "forecast".into() } else { name };

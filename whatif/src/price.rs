@@ -1,4 +1,4 @@
-//! What GPUs cost by the hour, from the catalog's price lists.
+//! Prices of GPUs by the hour, from the catalog's price lists.
 
 use serde::Deserialize;
 use trainwright_spec::catalog;
@@ -26,7 +26,7 @@ struct PriceList {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
-    /// What its provider calls it.
+    /// Its provider's name for it.
     pub name: String,
     /// The node of the catalog that it is, if the catalog has it.
     pub node: Option<String>,
@@ -57,10 +57,10 @@ pub fn instances() -> Vec<(&'static str, Instance)> {
 /// its GPU, the lower of two. None where no list has the GPU.
 pub fn list_price(cluster: &Cluster) -> Option<Price> {
     let all = instances();
-    if let Some((provider, own)) =
+    if let Some((provider, offer)) =
         all.iter().find(|(_, instance)| instance.node.as_ref() == Some(&cluster.node.name))
     {
-        return Some(Price { per_gpu: own.per_gpu(), source: own.words(provider) });
+        return Some(Price { per_gpu: offer.per_gpu(), source: offer.words(provider) });
     }
     let mut alike: Vec<&(&str, Instance)> =
         all.iter().filter(|(_, instance)| instance.gpu == cluster.node.gpu.name).collect();
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_has_its_own_price_and_others_the_middle_one_of_their_gpu() {
+    fn a_node_has_its_price_and_others_the_median_price_of_their_gpu() {
         let price = |name: &str| list_price(&Cluster::from_name(name).unwrap());
         // 98.32 dollars for 8 GPUs.
         assert_eq!(price("aws-p5:4").unwrap().per_gpu, DollarsPerHour::new(98.32 / 8.0));

@@ -1,4 +1,4 @@
-//! What people ask most, as sweeps that choose their points themselves.
+//! The most common questions, as sweeps that choose their points themselves.
 
 mod compute_optimal;
 mod gpus_needed;

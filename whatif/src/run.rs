@@ -1,4 +1,4 @@
-//! A whole training run: its steps, time, money and energy.
+//! A training run: its steps, time, money and energy.
 
 use crate::price::list_price;
 use crate::scenario::Rates;
@@ -9,7 +9,7 @@ use trainwright_spec::job::Job;
 use trainwright_spec::sourced::Sourced;
 use trainwright_spec::units::{Dollars, Flops, FlopsPerSecond, Joules, Seconds, Watts};
 
-/// What tokens take when a plan trains them.
+/// Steps, time, cost and energy of training a number of tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
     /// Steps.
@@ -18,16 +18,16 @@ pub struct Run {
     pub time: Seconds,
     /// GPUs times hours.
     pub gpu_hours: f64,
-    /// None if nobody knows a price of the GPUs.
+    /// `None` if no price of the GPUs is known.
     pub cost: Option<Dollars>,
-    /// None if nobody knows what the GPUs draw.
+    /// `None` if the GPUs' power is not known.
     pub energy: Option<Joules>,
 }
 
 /// How the steps of a run are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steps {
-    /// The last one is trained to its end: a whole run.
+    /// The last step is trained to its end: a complete run.
     Whole,
     /// As many as the tokens are of a step's: a part of a run, to compare by.
     Fraction,
@@ -45,9 +45,9 @@ pub struct Pace<'a> {
 }
 
 impl Run {
-    /// The run of so many tokens.
+    /// The run of `tokens` tokens.
     ///
-    /// n = D / d steps, rounded up for a whole run, T = n t, cost = G T c, energy as `energy` says.
+    /// n = D / d steps, rounded up for a complete run, T = n t, cost = G T c, energy as `energy` says.
     ///
     /// D tokens of the run, d of a step, t a step's time, G GPUs, c the price of one for an hour. Assumes that nothing
     /// fails and that every GPU is paid from the first to the last step.
@@ -71,7 +71,7 @@ impl Run {
     }
 }
 
-/// What the facility takes while GPUs train.
+/// Power of the facility while GPUs train.
 ///
 /// E = T P PUE
 ///
@@ -98,7 +98,7 @@ struct Facility {
     pue: Sourced<f64>,
 }
 
-/// The power usage effectiveness that is taken where nobody gives one, with its source.
+/// The default power usage effectiveness, with its source.
 pub fn default_pue() -> Sourced<f64> {
     let text = catalog::text("facilities", "hyperscale").expect("the catalog has this facility");
     toml::from_str::<Facility>(text).expect("the catalog's facilities can be read").pue

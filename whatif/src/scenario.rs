@@ -1,4 +1,4 @@
-//! One point of a sweep: what is planned or simulated, and what its hours and watts cost.
+//! One point of a sweep: a question or plan, and the prices of its hours and watts.
 
 use crate::price::Price;
 use trainwright_planner::Question;
@@ -7,16 +7,16 @@ use trainwright_spec::job::Job;
 use trainwright_spec::model::Model;
 use trainwright_spec::plan::Plan;
 
-/// What is asked.
+/// A question or a plan, with rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// What is trained on what, with or without a plan.
+    /// The question, or the plan.
     pub base: Base,
-    /// What it costs.
+    /// Prices, power and tokens.
     pub rates: Rates,
 }
 
-/// What is trained on what.
+/// Model, cluster and job, with or without a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Base {
     /// To be planned.
@@ -25,19 +25,19 @@ pub enum Base {
     Plan(Box<Plan>),
 }
 
-/// What a run's time, energy and money are counted with.
+/// Rates for a run's time, energy and money.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
     /// Of a GPU for an hour; none: the catalog's list price of the node, or of its GPU.
     pub price: Option<Price>,
-    /// Power usage effectiveness: what the facility draws over what its GPUs draw.
+    /// Power usage effectiveness: power of the facility over power of its GPUs.
     pub pue: f64,
-    /// Tokens of the whole run; none if nobody said.
+    /// Tokens of the run; `None` if not given.
     pub tokens: Option<f64>,
 }
 
 impl Scenario {
-    /// On what is trained.
+    /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         match &self.base {
             Base::Question(question) => &question.cluster,
@@ -45,7 +45,7 @@ impl Scenario {
         }
     }
 
-    /// What is trained.
+    /// The model.
     pub fn model(&self) -> &Model {
         match &self.base {
             Base::Question(question) => &question.model,

@@ -1,11 +1,11 @@
-//! Slow ranks and jitter: what a step takes when not every GPU and message is as fast as the others.
+//! Slow ranks and jitter: step times when GPUs and messages differ in speed.
 //!
 //! ```text
 //! Plan ─► a program of one rank per tensor group ─► simulated once for each sample, with durations drawn by Noise
 //!                                                    └─► quantiles of the step, and who waits for whom
 //! ```
 //!
-//! Each sample has a random generator of its own, seeded by the seed and its number: the answer is the same whatever
+//! Each sample has a random generator, seeded by the seed and its number: the answer is the same whatever
 //! the number of threads.
 
 mod maximum;
@@ -34,7 +34,7 @@ pub const MOST_OPS: usize = 4_000_000;
 pub struct Sampling {
     /// How many.
     pub samples: usize,
-    /// Decides what is drawn: the same seed draws the same.
+    /// The same seed draws the same samples.
     pub seed: u64,
 }
 
@@ -50,9 +50,9 @@ pub struct Stragglers {
     /// For how long each rank waits, in the mean over samples, those first for which is waited most beyond the
     /// undisturbed step.
     pub ranks: Vec<RankWaits>,
-    /// Who waits for whom, in the mean over samples, those first who wait longest beyond the undisturbed step.
+    /// Pairs of ranks that wait for each other, in the mean over samples, by decreasing wait beyond the undisturbed step.
     pub pairs: Vec<PairWaits>,
-    /// GPUs that a rank here speaks for: those of its tensor group.
+    /// GPUs that a rank here represents: those of its tensor group.
     pub gpus_per_rank: usize,
 }
 
@@ -71,7 +71,7 @@ pub struct RankWaits {
     /// For how long others have nothing to compute because it is late, all of them together.
     #[serde(rename = "waited_for_s")]
     pub waited_for: Seconds,
-    /// The same when all are equally fast: what the schedule itself makes others wait.
+    /// The same when all are equally fast: waits that the schedule itself causes.
     #[serde(rename = "waited_for_undisturbed_s")]
     pub waited_for_undisturbed: Seconds,
 }
@@ -79,7 +79,7 @@ pub struct RankWaits {
 /// How long one rank waits for another in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PairWaits {
-    /// Who waits.
+    /// The waiting rank.
     pub waiting: usize,
     /// For whom.
     pub waited_for: usize,
@@ -132,7 +132,7 @@ impl Stragglers {
     }
 }
 
-/// Simulates steps of a plan with durations that `noise` draws. `watch` is told how many are done, from
+/// Simulates steps of a plan with durations that `noise` draws. `watch` gets the number of finished samples, from
 /// several threads. The plan must have passed `Plan::check`.
 ///
 /// # Errors
@@ -200,7 +200,7 @@ fn answer(plan: &Plan, firsts: &[usize], undisturbed: &Waiting, samples: &[Waiti
         ranks[late].waited_for_undisturbed += undisturbed;
         pairs.push(PairWaits { waiting: firsts[waiting], waited_for: firsts[late], waits, undisturbed });
     }
-    // What the schedule makes them wait anyway says nothing about who is slow.
+    // Waits that the schedule causes do not show who is slow.
     let more = |rank: &RankWaits| (rank.waited_for - rank.waited_for_undisturbed).get();
     ranks.sort_by(|a, b| more(b).total_cmp(&more(a)).then(a.rank.cmp(&b.rank)));
     let more = |pair: &PairWaits| (pair.waits - pair.undisturbed).get();

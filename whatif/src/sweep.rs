@@ -20,7 +20,7 @@ pub struct Axis {
 /// The values that were varied, and the scenario with them, or why they cannot go together.
 pub type Point = (Vec<String>, Result<Scenario, String>);
 
-/// How far a sweep is: points done, and all points. Called from several threads.
+/// Progress of a sweep: points done, and all points. Called from several threads.
 pub type Watch<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
 /// The most points of a sweep.
@@ -30,7 +30,7 @@ impl Axis {
     /// An axis from `nodes=8,16,..2048`.
     ///
     /// # Errors
-    /// What is missing or no list of values.
+    /// The missing part, or text that is no list of values.
     pub fn parse(text: &str) -> Result<Axis, String> {
         let (input, values) =
             text.split_once('=').ok_or("it must be an input and its values: nodes=8,16,..64")?;
@@ -100,7 +100,7 @@ pub fn sweep(base: &Scenario, axes: &[Axis], watch: Watch) -> Result<Vec<Answer>
     Ok(answers(points(base, axes)?, watch))
 }
 
-/// What becomes of some scenarios, side by side. Those that differ in rates alone are planned once.
+/// The answers of scenarios, in parallel. Scenarios that differ in rates alone are planned once.
 pub fn answers(points: Vec<Point>, watch: Watch) -> Vec<Answer> {
     let mut distinct: Vec<&Base> = Vec::new();
     let which: Vec<Option<usize>> = points

@@ -1,98 +1,88 @@
 //! Answers as CSV, with the unit in every column's name.
 //!
-//! Columns are added, not renamed or removed. Numbers have six digits; what is not known is empty.
+//! Columns are added, not renamed or removed. Numbers have six digits; unknown values are empty.
 
 use crate::answer::Answer;
 use crate::pareto::{Cost, front};
+use crate::run::Run;
+use crate::scenario::Scenario;
+use trainwright_sim::Forecast;
+use trainwright_spec::plan::Plan;
+
+/// A row's scenario and plan, each `None` if the answer has none.
+struct Row<'a> {
+    answer: &'a Answer,
+    scenario: Option<&'a Scenario>,
+    plan: Option<&'a Plan>,
+    forecast: Option<&'a Forecast>,
+    /// Of a billion tokens.
+    billion: Option<Run>,
+    /// Of the scenario's tokens.
+    run: Option<Run>,
+    on_front: bool,
+}
+
+/// A column's name and its cell; `None` is empty.
+type Column = (&'static str, fn(&Row) -> Option<String>);
 
 /// The columns after those of the axes.
-const COLUMNS: [&str; 27] = [
-    "gpus",
-    "nodes",
-    "model",
-    "parameters",
-    "sequence_tokens",
-    "global_batch_sequences",
-    "step_time_s",
-    "tokens_per_s",
-    "tokens_per_s_per_gpu",
-    "mfu_causal_attention",
-    "peak_memory_gib",
-    "tensor",
-    "pipeline",
-    "data",
-    "virtual_stages",
-    "micro_batch",
-    "schedule",
-    "usd_per_billion_tokens",
-    "kwh_per_billion_tokens",
-    "run_tokens",
-    "run_days",
-    "run_gpu_hours",
-    "run_usd",
-    "run_mwh",
-    "pareto",
-    "limited_by",
-    "reason",
+const COLUMNS: [Column; 27] = [
+    ("gpus", |row| Some(row.scenario?.cluster().gpus().to_string())),
+    ("nodes", |row| Some(row.scenario?.cluster().nodes.to_string())),
+    ("model", |row| Some(row.scenario?.model().name.clone())),
+    ("parameters", |row| Some(row.scenario?.model().parameters().to_string())),
+    ("sequence_tokens", |row| Some(row.scenario?.job().sequence.to_string())),
+    ("global_batch_sequences", |row| Some(row.scenario?.job().global_batch.to_string())),
+    ("step_time_s", |row| Some(number(row.forecast?.step_time.get()))),
+    ("tokens_per_s", |row| Some(number(row.forecast?.tokens_per_s))),
+    ("tokens_per_s_per_gpu", |row| Some(number(row.forecast?.tokens_per_s_per_gpu))),
+    ("mfu_causal_attention", |row| Some(number(row.forecast?.mfu_causal_attention))),
+    ("peak_memory_gib", |row| Some(number(row.forecast?.peak_memory.as_gib()))),
+    ("tensor", |row| Some(row.plan?.mesh.tensor.to_string())),
+    ("pipeline", |row| Some(row.plan?.mesh.pipeline.to_string())),
+    ("data", |row| Some(row.plan?.mesh.data.to_string())),
+    ("virtual_stages", |row| Some(row.plan?.virtual_stages.to_string())),
+    ("micro_batch", |row| Some(row.plan?.micro_batch.to_string())),
+    ("schedule", |row| Some(row.plan?.schedule.to_string())),
+    ("usd_per_billion_tokens", |row| Some(number(row.billion.as_ref()?.cost?.get()))),
+    ("kwh_per_billion_tokens", |row| Some(number(1e3 * row.billion.as_ref()?.energy?.as_mwh()))),
+    ("run_tokens", |row| Some(number(row.scenario?.rates.tokens?))),
+    ("run_days", |row| Some(number(row.run.as_ref()?.time.as_days()))),
+    ("run_gpu_hours", |row| Some(number(row.run.as_ref()?.gpu_hours))),
+    ("run_usd", |row| Some(number(row.run.as_ref()?.cost?.get()))),
+    ("run_mwh", |row| Some(number(row.run.as_ref()?.energy?.as_mwh()))),
+    ("pareto", |row| row.plan.map(|_| if row.on_front { "yes" } else { "no" }.into())),
+    ("limited_by", |row| Some(row.answer.outcome.as_ref().ok()?.limited_by.clone())),
+    ("reason", |row| row.answer.outcome.as_ref().err().cloned()),
 ];
 
-/// A row for each answer, below the names of the columns; `axes` are the names of what was varied.
+/// A row for each answer, below the names of the columns; `axes` are the names of the varied inputs.
 pub fn csv(axes: &[String], answers: &[Answer]) -> String {
-    let front = front(answers, Cost::of(answers));
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let header = axes.iter().map(String::as_str).map(distinct).chain(COLUMNS.map(str::to_string));
-    let rows = answers.iter().zip(front).map(|(answer, on_front)| row(answer, on_front));
-    let written = writer
-        .write_record(header)
-        .and_then(|()| rows.into_iter().try_for_each(|row| writer.write_record(row)));
-    written.expect("memory takes rows of equal length");
+    let names = COLUMNS.map(|(name, _)| name);
+    // An axis may have the name of a column.
+    let axes = axes.iter().map(|axis| match names.contains(&axis.as_str()) {
+        true => format!("varied_{axis}"),
+        false => axis.clone(),
+    });
+    let write = |record: Vec<String>| writer.write_record(record).expect("memory takes rows of equal length");
+    let rows = answers.iter().zip(front(answers, Cost::of(answers))).map(|(answer, on_front)| {
+        let planned = answer.outcome.as_ref().ok();
+        let row = Row {
+            answer,
+            scenario: answer.scenario.as_ref(),
+            plan: planned.map(|planned| &planned.plan),
+            forecast: planned.map(|planned| &planned.forecast),
+            billion: answer.billion(),
+            run: answer.whole_run(),
+            on_front,
+        };
+        let cells = COLUMNS.iter().map(|(_, cell)| cell(&row).unwrap_or_default());
+        answer.point.iter().cloned().chain(cells).collect()
+    });
+    std::iter::once(axes.chain(names.map(str::to_string)).collect()).chain(rows).for_each(write);
     let bytes = writer.into_inner().expect("memory takes all that is written");
     String::from_utf8(bytes).expect("all that was written is text")
-}
-
-/// An axis may be called as a column: both are kept apart.
-fn distinct(axis: &str) -> String {
-    if COLUMNS.contains(&axis) { format!("varied_{axis}") } else { axis.into() }
-}
-
-fn row(answer: &Answer, on_front: bool) -> Vec<String> {
-    let mut cells = answer.point.clone();
-    let mut put = |cell: Option<String>| cells.push(cell.unwrap_or_default());
-    let (scenario, planned) = (answer.scenario.as_ref(), answer.outcome.as_ref().ok());
-    let of = |value: f64| Some(number(value));
-    put(scenario.map(|scenario| scenario.cluster().gpus().to_string()));
-    put(scenario.map(|scenario| scenario.cluster().nodes.to_string()));
-    put(scenario.map(|scenario| scenario.model().name.clone()));
-    put(scenario.map(|scenario| scenario.model().parameters().to_string()));
-    put(scenario.map(|scenario| scenario.job().sequence.to_string()));
-    put(scenario.map(|scenario| scenario.job().global_batch.to_string()));
-    let forecast = planned.map(|planned| &planned.forecast);
-    put(forecast.and_then(|forecast| of(forecast.step_time.get())));
-    put(forecast.and_then(|forecast| of(forecast.tokens_per_s)));
-    put(forecast.and_then(|forecast| of(forecast.tokens_per_s_per_gpu)));
-    put(forecast.and_then(|forecast| of(forecast.mfu_causal_attention)));
-    put(forecast.and_then(|forecast| of(forecast.peak_memory.as_gib())));
-    let plan = planned.map(|planned| &planned.plan);
-    put(plan.map(|plan| plan.mesh.tensor.to_string()));
-    put(plan.map(|plan| plan.mesh.pipeline.to_string()));
-    put(plan.map(|plan| plan.mesh.data.to_string()));
-    put(plan.map(|plan| plan.virtual_stages.to_string()));
-    put(plan.map(|plan| plan.micro_batch.to_string()));
-    put(plan.map(|plan| plan.schedule.to_string()));
-    let billion = answer.billion();
-    put(billion.and_then(|run| of(run.cost?.get())));
-    put(billion.and_then(|run| of(1e3 * run.energy?.as_mwh())));
-    let tokens = scenario.and_then(|scenario| scenario.rates.tokens);
-    let run = answer.whole_run();
-    put(tokens.and_then(of));
-    put(run.and_then(|run| of(run.time.as_days())));
-    put(run.and_then(|run| of(run.gpu_hours)));
-    put(run.and_then(|run| of(run.cost?.get())));
-    put(run.and_then(|run| of(run.energy?.as_mwh())));
-    put(planned.map(|_| if on_front { "yes" } else { "no" }.to_string()));
-    put(planned.map(|planned| planned.limited_by.clone()));
-    put(answer.outcome.as_ref().err().cloned());
-    cells
 }
 
 /// Six digits, without a fraction where the number needs none.

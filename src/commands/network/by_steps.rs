@@ -12,7 +12,7 @@ use trainwright_spec::collective::{ALGORITHMS, Algorithm};
 /// The forecast of each size.
 ///
 /// # Errors
-/// What the algorithm cannot do, or not on this cluster.
+/// `Argument` if the algorithm cannot do the collective, or not on this cluster.
 pub(super) fn rows(
     question: &ByStepsQuestion,
     sweep: &Sweep,
@@ -22,13 +22,9 @@ pub(super) fn rows(
     let algorithm = question.algorithm;
     let groups = question.groups(sweep, cluster)?;
     let per_node = per_node(sweep);
-    let asked = Groups { algorithm, kind: sweep.collective, ranks: &groups, per_node };
-    let refuse = |allowed| CliError::Argument {
-        argument: "--algorithm".into(),
-        value: algorithm.name().into(),
-        allowed,
-    };
-    let lists = asked.lists(cluster, topology).map_err(|error| match error {
+    let simulated = Groups { algorithm, kind: sweep.collective, ranks: &groups, per_node };
+    let refuse = |allowed: String| crate::error::refuse("--algorithm", algorithm.name(), allowed);
+    let lists = simulated.lists(cluster, topology).map_err(|error| match error {
         StepsError::NoReduction { .. } | StepsError::NoSwitch { .. } => {
             refuse(format!("{error}; {}", others(sweep, cluster, topology)))
         }
@@ -46,7 +42,7 @@ pub(super) fn rows(
     Ok((sweep.sizes.iter().copied().map(row).collect(), by_steps))
 }
 
-/// What else does the collective over such a group on this cluster.
+/// The algorithms that can do the collective over this group on this cluster, in words.
 fn others(sweep: &Sweep, cluster: &Cluster, topology: &Topology) -> String {
     let group = page::group(sweep, page::nodes(sweep, cluster));
     let able = able(sweep, cluster, topology).join(", ");

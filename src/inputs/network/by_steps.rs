@@ -1,9 +1,8 @@
-//! What is timed step by step.
+//! Arguments of `network --by-steps`.
 
-use super::super::refuse;
 use super::Sweep;
 use crate::arguments::ForcedArguments;
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use crate::render::words::count;
 use std::fmt;
 use trainwright_sim::network;
@@ -30,7 +29,7 @@ impl fmt::Debug for ByStepsQuestion {
     }
 }
 
-/// The algorithm, if its steps are asked for, or NCCL has none of its name.
+/// The algorithm to time step by step: with `--by-steps`, or if NCCL has none of its name.
 pub(super) fn question(arguments: &ForcedArguments) -> Result<Option<ByStepsQuestion>, CliError> {
     let Some(name) = arguments.algorithm else { return Ok(None) };
     let is_nccl = network::ALGORITHMS.iter().any(|algorithm| algorithm.name() == name);

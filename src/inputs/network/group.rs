@@ -1,8 +1,7 @@
 //! Which GPUs a group is of.
 
-use super::super::refuse;
 use crate::arguments::GroupArguments;
-use crate::error::CliError;
+use crate::error::{CliError, refuse};
 use crate::render::words::count;
 use trainwright_formats::nccl_tests::LoggedGroup;
 use trainwright_spec::cluster::Cluster;
@@ -71,7 +70,7 @@ fn listed(ranks: &[usize], cluster: &Cluster) -> Result<Vec<usize>, CliError> {
         return Err(refuse("--ranks", text(), allowed));
     }
     match sorted.len() {
-        0 | 1 => Err(refuse("--ranks", text(), "a group of one rank has nothing to communicate".into())),
+        0 | 1 => Err(refuse("--ranks", text(), "a group of one rank has nothing to communicate")),
         _ => Ok(sorted),
     }
 }
@@ -99,7 +98,7 @@ pub(super) fn ranks_of(
     Ok((0..nodes).flat_map(|node| (0..ranks_per_node).map(move |rank| node * each + rank)).collect())
 }
 
-/// How ranks, ascending, lie on nodes of so many GPUs; none if unevenly.
+/// How ascending ranks lie on nodes with this number of GPUs; `None` if unevenly.
 pub(super) fn shape(ranks: &[usize], gpus: usize) -> Option<LoggedGroup> {
     let mut sizes = ranks.chunk_by(|a, b| a / gpus == b / gpus).map(<[usize]>::len);
     let ranks_per_node = sizes.next()?;

@@ -59,13 +59,13 @@ def rival(args, name, compiled, steps, clock):
     # It begins no second variant when less is left than the first one took.
     command = [sys.executable, PROGRAM, "rival", args.folder, "--model", name, "--compile", compiled, "--steps", steps,
                "--device", args.device, "--seconds", clock.left()]
-    def hear(line):
+    def on_line(line):
         # What is no result yet.
         if line and not line.startswith("{"):
             print(f"{name:12} PyTorch: {line}", flush=True)
 
     try:
-        printed = follow(command, clock, hear, foreign_environment())
+        printed = follow(command, clock, on_line, foreign_environment())
     except NotDone as error:
         found = variants(error.printed)
         if not found:

@@ -66,12 +66,12 @@ def losses(args, path, steps, clock, options=()):
 
 def train(args, path, tokens, steps, clock, options=(), hear_first=lambda loss: None):
     """A run on the device. `hear_first` gets the first step's loss as soon as it is printed. Raises Failed or Stopped."""
-    def hear(line):
+    def on_line(line):
         step = STEP.match(line)
         if step and step[1] == "1":
             hear_first(float(step[2]))
 
-    return Run(follow(command(args, path, steps, ["--device", args.device, *options]), clock, hear), tokens)
+    return Run(follow(command(args, path, steps, ["--device", args.device, *options]), clock, on_line), tokens)
 
 
 def spread(seconds):

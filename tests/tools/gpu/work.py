@@ -63,8 +63,8 @@ def call(command, clock, environment=None):
     return ran.stdout
 
 
-def follow(command, clock, hear, environment=None):
-    """What a program prints, as `call`; `hear` gets each line as soon as it is written."""
+def follow(command, clock, on_line, environment=None):
+    """What a program prints, as `call`; `on_line` gets each line as soon as it is written."""
     left = clock.left()
     if left <= 0:
         raise Stopped("no time was left to begin")
@@ -85,7 +85,7 @@ def follow(command, clock, hear, environment=None):
         try:
             for line in ran.stdout:
                 lines.append(line)
-                hear(line.rstrip("\n"))
+                on_line(line.rstrip("\n"))
             ran.wait()
         finally:
             timer.cancel()

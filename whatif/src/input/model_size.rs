@@ -22,7 +22,7 @@ pub(super) fn set(scenario: &mut Scenario, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A model in the shape of `model` with about so many parameters.
+/// A model in the shape of `model` with about this number of parameters.
 ///
 /// Width and depth grow alike: the width with the cube root of the parameters, in whole multiples of heads and of the
 /// heads that share keys, and then as many blocks as come nearest. Heads keep their width, embeddings their vocabulary.

@@ -6,7 +6,7 @@ use trainwright_spec::cluster::Cluster;
 use trainwright_spec::error::SpecError;
 use trainwright_spec::toml_text::TomlText;
 
-/// What becomes of a value.
+/// How a value changes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
     /// It is multiplied: `x2`.
@@ -54,7 +54,7 @@ pub(super) fn set(scenario: &mut Scenario, path: &str, change: &Change) -> Resul
     Ok(())
 }
 
-/// Whether a cluster that was changed directly still makes sense; a plan is checked as a whole when it is simulated.
+/// Checks a cluster that was changed directly; a plan is checked when it is simulated.
 pub(super) fn check_cluster(scenario: &Scenario) -> Result<(), String> {
     match &scenario.base {
         Base::Plan(_) => Ok(()),
@@ -89,7 +89,7 @@ fn toml_text(value: &Value) -> String {
     toml::to_string(value).expect("a table that was read can be written")
 }
 
-/// An error without the place in a text that nobody has written.
+/// An error without the position, which is in generated text.
 pub(crate) fn words(error: SpecError) -> String {
     match error {
         SpecError::BadValue { key, value, allowed, .. } => format!("`{key}` is {value}; {allowed}"),

@@ -69,7 +69,7 @@ fn a_factor_of_one_changes_nothing_but_the_source() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_one_line() {
+fn invalid_values_are_refused_in_one_line() {
     let check = |name: &str, value: &str, part: &str| {
         let error = set(&mut scenario(), name, value).unwrap_err();
         assert!(error.contains(part) && !error.contains('\n'), "{name}={value}: {error}");

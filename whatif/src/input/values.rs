@@ -1,4 +1,4 @@
-//! Lists of values as people write them, with `..` for what goes on in the same way.
+//! Lists of values, with `..` for a continued progression.
 
 /// The values of `8,16,..2048` (each twice the one before), `4,8,..24` (each 4 more) or any list.
 ///

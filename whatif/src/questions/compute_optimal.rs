@@ -7,7 +7,7 @@ use crate::scenario::Scenario;
 use crate::sweep::{Watch, answers};
 use trainwright_spec::units::{Flops, Seconds};
 
-/// What may be spent.
+/// The budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Budget {
     /// Model FLOPs.
@@ -19,9 +19,9 @@ pub enum Budget {
 /// A model in the shape of the scenario's, with the tokens that go with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComputeOptimal {
-    /// What is spent, as the law counts it: 6 for each parameter and token.
+    /// FLOPs, as the law counts them: 6 for each parameter and token.
     pub budget: Flops,
-    /// What the law says.
+    /// The law's optimum.
     pub optimum: Optimum,
     /// The model on the scenario's cluster, its run being the optimum's tokens.
     pub answer: Answer,
@@ -30,7 +30,7 @@ pub struct ComputeOptimal {
 /// Part of the peak that is assumed before the first plan is made.
 const FIRST_GUESS: f64 = 0.4;
 
-/// A budget of time asks how fast a model trains whose size follows from just that; so many rounds settle it.
+/// With a budget of time, a model's size follows from its speed, which depends on the size: these rounds are enough to settle.
 const ROUNDS: usize = 4;
 
 /// The optimum of a budget by a law.

@@ -1,4 +1,4 @@
-//! How many GPUs train so many tokens in so much time.
+//! How many GPUs train a number of tokens within a time.
 
 use super::{BETWEEN, point, sorted};
 use crate::answer::Answer;
@@ -11,7 +11,7 @@ use trainwright_spec::units::Seconds;
 pub struct GpusNeeded {
     /// By number of nodes; the point's value is that number.
     pub answers: Vec<Answer>,
-    /// Index of the fewest nodes that are fast enough; none if no number that was tried is.
+    /// Index of the fewest nodes that are fast enough; `None` if no number that was tried is.
     pub fewest: Option<usize>,
 }
 

@@ -10,7 +10,7 @@ use crate::sweep::{Point, Watch, answers};
 pub struct Largest {
     /// By size.
     pub answers: Vec<Answer>,
-    /// Index of the largest that fits; none if nothing does.
+    /// Index of the largest that fits; `None` if nothing does.
     pub largest: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ pub fn largest_model(base: &Scenario, watch: Watch) -> Largest {
     )
 }
 
-/// The longest sequence that fits, with as many tokens in a step: the scenario's length times 1, 2, 4, …, as far as a
+/// The longest sequence that fits, with the same number of tokens in a step: the scenario's length times 1, 2, 4, …, as far as a
 /// sequence remains, and then eighths.
 pub fn longest_sequence(base: &Scenario, watch: Watch) -> Largest {
     let (sequence, batch) = (base.job().sequence as f64, base.job().global_batch as f64);
@@ -44,7 +44,7 @@ pub fn longest_sequence(base: &Scenario, watch: Watch) -> Largest {
 fn largest(at: &dyn Fn(f64) -> Point, size: impl Fn(&Answer) -> f64, watch: Watch) -> Largest {
     let fits = |answer: &Answer| answer.outcome.is_ok();
     let mut all = answers(vec![at(1.0)], watch);
-    // One after the other: what is far too large takes the planner no time, but what is far too small would.
+    // One after the other: models that are much too large take the planner no time, those that are much too small would.
     let up = fits(&all[0]);
     let mut last_fit = up.then_some(1.0);
     for doubling in 1..=DOUBLINGS {

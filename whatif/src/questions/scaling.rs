@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::scenario::Scenario;
 use crate::sweep::{Watch, answers};
 
-/// What stays the same as GPUs are added.
+/// The fixed quantity as GPUs are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
     /// The global batch.

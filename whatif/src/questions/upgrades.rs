@@ -1,4 +1,4 @@
-//! What a faster network, more memory or another GPU would bring.
+//! The gain from a faster network, more memory or another GPU.
 
 use super::point;
 use crate::answer::Answer;
@@ -31,7 +31,7 @@ pub fn upgrades(base: &Scenario, watch: Watch) -> Vec<Answer> {
     let better = BETTER.map(|(name, value)| (name, value.to_string())).into_iter().chain(gpus);
     for (name, value) in better {
         let mut changed = base.clone();
-        // What a cluster does not have cannot be better, and what is as it was is not.
+        // A component that the cluster lacks cannot improve, and an unchanged one is no upgrade.
         if input::set(&mut changed, name, &value).is_ok() && !alike(changed.cluster(), base.cluster()) {
             let (_, scenario) = point(base, &[(name, value.clone())]);
             points.push((vec![format!("{name} {value}")], scenario));
@@ -40,7 +40,7 @@ pub fn upgrades(base: &Scenario, watch: Watch) -> Vec<Answer> {
     answers(points, watch)
 }
 
-/// Whether clusters are alike but for what is said of their sources.
+/// Whether clusters are equal except for their sources.
 fn alike(a: &Cluster, b: &Cluster) -> bool {
     let tapers = |cluster: &Cluster| -> Vec<f64> {
         cluster.fabric.tapers().iter().map(|taper| taper.oversubscription.value).collect()
@@ -50,16 +50,16 @@ fn alike(a: &Cluster, b: &Cluster) -> bool {
 
 fn next_gpus(base: &Scenario) -> Vec<String> {
     let precision = base.job().precision;
-    let own = &base.cluster().node.gpu;
+    let today = &base.cluster().node.gpu;
     let measures = |gpu: &Gpu| {
         let peak = gpu.peak.get(&precision)?.value.get();
         Some([peak, gpu.memory.value.get(), gpu.memory_bandwidth.value.get()])
     };
-    let Some(mine) = measures(own) else { return Vec::new() };
+    let Some(mine) = measures(today) else { return Vec::new() };
     let mut better: Vec<(f64, String)> = catalog::names("gpus")
         .into_iter()
         .filter_map(|name| Gpu::read(catalog::text("gpu", name).ok()?).ok())
-        .filter(|gpu| gpu.library == own.library && gpu.name != own.name)
+        .filter(|gpu| gpu.library == today.library && gpu.name != today.name)
         .filter_map(|gpu| {
             let ratios: Vec<f64> =
                 measures(&gpu)?.iter().zip(mine).map(|(other, mine)| other / mine).collect();

@@ -1,4 +1,4 @@
-//! The largest of several jitters, and sums of such.
+//! The largest of several jitters, and sums of these.
 
 use std::f64::consts::PI;
 

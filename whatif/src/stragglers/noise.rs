@@ -1,4 +1,4 @@
-//! What makes durations differ, and how it is drawn.
+//! Jitter and slow ranks, and how they are drawn.
 
 use super::maximum::Moments;
 use rand::SeedableRng;
@@ -6,7 +6,7 @@ use rand::rngs::ChaCha8Rng;
 use rand_distr::{Bernoulli, Distribution, StandardNormal};
 use trainwright_sim::{Kind, Piece};
 
-/// What makes durations differ. A jitter σ multiplies a duration by e^(σ z) with z drawn from the standard normal
+/// Jitter and slow ranks. A jitter σ multiplies a duration by e^(σ z) with z drawn from the standard normal
 /// distribution: half of the draws are below 1, and two thirds between 1 − σ and 1 + σ for small σ.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Noise {
@@ -14,7 +14,7 @@ pub struct Noise {
     pub ops: f64,
     /// σ of every collective between tensor groups and of every message.
     pub network: f64,
-    /// σ of a GPU as a whole, drawn anew for each GPU and step.
+    /// σ of all kernels of a GPU together, drawn for each GPU and step.
     pub gpus: f64,
     /// A part of all GPUs that is slower.
     pub slow_part: Option<SlowPart>,
@@ -50,7 +50,7 @@ pub(super) struct Draws<'a> {
     network: Moments,
 }
 
-/// What one sample has drawn.
+/// The draws of one sample.
 pub(super) struct Sample<'a> {
     draws: &'a Draws<'a>,
     random: ChaCha8Rng,

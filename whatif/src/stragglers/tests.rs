@@ -50,7 +50,7 @@ fn without_noise_every_sample_is_the_forecast() {
         let plan = plan(mesh);
         let answer = drawn(&plan, &Noise::default(), 3);
         let (forecast, _) = forecast(&plan, &ClusterCosts::new(&plan.cluster)).unwrap();
-        // Call by call, where the forecast goes op by op: what slows joined ops is spread over them.
+        // Call by call, where the forecast goes op by op: a slowdown of joined ops is spread over them.
         assert!((answer.undisturbed / forecast.step_time - 1.0).abs() < 2e-3, "{mesh:?}");
         assert_eq!(answer.samples, [answer.undisturbed; 3]);
         // Equal ranks do not wait for others with the same stage.
@@ -128,13 +128,13 @@ fn joined_ops_are_as_uneven_together_as_one_by_one() {
         (0..60).map(step).collect()
     };
     let (joined, single) = (steps(Detail::Calls), steps(Detail::Ops));
-    let near = |a: f64, b: f64, most: f64| assert!((a / b - 1.0).abs() < most, "{a} {b}");
-    near(mean(&joined), mean(&single), 0.005);
-    near(quantile(&joined, 0.95), quantile(&single, 0.95), 0.01);
+    let close = |a: f64, b: f64, most: f64| assert!((a / b - 1.0).abs() < most, "{a} {b}");
+    close(mean(&joined), mean(&single), 0.005);
+    close(quantile(&joined, 0.95), quantile(&single, 0.95), 0.01);
 }
 
 #[test]
-fn what_cannot_be_drawn_is_refused() {
+fn invalid_noise_is_refused() {
     let slow_ranks = vec![SlowRank { rank: 8, slowness: 2.0 }];
     let (plan, noise) = (plan(Mesh::new(1, 1, 8)), Noise { slow_ranks, ..Noise::default() });
     let refused = stragglers(&plan, &noise, Sampling { samples: 1, seed: 0 }, &|_, _| {});

@@ -3,8 +3,10 @@
 use super::robust::median;
 use crate::error::RunError;
 use crate::train::supported;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::num::NonZeroUsize;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use trainwright_kernels::optimizer::{AdamW, StepSize};
 use trainwright_kernels::{Matrix, Onto, Threads, elementwise, multiply};
 use trainwright_spec::cluster::{Cluster, Cores, DeviceProfile};
@@ -228,33 +230,5 @@ fn kibibytes(line: &str) -> Option<usize> {
 
 /// The day in UTC, as `2026-11-21`.
 pub(crate) fn today() -> String {
-    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
-    let [year, month, day] = date(days);
-    format!("{year}-{month:02}-{day:02}")
-}
-
-/// Year, month and day of a number of days since 1 January 1970.
-///
-/// Source: Richards 2013, in Explanatory Supplement to the Astronomical Almanac, 3rd edition, section 15.11.3.
-fn date(days: u64) -> [u64; 3] {
-    let julian = days + 2_440_588;
-    let f = julian + 1401 + (4 * julian + 274_277) / 146_097 * 3 / 4 - 38;
-    let e = 4 * f + 3;
-    let h = 5 * (e % 1461 / 4) + 2;
-    let month = (h / 153 + 2) % 12 + 1;
-    [e / 1461 - 4716 + (14 - month) / 12, month, h % 153 / 5 + 1]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (days, expected) in
-            [(0, [1970, 1, 1]), (59, [1970, 3, 1]), (11_016, [2000, 2, 29]), (20_778, [2026, 11, 21])]
-        {
-            assert_eq!(date(days), expected);
-        }
-    }
+    Timestamp::now().to_zoned(TimeZone::UTC).date().to_string()
 }
