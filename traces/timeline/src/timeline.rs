@@ -34,6 +34,16 @@ pub struct RankTrack {
     pub pipeline_rank: usize,
 }
 
+impl RankTrack {
+    /// `rank 4`, or `rank 4 ×16` if it stands for 16 ranks.
+    pub fn name(&self) -> String {
+        match self.stands_for {
+            1 => format!("rank {}", self.rank),
+            count => format!("rank {} ×{count}", self.rank),
+        }
+    }
+}
+
 /// One run of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallTrack {

@@ -92,12 +92,8 @@ fn rank_data(timeline: &Timeline, rank: usize, until: Option<Picoseconds>, kinds
             lanes.insert(stream.name().into(), lane.into());
         }
     }
-    let name = match track.stands_for {
-        1 => format!("rank {}", track.rank),
-        count => format!("rank {} ×{count}", track.rank),
-    };
     json!({
-        "name": name,
+        "name": track.name(),
         "pipeline_rank": track.pipeline_rank,
         "actions": actions,
         "lanes": lanes,
