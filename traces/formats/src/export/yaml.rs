@@ -1,25 +1,10 @@
-//! Tables as YAML: nested mappings in blocks, everything else as JSON, which is YAML too.
+//! Tables as YAML.
 
 use serde_json::{Map, Value};
 
-/// Writes a mapping.
+/// Writes a mapping, in its order.
 pub fn write(table: &Map<String, Value>) -> String {
-    let mut text = String::new();
-    write_at(table, 0, &mut text);
-    text
-}
-
-fn write_at(table: &Map<String, Value>, depth: usize, text: &mut String) {
-    for (key, value) in table {
-        let indent = "  ".repeat(depth);
-        match value {
-            Value::Object(inner) if !inner.is_empty() => {
-                *text += &format!("{indent}{key}:\n");
-                write_at(inner, depth + 1, text);
-            }
-            value => *text += &format!("{indent}{key}: {value}\n"),
-        }
-    }
+    serde_saphyr::to_string(table).expect("a table with text keys")
 }
 
 /// Sets `model.recompute.granularity`-like paths in a mapping.

@@ -200,8 +200,8 @@ fn registries_have_names_and_summaries() {
     for tool in EXPORTERS {
         assert!(!tool.summary().is_empty() && !tool.source().is_empty(), "{}", tool.name());
         let exported = export(&plan, *tool);
-        let unsaid = exported.unsaid.iter().flat_map(|unsaid| &unsaid.fields).count();
-        let said = tool.comment().is_none() || exported.files[0].text.contains("Not said") == (unsaid > 0);
+        let omitted = exported.omissions.iter().flat_map(|omission| &omission.fields).count();
+        let said = tool.comment().is_none() || exported.files[0].text.contains("Not said") == (omitted > 0);
         assert!(said, "{}", tool.name());
     }
 }

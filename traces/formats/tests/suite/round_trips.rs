@@ -35,21 +35,21 @@ fn back(tool: &str, plan: &Plan, told: Told) -> Result<(Exported, Imported), Spe
     Ok((exported, imported))
 }
 
-/// Every field that is not reported as unsaid comes back as it was, nothing is left unread, and the plan that came back
+/// Every field that is not reported as omitted comes back as it was, nothing is left unread, and the plan that came back
 /// is written the same way.
 fn comes_back(tool: &str, plan: &Plan, told: Told) -> bool {
     let exported = export(plan, exporter(tool).unwrap());
-    let unsaid: BTreeSet<&str> =
-        exported.unsaid.iter().flat_map(|unsaid| &unsaid.fields).map(|(key, _)| *key).collect();
+    let omitted: BTreeSet<&str> =
+        exported.omissions.iter().flat_map(|omission| &omission.fields).map(|(key, _)| *key).collect();
     let own = |field: &&str| field.starts_with("stack") || field.starts_with("model") || *field == "cluster";
-    let whole = unsaid.iter().all(own);
+    let whole = omitted.iter().all(own);
     let imported = match back(tool, plan, told) {
         Ok((_, imported)) => imported,
         // What stands for a choice that the tool does not have need not go with the others.
         Err(_) if !whole => return false,
         Err(error) => panic!("{tool}: {error}\n{}", exported.files[0].text),
     };
-    for field in FIELDS.iter().filter(|field| !unsaid.contains(field.key)) {
+    for field in FIELDS.iter().filter(|field| !omitted.contains(field.key)) {
         let (before, after) = ((field.value)(plan), (field.value)(&imported.plan));
         assert_eq!(before, after, "{tool}: {}\n{}", field.key, exported.files[0].text);
     }
@@ -124,13 +124,13 @@ fn torchtitan_reads_back_what_it_says() {
     assert!(comes_back("torchtitan", &plan, Told { model: None, sequence: None }));
 }
 
-/// Whether nothing but `fields` and the tool's own is unsaid of a plain plan.
+/// Whether nothing but `fields` and the tool's own is omitted of a plain plan.
 fn comes_back_but(tool: &str, fields: &[&str], told: fn(&Plan) -> Told) -> bool {
     let plan = plain();
     let (exported, imported) = back(tool, &plan, told(&plan)).unwrap();
-    let unsaid = exported.unsaid.iter().flat_map(|unsaid| &unsaid.fields).map(|(key, _)| *key);
+    let omitted = exported.omissions.iter().flat_map(|omission| &omission.fields).map(|(key, _)| *key);
     let own = |key: &&str| key.starts_with("stack") || key.starts_with("model") || *key == "cluster";
-    assert_eq!(unsaid.filter(|key| !own(key)).collect::<Vec<&str>>(), fields);
+    assert_eq!(omitted.filter(|key| !own(key)).collect::<Vec<&str>>(), fields);
     imported.plan.mesh == plan.mesh && imported.plan.job == plan.job && imported.plan.stages == plan.stages
 }
 
@@ -143,8 +143,8 @@ fn megatron_is_the_identity_on_plans_that_it_can_say() {
         change(&mut plan);
         plan.check("plan").unwrap();
         let (exported, imported) = back("megatron-lm", &plan, Told { model: None, sequence: None }).unwrap();
-        let unsaid: Vec<&str> = exported.unsaid.iter().map(|unsaid| unsaid.fields[0].0).collect();
-        assert_eq!(unsaid, ["cluster"]);
+        let omitted: Vec<&str> = exported.omissions.iter().map(|omission| omission.fields[0].0).collect();
+        assert_eq!(omitted, ["cluster"]);
         assert_eq!(imported.plan.to_toml(), plan.to_toml());
         count += 1;
     };
