@@ -16,9 +16,9 @@ fn a_plan_goes_to_megatron_and_comes_back() {
     assert_eq!(code, 0);
     assert!(stdout.contains("\n--tensor-model-parallel-size 2\n"), "{stdout}");
     let lines: Vec<&str> = stderr.lines().collect();
-    assert!(lines[0].starts_with("not said: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
+    assert!(lines[0].starts_with("not expressible: cluster = 1 x 8 a100-80gb-sxm: the launcher"), "{stderr}");
     // The first blocks of one stage alone cannot be said: as many of the other one are computed again.
-    assert!(lines[1].starts_with("not said: stages.recompute"), "{stderr}");
+    assert!(lines[1].starts_with("not expressible: stages.recompute"), "{stderr}");
     assert!(lines[1].ends_with("; the first 2 of each stage in full"), "{stderr}");
     let quiet = folder.run("export plan.toml --to megatron-lm --quiet");
     assert_eq!((quiet.code, quiet.stdout == stdout, quiet.stderr.as_str()), (0, true, ""));
