@@ -1,4 +1,4 @@
-//! What happened when: the spans and the memory of every rank of one training step.
+//! Timelines: the spans and the memory of every rank of one training step.
 //!
 //! A simulated step and a measured one look the same here.
 
@@ -66,7 +66,7 @@ pub struct Span {
     pub stream: Stream,
     /// Which part of the step it belongs to.
     pub pass: Pass,
-    /// What kept the rank busy.
+    /// The kind of work.
     pub activity: Activity,
     /// When it began.
     pub start: Picoseconds,
@@ -74,7 +74,7 @@ pub struct Span {
     pub end: Picoseconds,
 }
 
-/// What a span spends its time on.
+/// The kind of work of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activity {
     /// A kernel.
@@ -94,7 +94,7 @@ pub enum Activity {
 pub struct MemoryChange {
     /// Index into `Timeline::ranks`.
     pub rank: u32,
-    /// What it holds.
+    /// The kind of memory.
     pub kind: MemoryKind,
     /// When.
     pub time: Picoseconds,

@@ -253,8 +253,8 @@ fn intervals(timeline: &Timeline, rank: usize) -> Vec<Interval> {
     sweep(spans_of(timeline, rank), timeline.duration, |stretch| {
         let to = match stretch.computing {
             Some(span) => Use::of(span.pass, timeline.calls[span.call as usize].action),
-            None if stretch.beside.is_empty() => return,
-            None if stretch.beside.communicates() => Use::Exposed,
+            None if stretch.others.is_empty() => return,
+            None if stretch.others.communicates() => Use::Exposed,
             None => Use::Offload,
         };
         let (Picoseconds(start), Picoseconds(end)) = (stretch.start, stretch.end);
