@@ -20,7 +20,7 @@ pub struct PublishedTime {
     pub nodes: usize,
     /// Ranks of the group, as many on each node.
     pub ranks: usize,
-    /// Groups on the same nodes that did the same at the same time, this one among them.
+    /// Groups on these nodes that ran the collective at the same time, including this one.
     pub groups: usize,
     /// Which collective.
     pub collective: CollectiveKind,
@@ -227,7 +227,7 @@ mod tests {
     /// Host 10 µs; 8 launches of 4 µs, of which the collective has 6 µs anyway; 1 MB read and written at 1 TB/s, 2 µs,
     /// where there is a list.
     #[test]
-    fn what_a_method_adds_by_hand() {
+    fn the_overhead_of_a_method_by_hand() {
         let microseconds = |time: f64| Seconds::new(time * 1e-6);
         let method = Method {
             host: microseconds(10.0),

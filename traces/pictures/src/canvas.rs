@@ -9,7 +9,7 @@ pub mod svg;
 pub const INK: Colour = Colour([0x22; 3]);
 /// Colour of secondary text and of axes.
 pub const GREY: Colour = Colour([0x66; 3]);
-/// Of curves and sources, in this order; the first ones stay distinct with the common kinds of colour blindness.
+/// Colours of curves and sources, in this order; the first ones stay distinct with the common kinds of colour blindness.
 pub const COLOURS: [Colour; 10] = [
     Colour([0, 90, 170]),
     Colour([217, 95, 2]),

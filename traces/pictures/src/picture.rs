@@ -40,7 +40,7 @@ pub fn svg(timeline: &Timeline, title: &str) -> String {
     canvas::svg::document(&draw(timeline, title), title)
 }
 
-/// Draws the same as a PNG file; its font is part of the program.
+/// Draws a timeline as a PNG file; its font is part of the program.
 pub fn png(timeline: &Timeline, title: &str) -> Vec<u8> {
     canvas::png::file(&draw(timeline, title))
 }

@@ -17,7 +17,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// Of all kinds.
+    /// The memory of all kinds together.
     pub fn total(&self) -> Bytes {
         self.held.into_iter().sum()
     }

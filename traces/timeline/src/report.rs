@@ -21,7 +21,7 @@ pub struct Report {
     /// From the step's start to the end of its last span.
     #[serde(rename = "step_time_s", serialize_with = "in_seconds")]
     pub step_time: Picoseconds,
-    /// How many ranks took part, those included that another one stands for.
+    /// How many ranks took part, including those that another one stands for.
     pub rank_count: usize,
     /// The mean over all of them.
     pub mean: TimeShares,
@@ -37,7 +37,7 @@ pub struct Report {
 pub struct RankReport {
     /// The global rank.
     pub rank: usize,
-    /// How many ranks look the same, this one included.
+    /// Ranks with equal spans, including this one.
     pub stands_for: usize,
     /// Its coordinate on the pipeline axis.
     pub pipeline_rank: usize,

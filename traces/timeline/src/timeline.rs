@@ -28,7 +28,7 @@ pub struct Timeline {
 pub struct RankTrack {
     /// The global rank.
     pub rank: usize,
-    /// How many ranks look the same, this one included.
+    /// Ranks with equal spans, including this one.
     pub stands_for: usize,
     /// Its coordinate on the pipeline axis.
     pub pipeline_rank: usize,

@@ -20,7 +20,7 @@ pub struct Workload {
 pub struct RankWork {
     /// The global rank.
     pub rank: usize,
-    /// How many ranks do the same, this one included.
+    /// Ranks with equal op lists, including this one.
     pub stands_for: usize,
     /// Each waits for earlier ones only.
     pub tasks: Vec<Task>,

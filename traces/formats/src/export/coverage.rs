@@ -59,7 +59,7 @@ impl Coverage {
     }
 }
 
-/// `stack` of `stack.attention`; `stages` is a field of its own and no group.
+/// `stack` of `stack.attention`; `stages` is a field and no group.
 fn group(key: &str) -> &str {
     key.split('.').next().filter(|group| *group != "stages").unwrap_or(key)
 }

@@ -14,7 +14,7 @@ use trainwright_spec::program::Place;
 /// MaxText.
 pub struct MaxText;
 
-/// Models of the catalog that have a configuration of their own.
+/// Models of the catalog that MaxText has a configuration of.
 const MODELS: &[(&str, &str)] = &[
     ("deepseek-v2", "deepseek2-236b"),
     ("deepseek-v3", "deepseek3-671b"),
